@@ -72,7 +72,7 @@ def kairouz_report_goal() -> Iterator[tuple]:
     ):
         multiplier = 0.149 * goal / 100 if sigma is None else sigma
         squares, epochs = _restarted(goal)
-        epsilon = first.converted_formerly(squares / (2 * multiplier**2), 1e-6)
+        epsilon = first.converted_by_mironov(squares / (2 * multiplier**2), 1e-6)
         yield goal, f"{multiplier:.2f}", epochs, squares, f"{epsilon:.2f}", printed
 
 
@@ -86,6 +86,6 @@ def _least_goal() -> int:
     """Returns the smallest report goal, in steps of 10, whose ε is below 10."""
     for goal in range(1000, 20_600, 10):
         rho = _restarted(goal)[0] / (2 * (0.149 * goal / 100) ** 2)
-        if first.converted_formerly(rho, 1e-6) < 10:
+        if first.converted_by_mironov(rho, 1e-6) < 10:
             return goal
     return 0

@@ -31,7 +31,7 @@ def converted(rho: float, delta: float) -> float:
     return float(np.min(rho * alpha + np.log1p(-1 / alpha) - (math.log(delta) + np.log(alpha)) / (alpha - 1)))
 
 
-def converted_formerly(rho: float, delta: float) -> float:
+def converted_by_mironov(rho: float, delta: float) -> float:
     """Returns ε by the conversion of Mironov (2017), at the orders that were usual: larger still."""
     alpha = np.array([1 + x / 10 for x in range(1, 100)] + list(range(12, 64)))
     return float(np.min(rho * alpha + math.log(1 / delta) / (alpha - 1)))

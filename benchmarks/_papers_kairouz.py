@@ -16,7 +16,7 @@ from tff_mf import SingleParticipation
 Figures = Iterator[tuple[str, str, float]]
 
 CLIENTS = 342_477
-FORMER_ORDERS = [1 + x / 10 for x in range(1, 100)] + list(range(12, 64))
+MIRONOV_ORDERS = [1 + x / 10 for x in range(1, 100)] + list(range(12, 64))
 # Printed σ and ε of DP-SGD in table 6: amplified, and without amplification.
 _DP_SGD = {
     ("6a MNIST", 250): (
@@ -59,14 +59,14 @@ def kairouz_table_4() -> Figures:
     """ε of tables 3 and 4, by the conversion of that time."""
     for sigma, printed in ((1.13, "19.74"), (2.33, "8.50"), (4.03, "4.66"), (6.21, "2.95"), (8.83, "2.04")):
         nodes = tff_mf.sensitivity(tff_mf.Tree(1600), 1600, SingleParticipation()) ** 2
-        yield f"DP-FTRLM, σ={sigma}", printed, first.converted_formerly(nodes / (2 * sigma**2), 1e-6)
+        yield f"DP-FTRLM, σ={sigma}", printed, first.converted_by_mironov(nodes / (2 * sigma**2), 1e-6)
     for sigma, printed in ((0.3, "19.74"), (0.4, "8.53"), (0.5, "4.66"), (0.6, "2.95"), (0.7, "2.05")):
-        yield f"DP-SGDM, σ={sigma}", printed, _sampled(100 / CLIENTS, sigma, 1600, 1e-6, former=True)
+        yield f"DP-SGDM, σ={sigma}", printed, _sampled(100 / CLIENTS, sigma, 1600, 1e-6, mironov=True)
 
 
 def kairouz_table_5() -> Figures:
     """ε of table 5: theorem D.1's E·⌈lg n⌉ with restarts, and sampling for DP-SGDM."""
-    yield "DP-FTRLM, σ=0.149, 100", "364.74", first.converted_formerly(11 / (2 * 0.149**2), 1e-6)
+    yield "DP-FTRLM, σ=0.149, 100", "364.74", first.converted_by_mironov(11 / (2 * 0.149**2), 1e-6)
     for sigma, goal, population, printed in (
         (1.49, 1000, CLIENTS, "33.80"),
         (7.53, 5060, CLIENTS, "10.53"),
@@ -75,7 +75,7 @@ def kairouz_table_5() -> Figures:
         (15.29, 10_300, 10**6, "4.00"),
     ):
         squares = math.ceil(1600 * goal / population) * math.ceil(math.log2(population // goal))
-        yield f"DP-FTRLM, σ={sigma}, {goal}", printed, first.converted_formerly(squares / (2 * sigma**2), 1e-6)
+        yield f"DP-FTRLM, σ={sigma}, {goal}", printed, first.converted_by_mironov(squares / (2 * sigma**2), 1e-6)
     for sigma, probability, printed in (
         (0.007, 100 / CLIENTS, "1.78e7"),
         (0.07, 1000 / CLIENTS, "7.71e4"),
@@ -83,7 +83,7 @@ def kairouz_table_5() -> Figures:
         (0.67, 0.00956, "8.98"),
         (1.2, 0.0171, "4.17"),
     ):
-        yield f"DP-SGDM, σ={sigma}", printed, _sampled(probability, sigma, 1600, 1e-6, former=True)
+        yield f"DP-SGDM, σ={sigma}", printed, _sampled(probability, sigma, 1600, 1e-6, mironov=True)
 
 
 def kairouz_table_6() -> Figures:
@@ -115,13 +115,13 @@ def kairouz_table_7() -> Figures:
         yield f"{name}, {batch}, DP-SGD", sgd, ours
 
 
-def _sampled(probability: float, sigma: float, steps: int, delta: float, *, former: bool = False) -> float:
+def _sampled(probability: float, sigma: float, steps: int, delta: float, *, mironov: bool = False) -> float:
     """Returns ε of DP-SGD with Poisson sampling by Rényi privacy, with today's conversion, or that of the time."""
-    orders = FORMER_ORDERS if former else None
+    orders = MIRONOV_ORDERS if mironov else None
     accountant = rdp.RdpAccountant(orders)
     event = dp_accounting.GaussianDpEvent(sigma)
     accountant.compose(dp_accounting.PoissonSampledDpEvent(probability, event), steps)
-    if not former:
+    if not mironov:
         return accountant.get_epsilon(delta)
     divergences = np.array(accountant._rdp)
-    return float(np.min(divergences + math.log(1 / delta) / (np.array(FORMER_ORDERS) - 1)))
+    return float(np.min(divergences + math.log(1 / delta) / (np.array(MIRONOV_ORDERS) - 1)))

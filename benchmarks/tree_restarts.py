@@ -6,7 +6,7 @@ Prints a row for each decoder, and a column for each number of rounds of a resta
 """
 
 import tff_mf
-from tff_mf.losses import restart_errors
+from tff_mf.sensitivities.losses import restart_errors
 
 ROUNDS = 2052
 PARTICIPATION = tff_mf.MinSep(min_sep=342, max_participations=6)

@@ -1,4 +1,4 @@
-"""Noise that is private for records that are fixed in advance, and not for records that depend on earlier releases.
+"""Noise that is private for records that are fixed in advance, and not for records that depend on earlier models.
 
 Denisov et al. (2022), section D.1, as a plugin, which is refused because its noise is not C⁻¹z:
 

@@ -43,7 +43,7 @@ LONGEST_FIRST = (
     "test_docs.py",
     "test_no_false_alarm.py",
     "test_noise.py",
-    "test_coordination.py",
+    "test_hostile_devices.py",
     "test_export.py",
     "test_recovery.py",
     "test_tfp_contract.py",

@@ -108,8 +108,7 @@ def test_metadata(metadata, built):
     assert all(url.split(", ")[1].startswith("https://arxiv.org/abs/") for url in metadata.get_all("Project-URL"))
     with zipfile.ZipFile(built[1]) as wheel:
         names = {re.sub(r"^tff_mf-[^/]*\.dist-info/", "", name) for name in wheel.namelist()}
-        schema = "tff_mf/experiments/bundles/device-policy.schema.json"
-        assert {"licenses/LICENSE", "tff_mf/py.typed", "tff_mf/requirements.txt", schema} <= names
+        assert {"licenses/LICENSE", "tff_mf/py.typed", "tff_mf/requirements.txt"} <= names
         assert {name.split("/")[0] for name in names if name.endswith(".py")} == {"tff_mf"}
 
 

@@ -1,13 +1,8 @@
 """Matrix-factorization noise for differentially private federated learning."""
 
 from importlib.metadata import version as _version
-from typing import Any as _Any
 
 from tff_mf import _builtin as _builtin
-from tff_mf import _renamed
-from tff_mf._sensitivity import SensitivityResult as SensitivityResult
-from tff_mf._sensitivity import explain_sensitivity as explain_sensitivity
-from tff_mf._sensitivity import sensitivity as sensitivity
 from tff_mf.accounting import BallsInBins as BallsInBins
 from tff_mf.accounting import BallsInBinsEstimator as BallsInBinsEstimator
 from tff_mf.accounting import BMinSep as BMinSep
@@ -34,10 +29,6 @@ from tff_mf.bands import amplified_bands as amplified_bands
 from tff_mf.errors import ArtifactError as ArtifactError
 from tff_mf.errors import InputError as InputError
 from tff_mf.grids import Grid as Grid
-from tff_mf.losses import max_error as max_error
-from tff_mf.losses import max_loss as max_loss
-from tff_mf.losses import rms_error as rms_error
-from tff_mf.losses import rms_loss as rms_loss
 from tff_mf.mechanisms import BLT as BLT
 from tff_mf.mechanisms import Banded as Banded
 from tff_mf.mechanisms import BandedInverse as BandedInverse
@@ -50,7 +41,6 @@ from tff_mf.mechanisms import OptimizedFor as OptimizedFor
 from tff_mf.mechanisms import SearchStatus as SearchStatus
 from tff_mf.mechanisms import Tree as Tree
 from tff_mf.optimize import AmplifiedOptimum as AmplifiedOptimum
-from tff_mf.optimize import former_results
 from tff_mf.optimize import optimize_amplified_banded_toeplitz as optimize_amplified_banded_toeplitz
 from tff_mf.optimize import optimize_amplified_blt as optimize_amplified_blt
 from tff_mf.optimize import optimize_banded as optimize_banded
@@ -64,9 +54,17 @@ from tff_mf.participation import MinSep as MinSep
 from tff_mf.participation import Participation as Participation
 from tff_mf.participation import Sampling as Sampling
 from tff_mf.participation import SingleParticipation as SingleParticipation
-from tff_mf.patterns import pattern_sensitivity as pattern_sensitivity
 from tff_mf.registry import register_mechanism as register_mechanism
 from tff_mf.restarts import restart_sensitivity as restart_sensitivity
+from tff_mf.sensitivities import SensitivityResult as SensitivityResult
+from tff_mf.sensitivities import check_mechanism as check_mechanism
+from tff_mf.sensitivities import explain_sensitivity as explain_sensitivity
+from tff_mf.sensitivities import pattern_sensitivity as pattern_sensitivity
+from tff_mf.sensitivities import sensitivity as sensitivity
+from tff_mf.sensitivities.losses import max_error as max_error
+from tff_mf.sensitivities.losses import max_loss as max_loss
+from tff_mf.sensitivities.losses import rms_error as rms_error
+from tff_mf.sensitivities.losses import rms_loss as rms_loss
 from tff_mf.workloads import LearningRates as LearningRates
 from tff_mf.workloads import LinearSchedule as LinearSchedule
 from tff_mf.workloads import Momentum as Momentum
@@ -75,16 +73,3 @@ from tff_mf.workloads import PrefixSum as PrefixSum
 from tff_mf.workloads import Workload as Workload
 
 __version__ = _version("tff-mf")
-
-_RENAMED = {
-    "MadeFor": "OptimizedFor",
-    "Structured": "BandedPlusLowRank",
-    "optimize_structured": "optimize_banded_plus_low_rank",
-}
-
-
-def __getattr__(name: str) -> _Any:
-    """Returns what a former name stands for."""
-    if name in former_results.NAMES:
-        return former_results.found(__name__, name)
-    return _renamed.found(__name__, name, _RENAMED)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from tff_mf import optimize
-from tff_mf._sensitivity import blt_sensitivity, tree_sensitivity
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import (
     BLT,
@@ -20,6 +19,7 @@ from tff_mf.mechanisms import (
     Tree,
 )
 from tff_mf.registry import Codec, Search, register_mechanism, whole_number
+from tff_mf.sensitivities import blt_sensitivity, tree_sensitivity
 
 # In the order in which artifacts count them.
 _VARIANTS = ("full", "online", "vanilla")

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from tff_mf import validation
 from tff_mf.accounting import CyclicPoisson, calibrate_noise_multiplier
 from tff_mf.errors import InputValueError
-from tff_mf.losses import rms_error
 from tff_mf.mechanisms import Banded
 from tff_mf.optimize import optimize_banded
+from tff_mf.sensitivities.losses import rms_error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -93,12 +93,10 @@ def read(path: pathlib.Path) -> tuple[list[np.ndarray], dict[str, Any]]:
             metadata = file.metadata() or {}
             description = json.loads(metadata[_KEY])
             version = description["version"]
-            if not isinstance(version, int) or version > _VERSION:
-                raise InputValueError(f"version {version} is newer than {_VERSION}: install a newer release of tff-mf")
-            if version < _VERSION:
+            if version != _VERSION:
                 raise InputValueError(
-                    f"version {version} is older than {_VERSION} and does not record which noise its state belongs to: "
-                    "finish the run with the release of tff-mf that started it"
+                    f"its format version is {version!r:.80}, and this release reads version {_VERSION}: finish the run "
+                    "with the release of tff-mf that started it"
                 )
             if metadata[_HASH] != _digest(path, metadata[_HASH]):
                 raise InputValueError("its content does not match its sha256")

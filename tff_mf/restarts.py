@@ -7,11 +7,11 @@ Gaussian release, and ‖Cu‖² is the sum over restarts i of ‖C_r u_i‖² f
 import numpy as np
 
 from tff_mf import validation
-from tff_mf._sensitivity import SensitivityResult, explain_sensitivity, general, sensitivity, tree_nodes
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.tree import Tree
 from tff_mf.mechanisms.tree_factors import forest
 from tff_mf.participation import FixedEpoch, MinSep, Participation, SingleParticipation
+from tff_mf.sensitivities import SensitivityResult, explain_sensitivity, general, sensitivity, tree_nodes
 
 # Largest number of rounds for which the whole block-diagonal matrix is formed: it takes a second.
 _MOST_WHOLE_ROUNDS = 2**11

@@ -125,9 +125,9 @@ def notebook_page(path: pathlib.Path) -> str:
 
 
 def public_names(text: str) -> dict[str, list[str]]:
-    """Returns the names in the tables of docs/api.md by their module; former names are left out."""
+    """Returns the names in the tables of docs/api.md by their module."""
     found: dict[str, list[str]] = {}
-    for section in text.split("\n## Former names")[0].split("\n## ")[1:]:
+    for section in text.split("\n## ")[1:]:
         module = re.findall(r"`([^`]+)`", section.splitlines()[0])[0]
         rows = re.findall(r"^\| (`[^|]+) \|", section, re.M)
         found[module] = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]

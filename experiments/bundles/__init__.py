@@ -5,7 +5,6 @@ Nothing here imports TensorFlow Federated before it is needed: a server that run
 
 from ..output.folders import check_new_folder as check_new_folder
 from ._checks import check_files as check_files
-from ._checks import checked_copy as checked_copy
 from ._checks import refusals as refusals
 from ._device_file import device_policy_schema as device_policy_schema
 from ._device_file import read_device_policy as read_device_policy

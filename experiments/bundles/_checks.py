@@ -1,7 +1,6 @@
 """Checks the files of a bundle against each other, without TensorFlow."""
 
 import contextlib
-import dataclasses
 import math
 import os
 import pathlib
@@ -178,7 +177,7 @@ def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
         return [Refusal(file=file.name, reason="is not written as tff-mf export writes it")]
     computed = {name for name in _COMPUTED if not isinstance(given.configuration.values.get(name), float)}
     for stated, asked in ((settings, given.settings), (privacy, given.privacy)):
-        for name in (each.name for each in dataclasses.fields(stated)):
+        for name in type(stated).__annotations__:
             one, other = getattr(stated, name), getattr(asked, name)
             if one != other and not (name in computed and math.isclose(one, other, rel_tol=agreement.TOO_SMALL)):
                 return [Refusal(file=file.name, reason=f"{name} differs from that of {RUN_JSON}")]
@@ -194,8 +193,8 @@ def _report(folder: pathlib.Path) -> list[Refusal]:
         return [Refusal(file=PLANNED, reason=f"is missing or damaged: {error}")]
     if other := reports.of_another_version(stored, PLANNED):
         return [Refusal(file=PLANNED, reason=other)]
-    if next(reports.problems(stored), None) is not None:
-        return [Refusal(file=PLANNED, reason=f"is not a report: {next(reports.problems(stored))}")]
+    if text := reports.problem(stored):
+        return [Refusal(file=PLANNED, reason=f"is not a report: {text}")]
     expected = reports.build(folder, realised=False)
     if stored["mechanism"]["sha256"] != expected["mechanism"]["sha256"]:
         return [Refusal(file=PLANNED, reason=f"is the report of another artifact than {MECHANISM}")]

@@ -1,18 +1,20 @@
 """`device-policy.json`: the policy of clients, the guarantee that it gives, and its requirements on the server."""
 
-import dataclasses
-import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, UnsetType
 
 import tff_mf
 from tff_mf.errors import InputError, InputValueError
 
 from .. import reports
-from ..output import agreement, strict_json
+from ..output import agreement, strict_json, typed
+from ..output.typed import Count, Number, record
 from ..run_folder.names import MECHANISM
 from ._device_policy import FIRST_INDEX, DevicePolicy, of_devices_alone
 from ._device_texts import CLOCK, INDEX, requirements
@@ -20,28 +22,71 @@ from ._policy import ParticipationPolicy, read_policy
 from .names import DEVICE_POLICY
 
 _VERSION = 1
-_SCHEMA = pathlib.Path(__file__).with_name("device-policy.schema.json")
 _DAY_SECONDS = 86400
 # Days for which a client keeps its history by default.
 _USUAL_DAYS = 30
 _NAME_DIGITS = 12
-_OF_GRID = ("grid_bits", "grid_max_clients", "dimension")
 # Entries of run.json that have no effect on the deployment.
 _SAID = ("command", "versions", "population")
 
 
-@functools.cache
+_Index = Annotated[int, Meta(ge=0)]
+_Seconds = Annotated[str, Meta(pattern="^(0|[1-9][0-9]*)s$")]
+_MinSepPolicy = record(
+    "MinSepPolicy", current_index=_Index, minimum_separation=_Index, min_trustworthiness_period=_Seconds
+)
+_Eligibility = record(
+    "Eligibility",
+    name=str,
+    min_version=Count,
+    min_sep_policy=_MinSepPolicy | UnsetType,
+    swor_policy=record("SworPolicy", min_period=_Seconds) | UnsetType,
+)
+_Task = record(
+    "Task",
+    task_name=Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")],
+    task_assignment_mode=Literal["TASK_ASSIGNMENT_MODE_SINGLE"],
+    eligibility_policy_indices=list[_Index],
+)
+_Kept = record(
+    "Kept",
+    participation=Literal["MinSep", "FixedEpoch", "SingleParticipation"],
+    min_sep=Count,
+    max_participations=Count,
+    epsilon=Number | None,
+    delta=Number,
+)
+_Need = record("Need", name=str, severity=Literal["critical", "warning"], text=str)
+_File = record(
+    "DevicePolicy",
+    version=Literal[1],
+    # google.internal.federated.plan.PopulationEligibilitySpec, and ClientPersistedData, of the first round.
+    population_eligibility_spec=record("Spec", task_info=list[_Task], eligibility_policies=list[_Eligibility]),
+    client_persisted_data=record("Persisted", min_sep_policy_index=_Index),
+    # What the policy needs of the client and of the server.
+    client_flags=record("Flags", log_min_sep_index_to_phase_stats=bool, opstats_ttl_days=Count),
+    server=list[_Need],
+    index=record("Index", first=_Index, last=_Index, source=str),
+    clock=str,
+    # Schemas, each with the ε that follows from it if all holds that planned.json assumes.
+    guarantee=record(
+        "Guarantee",
+        claimed=_Kept,
+        by_devices_alone=_Kept,
+        devices_alone_suffice=bool,
+        by_min_sep_alone=_Kept | None,
+    ),
+)
+
+
 def device_policy_schema() -> dict[str, Any]:
     """Returns the JSON Schema of `device-policy.json`."""
-    return json.loads(_SCHEMA.read_text(encoding="utf-8"))
+    return msgspec.json.schema(_File)
 
 
 def default_task_name(configuration: reports.Configuration) -> str:
     """Returns a name that two deployments share only if they have the same guarantee and do the same."""
-    values = dataclasses.asdict(configuration)
-    # Without a grid, the name stays the one that earlier releases give.
-    left_out = {*_SAID, *(name for name in _OF_GRID if values[name] is None)}
-    content = {name: value for name, value in values.items() if name not in left_out}
+    content = {name: value for name, value in msgspec.to_builtins(configuration).items() if name not in _SAID}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return f"tff-mf-{digest[:_NAME_DIGITS]}"
 
@@ -103,14 +148,9 @@ def _read(folder: pathlib.Path) -> dict[str, Any]:
         stored = strict_json.loads((folder / DEVICE_POLICY).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputValueError(f"{DEVICE_POLICY} is missing or damaged: {error}") from error
-    problem = next(_problems(stored), None)
-    if problem is not None:
+    if problem := typed.problem(stored, _File):
         raise InputValueError(f"{DEVICE_POLICY} does not match its schema: {problem}")
     return stored
-
-
-def _problems(stored: Any) -> Iterator[str]:
-    return reports.problems(stored, device_policy_schema(), "policy")
 
 
 def _device_of(stored: Mapping[str, Any]) -> DevicePolicy:
@@ -183,7 +223,7 @@ def _claim(
     configuration: reports.Configuration, schema: tff_mf.Participation, mechanism: tff_mf.Mechanism
 ) -> dict[str, Any]:
     named = _named(schema)
-    other = dataclasses.replace(configuration, **named)
+    other = msgspec.structs.replace(configuration, **named)
     return {**named, "epsilon": reports.planned_epsilon(other, mechanism), "delta": configuration.delta}
 
 

@@ -20,7 +20,7 @@ def too_long(manifest: Manifest, update: Mapping[str, np.ndarray], clip_norm: fl
     """Returns how a device's update exceeds its bound, or an empty text.
 
     Formal guarantee: on a grid, it does not only if the sum of the squares of its integers is at most 4^bits exactly
-    (see `tff_mf.queries.grid_clipping.within`), and it counts as one client.
+    (see `tff_mf.queries.clipping.within`), and it counts as one client.
     """
     records = list(update.values())
     if manifest.grid is None:

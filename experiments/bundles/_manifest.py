@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import tff_mf
 from tff_mf.errors import InputValueError
 
 from ..output import strict_json
@@ -73,7 +72,6 @@ def write_manifest(folder: pathlib.Path, manifest: Manifest) -> str:
         InputValueError: If it could not be read again, for example because the model is too large.
     """
     _check(manifest)
-    # Bundles of earlier releases lack it too.
     left_out = {_GRID} if manifest.grid is None else set()
     values = {name: value for name, value in dataclasses.asdict(manifest).items() if name not in left_out}
     content = {"version": MANIFEST_VERSION, **values}
@@ -133,17 +131,13 @@ def parse(raw: bytes) -> tuple[Manifest, str]:
 
 
 def _check_version(content: Mapping[str, Any]) -> None:
-    """Raises unless a manifest is of this release's format, naming the release that wrote it if it says which."""
-    version, versions = content.get("version"), content.get("versions")
-    if type(version) is int and version == MANIFEST_VERSION:
-        return
-    wrote = versions.get("tff-mf") if isinstance(versions, dict) else None
-    known = isinstance(wrote, str) and _VERSION_NAME.fullmatch(wrote)
-    raise InputValueError(
-        f"{MANIFEST} has format version {version!r:.20}{f', of tff-mf {wrote}' if known else ''}, and tff-mf "
-        f"{tff_mf.__version__} reads version {MANIFEST_VERSION}: export the bundle again with `tff-mf export`, or use "
-        "the release that wrote it"
-    )
+    """Raises unless a manifest is of the one format that is read."""
+    version = content.get("version")
+    if type(version) is not int or version != MANIFEST_VERSION:
+        raise InputValueError(
+            f"{MANIFEST} has format version {version!r:.20}, and version {MANIFEST_VERSION} is read: export the bundle "
+            "again with `tff-mf export`"
+        )
 
 
 def _check(manifest: Manifest) -> None:

@@ -1,4 +1,4 @@
-"""Runs a bundle in TensorFlow, as a coordinator does, and its learning process in TFF: both must agree.
+"""Runs a bundle in TensorFlow, as its runner does, and its learning process in TFF: both must agree.
 
 Only bundles whose graphs equal those built here again are run, since a graph can do whatever a program can.
 """

@@ -9,15 +9,14 @@ from tff_mf.errors import InputValueError
 
 from .. import reports
 from ..configuration import layers, toml_file
-from ..configuration.begun import as_begun
 from ..configuration.run import RunConfiguration
-from ..configuration.settings import TrainingSettings
+from ..configuration.settings import TrainingSettings, of_run
 from ..datasets import named_data
 from ..privacy.plan import PrivacyPlan, checked_cohort
 from ..run_folder import folders, names
 from ..run_folder.names import VOCABULARY
 
-# The coordinator of a bundle logs no restarts, and the devices' graph clips to a constant.
+# The runner of a bundle logs no restarts, and the devices' graph clips to a constant.
 _NOT_EXPORTED = ("restart_every", "adaptive_clipping")
 
 
@@ -79,7 +78,7 @@ def read_source(
 def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | None, *, begun: bool) -> Source:
     configuration = layers.configuration(layer, "" if path.is_dir() else str(path))
     if begun:
-        configuration = as_begun(configuration, path)
+        configuration = toml_file.as_begun(configuration, path)
     for name in _NOT_EXPORTED:
         if getattr(configuration, name) is not None:
             raise InputValueError(
@@ -116,7 +115,7 @@ def deployed_again(folder: pathlib.Path) -> tuple[TrainingSettings, PrivacyPlan,
     if mechanism is None:
         raise InputValueError(f"run={str(folder)!r} has no artifact: {names.MECHANISM} is missing.")
     checked_cohort(run.clients_per_round, run.cohort)
-    return TrainingSettings.from_dict(run.settings), reports.plan_of(run, mechanism), read_vocabulary(folder)
+    return of_run(run.settings), reports.plan_of(run, mechanism), read_vocabulary(folder)
 
 
 def read_vocabulary(folder: pathlib.Path) -> list[str]:

@@ -18,9 +18,7 @@ def check_trained(run: pathlib.Path) -> None:
     readable_folder(run)
     for name in (MODEL, REPORT, REPORT_TEXT):
         if not (run / name).is_file():
-            raise InputValueError(
-                f"run={str(run)!r} has no {name}: it has not ended, or was run by an earlier version."
-            )
+            raise InputValueError(f"run={str(run)!r} has no {name}: it has not ended.")
     check_report(run)
 
 

@@ -9,6 +9,8 @@ import pathlib
 import stat
 from collections.abc import Mapping
 
+import msgspec
+
 from tff_mf import validation
 
 from .. import reports
@@ -115,7 +117,7 @@ def _write_inputs(
         clip_norm=settings.clip_norm,
         sampler=SAMPLER,
         population=population,
-        settings=settings.to_dict(),
+        settings=msgspec.to_builtins(settings),
         # It would name the folder that is written to.
         command=(),
         versions=dict(versions),

@@ -25,7 +25,7 @@ _INSIDE = "assets.extra"
 
 
 def export_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
-    """Writes the trained model of a run or a deployment, or nothing if it fails.
+    """Writes the trained model of a run, or nothing if it fails.
 
     | file | what it is |
     |---|---|

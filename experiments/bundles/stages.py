@@ -1,4 +1,4 @@
-"""The stages of a bundle, with those that only tests and simulated devices use."""
+"""The stages of a bundle, with the tokenizer and the device's work for TensorFlow Lite."""
 
 import functools
 import pathlib

@@ -1,6 +1,5 @@
 """Every setting of a central training under one flat name each, as presets, files and flags give it."""
 
-import dataclasses
 import pathlib
 
 import tff_mf
@@ -10,7 +9,7 @@ from tff_mf.errors import InputValueError
 from ..configuration import mechanism_names
 from ..configuration.mechanism_setting import MechanismSetting
 from ..configuration.presets import PresetFolder
-from ..configuration.run import fields_of
+from ..output.typed import Number, Record, Whole
 from ..privacy.plan import check_level
 from . import data_sets, networks
 
@@ -18,8 +17,7 @@ SAMPLING_KINDS = ("fixed_order", "poisson", "cyclic_poisson")
 _FIXED, _POISSON, _CYCLIC = SAMPLING_KINDS
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CentralConfiguration:
+class CentralConfiguration(Record):
     """All settings of a central training. A field has the name of its flag, with underscores.
 
     Attributes:
@@ -49,25 +47,25 @@ class CentralConfiguration:
         200
     """
 
-    epochs: int
-    batch_size: int
-    delta: float
+    epochs: Whole
+    batch_size: Whole
+    delta: Number
     dataset: str = "digits"
     network: str | None = None
     mechanism: str = "blt"
-    buffers: int | None = None
-    bands: int | None = None
+    buffers: Whole | None = None
+    bands: Whole | None = None
     workload: str = "prefix_sum"
     sampling: str = _FIXED
-    epsilon: float | None = None
-    noise_multiplier: float | None = None
-    clip_norm: float = 1.0
-    learning_rate: float = 0.1
-    momentum: float = 0.9
-    warmup: float = 0.0
-    cooldown: float = 0.0
-    validation_examples: int = 0
-    seed: int = 1
+    epsilon: Number | None = None
+    noise_multiplier: Number | None = None
+    clip_norm: Number = 1.0
+    learning_rate: Number = 0.1
+    momentum: Number = 0.9
+    warmup: Number = 0.0
+    cooldown: Number = 0.0
+    validation_examples: Whole = 0
+    seed: Whole = 1
 
     @property
     def source(self) -> data_sets.ImageSource:
@@ -226,4 +224,4 @@ class CentralConfiguration:
         return self.mechanism_setting(self.bands or 1).named(self.mechanism, buffers=self.buffers, bands=self.bands)
 
 
-PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "presets", fields=fields_of(CentralConfiguration))
+PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "presets", kind=CentralConfiguration)

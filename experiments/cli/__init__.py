@@ -8,43 +8,50 @@ import os
 import signal
 import sys
 import threading
-import types
 from typing import NoReturn
 
-import click
+import rich_click as click
 
 from tff_mf.errors import InputError
 
-from . import _boundary, _completion, _group, _spelling
-from ._group import Group
-from ._plugins import plugin_option
-from ._version import version_option
+from . import _boundary, _completion
+from ._boundary import Group
 
-_COMMANDS = {
-    "account": "State the guarantee of a run with a mechanism and a noise multiplier.",
-    "audit": "Test the noise that actually runs against its claims.",
-    "calibrate": "Find the noise multiplier for a privacy target.",
-    "compare": "Train with every combination of a grid, and compare the results.",
-    "data": "Write data sets of text, grouped by client.",
-    "demo": "Train with correlated and with independent noise, and compare.",
-    "doctor": "Check the environment, and say what to install.",
-    "export": "Write a deployment as a bundle: graphs, artifact, report, policy.",
-    "export-model": "Write a trained model, with its privacy report.",
-    "import-matrix": "Check published matrices and save them as an artifact.",
-    "optimize": "Optimize a mechanism for a setting, and save it.",
-    "plan": "Compare all mechanisms for a deployment, and recommend one.",
-    "report": "Write the privacy report of a run, or check it against the run's files.",
-    "show": "Show the contents of an artifact.",
-    "train": "Train a language model with federated learning and differential privacy.",
-    "train-central": "Train on images, each protected, with any mechanism or with DP-SGD.",
-    "verify": "Verify a bundle, and run it.",
-    "worker": "Run a worker of TFF, to train on several machines.",
+# In the order of use, which is the order of the help.
+_COMMANDS = (
+    *("demo", "optimize", "show", "import-matrix", "plan", "calibrate", "account"),
+    *("data", "train", "train-central", "compare", "report", "audit"),
+    *("export", "export-model", "verify", "worker", "doctor"),
+)
+# Groups of options in the help of every command; the others stand below.
+_PANELS = {
+    "What": "preset config show spec list dataset mechanism of buffers bands diagonals rank unit_norms objective grid "
+    "dimension rounds epochs thorough",
+    "Who takes part": "population clients_per_round batch_size cohort sampling min_sep max_participations fixed_epochs "
+    "participation_schema timer_hours round_minutes dropout",
+    "Privacy": "epsilon noise_multiplier delta adjacency clip_norm adaptive_clipping adaptive_count_stddev "
+    "adaptive_learning_rate zeroing restart_every without_epsilon insecure_seed",
+    "Training": "workload momentum warmup cooldown algorithm network model initial_model vocab_size embedding_size "
+    "units learning_rate client_learning_rate client_epochs max_examples server_optimizer server_learning_rate "
+    "server_momentum server_warmup server_cooldown seed reference_model validation_examples evaluate_every "
+    "evaluation_examples validation_split test_examples resume checkpoint_every workers clients_at_once threads "
+    "restarts",
+    "Output": "out plot html tensorboard task_name as_json",
 }
-
-
-_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_SETTINGS = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+    "rich_help_config": {
+        # Headings and columns, without boxes.
+        "theme": "default-slim",
+        "default_string": "\\[default: {}]",
+        "delimiter_slash": " / ",
+        "padding_helptext_first_line": (0, 0, 1, 0),
+        "text_paragraph_linebreaks": "\n\n",
+        "option_groups": {"*": [{"name": name, "options": options.split()} for name, options in _PANELS.items()]},
+    },
+}
 _INTERRUPTED = "tff-mf: interrupted"
-_AGAIN_SECONDS = 0.01
 # By default Python looks for garbage so often that importing TensorFlow, which makes none, takes up to a tenth longer.
 _OBJECTS_BEFORE_COLLECTION = 20_000
 
@@ -62,14 +69,42 @@ class _LazyGroup(Group):
         name = cmd_name.replace("-", "_")
         return getattr(importlib.import_module(f"{__name__}.{name}"), name)
 
-    def summaries(self, ctx: click.Context) -> dict[str, str]:
-        # Without importing any of them.
-        return _COMMANDS
+
+def _show_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if not asked or context.resilient_parsing:
+        return
+    # A checkout asks git for it, which no other command has to wait for.
+    import tff_mf
+
+    click.echo(f"tff-mf, version {tff_mf.__version__}")
+    context.exit()
+
+
+def _import_plugins(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> None:
+    if context.resilient_parsing:
+        return
+    from tff_mf import registry
+
+    registry.import_plugins(names)
 
 
 @click.group(cls=_LazyGroup, context_settings=_SETTINGS)
-@version_option
-@plugin_option
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version, with the commit that it was built from, and exit.",
+)
+@click.option(
+    "--plugin",
+    metavar="MODULE",
+    multiple=True,
+    expose_value=False,
+    callback=_import_plugins,
+    help="Import a module, or a .py file, that registers mechanisms; may be repeated.",
+)
 def cli() -> None:
     """Matrix-factorization noise for differentially private federated learning."""
 
@@ -89,14 +124,14 @@ def main() -> NoReturn:
     # worker with an interrupt, would wait for ever. A handler is not inherited.
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     signal.signal(signal.SIGINT, (lambda *_: None) if ignored else _interrupt)
-    sys.unraisablehook = _raise_again
+    sys.unraisablehook = _end_if_dropped
     _completion.register()
     try:
         status = cli.main(standalone_mode=False)
     except click.ClickException as error:
-        _refuse(_group.refusal(error))
+        _refuse(error.format_message())
     except InputError as error:
-        _refuse(_spelling.as_typed(error, _group.invoked()))
+        _refuse(_boundary.as_typed(error, _boundary.invoked()))
     except (KeyboardInterrupt, click.Abort):
         click.echo(_INTERRUPTED, err=True)
         sys.exit(1)
@@ -110,7 +145,7 @@ def main() -> NoReturn:
             where = f"{shortage.filename}: " if shortage.filename else ""
             click.echo(f"tff-mf: {where}{shortage.strerror}; saved files are intact (train: --resume)", err=True)
             sys.exit(1)
-        unusable = _boundary.unusable(error, _group.invoked()) if isinstance(error, OSError) else None
+        unusable = _boundary.unusable(error, _boundary.invoked()) if isinstance(error, OSError) else None
         if unusable is not None:
             _refuse(unusable)
         # TensorFlow may turn an interrupt into another error.
@@ -148,36 +183,33 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _raise_again(dropped: "sys.UnraisableHookArgs") -> None:
-    """Raises an interrupt again that Python dropped because it came while an object was being freed."""
+def _end_if_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+    """Ends this process at once if Python dropped an interrupt, because it came while an object was being freed."""
     error = dropped.exc_value
     # Signals belong to the main thread; an error dropped in another thread would have ended only that thread.
     here = threading.current_thread() is threading.main_thread()
-    if not (here and isinstance(error, KeyboardInterrupt | SystemExit)):
+    if here and isinstance(error, KeyboardInterrupt):
+        _end_now()
+    elif here and isinstance(error, SystemExit):
+        _end_at_once(error.code if isinstance(error.code, int) else 1)
+    else:
         sys.__unraisablehook__(dropped)
-        return
-
-    def raise_it(number: int, frame: types.FrameType | None) -> None:
-        while frame is not None:
-            if frame.f_code is _raise_again.__code__:
-                # On a busy machine this function may still be running, where Python would drop the error again.
-                signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
-                return
-            frame = frame.f_back
-        raise error
-
-    signal.signal(signal.SIGALRM, raise_it)
-    signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
 
 
-def _end_now(number: int, frame: object) -> NoReturn:
-    """Ends this process at once, with its child processes."""
+def _end_now(*_: object) -> NoReturn:
+    """Ends an interrupted process at once, with one line."""
+    with contextlib.suppress(OSError, ValueError):
+        os.write(sys.stderr.fileno(), f"{_INTERRUPTED}\n".encode())
+    _end_at_once(1)
+
+
+def _end_at_once(status: int) -> NoReturn:
+    """Ends this process without unwinding, with its child processes; files are written atomically."""
     with contextlib.suppress(Exception):
         # Loaded if a process was started that would not end by itself.
         for child in sys.modules["psutil"].Process().children(recursive=True):
             child.kill()
-    os.write(sys.stderr.fileno(), f"{_INTERRUPTED}\n".encode())
-    os._exit(1)
+    os._exit(status)
 
 
 def _shortage(error: BaseException | None) -> OSError | None:

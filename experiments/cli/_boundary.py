@@ -1,14 +1,17 @@
-"""Checks of every value on the command line, and the form of messages about wrong ones."""
+"""Contexts and groups of commands: every value is checked, and a message about a wrong one is a line with its flag."""
 
+import contextvars
 import os
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
-import click
+import rich_click as click
 from click.core import ParameterSource
 
 from tff_mf import validation
+from tff_mf.errors import InputError
 
 _LONGEST = 4095
 _SHOWN = 60
@@ -18,14 +21,64 @@ _LONG = re.compile(rf"""(?<!\w)(?:'[^']{{{_READ},}}'|"[^"]{{{_READ},}}")(?!\w)|\
 # They reorder the text on a terminal; other format characters are needed by some scripts.
 _REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
+# Quoted values are never rewritten; an apostrophe inside a word is not a quote.
+_QUOTED = re.compile(r"""(?<!\w)((?:b?'[^']*')|(?:b?"[^"]*"))(?!\w)""")
+# Names of arguments in functions that read or write files, or take a mechanism's name, whatever the flag is.
+_BY_VALUE = re.compile(r"(?<![\w.-])(path|mechanism)=$")
 
-def check(context: click.Context) -> None:
-    """Refuses values that are valid for no option or argument.
+_latest: contextvars.ContextVar[click.Context | None] = contextvars.ContextVar("latest", default=None)
 
-    Raises:
-        click.UsageError: If a text is empty, longer than any path, or has control characters or bytes that are not
-            text; or if a whole number does not fit in 64 bits.
-    """
+
+class Context(click.RichContext):
+    """The context of a command; the last one remains known after its end, for messages."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _latest.set(self)
+
+    def invoke(self, *args: Any, **kwargs: Any) -> Any:
+        """Invokes a command, whose values were checked."""
+        _check_values(self)
+        return super().invoke(*args, **kwargs)
+
+
+class Group(click.RichGroup):
+    """A group whose commands stand in the order of use, and which prints its help, with status 2, if none is named."""
+
+    context_class = Context
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names of the commands."""
+        return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Returns what remains of the words, which begin with a command."""
+        if not args and not ctx.resilient_parsing:
+            # To stderr, since there is no result.
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Returns the named command; a wrong name is refused with the nearest."""
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            meant = validation.did_you_mean(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"no such command {args[0]!r}{meant}", ctx)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            command.context_class = Context
+        return name, command, rest
+
+
+def invoked() -> click.Context | None:
+    """Returns the context of the last invoked command, even after its end."""
+    return _latest.get()
+
+
+def _check_values(context: click.Context) -> None:
+    """Refuses empty and endless texts, control characters, bytes that are no text, and numbers of more than 64 bits."""
     for each in context.command.params:
         typed = each.name and context.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
         given = context.params.get(each.name or "") if typed else None
@@ -82,3 +135,76 @@ def line(message: str) -> str:
     """
     shown = _LONG.sub(lambda found: f"{found.group()[:_SHOWN]} … {found.group()[-7:]}", " ".join(message.split()))
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown)
+
+
+def as_typed(error: InputError, context: click.Context | None) -> str:
+    """Returns the message of an error in which arguments have the names of their flags, or of their keys in a file.
+
+    A word with an underscore is always the name of an argument; any other word is one if `=` follows. A value from a
+    file keeps its key, and the message names the file.
+
+    Args:
+        error: The error of a command.
+        context: Context of the command; `None` leaves the message unchanged.
+    """
+    message = str(error)
+    if context is None:
+        return message
+    flags = _flags(context)
+    for name in error.sources:
+        flags.pop(name, None)
+    parts = _QUOTED.split(message)
+    for index in range(0, len(parts), 2):
+        parts[index] = _renamed(parts[index], flags)
+    for index in range(1, len(parts), 2):
+        parts[index - 1] = _flag_of_value(parts[index - 1], parts[index], error.sources, context)
+    return _without_truth_values("".join(parts), context) + _origin(message, error.sources)
+
+
+def _without_truth_values(text: str, context: click.Context) -> str:
+    """Returns a text with `--this=False` as the flag that is typed for it, `--that`."""
+    for option in context.command.params:
+        if isinstance(option, click.Option) and option.is_flag and option.secondary_opts:
+            on, off = max(option.opts, key=len), max(option.secondary_opts, key=len)
+            text = text.replace(f"{on}=False", off).replace(f"{on}=True", on)
+    return text
+
+
+def _flags(context: click.Context) -> dict[str, str]:
+    options = [each for each in context.command.params if isinstance(each, click.Option)]
+    flags = [max(each.opts, key=len) for each in options]
+    by_flag = {flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
+    return by_flag | {each.name: flag for each, flag in zip(options, flags, strict=True) if each.name}
+
+
+def _renamed(text: str, flags: Mapping[str, str]) -> str:
+    for name in _names(text):
+        if name in flags:
+            text = re.sub(rf"(?<![\w.-]){name}{'' if '_' in name else '(?==)'}(?!\w)", flags[name], text)
+    return text
+
+
+def _names(text: str) -> list[str]:
+    """Returns the names of arguments in a text: words with an underscore, and other words that `=` follows."""
+    return list(dict.fromkeys(re.findall(r"(?<![\w.-])(?:[a-z]+_[a-z_]+|[a-z]+(?==))(?!\w)", text)))
+
+
+def _flag_of_value(before: str, quoted: str, sources: Mapping[str, str], context: click.Context) -> str:
+    """Returns `before`, in which a final `path=` is replaced with the flag or argument whose value follows."""
+    found = _BY_VALUE.search(before)
+    if found is None or found[1] in sources:
+        return before
+    for each in sorted(context.command.params, key=lambda each: isinstance(each, click.Option)):
+        value = context.params.get(each.name or "")
+        if value and repr(value) == quoted:
+            return f"{before[: found.start()]}{called(each, context)}="
+    return before
+
+
+def _origin(message: str, sources: Mapping[str, str]) -> str:
+    """Returns the files of the keys in a message, unless it names them."""
+    named: dict[str, list[str]] = {}
+    for name in _names("".join(_QUOTED.split(message)[::2])):
+        if name in sources and sources[name] not in message:
+            named.setdefault(sources[name], []).append(name)
+    return "".join(f" ({', '.join(names)}: from {source})" for source, names in named.items())

@@ -54,10 +54,10 @@ _LAYERS = (
     (
         "mechanisms",
         "optimize, show, account, calibrate, plan, report",
-        ("click", "dp_accounting", "numpy", "safetensors", "scipy"),
+        ("click", "dp_accounting", "numpy", "rich_click", "safetensors", "scipy"),
         "pip install tff-mf",
     ),
-    ("pictures", "--plot", ("matplotlib",), required_packages.PLOT_COMMAND),
+    ("pictures", "--plot, --html", ("jinja2", "matplotlib"), required_packages.PLOT_COMMAND),
     ("noise", "tff_mf.queries, audit", ("tensorflow", "tensorflow_privacy"), required_packages.INSTALL_COMMAND),
     (
         "training",

@@ -9,7 +9,7 @@ import tff_mf
 
 from ..configuration.mechanism_setting import MechanismSetting
 from ..privacy import amplification, statements
-from . import _options, _screens
+from . import _screens
 from ._flags import Flags
 
 AT_EQUAL_PRIVACY = (
@@ -149,7 +149,7 @@ class Found:
         if not self.says_workload:
             words["workload"] = None
         below = [result[name] for name in ("statement", "amplified_statement") if name in result]
-        _options.report(stated(result) if as_json else result, as_json=as_json, words=words, below=below)
+        _screens.report(stated(result) if as_json else result, as_json=as_json, words=words, below=below)
 
 
 def found(file: str, flags: Flags) -> Found:

@@ -10,17 +10,22 @@ import tff_mf
 from ..output import digits
 from ..planning import integers
 from ..planning.amplified import AmplifiedOption
+from ..planning.balls_in_bins import BinsOption, CertifiedOption
 from ..planning.deployment import Deployment
 from ..planning.options import Option
 from ..privacy import statements
 from . import _guarantees, _screens
-from ._plan_bins_screen import BinsScreen
 
 _NONE = "–"
 _CASES = {"half_min_sep": "b/2", "twice_min_sep": "2b", "half_as_many_rounds_again": "1.5n"}
 _ONLY_IF = (
     "Only if cohorts are drawn at random and remain secret: amplification by {kind} sampling{turns}. It does not "
     "hold if clients decide when they are available."
+)
+_ONLY_IN_BINS = (
+    "Only if each of {clients:,} clients is put at random into one of {bins} groups, independently, once for the run, "
+    "no other client takes part, and nobody ever learns a group or a cohort: amplification by balls_in_bins sampling. "
+    "It does not hold if clients decide when they are available. Estimates at {level}:"
 )
 
 
@@ -38,11 +43,12 @@ class PlanScreen:
         signal: Signal and noise, see `signal_to_noise.of_option`.
         numbers: The grid and what it costs, see `integers.of_option`.
         notes: Further remarks.
-        by_epsilon: Whether the noise follows from ε, and not ε from the noise.
+        epsilon: ε from which the noise follows, if ε does not follow from the noise.
         sampling: The kind of --sampling, if given.
         sampled: Numbers of bands with amplification, if --sampling was given.
         grid: The grid whose cost the amplified figures include, if any.
-        in_bins: Mechanisms with amplification by balls in bins, if --sampling named it.
+        in_bins: Estimates with balls in bins, the mechanism with the least error first, if --sampling named it.
+        certified: The one of them that is recommended.
     """
 
     deployment: Deployment
@@ -54,11 +60,12 @@ class PlanScreen:
     signal: Mapping[str, Any]
     numbers: Mapping[str, Any]
     notes: Sequence[str]
-    by_epsilon: bool
+    epsilon: float | None
     sampling: str | None
     sampled: Sequence[AmplifiedOption] | None
     grid: tff_mf.Grid | None = None
-    in_bins: BinsScreen | None = None
+    in_bins: Sequence[BinsOption] = ()
+    certified: CertifiedOption | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the plan with all digits."""
@@ -82,33 +89,24 @@ class PlanScreen:
         }
         if self.sampled is not None:
             result |= {"sampling": self.sampling, "amplified": [_amplified(each) for each in self.sampled]}
-        if self.in_bins is not None:
-            result |= self.in_bins.as_dict()
+        if self.certified is not None:
+            result |= _bins(known, self.in_bins, self.certified)
         return statements.without_epsilon(result) if self.refused else result
 
     def lines(self) -> Iterator[str]:
         """Yields the lines of the text."""
-        yield from _screens.folded(self._title())
-        yield ""
-        yield from _screens.table(*self._table())
-        yield ""
-        yield from _screens.folded(
+        yield from _screens.blocks(
+            self._title(),
+            _screens.table(*self._table()),
             "Losses compare mechanisms at equal privacy. The last three columns are ε if the estimates are wrong: "
-            "clients come back after b/2 or 2b rounds, or the run has 1.5n."
+            "clients come back after b/2 or 2b rounds, or the run has 1.5n.",
+            *(f"{each.name}: {each.note}." for each in self.options if each.note and each.mechanism is not None),
+            *(self.why, self.signal["line"], self.numbers["line"], self.statement, *self.notes),
+            *(() if self.sampled is None else self._amplified_blocks(self.sampled)),
         )
-        for option in self.options:
-            if option.note and option.mechanism is not None:
-                yield ""
-                yield from _screens.folded(f"{option.name}: {option.note}.")
-        for text in (self.why, self.signal["line"], self.numbers["line"], self.statement, *self.notes):
+        if self.certified is not None and self.epsilon is not None:
             yield ""
-            yield from _screens.folded(text)
-        if self.sampled is not None:
-            yield ""
-            yield from self._amplified_lines(self.sampled)
-        if self.in_bins is not None:
-            yield ""
-            yield from self.in_bins.lines()
+            yield from bins_lines(self.deployment, self.epsilon, self.in_bins, self.certified, refused=self.refused)
 
     def _row(self, option: Option) -> dict[str, Any]:
         return {
@@ -128,7 +126,7 @@ class PlanScreen:
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """Returns the header and the rows of the table of mechanisms."""
-        noise = {"noise_multiplier": "σ"} if self.by_epsilon else {"zcdp_rho": "ρ", "epsilon": "ε"}
+        noise = {"noise_multiplier": "σ"} if self.epsilon is not None else {"zcdp_rho": "ρ", "epsilon": "ε"}
         with_memory = self.chosen.figures["memory_bytes"] is not None
         header = ["", "RmsLoss", "MaxLoss", *noise.values(), "copies", *(["memory"] if with_memory else []), "search"]
         header += [f"ε: {case}" for case in _CASES.values()]
@@ -143,32 +141,88 @@ class PlanScreen:
             shown = [_NONE if self.refused else digits.upwards(each) for each in epsilons]
             cells = [option.name, digits.nearest(figures["rms_loss"]), digits.nearest(figures["max_loss"])]
             cells += [digits.upwards(figures[name]) for name in noise if name != "epsilon"]
-            cells += [] if self.by_epsilon else shown[:1]
+            cells += [] if self.epsilon is not None else shown[:1]
             cells.append(str(figures["memory_rows"]))
             cells += [f"{digits.nearest(figures['memory_bytes'] / 1e6, 3)} MB"] if with_memory else []
             rows.append([*cells, f"{figures['seconds']:.1f} s", *shown[1:]])
         return header, rows
 
-    def _amplified_lines(self, sampled: Sequence[AmplifiedOption]) -> Iterator[str]:
+    def _amplified_blocks(self, sampled: Sequence[AmplifiedOption]) -> Iterator[str | Iterator[str]]:
         turns = "" if self.sampling == "poisson" else ", as many groups of clients in turn as there are bands"
-        yield from _screens.folded(_ONLY_IF.format(kind=self.sampling, turns=turns))
-        yield ""
-        yield from _screens.folded(f"In the table below, {integers.included(self.grid)}.")
-        yield ""
-        header = ["", "RMS error", "amplified σ" if self.by_epsilon else "σ", "amplified ε", "ε if known"]
+        yield _ONLY_IF.format(kind=self.sampling, turns=turns)
+        yield f"In the table below, {integers.included(self.grid)}."
+        header = ["", "RMS error", "σ" if self.epsilon is None else "amplified σ", "amplified ε", "ε if known"]
         rows = []
         for each in sampled:
             epsilons = [each.epsilon, each.epsilon_if_known]
             shown = [_NONE if self.refused else digits.upwards(value) for value in epsilons]
             name = "1 band" if each.bands == 1 else f"{each.bands} bands"
             rows.append([name, digits.nearest(each.rms_error), digits.upwards(each.noise_multiplier), *shown])
+        yield _screens.table(header, rows)
         figures = self.chosen.figures
         error = figures["rms_loss"] / figures["sensitivity"] * figures["noise_multiplier"]
-        yield from _screens.table(header, rows)
-        yield ""
-        yield from _screens.folded(
-            f"Without amplification, {self.chosen.name} has an RMS error of {digits.nearest(error)} clip norms."
-        )
+        yield f"Without amplification, {self.chosen.name} has an RMS error of {digits.nearest(error)} clip norms."
+
+
+def bins_lines(
+    known: Deployment, epsilon: float, options: Sequence[BinsOption], found: CertifiedOption, *, refused: bool
+) -> Iterator[str]:
+    """Yields the lines about balls in bins: estimates of every mechanism, and the certificate of the recommended one.
+
+    Args:
+        known: What is known before the run.
+        epsilon: ε that was asked for.
+        options: Every mechanism.
+        found: The recommended one.
+        refused: Whether no guarantee is stated, for which the plan names the reason.
+    """
+    objective = {"rms": "RMS error", "max": "max error"}[known.objective]
+    bins, level = found.sampling.groups, statements.level("epsilon", epsilon)
+    rows = []
+    for each in options:
+        copies = _NONE if each.memory_rows is None else str(each.memory_rows)
+        rows.append([each.name, digits.nearest(each.error), digits.upwards(each.noise_multiplier), copies])
+    yield from _screens.blocks(
+        # Of more clients, cohorts would be larger than the room of a sum on the grid is for.
+        _ONLY_IN_BINS.format(bins=bins, clients=bins * known.clients_per_round, level=level),
+        _screens.table(["", objective, "amplified σ", "copies"], rows),
+        None if refused else _certificate(found, objective),
+    )
+
+
+def _certificate(found: CertifiedOption, objective: str) -> str:
+    return (
+        f"Certified: {found.option.name}, amplified σ = {digits.upwards(found.noise_multiplier)}, "
+        f"{objective} {digits.nearest(found.error)} clip norms, amplified ε {digits.upwards(found.level.epsilon)} "
+        f"({found.level.theorem} bound), and {digits.upwards(found.epsilon_if_known)} if cohorts are known; "
+        f"{integers.included(found.grid)}. `tff-mf optimize blt` or `banded-toeplitz` with --sampling "
+        "balls_in_bins saves the mechanism."
+    )
+
+
+def _bins(known: Deployment, options: Sequence[BinsOption], found: CertifiedOption) -> dict[str, Any]:
+    return {
+        "sampling": "balls_in_bins",
+        "bins": found.sampling.groups,
+        "amplified": [
+            {
+                "name": each.name,
+                "memory_rows": each.memory_rows,
+                "amplified_noise_multiplier_estimate": each.noise_multiplier,
+                f"{known.objective}_error_estimate": each.error,
+            }
+            for each in options
+        ],
+        "amplified_chosen": {
+            "name": found.option.name,
+            "amplified_noise_multiplier": found.noise_multiplier,
+            "amplified_epsilon": found.level.epsilon,
+            "amplified_bound": found.level.theorem,
+            "amplified_failure": found.level.failure,
+            "epsilon_if_cohorts_are_known": _finite_value(found.epsilon_if_known),
+            f"{known.objective}_error": found.error,
+        },
+    }
 
 
 def _amplified(option: AmplifiedOption) -> dict[str, Any]:

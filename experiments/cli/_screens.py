@@ -1,15 +1,20 @@
 """Numbers and tables as text: labels, significant digits, and lines no wider than the terminal."""
 
 import itertools
+import json
 import shutil
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import click
 
 import tff_mf
 
-from ..output import digits
+from ..configuration.layers import Layer
+from ..configuration.presets import Preset
+from ..output import digits, strict_json
 
 _NARROWEST = 40
 _WIDEST = 120
@@ -57,6 +62,9 @@ _LABELS = {
     "epsilon_if_cohorts_are_known": "ε if cohorts are known",
 }
 
+# Characters of the longest setting that the column of values is wide enough for.
+_LONGEST = 16
+_MARKS = {"None": "–", "True": "yes", "False": "no"}
 _UNITS = dict.fromkeys(("rms_error", "max_error", "amplified_rms_error"), " clip norms")
 
 
@@ -77,7 +85,7 @@ def folded(text: str, *, indent: str = "") -> list[str]:
     ]
 
 
-def entries(result: Mapping[str, Any]) -> Iterator[str]:
+def _entries(result: Mapping[str, Any]) -> Iterator[str]:
     """Yields a line per entry, or more if it is long; skips entries that are None."""
     shown = {name: value for name, value in result.items() if value is not None}
     yield from labelled(
@@ -135,6 +143,86 @@ def markdown(text: str) -> Iterator[str]:
         else:
             for line in group:
                 yield from folded(line, indent="  " if line.startswith("- ") else "")
+
+
+def report(
+    result: Mapping[str, Any],
+    *,
+    as_json: bool,
+    words: Mapping[str, Any] | None = None,
+    below: Sequence[str] = (),
+) -> None:
+    """Prints a result, as one JSON object or one line per entry.
+
+    JSON has all digits, and null in place of an unbounded ε or ρ.
+
+    Args:
+        result: The values, by name.
+        as_json: Whether to print JSON.
+        words: Texts that replace entries where no JSON is printed; `None` leaves an entry out.
+        below: Paragraphs after the entries.
+    """
+    if as_json:
+        finite = {key: strict_json.finite(each) if isinstance(each, float) else each for key, each in result.items()}
+        click.echo(json.dumps(finite, allow_nan=False))
+        return
+    for line in _entries({**result, **(words or {})}):
+        click.echo(line)
+    if below:
+        click.echo()
+        paragraphs(*below)
+
+
+def blocks(*parts: str | Iterable[str] | None) -> Iterator[str]:
+    """Yields texts, folded, and other blocks of lines, with an empty line between them; skips those that are empty."""
+    for number, part in enumerate(filter(None, parts)):
+        if number:
+            yield ""
+        yield from folded(part) if isinstance(part, str) else part
+
+
+def paragraphs(*texts: str | None) -> None:
+    """Prints texts as wide as the terminal, with empty lines between them; skips those that are empty or None."""
+    for line in blocks(*texts):
+        click.echo(line)
+
+
+def show(rows: Sequence[tuple[str, str]]) -> None:
+    """Prints labels with a text beside each; skips rows without a text."""
+    for line in labelled(rows):
+        click.echo(line)
+
+
+def settings(preset: Preset | None, layer: Layer, shown: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> None:
+    """Prints the settings of a run.
+
+    Args:
+        preset: Its preset, if it has one.
+        layer: Its values.
+        shown: Value and source of every field, as `layers.shown` returns them.
+        as_json: Whether to print JSON.
+    """
+    row = preset.row(layer.values) if preset else None
+    if as_json:
+        about = {"preset": preset.name, "title": preset.title, "paper": preset.paper} if preset else {}
+        published = {"published": dict(row.published)} if row else {}
+        notes = {"notes": preset.notes} if preset else {}
+        report({**about, **notes, **published, "run": shown}, as_json=True)
+        return
+    if preset:
+        published = ""
+        if row and row.published:
+            results = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in row.published.items())
+            published = f"published ({row.source}): {results}"
+        paragraphs(f"{preset.name}: {preset.title}. {preset.paper}.", preset.notes, published)
+        click.echo()
+    values = {name: _MARKS.get(str(entry["value"]), str(entry["value"])) for name, entry in shown.items()}
+    column = max(len(value) for value in values.values() if len(value) <= _LONGEST)
+    names, rows = max(map(len, values)), []
+    for name, value in values.items():
+        own, before = (value, "") if len(value) <= _LONGEST else ("", f"{value}{_GAP}")
+        rows.append((f"{name:{names}}{_GAP}{own:{column}}", f"{before}{shown[name]['source']}"))
+    show(rows)
 
 
 def workload(value: tff_mf.Workload) -> str:

@@ -1,6 +1,6 @@
 """`tff-mf account`: the guarantee of a noise multiplier."""
 
-import click
+import rich_click as click
 
 from . import _guarantees, _options
 from ._flags import Flags
@@ -9,15 +9,7 @@ from ._flags import Flags
 @click.command()
 @_options.mechanism
 @_options.option("noise_multiplier", required=True)
-@_options.setting(
-    *_options.SETTING,
-    *_options.WORKLOAD,
-    "bands",
-    "buffers",
-    *_options.SAMPLING,
-    *_options.ON_GRID,
-    required=("rounds",),
-)
+@_options.setting(*_options.GUARANTEE, required=("rounds",))
 @_options.option("delta", required=True)
 @_options.as_json
 def account(file: str, noise_multiplier: float, flags: Flags, delta: float, as_json: bool) -> None:

@@ -5,9 +5,11 @@ import json
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
 
-from . import _options
+from ..configuration import mechanism_names
+from . import _options, _screens
+from ._flags import Flags
 
 if TYPE_CHECKING:
     from .. import auditing
@@ -21,9 +23,7 @@ _OF_A_RUN = "a run's folder has its own setting; give no other."
     "--noise-multiplier", type=float, help="σ for an artifact; if not given its sensitivity, so that ρ = 1/2."
 )
 @click.option("--rounds", type=int, help="Number of rounds n; that of the artifact if not given.")
-@_options.participation_options
-@_options.fixed_epochs
-@_options.option("restart_every")
+@_options.setting(*_options.PARTICIPATION, "restart_every")
 @_options.option("adjacency", default=None, show_default=False, help="zero-out or replace-one; zero-out if not given.")
 @click.option("--delta", type=float, help="δ of the claim, for an artifact; 1e-6 if not given.")
 @click.option(
@@ -35,7 +35,7 @@ _OF_A_RUN = "a run's folder has its own setting; give no other."
     "--noise-scale", type=float, default=1.0, help="TEST ONLY: multiply the noise by a factor, to see the audit fail."
 )
 @_options.as_json
-def audit(what: str, coordinates: int | None, noise_scale: float, as_json: bool, **flags: Any) -> None:
+def audit(what: str, flags: Flags, coordinates: int | None, noise_scale: float, as_json: bool, **claim: Any) -> None:
     """Test the noise of a run or of an artifact: covariance, repeats, sensitivity, and canaries.
 
     RUN is the folder of a run: the result is written to its audit.json and report. ARTIFACT is a file,
@@ -53,13 +53,13 @@ def audit(what: str, coordinates: int | None, noise_scale: float, as_json: bool,
     more = {"coordinates": coordinates, "noise_scale": validation.positive("noise_scale", noise_scale)}
     current = False
     if folder.is_dir():
-        if any(value not in (None, False) for value in flags.values()):
+        if flags != Flags() or any(value is not None for value in claim.values()):
             raise click.UsageError(_OF_A_RUN)
         run = reports.read_configuration(folder)
         setting = reports.audit_setting(run, tff_mf.load(folder / names.MECHANISM), **more)
         current = reports.is_current(folder)
     else:
-        setting = auditing.Setting(**_of_artifact(what, **flags), **more)
+        setting = auditing.Setting(**_of_artifact(what, flags, **claim), **more)
     with progress.bar("audit", 5 + 2 * setting.rounds * (1 if setting.count_stddev is None else 2)):
         found = auditing.audit(setting)
     result = _result(found, setting, files.file_hash(folder / names.RUN_JSON) if folder.is_dir() else None)
@@ -77,13 +77,10 @@ def audit(what: str, coordinates: int | None, noise_scale: float, as_json: bool,
 
 def _of_artifact(
     what: str,
+    flags: Flags,
     *,
     noise_multiplier: float | None,
     rounds: int | None,
-    min_sep: int | None,
-    max_participations: int | None,
-    fixed_epochs: bool,
-    restart_every: int | None,
     adjacency: str | None,
     delta: float | None,
 ) -> dict[str, Any]:
@@ -91,12 +88,12 @@ def _of_artifact(
     import tff_mf
     from tff_mf import validation
 
-    mechanism = _options.load_mechanism(what)
+    mechanism = mechanism_names.load(what)
     optimized_for = mechanism.optimized_for
-    if optimized_for is not None and min_sep is None and max_participations is None and not fixed_epochs:
+    if optimized_for is not None and not flags.says_participation:
         participation = optimized_for.participation
     else:
-        participation = _options.participation(min_sep, max_participations, fixed_epochs=fixed_epochs)
+        participation = flags.participation()
     if rounds is None:
         if optimized_for is None:
             raise click.UsageError(
@@ -104,7 +101,7 @@ def _of_artifact(
             )
         rounds = optimized_for.rounds
     if noise_multiplier is None:
-        every = rounds if restart_every is None else restart_every
+        every = rounds if flags.restart_every is None else flags.restart_every
         noise_multiplier = tff_mf.restart_sensitivity(
             mechanism.cast_to_float32(), rounds, participation, restart_every=every
         ).value
@@ -114,7 +111,7 @@ def _of_artifact(
         "participation": participation,
         "noise_multiplier": validation.positive("noise_multiplier", noise_multiplier),
         "delta": validation.open_unit("delta", 1e-6 if delta is None else delta),
-        "restart_every": restart_every,
+        "restart_every": flags.restart_every,
         "adjacency": "zero-out" if adjacency is None else adjacency,
     }
 
@@ -137,7 +134,7 @@ def _result(found: "auditing.Audit", setting: "auditing.Setting", run_sha256: st
 
 
 def _show(found: "auditing.Audit", folder: pathlib.Path | None) -> None:
-    _options.show([(f"{'ok  ' if test.passed else 'FAIL'}  {test.name}", test.text) for test in found.tests])
+    _screens.show([(f"{'ok  ' if test.passed else 'FAIL'}  {test.name}", test.text) for test in found.tests])
     from ..run_folder import names
 
     failed = sum(not test.passed for test in found.tests)

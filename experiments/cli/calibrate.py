@@ -1,6 +1,6 @@
 """`tff-mf calibrate`: the noise multiplier for a guarantee."""
 
-import click
+import rich_click as click
 
 from . import _guarantees, _options
 from ._flags import Flags
@@ -10,15 +10,7 @@ from ._flags import Flags
 @_options.mechanism
 @_options.option("epsilon", required=True)
 @_options.option("delta", required=True)
-@_options.setting(
-    *_options.SETTING,
-    *_options.WORKLOAD,
-    "bands",
-    "buffers",
-    *_options.SAMPLING,
-    *_options.ON_GRID,
-    required=("rounds",),
-)
+@_options.setting(*_options.GUARANTEE, required=("rounds",))
 @_options.as_json
 def calibrate(file: str, epsilon: float, delta: float, flags: Flags, as_json: bool) -> None:
     """Print the smallest noise multiplier with which a run stays within (ε, δ).

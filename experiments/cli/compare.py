@@ -5,12 +5,13 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import click
+import rich_click as click
+from click import get_current_context
 from click.core import ParameterSource
 
 from tff_mf.errors import InputValueError
 
-from . import _options, _screens, _types
+from . import _options, _screens
 
 # Options that leave out the runs, with those that they go with.
 _ALONE = {"listed": {"as_json"}, "estimate": {"as_json", "file", "spec", "fraction", "dataset"}}
@@ -19,7 +20,7 @@ _ALONE = {"listed": {"as_json"}, "estimate": {"as_json", "file", "spec", "fracti
 @click.command()
 @click.argument("file", metavar="[SPEC.toml]", type=click.Path(), required=False)
 @click.option(
-    "--spec", type=_types.SPEC, help="Specification of a paper's table or figure, in place of a file; see --list."
+    "--spec", type=_options.SPEC, help="Specification of a paper's table or figure, in place of a file; see --list."
 )
 @click.option("--list", "listed", is_flag=True, help="List the specifications of the papers, and do nothing else.")
 @click.option(
@@ -34,7 +35,7 @@ _ALONE = {"listed": {"as_json"}, "estimate": {"as_json", "file", "spec", "fracti
     help="Run at a part of the size: rounds, min-sep and simulated clients times F, at the same ε.",
 )
 @click.option(
-    "--dataset", type=_types.DATASET, metavar="NAME", help="Data set of all runs, in place of the specified one."
+    "--dataset", type=_options.DATASET, metavar="NAME", help="Data set of all runs, in place of the specified one."
 )
 @click.option(
     "--out", metavar="FOLDER", help="Folder of the results.  [default: runs/ and the name of the specification]"
@@ -63,12 +64,10 @@ def compare(
     if listed:
         _list(as_json=as_json)
         return
-    from .. import pages
-
-    page = None if html is None else pages.check_page(html)
-    path = _path_of(file, spec)
     from tff_mf import required_packages
 
+    page = _options.html_page(html)
+    path = _path_of(file, spec)
     if estimate:
         required_packages.packages("An estimate", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
         _estimate(path, fraction=fraction, dataset=dataset, as_json=as_json)
@@ -90,9 +89,12 @@ def compare(
     )
     table = (folder / comparison.TABLE).read_text(encoding="utf-8")
     if page is not None:
-        pages.write_page(page, pages.comparison_page(result, name=name, markdown=table))
+        from .. import pages
+        from ..comparison.charts import charts
+
+        pages.write_page(page, pages.comparison_page(result, charts(result), name=name, markdown=table))
     if as_json:
-        _options.report(result, as_json=True)
+        _screens.report(result, as_json=True)
     else:
         for line in _screens.markdown(table):
             click.echo(line)
@@ -105,7 +107,7 @@ def compare(
 
 def _check_together() -> None:
     """Raises if an option is given that another one makes meaningless."""
-    context = click.get_current_context()
+    context = get_current_context()
     given = {
         each.name: each.opts[0] if isinstance(each, click.Option) else each.human_readable_name.strip("[]")
         for each in context.command.params
@@ -134,7 +136,7 @@ def _list(*, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found))
     else:
-        _options.show([(name, f"{each['title']}. {each['paper']}.") for name, each in found.items()])
+        _screens.show([(name, f"{each['title']}. {each['paper']}.") for name, each in found.items()])
 
 
 def _estimate(path: pathlib.Path, *, fraction: float | None, dataset: str | None, as_json: bool) -> None:
@@ -145,9 +147,9 @@ def _estimate(path: pathlib.Path, *, fraction: float | None, dataset: str | None
     if as_json:
         click.echo(json.dumps(found))
         return
-    _options.show(_rows(found))
+    _screens.show(_rows(found))
     click.echo()
-    _options.paragraphs(*found["notes"])
+    _screens.paragraphs(*found["notes"])
 
 
 def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:

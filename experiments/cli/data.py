@@ -2,10 +2,10 @@
 
 import json
 
-import click
+import rich_click as click
 
 from . import _options
-from ._group import Group
+from ._boundary import Group
 
 
 @click.group(cls=Group)

@@ -2,9 +2,9 @@
 
 import pathlib
 
-import click
+import rich_click as click
 
-from . import _options
+from . import _options, _screens
 
 
 @click.command()
@@ -34,7 +34,7 @@ def demo(out: str, as_json: bool) -> None:
 
     summary = comparison.run_demo(comparison.DemoSettings(), folder)
     if as_json:
-        _options.report(summary, as_json=True)
+        _screens.report(summary, as_json=True)
         return
     click.echo(f"{'mechanism':10} {'accuracy':>9} {'noise multiplier':>17} {'server rate':>12}")
     for name, run in summary["mechanisms"].items():
@@ -44,7 +44,7 @@ def demo(out: str, as_json: bool) -> None:
         )
     click.echo(f"blt over identity: {100 * summary['accuracy_gain']:+.2f} points")
     click.echo()
-    _options.paragraphs(
+    _screens.paragraphs(
         *(f"{name}: {run['statement']}" for name, run in summary["mechanisms"].items()), summary["cohort_note"]
     )
     click.echo(f"\n{folder / SUMMARY}  {folder / 'accuracy.png'}  ({summary['seconds']:.0f} s)")

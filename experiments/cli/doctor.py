@@ -2,7 +2,7 @@
 
 import json
 
-import click
+import rich_click as click
 
 from . import _options
 

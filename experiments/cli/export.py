@@ -5,10 +5,10 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
 
 from ..run_folder.names import PLANNED
-from . import _options, _types
+from . import _options, _screens
 
 if TYPE_CHECKING:
     from .. import bundles
@@ -33,7 +33,7 @@ _ANSWERS = (
 @click.option("--task-name", metavar="NAME", help="Name of the task for devices; by default derived from the settings.")
 @click.option(
     "--grid",
-    type=_types.GRID,
+    type=_options.GRID,
     help="Updates, sums and noise as integers: bits of the clip norm, auto, or none for floating point; by default as "
     "in RUN or CONFIG, where it is auto unless they name another.",
 )
@@ -76,7 +76,7 @@ def export(
         digest = building.export(found, folder, round_minutes=round_minutes, population=population, task_name=task_name)
     result = _result(folder, found, digest)
     if as_json:
-        _options.report(result, as_json=True)
+        _screens.report(result, as_json=True)
     else:
         _show(result)
 
@@ -118,7 +118,7 @@ def _show(result: Mapping[str, Any]) -> None:
     # Rounded down: the bundle has at least this noise.
     sigma = digits.downwards(result["noise_multiplier"])
     often = f"in at most {k} rounds, at least {b} apart" if k > 1 else "in one round"
-    _options.show(
+    _screens.show(
         [
             ("guarantee", result["headline"]),
             ("answers", _ANSWERS if result["state"] == PROVISIONAL else ""),

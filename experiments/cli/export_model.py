@@ -2,9 +2,9 @@
 
 import pathlib
 
-import click
+import rich_click as click
 
-from . import _options
+from . import _options, _screens
 
 
 @click.command()
@@ -33,10 +33,10 @@ def export_model(run: str, out: str, as_json: bool) -> None:
     with progress.bar("export-model", 3):
         result = publishing.export_model(folder, pathlib.Path(out))
     if as_json:
-        _options.report({"out": out, **result}, as_json=True)
+        _screens.report({"out": out, **result}, as_json=True)
         return
     click.echo(f"wrote the model of {run}, with its privacy report, to {out}")
-    _options.show(
+    _screens.show(
         [
             ("guarantee", result["headline"]),
             ("parameters", f"{result['parameters']:,}"),

@@ -1,26 +1,18 @@
 """`tff-mf import-matrix`: from the files of google-research/federated to an artifact."""
 
-import click
+import rich_click as click
 
-from . import _guarantees, _options
+from . import _guarantees, _options, _screens
+from ._flags import Flags
 
 
 @click.command(name="import-matrix")
 @click.argument("folder")
-@_options.participation_options
-@_options.fixed_epochs
+@_options.setting(*_options.PARTICIPATION)
 @_options.option("momentum", default=0.0)
 @_options.option("out", required=True)
 @_options.as_json
-def import_matrix(
-    folder: str,
-    min_sep: int | None,
-    max_participations: int | None,
-    fixed_epochs: bool,
-    momentum: float,
-    out: str,
-    as_json: bool,
-) -> None:
+def import_matrix(folder: str, flags: Flags, momentum: float, out: str, as_json: bool) -> None:
     """Check published matrices and save them as an artifact.
 
     FOLDER holds b_matrix_tensor_pb and c_matrix_tensor_pb, or w_… and h_…, and lr_vector_tensor_pb for learning rates.
@@ -30,7 +22,7 @@ def import_matrix(
     from ..output import files
     from ..published_matrices import reader as matrices
 
-    participation = _options.participation(min_sep, max_participations, fixed_epochs=fixed_epochs)
+    participation = flags.participation()
     # First, so that wrong values are refused before matrices are read.
     tff_mf.Momentum(momentum=momentum)
     files.check_file(out)
@@ -54,4 +46,4 @@ def import_matrix(
         "max_loss": tff_mf.max_loss(mechanism, optimized_for.rounds, participation, optimized_for.workload),
     }
     words = {"sensitivity_exact": None, "sensitivity_rule": _guarantees.exactness(result)}
-    _options.report(result, as_json=as_json, words=words)
+    _screens.report(result, as_json=as_json, words=words)

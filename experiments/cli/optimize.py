@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import click
+import rich_click as click
 
 from ..configuration import mechanism_names
 from ..output import files
-from . import _options, _search_result, _searches, _types
+from . import _options, _searches
+from ._boundary import Group
 from ._flags import Flags
-from ._group import Group
 
 # Options of a search that are flags of its kind alone.
 _OWN = ("bands", "buffers")
@@ -50,7 +50,7 @@ def _kind(search: Callable[..., _searches.Search]) -> click.Command:
         start = time.perf_counter()
         found = search(flags, target=target, **own)
         seconds = time.perf_counter() - start
-        _search_result.save(found, out, seconds, flags, target, as_json=as_json)
+        _searches.save(found, out, seconds, flags, target, as_json=as_json)
 
     added: Callable[..., Any] = _options.as_json(_options.option("out", required=True)(command))
     added = _options.option("epsilon", help="Also print the smallest σ that keeps the whole run within this ε.")(added)
@@ -141,7 +141,7 @@ def dense(flags: Flags, *, target: _searches.Target) -> _searches.Search:
 @click.option("--rank", type=int, required=True, help="Rank r of the rest: noise needs h + r rows of memory.")
 @click.option(
     "--of",
-    type=_types.MECHANISM,
+    type=_options.MECHANISM,
     default="dense",
     show_default=True,
     metavar="MECHANISM",

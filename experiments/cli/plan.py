@@ -1,18 +1,20 @@
 """`tff-mf plan`: all mechanisms for a deployment, and the recommended one."""
 
+import pathlib
 import typing
 
-import click
-
-import tff_mf
+import rich_click as click
 
 from ..configuration.grid import AUTO
 from ..planning.deployment import Deployment
-from . import _options, _plan_bins_screen, _plan_screen
+from . import _options, _plan_screen, _screens
 from ._flags import Flags
 
 if typing.TYPE_CHECKING:
-    from ..planning.options import Option
+    pass
+
+# Beside the recommended mechanism: what any run can use, and noise without correlation.
+_ALSO = ("blt", "identity")
 
 
 @click.command()
@@ -59,18 +61,8 @@ def plan(
     cohorts are drawn at random and remain secret. With --sampling balls_in_bins, all mechanisms are compared, by
     estimates, and the recommended one is certified; --min-sep is the number of groups.
     """
-    if plot is not None:
-        from tff_mf import required_packages
-
-        required_packages.packages("--plot", "matplotlib")
-        from ..output import figures
-
-        figures.checked_path(plot)
-    page = None
-    if html is not None:
-        from .. import pages
-
-        page = pages.check_page(html)
+    _options.check_plot(plot)
+    page = _options.html_page(html)
     deployment = _deployment(flags, delta, plot)
     level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
     screen = _compared(deployment, level, flags.sampling, grid=grid, dimension=dimension, thorough=thorough)
@@ -79,11 +71,9 @@ def plan(
 
         plots.draw(deployment, screen.options, plot)
     if page is not None:
-        from . import _plan_page
-
-        _plan_page.write(screen, page, **level, max_participations=flags.max_participations)
+        _write_page(screen, page, **level, max_participations=flags.max_participations)
     if as_json:
-        _options.report(screen.as_dict(), as_json=True)
+        _screens.report(screen.as_dict(), as_json=True)
         if screen.signal["hopeless"]:
             click.echo(f"plan: {screen.signal['line']}", err=True)
         return
@@ -103,7 +93,7 @@ def _compared(
     thorough: bool,
 ) -> _plan_screen.PlanScreen:
     """Returns all mechanisms for a deployment, with the recommendation."""
-    from ..planning import amplified, integers, options, signal_to_noise
+    from ..planning import amplified, balls_in_bins, integers, options, signal_to_noise
     from ..privacy import amplification, statements
 
     if sampling == amplification.BALLS_IN_BINS and level["epsilon"] is None:
@@ -121,9 +111,16 @@ def _compared(
         )
     customary = statements.customary_delta(deployment.delta, deployment.population)
     refused = bool(statements.refusal(claim))
-    in_bins = None
+    compared, certified = [], None
     if sampling == amplification.BALLS_IN_BINS and level["epsilon"] is not None:
-        in_bins = _in_bins(deployment, level["epsilon"], found, refused=refused, grid=chosen_grid, dimension=parameters)
+        compared = balls_in_bins.options(deployment, level["epsilon"], found)
+        certified = balls_in_bins.certified(
+            deployment,
+            level["epsilon"],
+            balls_in_bins.recommended(compared),
+            grid=chosen_grid,
+            dimension=parameters,
+        )
     return _plan_screen.PlanScreen(
         deployment=deployment,
         options=found,
@@ -141,36 +138,49 @@ def _compared(
             amplified=sampling is not None,
         ),
         notes=[customary] if customary else [],
-        by_epsilon=level["epsilon"] is not None,
+        epsilon=level["epsilon"],
         sampling=sampling,
         sampled=sampled,
         grid=chosen_grid,
-        in_bins=in_bins,
+        in_bins=compared,
+        certified=certified,
     )
 
 
-def _in_bins(
-    deployment: Deployment,
-    epsilon: float,
-    found: "list[Option]",
+def _write_page(
+    screen: _plan_screen.PlanScreen,
+    page: pathlib.Path,
     *,
-    refused: bool,
-    grid: tff_mf.Grid | None,
-    dimension: int,
-) -> _plan_bins_screen.BinsScreen:
-    """Returns mechanisms with balls in bins, and the certificate of the recommended one."""
-    from ..planning import balls_in_bins
+    epsilon: float | None,
+    noise_multiplier: float | None,
+    max_participations: int | None,
+) -> None:
+    """Writes the page of a plan; no ε is computed for it unless the plan states one.
 
-    compared = balls_in_bins.options(deployment, epsilon, found)
-    return _plan_bins_screen.BinsScreen(
-        deployment=deployment,
-        epsilon=epsilon,
-        options=compared,
-        certified=balls_in_bins.certified(
-            deployment, epsilon, balls_in_bins.recommended(compared), grid=grid, dimension=dimension
-        ),
-        refused=refused,
-    )
+    Args:
+        screen: The plan.
+        page: The file.
+        epsilon: ε as it was given.
+        noise_multiplier: σ as it was given.
+        max_participations: k as it was given.
+    """
+    from .. import pages
+    from ..planning import curves, explored
+
+    names = list(dict.fromkeys([screen.chosen.name, *_ALSO]))
+    optimized = {option.name: option for option in screen.options if option.mechanism is not None}
+    shown = [optimized[name] for name in names if name in optimized]
+    points = None
+    if not screen.refused:
+        points = explored.explored(
+            screen.deployment,
+            names,
+            epsilon=epsilon,
+            noise_multiplier=noise_multiplier,
+            max_participations=max_participations,
+        )
+    drawn = curves.curves(screen.deployment, shown, screen.chosen, states=not screen.refused)
+    pages.write_page(page, pages.plan_page(screen.as_dict(), drawn, points, text=list(screen.lines())))
 
 
 def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:

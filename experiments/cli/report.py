@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import click
+import rich_click as click
 
 from . import _options
 
@@ -55,11 +55,7 @@ def report(
         return
     _check_flags(run, answer=answer, questions=questions, out=out, check=check, held=held, planned=planned, html=html)
     folder = readable_folder(pathlib.Path(run or ""))
-    page = None
-    if html is not None:
-        from .. import pages
-
-        page = pages.check_page(html)
+    page = _options.html_page(html)
     if questions:
         from ._answers import write_form
 

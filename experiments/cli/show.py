@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Any
 
-import click
+import rich_click as click
 
 import tff_mf
 
 from ..configuration.mechanism_setting import MechanismSetting
-from . import _guarantees, _options
+from . import _guarantees, _options, _screens
 from ._flags import Flags
 
 
@@ -27,15 +27,9 @@ def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
     If not given, rounds, participation and workload are those that the mechanism was optimized for. `converged` and
     `duality_gap`, if known, are those of its optimization. Losses compare mechanisms at equal privacy.
     """
-    from tff_mf import required_packages
-
-    if plot is not None:
-        if flags.restart_every is not None:
-            raise click.UsageError("--plot does not go with --restart-every: it draws one restart; leave that out.")
-        required_packages.packages("--plot", "matplotlib")
-        from ..output import figures
-
-        figures.checked_path(plot)
+    if plot is not None and flags.restart_every is not None:
+        raise click.UsageError("--plot does not go with --restart-every: it draws one restart; leave that out.")
+    _options.check_plot(plot)
     mechanism, setting = _in_its_setting(file, flags)
     if plot is not None:
         from ..output import mechanism_plots
@@ -54,7 +48,7 @@ def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
         "sensitivity_exact": None,
         "sensitivity_rule": _guarantees.exactness(result),
     }
-    _options.report(result, as_json=as_json, words=words, below=[_guarantees.AT_EQUAL_PRIVACY])
+    _screens.report(result, as_json=as_json, words=words, below=[_guarantees.AT_EQUAL_PRIVACY])
 
 
 def _figures_of(mechanism: tff_mf.Mechanism, setting: MechanismSetting) -> dict[str, Any]:

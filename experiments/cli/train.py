@@ -4,10 +4,11 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
+from click import get_current_context
 
-from ..configuration import layers
-from . import _options, _shown_settings, _train_options, _types
+from ..configuration import layers, presets
+from . import _options, _screens
 
 if TYPE_CHECKING:
     from ..configuration.run import RunConfiguration
@@ -18,23 +19,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--preset", type=_types.PRESET, help="Settings of a paper's experiment, which files and flags override; see --show."
+    "--preset",
+    type=_options.Words(presets.names),
+    help="Settings of a paper's experiment, which files and flags override; see --show.",
 )
-@click.option(
-    "--config",
-    type=click.Path(),
-    metavar="FILE",
-    help="TOML file with a [run] table of settings, and `preset` if need be.",
-)
-@click.option("--show", is_flag=True, help="Print all settings and where each is from, and do not train.")
-@_train_options.flags
+@_options.option("config")
+@_options.option("show")
+@_options.of_run
 @click.option("--tensorboard", is_flag=True, help="Write metrics for TensorBoard too.")
 @click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a run with it has no privacy.")
-@click.option("--without-epsilon", is_flag=True, help="Train although no ε can be stated.")
+@_options.option("without_epsilon")
 @click.option(
     "--checkpoint-every", type=int, default=25, show_default=True, help="Rounds between checkpoints; 0: none."
 )
-@click.option("--resume", is_flag=True, help="Resume the run in --out, with all settings that it began with.")
+@_options.option("resume")
 @click.option(
     "--workers",
     metavar="HOST:PORT[,…]",
@@ -46,11 +44,7 @@ if TYPE_CHECKING:
     type=int,
     help="Clients of a round that each worker trains at the same time; as many as this machine has cores if not given.",
 )
-@click.option(
-    "--threads",
-    type=int,
-    help="Threads inside an operation of its own worker, such as a matrix product; 1 if not given.",
-)
+@_options.option("threads")
 @click.option("--restarts", type=int, default=0, help="How often to resume automatically when a worker dies.")
 @click.option(
     "--out",
@@ -88,9 +82,9 @@ def train(
 
     file = None if config is None else pathlib.Path(config)
     chosen, layer = toml_file.resolve(preset, file, flags)
-    click.get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
+    get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
     if show:
-        _shown_settings.show(chosen, layer, layers.shown(layer), as_json=as_json)
+        _screens.settings(chosen, layer, layers.shown(layer), as_json=as_json)
         return
     path, layer = pathlib.Path(out), toml_file.placed(layer)
     if resume:
@@ -154,7 +148,7 @@ def _checked(
     without_epsilon: bool,
 ) -> tuple["PrivacyPlan", "TrainingSettings"]:
     """Returns privacy plan and settings of a run; whatever can be refused is refused before a data set is loaded."""
-    from ..configuration import begun, statable
+    from ..configuration import statable, toml_file
     from ..datasets import named_data
     from ..output import files
     from ..run_folder import folders
@@ -164,8 +158,8 @@ def _checked(
         statable.check_asked(noise_multiplier=configuration.noise_multiplier, insecure_seed=insecure_seed)
     begun_with = None
     if resume:
-        configuration = begun.as_begun(configuration, folder)
-        begun_with = begun.initial_model(folder)
+        configuration = toml_file.as_begun(configuration, folder)
+        begun_with = toml_file.begun_model(folder)
         configuration.training_settings(begun_with=begun_with)
     else:
         configuration.check()
@@ -199,10 +193,10 @@ def _data(dataset: str, stated: "PrivacyPlan | None") -> pathlib.Path:
 
 def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:
     if as_json:
-        _options.report({**result.summary, "statement": result.statement, "signal": signal}, as_json=True)
+        _screens.report({**result.summary, "statement": result.statement, "signal": signal}, as_json=True)
         return
     accuracy, amplified = _accuracy(result.summary), result.summary["amplified_statement"]
-    _options.paragraphs(accuracy, result.statement, amplified, f"files: {folder}")
+    _screens.paragraphs(accuracy, result.statement, amplified, f"files: {folder}")
 
 
 def _accuracy(summary: Mapping[str, Any]) -> str:

@@ -5,34 +5,58 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
+from click import get_current_context
 
 from tff_mf.errors import InputError
 
-from ..central_training.settings import PRESETS, CentralConfiguration
+from ..central_training import data_sets, networks
+from ..central_training.settings import PRESETS, SAMPLING_KINDS, CentralConfiguration
 from ..configuration import layers, toml_file
-from . import _central_options, _options, _shown_settings, _types
+from ..output import typed
+from . import _options, _screens
 
 if TYPE_CHECKING:
     from ..central_training.preparation import PreparedTraining
+
+_HELP = {
+    "epochs": "Number of epochs, in each of which an example takes part once, or once on average.",
+    "batch_size": "Examples in a batch; on average, with --sampling.",
+    "dataset": "digits, mnist, cifar10, emnist (downloaded on first use), or synthetic-cifar10:N.",
+    "network": "digits, kairouz-small or kairouz-vgg; the data set's own if not given.",
+    "mechanism": _options.HELP["mechanism"],
+    "buffers": _options.HELP["buffers"],
+    "bands": "Bands of an optimized banded kind; as many as an epoch has rounds if not given.",
+    "workload": _options.HELP["workload"],
+    "sampling": "How batches are drawn: fixed_order, poisson (identity: DP-SGD) or cyclic_poisson (banded kinds).",
+    "epsilon": "ε that the whole training may reach; or give --noise-multiplier.",
+    "clip_norm": "Bound on the L2 norm of an example's gradient.",
+    "learning_rate": "Learning rate of SGD.",
+    "momentum": "Momentum of SGD.",
+    "warmup": "Fraction of the rounds over which the learning rate rises.",
+    "cooldown": "Fraction of the rounds over which the learning rate falls.",
+    "validation_examples": "Training examples that are split off for validation, and not trained on.",
+    "seed": "Seed of initial weights and order, never of noise or sampling.",
+}
+_TYPES = {
+    "dataset": _options.Words(data_sets.names),
+    "network": _options.Words(networks.NAMES),
+    "mechanism": _options.MECHANISM,
+    "sampling": _options.Words(SAMPLING_KINDS),
+}
 
 
 @click.command()
 @click.option(
     "--preset",
-    type=_types.CENTRAL_PRESET,
+    type=_options.Words(PRESETS.names),
     help="Settings of a paper's experiment on images, which files and flags override; see --show.",
 )
-@click.option(
-    "--config",
-    type=click.Path(),
-    metavar="FILE",
-    help="TOML file with a [run] table of settings, and `preset` if need be.",
-)
-@click.option("--show", is_flag=True, help="Print all settings and where each is from, and do not train.")
-@_central_options.flags
-@click.option("--without-epsilon", is_flag=True, help="Train although no ε can be stated.")
-@click.option("--resume", is_flag=True, help="Resume the run in --out, with all settings that it began with.")
+@_options.option("config")
+@_options.option("show")
+@_options.of_fields(CentralConfiguration, helps=_HELP, types=_TYPES)
+@_options.option("without_epsilon")
+@_options.option("resume")
 @click.option(
     "--out",
     metavar="FOLDER",
@@ -60,14 +84,14 @@ def train_central(
 
     file = None if config is None else pathlib.Path(config)
     chosen, layer = toml_file.resolve(preset, file, flags, folder=PRESETS)
-    click.get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
+    get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
     if show:
-        _shown_settings.show(chosen, layer, layers.shown(layer, CentralConfiguration), as_json=as_json)
+        _screens.settings(chosen, layer, layers.shown(layer, CentralConfiguration), as_json=as_json)
         return
     folder, layer = pathlib.Path(out), toml_file.placed(layer, ("mechanism",))
     if resume:
         layer = toml_file.begun(layer, program.resumable(folder), CentralConfiguration)
-    configuration = layers.configuration_of(layer, CentralConfiguration)
+    configuration = typed.convert(layer.values, CentralConfiguration)
     configuration.check()
     if not without_epsilon:
         configuration.check_statable()
@@ -129,11 +153,11 @@ def _begin(layer: layers.Layer, folder: pathlib.Path, prepared: "PreparedTrainin
 
 def _report(summary: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:
     if as_json:
-        _options.report(summary, as_json=True)
+        _screens.report(summary, as_json=True)
         return
     accuracy = summary["test_accuracy"]
     shown = "none, the model diverged" if accuracy is None else f"{100 * accuracy:.2f} %"
-    _options.paragraphs(
+    _screens.paragraphs(
         f"accuracy {shown}, {summary['test_examples']} test examples",
         summary["statement"],
         " ".join(summary["not_covered"]),

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
 
 from tff_mf.errors import InputValueError
 

@@ -3,7 +3,9 @@
 import ipaddress
 import socket
 
-import click
+import rich_click as click
+
+from . import _options
 
 
 @click.command(context_settings={"show_default": True})
@@ -19,11 +21,7 @@ import click
     default=-1,
     help="Number of clients to run at once if they are called one by one; unlimited if not positive.",
 )
-@click.option(
-    "--threads",
-    type=int,
-    help="Threads inside an operation of its own worker, such as a matrix product; 1 if not given.",
-)
+@_options.option("threads")
 def worker(port: int, public: bool, max_concurrent_clients: int, threads: int | None) -> None:
     """Run TFF's worker, for `tff-mf train --workers`, until it is ended.
 

@@ -11,7 +11,10 @@ import tff_mf
 from ..configuration.run import RunConfiguration
 from ._spec import PlannedRun
 
-_KNOWN_BY = ("mechanism", "buffers", "bands", "workload", "rounds", "min_sep", "max_participations")
+_KNOWN_BY = (
+    *("mechanism", "buffers", "bands", "workload", "rounds", "min_sep", "max_participations"),
+    *("restart_every", "unit_norms", "objective"),
+)
 _KNOWN_BY_WITH_WORKLOAD = ("server_momentum", "server_warmup", "server_cooldown")
 
 
@@ -41,12 +44,8 @@ def prepared(
 
 def _name(configuration: RunConfiguration) -> str:
     fields = _KNOWN_BY + (() if configuration.workload == "prefix_sum" else _KNOWN_BY_WITH_WORKLOAD)
-    fields += () if configuration.restart_every is None else ("restart_every",)
-    # Left out where they are not given, as no artifact of earlier releases has them.
-    fields += tuple(field for field in ("unit_norms", "objective") if getattr(configuration, field) is not None)
     values = [(field, getattr(configuration, field)) for field in fields]
-    if isinstance(configuration.participation(), tff_mf.FixedEpoch):
-        values.append(("participation_schema", "fixed_epoch"))
+    values.append(("participation", type(configuration.participation()).__name__))
     digest = hashlib.sha256(json.dumps(values).encode()).hexdigest()[:8]
     slug = re.sub(r"[^A-Za-z0-9]+", "-", pathlib.Path(configuration.mechanism).stem)
     return f"{slug}-{digest}.safetensors"

@@ -54,10 +54,6 @@ def run_comparison(
     data_of = {name: named_data.data_file(name).absolute() for name in sorted(datasets)}
     places = Places(out)
     planned = _spec.read(spec, data_of, dataset=dataset, fraction=fraction)
-    earlier = _spec.read(spec, data_of, dataset=dataset, fraction=fraction, in_floats=True)
-    if _begun(earlier, places) and not _begun(planned, places):
-        planned = earlier
-        say("goes on in floating point, as it was begun; for integers, choose another --out")
     about = _about(spec, planned, fraction)
     if "scaled" in about:
         say(about["scaled"]["note"])
@@ -70,11 +66,6 @@ def run_comparison(
 
         failed = _runs.run_missing(planned, command_of, places, at_once=jobs, say=say)
         return _written(planned, artifacts, failed, places, about)
-
-
-def _begun(planned: Sequence[_spec.PlannedRun], places: Places) -> bool:
-    """Returns whether a comparison in this folder had begun one of the runs."""
-    return any(places.run(run.name).is_dir() for run in planned)
 
 
 def _about(spec: pathlib.Path, planned: Sequence[_spec.PlannedRun], fraction: float | None) -> dict[str, Any]:
@@ -105,10 +96,10 @@ def _written(
     )
     if found:
         # Here, since Matplotlib takes a second to load.
-        from . import _plots
+        from . import charts
 
-        pictures = _plots.draw(
-            found,
+        pictures = charts.draw(
+            result,
             places.out,
             clip_norm=planned[0].configuration.clip_norm,
             setting=_spec.shared_setting(planned),
@@ -132,12 +123,11 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, places: Places) -> 
             summary["rounds"],
             noise_multiplier=summary["noise_multiplier"],
             cohort=summary["cohort"],
-            restart_every=summary.get("restart_every"),
+            restart_every=summary["restart_every"],
         ),
         accuracy=summary["accuracy"],
-        validation_accuracy=summary["validation_accuracy"],
+        validation_accuracy=summary["validation_accuracy_smoothed"],
         history=_results.history(places.metrics(run.name)),
-        smoothed=summary.get("validation_accuracy_smoothed"),
-        test_sentences=summary.get("test_sentences"),
+        test_sentences=summary["test_sentences"],
         statement=summary["statement"],
     )

@@ -3,19 +3,55 @@
 import dataclasses
 import itertools
 import math
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Generic, TypeVar
 
-from tff_mf.errors import InputTypeError, InputValueError
+from msgspec import Meta
 
-from ..configuration import layers, presets, toml_file
+from tff_mf.errors import InputValueError
+
+from ..configuration import layers, presets
 from ..configuration.layers import Layer
 from ..configuration.presets import Preset
-from ..configuration.run import FIELDS, checked_value
+from ..configuration.run import RunConfiguration
+from ..output import typed
+from ..output.typed import Number, Record
 
 # A small file can ask for more runs than fit in memory.
 MOST_RUNS = 10_000
-_OWN_KEYS = ("preset", "label", "optimize", "published", "source")
+_Run = TypeVar("_Run")
+_Text = Annotated[str, Meta(min_length=1)]
+
+
+class _Own(Record, Generic[_Run]):
+    """What a grid says beside the values of settings."""
+
+    preset: str | None = None
+    label: _Text | None = None
+    source: _Text | None = None
+    optimize: _Run | None = None
+    published: dict[str, Number] | None = None
+
+
+class Specification(Record, Generic[_Run]):
+    """The file of a comparison.
+
+    Attributes:
+        title: Name of the comparison; runs of one without have no published results.
+        paper: The paper whose table it is.
+        notes: What else is to be said of it.
+        preset: The preset that all grids are laid over.
+        run: Settings that all runs share.
+        grid: Combinations of the settings that differ.
+    """
+
+    title: str | None = None
+    paper: str | None = None
+    notes: str | None = None
+    preset: str | None = None
+    run: _Run | None = None
+    grid: Annotated[Sequence[dict[str, Any]], Meta(min_length=1)] = ({},)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,33 +73,44 @@ class Point:
     published: Mapping[str, Any]
 
 
-def points(content: Mapping[str, Any], where: str) -> Iterable[Point]:
+def read(path: pathlib.Path) -> Specification:
+    """Returns the content of a file.
+
+    Raises:
+        InputError: If it is not a comparison.
+    """
+    return typed.convert(layers.read_toml(path), typed.file_of(Specification, RunConfiguration), str(path))
+
+
+def points(content: Specification, where: str) -> Iterable[Point]:
     """Yields the points of a specification, grid after grid.
 
     Args:
-        content: The tables of the file.
-        where: The file, for messages.
+        content: The file.
+        where: Its path, for messages.
 
     Raises:
         InputError: If a grid is wrong.
     """
-    shared = Layer.of(layers.checked_run(content.get("run", {}), f"{where} [run]"), where)
-    common = toml_file.preset_name(content, where)
-    _load(common, where)
-    for grid in _tables(content, where):
-        own = {key: grid[key] for key in _OWN_KEYS if key in grid}
-        _check_own(own, where)
-        preset = _load(toml_file.preset_name(own, where) or common, where)
-        for values in _combinations({key: value for key, value in grid.items() if key not in own}, f"{where} [[grid]]"):
+    shared = Layer.of(typed.given(content.run), where)
+    _load(content.preset, where)
+    for grid in content.grid:
+        own = {name: value for name, value in grid.items() if name in _Own.__struct_fields__}
+        about = typed.convert(own, typed.file_of(_Own, RunConfiguration), f"{where} [[grid]]")
+        varied = {name: value for name, value in grid.items() if name not in own}
+        checked = typed.given(typed.convert(varied, typed.partial(RunConfiguration, listed=True), f"{where} [[grid]]"))
+        preset = _load(about.preset or content.preset, where)
+        for values in _combinations({name: checked[name] for name in varied}, f"{where} [[grid]]"):
             upper = layers.laid([shared, Layer.of(values, where)])
             layer = preset.over(upper) if preset else upper
             row = preset.row(layer.values) if preset else None
+            published = row.published if row else {}
             yield Point(
                 layer=layer,
                 preset=preset,
-                label=own.get("label"),
-                optimize=layers.checked_run(own.get("optimize", {}), f"{where} [[grid]] optimize"),
-                published=own.get("published", row.published if row else {}),
+                label=about.label,
+                optimize=typed.given(about.optimize),
+                published=published if about.published is None else about.published,
             )
 
 
@@ -72,32 +119,8 @@ def _load(name: str | None, where: str) -> Preset | None:
         return None if name is None else presets.load(name)
 
 
-def _tables(content: Mapping[str, Any], where: str) -> Sequence[Mapping[str, Any]]:
-    grids = content.get("grid", [{}])
-    if not isinstance(grids, list) or not grids:
-        raise InputTypeError(f"{where}: grid={grids!r} must be tables, each written [[grid]].")
-    for grid in grids:
-        layers.check_keys(layers.checked_table(grid, f"{where} [[grid]]"), (*FIELDS, *_OWN_KEYS), f"{where} [[grid]]")
-    return grids
-
-
-def _check_own(own: Mapping[str, Any], where: str) -> None:
-    for key in ("label", "source"):
-        if not isinstance(own.get(key, ""), str) or own.get(key, "-") == "":
-            raise InputTypeError(f"{where} [[grid]]: {key}={own[key]!r} must be a text.")
-    published = layers.checked_table(own.get("published", {}), f"{where} [[grid]] published")
-    for name, value in published.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputTypeError(f"{where} [[grid]] published: {name}={value!r} must be a number.")
-
-
 def _combinations(grid: Mapping[str, Any], where: str) -> Iterable[dict[str, Any]]:
-    values = []
-    for name, given in grid.items():
-        listed = given if isinstance(given, list) else [given]
-        if not listed:
-            raise InputValueError(f"{where}: {name}=[] has no value; remove it or give one.")
-        values.append([checked_value(name, value, where) for value in listed])
+    values = [value if isinstance(value, list) else [value] for value in grid.values()]
     combinations = math.prod(map(len, values))
     if combinations > MOST_RUNS:
         raise InputValueError(f"{where} has {combinations} combinations; a comparison can have at most {MOST_RUNS}.")

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..configuration import learning_rates
+from ..output.digits import percent
 from ..privacy import statements
 from ._results import Level, fitted, gaps, mean_and_half_width
 
-_NAMES = ("epsilon", "noise_multiplier")
-_SMOOTHED, _FINAL = "smoothed validation accuracy", "validation accuracy of the final model"
-_WINDOW = "the mean of the evaluations in the last 400 rounds, or in the last fifth of the rounds if that is less"
+_CHOSEN_BY = (
+    "its best by smoothed validation accuracy (the mean of the evaluations in the last 400 rounds, or in the last "
+    "fifth of the rounds if that is less)"
+)
 
 
 def as_dict(
@@ -69,21 +71,20 @@ def as_markdown(result: Mapping[str, Any]) -> str:
         proposed, tried = level["proposed_rate"], len(level["validation_accuracy_by_rate"])
         edge = " (edge)" if level["rate_at_edge"] and tried > 1 else ""
         lines.append(
-            f"| {_privacy(level)} | {level['mechanism']} | {_percent(level['accuracy'], level['half_width_95'])} | "
-            f"{level['seeds']} | {level['server_learning_rate']:.4g}{edge} | "
+            f"| {statements.level_of(level)} | {level['mechanism']} | "
+            f"{percent(level['accuracy'], level['half_width_95'])} | {level['seeds']} | "
+            f"{level['server_learning_rate']:.4g}{edge} | "
             f"{tried} | {level['effective_rmse']:.4g} | "
             f"{'–' if proposed is None else format(proposed, '.4g')} |" + (f" {_published(level)} |" if paper else "")
         )
     lines += ["", "| noise for | better | worse | gap, points | seeds |", "|---|---|---|---|---|"]
     for gap in filter(lambda gap: gap["neighbours"], result["gaps"]):
-        shown = _percent(gap["gap"], gap["half_width_95"])
-        lines.append(f"| {_privacy(gap)} | {gap['better']} | {gap['worse']} | {shown} | {gap['seeds']} |")
+        shown = percent(gap["gap"], gap["half_width_95"])
+        lines.append(f"| {statements.level_of(gap)} | {gap['better']} | {gap['worse']} | {shown} | {gap['seeds']} |")
     if any("(edge) |" in line for line in lines):
         lines += ["", "`(edge)`: the best rate is the smallest or largest tried, so that a better one may lie beyond."]
-    # Comparisons of earlier releases have no statements.
-    stated = [level for level in result["levels"] if "statement" in level]
-    lines += ["", "The guarantee of each level, or the reason why there is none:", ""] if stated else []
-    entries = ((_privacy(level), level["mechanism"], level["statement"]) for level in stated)
+    lines += ["", "The guarantee of each level, or the reason why there is none:", ""] if result["levels"] else []
+    entries = ((statements.level_of(level), level["mechanism"], level["statement"]) for level in result["levels"])
     lines += [f"- {about}: {statement}" for about, statement in statements.by_level(entries)]
     for name, text in result["runs_failed"].items():
         lines.append(f"Failed: `{name}`: {text}")
@@ -106,8 +107,7 @@ def _level(
         "accuracy_over_rounds": {str(run.seed): [list(point) for point in run.history] for run in level.best},
         "server_learning_rate": level.rate,
         "rate_at_edge": level.at_edge,
-        "test_sentences": sorted({run.test_sentences for run in level.best if run.test_sentences is not None}),
-        "rate_chosen_by": _SMOOTHED if level.smoothed else _FINAL,
+        "test_sentences": sorted({run.test_sentences for run in level.best}),
         "validation_accuracy_by_rate": {f"{rate:.6g}": value for rate, value in sorted(level.tried.items())},
         "effective_rmse": level.effective_rmse,
         "statement": level.statement,
@@ -117,9 +117,9 @@ def _level(
 
 
 def _measured_on(found: Sequence[Mapping[str, Any]]) -> str:
-    """Returns which sentences accuracy is measured on: how many there are is not known of runs of earlier releases."""
-    numbers = sorted({number for level in found for number in level.get("test_sentences", [])})
-    if not numbers or not all(level.get("test_sentences") for level in found):
+    """Returns which sentences accuracy is measured on; without how many if no run is done."""
+    numbers = sorted({number for level in found for number in level["test_sentences"]})
+    if not numbers:
         return "sentences of test clients"
     return f"{numbers[0]:,}{f' to {numbers[-1]:,}' if len(numbers) > 1 else ''} sentences of test clients"
 
@@ -128,21 +128,8 @@ def _chosen_by(found: Sequence[Mapping[str, Any]]) -> str:
     """Returns how the rate of each mechanism was chosen among those of this comparison."""
     if all(len(level["validation_accuracy_by_rate"]) == 1 for level in found):
         return "the only one tried here"
-    chosen = {level.get("rate_chosen_by", _FINAL) for level in found}
-    if chosen == {_SMOOTHED}:
-        return f"its best by {_SMOOTHED} ({_WINDOW})"
-    if chosen <= {_FINAL}:
-        return f"its best by {_FINAL}"
-    return f"its best by {_SMOOTHED} ({_WINDOW}), or by the {_FINAL} where one of the runs is of an earlier release"
+    return _CHOSEN_BY
 
 
 def _published(level: Mapping[str, Any]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in level.get("published", {}).items()) or "–"
-
-
-def _privacy(entry: Mapping[str, Any]) -> str:
-    return next(statements.level(name, entry[name]) for name in _NAMES if name in entry)
-
-
-def _percent(value: float, half: float | None) -> str:
-    return f"{100 * value:.2f}" + ("" if half is None else f" ± {100 * half:.2f}")

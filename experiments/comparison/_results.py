@@ -28,12 +28,10 @@ class Finished:
         rate: Learning rate of the server.
         effective_rmse: L_e of figure 11.
         accuracy: On test sentences.
-        validation_accuracy: On validation sentences, of the final model.
-        smoothed: The same in the mean of its last evaluations (`run_folder.metrics.smoothed`); None for a run of an
-            earlier release, which evaluated on validation sentences only once.
-        history: Round and accuracy of each evaluation: on validation sentences; on test clients where `smoothed` is
-            None.
-        test_sentences: How many test sentences; None for a run of an earlier release.
+        validation_accuracy: On validation sentences, in the mean of the last evaluations
+            (`run_folder.metrics.smoothed`).
+        history: Round and accuracy of each evaluation on validation sentences.
+        test_sentences: How many test sentences.
         statement: Its guarantee in one line, or the reason why there is none.
     """
 
@@ -45,9 +43,8 @@ class Finished:
     accuracy: float
     validation_accuracy: float
     history: Sequence[tuple[int, float]]
+    test_sentences: int
     statement: str
-    smoothed: float | None = None
-    test_sentences: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,14 +56,12 @@ class Level:
         privacy: Which of ε and σ was fixed, and its value.
         best: Its runs at the best rate, one per seed.
         tried: Mean validation accuracy by rate.
-        smoothed: Whether that is the mean of each run's last evaluations; else that of its final model.
     """
 
     label: str
     privacy: tuple[str, float]
     best: Sequence[Finished]
     tried: Mapping[float, float]
-    smoothed: bool
 
     @property
     def rate(self) -> float:
@@ -113,27 +108,25 @@ def levels(finished: Sequence[Finished]) -> list[Level]:
     """Returns each mechanism at each level of privacy, its rate chosen by mean validation accuracy, best first.
 
     Rates are compared over the seeds that all of them have in common; if there are none, over the seeds of each. They
-    are compared by smoothed accuracy, as in Choquette-Choo et al. (2023), table 6; by that of the final model where one
-    of the runs is of an earlier release.
+    are compared by smoothed accuracy, as in Choquette-Choo et al. (2023), table 6.
     """
     found = []
     key = _key
     for (label, privacy), grouped in itertools.groupby(sorted(finished, key=key), key=key):
         group = list(grouped)
-        smoothed = all(run.smoothed is not None for run in group)
         by_rate: dict[float, dict[int, Finished]] = {}
         for run in group:
             by_rate.setdefault(run.rate, {})[run.seed] = run
         common = set.intersection(*(set(runs) for runs in by_rate.values()))
         tried = {
             rate: statistics.fmean(
-                _validated(run, smoothed) for seed, run in runs.items() if seed in common or not common
+                run.validation_accuracy for seed, run in runs.items() if seed in common or not common
             )
             for rate, runs in by_rate.items()
         }
         best = max(tried, key=lambda rate: tried[rate])
         runs = [by_rate[best][seed] for seed in sorted(by_rate[best])]
-        found.append(Level(label=label, privacy=privacy, best=runs, tried=tried, smoothed=smoothed))
+        found.append(Level(label=label, privacy=privacy, best=runs, tried=tried))
     return sorted(found, key=lambda level: (level.privacy, -statistics.fmean(level.accuracies.values())))
 
 
@@ -173,10 +166,6 @@ def fitted(found: Sequence[Level]) -> learning_rates.Regression | None:
 def history(path: pathlib.Path) -> list[tuple[int, float]]:
     """Returns round and accuracy of each evaluation in a run's metrics file."""
     return [(int(row[ROUND]), float(row[ACCURACY])) for row in read_metrics(path).rows if row.get(ACCURACY)]
-
-
-def _validated(run: Finished, smoothed: bool) -> float:
-    return run.smoothed if smoothed and run.smoothed is not None else run.validation_accuracy
 
 
 def _key(run: Finished) -> tuple[str, tuple[str, float]]:

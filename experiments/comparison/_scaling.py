@@ -12,7 +12,7 @@ from ..configuration import layers, mechanism_names
 from ..configuration.layers import Layer
 from ..configuration.mechanism_setting import MechanismSetting
 from ..configuration.run import RunConfiguration
-from ..configuration.settings import ALL
+from ..configuration.settings import ALL, TrainingSettings
 
 if TYPE_CHECKING:
     from ._spec import PlannedRun
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SOURCE = "fraction"
 _LEAST_EXAMPLES = 100
 # What `all` test sentences stand for at a fraction; how many there are is not known before the data are there.
-_TEST_EXAMPLES = RunConfiguration.test_examples
+_TEST_EXAMPLES = TrainingSettings().test_examples
 _FIELDS = (
     "rounds",
     "min_sep",

@@ -8,32 +8,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import tff_mf
-from tff_mf.errors import InputTypeError, InputValueError
+import msgspec
+
+from tff_mf.errors import InputValueError
 
 from ..configuration import layers, toml_file
-from ..configuration.grid import NONE
 from ..configuration.layers import Layer
 from ..configuration.run import FIELDS, RunConfiguration
-from ..configuration.settings import MEASURING
 from ..datasets import named_data
 from ..output import files
 from . import _grids, _scaling
 
-_ABOUT_KEYS = ("title", "paper", "notes")
-_KEYS = (*_ABOUT_KEYS, "preset", "run", "grid")
-# Settings that came later, with the values of runs before them: left out of names, so that finished runs keep theirs.
-_LATER = {
-    field.name: field.default
-    for field in dataclasses.fields(RunConfiguration)
-    if field.name
-    in (
-        *("restart_every", "adaptive_clipping", "adaptive_count_stddev", "adaptive_learning_rate", "server_optimizer"),
-        *("participation_schema", "unit_norms", "objective", "initial_model", "reference_model", "grid"),
-        *MEASURING,
-    )
-}
-_LATER["grid"] = NONE
 # Settings that are a column of the table or an axis of the plots; others that differ become part of the label.
 _AXES = ("mechanism", "epsilon", "noise_multiplier", "seed", "server_learning_rate")
 
@@ -81,13 +66,11 @@ def about(path: pathlib.Path) -> dict[str, str]:
     """Returns what a specification says about itself: `title`, `paper` and `notes`, as far as it has them.
 
     Raises:
-        InputError: If the file cannot be read, or one of them is not a text.
+        InputError: If the file is wrong.
     """
-    content = layers.read_toml(path)
-    for key in _ABOUT_KEYS:
-        if not isinstance(content.get(key, ""), str):
-            raise InputTypeError(f"{path}: {key}={content[key]!r} must be a text.")
-    return {key: " ".join(content[key].split()) for key in _ABOUT_KEYS if key in content}
+    content = _grids.read(path)
+    texts = {"title": content.title, "paper": content.paper, "notes": content.notes}
+    return {key: " ".join(text.split()) for key, text in texts.items() if text}
 
 
 def read(
@@ -96,7 +79,6 @@ def read(
     *,
     dataset: str | None = None,
     fraction: float | None = None,
-    in_floats: bool = False,
 ) -> list[PlannedRun]:
     """Returns the runs of a specification, with checked settings.
 
@@ -106,34 +88,24 @@ def read(
         data_of: Files of the data sets, whose names become part of the run's name: other data make another run.
         dataset: Data set of all runs, in place of those of the file.
         fraction: Part of the size at which the runs are done, see `docs/experiments.md`; None is full size.
-        in_floats: Whether runs for which the file names no `grid` are those of floating point, the default of earlier
-            releases, whose presets named none.
 
     Raises:
         InputError: If the file is wrong; the message names the key, the file and the nearest known key.
     """
     if fraction is not None:
         _scaling.check_fraction(fraction)
-    content = layers.read_toml(path)
-    layers.check_keys(content, _KEYS, str(path))
+    content = _grids.read(path)
     elsewhere = Layer.of({"dataset": dataset} if dataset is not None else {}, layers.FLAG)
     points = list(_grids.points(content, str(path)))
     full, found = [], []
     for point in points:
-        full.append(layers.laid([_as_earlier(point.layer, path) if in_floats else point.layer, elsewhere]))
+        full.append(layers.laid([point.layer, elsewhere]))
         with layers.sourced(toml_file.origins(point.preset, full[-1], path)):
             _check(layers.configuration(full[-1], str(path)), path)
             found.append(full[-1] if fraction is None else _scaling.scaled(full[-1], fraction))
             _check(layers.configuration(found[-1]), path)
             _optimized_for(found[-1], point.optimize).check()
-    return _named(points, found, full, data_of or {}, published="title" in content)
-
-
-def _as_earlier(layer: Layer, path: pathlib.Path) -> Layer:
-    """Returns the settings of a run as an earlier release understood them."""
-    if layer.sources.get("grid") == str(path):
-        return layer
-    return layers.laid([layer, Layer.of({"grid": NONE}, "an earlier release")])
+    return _named(points, found, full, data_of or {}, published=content.title is not None)
 
 
 def _check(configuration: RunConfiguration, path: pathlib.Path) -> None:
@@ -174,7 +146,7 @@ def _named(
     *,
     published: bool,
 ) -> list[PlannedRun]:
-    configurations = [dataclasses.asdict(layers.configuration(layer)) for layer in found]
+    configurations = [msgspec.structs.asdict(layers.configuration(layer)) for layer in found]
     differing = [name for name in FIELDS if name not in _AXES and len({values[name] for values in configurations}) > 1]
     runs: dict[str, PlannedRun] = {}
     for point, layer, before, values in zip(points, found, full, configurations, strict=True):
@@ -197,17 +169,12 @@ def _named(
 
 def _name(label: str, layer: Layer, optimize: Mapping[str, Any], data_of: Mapping[str, pathlib.Path]) -> str:
     configuration = layers.configuration(layer)
-    values = dataclasses.asdict(configuration)
+    values = msgspec.structs.asdict(configuration)
     data = data_of.get(values["dataset"])
-    known = {name: value for name, value in values.items() if name not in _LATER or value != _LATER[name]}
-    if known.get("participation_schema") is None and isinstance(configuration.participation(), tff_mf.FixedEpoch):
-        # An earlier release accounted for the same settings as MinSep, with more noise.
-        known["participation_schema"] = "fixed_epoch"
+    known = {**values, "dataset": data.name if data else values["dataset"]}
     if configuration.initial_model is not None:
         known["initial_model"] = files.file_hash(pathlib.Path(configuration.initial_model))
-    known_by = json.dumps(
-        [known, data.name if data else values["dataset"], *([optimize] if optimize else [])], sort_keys=True
-    )
+    known_by = json.dumps([known, optimize], sort_keys=True)
     noise = f"eps{values['epsilon']:g}" if values["epsilon"] is not None else f"sigma{values['noise_multiplier']:g}"
     rate = values["server_learning_rate"]
     parts = [label, noise, f"rate{rate:g}" if isinstance(rate, float) else f"rate-{rate}", f"seed{values['seed']}"]

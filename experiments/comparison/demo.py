@@ -14,14 +14,17 @@ from ..configuration.grid import AUTO, dimension_of, grid_of
 from ..configuration.run import FIELDS
 from ..configuration.settings import ModelConfig, TrainingSettings
 from ..datasets import pydoc
-from ..output import figures, files, folders, mechanism_plots, progress
+from ..output import figures, files, folders, progress
 from ..privacy import statements
 from ..privacy.plan import PrivacyPlan, plan_privacy
+from ..run_folder.metrics import ROUND
 from ..run_folder.names import SUMMARY
 from ..training import program, task
 from ..training.results import TrainingResult
 
 _PICTURE = "accuracy.png"
+# The style of a curve is chosen by what precedes the comma.
+_LABELS = {"blt": "blt, correlated noise", "identity": "identity, independent noise"}
 _PARTS = ("blt", "identity", SUMMARY, _PICTURE)
 
 
@@ -125,13 +128,29 @@ def _summary(settings: DemoSettings, results: Mapping[str, TrainingResult], seco
 
 def _draw(settings: DemoSettings, results: Mapping[str, TrainingResult], path: pathlib.Path) -> None:
     noise = statements.calibrated_to(settings.epsilon, settings.delta, cohort=settings.cohort)
-    mechanism_plots.accuracy(
-        {name: result.history for name, result in results.items()},
-        metric=task.ACCURACY,
+    curves = [
+        figures.Curve(
+            name=_LABELS.get(name, name),
+            points=[(row[ROUND], 100 * row[task.ACCURACY]) for row in result.history],
+        )
+        for name, result in results.items()
+    ]
+    chart = figures.Chart(
+        name="accuracy",
         title=f"Next word on pydoc, {figures.setting(settings.rounds, settings.participation)}\n{noise}",
-        min_sep=settings.participation.min_sep,
-        path=path,
+        x=figures.Axis(
+            label="round",
+            from_zero=True,
+            whole=True,
+            ticks=figures.round_ticks(settings.participation.min_sep, settings.rounds),
+        ),
+        y=figures.Axis(label="accuracy, known words (%)", from_zero=True),
+        curves=curves,
     )
+    with figures.picture(path, size=(figures.COLUMN, 2.7)) as (drawn, panels):
+        figures.draw(panels[0, 0], chart)
+        drawn.suptitle(chart.title)
+        panels[0, 0].legend()
 
 
 def _plans(settings: DemoSettings) -> dict[str, PrivacyPlan]:
@@ -160,7 +179,7 @@ def _plans(settings: DemoSettings) -> dict[str, PrivacyPlan]:
 
 
 def _training_settings(settings: DemoSettings, name: str) -> TrainingSettings:
-    shared = {field.name for field in dataclasses.fields(TrainingSettings)}
+    shared = TrainingSettings.__struct_fields__
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     return TrainingSettings(
         server_learning_rate=settings.server_learning_rates[name],

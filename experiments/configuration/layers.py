@@ -4,15 +4,16 @@ import contextlib
 import dataclasses
 import pathlib
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from tff_mf import validation
-from tff_mf.errors import InputError, InputTypeError, InputValueError
+import msgspec
 
-from .run import FIELDS, Fields, RunConfiguration, checked_value, required
+from tff_mf.errors import InputError, InputValueError
 
-_Kind = TypeVar("_Kind")
+from ..output import typed
+from ..output.typed import Record
+from .run import RunConfiguration
 
 DEFAULT = "default"
 FLAG = "flag"
@@ -53,52 +54,10 @@ def read_toml(path: pathlib.Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputValueError(f"{path}: cannot be read ({error.strerror}).") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InputValueError(f"{path}: is not TOML ({error}).") from error
     except RecursionError:
         raise InputValueError(f"{path}: nests too deeply.") from None
-
-
-def check_keys(found: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Raises for the first key that is not known, naming it, the file and the nearest known key.
-
-    Raises:
-        InputValueError: If there is such a key.
-    """
-    known = list(known)
-    for key in found:
-        if key not in known:
-            meant = validation.did_you_mean(key, known, always=True)
-            raise InputValueError(f"{where}: {key!r} is not a known key{meant}")
-
-
-def checked_run(table: Any, where: str, fields: Fields = FIELDS) -> dict[str, Any]:
-    """Returns the values of a `[run]` table, each of its field's type.
-
-    Args:
-        table: The table.
-        where: The file, for the message.
-        fields: The fields of the configuration that the table is for, with their types.
-
-    Raises:
-        InputTypeError: If it is not a table, or a value is of the wrong type.
-        InputValueError: If a key is unknown.
-    """
-    with sourced(dict.fromkeys(fields, where)):
-        table = checked_table(table, where)
-        check_keys(table, fields, where)
-        return {name: checked_value(name, value, where, fields) for name, value in table.items()}
-
-
-def checked_table(value: Any, where: str) -> Mapping[str, Any]:
-    """Returns `value` if it is a TOML table.
-
-    Raises:
-        InputTypeError: If it is not.
-    """
-    if not isinstance(value, Mapping):
-        raise InputTypeError(f"{where}: {value!r} must be a table.")
-    return value
 
 
 def laid(layers: Sequence[Layer]) -> Layer:
@@ -143,30 +102,11 @@ def sourced(sources: Mapping[str, str]) -> Iterator[None]:
 
 
 def configuration(layer: Layer, where: str = "") -> RunConfiguration:
-    """Returns the configuration of a layer, with defaults for the fields it leaves out; see `configuration_of`."""
-    return configuration_of(layer, RunConfiguration, where)
+    """Returns the configuration of a layer, with defaults for the fields it leaves out; see `typed.convert`."""
+    return typed.convert(layer.values, RunConfiguration, where)
 
 
-def configuration_of(layer: Layer, kind: type[_Kind], where: str = "") -> _Kind:
-    """Returns the configuration of a layer, with defaults for the fields it leaves out.
-
-    Args:
-        layer: The values.
-        kind: The class of the configuration.
-        where: The file that must have them, for the message.
-
-    Raises:
-        InputValueError: If a field that has no default is missing.
-    """
-    missing = [name for name in required(kind) if name not in layer.values]
-    if missing:
-        given = ", ".join(f"{name}=…" for name in missing)
-        place = f"{where}: " if where else ""
-        raise InputValueError(f"{place}{given} missing: to be given, or in a preset or file that is named.")
-    return kind(**layer.values)
-
-
-def whole(layer: Layer, kind: type = RunConfiguration) -> dict[str, Any]:
+def whole(layer: Layer, kind: type[Record] = RunConfiguration) -> dict[str, Any]:
     """Returns all settings of a configuration in its order, defaults included, but those that are not set.
 
     Example:
@@ -177,19 +117,16 @@ def whole(layer: Layer, kind: type = RunConfiguration) -> dict[str, Any]:
     Raises:
         InputValueError: If a field that has no default is missing.
     """
-    found = configuration_of(layer, kind)
-    values = {field.name: getattr(found, field.name) for field in dataclasses.fields(kind)}
+    values = msgspec.structs.asdict(typed.convert(layer.values, kind))
     return {name: value for name, value in values.items() if value is not None}
 
 
-def shown(layer: Layer, kind: type = RunConfiguration) -> dict[str, dict[str, Any]]:
+def shown(layer: Layer, kind: type[Record] = RunConfiguration) -> dict[str, dict[str, Any]]:
     """Returns value and source of every field, in the order of the configuration, defaults included."""
-    result, needed = {}, required(kind)
-    for field in dataclasses.fields(kind):
-        missing = "missing" if field.name in needed else DEFAULT
-        default = None if field.name in needed else field.default
-        result[field.name] = {
-            "value": layer.values.get(field.name, default),
-            "source": layer.sources.get(field.name, missing),
+    return {
+        field.name: {
+            "value": layer.values.get(field.name, None if field.required else field.default),
+            "source": layer.sources.get(field.name, "missing" if field.required else DEFAULT),
         }
-    return result
+        for field in msgspec.structs.fields(kind)
+    }

@@ -9,7 +9,7 @@ import numpy as np
 import tff_mf
 from tff_mf import validation
 from tff_mf.errors import InputValueError
-from tff_mf.losses import restart_errors
+from tff_mf.sensitivities.losses import restart_errors
 
 from ..privacy.plan import PrivacyPlan
 

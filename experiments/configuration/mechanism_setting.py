@@ -6,7 +6,7 @@ import tff_mf
 from tff_mf import grids, validation
 from tff_mf.accounting import ADJACENCIES
 from tff_mf.errors import InputValueError
-from tff_mf.losses import Errors, restart_errors
+from tff_mf.sensitivities.losses import Errors, restart_errors
 
 from ..privacy import statements
 from . import mechanism_names

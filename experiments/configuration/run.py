@@ -1,15 +1,12 @@
 """Every setting of a run under one flat name each, as presets, files and flags give it."""
 
-import dataclasses
-import types
-import typing
-from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
 from tff_mf import grids, validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.errors import InputValueError
 
+from ..output.typed import Number, Record, Whole, fields_of
 from ..privacy.plan import PrivacyPlan, check_level, check_restarts, checked_cohort, plan_privacy
 from ..run_folder.initial_model import DEFAULT_DATASET, InitialModel, given
 from ..sampling.settings import FIXED_EPOCH_KINDS, SCHEMAS, SamplingSettings
@@ -19,12 +16,11 @@ from .mechanism_setting import MechanismSetting
 from .settings import ARCHITECTURES, ModelConfig, TrainingSettings
 
 PROPOSED = "proposed"
+# A default of a setting is named where the setting is used.
+_MODEL, _SAMPLING, _TRAINING = ModelConfig(), SamplingSettings(), TrainingSettings()
 
-Fields = Mapping[str, tuple[type, ...]]
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunConfiguration:
+class RunConfiguration(Record):
     """All settings of a run, each checked where it is used.
 
     A field has the name of its flag, with underscores. Meanings and defaults are those of `settings.TrainingSettings`,
@@ -50,54 +46,54 @@ class RunConfiguration:
         MinSep(min_sep=4, max_participations=2)
     """
 
-    rounds: int
-    clients_per_round: int
-    delta: float
+    rounds: Whole
+    clients_per_round: Whole
+    delta: Number
     dataset: str = DEFAULT_DATASET
     mechanism: str = "blt"
-    buffers: int | None = None
-    bands: int | None = None
+    buffers: Whole | None = None
+    bands: Whole | None = None
     unit_norms: bool | None = None
     objective: str | None = None
     workload: str = "prefix_sum"
-    restart_every: int | None = None
-    cohort: int | None = None
-    min_sep: int | None = None
-    max_participations: int | None = None
-    sampling: str = SamplingSettings.kind
-    timer_hours: float | None = SamplingSettings.timer_hours
-    round_minutes: float | None = SamplingSettings.round_minutes
+    restart_every: Whole | None = None
+    cohort: Whole | None = None
+    min_sep: Whole | None = None
+    max_participations: Whole | None = None
+    sampling: str = _SAMPLING.kind
+    timer_hours: Number | None = _SAMPLING.timer_hours
+    round_minutes: Number | None = _SAMPLING.round_minutes
     participation_schema: str | None = None
-    dropout: float = TrainingSettings.dropout
-    epsilon: float | None = None
-    noise_multiplier: float | None = None
-    grid: int | str = AUTO
-    clip_norm: float = TrainingSettings.clip_norm
-    adaptive_clipping: float | None = TrainingSettings.adaptive_clipping
-    adaptive_count_stddev: float | None = None
-    adaptive_learning_rate: float = TrainingSettings.adaptive_learning_rate
-    zeroing: float | None = TrainingSettings.zeroing
-    algorithm: str = TrainingSettings.algorithm
+    dropout: Number = _TRAINING.dropout
+    epsilon: Number | None = None
+    noise_multiplier: Number | None = None
+    grid: Whole | str = AUTO
+    clip_norm: Number = _TRAINING.clip_norm
+    adaptive_clipping: Number | None = _TRAINING.adaptive_clipping
+    adaptive_count_stddev: Number | None = None
+    adaptive_learning_rate: Number = _TRAINING.adaptive_learning_rate
+    zeroing: Number | None = _TRAINING.zeroing
+    algorithm: str = _TRAINING.algorithm
     initial_model: str | None = None
-    model: str = ModelConfig.architecture
-    vocab_size: int = ModelConfig.vocab_size
-    embedding_size: int = ModelConfig.embedding_size
-    units: int = ModelConfig.units
-    client_learning_rate: float = TrainingSettings.client_learning_rate
-    client_epochs: int = TrainingSettings.client_epochs
-    batch_size: int = TrainingSettings.batch_size
-    max_examples: int = TrainingSettings.max_examples
-    server_optimizer: str = TrainingSettings.server_optimizer
-    server_learning_rate: float | str = TrainingSettings.server_learning_rate
-    server_momentum: float = TrainingSettings.server_momentum
-    server_warmup: float = TrainingSettings.server_warmup
-    server_cooldown: float = TrainingSettings.server_cooldown
-    evaluate_every: int = TrainingSettings.evaluate_every
-    evaluation_examples: int = TrainingSettings.evaluation_examples
-    validation_split: str = TrainingSettings.validation_split
-    test_examples: int | str = TrainingSettings.test_examples
-    seed: int = TrainingSettings.seed
-    reference_model: bool = TrainingSettings.reference_model
+    model: str = _MODEL.architecture
+    vocab_size: Whole = _MODEL.vocab_size
+    embedding_size: Whole = _MODEL.embedding_size
+    units: Whole = _MODEL.units
+    client_learning_rate: Number = _TRAINING.client_learning_rate
+    client_epochs: Whole = _TRAINING.client_epochs
+    batch_size: Whole = _TRAINING.batch_size
+    max_examples: Whole = _TRAINING.max_examples
+    server_optimizer: str = _TRAINING.server_optimizer
+    server_learning_rate: Number | str = _TRAINING.server_learning_rate
+    server_momentum: Number = _TRAINING.server_momentum
+    server_warmup: Number = _TRAINING.server_warmup
+    server_cooldown: Number = _TRAINING.server_cooldown
+    evaluate_every: Whole = _TRAINING.evaluate_every
+    evaluation_examples: Whole = _TRAINING.evaluation_examples
+    validation_split: str = _TRAINING.validation_split
+    test_examples: Whole | str = _TRAINING.test_examples
+    seed: Whole = _TRAINING.seed
+    reference_model: bool = _TRAINING.reference_model
 
     def participation(self) -> tff_mf.Participation:
         """Returns the schema that the guarantee is for.
@@ -258,7 +254,7 @@ class RunConfiguration:
         return None if self.initial_model is None else given(self.initial_model, dataset=self.dataset)
 
     def _fields_of(self, part: type) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(part) if field.name in FIELDS}
+        return {name: getattr(self, name) for name in fields_of(part) if name in FIELDS}
 
     def chosen_rate(self, privacy: PrivacyPlan) -> float:
         """Returns the server's rate; for "proposed", the rate that follows from the noise of `privacy`.
@@ -294,54 +290,4 @@ class RunConfiguration:
         raise InputValueError(f"{given}={getattr(self, given)!r} needs {missing}.")
 
 
-def fields_of(kind: type) -> Fields:
-    """Returns the types that each field of a configuration may have, without that of `None`.
-
-    Example:
-        >>> fields_of(RunConfiguration)["epsilon"]
-        (<class 'float'>,)
-    """
-    return {
-        name: tuple(each for each in (typing.get_args(hint) or (hint,)) if each is not types.NoneType)
-        for name, hint in typing.get_type_hints(kind).items()
-    }
-
-
 FIELDS = fields_of(RunConfiguration)
-
-
-def required(kind: type) -> tuple[str, ...]:
-    """Returns the fields of a configuration that have no default.
-
-    Example:
-        >>> required(RunConfiguration)
-        ('rounds', 'clients_per_round', 'delta')
-    """
-    return tuple(field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING)
-
-
-def checked_value(name: str, value: Any, where: str, fields: Fields = FIELDS) -> Any:
-    """Returns `value` if it is of the type of the field `name`.
-
-    Args:
-        name: One of `fields`.
-        value: What a file has for it.
-        where: The file, for the message.
-        fields: The fields of a configuration, with their types.
-
-    Raises:
-        InputTypeError: If it is of another type.
-        InputValueError: If it is a number beyond float64.
-    """
-    kinds = fields[name]
-    number = float in kinds and isinstance(value, int | float) and not isinstance(value, bool)
-    if number or (type(value) in kinds):
-        try:
-            checked = float(value) if number else value
-        except OverflowError:
-            raise InputValueError(f"{where}: {name} is a number of too many digits.") from None
-        if type(checked) is int and abs(checked) > validation.MAX_WHOLE:
-            raise InputValueError(f"{where}: {name} is beyond 64 bits: give at most {validation.MAX_WHOLE}.")
-        return checked
-    words = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
-    raise InputTypeError(f"{where}: {name}={value!r} must be {' or '.join(words[kind] for kind in kinds)}.")

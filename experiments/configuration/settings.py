@@ -8,7 +8,9 @@ from typing import Any
 from tff_mf import validation
 from tff_mf.errors import InputValueError
 
-from ..run_folder.initial_model import InitialModel, of_settings
+from ..output import typed
+from ..output.typed import Number, Record, Whole
+from ..run_folder.initial_model import InitialModel
 from ..sampling.settings import SamplingSettings
 
 ALGORITHMS = ("fed_avg", "fed_sgd")
@@ -16,12 +18,6 @@ ARCHITECTURES = ("lstm", "conv")
 SERVER_OPTIMIZERS = ("sgdm", "dp_ftrl")
 VALIDATION_SPLITS = ("heldout", "test")
 ALL = "all"
-# Settings that no run of earlier releases has: left out where they are the default, so that such runs resume.
-_LEFT_OUT = ("server_optimizer", "adaptive_clipping", "adaptive_learning_rate", "initial_model")
-# Settings that runs of earlier releases lack; they measure their model in another way, for which they have no field.
-MEASURING, _AS_EARLIER = ("validation_split", "test_examples"), "earlier_metrics"
-# Runs of earlier releases have TFF's own model, and no field that says so.
-_REFERENCE = "reference_model"
 # Fields of `settings` in run.json that describe the run and decide nothing.
 _DESCRIPTIVE = ("training_clients",)
 # Of float32, in the 2 GB of a message to TFF's worker.
@@ -34,8 +30,7 @@ _MOST_EXAMPLES = {"batch_size": 2**20, "max_examples": 2**24, "evaluation_exampl
 _ADDRESS = re.compile(r"[^\s:/]+:([0-9]{1,5})|unix:/[^\s,]+")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(Record):
     """Size of a model; the defaults are those of the papers' StackOverflow experiments.
 
     Attributes:
@@ -47,9 +42,9 @@ class ModelConfig:
     """
 
     architecture: str = "lstm"
-    vocab_size: int = 10_000
-    embedding_size: int = 96
-    units: int = 670
+    vocab_size: Whole = 10_000
+    embedding_size: Whole = 96
+    units: Whole = 670
 
     def __post_init__(self) -> None:
         validation.one_of("architecture", self.architecture, ARCHITECTURES)
@@ -114,8 +109,7 @@ class ExecutionSettings:
             )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSettings:
+class TrainingSettings(Record):
     """Everything of a run but its privacy.
 
     Attributes:
@@ -149,39 +143,36 @@ class TrainingSettings:
         adaptive_learning_rate: With `adaptive_clipping`: η; at a restart the clip norm is multiplied by
             exp(η·(adaptive_clipping − part seen below it)).
         initial_model: The model that training starts from; `None` is one that is drawn with `seed`.
-        reference_model: Whether clients compute with TFF's own Keras model, as they did up to 0.1.0.dev424: the same
-            model up to the order of float32 sums, in more than twice the time. Its fields in files are the same.
+        reference_model: Whether clients compute with TFF's own Keras model: the same model up to the order of float32
+            sums, in more than twice the time. Its fields in files are the same.
         tensorboard: Whether to write metrics for TensorBoard too.
-        earlier_metrics: Whether the run measures its model as releases up to 0.1.0.dev424 did: on
-            `evaluation_examples` sentences of test clients while it trains, and once on as many of heldout clients.
     """
 
     algorithm: str = "fed_avg"
-    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
-    clip_norm: float = 1.0
-    client_learning_rate: float = 1.0
+    model: ModelConfig = ModelConfig()
+    clip_norm: Number = 1.0
+    client_learning_rate: Number = 1.0
     server_optimizer: str = "sgdm"
-    server_learning_rate: float = 1.0
-    server_momentum: float = 0.95
-    server_warmup: float = 0.15
-    server_cooldown: float = 0.25
-    batch_size: int = 16
-    max_examples: int = 256
-    client_epochs: int = 1
-    evaluate_every: int = 25
-    evaluation_examples: int = 2000
+    server_learning_rate: Number = 1.0
+    server_momentum: Number = 0.95
+    server_warmup: Number = 0.15
+    server_cooldown: Number = 0.25
+    batch_size: Whole = 16
+    max_examples: Whole = 256
+    client_epochs: Whole = 1
+    evaluate_every: Whole = 25
+    evaluation_examples: Whole = 2000
     validation_split: str = "heldout"
-    test_examples: int | str = 20_000
-    seed: int = 0
-    sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
-    dropout: float = 0.0
-    zeroing: float | None = None
-    adaptive_clipping: float | None = None
-    adaptive_learning_rate: float = 1.0
+    test_examples: Whole | str = 20_000
+    seed: Whole = 0
+    sampling: SamplingSettings = SamplingSettings()
+    dropout: Number = 0.0
+    zeroing: Number | None = None
+    adaptive_clipping: Number | None = None
+    adaptive_learning_rate: Number = 1.0
     initial_model: InitialModel | None = None
     reference_model: bool = False
     tensorboard: bool = False
-    earlier_metrics: bool = False
 
     def __post_init__(self) -> None:
         validation.one_of("algorithm", self.algorithm, ALGORITHMS)
@@ -210,39 +201,6 @@ class TrainingSettings:
             self._check_a_constant_rate()
         self._check_adaptive_clipping()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the settings as run.json and checkpoints store them; `from_dict` reads them.
-
-        Example:
-            >>> TrainingSettings.from_dict(TrainingSettings(clip_norm=0.5).to_dict()).clip_norm
-            0.5
-        """
-        values = dataclasses.asdict(self)
-        as_earlier = (*(MEASURING if self.earlier_metrics else ()), *((_REFERENCE,) if self.reference_model else ()))
-        for name in (_AS_EARLIER, *as_earlier):
-            del values[name]
-        absent = {field.name: field.default for field in dataclasses.fields(self) if field.name in _LEFT_OUT}
-        return {name: value for name, value in values.items() if name not in absent or value != absent[name]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "TrainingSettings":
-        """Returns the settings that `to_dict` stored, also by an earlier release.
-
-        Raises:
-            InputError: If a value is of the wrong type or out of range, or they are not settings of training.
-        """
-        values = {_REFERENCE: True, **{name: value for name, value in values.items() if name not in _DESCRIPTIVE}}
-        try:
-            parts: dict[str, Any] = {
-                "sampling": SamplingSettings(**values["sampling"]),
-                "model": ModelConfig(**values["model"]),
-                "initial_model": of_settings(values),
-                _AS_EARLIER: MEASURING[0] not in values,
-            }
-            return cls(**{**values, **parts})
-        except (KeyError, TypeError) as error:
-            raise InputValueError(f"run.json does not hold the settings of tff-mf train: {error}") from error
-
     def _check_adaptive_clipping(self) -> None:
         validation.nonnegative("adaptive_learning_rate", self.adaptive_learning_rate)
         if self.adaptive_clipping is not None:
@@ -270,3 +228,13 @@ class TrainingSettings:
                     f"{name}={getattr(self, name)!r} goes with algorithm='fed_avg': with 'fed_sgd' a client sends one "
                     f"gradient and takes no steps of its own; leave it at {only}."
                 )
+
+
+def of_run(settings: Mapping[str, Any]) -> TrainingSettings:
+    """Returns the settings of training in the `settings` of a `run.json`.
+
+    Raises:
+        InputValueError: If they are not settings of `tff-mf train`.
+    """
+    deciding = {name: value for name, value in settings.items() if name not in _DESCRIPTIVE}
+    return typed.convert(deciding, TrainingSettings, "settings in run.json")

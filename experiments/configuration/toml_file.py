@@ -4,19 +4,31 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from tff_mf.errors import InputTypeError, InputValueError
+import msgspec
+
+from tff_mf.errors import InputValueError
 
 from ..datasets import named_data
-from ..output import files
-from ..run_folder import same_settings
+from ..output import files, typed
+from ..output.typed import Record
+from ..run_folder import run_record, same_settings
+from ..run_folder.initial_model import InitialModel, of_settings
 from ..run_folder.names import RUN_JSON, SETTINGS_TOML
 from . import layers, mechanism_names, presets
 from .layers import Layer
-from .run import RunConfiguration, fields_of
+from .run import PROPOSED, RunConfiguration
+from .settings import of_run
 
-_KEYS = ("preset", "run")
+_Run = TypeVar("_Run")
+
+
+class _File(Record, Generic[_Run]):
+    """The settings of a run, and the name of the preset that they are laid over."""
+
+    run: _Run | None = None
+    preset: str | None = None
 
 
 def resolve(
@@ -39,15 +51,12 @@ def resolve(
     """
     upper = Layer.of({name: value for name, value in flags.items() if value is not None}, layers.FLAG)
     if config is not None:
-        content = layers.read_toml(config)
-        layers.check_keys(content, _KEYS, str(config))
-        from_file = Layer.of(layers.checked_run(content.get("run", {}), f"{config} [run]", folder.fields), str(config))
-        upper = layers.laid([from_file, upper])
-        own = preset_name(content, str(config))
-        if preset is None and own is not None:
+        content = typed.convert(layers.read_toml(config), typed.file_of(_File, folder.kind), str(config))
+        upper = layers.laid([Layer.of(typed.given(content.run), str(config)), upper])
+        if preset is None and content.preset is not None:
             with layers.sourced({"preset": str(config)}):
-                folder.load(own)
-        preset = preset or own
+                folder.load(content.preset)
+        preset = preset or content.preset
     if preset is None:
         return None, upper
     chosen = folder.load(preset)
@@ -63,19 +72,7 @@ def origins(chosen: presets.Preset | None, layer: Layer, config: pathlib.Path | 
     }
 
 
-def preset_name(content: Mapping[str, Any], where: str) -> str | None:
-    """Returns the `preset` that a file names, or None.
-
-    Raises:
-        InputTypeError: If it is not a string.
-    """
-    name = content.get("preset")
-    if name is not None and not isinstance(name, str):
-        raise InputTypeError(f"{where}: preset={name!r} must be a string.")
-    return name
-
-
-def write(layer: Layer, folder: pathlib.Path, kind: type = RunConfiguration) -> None:
+def write(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunConfiguration) -> None:
     """Writes all settings of a run to `folder`, so that `tff-mf train --config` repeats it, whatever the defaults are.
 
     Args:
@@ -86,7 +83,7 @@ def write(layer: Layer, folder: pathlib.Path, kind: type = RunConfiguration) -> 
     files.write_atomically(folder / SETTINGS_TOML, as_toml(layers.whole(layer, kind)))
 
 
-def begun(layer: Layer, folder: pathlib.Path, kind: type = RunConfiguration) -> Layer:
+def begun(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunConfiguration) -> Layer:
     """Returns all settings that the run in `folder` began with, for a run that is resumed with the values of `layer`.
 
     Raises:
@@ -97,9 +94,43 @@ def begun(layer: Layer, folder: pathlib.Path, kind: type = RunConfiguration) -> 
         if (folder / RUN_JSON).is_file():
             raise InputValueError(f"out={str(folder)!r} lacks {SETTINGS_TOML}, the settings of its run: restore it.")
         return layer
-    values = layers.checked_run(layers.read_toml(path).get("run", {}), f"{path} [run]", fields_of(kind))
+    values = typed.given(typed.convert(layers.read_toml(path), typed.file_of(_File, kind), str(path)).run)
     same_settings.check_same(layer.values, {name: values.get(name) for name in layer.values}, run=str(folder))
     return Layer.of(values, str(path))
+
+
+def as_begun(configuration: RunConfiguration, folder: pathlib.Path) -> RunConfiguration:
+    """Returns the configuration of a run with the σ and the server's learning rate that it began with.
+
+    Computed again from ε and from the noise, both could differ in last bits on another machine.
+
+    Formal guarantee: σ is the one in `run.json`, whose ε the reports of the run state.
+
+    Args:
+        configuration: The settings that the run was begun with.
+        folder: Its folder.
+
+    Raises:
+        InputValueError: If `run.json` is damaged.
+    """
+    if not (folder / RUN_JSON).is_file():
+        return configuration
+    begun = run_record.read_record(folder)
+    if configuration.epsilon is not None:
+        configuration = msgspec.structs.replace(configuration, epsilon=None, noise_multiplier=begun.noise_multiplier)
+    if configuration.server_learning_rate == PROPOSED:
+        rate = of_run(begun.settings).server_learning_rate
+        configuration = msgspec.structs.replace(configuration, server_learning_rate=rate)
+    return configuration
+
+
+def begun_model(folder: pathlib.Path) -> InitialModel | None:
+    """Returns the initial model that a run began with; `None` if it has none, or has not begun.
+
+    Raises:
+        InputValueError: If `run.json` is damaged.
+    """
+    return of_settings(run_record.read_record(folder).settings) if (folder / RUN_JSON).is_file() else None
 
 
 def placed(layer: Layer, fields: Sequence[str] = ("mechanism", "dataset", "initial_model")) -> Layer:

@@ -6,12 +6,14 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tff_mf import checkpoint_files, files
 from tff_mf.errors import InputValueError
 
-from ..run_folder.ledger import ReportCounts, read_counts
+from ..output import typed
+from ..run_folder.ledger import ReportCounts
 from ..run_folder.names import CHECKPOINTS
 from ..run_folder.same_settings import check_same
 
@@ -89,7 +91,7 @@ class Checkpoints:
             "settings": self._settings,
             "run": self._run,
             "round": state.round_number,
-            "reports": reports.as_json(),
+            "reports": msgspec.to_builtins(reports),
         }
         checkpoint_files.write(
             self._path(state.round_number), [state.weights, state.velocity, keys_alone(state)], about
@@ -125,7 +127,7 @@ class Checkpoints:
             )
         noise = replay(keys, round_number)
         state = ServerState(round_number=round_number, weights=weights, velocity=velocity, noise=noise)
-        return state, read_counts(about["reports"])
+        return state, typed.convert(about["reports"], ReportCounts, f"checkpoint {str(path)!r}")
 
     def _path(self, round_number: int) -> pathlib.Path:
         return self._folder / f"{_PREFIX}{round_number}{_SUFFIX}"

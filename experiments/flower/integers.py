@@ -1,4 +1,4 @@
-"""What a node sends with a grid: its update as integers, in the arithmetic of `tff_mf.queries.grid_clipping`.
+"""What a node sends with a grid: its update as integers, in the arithmetic of `tff_mf.queries.clipping`.
 
 Imports NumPy alone: apps have a copy of this file for their nodes.
 """
@@ -10,7 +10,7 @@ import numpy as np
 
 from . import clipping
 
-# Those of `tff_mf.queries.grid_clipping`.
+# Those of `tff_mf.queries.clipping`.
 _MARGIN = 2.0
 _LARGEST_SHARE = 2.0**-13
 
@@ -31,7 +31,7 @@ def as_integers(
 def clip_to_grid(leaves: Sequence[np.ndarray], clip_norm: np.float32, *, bits: int) -> clipping.Clipped:
     """Clips a record and rounds it to integers q in units of g = ζ·2^-bits, with Σq² ≤ 4^bits.
 
-    Formal guarantee: as for `tff_mf.queries.grid_clipping.clip_to_grid`, of which this is the arithmetic: the bound
+    Formal guarantee: as for `tff_mf.queries.clipping.clip_to_grid`, of which this is the arithmetic: the bound
     holds in exact arithmetic, for every input of any length, for `bits` up to 26 and for any order of summation, since
     the integers are returned only if they pass `within`, and are zero otherwise.
 
@@ -91,7 +91,7 @@ def clip_integers_again(leaves: Sequence[np.ndarray], *, bits: int) -> clipping.
 def within(values: Sequence[np.ndarray], bits: int) -> bool:
     """Returns whether Σq² ≤ 4^bits for float64 values q that are whole numbers or not finite.
 
-    Formal guarantee: as for `tff_mf.queries.grid_clipping.within`: exact for every input, of any length and in any
+    Formal guarantee: as for `tff_mf.queries.clipping.within`: exact for every input, of any length and in any
     order of summation.
 
     Example:

@@ -26,7 +26,7 @@ class Noise(Protocol):
 Replay = Callable[[np.ndarray, int], NoiseState]
 
 
-def build(plan: PrivacyPlan, *, dimension: int, clip_norm: float, generator: str | None) -> tuple[Noise, Replay]:
+def build(plan: PrivacyPlan, *, dimension: int, clip_norm: float, generator: str) -> tuple[Noise, Replay]:
     """Returns the stream of a plan's noise, limited to its rounds, and what draws the noise of past rounds again.
 
     Formal guarantee: as for `streams.NoiseStream` with the plan's noise as run, and of `streams.RestartedStream` with
@@ -73,6 +73,4 @@ def keys_since_restart(plan: PrivacyPlan, done: int) -> int:
 
 def as_json(plan: PrivacyPlan) -> dict[str, Any]:
     """Returns what of the noise a resumed run is told about by name, beside the fingerprint."""
-    found = {name: getattr(plan, name) for name in ("grid_bits", "grid_max_clients", "restart_every")}
-    # Left out without a grid and restarts, as by earlier releases.
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: getattr(plan, name) for name in ("grid_bits", "grid_max_clients", "restart_every")}

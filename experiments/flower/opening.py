@@ -88,7 +88,6 @@ def open_strategy(
     with guard.open_guard(folder, plan, clip_norm=settings.clip_norm, sampler=sampler, **more) as guarded:
         about = {
             **as_json,
-            "generator": settings.generator,
             **noise.as_json(plan),
             "layout": layout.as_json(),
             "noise": stream.fingerprint.hex(),

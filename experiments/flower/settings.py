@@ -42,7 +42,7 @@ class FlowerSettings:
             with that difference in integers, as `mods.integers_mod` makes them. Floats become integers of a grid on
             the server.
         generator: Generator of the noise, as in `tff_mf.streams.build_stream`: by default AES, a cryptographic one,
-            whose package Flower itself needs. `None` continues a run that was begun before this setting was there.
+            whose package Flower itself needs.
         waiting: How long rounds wait.
         arrayrecord_key: Name of the record of arrays in messages and replies.
         configrecord_key: Name of the record of settings in messages.
@@ -59,7 +59,7 @@ class FlowerSettings:
     clip_norm: float
     optimizer: ServerOptimizer = dataclasses.field(default_factory=ServerOptimizer)
     replies: str = MODEL
-    generator: str | None = "aes"
+    generator: str = "aes"
     waiting: Waiting = dataclasses.field(default_factory=Waiting)
     arrayrecord_key: str = "arrays"
     configrecord_key: str = "config"
@@ -69,17 +69,16 @@ class FlowerSettings:
         validation.instance("optimizer", self.optimizer, ServerOptimizer, "pass ServerOptimizer(...)")
         validation.instance("waiting", self.waiting, Waiting, "pass Waiting(...)")
         validation.one_of("replies", self.replies, REPLIES)
-        if self.generator is not None:
-            validation.one_of("generator", self.generator, _GENERATORS)
+        validation.one_of("generator", self.generator, _GENERATORS)
         validation.instance("arrayrecord_key", self.arrayrecord_key, str, "name the record")
         validation.instance("configrecord_key", self.configrecord_key, str, "name the record")
 
     def as_json(self) -> dict[str, Any]:
         """Returns what a resumed run must share, as JSON."""
-        found = {
+        return {
             "clip_norm": self.clip_norm,
             "server_learning_rate": self.optimizer.learning_rate,
             "server_momentum": self.optimizer.momentum,
             "replies": self.replies,
+            "generator": self.generator,
         }
-        return found if self.generator is None else {**found, "generator": self.generator}

@@ -59,6 +59,16 @@ def nearest(value: float, digits: int = _DIGITS) -> str:
     return _rounded(value, digits, decimal.ROUND_HALF_EVEN)
 
 
+def percent(value: float, half: float | None) -> str:
+    """Returns an accuracy, or a difference of two, in percent, with half the width of its interval if that is known.
+
+    Example:
+        >>> percent(0.25, None), percent(0.25, 0.0123)
+        ('25.00', '25.00 ± 1.23')
+    """
+    return f"{100 * value:.2f}" + ("" if half is None else f" ± {100 * half:.2f}")
+
+
 def parameter(value: float) -> str:
     """Returns a parameter with six digits, or as a difference from 1 if it would be rounded to 1.
 

@@ -1,4 +1,4 @@
-"""The style of all pictures, and how they are saved: in the format of the file's ending, reproducible byte for byte.
+"""Charts, the style of all pictures, and how they are saved: in the format of the file's ending, with equal bytes.
 
 The colors are those of Okabe and Ito, which people with any color vision can distinguish; curves also differ in markers
 and dashes, for printers without colors. Widths are those of a paper: one column, or the page.
@@ -10,10 +10,11 @@ import itertools
 import math
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib import figure, ticker
 
 import tff_mf
@@ -26,7 +27,7 @@ ENDINGS = (".png", ".svg", ".pdf")
 COLUMN, PAGE = 3.4, 7.0
 _DOTS_PER_INCH = 300
 
-_RC = {
+SETTINGS = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -43,6 +44,8 @@ _RC = {
     "legend.frameon": False,
     "legend.handlelength": 3.2,
     "figure.constrained_layout.use": True,
+    # A name with dollar signs is no formula.
+    "text.parse_math": False,
     # Text stays text, and equal pictures give equal files.
     "svg.fonttype": "none",
     "svg.hashsalt": "tff-mf",
@@ -81,7 +84,8 @@ class Style:
 
 
 # Without yellow, which is too light for a thin line.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#777777")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#777777")
+_MOST_MARKS = 12
 _MARKERS = ("o", "s", "^", "v", "D", "P", "X", "*")
 _DASHES: tuple[Any, ...] = ("-", *((0, lengths) for lengths in (
     (5, 1.5), (1, 1), (5, 1.5, 1, 1.5), (8, 2), (3, 1, 1, 1, 1, 1), (2, 1.5), (1, 2.5)
@@ -119,22 +123,6 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     return {name: _style(taken[name]) for name in names}
 
 
-def apart(index: int, points: int, count: int) -> tuple[int, int]:
-    """Returns which points of a curve have markers, so that the markers of coinciding curves stay visible.
-
-    Args:
-        index: Index of the curve.
-        points: Number of its points.
-        count: Number of curves.
-
-    Example:
-        >>> apart(1, 13, 3)
-        (1, 3)
-    """
-    every = max(1, min(count, points))
-    return index % every, every
-
-
 def setting(rounds: int, participation: tff_mf.Participation) -> str:
     """Returns n, b and k as titles of pictures show them.
 
@@ -164,11 +152,10 @@ def multiples(min_sep: int, rounds: int, *, most: int = 6) -> dict[float, str]:
     return {each * min_sep: times_b(each) for each in times}
 
 
-def round_ticks(axis: Any, min_sep: int, rounds: int) -> None:
-    """Labels an axis of rounds at multiples of b, with numbers; does nothing if fewer than two multiples fit."""
+def round_ticks(min_sep: int, rounds: int) -> dict[float, str] | None:
+    """Returns ticks at multiples of b, with numbers; `None` if fewer than two multiples fit."""
     at = list(multiples(min_sep, rounds, most=5))
-    if len(at) > 2:
-        ticks_at(axis, {each: f"{each:,}" for each in at})
+    return {each: f"{each:,}" for each in at} if len(at) > 2 else None
 
 
 def times_b(times: int) -> str:
@@ -191,7 +178,7 @@ def plain_ticks(axis: Any) -> None:
         axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
     else:
         axis.set_major_locator(ticker.MaxNLocator(5))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: shown(value)))
     axis.set_minor_locator(ticker.NullLocator())
 
 
@@ -202,15 +189,148 @@ def ticks_at(axis: Any, labels: Mapping[float, str]) -> None:
     axis.set_minor_locator(ticker.NullLocator())
 
 
-def interval(mean: float, half: float | None, *, largest: float = 100.0) -> tuple[float, float]:
-    """Returns how far an interval extends below and above its mean, within the possible range of an accuracy.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Axis:
+    """An axis of a chart.
+
+    Attributes:
+        label: What is on it, with its unit.
+        log: Whether it is logarithmic.
+        from_zero: Whether it begins at 0.
+        whole: Whether it has whole numbers only.
+        ticks: Ticks at these values alone, with their labels; `None` for round values.
+    """
+
+    label: str
+    log: bool = False
+    from_zero: bool = False
+    whole: bool = False
+    ticks: Mapping[float, str] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+    """Values to draw.
+
+    Attributes:
+        name: Its name in the legend, by which its style is chosen.
+        points: Places and values; where a value is `None` or not finite, the curve is interrupted.
+        drawn: "line"; "steps", where between two points the larger value holds; "dots"; or "bars".
+        intervals: How far the interval of each point extends below and above it; empty if there is none.
+        faint: Whether it stands behind the others, without a marker or an entry of the legend.
+        aside: A factor of the places, so that intervals do not overlap.
+        look: Arguments of `Axes.plot` in place of its style.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float | None]]
+    drawn: str = "line"
+    intervals: Sequence[tuple[float, float]] = ()
+    faint: bool = False
+    aside: float = 1.0
+    look: Mapping[str, Any] | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether one of the points has a value."""
+        return any(y is not None and math.isfinite(y) for _, y in self.points)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chart:
+    """What a panel of a picture, or a figure of a page, shows.
+
+    Attributes:
+        name: Its name, which is part of the ids in a page.
+        title: What it shows.
+        note: What to know about it, in a page.
+        x: The horizontal axis.
+        y: The vertical axis.
+        curves: What is drawn.
+        value: Writes a value in the table of a page: an ε is rounded up.
+        names: Names whose styles are chosen first, so that a name looks the same in several charts.
+    """
+
+    name: str
+    title: str
+    note: str = ""
+    x: Axis
+    y: Axis
+    curves: Sequence[Curve]
+    value: Callable[[float], str] = lambda value: shown(value)
+    names: Sequence[str] = ()
+
+    @property
+    def looks(self) -> dict[str, Style]:
+        """The style of each name."""
+        return styles([*self.names, *(curve.name for curve in self.curves)])
+
+    @property
+    def named(self) -> list[Curve]:
+        """The curves of the legend."""
+        return [curve for curve in self.curves if not curve.faint]
+
+
+def shown(value: float) -> str:
+    """Returns the label of a tick.
 
     Example:
-        >>> interval(1.0, 2.5)
-        (1.0, 2.5)
+        >>> shown(2000.0), shown(0.3), shown(1e-08)
+        ('2,000', '0.3', '1e-08')
     """
-    half = half or 0.0
-    return min(half, max(mean, 0.0)), min(half, max(largest - mean, 0.0))
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:g}"
+
+
+def draw(axes: Any, chart: Chart) -> None:
+    """Draws curves and axes of a chart; markers of coinciding curves are at different points."""
+    looks = chart.looks
+    for curve in chart.curves:
+        if curve.faint and curve.known:
+            faint = {"color": looks[curve.name].color, "linewidth": 0.4, "alpha": 0.4, **(curve.look or {})}
+            axes.plot(*_places(curve), **faint)
+    for index, curve in enumerate(chart.named):
+        look = looks[curve.name].line() if curve.look is None else dict(curve.look)
+        if not curve.known:
+            continue
+        x, y = _places(curve)
+        if curve.drawn == "bars":
+            axes.bar(x, y, 0.7, color=look["color"], label=curve.name)
+        elif curve.drawn == "dots":
+            axes.plot(x, y, label=curve.name, clip_on=False, **{**look, "linestyle": ""})
+        elif curve.drawn == "steps":
+            axes.plot(*safe_steps(x, y), label=curve.name, clip_on=False, **{**look, "marker": ""})
+        elif curve.intervals:
+            spans = np.transpose(curve.intervals)
+            axes.errorbar(x, y, yerr=spans, capsize=2, elinewidth=0.7, label=curve.name, **look)
+        else:
+            # A marker on an axis is whole.
+            every = _marked(index, len(x), len(chart.named))
+            axes.plot(x, y, label=curve.name, markevery=every, clip_on=False, **look)
+    for axis, given in ((axes.xaxis, chart.x), (axes.yaxis, chart.y)):
+        _set_axis(axis, given)
+
+
+def safe_steps(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the corners of a line that has the larger of two values everywhere between them.
+
+    Example:
+        >>> safe_steps(np.array([1.0, 3.0]), np.array([2.0, 5.0]))
+        (array([1., 1., 3., 3.]), array([2., 5., 5., 5.]))
+    """
+    # Beside a gap, the maximum is no number, so that it stays one.
+    larger = np.maximum(y[:-1], y[1:])
+    heights = np.column_stack([y[:-1], larger, larger]).ravel()
+    places = np.column_stack([x[:-1], x[:-1], x[1:]]).ravel()
+    return np.append(places, x[-1:]), np.append(heights, y[-1:])
+
+
+def legend_below(drawn: figure.Figure, panels: Iterable[Any], columns: int) -> None:
+    """Puts one legend of all panels below them."""
+    entries: dict[str, Any] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    drawn.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)
 
 
 @contextlib.contextmanager
@@ -235,7 +355,7 @@ def picture(
     """
     path = checked_path(path)
     ending = path.suffix.lower()
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context(SETTINGS):
         drawn = figure.Figure(figsize=size)
         yield drawn, drawn.subplots(rows, columns, squeeze=False, **options)
         try:
@@ -270,11 +390,37 @@ def checked_path(path: str | os.PathLike, option: str = "plot") -> pathlib.Path:
     return path
 
 
+def _places(curve: Curve) -> np.ndarray:
+    """Returns places and values, with no number where there is no value."""
+    found = np.array([(x * curve.aside, math.nan if y is None else y) for x, y in curve.points], dtype=float).T
+    return np.where(np.isfinite(found), found, math.nan)
+
+
+def _marked(index: int, points: int, count: int) -> tuple[int, int]:
+    every = max(1, min(count, points), -(-points // _MOST_MARKS))
+    return index % count * every // count, every
+
+
+def _set_axis(axis: Any, given: Axis) -> None:
+    axis.set_label_text(given.label)
+    if given.log:
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    if given.from_zero:
+        axis.axes.set(**{f"{axis.axis_name}lim": (0, None)})
+    if given.ticks is not None:
+        ticks_at(axis, given.ticks)
+    elif given.log:
+        plain_ticks(axis)
+    else:
+        axis.get_major_locator().set_params(integer=given.whole)
+        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: shown(value)))
+
+
 def _style(place: int) -> Style:
     # From the ninth on, markers and dashes are paired differently.
-    turn, index = divmod(place, len(_COLORS))
+    turn, index = divmod(place, len(COLORS))
     return Style(
-        color=_COLORS[index],
+        color=COLORS[index],
         marker=_MARKERS[index],
         dashes=_DASHES[(index + turn) % len(_DASHES)],
     )

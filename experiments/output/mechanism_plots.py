@@ -1,8 +1,8 @@
-"""Pictures of a mechanism, and of accuracies over rounds."""
+"""Pictures of a mechanism."""
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,42 +18,7 @@ _MOST_ROUNDS_DRAWN = 4096
 _MOST_CELLS = 1024
 # Relative to the largest entry: smaller entries are rounding errors, or zero.
 _SMALLEST_DRAWN = 1e-12
-_LABELS = {"blt": "BLT (correlated noise)", "identity": "identity (independent noise)"}
 _POSITIVE, _NEGATIVE = figures.styles(["blt", "banded"]).values()
-
-
-def accuracy(
-    curves: Mapping[str, Sequence[Mapping[str, Any]]],
-    *,
-    metric: str,
-    title: str,
-    min_sep: int,
-    path: str | os.PathLike,
-) -> None:
-    """Draws `metric` over rounds, one line per mechanism.
-
-    Args:
-        curves: Evaluated rounds of each mechanism, each with `round` and `metric`.
-        metric: Name of the metric.
-        title: Title of the picture.
-        min_sep: b; the ticks are at its multiples.
-        path: File of the picture; its ending is the format.
-    """
-    with figures.picture(path, size=(figures.COLUMN, 2.7)) as (figure, panels):
-        axes = panels[0, 0]
-        for index, (name, style) in enumerate(figures.styles(curves).items()):
-            rounds = [row["round"] for row in curves[name]]
-            axes.plot(
-                rounds,
-                [100 * row[metric] for row in curves[name]],
-                label=_LABELS.get(name, name),
-                markevery=figures.apart(index, len(rounds), len(curves)),
-                **style.line(),
-            )
-        axes.set(xlabel="round", ylabel="accuracy, known words (%)", xlim=(0, None), ylim=(0, None))
-        figures.round_ticks(axes.xaxis, min_sep, max(row["round"] for own in curves.values() for row in own))
-        figure.suptitle(title)
-        axes.legend()
 
 
 def mechanism(

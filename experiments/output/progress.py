@@ -2,11 +2,7 @@
 
 import contextlib
 import contextvars
-import itertools
-import os
-import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
@@ -15,11 +11,6 @@ import click
 
 _SECONDS_BETWEEN_LINES = 15.0
 _ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
-_CLEARED_LINE = "\r\x1b[K"
-_LONGEST_BAR = 36
-_SHORTEST_BAR = 1
-# What click writes beside the bar: gaps, brackets, percentage and remaining time.
-_BESIDE_BAR = len("  []  100%  00:00:00  ")
 
 _T = TypeVar("_T")
 _Advance = Callable[[int, str], None]
@@ -29,7 +20,13 @@ def _silent(steps: int, note: str) -> None:
     """Shows nothing."""
 
 
+def _print(text: str) -> None:
+    """Writes a line where no bar is open."""
+    click.echo(text, err=True)
+
+
 _advance: contextvars.ContextVar[_Advance] = contextvars.ContextVar("advance", default=_silent)
+_say: contextvars.ContextVar[Callable[[str], None]] = contextvars.ContextVar("say", default=_print)
 
 
 @contextlib.contextmanager
@@ -45,24 +42,32 @@ def bar(label: str, total: int | None) -> Iterator[_Advance]:
     if not sys.stderr.isatty():
         yield _silent
         return
-    unknown = itertools.repeat("") if total is None else None
-    # The next line would not overwrite one that the terminal wraps.
-    room = max(0, _columns() - 1 - len(label) - _BESIDE_BAR)
-    longest = min(_LONGEST_BAR, max(_SHORTEST_BAR, room // 2))
-    with click.progressbar(
-        unknown,
-        length=total,
-        label=label,
-        item_show_func=lambda note: (note or "")[: max(0, room - longest)],
-        width=longest,
-        show_eta=room > 0,
-        file=sys.stderr,
-    ) as shown:
-        token = _advance.set(shown.update)
+    # Without a terminal nothing needs it, and its import takes a tenth of a second.
+    from rich import console, progress, table
+
+    shown = progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(bar_width=None, table_column=table.Column(ratio=1)),
+        progress.TaskProgressColumn(),
+        progress.TimeRemainingColumn(table_column=table.Column(no_wrap=True)),
+        progress.TextColumn("{task.fields[note]}", markup=False, table_column=table.Column(ratio=1, no_wrap=True)),
+        console=console.Console(file=sys.stderr, highlight=False, markup=False, emoji=False),
+        redirect_stdout=False,
+        redirect_stderr=False,
+        expand=True,
+    )
+    task = shown.add_task(label, total=total, note="")
+
+    def advance(count: int, note: str) -> None:
+        shown.update(task, advance=count, note=note)
+
+    with shown:
+        tokens = _advance.set(advance), _say.set(shown.console.print)
         try:
-            yield shown.update
+            yield advance
         finally:
-            _advance.reset(token)
+            _advance.reset(tokens[0])
+            _say.reset(tokens[1])
 
 
 def step(note: str = "") -> None:
@@ -79,10 +84,8 @@ def steps(items: Iterable[_T], total: int, label: str) -> Iterator[_T]:
 
 
 def say(text: str) -> None:
-    """Writes a message above the bar, if one is open; on a terminal, wrapped between words."""
-    if sys.stderr.isatty():
-        text = "\n".join(textwrap.wrap(text, _columns(), break_long_words=False, break_on_hyphens=False))
-    click.echo(f"{_CLEARED_LINE if _advance.get() is not _silent else ''}{text}", err=True)
+    """Writes a message above the bar, if one is open."""
+    _say.get()(text)
 
 
 @contextlib.contextmanager
@@ -118,14 +121,6 @@ def rounds(total: int, label: str, unit: str = "round") -> Iterator[Callable[[in
         print(f"{label}: {unit} {round_number} of {total}, {left:.0f} s left{shown}", file=sys.stderr, flush=True)
 
     yield report
-
-
-def _columns() -> int:
-    """Returns the width of the terminal on standard error."""
-    if "COLUMNS" not in os.environ:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            return os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    return shutil.get_terminal_size().columns
 
 
 class _Search(Protocol):

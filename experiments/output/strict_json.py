@@ -2,7 +2,10 @@
 
 import json
 import math
+import pathlib
 from typing import Any
+
+from tff_mf.errors import InputValueError
 
 
 def loads(text: str) -> Any:
@@ -22,6 +25,24 @@ def loads(text: str) -> Any:
         ValueError: If it is not JSON, a key is twice in one object, or a number is not finite.
     """
     return json.loads(text, object_pairs_hook=_once, parse_constant=_refused, parse_float=_finite_float)
+
+
+def read(path: pathlib.Path, field: str) -> Any:
+    """Returns the value of a JSON file.
+
+    Args:
+        path: The file.
+        field: What the file is called in the message.
+
+    Raises:
+        InputValueError: If it cannot be read, or is not strict JSON.
+    """
+    try:
+        return loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputValueError(f"{field}={str(path)!r} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise InputValueError(f"{field}={str(path)!r} is damaged: {error}.") from error
 
 
 def finite(value: float) -> float | None:

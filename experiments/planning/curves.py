@@ -4,17 +4,13 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 from tff_mf.errors import InputValueError
-from tff_mf.losses import round_errors
+from tff_mf.sensitivities.losses import round_errors
 
 from ..output.strict_json import finite
-from ..privacy.figure_points import block_ends, deltas
+from ..privacy.figure_points import block_ends, deltas, of_some_rounds
 from .deployment import Deployment, participations, schema
 from .options import Option
-
-_MOST_ROUNDS = 200
 
 Points = list[tuple[float, float | None]]
 
@@ -81,5 +77,4 @@ def _errors(deployment: Deployment, option: Option) -> Points:
     except InputValueError:
         return []
     scale = option.figures["noise_multiplier"] / deployment.clients_per_round
-    chosen = sorted({*np.linspace(1, rounds, min(rounds, _MOST_ROUNDS), dtype=int).tolist()})
-    return [(number, float(scale * found[number - 1])) for number in chosen]
+    return of_some_rounds(found, scale)

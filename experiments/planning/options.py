@@ -9,7 +9,7 @@ from typing import Any
 import tff_mf
 from tff_mf import validation
 from tff_mf.errors import InputValueError
-from tff_mf.losses import Errors
+from tff_mf.sensitivities.losses import Errors
 
 from ..configuration import mechanism_names
 from ..configuration.mechanism_setting import MechanismSetting

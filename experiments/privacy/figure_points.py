@@ -1,10 +1,11 @@
-"""At which rounds and which δ a figure shows ε."""
+"""At which rounds and which δ a figure shows ε, and at which rounds it shows errors."""
 
 import numpy as np
 
 _DELTAS = 25
 _SMALLEST_DELTA, _LARGEST_DELTA = 1e-12, 1e-6
 _MOST_BLOCKS = 16
+_MOST_ROUNDS = 200
 
 
 def block_ends(rounds: int, min_sep: int) -> list[int]:
@@ -34,3 +35,14 @@ def deltas(delta: float) -> list[float]:
     smallest, largest = min(_SMALLEST_DELTA, delta / 1e4), max(delta, _LARGEST_DELTA)
     between = np.geomspace(smallest, largest, _DELTAS)[1:-1].tolist()
     return sorted({smallest, *between, delta, largest})
+
+
+def of_some_rounds(values: np.ndarray, scale: float) -> list[tuple[float, float | None]]:
+    """Returns rounds and scaled values, of all rounds or of as many as a figure can show.
+
+    Example:
+        >>> of_some_rounds(np.array([1.0, 2.0]), 0.5)
+        [(1, 0.5), (2, 1.0)]
+    """
+    chosen = sorted({*np.linspace(1, len(values), min(len(values), _MOST_ROUNDS), dtype=int).tolist()})
+    return [(number, float(scale * values[number - 1])) for number in chosen]

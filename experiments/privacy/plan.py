@@ -18,9 +18,6 @@ from ._arguments import check_restarts as check_restarts
 from ._arguments import checked_cohort as checked_cohort
 from ._guarantee import run_guarantee, run_noise_multiplier
 
-# Parts of a plan that files name only where they are given, as no run of earlier releases has them.
-_IF_GIVEN = ("restart_every", "adaptive_count_stddev", "grid_bits", "grid_max_clients", "dimension")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivacyPlan:
@@ -140,10 +137,7 @@ class PrivacyPlan:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the numbers of the statement, for a JSON file; an unbounded ε is `None`.
-
-        Restarts, noise of counts, and grid are among them only if the plan has them.
-        """
+        """Returns the numbers of the statement, for a JSON file; an unbounded ε is `None`."""
         found = self.guarantee
         return {
             "mechanism": self.mechanism.kind,
@@ -161,7 +155,11 @@ class PrivacyPlan:
             "noise_multiplier_as_run": self.noise_multiplier_as_run,
             "epsilon_as_run": _finite(self.epsilon_as_run),
             "test_only": self.insecure,
-            **{name: value for name in _IF_GIVEN if (value := getattr(self, name)) is not None},
+            "restart_every": self.restart_every,
+            "adaptive_count_stddev": self.adaptive_count_stddev,
+            "grid_bits": self.grid_bits,
+            "grid_max_clients": self.grid_max_clients,
+            "dimension": self.dimension,
         }
 
     def claim(self, *, population: int | None = None, violations: Sequence[str] = ()) -> statements.Claim:

@@ -359,6 +359,16 @@ def level(name: str, value: float) -> str:
     return f"{sign} = {repr(value).removesuffix('.0')}"
 
 
+def level_of(entry: Mapping[str, Any]) -> str:
+    """Returns the level of noise of an entry of `comparison.json`, which has one of the two.
+
+    Example:
+        >>> level_of({"epsilon": 2.0, "mechanism": "blt"})
+        'ε = 2'
+    """
+    return next(level(name, entry[name]) for name in ("epsilon", "noise_multiplier") if name in entry)
+
+
 def by_level(entries: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
     """Returns each statement once, with the level and the names that it is about.
 

@@ -27,7 +27,7 @@ from ._run_record import plan_of as plan_of
 from ._run_record import write_configuration as write_configuration
 from ._run_text import about as about_lines  # noqa: F401
 from ._schema import SCHEMA as SCHEMA
-from ._schema import problems as problems
+from ._schema import problem as problem
 from ._so_far import claim_so_far as claim_so_far
 from ._violations import open_questions as open_questions
 from ._violations import violations as violations

@@ -96,7 +96,7 @@ def log(case: Case) -> Judged:
 
 def _other_cohorts(evidence: Evidence) -> list[str]:
     """Returns where the two files of the log differ, at the first attempt of a round."""
-    begun = {(each.round_number, each.attempt): each for each in evidence.ledger.begun} if evidence.ledger else {}
+    begun = {(each.round, each.attempt): each for each in evidence.ledger.begun} if evidence.ledger else {}
     if set(begun) != set(evidence.attempts):
         number, attempt = min(set(begun) ^ set(evidence.attempts))
         where = f"round {number}" if attempt == 1 else f"attempt {attempt} of round {number}"

@@ -98,7 +98,7 @@ def clipping(case: Case) -> Judged:
             )
         text = f"every update is clipped to L2 norm {record.clip_norm}; one that is not finite counts as zero"
         return HOLDS, text
-    last = {each.round_number: each.clip_norm for each in ledger.begun} if ledger else {}
+    last = {each.round: each.clip_norm for each in ledger.begun} if ledger else {}
     changed = [number for number, norm in last.items() if last.get(number - 1, norm) != norm]
     without = sorted(set(changed) - set(ledger.restarts if ledger else ()))
     if without:

@@ -8,7 +8,7 @@ import tff_mf
 from tff_mf.errors import InputError
 
 from .. import auditing
-from ..output import strict_json
+from ..output import typed
 from ..output.files import file_hash
 from ..run_folder.names import AUDIT, RUN_JSON
 from ..run_folder.run_record import RunRecord
@@ -60,10 +60,8 @@ def read_audit(
     if not path.exists():
         return NO_AUDIT, []
     try:
-        stored = strict_json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(stored, Mapping):
-            raise ValueError("it holds no JSON object")
-    except (OSError, ValueError, RecursionError) as error:
+        stored = typed.read(path, dict[str, Any], "audit")
+    except InputError as error:
         return "damaged", [_finding(f"{AUDIT} is damaged: {error}")]
     if stored.get("passed") is False:
         # Not checked: a forged failure cannot lead to a smaller ε.

@@ -27,7 +27,7 @@ from ._files import as_text, names, write
 from ._findings import CRITICAL, WARNING, Finding
 from ._folder import on_folder
 from ._markdown import markdown
-from ._schema import problems
+from ._schema import problem
 
 # Files that a run writes once it begins.
 _OF_A_RUN = (
@@ -185,7 +185,7 @@ def _stored(path: pathlib.Path) -> tuple[Any, str]:
 def _inconsistent(folder: pathlib.Path, stored: Any, *, realised: bool) -> list[Finding]:
     """Returns findings on a stored report and its Markdown, without the other files."""
     as_json, as_markdown = names(realised=realised)
-    found = [_critical(f"{as_json}: {text}") for text in problems(stored)]
+    found = [_critical(f"{as_json}: {text}")] if (text := problem(stored)) else []
     if not isinstance(stored, dict):
         return found
     if stored.get("digest") != digest(stored):
@@ -200,14 +200,9 @@ def _inconsistent(folder: pathlib.Path, stored: Any, *, realised: bool) -> list[
         return [*found, Finding(severity=WARNING, field="report", text=f"{as_markdown} is missing")]
     except (OSError, ValueError) as error:
         return [*found, _critical(f"{as_markdown} is damaged: {error}")]
-    if not _fits(stored) or shown != markdown(stored):
+    if text or shown != markdown(stored):
         found.append(_critical(f"{as_markdown} does not match {as_json}: it was edited"))
     return found
-
-
-def _fits(report: Any) -> bool:
-    """Returns whether a report conforms to the schema."""
-    return next(problems(report), None) is None
 
 
 def _critical(text: str) -> Finding:

@@ -6,13 +6,11 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 import tff_mf
 from tff_mf.errors import InputError
-from tff_mf.losses import round_errors
+from tff_mf.sensitivities.losses import round_errors
 
-from ..privacy.figure_points import block_ends, deltas
+from ..privacy.figure_points import block_ends, deltas, of_some_rounds
 from ..run_folder.metrics import ACCURACY, ROUND, Metrics
 from ..run_folder.run_record import RunRecord, read_record
 from . import _figures
@@ -21,8 +19,6 @@ from ._evidence import Evidence, gather
 from ._figures import Figures
 from ._judgement import judge
 from .questions import read_answers
-
-_MOST_ROUNDS = 200
 
 Points = list[tuple[float, float | None]]
 
@@ -135,8 +131,7 @@ def _errors(record: RunRecord, mechanism: tff_mf.Mechanism | None) -> Points:
         return []
     scale = record.noise_multiplier * record.clients_per_round / record.cohort * record.clip_norm
     scale /= record.divisor_or_default
-    chosen = sorted({*np.linspace(1, rounds, min(rounds, _MOST_ROUNDS), dtype=int).tolist()})
-    return [(number, float(scale * found[number - 1])) for number in chosen]
+    return of_some_rounds(found, scale)
 
 
 def _accuracies(metrics: Metrics) -> Points:

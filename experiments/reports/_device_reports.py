@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from ..run_folder.report_counts import ReportCounts
 from ._evidence import Evidence
 from ._findings import WARNING, Finding
@@ -24,7 +26,7 @@ def device_reports(evidence: Evidence) -> dict[str, Any] | None:
     return {
         "rounds": len(counts),
         "rounds_without_updates": sum(not each.in_the_model for each in counts.values()),
-        **_together(counts).as_json(),
+        **msgspec.to_builtins(_together(counts)),
         "note": NOTE,
     }
 

@@ -179,21 +179,14 @@ def _other_tables(folder: pathlib.Path) -> list[tuple[str, str]]:
 def _attempts(
     path: pathlib.Path, ledger: LedgerRecord | None, problems: list[tuple[str, str]]
 ) -> dict[tuple[int, int], list[str]]:
-    """Returns the clients of each attempt.
-
-    A log of format 1 does not name attempts: its lines are taken as the clients of every attempt of their round, and
-    the hashes in the ledger tell where that is wrong.
-    """
+    """Returns the clients of each attempt."""
     found: dict[tuple[int, int], list[str]] = {}
-    times: Mapping[int, int] = ledger.attempts if ledger else {}
     try:
         for entry in read_entries(path):
-            number, attempt = entry.round_number, entry.attempt
-            for each in range(1, times.get(number, 1) + 1) if attempt is None else [attempt]:
-                found.setdefault((number, each), []).append(entry.client)
+            found.setdefault((entry.round_number, entry.attempt), []).append(entry.client)
     except (OSError, InputError) as error:
         problems.append(("log", f"{PARTICIPATION} is missing or damaged: {error}"))
     for begun in ledger.begun if ledger else ():
         if not begun.clients:
-            found.setdefault((begun.round_number, begun.attempt), [])
+            found.setdefault((begun.round, begun.attempt), [])
     return found

@@ -9,9 +9,9 @@ from typing import Any
 
 from tff_mf.errors import InputError
 
-from ..output import agreement, strict_json
+from ..output import agreement, typed
 from ..privacy import amplification, statements, summary
-from ..run_folder.metrics import ACCURACY, LOSS, ROUND, Metrics, smoothed
+from ..run_folder.metrics import ACCURACY, ROUND, Metrics, smoothed
 from ..run_folder.names import MODEL, SUMMARY
 from ..run_folder.run_record import RunRecord
 from ..sampling import planner_name
@@ -22,7 +22,6 @@ from ._run_record import plan_of
 from .questions import QUESTIONS
 
 _COUNT, _NUMBER = (int,), (int, float)
-_EVALUATED = {"accuracy": ACCURACY, "loss": LOSS}
 _VALIDATED, _SMOOTHED = "validation_accuracy", "validation_accuracy_smoothed"
 # These cannot be recomputed: no report repeats them as facts, and they must be numbers.
 _CLAIMED: Mapping[str, tuple[type, ...]] = {
@@ -64,15 +63,13 @@ def summary_findings(
     if not path.exists():
         return []
     try:
-        stored = strict_json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(stored, Mapping):
-            raise ValueError("it holds no JSON object")
-    except (OSError, ValueError, RecursionError) as error:
+        stored = typed.read(path, dict[str, Any], "summary")
+    except InputError as error:
         return [_finding(f"is damaged: {error}")]
     try:
         expected = {
             **_of_settings(record),
-            **_evaluated(evidence.metrics, record),
+            **_validated(evidence.metrics),
             **_claims(stored, record, evidence, violations, answers),
         }
     except (InputError, TypeError, KeyError) as error:
@@ -158,15 +155,12 @@ def _of_settings(record: RunRecord) -> dict[str, Any]:
     return {**{name: settings[name] for name in names if name in settings}, "clip_norm": record.clip_norm}
 
 
-def _evaluated(metrics: Metrics, record: RunRecord) -> dict[str, Any]:
-    """Returns what the metrics say of the summary; nothing if they are damaged, for which there is another finding.
+def _validated(metrics: Metrics) -> dict[str, Any]:
+    """Returns the validation accuracies that follow from the metrics.
 
-    They are of validation sentences. In runs of earlier releases they are of test clients, as accuracy and loss are.
+    It returns nothing if the metrics are damaged, for which there is another finding.
     """
-    last = next((row for row in reversed(metrics.rows) if row.get(LOSS)), {})
     try:
-        if record.measured_earlier:
-            return {name: strict_json.finite(float(last[of])) for name, of in _EVALUATED.items() if last.get(of)}
         curve = [(int(row[ROUND]), float(row[ACCURACY])) for row in metrics.rows if row.get(ACCURACY)]
         return {_VALIDATED: curve[-1][1], _SMOOTHED: smoothed(curve)} if curve else {}
     except ValueError:
@@ -202,7 +196,7 @@ def _claimed(stored: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Fin
 
 
 def _agrees(name: str, value: Any, expected: Any) -> bool:
-    if name in (*_EVALUATED, _VALIDATED, _SMOOTHED):
+    if name in (_VALIDATED, _SMOOTHED):
         numbers = all(isinstance(each, float) for each in (value, expected))
         return agreement.close(value, expected) if numbers else agreement.same(value, expected)
     return agreement.agrees(name, value, expected)

@@ -11,7 +11,7 @@ from typing import Any
 from tff_mf.errors import InputValueError
 
 from ..output import strict_json
-from ..run_folder import field_types
+from ..output.typed import MOST_CLIENTS
 from ..run_folder.names import ANSWERS
 
 
@@ -54,7 +54,7 @@ def _asks_truth(name: str, text: str, voids: Callable[[Any], str]) -> Question:
 def _asks_count(name: str, text: str, *, at_least: int) -> Question:
     def fits(answer: Any) -> bool:
         is_whole = isinstance(answer, int) and not isinstance(answer, bool)
-        return is_whole and at_least <= answer <= field_types.MOST_CLIENTS
+        return is_whole and at_least <= answer <= MOST_CLIENTS
 
     return Question(name=name, text=text, parse=int, fits=fits)
 

@@ -1,30 +1,29 @@
 """An initial model that is given: the file of another run's model, with its vocabulary beside it."""
 
-import dataclasses
 import hashlib
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import safetensors
 import safetensors.numpy
+from msgspec import Meta
 
-from tff_mf import validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.errors import InputValueError
 
-from ..output import strict_json
+from ..output import typed
 from ..output.files import file_hash
+from ..output.typed import Record
 from ._same_data import DEFAULT_DATASET as DEFAULT_DATASET
 from ._same_data import FIELD, trained_on
 from .names import VOCABULARY
 
-_HASH_DIGITS = 64
+_Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class InitialModel:
+class InitialModel(Record):
     """The model that training starts from, and all that a report has to say about it.
 
     Attributes:
@@ -33,25 +32,12 @@ class InitialModel:
         vocabulary_sha256: Hash of its words: `vocabulary_hash`.
         same_data: Whether it is the model of a run on the data set that it is to be trained on, as far as the settings
             beside it tell, and those of the runs before.
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a hash is not one.
     """
 
     file: str
-    sha256: str
-    vocabulary_sha256: str
+    sha256: _Sha256
+    vocabulary_sha256: _Sha256
     same_data: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("file", "sha256", "vocabulary_sha256"):
-            validation.instance(f"{FIELD}.{name}", getattr(self, name), str, "a text")
-        validation.instance(f"{FIELD}.same_data", self.same_data, bool, "pass True or False")
-        for name in ("sha256", "vocabulary_sha256"):
-            value = getattr(self, name)
-            if len(value) != _HASH_DIGITS or set(value) - set("0123456789abcdef"):
-                raise InputValueError(f"{FIELD}.{name}={value!r:.80} must be a SHA-256 in hexadecimal digits.")
 
 
 def given(file: str, *, dataset: str) -> InitialModel:
@@ -88,19 +74,18 @@ def vocabulary_of(path: pathlib.Path) -> list[str]:
     """
     beside = path.parent / VOCABULARY
     try:
-        words = strict_json.loads(beside.read_text(encoding="utf-8"))
-        if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
-            raise ValueError("it is not a list of words")
+        words = typed.read(beside, list[str], "vocabulary")
+        if not words:
+            raise ValueError("it has no words")
         if len(set(words)) < len(words):
             raise ValueError("it has a word twice")
         # Half of a surrogate pair is no text, and could not be written again.
         "".join(words).encode()
         return words
-    except (OSError, ValueError, RecursionError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
+    except ValueError as error:
         raise InputValueError(
             f"{FIELD}={str(path)!r} needs {VOCABULARY} beside it, the words that it knows, which cannot be read: "
-            f"{reason}."
+            f"{error}"
         ) from error
 
 
@@ -121,12 +106,11 @@ def of_settings(settings: Mapping[str, Any]) -> InitialModel | None:
         InputValueError: If the entry is damaged.
     """
     stored = settings.get(FIELD)
-    if stored is None:
-        return None
-    try:
-        return InitialModel(**stored)
-    except (TypeError, InputTypeError, InputValueError) as error:
-        raise InputValueError(f"{FIELD} in the settings of run.json is damaged: {error}") from error
+    return (
+        None
+        if stored is None
+        else typed.convert(stored, InitialModel, f"{FIELD} in the settings of run.json is damaged")
+    )
 
 
 def parameters(named: InitialModel, content: bytes, expected: Sequence[np.ndarray]) -> list[np.ndarray]:

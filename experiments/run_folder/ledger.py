@@ -12,20 +12,19 @@ import pathlib
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
 from tff_mf.errors import InputValueError
 
 from ..output import files
 from . import _ledger_lines
-from ._ledger_lines import Attempt as Attempt
+from ._ledger_lines import Begin as Begin
+from ._ledger_lines import Ended, Entry, LedgerSequence, Opened, Released, Restarted
 from ._ledger_lines import LedgerRecord as LedgerRecord
 from ._ledger_lines import cohort_digest as cohort_digest
 from ._ledger_lines import read_ledger as read_ledger
-from ._ledger_sequence import LedgerSequence
 from .names import RUN_JSON
 from .report_counts import ReportCounts as ReportCounts
-from .report_counts import read_counts as read_counts
 
 
 class Ledger:
@@ -46,7 +45,7 @@ class Ledger:
         return self._run
 
     @property
-    def begun(self) -> tuple[Attempt, ...]:
+    def begun(self) -> tuple[Begin, ...]:
         """The attempts that earlier processes began, in order."""
         return self._begun
 
@@ -68,7 +67,7 @@ class Ledger:
                 "in a round."
             )
         attempt = self._sequence.attempts[round_number] + 1
-        self._check({"kind": "begin", "round": round_number, "attempt": attempt})
+        self._refuse(self._sequence.begin_refusal(round_number, attempt))
         return attempt
 
     def begin(self, round_number: int, clients: Sequence[str], *, divisor: float, clip_norm: float) -> None:
@@ -83,14 +82,16 @@ class Ledger:
         Raises:
             InputValueError: If the round was released, is not the next one, or a client is twice among its clients.
         """
-        entry = {
-            "attempt": self.next_attempt(round_number, clients),
-            "clients": len(clients),
-            "cohort": cohort_digest(clients),
-            "divisor": divisor,
-            "clip_norm": clip_norm,
-        }
-        self._append("begin", round=round_number, **entry)
+        self._append(
+            Begin(
+                round=round_number,
+                attempt=self.next_attempt(round_number, clients),
+                clients=len(clients),
+                cohort=cohort_digest(clients),
+                divisor=float(divisor),
+                clip_norm=float(clip_norm),
+            )
+        )
 
     def released(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
         """Appends that a round is released. Call it before any result of the round leaves the server.
@@ -102,8 +103,7 @@ class Ledger:
         Raises:
             InputValueError: If the round was released before or never begun, or a round before it is not released.
         """
-        about = {} if reports is None else {"reports": reports.as_json()}
-        self._append("released", round=round_number, attempt=self._sequence.attempts[round_number], **about)
+        self._append(Released(round=round_number, attempt=self._sequence.attempts[round_number], reports=reports))
 
     def released_until(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
         """Appends that all rounds up to this one are released, as far as the ledger does not say so yet.
@@ -120,23 +120,21 @@ class Ledger:
 
     def restarted(self, round_number: int) -> None:
         """Appends that the noise starts anew in this round, counted from 1, which is begun next."""
-        self._append("restarted", round=round_number)
+        self._append(Restarted(round=round_number))
 
     def ended(self) -> None:
         """Appends that the run has ended."""
-        self._append("ended", rounds=self._sequence.position, time=_ledger_lines.now())
+        self._append(Ended(rounds=self._sequence.position, time=_ledger_lines.now()))
 
-    def _append(self, kind: str, **about: Any) -> None:
-        entry = {"kind": kind, **about}
-        self._check(entry)
+    def _append(self, entry: Entry) -> None:
+        self._refuse(self._sequence.refusal(entry))
         line, self._head = _ledger_lines.chained(self._head, entry)
         self._file.write(line)
         self._file.flush()
         os.fsync(self._file.fileno())
         self._sequence.take(entry)
 
-    def _check(self, entry: dict[str, Any]) -> None:
-        refusal = self._sequence.refusal(entry)
+    def _refuse(self, refusal: str) -> None:
         if refusal:
             raise InputValueError(
                 f"ledger={self._file.name!r}: {refusal}. Resume from a checkpoint of the last "
@@ -186,13 +184,8 @@ def open_ledger(
         return
     with path.open("a", encoding="utf-8") as file:
         ledger = Ledger(file, run or secrets.token_hex(16))
-        ledger._append(
-            "opened",
-            version=_ledger_lines.VERSION,
-            run=ledger.run,
-            configuration=about,
-            time=_ledger_lines.now(),
-        )
+        opened = Opened(version=_ledger_lines.VERSION, run=ledger.run, configuration=about, time=_ledger_lines.now())
+        ledger._append(opened)
         files.sync_folder(path.parent)
         yield ledger
 

@@ -16,11 +16,9 @@ from tff_mf.errors import InputValueError
 
 from ..output import files
 from ..sampling import ObservedParticipation
-from .ledger import Attempt, cohort_digest
+from .ledger import Begin, cohort_digest
 
 _FIELDS = ["round", "attempt", "client"]
-# Format 1: only the last attempt of a round was kept.
-_FIELDS_WITHOUT_ATTEMPTS = ["round", "client"]
 _MOST_DIGITS = 18
 
 WriteCohort = Callable[[int, int, Sequence[str]], None]
@@ -32,17 +30,17 @@ class Entry:
 
     Attributes:
         round_number: The round, counted from 1.
-        attempt: The attempt of the round, counted from 1; `None` in a log of format 1.
+        attempt: The attempt of the round, counted from 1.
         client: The client that took part.
     """
 
     round_number: int
-    attempt: int | None
+    attempt: int
     client: str
 
 
 @contextlib.contextmanager
-def open_log(path: pathlib.Path, *, begun: Sequence[Attempt] | None = None) -> Iterator[WriteCohort]:
+def open_log(path: pathlib.Path, *, begun: Sequence[Begin] | None = None) -> Iterator[WriteCohort]:
     """Yields a function that appends a round, its attempt and its clients to a log, durably.
 
     Args:
@@ -72,7 +70,7 @@ def open_log(path: pathlib.Path, *, begun: Sequence[Attempt] | None = None) -> I
         yield log
 
 
-def kept_entries(path: pathlib.Path, begun: Sequence[Attempt]) -> list[Entry]:
+def kept_entries(path: pathlib.Path, begun: Sequence[Begin]) -> list[Entry]:
     """Returns the entries of an interrupted run's log: of all attempts in its ledger, and of at most one more.
 
     Clients are on disk before the ledger says that their attempt began. So there are two ways in which the log can have
@@ -89,15 +87,14 @@ def kept_entries(path: pathlib.Path, begun: Sequence[Attempt]) -> list[Entry]:
     rows = _rows(path, io.StringIO(content[: content.rfind("\n") + 1], newline=""), strict=True)
     if next(rows, _FIELDS) != _FIELDS:
         raise InputValueError(
-            f"path={str(path)!r} cannot be continued: its first line must name the columns {_FIELDS}. A log without "
-            "attempts is of format 1, which says too little for a resumed run: end that run where it is."
+            f"path={str(path)!r} cannot be continued: its first line must name the columns {_FIELDS}. Restore it."
         )
     for each in begun:
         found = [_entry(path, row) for row in itertools.islice(rows, each.clients)]
         place = {(entry.round_number, entry.attempt) for entry in found}
-        if place - {(each.round_number, each.attempt)} or cohort_digest([e.client for e in found]) != each.cohort:
+        if place - {(each.round, each.attempt)} or cohort_digest([e.client for e in found]) != each.cohort:
             raise InputValueError(
-                f"path={str(path)!r} has other clients in round {each.round_number}, attempt {each.attempt}, than the "
+                f"path={str(path)!r} has other clients in round {each.round}, attempt {each.attempt}, than the "
                 "ledger: one of them was changed. Restore both."
             )
         kept += found
@@ -122,7 +119,7 @@ def read_observed(path: pathlib.Path) -> ObservedParticipation:
     Raises:
         InputValueError: If the file is not a participation log, or its rounds are not in order.
     """
-    attempts: dict[tuple[int, int | None], list[str]] = {}
+    attempts: dict[tuple[int, int], list[str]] = {}
     for entry in read_entries(path):
         attempts.setdefault((entry.round_number, entry.attempt), []).append(entry.client)
     return observed(rounds_by_client(attempts).values())
@@ -185,11 +182,11 @@ def read_entries(path: pathlib.Path) -> Iterator[Entry]:
         with path.open(newline="", encoding="utf-8") as file:
             rows = _rows(path, file)
             fields = next(rows, None)
-            if fields not in (_FIELDS, _FIELDS_WITHOUT_ATTEMPTS):
+            if fields != _FIELDS:
                 raise InputValueError(
                     f"path={str(path)!r} is not a participation log: it must have the columns {_FIELDS}."
                 )
-            yield from _in_order(path, (_entry(path, row, attempts=fields == _FIELDS) for row in rows))
+            yield from _in_order(path, (_entry(path, row) for row in rows))
     except UnicodeDecodeError as error:
         raise InputValueError(f"path={str(path)!r} is damaged: {error}.") from error
 
@@ -199,7 +196,7 @@ def _in_order(path: pathlib.Path, entries: Iterable[Entry]) -> Iterator[Entry]:
     newest: dict[int, int] = {}
     current = (0, 0)
     for entry in entries:
-        number, attempt = entry.round_number, entry.attempt or 1
+        number, attempt = entry.round_number, entry.attempt
         if (number, attempt) != current:
             again = attempt > newest.get(number, 0) and attempt > 1
             if number <= current[0] and not again:
@@ -211,13 +208,13 @@ def _in_order(path: pathlib.Path, entries: Iterable[Entry]) -> Iterator[Entry]:
         yield entry
 
 
-def _entry(path: pathlib.Path, row: list[str], *, attempts: bool = True) -> Entry:
+def _entry(path: pathlib.Path, row: list[str]) -> Entry:
     """Returns the entry of a line."""
     *numbers, client = row or [""]
     whole = all(text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) >= 1 for text in numbers)
-    if not whole or len(numbers) != (2 if attempts else 1):
+    if not whole or len(numbers) != 2:
         raise InputValueError(f"path={str(path)!r} has the damaged line {row}.")
-    return Entry(round_number=int(numbers[0]), attempt=int(numbers[1]) if attempts else None, client=client)
+    return Entry(round_number=int(numbers[0]), attempt=int(numbers[1]), client=client)
 
 
 def _rows(path: pathlib.Path, file: TextIO, *, strict: bool = False) -> Iterator[list[str]]:

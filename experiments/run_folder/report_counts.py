@@ -4,11 +4,11 @@ Whether an update is scaled or replaced by zero depends on the device's data. Th
 guarantee covers them: they stay in the ledger and in the operator's report, and published reports leave them out.
 """
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from tff_mf.errors import InputValueError
+
+from ..output.typed import CountOrZero, Record
 
 # The same as in the runner of each bundle; no text from a device gets into a ledger.
 REASONS = (
@@ -16,11 +16,9 @@ REASONS = (
     *("not chosen", "duplicate", "another round", "late"),
 )
 _NUMBERS = ("came", "counted", "clipped", "zeroed")
-_LARGEST = 10**12
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReportCounts:
+class ReportCounts(Record):
     """Counts of the device reports of one or several rounds.
 
     Attributes:
@@ -39,19 +37,15 @@ class ReportCounts:
         ({'late': 2}, 2)
     """
 
-    came: int
-    counted: int
-    clipped: int
-    zeroed: int
-    refused: Mapping[str, int]
+    came: CountOrZero
+    counted: CountOrZero
+    clipped: CountOrZero
+    zeroed: CountOrZero
+    refused: Mapping[str, CountOrZero]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.refused, Mapping) or not set(self.refused) <= set(REASONS):
+        if not set(self.refused) <= set(REASONS):
             raise InputValueError(f"refused={self.refused!r:.200} must have counts by reason, of {REASONS}.")
-        numbers = {name: getattr(self, name) for name in _NUMBERS} | dict(self.refused)
-        for name, number in numbers.items():
-            if type(number) is not int or not 0 <= number <= _LARGEST:
-                raise InputValueError(f"{name}={number!r:.80} must be a whole number from 0 to {_LARGEST}.")
         if self.came != self.counted + sum(self.refused.values()) or self.clipped + self.zeroed > self.counted:
             raise InputValueError(f"{self!r} contradicts itself: each report that came is counted or refused.")
 
@@ -75,18 +69,3 @@ class ReportCounts:
     def in_the_model(self) -> int:
         """Updates in the sum that were not replaced by zero."""
         return self.counted - self.zeroed
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the counts in the form of a ledger entry."""
-        return {**{name: getattr(self, name) for name in _NUMBERS}, "refused": dict(sorted(self.refused.items()))}
-
-
-def read_counts(given: object) -> ReportCounts:
-    """Returns the counts in a ledger entry.
-
-    Raises:
-        InputValueError: If they are not such counts.
-    """
-    if not isinstance(given, Mapping) or set(given) != {*_NUMBERS, "refused"}:
-        raise InputValueError(f"reports={given!r:.80} must have {', '.join((*_NUMBERS, 'refused'))}.")
-    return ReportCounts(**given)

@@ -1,42 +1,38 @@
 """`run.json`: everything that the guarantee of a run follows from, written before its first round."""
 
-import dataclasses
 import json
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 import tff_mf
 from tff_mf import validation
 from tff_mf.errors import InputValueError
 
-from ..output import files, strict_json
+from ..output import files, strict_json, typed
 from ..output.files import file_hash
-from . import field_types, same_settings
+from ..output.typed import Count, NonNegative, OpenUnit, Positive, Record
+from . import same_settings
 from .folders import readable_folder
 from .names import MECHANISM, RUN_JSON
 
 _VERSION = 1
-# Left out of the file where there is no grid, as in runs of earlier releases.
 _GRID = ("grid_bits", "grid_max_clients", "dimension")
-# A resumed run must have the same.
-_SETTINGS = (
-    *("rounds", "participation", "min_sep", "max_participations", "noise_multiplier", "delta", "clients_per_round"),
-    *("cohort", "clip_norm", "mechanism_sha256", "restart_every", "adaptive_count_stddev", "divisor", "insecure_seed"),
-    *("adjacency", "cohorts", "sampler", "simulation", "population", "released_without_noise", "evaluation_columns"),
-    *_GRID,
-)
 # Fields that a privacy plan does not determine.
 _OPEN = (
     *("restart_every", "adaptive_count_stddev", "adjacency", "cohorts", "sampler", "simulation", "population"),
     *("released_without_noise", "evaluation_columns", "settings", "command", "versions"),
     *_GRID,
 )
+# What a resumed run may have otherwise.
+_FREE = ("settings", "command", "versions")
 _SCHEMAS = {"MinSep": tff_mf.MinSep, "FixedEpoch": tff_mf.FixedEpoch}
+_LARGEST_SEED = 2**64 - 1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunRecord:
+class RunRecord(Record):
     """The content of `run.json`. Pipelines other than `tff-mf train` can write it too.
 
     Attributes:
@@ -69,46 +65,37 @@ class RunRecord:
         dimension: The most parameters that the model may have, with a grid.
     """
 
-    rounds: int
+    rounds: Count
     participation: str
-    min_sep: int
-    max_participations: int
-    noise_multiplier: float
-    delta: float
-    clients_per_round: int
-    cohort: int
-    clip_norm: float
+    min_sep: Count
+    max_participations: Count
+    noise_multiplier: NonNegative
+    delta: OpenUnit
+    clients_per_round: Count
+    cohort: Count
+    clip_norm: Positive
     mechanism_sha256: str
-    restart_every: int | None = None
-    adaptive_count_stddev: float | None = None
-    divisor: float | None = None
+    restart_every: Count | None = None
+    adaptive_count_stddev: Positive | None = None
+    divisor: Positive | None = None
     insecure_seed: int | None = None
     adjacency: str = "zero-out"
     cohorts: Sequence[str] = ()
     sampler: str = "unknown"
     simulation: bool = False
-    population: int | None = None
+    population: Count | None = None
     released_without_noise: Sequence[dict[str, str]] = ()
     evaluation_columns: Sequence[str] = ()
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
     command: Sequence[str] = ()
-    versions: dict[str, str] = dataclasses.field(default_factory=dict)
-    grid_bits: int | None = None
-    grid_max_clients: int | None = None
-    dimension: int | None = None
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+    grid_bits: Count | None = None
+    grid_max_clients: Count | None = None
+    dimension: Count | None = None
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "min_sep", "max_participations", "clients_per_round", "cohort"):
-            validation.whole(name, getattr(self, name))
-        validation.open_unit("delta", self.delta)
-        validation.nonnegative("noise_multiplier", self.noise_multiplier)
-        validation.positive("clip_norm", self.clip_norm)
-        for name in ("restart_every", "population"):
-            if getattr(self, name) is not None:
-                validation.whole(name, getattr(self, name))
-        for name in ("adaptive_count_stddev", "divisor"):
-            if getattr(self, name) is not None:
-                validation.positive(name, getattr(self, name))
+        if self.insecure_seed is not None and not 0 <= self.insecure_seed <= _LARGEST_SEED:
+            raise InputValueError(f"insecure_seed={typed.shown(self.insecure_seed)} must be a whole number of 64 bits.")
         validation.one_of("participation", self.participation, (*_SCHEMAS, "SingleParticipation"))
         validation.one_of("adjacency", self.adjacency, ("zero-out", "replace-one"))
         schema = self.schema
@@ -140,16 +127,6 @@ class RunRecord:
     def divisor_or_default(self) -> float:
         """The divisor of noised sums; `clients_per_round` if none is named."""
         return self.divisor or self.clients_per_round
-
-    @property
-    def measured_earlier(self) -> bool:
-        """Whether the metrics of a run of `tff-mf train` are of test clients, as in releases up to 0.1.0.dev424."""
-        return "validation_split" not in self.settings
-
-    @property
-    def has_reference_model(self) -> bool:
-        """Whether clients of a run of `tff-mf train` compute with TFF's own model, as they did up to 0.1.0.dev424."""
-        return "reference_model" not in self.settings
 
     def restarts_in(self, round_number: int) -> bool:
         """Returns whether the noise starts anew in a round, counted from 1."""
@@ -188,13 +165,13 @@ def begin(folder: pathlib.Path, mechanism: tff_mf.Mechanism, fields: Mapping[str
         tff_mf.save(mechanism, folder / MECHANISM)
     elif tff_mf.load(folder / MECHANISM) != mechanism:
         raise InputValueError(f"out={str(folder)!r} holds a run with another mechanism: name another folder.")
-    record = RunRecord(**fields, mechanism_sha256=file_hash(folder / MECHANISM))
+    as_json = json.loads(json.dumps({**fields, "mechanism_sha256": file_hash(folder / MECHANISM)}))
+    record = typed.convert(as_json, RunRecord)
     if (folder / RUN_JSON).exists():
         begun = read_record(folder)
         same_settings.check_same(_settings(record), _settings(begun), run=str(folder))
         return begun
-    values = {name: value for name, value in dataclasses.asdict(record).items() if record.grid or name not in _GRID}
-    text = json.dumps({"version": _VERSION, **values}, indent=1)
+    text = json.dumps({"version": _VERSION, **msgspec.to_builtins(record)}, indent=1)
     files.write_atomically(folder / RUN_JSON, text + "\n")
     return record
 
@@ -206,26 +183,19 @@ def read_record(folder: pathlib.Path) -> RunRecord:
         InputValueError: If the folder has no such file, or the file is damaged or of another version.
     """
     path = readable_folder(folder) / RUN_JSON
-    try:
-        given = strict_json.loads(path.read_text(encoding="utf-8"))
-        version = given.pop("version")
-        if version == _VERSION:
-            field_types.check(given)
-            return RunRecord(**given)
-    except FileNotFoundError as error:
-        raise InputValueError(f"run={str(folder)!r} is not a run folder: {RUN_JSON} is missing.") from error
-    except KeyError as error:
-        raise InputValueError(f"run={str(path)!r} is damaged: it has no {error}.") from error
-    except OSError as error:
-        raise InputValueError(f"run={str(path)!r} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InputValueError(f"run={str(path)!r} is damaged: {error}.") from error
-    raise InputValueError(
-        f"run={str(path)!r} has version {version!r:.80}, and this release reads version {_VERSION}: read it with the "
-        "release of tff-mf that wrote it."
-    )
+    if not path.exists():
+        raise InputValueError(f"run={str(folder)!r} is not a run folder: {RUN_JSON} is missing.")
+    given = strict_json.read(path, "run")
+    version = given.pop("version", None) if isinstance(given, dict) else None
+    if version != _VERSION:
+        raise InputValueError(
+            f"run={str(path)!r} has version {typed.shown(version)}, and this release reads version {_VERSION}: read it "
+            "with the release of tff-mf that wrote it."
+        )
+    return typed.convert(given, RunRecord, f"run={str(path)!r} is damaged")
 
 
 def _settings(record: RunRecord) -> dict[str, Any]:
     """Returns the settings that a resumed run must share, as JSON has them."""
-    return json.loads(json.dumps({name: getattr(record, name) for name in _SETTINGS}))
+    as_json = msgspec.json.decode(msgspec.json.encode(record))
+    return {name: value for name, value in as_json.items() if name not in _FREE}

@@ -43,6 +43,6 @@ def check_participation(
 def generator(seed: int, stream: int = 0) -> np.random.Generator:
     """Returns a generator for cohorts, of a stream of its own for each use of one seed."""
     seed = validation.whole("seed", seed, at_least=0)
-    # Stream 0 is the plain seed, of which the cohorts of earlier releases were drawn.
+    # Stream 0 is the plain seed, of which the cohorts of all published results were drawn.
     entropy = seed if stream == 0 else np.random.SeedSequence(entropy=seed, spawn_key=(stream,))
     return np.random.Generator(np.random.PCG64(entropy))

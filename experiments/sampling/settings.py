@@ -1,6 +1,6 @@
 """Settings of client sampling, checked without TensorFlow."""
 
-import dataclasses
+import msgspec
 
 from tff_mf import validation
 from tff_mf.errors import InputValueError
@@ -23,8 +23,7 @@ FIXED_EPOCH_KINDS = ("fixed_epochs", "cyclic_poisson", "balls_in_bins")
 SCHEMAS = ("min_sep", "fixed_epoch")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SamplingSettings:
+class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How cohorts are drawn; `docs/experiments.md` says what each kind guarantees.
 
     Attributes:

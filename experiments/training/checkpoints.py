@@ -11,7 +11,7 @@ from typing import Any
 from tff_mf.errors import InputValueError
 
 from ... import aggregators
-from ..output import files
+from ..output import files, typed
 from ..run_folder.names import CHECKPOINTED_RUN
 from ..run_folder.same_settings import check_same
 
@@ -141,10 +141,8 @@ class Recovery:
 
 def _check_same_run(path: pathlib.Path, description: Mapping[str, Any]) -> str:
     """Returns which run a folder is of, if its settings are these."""
-    try:
-        begun = json.loads(path.read_text(encoding="utf-8"))
-        run = begun.pop("run")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputValueError(f"run={str(path)!r} is damaged: {error}. Put it back, or start another run.") from error
+    begun = typed.read(path, dict[str, Any], "run")
+    if not isinstance(run := begun.pop("run", None), str):
+        raise InputValueError(f"run={str(path)!r} is damaged: it names no run. Put it back, or start another run.")
     check_same(description, begun, run=str(path.parent.parent))
     return run

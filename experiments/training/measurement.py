@@ -14,7 +14,7 @@ from ..configuration.settings import ALL, TrainingSettings
 from ..datasets import sentences
 from ..output import strict_json
 from ..run_folder import metrics
-from .evaluation import ACCURACY, Evaluator, Tokens
+from .evaluation import ACCURACY
 from .task import Task
 
 _HELDOUT, _TEST = "heldout", "test"
@@ -41,7 +41,7 @@ def build_measurement(settings: TrainingSettings, data: pathlib.Path, language_t
     """Returns how a run measures its model.
 
     Validation sentences are the first of the heldout clients, or of the test clients. The latter are then left out of
-    the test, as in the papers. A run that an earlier release began goes on as it began: its curve is of test clients.
+    the test, as in the papers.
 
     Args:
         settings: Those of the run.
@@ -51,8 +51,8 @@ def build_measurement(settings: TrainingSettings, data: pathlib.Path, language_t
     Raises:
         InputValueError: If validation leaves no test sentences.
     """
-    split = _TEST if settings.earlier_metrics else settings.validation_split
-    skip = settings.evaluation_examples if settings.validation_split == _TEST else 0
+    split = settings.validation_split
+    skip = settings.evaluation_examples if split == _TEST else 0
     if next(sentences.chunks(data, _TEST, skip=skip, most=1), None) is None:
         raise InputValueError(
             f"evaluation_examples={skip} leaves no test sentences: the test clients have "
@@ -62,18 +62,12 @@ def build_measurement(settings: TrainingSettings, data: pathlib.Path, language_t
         )
     most = None if settings.test_examples == ALL else int(settings.test_examples)
     evaluator = language_task.build_evaluator()
-    kept = _first(evaluator, data, split, settings.evaluation_examples)
+    kept = list(evaluator.tokens(sentences.chunks(data, split, most=settings.evaluation_examples)))
 
     def evaluate(weights: Weights) -> dict[str, float]:
         return evaluator.measure(_arrays(weights), kept).metrics
 
     def conclude(weights: Weights, history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-        last = history[-1]
-        if settings.earlier_metrics:
-            heldout = _first(evaluator, data, _HELDOUT, settings.evaluation_examples)
-            validated = evaluator.measure(_arrays(weights), heldout).metrics
-            loss = strict_json.finite(last["loss"])
-            return {"accuracy": last[ACCURACY], "loss": loss, "validation_accuracy": validated[ACCURACY]}
         # Streamed: a test split may have millions of sentences.
         streamed = evaluator.tokens(sentences.chunks(data, _TEST, skip=skip, most=most))
         tested = evaluator.measure(_arrays(weights), streamed)
@@ -82,17 +76,13 @@ def build_measurement(settings: TrainingSettings, data: pathlib.Path, language_t
             "accuracy": tested.metrics[ACCURACY],
             "loss": strict_json.finite(tested.metrics["loss"]),
             "test_sentences": tested.sentences,
-            "validation_accuracy": last[ACCURACY],
+            "validation_accuracy": history[-1][ACCURACY],
             "validation_accuracy_smoothed": metrics.smoothed(curve),
             "validation_sentences": sum(len(chunk.lengths) for chunk in kept),
             "validation_split": split,
         }
 
     return Measurement(evaluate=evaluate, conclude=conclude)
-
-
-def _first(evaluator: Evaluator, data: pathlib.Path, split: str, number: int) -> list[Tokens]:
-    return list(evaluator.tokens(sentences.chunks(data, split, most=number)))
 
 
 def _arrays(weights: Weights) -> list[np.ndarray]:

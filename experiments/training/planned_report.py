@@ -1,11 +1,10 @@
 """What a training run is set to do, on disk before it starts: its `run.json` and its planned report."""
 
 import pathlib
-from collections.abc import Sequence
+
+import msgspec
 
 from .. import reports, sampling
-from ..run_folder.names import RUN_JSON
-from ..run_folder.run_record import read_record
 from ..run_folder.versions import versions
 from .preparation import PreparedRun
 from .task import METRICS
@@ -30,16 +29,9 @@ def write_plan(prepared: PreparedRun, folder: pathlib.Path) -> None:
         sampler=sampling.planner_name(settings.sampling.kind),
         simulation=True,
         population=prepared.population,
-        released_without_noise=_released_without_noise(prepared, folder),
+        released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
         evaluation_columns=METRICS,
-        settings={**settings.to_dict(), "training_clients": len(cohorts.client_ids)},
+        settings={**msgspec.to_builtins(settings), "training_clients": len(cohorts.client_ids)},
         versions=versions(),
     )
     reports.write(folder, realised=False)
-
-
-def _released_without_noise(prepared: PreparedRun, folder: pathlib.Path) -> Sequence[dict[str, str]]:
-    if (folder / RUN_JSON).is_file():
-        # Earlier releases said of every data set that its splits have no clients in common.
-        return read_record(folder).released_without_noise
-    return [{"name": "metrics of evaluation", "of": prepared.measured_on}]

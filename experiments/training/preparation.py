@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 import tensorflow_federated as tff
 
 from tff_mf.errors import InputValueError
@@ -59,13 +60,12 @@ class PreparedRun:
     def description(self) -> dict[str, Any]:
         """Everything that determines how the run proceeds, but its noise, as JSON: a resumed run must have the same."""
         return {
-            "settings": self.settings.to_dict(),
+            "settings": msgspec.to_builtins(self.settings),
             "rounds": self.privacy.rounds,
             "clients_per_round": self.privacy.clients_per_round,
             "participation": repr(self.privacy.participation),
             "cohorts": self.cohorts.digest,
-            # Left out without a grid, as by earlier releases.
-            **({} if self.privacy.grid is None else {"grid": repr(self.privacy.grid)}),
+            "grid": repr(self.privacy.grid),
         }
 
     @property

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 import tff_mf
 
 from .preparation import PreparedRun
@@ -32,12 +34,12 @@ def summarize(
         model_sha256: Hash of the file with the final model.
         seconds: How long the rounds took.
     """
-    settings = prepared.settings.to_dict()
+    settings = msgspec.to_builtins(prepared.settings)
     return {
         **measured,
         **claims,
         "model_sha256": model_sha256,
-        **{name: settings[name] for name in _SETTINGS if name in settings},
+        **{name: settings[name] for name in _SETTINGS},
         "parameters": prepared.language_task.parameters,
         "dropped_participations": prepared.dropped_participations,
         "seconds": seconds,

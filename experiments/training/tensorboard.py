@@ -39,7 +39,7 @@ class Board(tff.program.ReleaseManager):
     def _logged_clip_norm(self, round_number: int) -> float:
         """Returns the clip norm of a round, which follows from noised counts, by the ledger."""
         begun = ledger.read_ledger(self._folder / LEDGER).begun
-        return next(each.clip_norm for each in reversed(begun) if each.round_number == round_number)
+        return next(each.clip_norm for each in reversed(begun) if each.round == round_number)
 
     def _epsilon(self) -> dict[str, float]:
         claim = reports.claim_so_far(self._folder)

@@ -13,7 +13,7 @@ import tensorflow_federated as tff
 import tree
 
 import tff_mf
-from tff_mf import aggregators, checkpoint_files, queries
+from tff_mf import aggregators, queries
 from tff_mf.noise import _keys
 
 
@@ -237,15 +237,6 @@ def test_loading_keys_without_rows_needs_the_aggregator(regression, tmp_path):
     asyncio.run(aggregators.CheckpointManager(tmp_path, aggregator=aggregator).save(state, 1))
     with pytest.raises(tff_mf.InputError, match="pass aggregator="):
         asyncio.run(aggregators.CheckpointManager(tmp_path).load(1, state))
-
-
-def test_a_checkpoint_of_an_older_release_is_refused_by_its_version(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint_files, "_VERSION", 1)
-    manager = aggregators.CheckpointManager(tmp_path)
-    asyncio.run(manager.save({"x": np.zeros(3)}, 1))
-    monkeypatch.undo()
-    with pytest.raises(tff_mf.InputError, match="version 1 is older than 2"):
-        asyncio.run(manager.load(1, {"x": 0}))
 
 
 def test_damaged_and_foreign_files_are_refused(tmp_path):

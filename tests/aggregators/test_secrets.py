@@ -290,11 +290,12 @@ def test_a_checkpoint_with_one_changed_bit_is_refused(tmp_path, place):
         checkpoint_files.read(path)
 
 
-def test_a_checkpoint_of_a_newer_release_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("other", [checkpoint_files._VERSION - 1, checkpoint_files._VERSION + 1, "2", None])
+def test_a_checkpoint_of_another_version_is_refused_by_the_version(tmp_path, monkeypatch, other):
     path = tmp_path / "checkpoint_1.safetensors"
-    newer = checkpoint_files._VERSION + 1
-    monkeypatch.setattr(checkpoint_files, "_VERSION", newer)
+    known = checkpoint_files._VERSION
+    monkeypatch.setattr(checkpoint_files, "_VERSION", other)
     checkpoint_files.write(path, [np.arange(6.0)], {"leaves": []})
     monkeypatch.undo()
-    with pytest.raises(tff_mf.InputError, match=f"version {newer} is newer"):
+    with pytest.raises(tff_mf.InputError, match=f"version is {other!r}, and this release reads version {known}"):
         checkpoint_files.read(path)

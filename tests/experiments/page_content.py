@@ -56,8 +56,11 @@ class Page(html.parser.HTMLParser):
         found = [
             (tag, name)
             for tag, attributes in self.elements
-            for name in attributes
-            if name in LOADS or name.startswith("on") or name == "style"
+            for name, value in attributes.items()
+            # What a picture refers to is in the page.
+            if name in LOADS - ({"href"} if tag == "use" and value.startswith("#") else set())
+            or name.startswith("on")
+            or name == "style"
         ]
         styles = "".join(self.text_of("style"))
         return (

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments.cli import _plan_bins_screen, cli
+from tff_mf.experiments.cli import _plan_screen, cli
 from tff_mf.experiments.planning import balls_in_bins
 from tff_mf.experiments.planning.deployment import Deployment
 
@@ -104,10 +104,8 @@ def test_the_text_names_the_clients_for_whose_cohorts_a_sum_has_room():
     """Fewer rounds than ⌊population / cohort⌋ are as many groups, and more than 100·100 clients would overfill them."""
     known = Deployment(population=1_000_000, clients_per_round=100, rounds=100, delta=1e-7)
     in_groups = types.SimpleNamespace(sampling=tff_mf.BallsInBins(groups=known.resolved_min_sep))
-    screen = _plan_bins_screen.BinsScreen(
-        deployment=known, epsilon=2.0, options=[], certified=typing.cast(Any, in_groups), refused=True
-    )
-    text = " ".join(" ".join(screen.lines()).split())
+    lines = _plan_screen.bins_lines(known, 2.0, [], typing.cast(Any, in_groups), refused=True)
+    text = " ".join(" ".join(lines).split())
     assert "each of 10,000 clients is put at random into one of 100 groups" in text
     assert "no other client takes part" in text
 

@@ -17,7 +17,8 @@ from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _device_file, _initial, _manifest, _rounds
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.output import files
-from tff_mf.experiments.run_folder import folders
+from tff_mf.experiments.run_folder import folders, run_log
+from tff_mf.experiments.run_folder.ledger import ReportCounts
 
 
 def call(*arguments):
@@ -323,3 +324,52 @@ def test_an_initial_model_may_have_other_last_bits_and_matrices_of_noise_may_not
     for content in (again.read_bytes() + b" ", b"", again.read_bytes()[:-1]):
         (tmp_path / "found").write_bytes(content)
         assert not _initial.same_initial(tmp_path / "found", again)
+
+
+@pytest.fixture
+def trained(bundle, tmp_path):
+    """A deployment of the bundle's settings that ended after a round, with the reports of its devices counted."""
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("run.json", "mechanism.safetensors", "vocabulary.json"):
+        shutil.copyfile(bundle.folder / name, run / name)
+    counts = ReportCounts(came=5, counted=4, clipped=1, zeroed=0, refused={"late": 1})
+    with run_log.open_run_log(run) as log:
+        log.begin(1, ["a", "b", "c", "d"], divisor=4, clip_norm=1.0)
+        log.released_until(1, reports=counts)
+        log.ended()
+    initial = safetensors.numpy.load_file(bundle.folder / "server" / "initial.safetensors")
+    prefix = "model__trainable__"
+    model = {name.removeprefix(prefix): value for name, value in initial.items() if name.startswith(prefix)}
+    safetensors.numpy.save_file(model, run / "model.safetensors")
+    reports.write(run, realised=True)
+    return run
+
+
+def test_a_model_is_published_with_its_report_and_nothing_else(trained, tmp_path):
+    import tensorflow as tf
+
+    from tff_mf.experiments.bundles import publishing
+
+    out = tmp_path / "published"
+    assert publishing.export_model(trained, out)["lite"] == "model.tflite"
+    inside = out / "model" / "assets.extra" / "report.json"
+    assert inside.read_bytes() == (out / "report.json").read_bytes()
+    mine, public = (json.loads((folder / "report.json").read_text()) for folder in (trained, out))
+    assert mine.pop("device_reports")["came"] == 5
+    assert public == {**mine, "findings": [each for each in mine["findings"] if each["field"] != "device_reports"]}
+    assert public["findings"] != mine["findings"]
+    assert not any("Reports of devices" in path.read_text() for path in out.rglob("report.*"))
+    tokenize, model = (
+        tf.saved_model.load(str(out / name)).signatures["serving_default"] for name in ("tokenize", "model")
+    )
+    words = tokenize(sentences=tf.constant(["of the function"]))["words__0"]
+    logits = model(words=words)["logits"].numpy()
+    assert logits.shape == (1, 20, 64)
+    lite = tf.lite.Interpreter(str(out / "model.tflite")).get_signature_runner()
+    np.testing.assert_allclose(lite(words=words.numpy())["logits"], logits, rtol=1e-3, atol=1e-5)
+    # d numbers, and no more: no momentum, no rows of noise.
+    weights = safetensors.numpy.load_file(trained / "model.safetensors").values()
+    kept = tf.train.load_checkpoint(str(out / "model" / "variables" / "variables"))
+    numbers = [int(np.prod(shape)) for name, shape in kept.get_variable_to_shape_map().items() if "VALUE" in name]
+    assert sum(numbers) == sum(weight.size for weight in weights)

@@ -9,6 +9,7 @@ import sys
 import types
 
 import click
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -22,6 +23,7 @@ from tff_mf.experiments.central_training.settings import PRESETS, CentralConfigu
 from tff_mf.experiments.cli import cli  # noqa: E402
 from tff_mf.experiments.configuration import layers  # noqa: E402
 from tff_mf.experiments.configuration.layers import Layer  # noqa: E402
+from tff_mf.experiments.output import typed  # noqa: E402
 from tff_mf.experiments.run_folder import metrics  # noqa: E402
 
 DIGITS = {"batch_size": 256, "delta": 1e-5, "validation_examples": 220, "epsilon": 8.0}
@@ -30,7 +32,7 @@ RESULTS = pathlib.Path(__file__).parents[2] / "docs" / "results"
 
 def configured(name, **flags):
     layer = PRESETS.load(name).over(Layer.of(flags, layers.FLAG))
-    return layers.configuration_of(layer, CentralConfiguration)
+    return typed.convert(layer.values, CentralConfiguration)
 
 
 def invoke(*arguments):
@@ -51,7 +53,7 @@ def test_presets_are_whole_and_their_rows_can_be_reached(name):
         flags = {"epsilon": 3.0} | dict(row.when) if name == "digits" else row.when
         reached = preset.over(Layer.of(flags, layers.FLAG))
         assert preset.row(reached.values) is row
-        found = layers.configuration_of(reached, CentralConfiguration)
+        found = typed.convert(reached.values, CentralConfiguration)
         found.check()
         assert (found.sampling == "poisson") == (found.mechanism == "identity")
 
@@ -112,7 +114,7 @@ def test_cifar10_of_the_banded_paper_cools_down_over_500_steps():
     rates = found.schedule.rates(found.rounds)
     assert (found.rounds, found.epoch_rounds, np.count_nonzero(rates < 1)) == (2000, 100, 499)
     assert rates[-1] == pytest.approx(0.05)
-    model = preparation.compiled_network(dataclasses.replace(found, network="kairouz-small"))
+    model = preparation.compiled_network(msgspec.structs.replace(found, network="kairouz-small"))
     for step, part in ((0, 1), (1999, 0.05)):
         before = model.trainable_variables[-1].numpy()
         model.optimizer.build(model.trainable_variables)

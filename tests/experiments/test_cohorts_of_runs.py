@@ -1,7 +1,6 @@
 """What sampling, drop-out, zeroing and other data sets do to a run, from end to end."""
 
-import dataclasses
-
+import msgspec
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -42,7 +41,7 @@ def privacy(rounds, min_sep, max_participations, clients_per_round=2, noise_mult
 
 def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
     """One client a round on average, so that some rounds have none, and are noise alone."""
-    settings = dataclasses.replace(
+    settings = msgspec.structs.replace(
         SMALL, sampling=SamplingSettings(kind="poisson"), dropout=0.5, zeroing=100.0, tensorboard=True
     )
     result = program.run(settings, privacy(8, 1, 8, clients_per_round=1), data=small_data, out=tmp_path)
@@ -72,7 +71,7 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
 @pytest.mark.long
 def test_updates_above_the_bound_count_as_zero(small_data, tmp_path):
     """Without zeroing a model without noise learns: test_training.py."""
-    settings = dataclasses.replace(SMALL, zeroing=1e-9)
+    settings = msgspec.structs.replace(SMALL, zeroing=1e-9)
     plan = privacy(4, 1, 4, noise_multiplier=0.0)
     result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
     first, second = (row["loss"] for row in result.history)
@@ -81,7 +80,7 @@ def test_updates_above_the_bound_count_as_zero(small_data, tmp_path):
 
 def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path):
     sampling = SamplingSettings(kind="timer", timer_hours=1.0, round_minutes=60.0)
-    settings = dataclasses.replace(SMALL, sampling=sampling)
+    settings = msgspec.structs.replace(SMALL, sampling=sampling)
     plan = privacy(4, 4, 1, clients_per_round=30)
     with pytest.raises(tff_mf.InputError, match="max_participations=1"):
         program.run(settings, plan, data=small_data, out=tmp_path)

@@ -1,5 +1,6 @@
 """A run goes on only if its files agree with its checkpoint; what was released is never run again."""
 
+import contextlib
 import csv
 import errno
 import json
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 
+import msgspec
 import psutil
 import pytest
 from click.testing import CliRunner
@@ -15,7 +17,7 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf.errors import InputError
 from tff_mf.experiments import cli, reports
-from tff_mf.experiments.configuration import begun
+from tff_mf.experiments.configuration import toml_file
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import TrainingSettings
 from tff_mf.experiments.output import locks
@@ -121,7 +123,6 @@ def test_a_line_that_was_not_written_to_its_end_did_not_happen(folder):
         ("participation.csv", "3,1,c", "3,1,b", "other clients in round 3"),
         ("participation.csv", "3,1,c", "x,1,c", "damaged line"),
         ("participation.csv", "round,attempt", "round;attempt", "must name the columns"),
-        ("participation.csv", "round,attempt,client", "round,client", "of format 1"),
         ("run.json", '"clip_norm": 1.0', '"clip_norm": 0.5', "run.json.*changed"),
     ],
 )
@@ -154,19 +155,19 @@ def test_noise_and_rate_are_those_that_the_run_began_with(folder):
     configuration = RunConfiguration(**asked, epsilon=8.0, server_learning_rate="proposed", mechanism="identity")
     record = json.loads((folder / "run.json").read_text())
     rate = TrainingSettings(server_learning_rate=0.1 + 0.2)
-    (folder / "run.json").write_text(json.dumps({**record, "settings": rate.to_dict()}))
-    found = begun.as_begun(configuration, folder)
+    (folder / "run.json").write_text(json.dumps({**record, "settings": msgspec.to_builtins(rate)}))
+    found = toml_file.as_begun(configuration, folder)
     assert (found.epsilon, found.noise_multiplier, found.server_learning_rate) == (None, 5.0, 0.1 + 0.2)
     given = RunConfiguration(**asked, noise_multiplier=2.0, server_learning_rate=1.5)
-    assert begun.as_begun(given, folder) == given
-    assert begun.as_begun(configuration, folder / "none") == configuration
+    assert toml_file.as_begun(given, folder) == given
+    assert toml_file.as_begun(configuration, folder / "none") == configuration
 
 
 def test_a_ledger_of_a_newer_release_is_not_added_to(folder):
     line, _head = ledger._ledger_lines.chained("", {"kind": "opened", "version": 2, "run": "x", "configuration": None})
     path = folder / "newer.jsonl"
     path.write_text(line)
-    assert ledger.read_ledger(path).problems[0] == "line 1 has an entry that this release does not know"
+    assert ledger.read_ledger(path).problems[0].startswith("line 1 has an entry that this release does not know")
     with pytest.raises(InputError, match=r"newer\.jsonl"), ledger.open_ledger(path):
         pass
 
@@ -243,7 +244,7 @@ def test_a_number_beyond_float64_is_none_of_a_report(folder):
     stored = json.loads((folder / "planned.json").read_text())
     for number in (10**400, float("inf"), float("nan")):
         stored["clipping"]["clip_norm"] = number
-        assert any("clip_norm" in problem for problem in reports.problems(stored))
+        assert "clip_norm" in reports.problem(stored)
 
 
 INTERRUPTED = """
@@ -300,39 +301,36 @@ def test_an_interrupt_that_native_code_turned_into_an_error_is_one_line():
 
 
 DROPPED = """
-import os, signal, sys, time
+import os, signal, subprocess, sys, time
+import psutil
 from tff_mf.experiments import cli
 
 class Freed:
     def __del__(self):
-        try:
-            os.kill(os.getpid(), signal.NUMBER)
-            time.sleep(60)
-        except BaseException:
-            os.write(1, b"dropped\\n")
-            raise
+        os.kill(os.getpid(), signal.NUMBER)
+        time.sleep(60)
 
 def main(**given):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdout=subprocess.DEVNULL)
+    print(child.pid, flush=True)
     Freed()
-    time.sleep(60)
+    print("not ended")
 
-set_timer = signal.setitimer
-
-def busy(which, seconds):
-    set_timer(which, seconds)
-    if SLOWLY and sys._getframe(1).f_code is cli._raise_again.__code__:
-        time.sleep(0.2)
-
-signal.setitimer = busy
 cli.cli.main = main
 cli.main()
 """
 
 
-@pytest.mark.parametrize("slowly", [False, True])
 @pytest.mark.parametrize(("number", "status", "said"), [("SIGINT", 1, "tff-mf: interrupted\n"), ("SIGTERM", 143, "")])
-def test_an_interrupt_while_an_object_is_freed_is_not_lost(number, status, said, slowly):
-    """Nor where the machine is so busy that the timer is over before the hook that sets it."""
-    program = DROPPED.replace("NUMBER", number).replace("SLOWLY", str(slowly))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=50)
-    assert (done.returncode, done.stdout, done.stderr) == (status, "dropped\n", said)
+def test_an_interrupt_while_an_object_is_freed_ends_the_process_and_its_children(number, status, said):
+    """Python drops what a destructor raises, and would continue."""
+    command = [sys.executable, "-c", DROPPED.replace("NUMBER", number)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        pid = int(process.stdout.readline())
+        assert process.wait(50) == status
+        assert (process.stdout.read(), process.stderr.read()) == ("", said)
+    # A killed process takes a moment to be gone; nobody here may be its parent, to reap it.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        child = psutil.Process(pid)
+        _, alive = psutil.wait_procs([child], timeout=50)
+        assert not alive or child.status() == psutil.STATUS_ZOMBIE

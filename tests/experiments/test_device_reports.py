@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import sys
 
+import msgspec
 import pytest
 
 import tff_mf
@@ -70,8 +71,11 @@ def test_impossible_counts_are_refused(book, changes):
     found, path = book
     found.released(1, reports=COUNTS)
     opened, begun, released = run_folders.read_entries(path.parent)
-    run_folders.write_ledger(path.parent, [opened, begun, {**released, "reports": {**COUNTS.as_json(), **changes}}])
-    assert ledger.read_ledger(path).problems == ["line 3 has an entry that this release does not know"]
+    run_folders.write_ledger(
+        path.parent, [opened, begun, {**released, "reports": {**msgspec.to_builtins(COUNTS), **changes}}]
+    )
+    [problem] = ledger.read_ledger(path).problems
+    assert problem.startswith("line 3 ")
     assert not _ledger_lines.read_ledger(path).reports
 
 

@@ -1,6 +1,5 @@
 """What a model is measured on, and that the metrics are those of TFF's task."""
 
-import dataclasses
 import threading
 import types
 
@@ -205,18 +204,6 @@ def test_heldout_clients_validate_where_a_data_set_has_them(data):
     summary, seen = measured(data, evaluation_examples=4)
     assert seen == [heldout[:4], everything]
     assert (summary["validation_split"], summary["validation_sentences"]) == ("heldout", 4)
-
-
-def test_a_run_of_an_earlier_release_is_measured_as_it_began(data):
-    everything = [example["tokens"] for example in of_tff(data).as_numpy_iterator()]
-    summary, seen = measured(data, evaluation_examples=4, earlier_metrics=True)
-    assert seen == [everything[:4], tokens_of(sentences.chunks(data, "heldout", most=4))]
-    assert summary == {"accuracy": 0.04, "loss": 0.04, "validation_accuracy": 0.04}
-    settings = TrainingSettings(earlier_metrics=True)
-    assert not {"validation_split", "test_examples", "earlier_metrics"} & settings.to_dict().keys()
-    assert TrainingSettings.from_dict(settings.to_dict()) == settings
-    now = dataclasses.replace(settings, earlier_metrics=False, test_examples="all")
-    assert TrainingSettings.from_dict(now.to_dict()) == now
 
 
 @pytest.mark.parametrize(

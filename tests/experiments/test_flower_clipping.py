@@ -12,7 +12,6 @@ from hypothesis import strategies
 tf = pytest.importorskip("tensorflow")
 
 from tff_mf.queries import clipping as of_queries  # noqa: E402
-from tff_mf.queries import grid_clipping  # noqa: E402
 
 # The package itself needs Flower, which is not in this environment. Apps copy these files alone, too.
 FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "flower"
@@ -63,13 +62,13 @@ def test_records_are_clipped_as_in_the_queries(values, exponent):
 @hypothesis.given(
     values=strategies.lists(FINITE | SPECIAL, min_size=1, max_size=8),
     exponent=strategies.integers(-20, 20),
-    bits=strategies.integers(1, grid_clipping.LARGEST_BITS),
+    bits=strategies.integers(1, of_queries.LARGEST_BITS),
 )
 def test_nodes_send_the_integers_of_the_queries(values, exponent, bits):
     bound = clip_norms(exponent)
     leaves = [np.float32(values), np.float32([0.5, -2.0])]
     ours = integers.clip_to_grid(leaves, bound, bits=bits)
-    theirs = grid_clipping.clip_to_grid(list(map(tf.constant, leaves)), bound, bits=bits, dtype=tf.int64)
+    theirs = of_queries.clip_to_grid(list(map(tf.constant, leaves)), bound, bits=bits, dtype=tf.int64)
     for one, other in zip(ours.leaves, theirs, strict=True):
         np.testing.assert_array_equal(one, other.numpy())
     assert exact_square(ours.leaves) <= 4**bits
@@ -87,7 +86,7 @@ def test_records_near_the_bound_are_rounded_as_in_the_queries(flat):
         for factor in (0.5, 0.9999, 1.0, 1.1, 40.0):
             leaf = np.float32(values * factor / np.linalg.norm(values))
             ours = integers.clip_to_grid([leaf], np.float32(1), bits=bits).leaves[0]
-            (theirs,) = grid_clipping.clip_to_grid([tf.constant(leaf)], tf.constant(1.0), bits=bits, dtype=tf.int64)
+            (theirs,) = of_queries.clip_to_grid([tf.constant(leaf)], tf.constant(1.0), bits=bits, dtype=tf.int64)
             np.testing.assert_array_equal(ours, theirs.numpy())
             assert exact_square([ours]) <= 4**bits
     if flat:
@@ -99,13 +98,13 @@ def test_records_near_the_bound_are_rounded_as_in_the_queries(flat):
     record=strategies.lists(
         strategies.integers(-(2**63), 2**63 - 1) | strategies.integers(-(2**27), 2**27), min_size=1, max_size=8
     ),
-    bits=strategies.integers(1, grid_clipping.LARGEST_BITS),
+    bits=strategies.integers(1, of_queries.LARGEST_BITS),
     wide=strategies.booleans(),
 )
 def test_any_integers_at_the_server_are_clipped_as_in_the_queries(record, bits, wide):
     values = np.array(record, np.int64).astype(np.int64 if wide else np.int32)
     ours = integers.clip_integers_again([values[:1], values[1:]], bits=bits)
-    theirs = grid_clipping.clip_integers_again([tf.constant(values[:1]), tf.constant(values[1:])], bits=bits)
+    theirs = of_queries.clip_integers_again([tf.constant(values[:1]), tf.constant(values[1:])], bits=bits)
     assert (ours.scaled, ours.zeroed) == (bool(theirs.scaled), bool(theirs.zeroed))
     for one, other in zip(ours.leaves, theirs.leaves, strict=True):
         assert one.dtype == np.int64
@@ -115,7 +114,7 @@ def test_any_integers_at_the_server_are_clipped_as_in_the_queries(record, bits, 
 
 
 def test_the_comparison_is_exact_where_integers_of_64_bits_wrap_around():
-    bits = grid_clipping.LARGEST_BITS
+    bits = of_queries.LARGEST_BITS
     largest = np.full(2**12, 2**bits, np.int64)
     # The sum of the squares is 2^64, which is 0 for int64: a sum of integers would pass.
     assert int(np.sum(largest**2)) == 0

@@ -1,8 +1,8 @@
 """A bundle on a grid: its statement, its graphs at the limits, its runner, and devices that send other integers."""
 
-import importlib.util
 import io
 import json
+import pathlib
 import shutil
 import sys
 import types
@@ -13,11 +13,14 @@ from click.testing import CliRunner
 
 import tff_mf
 from tff_mf import grids
-from tff_mf.experiments import bundles, coordination, reports
-from tff_mf.experiments.bundles import _device_file, _manifest, runner
+from tff_mf.experiments import bundles, reports
+from tff_mf.experiments.bundles import _device_file, _manifest
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration.grid import dimension_of
 from tff_mf.experiments.configuration.settings import ModelConfig
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from runner_fleet import Fleet, loaded_runner
 
 GRID = tff_mf.Grid(bits=14, max_clients=1000)
 ROUNDS = 4
@@ -92,7 +95,7 @@ def test_the_manifest_and_the_report_state_the_grid_and_its_charge(on_grid, bund
     policy = json.loads((on_grid.folder / "device-policy.json").read_text())
     assert policy["guarantee"]["by_devices_alone"]["epsilon"] == pytest.approx(charged, rel=1e-12)
     assert planned["grid"]["sampler"] == manifest.grid["sampler"]
-    # Without a grid, the file has no entry, as in bundles of earlier releases.
+    # Without a grid, the file has no entry.
     assert bundles.read_manifest(bundle.folder)[0].grid is None
     assert '"grid"' not in (bundle.folder / "manifest.json").read_text()
 
@@ -216,14 +219,7 @@ def test_a_bundle_on_a_grid_is_rebuilt_to_the_byte(grid, on_grid, tmp_path):
 @pytest.fixture(scope="module")
 def program(on_grid):
     """The program that the bundle carries, which loads its graphs once."""
-    spec = importlib.util.spec_from_file_location("runner_on_grid", on_grid.folder / "runner.py")
-    module = importlib.util.module_from_spec(spec)
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    spec.loader.exec_module(module)
-    sys.dont_write_bytecode = before
-    stages = module.check_files(on_grid.folder)
-    module.check_files = lambda folder, digest=None: stages
-    return module
+    return loaded_runner(on_grid.folder)
 
 
 def _square(values):
@@ -231,7 +227,7 @@ def _square(values):
     return sum(int(value) ** 2 for each in values for value in np.ravel(each))
 
 
-def test_the_runner_adds_integers_within_the_bound_and_counts_devices_itself(program, tmp_path, capsys):
+def test_the_runner_adds_integers_within_the_bound_and_counts_devices_itself(program, on_grid, tmp_path, capsys):
     run = tmp_path / "run"
 
     def call(command, *more, code=0):
@@ -247,7 +243,7 @@ def test_the_runner_adds_integers_within_the_bound_and_counts_devices_itself(pro
     call("prepare", "--devices", tmp_path / "chosen")
     sent, about = program.decoded((run / "sent.safetensors").read_bytes())
     words = np.ones((2, 20), np.int64)
-    work = program.check_files(None).work({"examples__0": words, "examples__1": words}, sent)
+    work = program.check_files(on_grid.folder).work({"examples__0": words, "examples__1": words}, sent)
     honest = {name: np.asarray(value) for name, value in work.items()}
     *records, count = honest
     assert 0 < _square(honest[name] for name in records) <= 4**14
@@ -268,8 +264,8 @@ def test_the_runner_adds_integers_within_the_bound_and_counts_devices_itself(pro
     assert json.loads(call("update").out)["released"] == 1
 
 
-def test_rows_of_integers_are_drawn_again_from_keys_to_the_bit(program):
-    stages = program.check_files(None)
+def test_rows_of_integers_are_drawn_again_from_keys_to_the_bit(program, on_grid):
+    stages = program.check_files(on_grid.folder)
     state = stages.initialize()
     for _ in range(ROUNDS):
         state, _ = stages.update(state, stages.report(stages.zero()))
@@ -280,7 +276,7 @@ def test_rows_of_integers_are_drawn_again_from_keys_to_the_bit(program):
     assert all(value.tobytes() == np.asarray(again[name]).tobytes() for name, value in rows.items())
 
 
-# How the server counts a report of each kind of hostile device: refused for this reason, or scaled to the bound.
+# How the runner counts a report of each kind of hostile device: refused for this reason, or scaled to the bound.
 KINDS = {
     "scalar": "shape",
     "wrong dtype": "dtype",
@@ -288,50 +284,21 @@ KINDS = {
     "nan": "clipped",
     "infinite": "clipped",
     "huge": "clipped",
-    "opposite": "",
+    "opposite": "counted",
 }
 
 
-def test_no_hostile_device_exceeds_the_bound_or_counts_as_many(on_grid, tmp_path):
-    from tff_mf.experiments.bundles.stages import Stages
-
-    stages = Stages(on_grid.folder)
-    given = stages.prepare(stages.initialize())
-    update = stages.work(stages.tokenize(["of the"]), given)
-    coordinator = None
-    for kind, expected in KINDS.items():
-        fleet = coordination.HostileFleet(
-            tmp_path / f"devices {kind}",
-            examples={"a": {}},
-            policy=bundles.read_policy(on_grid.folder),
-            work=lambda examples, sent: update,
-            hostile={"a": kind},
-            files=tmp_path / "files",
-        )
-        coordinator = coordinator or coordination.Coordinator(on_grid.folder, tmp_path / "run", fleet)
-        total = runner.RoundSum(stages, ["a"])
-        for report in fleet.train(["a"], 1, 10.0, {}, np.random.default_rng(0)):
-            coordinator._take(total, report, 1)
-        counts, sums = total.counts(), {name: np.asarray(value) for name, value in total.total().items()}
-        refused = expected not in ("clipped", "")
-        assert counts["refused"] == ({expected: 1} if refused else {}), kind
-        assert (counts["clipped"], counts["zeroed"]) == (int(expected == "clipped"), 0), kind
-        assert sums["sum__0__total__1"] == int(not refused), kind
-        assert _square(value for name, value in sums.items() if "__total__0__" in name) <= 4**14, kind
-
-
-def test_a_coordinator_s_deployment_on_a_grid_is_reported_from_its_files(on_grid, tmp_path):
-    from tff_mf.experiments.bundles.stages import Stages
-
-    stages = Stages(on_grid.folder)
-    examples = {f"device{index}": stages.tokenize(["of the function"]) for index in range(16)}
-    fleet = coordination.Fleet(
-        tmp_path / "devices", examples=examples, policy=bundles.read_policy(on_grid.folder), work=stages.lite_work
-    )
-    tally = coordination.Coordinator(on_grid.folder, tmp_path / "run", fleet).run()
-    assert (tally.rounds, tally.reports) == (ROUNDS, 4 * ROUNDS)
-    done = CliRunner().invoke(cli, ["report", str(tmp_path / "run"), "--check", "--json"])
-    assert json.loads(done.stdout)["critical"] == 0, done.stdout
-    report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert (report["grid"]["bits"], report["grid"]["integers"]) == (14, "int32")
-    assert report["accountant"]["realised"]["mu"] >= report["grid"]["mu"] > 0
+def test_no_hostile_device_exceeds_the_bound_or_counts_as_many(program, on_grid, tmp_path):
+    run = tmp_path / "run"
+    program.start(run, on_grid.folder)
+    hostile = {kind.replace(" ", "-"): kind for kind in KINDS}
+    words = dict.fromkeys(hostile, np.ones((2, 20), np.int64))
+    fleet = Fleet(tmp_path / "devices", program, on_grid.folder, run, words=words, hostile=hostile)
+    with program.opened(run, on_grid.folder) as deployment:
+        deployment.prepare(list(hostile))
+        for device, kind in hostile.items():
+            found, change = fleet.received(deployment, device)
+            counted = int(KINDS[kind] in ("clipped", "counted"))
+            assert found == ({"counted": 1, KINDS[kind]: 1} if counted else {KINDS[kind]: 1}), kind
+            assert change["sum__0__total__1"] == counted, kind
+            assert _square(each for name, each in change.items() if "__total__0__" in name) <= 4**14, kind

@@ -7,8 +7,7 @@ from click.testing import CliRunner
 
 import tff_mf
 from tff_mf import grids
-from tff_mf.experiments import cli, comparison
-from tff_mf.experiments.comparison import _spec
+from tff_mf.experiments import cli
 from tff_mf.experiments.comparison.demo import DemoSettings
 from tff_mf.experiments.configuration import presets
 from tff_mf.experiments.configuration.run import RunConfiguration
@@ -38,16 +37,6 @@ def test_auto_is_the_default():
     assert RunConfiguration(**GIVEN).grid == DemoSettings().grid == "auto"
     small = RunConfiguration(**GIVEN, noise_multiplier=1.0, mechanism="identity").privacy_plan(tff_mf.Identity())
     assert small.grid == tff_mf.Grid(bits=16, max_clients=1000)
-
-
-def test_runs_on_a_grid_have_other_names_than_finished_floats(tmp_path):
-    path = tmp_path / "spec.toml"
-    path.write_text(SPEC)
-    now, earlier = ({run.name for run in _spec.read(path, in_floats=floats)} for floats in (False, True))
-    assert len(now) == len(earlier) == 2
-    assert not now & earlier
-    path.write_text(SPEC.replace("rounds = 4", 'rounds = 4\ngrid = "none"'))
-    assert {run.name for run in _spec.read(path)} == earlier
 
 
 def test_a_dense_matrix_of_too_many_rows_is_refused_before_its_search():
@@ -86,30 +75,6 @@ def test_plan_states_the_grid_and_its_charge():
     assert found["grid"] == {"bits": 14, "max_clients": 1000}
     assert 2 < found["epsilon"] < 2.01
     assert call(*given, "--epsilon", "2", "--grid", "none")["numbers"]["grid"] is None
-
-
-def test_a_comparison_that_began_in_floating_point_goes_on_in_it(tmp_path, monkeypatch):
-    path = tmp_path / "spec.toml"
-    path.write_text(SPEC)
-    floats = {run.name for run in _spec.read(path, in_floats=True)}
-    places = comparison._comparison.Places(tmp_path)
-    assert not comparison._comparison._begun(_spec.read(path, in_floats=True), places)
-    places.run(sorted(floats)[0]).mkdir(parents=True)
-    assert comparison._comparison._begun(_spec.read(path, in_floats=True), places)
-    assert not comparison._comparison._begun(_spec.read(path), places)
-
-
-def test_presets_that_name_a_grid_leave_an_earlier_comparison_in_floating_point(tmp_path):
-    """Their runs were in floating point as well: on a grid, they would stand beside floats in one table."""
-    path = tmp_path / "spec.toml"
-    path.write_text('preset = "denisov2022-tree-online"\n[[grid]]\nnoise_multiplier = 1.0\n')
-    (now,), (earlier,) = (_spec.read(path, in_floats=floats) for floats in (False, True))
-    assert (now.configuration.grid, earlier.configuration.grid) == ("auto", "none")
-    path.write_text('preset = "denisov2022-tree-online"\n[[grid]]\nnoise_multiplier = 1.0\ngrid = "none"\n')
-    assert [run.name for run in _spec.read(path)] == [earlier.name] != [now.name]
-    # What the file itself names is not a default.
-    path.write_text('preset = "denisov2022-tree-online"\n[[grid]]\nnoise_multiplier = 1.0\ngrid = 16\n')
-    assert [run.configuration.grid for run in _spec.read(path, in_floats=True)] == [16]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 """The models that clients compute with are TFF's Keras models, up to the order of sums."""
 
-import dataclasses
-import json
-
 import numpy as np
 import pytest
 
@@ -10,7 +7,7 @@ pytest.importorskip("tensorflow_federated")
 
 import tensorflow as tf
 
-from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.configuration.settings import ModelConfig
 from tff_mf.experiments.training import hoisted_models, models
 from tff_mf.experiments.training.cross_entropy import mean_cross_entropy
 from tff_mf.experiments.training.hoisted_lstm import LstmWeights, masked_lstm, packed_lstm
@@ -147,13 +144,3 @@ def test_xla_compiles_a_step_with_static_shapes(architecture):
     np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-
-
-def test_a_run_without_the_setting_is_of_an_earlier_release_and_has_tffs_model():
-    settings = TrainingSettings(model=SIZES["lstm"])
-    stored = json.loads(json.dumps(settings.to_dict()))
-    assert stored["reference_model"] is False
-    assert TrainingSettings.from_dict(stored) == settings
-    earlier = dataclasses.replace(settings, reference_model=True)
-    assert earlier.to_dict() == {name: value for name, value in stored.items() if name != "reference_model"}
-    assert TrainingSettings.from_dict(earlier.to_dict()) == earlier

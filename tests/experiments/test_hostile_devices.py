@@ -1,112 +1,109 @@
-"""A fifth of the devices is hostile, each in one of eighteen ways; `benchmarks/hostile.py` has what they cost."""
+"""Hostile devices of every kind, and a server that is killed at calls of every kind: what the runner makes of them."""
 
+import collections
+import json
 import math
+import pathlib
+import random
+import sys
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
-from tff_mf.experiments import bundles, coordination
-from tff_mf.experiments.bundles import runner
-from tff_mf.experiments.bundles.stages import Stages
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from runner_fleet import OUTCOMES, Fleet, expected, journal_of, loaded_runner, numbers_of, operated
 
-# Why each kind is refused; the others are in the sum, zeroed or scaled.
-REFUSED = {
-    "scalar": "shape",
-    "wrong shape": "shape",
-    "wrong dtype": "dtype",
-    "missing leaf": "missing leaf",
-    "extra leaf": "extra leaf",
-    "empty": "empty",
-    "large file": "too large",
-    "pipe": "no regular file",
-    "folder": "no regular file",
-    "truncated file": "damaged",
-    "replay": "another round",
-    "twice": "duplicate",
-    "late": "late",
-    "in the name of another": "not chosen",
-}
-COUNTED = {"nan", "infinite", "huge", "opposite"}
+MIN_SEP, COHORT = 10, 4
+# Of the calls that change files, half a round's: moments before and after each.
+CALLS = {"fsync": 22, "replace": 8, "rename": 10, "unlink": 14, "link": 2}
 
 
 @pytest.fixture(scope="module")
-def sent(bundle):
-    """The stages, and what an honest device sends."""
-    stages = Stages(bundle.folder)
-    given = stages.prepare(stages.initialize())
-    return stages, {name: np.asarray(v) for name, v in stages.work(stages.tokenize(["of the"]), given).items()}
+def runner(bundle):
+    return loaded_runner(bundle.folder)
 
 
-def reported(bundle, sent, tmp_path, kind, rounds=1):
-    """What a round counts of a device of one kind, round by round."""
-    stages, update = sent
-    fleet = coordination.HostileFleet(
-        tmp_path / "devices",
-        examples={"a": {}},
-        policy=bundles.read_policy(bundle.folder),
-        work=lambda examples, sent: update,
-        hostile={"a": kind},
-        files=tmp_path / "files",
-    )
-    coordinator = coordination.Coordinator(bundle.folder, tmp_path / "run", fleet)
-    found = []
-    for number in range(1, 1 + rounds):
-        total = runner.RoundSum(stages, ["a"])
-        for report in fleet.train(["a"], number, 10.0 * number, {}, np.random.default_rng(0)):
-            coordinator._take(total, report, number)
-        found.append(total)
+@pytest.fixture(scope="module")
+def sent(bundle, runner, tmp_path_factory):
+    """What became of the report of a hostile device of each kind, and the norm by which it changed the sum.
+
+    In two attempts of a round: an intact report of the first one is of no use in the second.
+    """
+    root = tmp_path_factory.mktemp("hostile")
+    hostile = {kind.replace(" ", "-"): kind for kind in OUTCOMES}
+    words = dict.fromkeys(hostile, np.ones((2, 20), np.int64))
+    fleet = Fleet(root / "devices", runner, bundle.folder, root / "run", words=words, hostile=hostile)
+    runner.start(root / "run", bundle.folder)
+    found = collections.defaultdict(list)
+    with runner.opened(root / "run", bundle.folder) as deployment:
+        for again in (False, True):
+            deployment.prepare(list(hostile), minutes=30, again=again)
+            for device, kind in hostile.items():
+                outcome, change = fleet.received(deployment, device)
+                squares = (np.square(each, dtype=np.float64).sum() for each in change.values())
+                found[kind].append((outcome, math.sqrt(sum(squares))))
     return found
 
 
-@pytest.mark.parametrize("kind", [*coordination.MALFORMED, *coordination.POISONING])
-def test_each_kind_is_refused_by_its_name_or_bounded(bundle, sent, tmp_path, kind):
-    totals = reported(bundle, sent, tmp_path, kind, rounds=2)
-    counts = totals[-1].counts()
-    assert counts["refused"] == ({REFUSED[kind]: 2 if kind == "twice" else 1} if kind in REFUSED else {})
-    assert counts["counted"] == int(kind in COUNTED or kind == "twice")
-    assert (counts["zeroed"], counts["clipped"]) == (int(kind in ("nan", "infinite")), int(kind == "huge"))
-    sums = [np.asarray(value) for name, value in totals[-1].total().items() if not name.endswith(("ed",))]
-    norm = math.sqrt(sum(float(np.square(value, dtype=np.float64).sum()) for value in sums))
-    assert norm <= 1 + 1e-6
+def test_every_reason_has_a_kind(runner):
+    assert set(OUTCOMES.values()) - {"counted", "clipped", "zeroed"} == set(runner.REASONS)
 
 
-class Claims:
-    """An object with a shape and a type that are right, and no numbers."""
+@pytest.mark.parametrize("kind", OUTCOMES)
+def test_each_kind_is_refused_by_its_name_or_bounded(sent, kind):
+    assert [outcome for outcome, _ in sent[kind]] == [expected(kind, again=again) for again in (False, True)]
+    for outcome, norm in sent[kind]:
+        # In float32, a sum of several updates changes by an update and by what its rounding adds.
+        assert norm <= ((1 + 1e-5) if outcome.get("counted") and not outcome.get("zeroed") else 0)
 
-    dtype, shape = np.dtype(np.float32), (64, 4)
+
+def random_kills(count):
+    generator = random.Random(0)
+    names = [generator.choice(list(CALLS)) for _ in range(count)]
+    return [(name, generator.randrange(CALLS[name])) for name in names]
 
 
 @pytest.mark.parametrize(
-    "report",
+    ("rounds", "kills"),
     [
-        None,
-        b"update",
-        {"device": "a"},
-        coordination.Report(device=["a"], round_number=1, update={}),
-        coordination.Report(device="a", round_number="1", update={}),
-        coordination.Report(device="a", round_number=np.ones(2), update={}),
-        coordination.Report(device="a", round_number=True, update={}),
-        coordination.Report(device="a", round_number=1, update=None),
-        coordination.Report(device="a", round_number=1, update={1: 2}),
-        coordination.Report(device="a", round_number=1, update={}, minutes=math.nan),
-        coordination.Report(device="a", round_number=1, update={}, minutes="soon"),
+        # Before the first state, in the middle of rounds, and when a state is on disk that the journal does not name.
+        pytest.param(12, [("link", 0), ("rename", 31), ("link", 3), ("unlink", 41), ("replace", 23)], id="5 kills"),
+        # Long: each server loads the graphs again.
+        pytest.param(40, random_kills(50), id="50 kills", marks=pytest.mark.long),
     ],
-    ids=lambda report: repr(report)[:60],
 )
-def test_no_report_raises(bundle, sent, tmp_path, report):
-    stages, update = sent
-    fleet = coordination.Fleet(
-        tmp_path / "devices", examples={}, policy=bundles.read_policy(bundle.folder), work=lambda *_: update
-    )
-    total = runner.RoundSum(stages, ["a"])
-    coordination.Coordinator(bundle.folder, tmp_path / "run", fleet)._take(total, report, 1)
-    assert total.counts()["counted"] == 0
-    assert sum(total.refused.values()) == 1
-
-
-@pytest.mark.parametrize("value", [Claims(), [[0.0] * 4] * 64, np.zeros((64, 4), ">f4"), np.zeros((64, 4), object)])
-def test_updates_that_are_not_arrays_of_their_type_are_refused(sent, value):
-    stages, update = sent
-    name = next(iter(update))
-    with pytest.raises(runner.RefusedUpdateError, match="dtype"):
-        runner.checked({**update, name: value}, stages.update_types)
+def test_a_killed_server_loses_nothing_and_releases_nothing_twice(bundle, runner, tmp_path, rounds, kills):
+    devices = [f"device{index}" for index in range(COHORT * MIN_SEP)]
+    cohorts = [devices[COHORT * (number % MIN_SEP) :][:COHORT] for number in range(rounds)]
+    words = {device: np.full((2, 20), 1 + index) for index, device in enumerate(devices)}
+    # A device that replays is chosen in the first round, and so again.
+    kinds = sorted(OUTCOMES, key=lambda kind: kind != "replay")
+    hostile = dict(zip(["device0", "device2", *devices[1::2]], kinds, strict=True))
+    ends = operated(bundle.folder, tmp_path, cohorts=cohorts, words=words, hostile=hostile, kills=kills)
+    assert ends == [9] * len(kills) + [0]
+    journal, numbers = journal_of(tmp_path / "run"), list(range(1, rounds + 1))
+    released = [entry for entry in journal if entry["kind"] == "released"]
+    assert [entry["round"] for entry in released] == numbers
+    assert [(entry["round"], entry["attempt"]) for entry in journal if entry["kind"] == "begun"] == [
+        (number, 1) for number in numbers
+    ]
+    record = tmp_path / "devices" / "record.jsonl"
+    # A report is lost whose device was killed before it sent what it had recorded; none is counted twice.
+    lost, reasons = 0, set()
+    for entry, cohort in zip(released, cohorts, strict=True):
+        sent = collections.Counter()
+        for device in cohort:
+            sent.update(expected(hostile.get(device, ""), again=entry["round"] > MIN_SEP))
+        assert collections.Counter(numbers_of(entry["counts"])) <= sent
+        messages = COHORT + sum(hostile.get(device) == "twice" for device in cohort)
+        lost += messages - entry["counts"]["came"]
+        reasons |= set(entry["counts"]["refused"])
+    assert lost <= sum(name == "rename" and moment % 2 == 0 for name, moment in kills)
+    assert reasons == set(runner.REASONS)
+    # However often a server continued a round, its devices saw one model.
+    seen = {(entry["round"], entry["model"]) for entry in map(json.loads, record.read_text().splitlines())}
+    assert len(seen) == len({model for _, model in seen}) == rounds
+    for number in numbers:
+        model = safetensors.numpy.load_file(tmp_path / "run" / "models" / f"round-{number:06d}.safetensors")
+        assert all(np.isfinite(value).all() for value in model.values())

@@ -16,8 +16,9 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf.experiments import pages, reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.comparison import _report
-from tff_mf.experiments.pages import _charts, _markup, _scales
+from tff_mf.experiments.comparison import _report, charts
+from tff_mf.experiments.output import figures
+from tff_mf.experiments.output.text import seen
 from tff_mf.experiments.planning import curves as plan_curves
 from tff_mf.experiments.planning import explored, options
 from tff_mf.experiments.planning.deployment import Deployment
@@ -47,6 +48,10 @@ def comparison(label="blt", **more):
     return found
 
 
+def page_of(found, *, name="grid", markdown=""):
+    return pages.comparison_page(found, charts.charts(found), name=name, markdown=markdown)
+
+
 def page_of_run(folder, *, answers=ANSWERS, **more):
     run_folders.start(folder, answers=answers, **more)
     run_folders.run(folder)
@@ -63,10 +68,10 @@ def made(kind, folder):
     if kind == "hostile-report":
         return page_of_run(folder / HOSTILE_NAME, answers={**ANSWERS, "unit": HOSTILE, "trusted": HOSTILE})
     if kind == "comparison":
-        return pages.comparison_page(comparison(), name="grid", markdown="| a |\n")
+        return page_of(comparison(), markdown="| a |\n")
     if kind == "hostile-comparison":
         about = {"title": HOSTILE, "paper": HOSTILE, "notes": HOSTILE}
-        return pages.comparison_page(comparison(HOSTILE, about=about), name=HOSTILE, markdown=f"| {HOSTILE} |\n")
+        return page_of(comparison(HOSTILE, about=about), name=HOSTILE, markdown=f"| {HOSTILE} |\n")
     delta = ["--delta", "0.5"] if kind == "refused-plan" else []
     found = invoke(*PLAN, *delta, "--epsilon", "4", "--json", "--html", path)
     # A JSON object, and nothing else on stdout.
@@ -116,9 +121,13 @@ def test_every_input_has_a_label_and_every_id_is_unique(text):
     for _, attributes in page.elements:
         for name in ("aria-labelledby", "for"):
             assert attributes.get(name, ids[0]) in ids
-    assert [each["role"] for each in page.named("svg") if "aria-hidden" not in each] == ["img"] * len(
-        [each for each in page.named("svg") if "aria-labelledby" in each]
-    )
+    pictures = [each for each in page.named("svg") if "aria-hidden" not in each]
+    titles = [each["aria-label"] for each in pictures if each["role"] == "img"]
+    captions = page.text_of("figcaption")
+    assert len(titles) == len(pictures)
+    assert all(any(caption.startswith(title) for caption in captions) for title in titles)
+    for each in page.named("use"):
+        assert each["href"].removeprefix("#") in ids
     assert len(page.named("h1")) == len(page.named("main")) == 1
 
 
@@ -133,14 +142,40 @@ def test_texts_of_others_are_shown_and_never_markup(texts, kind):
     assert not [name for _, attributes in hostile.elements for name in attributes if name.startswith("on")]
 
 
-@pytest.mark.parametrize("hostile", [HOSTILE, "\x00\x1b[2J", "\u2028", "a\nb", "&amp;", "'\"`=<>"])
-def test_an_element_contains_no_other_that_was_not_made(hostile):
-    page = Page(_markup.element("p", hostile, _markup.element("b", hostile), title=hostile, class_=hostile))
-    assert [tag for tag, _ in page.elements] == ["p", "b"]
-    assert page.elements[0][1].keys() == {"title", "class"}
-    held = Page(f"<script>{_markup.embedded({'name': hostile})}</script>")
-    assert len(held.elements) == 1
-    assert json.loads(held.text_of("script")[0]) == {"name": hostile}
+@pytest.mark.parametrize(
+    "hostile", [HOSTILE, "\x00\x1b[2J", "\u2028", "a\nb", "&amp;", "'\"`=<>", "{{ 7 * 6 }}", "$x^2$"]
+)
+def test_no_text_of_others_becomes_an_element_a_template_or_a_formula(texts, hostile):
+    about = {"title": hostile, "paper": hostile, "notes": hostile}
+    found = Page(page_of(comparison(hostile, about=about), name=hostile, markdown=hostile))
+    same = Page(page_of(comparison("plain", about=dict.fromkeys(about, "plain")), name="plain", markdown="plain"))
+    assert [tag for tag, _ in found.elements] == [tag for tag, _ in same.elements]
+    assert [each.keys() for _, each in found.elements] == [each.keys() for _, each in same.elements]
+    assert seen(hostile) in found.text_of("h1")[0]
+
+
+def test_what_the_sliders_show_is_data_and_no_markup(texts):
+    plain = Page(texts["plan"])
+    (held,) = plain.text_of("script", type="application/json")
+    data = json.loads(held)
+    data["points"] = [{"about": HOSTILE, "rows": [[HOSTILE]]}] * len(data["points"])
+    plan = json.loads(invoke(*PLAN, "--epsilon", "4", "--json").stdout)
+    none = {"epsilon_over_delta": [], "epsilon_over_rounds": {}, "error_over_rounds": {}}
+    found = Page(pages.plan_page(plan, none, data, text=[HOSTILE]))
+    assert json.loads(found.text_of("script", type="application/json")[0]) == data
+    assert len(found.named("script")) == len(plain.named("script"))
+    assert found.named("img") == []
+
+
+@pytest.mark.parametrize("kind", ["comparison", "plan"])
+def test_the_same_facts_are_the_same_bytes(texts, kind, tmp_path):
+    # The search of a plan states its seconds.
+    if kind == "comparison":
+        assert made(kind, tmp_path) == texts[kind]
+    else:
+        pictures = [re.findall(r"<svg.*?</svg>", each, re.S) for each in (texts[kind], made(kind, tmp_path))]
+        assert pictures[0] == pictures[1]
+        assert pictures[0]
 
 
 def test_a_report_shows_its_headline_findings_and_every_assumption(texts, tmp_path):
@@ -322,31 +357,18 @@ def test_a_plan_without_a_guarantee_shows_no_epsilon_anywhere(texts):
 
 
 def test_steps_are_never_below_either_end():
-    """A curve of ε is drawn at the larger of two values everywhere between them."""
-    points = [(1.0, 2.0), (3.0, 5.0), (4.0, 1.0), (6.0, None), (7.0, 3.0), (9.0, 3.5)]
-    curve = _charts.Curve(name="ε", points=points, drawn="steps")
-    x = _scales.scale(_scales.Axis(label=""), [1, 9], 0, 800)
-    y = _scales.scale(_scales.Axis(label="", from_zero=True), [1, 5], 500, 0)
-    parts = re.findall(r"([ML])([\d.]+) ([\d.]+)", _charts._path(curve, x, y))
-    drawn = [(kind, float(a), float(b)) for kind, a, b in parts]
-    for (_, left, above), (kind, right, below) in itertools.pairwise(drawn):
-        if kind == "L" and right > left:
-            # Horizontal, at the height of the larger value; SVG's y goes down.
-            ends = [y.place(value) for at, value in points if value is not None and left - 1 < x.place(at) < right + 1]
-            assert above == below == pytest.approx(min(ends), abs=0.01)
-    assert [kind for kind, *_ in drawn].count("M") == 2
-    known = [(x.place(at), y.place(value)) for at, value in points if value is not None]
-    assert all(min(math.dist(each, (a, b)) for _, a, b in drawn) < 0.01 for each in known)
-
-
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("values", [[1e-12, 1e-6], [0.3, 0.4], [5, 5], [1, 2000], [1e-3, 7e5], [0.1, 0.25]])
-def test_ticks_are_few_and_in_the_range(values, log):
-    scale = _scales.scale(_scales.Axis(label="", log=log), values, 0, 100)
-    ticks = scale.ticks()
-    assert 1 <= len(ticks) <= 10
-    assert all(0 <= scale.place(tick) <= 100 + 1e-6 for tick in ticks)
-    assert all(0 <= scale.place(value) <= 100 for value in values)
+    """A curve of ε is drawn at the larger of two values everywhere between them, and not beside a gap."""
+    points = [(1.0, 2.0), (3.0, 5.0), (4.0, 1.0), (6.0, math.nan), (7.0, 3.0), (9.0, 3.5)]
+    x, y = figures.safe_steps(*np.array(points).T)
+    assert sorted(x) == list(x)
+    for (left, before), (right, after) in itertools.pairwise(points):
+        between = y[1:][(x[:-1] == left) & (x[1:] == right)]
+        if math.isfinite(before + after):
+            assert between == [max(before, after)]
+            assert y[:-1][(x[:-1] == left) & (x[1:] == right)] == between
+        else:
+            assert np.isnan(between).all()
+    assert {(a, b) for a, b in points if b == b} <= set(zip(x.tolist(), y.tolist(), strict=True))
 
 
 def luminance(color):
@@ -361,7 +383,15 @@ def test_every_color_of_text_and_lines_has_contrast_on_every_ground():
     schemes = [dict(re.findall(r"--(\w+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", style, re.S)]
     assert len(schemes) == 3
     for colors in schemes:
-        for name in ("ink", "quiet", "link", "bad", "warn", "good", *(f"c{index}" for index in range(_charts.COLORS))):
+        for name in (
+            "ink",
+            "quiet",
+            "link",
+            "bad",
+            "warn",
+            "good",
+            *(each for each in colors if re.fullmatch(r"c\d", each)),
+        ):
             for ground in ("paper", "box"):
                 light, dark = sorted((luminance(colors[name]), luminance(colors[ground])), reverse=True)
                 assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, ground)
@@ -369,17 +399,20 @@ def test_every_color_of_text_and_lines_has_contrast_on_every_ground():
     assert not re.search(r"#[0-9a-fA-F]{3,8}\b", rest), "a color that is not one of the scheme"
 
 
-def test_curves_differ_by_mark_where_colors_are_not_seen():
-    """Dots have no dashes."""
-    marks = {str(_charts._mark(style, 0.0, 0.0)) for style in range(_charts.COLORS)}
-    assert len(marks) == len(set(_charts._DASHES)) == _charts.COLORS
+def test_every_color_of_a_picture_is_one_of_the_page(text):
+    style = (pathlib.Path(pages.__file__).parent / "page.css").read_text()
+    defined = set(re.findall(r"--(\w+):", style))
+    for _, attributes in Page(text).elements:
+        for name in ("fill", "stroke"):
+            color = attributes.get(name, "none")
+            assert color == "none" or re.fullmatch(r"var\(--(\w+)\)", color)[1] in defined
 
 
 def test_a_comparison_at_one_rate_claims_no_choice_and_states_a_guarantee_once():
     found = comparison()
     for each in found["levels"]:
         each |= {"validation_accuracy_by_rate": {"1": 0.2}, "statement": "ε≤2 for all"}
-    text = pages.comparison_page(found, name="grid", markdown="")
+    text = page_of(found)
     assert "best by validation" not in text
     assert "Best rates" not in text
     assert text.count("ε≤2 for all") == 1
@@ -445,13 +478,10 @@ def test_a_page_changes_no_report(tmp_path):
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 
 
-def test_a_comparison_draws_every_seed_and_interval(texts):
+def test_a_comparison_shows_every_mechanism_level_failure_and_statement(texts):
     page = Page(texts["comparison"])
     shown = "".join(page.text_of("main"))
     for each in ("blt", "identity", "ε = 2", "it failed", "line of blt with seed 0"):
         assert each in shown
-    groups = [each.get("class", "") for each in page.named("g")]
-    assert len([each for each in groups if "faint" in each]) == 5
-    assert len([each for each in page.named("line") if each.get("class") == "interval"]) == 1
     nothing = _report.as_dict([], planned=1, done=0, failed={"run": "it failed"})
-    assert Page(pages.comparison_page(nothing, name="none", markdown="")).unbalanced == []
+    assert Page(page_of(nothing)).unbalanced == []

@@ -15,7 +15,7 @@ from tff_mf.experiments.planning.deployment import Deployment
 
 pytest.importorskip("matplotlib")
 
-from tff_mf.experiments.comparison import _plots, _results
+from tff_mf.experiments.comparison import _report, _results, charts
 from tff_mf.experiments.output import figures as output_figures
 from tff_mf.experiments.output import mechanism_plots
 from tff_mf.experiments.planning import plots as plan_plots
@@ -155,30 +155,41 @@ def test_curves_differ_without_colors():
     assert output_figures.styles(["identity", "blt"])["blt"] == output_figures.styles(["blt", "banded"])["blt"]
 
 
-def test_curves_that_coincide_show_the_markers_of_each(tmp_path, drawn):
-    curve = [{"round": number, "accuracy": 0.1} for number in range(12)]
-    names = ("blt", "banded", "identity")
-    mechanism_plots.accuracy(
-        dict.fromkeys(names, curve), metric="accuracy", title="T", min_sep=4, path=tmp_path / "x.png"
+@pytest.mark.parametrize(("points", "count"), [(12, 3), (200, 4), (3, 5)])
+def test_curves_that_coincide_show_the_markers_of_each(tmp_path, drawn, points, count):
+    axis = output_figures.Axis(label="round")
+    curve = [(number, 0.1) for number in range(points)]
+    chart = output_figures.Chart(
+        name="x",
+        title="T",
+        x=axis,
+        y=axis,
+        curves=[output_figures.Curve(name=n, points=curve) for n in "abcde"[:count]],
     )
-    assert list(drawn[0].axes[0].get_xticks()) == [0, 4, 8]
+    with output_figures.picture(tmp_path / "x.png", size=(3, 3)) as (_, panels):
+        output_figures.draw(panels[0, 0], chart)
     lines = drawn[0].axes[0].get_lines()
-    marked = [set(np.arange(12)[start::every]) for start, every in (line.get_markevery() for line in lines)]
-    assert not any(first & second for first, second in itertools.combinations(marked, 2))
-    assert set.union(*marked) == set(range(12))
-    assert len({line.get_marker() for line in lines}) == 3
+    marked = [set(np.arange(points)[start::every]) for start, every in (line.get_markevery() for line in lines)]
+    assert all(marked)
+    assert len(set.union(*marked)) == min(points, sum(map(len, marked)))
+    assert len({line.get_marker() for line in lines}) == count
 
 
-def level(label, privacy, accuracies, rmse=0.1, smoothed=True):
+def level(label, privacy, accuracies, rmse=0.1):
     best = [
         _results.Finished(
             label=label, privacy=privacy, seed=seed, rate=1.0, effective_rmse=rmse, accuracy=accuracy,
             validation_accuracy=accuracy, history=[(2, accuracy / 2), (4, accuracy)], statement="",
-            smoothed=accuracy if smoothed else None,
+            test_sentences=70,
         )
         for seed, accuracy in enumerate(accuracies)
     ]  # fmt: skip
-    return _results.Level(label=label, privacy=privacy, best=best, tried={0.5: 0.1, 1.0: 0.2}, smoothed=smoothed)
+    return _results.Level(label=label, privacy=privacy, best=best, tried={0.5: 0.1, 1.0: 0.2, 2.0: 0.1})
+
+
+def draw_comparison(found, folder):
+    result = _report.as_dict(found, planned=9, done=9, failed={})
+    return charts.draw(result, folder, clip_norm=1.0, setting="n = 4, b = 2, k = 2", min_sep=2)
 
 
 def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
@@ -189,32 +200,35 @@ def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
     ]
     mean, half = _results.mean_and_half_width([0.01, 2.0])
     assert mean < half, "the interval as it is reaches below 0"
-    _plots.over_privacy(found, tmp_path / "x.svg", "n = 4, b = 2, k = 2")
-    segments = np.concatenate(
-        [bars.get_segments() for container in drawn[0].axes[0].containers for bars in container.lines[2]]
-    )
+    draw_comparison(found, tmp_path)
+    axes = drawn[1].axes[0]
+    segments = np.concatenate([bars.get_segments() for container in axes.containers for bars in container.lines[2]])
     assert len(segments) == 3
     assert segments[..., 1].min() >= 0
+    assert segments[1, :, 1].max() == pytest.approx(mean + half), "the other side is whole"
     assert segments[..., 1].max() <= 100
-    assert drawn[0].axes[0].get_ylim()[0] == 0
-    assert {"n = 4, b = 2, k = 2", "ε", "blt", "identity", "banded", "2"} <= set(texts(tmp_path / "x.svg"))
+    assert axes.get_ylim()[0] == 0
+    assert len({x for (x, _), _ in segments}) == 3, "intervals are side by side"
 
 
-def test_the_other_pictures_of_a_comparison_name_what_they_show(tmp_path):
+def test_pictures_of_a_comparison_name_what_they_show(tmp_path, drawn):
     found = [level("blt", ("epsilon", 2.0), (0.1, 0.2)), level("identity", ("epsilon", 8.0), (0.1, 0.2), rmse=0.01)]
-    _plots.over_rounds(found, tmp_path / "rounds.svg", "n = 4, b = 2, k = 2", 2)
-    shown = set(texts(tmp_path / "rounds.svg"))
-    axis = "validation accuracy, known words (%)"
-    assert {"round", axis, "noise for ε = 2", "noise for ε = 8", "blt", "identity"} <= shown
-    assert any(text.startswith("n = 4, b = 2, k = 2") for text in shown)
-    # Curves of earlier releases are of test clients.
-    found[0] = level("blt", ("epsilon", 2.0), (0.1, 0.2), smoothed=False)
-    _plots.over_rounds(found, tmp_path / "mixed.svg", "n = 4, b = 2, k = 2", 2)
-    assert "validation or test accuracy, known words (%)" in texts(tmp_path / "mixed.svg")
-    _plots.best_rates(found, tmp_path / "rates.svg", "n = 4, b = 2, k = 2", 1.0)
-    shown = set(texts(tmp_path / "rates.svg"))
-    assert {"effective RMSE of prefix sums", "server's learning rate", "blt", "identity", "paper's regression"} <= shown
-    assert any(text.startswith("n = 4, b = 2, k = 2") for text in shown)
+    draw_comparison(found, tmp_path)
+    over_rounds, over_privacy, rates = drawn
+    for figure in drawn:
+        assert figure.get_suptitle().startswith("n = 4, b = 2, k = 2")
+        assert {"blt", "identity"} <= {text.get_text() for text in figure.legends[0].get_texts()}
+    assert [axes.get_title() for axes in over_rounds.axes] == [
+        f"Validation accuracy, noise for ε = {each}" for each in (2, 8)
+    ]
+    # Of each of two seeds, and of their mean.
+    assert [len(axes.get_lines()) for axes in over_rounds.axes] == [3, 3]
+    assert [over_privacy.axes[0].get_xlabel(), over_privacy.axes[0].get_title()] == ["ε", "Test accuracy over ε"]
+    (axes,) = rates.axes
+    assert [axes.get_xlabel(), axes.get_ylabel()] == ["effective RMSE of prefix sums", "server's learning rate"]
+    assert {"paper's regression", "regression of these"} <= {line.get_label() for line in axes.get_lines()}
+    tried = {float(y) for line in axes.get_lines() if line.get_label().startswith("_") for y in line.get_ydata()}
+    assert tried == {0.5, 1.0, 2.0}
 
 
 def test_the_picture_of_a_plan_names_mechanisms_setting_and_axes(tmp_path, drawn):

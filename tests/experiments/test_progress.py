@@ -60,6 +60,11 @@ def on_a_terminal(program, cwd, *arguments, columns=0):
     return out.decode(), shown.decode()
 
 
+def lines(shown):
+    """What was on a line of the terminal at some time, without what moves the cursor or sets a color."""
+    return [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line).rstrip() for line in re.split(r"[\r\n]+", shown)]
+
+
 COMMAND = "import sys\nfrom tff_mf.experiments.cli import main\nmain()"
 
 
@@ -67,14 +72,14 @@ COMMAND = "import sys\nfrom tff_mf.experiments.cli import main\nmain()"
 def test_a_command_has_a_bar_on_a_terminal_and_no_trace_of_one_elsewhere(tmp_path, arguments, label):
     out, shown = on_a_terminal(COMMAND, tmp_path, *arguments, "--json")
     assert json.loads(out)
-    assert f"{label}  [" in shown
+    assert any(line.startswith(label) for line in lines(shown))
     assert "\r" in shown.replace("\r\n", "")
     piped = subprocess.run(
         [sys.executable, "-c", COMMAND, *arguments, "--json"], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert json.loads(piped.stdout).keys() == json.loads(out).keys()
     assert not CONTROL.search(piped.stdout + piped.stderr)
-    assert "[" not in piped.stderr
+    assert label not in piped.stderr
 
 
 ROUNDS = """
@@ -92,18 +97,15 @@ progress.step()
 
 
 def test_rounds_and_lines_on_a_terminal(tmp_path):
-    _, shown = on_a_terminal(ROUNDS, tmp_path)
-    assert re.search(r"blt  \[#+\]  100%.*accuracy 0\.2500", shown)
-    assert re.search(r"blt  \[#+-+\]   75%", shown)
-    assert "\r\x1b[Kline 0\r\n" in shown
-    assert re.search(r"compare  \[#+\]  100%", shown)
+    found = lines(on_a_terminal(ROUNDS, tmp_path)[1])
+    assert any(line.startswith("blt") and "100%" in line and "accuracy 0.2500" in line for line in found)
+    assert found.index("line 0") < found.index("line 1")
+    assert any(line.startswith("compare") and "100%" in line for line in found)
 
 
 WIDE = """
-import itertools, os, time
+import os
 os.environ.pop("COLUMNS", None)
-clock = itertools.count()
-time.time = lambda: float(next(clock))
 from tff_mf.experiments.output import progress
 with progress.bar("banded-toeplitz", 400) as advance:
     for number in range(4):
@@ -122,11 +124,11 @@ with progress.search() as show:
 def test_no_bar_is_wider_than_the_terminal(tmp_path, columns):
     """The terminal would wrap it, and the next one would be written below and not over it."""
     _, shown = on_a_terminal(WIDE, tmp_path, columns=columns)
-    lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in re.split(r"[\r\n]+", shown)]
-    assert max(map(len, lines)) <= columns
-    assert sum(line.startswith("word word") for line in lines) > 1
-    bars = [line for line in lines if line.startswith("banded-toeplitz  [")]
-    assert any(re.search(r"\d\d:\d\d:\d\d", line) for line in bars)
+    found = lines(shown)
+    assert max(map(len, found)) <= columns
+    assert sum(line.startswith("word word") for line in found) > 1
+    bars = [line for line in found if line.startswith("banded-toeplitz")]
+    assert any("10%" in line for line in bars)
     assert columns < 80 or any("accuracy" in line for line in bars)
 
 

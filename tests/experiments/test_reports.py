@@ -1,6 +1,5 @@
 """Reports: what they state. The runs are folders; nothing is trained."""
 
-import dataclasses
 import json
 import math
 import pathlib
@@ -8,6 +7,7 @@ import re
 import shutil
 import sys
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -303,12 +303,10 @@ def test_a_report_says_what_it_is_about(tmp_path):
 
 
 def test_reports_are_as_their_schema_says(good):
-    assert list(reports.problems(good[1])) == []
-    assert list(reports.problems({**good[1], "kind": "guessed"})) == [
-        "report.kind='guessed' is not one of ['planned', 'realised']"
-    ]
-    assert list(reports.problems({**good[1], "more": 1})) == ["report has more, which is unknown"]
-    assert "report has no noise" in list(reports.problems({k: v for k, v in good[1].items() if k != "noise"}))
+    assert reports.problem(good[1]) == ""
+    assert "kind='guessed'" in reports.problem({**good[1], "kind": "guessed"})
+    assert "'more'" in reports.problem({**good[1], "more": 1})
+    assert "noise=…" in reports.problem({k: v for k, v in good[1].items() if k != "noise"})
     assert json.loads(invoke(good[0], "--schema").stdout) == JSON_SCHEMA
 
 
@@ -496,7 +494,7 @@ def test_a_headline_does_not_quote_an_epsilon_of_a_wrong_summary(good, tmp_path)
 def test_an_amplified_epsilon_is_of_the_sampler_and_of_the_clients_of_the_run(tmp_path, kind, clients, believed):
     """`clients` are those that the settings name: no more than the population can train."""
     privacy, folder = plan(mechanism=tff_mf.Identity()), tmp_path / "run"
-    kinds = {"sampling": dataclasses.asdict(SamplingSettings(kind="poisson"))}
+    kinds = {"sampling": msgspec.to_builtins(SamplingSettings(kind="poisson"))}
     sampler, more = planner_name(kind), {"settings": {**kinds, "training_clients": clients}, "population": 20_000}
     start(folder, privacy=privacy, sampler=sampler, **more)
     run(folder)

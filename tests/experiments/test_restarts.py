@@ -5,6 +5,7 @@ import dataclasses
 import json
 import types
 
+import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,7 +17,7 @@ from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration import learning_rates
 from tff_mf.experiments.configuration.run import RunConfiguration
-from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings
+from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings, of_run
 from tff_mf.experiments.privacy import amplification, plan_privacy
 from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.sampling.settings import SamplingSettings
@@ -36,7 +37,7 @@ SMALL = TrainingSettings(
     server_warmup=0.0,
     server_cooldown=0.0,
 )
-ADAPTIVE = dataclasses.replace(SMALL, adaptive_clipping=0.5, adaptive_learning_rate=2.0, clip_norm=0.25)
+ADAPTIVE = msgspec.structs.replace(SMALL, adaptive_clipping=0.5, adaptive_learning_rate=2.0, clip_norm=0.25)
 FLAGS = [
     *("--rounds", "6", "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "3", "--delta", "1e-6"),
     *("--mechanism", "tree-online", "--model", "conv", "--vocab-size", "100", "--embedding-size", "4", "--units", "4"),
@@ -183,14 +184,12 @@ def test_the_error_of_restarts_is_that_of_the_noise_they_draw():
     assert found == pytest.approx(exact * 5.0 / 30, rel=1e-9)
 
 
-def test_settings_of_earlier_releases_are_stored_as_they_were():
-    names = set(TrainingSettings().to_dict())
-    assert names & {"server_optimizer", "adaptive_clipping", "adaptive_learning_rate"} == set()
-    for settings in (SMALL, ADAPTIVE, dataclasses.replace(SMALL, server_optimizer="dp_ftrl")):
-        stored = json.loads(json.dumps({**settings.to_dict(), "training_clients": 12}))
-        assert TrainingSettings.from_dict(stored) == settings
-    with pytest.raises(tff_mf.InputError, match="settings of tff-mf train"):
-        TrainingSettings.from_dict({"clip_norm": 1.0})
+def test_settings_are_read_back_from_run_json():
+    for settings in (SMALL, ADAPTIVE, msgspec.structs.replace(SMALL, server_optimizer="dp_ftrl")):
+        stored = json.loads(json.dumps({**msgspec.to_builtins(settings), "training_clients": 12}))
+        assert of_run(stored) == settings
+    with pytest.raises(tff_mf.InputError, match="clip_norms"):
+        of_run({"clip_norms": 1.0})
 
 
 def test_settings_and_plan_agree_on_adaptive_clipping_or_nothing_is_built():
@@ -217,7 +216,7 @@ def test_the_run_adds_the_noise_that_its_plan_accounts_for():
 def kind(request):
     """Settings and plan of a run; the noise is repeatable, and so small that the model follows the updates."""
     optimizer = {"server_optimizer": "dp_ftrl"} if request.param == "dp_ftrl" else {}
-    settings = ADAPTIVE if request.param == "adaptive" else dataclasses.replace(SMALL, **optimizer)
+    settings = ADAPTIVE if request.param == "adaptive" else msgspec.structs.replace(SMALL, **optimizer)
     counts = {"adaptive_count_stddev": 0.5} if request.param == "adaptive" else {}
     return settings, plan(noise_multiplier=0.01, insecure_seed=7, **counts)
 
@@ -238,7 +237,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_model(small_data, tmp_path, k
     for one, other in zip(resumed.weights, whole.weights, strict=True):
         np.testing.assert_array_equal(one, other)
     books = [ledger.read_ledger(tmp_path / name / names.LEDGER) for name in ("whole", "stopped")]
-    last = [{each.round_number: each.clip_norm for each in book.begun} for book in books]
+    last = [{each.round: each.clip_norm for each in book.begun} for book in books]
     assert last[0] == last[1]
     assert [book.restarts for book in books] == [[5, 9], [5, 9]]
     norms = [last[0][number] for number in range(1, 10)]
@@ -253,7 +252,7 @@ def test_the_momentum_of_dp_ftrl_starts_anew_at_a_restart_and_that_of_sgd_does_n
     specs = tf.TensorSpec([], tf.float32)
     moved = {}
     for name in ("sgdm", "dp_ftrl"):
-        settings = dataclasses.replace(SMALL, server_optimizer=name, server_momentum=0.5)
+        settings = msgspec.structs.replace(SMALL, server_optimizer=name, server_momentum=0.5)
         optimizer = learning_process._server_optimizer(settings, plan(noise_multiplier=1.0))
         state, weight, steps = optimizer.initialize(specs), tf.constant(0.0), []
         for gradient in (1.0, 0.0, 0.0, 0.0, 0.0):
@@ -325,7 +324,7 @@ def test_curves_have_the_clip_norm_of_each_round(by_command):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
                 found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
-    begun = {each.round_number: each.clip_norm for each in ledger.read_ledger(by_command.out / names.LEDGER).begun}
+    begun = {each.round: each.clip_norm for each in ledger.read_ledger(by_command.out / names.LEDGER).begun}
     assert found["clip_norm"] == pytest.approx(begun)
     with (by_command.out / names.METRICS).open(newline="") as file:
         assert "clip_norm" not in next(csv.reader(file))
@@ -338,7 +337,7 @@ def test_a_run_with_restarts_is_not_exported(by_command):
 
 def test_preparing_computes_nothing_that_needs_a_worker(small_data):
     prepared = preparation.prepare(SMALL, plan(noise_multiplier=1.0), small_data)
-    assert prepared.description["settings"] == SMALL.to_dict()
+    assert prepared.description["settings"] == msgspec.to_builtins(SMALL)
     assert isinstance(prepared.aggregator, aggregators.MFAggregationFactory)
     # Enough for cohorts of 30 of which two in a row have no client in common.
     assert prepared.population == len(prepared.cohorts.client_ids) > 60

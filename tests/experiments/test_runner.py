@@ -2,7 +2,7 @@
 
 import fcntl
 import hashlib
-import importlib.util
+import itertools
 import json
 import os
 import pathlib
@@ -16,104 +16,26 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import tff_mf
 from tff_mf.experiments import bundles
 from tff_mf.experiments.bundles import _runner_file
 from tff_mf.experiments.bundles import runner as packaged
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from runner_fleet import loaded_runner, operated
+
 ROUNDS, COHORT = 3, 3
-HIDDEN = ("tensorflow_federated", "tensorflow_privacy", "tff_mf", "safetensors", "scipy", "dp_accounting", "click")
-# An operator's programs: a server that calls the commands, and devices that train; the server may be killed.
-OPERATOR = """
-import importlib.util, json, os, pathlib, random, signal, sys, time
-for name in HIDDEN:
-    sys.modules[name] = None
-sys.dont_write_bytecode = True
-import numpy as np, tensorflow as tf
-bundle, out, rounds, kills = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-spec = importlib.util.spec_from_file_location("runner", bundle / "runner.py")
-runner = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(runner)
-data = np.load(out / "data.npz")
-
-def call(*arguments):
-    assert runner.main([str(each) for each in arguments]) == 0, arguments
-
-def serve():
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    folder, stages = out / "run", runner.Stages(bundle)
-    if not (folder / "journal.jsonl").exists():
-        call("start", folder)
-    # One process that opens the deployment anew for each command, as the command line does, and loads its graphs once.
-    once = runner.check_files(bundle)
-    runner.check_files = lambda path, digest=None: once
-    while (number := len(list((folder / "models").glob("round-*"))) + 1) <= rounds:
-        chosen = [f"device{number}-{index}" for index in range(data["examples__0"].shape[1])]
-        (out / "chosen").write_text("\\n".join(chosen))
-        begun = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
-        if not any(each.get("round") == number for each in begun):
-            call("prepare", folder, "--devices", out / "chosen")
-        else:
-            call("resume", folder)
-        for index, device in enumerate(chosen):
-            done = out / "sent" / device
-            if done.exists():
-                continue
-            sent, about = runner.decoded((folder / "sent.safetensors").read_bytes())
-            examples = {name: data[name][number - 1, index] for name in data}
-            update = {name: np.asarray(value) for name, value in stages.work(examples, sent).items()}
-            aside = folder / "updates" / f".{device}"
-            aside.write_bytes(runner.encoded(update, about))
-            # A device that is not sure whether its report arrived does not send it again.
-            done.touch()
-            aside.rename(folder / "updates" / f"{device}.safetensors")
-            call("accumulate", folder)
-        if number <= len(list((folder / "models").glob("round-*"))):
-            continue
-        call("update", folder)
-
-(out / "sent").mkdir()
-generator = random.Random(0)
-for attempt in range(kills + 1):
-    child = os.fork() if kills else 0
-    if not child:
-        try:
-            serve()
-        except BaseException as error:
-            print(repr(error), file=sys.stderr, flush=True)
-            os._exit(1)
-        if kills:
-            os._exit(0)
-        sys.exit(0)
-    if attempt < kills:
-        journal = out / "run" / "journal.jsonl"
-        lines = journal.read_text().count("\\n") if journal.exists() else 0
-        while not journal.exists() or journal.read_text().count("\\n") <= lines:
-            if os.waitpid(child, os.WNOHANG)[0]:
-                sys.exit("a server ended before it was killed")
-            time.sleep(0.001)
-        time.sleep(generator.uniform(0, 0.1))
-        os.kill(child, signal.SIGKILL)
-    print("ended", os.waitpid(child, 0)[1], flush=True)
-""".replace("HIDDEN", repr(HIDDEN))
-
-
-def operated(bundle, root, rounds, kills=0):
-    """Runs an operator's programs; an environment of TensorFlow alone can be named, in this one all else is hidden."""
-    generator = np.random.default_rng(1)
-    examples = generator.integers(1, 60, size=(rounds, COHORT, 3, 20))
-    np.savez(root / "data.npz", examples__0=examples, examples__1=np.roll(examples, -1, axis=-1))
-    with (root / "log").open("w") as log, (root / "errors").open("w") as errors:
-        command = [os.environ.get("TFF_MF_PLAIN_PYTHON", sys.executable), "-c", OPERATOR]
-        command += [bundle.folder, root, str(rounds), str(kills)]
-        subprocess.run(command, check=True, stdout=log, stderr=errors, timeout=900)
-    journal = [json.loads(line) for line in (root / "run" / "journal.jsonl").read_text().splitlines()]
-    return root / "run", examples, journal
 
 
 @pytest.fixture(scope="module")
 def ran(bundle, tmp_path_factory):
-    """A deployment of three rounds without TFF."""
-    return operated(bundle, tmp_path_factory.mktemp("ran"), ROUNDS)
+    """A deployment of three rounds without TFF, and the words of its devices."""
+    root = tmp_path_factory.mktemp("ran")
+    examples = np.random.default_rng(1).integers(1, 60, size=(ROUNDS, COHORT, 3, 20))
+    cohorts = [[f"device{number}-{index}" for index in range(COHORT)] for number in range(ROUNDS)]
+    words = dict(zip(itertools.chain(*cohorts), examples.reshape(-1, 3, 20), strict=True))
+    assert operated(bundle.folder, root, cohorts=cohorts, words=words, hostile={}, kills=[]) == [0]
+    return root / "run", examples
 
 
 def test_the_runner_without_tff_makes_the_models_of_tff(bundle, ran):
@@ -124,7 +46,7 @@ def test_the_runner_without_tff_makes_the_models_of_tff(bundle, ran):
     from tff_mf.experiments.bundles._source import deployed_again
     from tff_mf.experiments.training import learning_process
 
-    folder, examples, _ = ran
+    folder, examples = ran
     keys = safetensors.numpy.load_file(folder / "state" / f"{ROUNDS:06d}.safetensors")["keys"]
     settings, privacy, vocabulary = deployed_again(bundle.folder)
     task = learning_process.build_task(settings, vocabulary)
@@ -146,42 +68,11 @@ def test_the_runner_without_tff_makes_the_models_of_tff(bundle, ran):
                 np.testing.assert_allclose(found[f"trainable__{index}"], expected, rtol=1e-5, atol=1e-7)
 
 
-# Long: test_coordination.py kills a server three times.
-@pytest.mark.long
-def test_a_killed_server_loses_nothing_and_releases_nothing_twice(bundle, tmp_path):
-    folder, _, journal = operated(bundle, tmp_path, 3, kills=2)
-    released = [entry for entry in journal if entry["kind"] == "released"]
-    assert [entry["round"] for entry in released] == [1, 2, 3]
-    assert {(entry["round"], entry["attempt"]) for entry in journal if entry["kind"] == "begun"} == {
-        (number, 1) for number in range(1, 4)
-    }
-    # Between the two lines in which a device sends, its report may be lost with it; nothing is counted twice.
-    counted = [entry["counts"]["counted"] for entry in released]
-    assert all(COHORT - 1 <= each <= COHORT for each in counted)
-    assert sum(COHORT - each for each in counted) <= 2
-    assert all(entry["counts"]["refused"] == {} for entry in released)
-    assert len(list((folder / "models").iterdir())) == 3
-    assert [line.split()[1] for line in (tmp_path / "log").read_text().splitlines() if line.startswith("ended")] == [
-        *["9"] * 2,
-        "0",
-    ]
-
-
 @pytest.fixture(scope="module")
 def runner(bundle):
     """The bundle's own runner as a module, which loads its graphs once."""
     assert (bundle.folder / "runner.py").read_text() == _runner_file.runner_file()
-    spec = importlib.util.spec_from_file_location("bundle_runner", bundle.folder / "runner.py")
-    module = importlib.util.module_from_spec(spec)
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    spec.loader.exec_module(module)
-    sys.dont_write_bytecode = before
-    check = module.check_files
-    stages = check(bundle.folder)
-    module.check_files = lambda folder, digest=None: (
-        stages if folder == bundle.folder and digest is None else check(folder, digest)
-    )
-    return module
+    return loaded_runner(bundle.folder)
 
 
 @pytest.fixture
@@ -219,49 +110,32 @@ def begun(call, tmp_path, runner, bundle):
     return tmp_path / "run", write, update
 
 
-def test_every_file_of_a_device_is_checked(begun, call, runner):
-    folder, write, update = begun
-    write("a.safetensors")
-    assert call("accumulate")["counts"] == {"came": 1, "counted": 1, "clipped": 0, "zeroed": 0, "refused": {}}
-    write("a.safetensors")
-    write("stranger.safetensors")
-    write("b.txt")
-    write(".b.safetensors")
-    write("b.safetensors", round="2")
-    write("c.safetensors", runner.encoded(update, {})[:-1])
+def test_a_file_counts_by_its_name_and_not_after_the_round(begun, call):
+    folder, write, _ = begun
+    for name in ("a.safetensors", "b.txt", ".b.safetensors", "stranger.safetensors"):
+        write(name)
+    write(os.fsdecode(b"\xff.safetensors"))
     found = call("accumulate")["counts"]
-    assert found["refused"] == {"another round": 1, "damaged": 1, "duplicate": 1, "not chosen": 2}
-    os.mkfifo(folder / "updates" / "b.safetensors")
-    (folder / "updates" / "c.safetensors").symlink_to("/etc/passwd")
-    found = call("accumulate")["counts"]["refused"]
-    assert found["no regular file"] == 2
-    (folder / "updates" / "b.safetensors").mkdir()
-    with write("c.safetensors", b"").open("wb") as file:
-        file.truncate(10 * 2**30)
-    found = call("accumulate")["counts"]["refused"]
-    assert (found["no regular file"], found["too large"]) == (3, 1)
-    late = write("b.safetensors")
-    os.utime(late, (late.stat().st_mtime + 3601,) * 2)
-    first, *others = update
-    write("c.safetensors", runner.encoded({name: update[name] for name in others}, {}))
-    call("accumulate")
-    write("c.safetensors", runner.encoded({**update, first: update[first].astype(np.float64)}, {}))
-    call("accumulate")
-    write("c.safetensors", runner.encoded({**update, first: update[first].reshape(-1)}, {}))
-    found = call("accumulate")["counts"]
-    assert found["refused"] | {"late": 1, "missing leaf": 1, "dtype": 1, "shape": 1} == found["refused"]
-    assert found["counted"] == 1
+    assert found == {"came": 4, "counted": 1, "clipped": 0, "zeroed": 0, "refused": {"not chosen": 3}}
     assert [path.name for path in (folder / "updates").iterdir()] == [".b.safetensors"]
-    huge = {name: value * np.float32(1e30) for name, value in update.items()}
-    about = runner.decoded((folder / "sent.safetensors").read_bytes())[1]
-    write("b.safetensors", runner.encoded(huge, about))
-    write("c.safetensors", runner.encoded({**update, first: update[first] * np.nan}, about))
-    found = call("update") and call("status")
-    assert found["released"] == 1
-    found = call("status")["counts"]
-    assert (found["counted"], found["clipped"], found["zeroed"]) == (1, 0, 0)
+    write("b.safetensors")
+    assert call("update")["counts"] == found
     model = safetensors.numpy.load_file(folder / "models" / "round-000001.safetensors")
     assert all(np.isfinite(value).all() for value in model.values())
+
+
+class Claims:
+    """An object with a shape and a type that are right, and no numbers."""
+
+    dtype, shape = np.dtype(np.float32), (64, 4)
+
+
+@pytest.mark.parametrize("value", [Claims(), [[0.0] * 4] * 64, np.zeros((64, 4), ">f4"), np.zeros((64, 4), object)])
+def test_updates_that_are_not_arrays_of_their_type_are_refused(begun, runner, bundle, value):
+    _, _, update = begun
+    name = next(iter(update))
+    with pytest.raises(runner.RefusedUpdateError, match="dtype"):
+        runner.checked({**update, name: value}, runner.Stages(bundle.folder).update_types)
 
 
 def test_scaled_and_zeroed_updates_are_counted(begun, call, runner):
@@ -382,6 +256,33 @@ def test_devices_are_refused_outside_the_accounted_schema(begun, call, tmp_path)
     assert "was begun" in call("prepare", "--devices", tmp_path / "chosen", status=2)
     again = call("prepare", "--devices", tmp_path / "chosen", "--again")
     assert (again["round"], again["attempt"]) == (2, 2)
+
+
+@pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
+def test_devices_are_chosen_exactly_as_the_schema_allows(runner, schema):
+    """For every history of eight rounds that the schema allows, and the round after it."""
+    claim = schema(min_sep=3, max_participations=2)
+    settings = {"participation": schema.__name__, "min_sep": 3, "max_participations": 2}
+    for past in itertools.chain.from_iterable(itertools.combinations(range(1, 8), taken) for taken in range(3)):
+        if claim.allows(past):
+            entries = [{"kind": "begun", "round": each, "devices": ["a"]} for each in past]
+            for number in range(max(past, default=0) + 1, 9):
+                try:
+                    runner.check_devices(["a"], number, settings, entries)
+                    allowed = True
+                except runner.RefusedError:
+                    allowed = False
+                assert allowed == claim.allows((*past, number)), (past, number)
+
+
+def test_a_deployment_of_another_bundle_is_refused(begun, call, runner, bundle, tmp_path):
+    shutil.copytree(bundle.folder, tmp_path / "other")
+    _manifested(lambda manifest: manifest.update(created_by="another"))(tmp_path / "other")
+    with (
+        pytest.raises(runner.RefusedError, match="of another bundle"),
+        runner.opened(tmp_path / "run", tmp_path / "other"),
+    ):
+        pass
 
 
 def test_the_page_s_commands_run(call, tmp_path):

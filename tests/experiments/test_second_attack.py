@@ -54,7 +54,7 @@ def listed(folder):
 
 
 def began(folder):
-    return [(each.round_number, each.attempt) for each in read_ledger(folder / "ledger.jsonl").begun]
+    return [(each.round, each.attempt) for each in read_ledger(folder / "ledger.jsonl").begun]
 
 
 @pytest.fixture

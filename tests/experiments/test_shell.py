@@ -3,6 +3,7 @@
 import itertools
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from click.shell_completion import BashComplete
 
 import tff_mf
 from tff_mf.experiments import cli
-from tff_mf.experiments.cli import _group, _spelling
+from tff_mf.experiments.cli import _boundary
 from tff_mf.experiments.configuration import mechanism_names, presets, run
 from tff_mf.experiments.sampling import settings
 
@@ -169,7 +170,7 @@ def test_values_are_never_rewritten(typed):
 def test_a_python_caller_sees_the_names_of_python():
     with pytest.raises(tff_mf.InputError, match=r"^min_sep=0 must be") as raised:
         tff_mf.MinSep(min_sep=0, max_participations=2)
-    assert _spelling.as_typed(raised.value, None) == str(raised.value)
+    assert _boundary.as_typed(raised.value, None) == str(raised.value)
     assert raised.value.sources == {}
 
 
@@ -199,7 +200,7 @@ def test_a_python_caller_sees_the_names_of_python():
 )
 def test_a_wrong_word_gets_the_nearest(typed, arguments, meant):
     err = refused(typed, *arguments)
-    assert f"id you mean '{meant}'?" in err
+    assert re.search(f"id you mean [^?]*'{re.escape(meant)}'", err)
 
 
 def test_wrong_words_in_files_get_the_nearest_too(typed, tmp_path):
@@ -230,7 +231,7 @@ def test_a_group_without_a_command_prints_its_help_and_status_2(typed, group):
     assert (status, out) == (2, "")
     assert (0, err, "") == helped
     assert err.startswith(f"Usage: {' '.join(['tff-mf', *group])} [OPTIONS] COMMAND")
-    assert "\n\nCommands:\n" in err
+    assert "Commands:" in map(str.rstrip, err.splitlines())
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -238,7 +239,8 @@ def test_a_group_without_a_command_prints_its_help_and_status_2(typed, group):
 def test_help_fits_and_breaks_no_flag(name, columns):
     command = {**LEAVES, "": cli.cli, **GROUPS}[name]
     width = min(columns - 2, cli._SETTINGS["max_content_width"])
-    text = command.get_help(_group._Context(command, info_name=f"tff-mf {name}".strip(), terminal_width=width))
+    settings = {"terminal_width": width, "rich_help_config": cli._SETTINGS["rich_help_config"]}
+    text = command.get_help(_boundary.Context(command, info_name=f"tff-mf {name}".strip(), **settings))
     assert max(map(len, text.splitlines())) <= columns
     assert "..." not in text.replace("[ARGS]...", "")
     words = text.split()
@@ -271,7 +273,7 @@ def completed(words, *, at):
 
 def test_the_shell_completes_commands_flags_and_words():
     assert completed([], at="exp") == ["export", "export-model"]
-    assert completed(["optimize"], at="banded-") == ["banded-inverse", "banded-toeplitz"]
+    assert completed(["optimize"], at="banded-") == ["banded-toeplitz", "banded-inverse"]
     assert completed(["train"], at="--pre") == ["--preset"]
     assert completed(["train", "--preset"], at="") == presets.names()
     assert completed(["train", "--sampling"], at="") == list(settings.SAMPLING_KINDS)

@@ -1,10 +1,10 @@
 """The estimate of what noise leaves of a run: its figures, what it advises, and where it is shown."""
 
-import dataclasses
 import functools
 import json
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -106,7 +106,7 @@ def test_the_old_example_of_the_readme_is_warned_of_for_its_rate():
     line = signal_to_noise.one_line(found)
     assert "the server's rate is too high for the noise" in line
     assert f"a server's rate of {digits.downwards(found.rate_needed, 2)} or less" in line
-    slower = of(dataclasses.replace(DROWNED, server_learning_rate=found.rate_needed))
+    slower = of(msgspec.structs.replace(DROWNED, server_learning_rate=found.rate_needed))
     assert slower.per_parameter == pytest.approx(signal_to_noise.MOST_PER_PARAMETER)
 
 

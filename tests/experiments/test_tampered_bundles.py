@@ -9,7 +9,6 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-import tff_mf
 from tff_mf.experiments import bundles
 from tff_mf.experiments.bundles import verification
 from tff_mf.experiments.cli import cli
@@ -227,11 +226,9 @@ def test_only_the_digest_detects_another_task_name(bundle, exported_again, mater
     assert bundles.refusals(folder, digest=bundle.digest)[0].file == "manifest.json"
 
 
-def test_older_formats_are_refused_by_the_name_of_the_version(bundle, tampered):
+def test_another_format_is_refused_by_its_number(tampered):
     way = next(way for way in tampering_ways.MANIFESTS if way.name == "a version of old")
-    made = bundles.read_manifest(bundle.folder)[0].versions["tff-mf"]
-    reason = bundles.refusals(tampered(way))[0].reason
-    assert f"format version 1, of tff-mf {made}, and tff-mf {tff_mf.__version__} reads version 2: export" in reason
+    assert "format version 1, and version 2 is read: export" in bundles.refusals(tampered(way))[0].reason
 
 
 def test_files_of_other_versions_rest_on_the_digest(bundle, exported_again, material, tampered, tmp_path):

@@ -1,12 +1,12 @@
 """TensorBoard has, of privacy, what the report of a run that stopped there would state."""
 
-import dataclasses
 import json
 import pathlib
 import re
 import shutil
 import sys
 
+import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -26,7 +26,7 @@ from run_folders import ANSWERS
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
-SETTINGS = dataclasses.replace(SMALL, tensorboard=True, clip_norm=0.5)
+SETTINGS = msgspec.structs.replace(SMALL, tensorboard=True, clip_norm=0.5)
 PRIVACY = plan_privacy(
     mechanism=tff_mf.Tree(8),
     rounds=8,

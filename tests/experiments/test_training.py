@@ -1,11 +1,11 @@
 """Training from end to end on a little real text: files, statement, cohorts, and the demo."""
 
 import csv
-import dataclasses
 import json
 import os
 import shutil
 
+import msgspec
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -69,7 +69,7 @@ def finished(small_data, tmp_path_factory):
 @pytest.mark.long
 @pytest.mark.parametrize("architecture", ["conv", "lstm"])
 def test_both_loops_train_the_same_model_up_to_rounding(architecture):
-    settings = dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, architecture=architecture))
+    settings = msgspec.structs.replace(SMALL, model=msgspec.structs.replace(SMALL.model, architecture=architecture))
     language_task = learning_process.build_task(settings, [f"word{number}" for number in range(60)])
     words = np.random.default_rng(0).integers(0, 60, (3, 10, 21))
     cohort = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
@@ -88,7 +88,7 @@ def test_both_loops_train_the_same_model_up_to_rounding(architecture):
 
 
 def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
-    settings = dataclasses.replace(
+    settings = msgspec.structs.replace(
         SMALL, algorithm="fed_sgd", client_learning_rate=1.0, server_learning_rate=20.0, clip_norm=0.01
     )
     vocabulary = [f"word{number}" for number in range(60)]
@@ -120,7 +120,7 @@ def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
 @pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("algorithm", ["fed_avg", "fed_sgd"])
 def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
-    settings = dataclasses.replace(
+    settings = msgspec.structs.replace(
         SMALL, algorithm=algorithm, client_learning_rate=1.0, clip_norm=0.01, zeroing=100.0, server_learning_rate=20.0
     )
     language_task = learning_process.build_task(settings, [f"word{number}" for number in range(60)])
@@ -144,7 +144,7 @@ def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
 # Long: the tests above train with fed_sgd, and those below read the files of a run.
 @pytest.mark.long
 def test_a_run_of_fed_sgd_is_what_its_files_say(small_data, tmp_path):
-    settings = dataclasses.replace(SMALL, algorithm="fed_sgd", client_learning_rate=1.0)
+    settings = msgspec.structs.replace(SMALL, algorithm="fed_sgd", client_learning_rate=1.0)
     result = program.run(settings, privacy(), data=small_data, out=tmp_path)
     assert result.summary["algorithm"] == "fed_sgd"
     assert reports.read_configuration(tmp_path).settings["algorithm"] == "fed_sgd"
@@ -382,7 +382,7 @@ def test_demo_in_small(small_data, tmp_path):
     for name in ("blt", "identity"):
         # What `tff-mf export` does first, and is refused by: the deployment that the run stands for.
         source, run = bundles.read_source(out / name), reports.read_configuration(out / name)
-        assert source.settings.to_dict().items() <= run.settings.items()
+        assert msgspec.to_builtins(source.settings).items() <= run.settings.items()
         assert source.privacy.mechanism == tff_mf.load(out / name / "mechanism.safetensors")
         assert source.privacy.noise_multiplier == run.noise_multiplier
         assert (source.privacy.clients_per_round, source.privacy.participation) == (40, settings.participation)

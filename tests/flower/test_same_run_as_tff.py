@@ -1,4 +1,4 @@
-"""A run in TensorFlow Federated and the same one on Flower: benchmarks/flower_tff_reference.py wrote the former."""
+"""The run in TensorFlow Federated that benchmarks/flower_tff_reference.py stored, and the same one on Flower."""
 
 import json
 import pathlib

@@ -382,23 +382,14 @@ def test_the_noise_is_aes_and_another_generator_does_not_resume_it(tmp_path):
     assert flower.FlowerSettings(clip_norm=1.0).generator == "aes"
     with opened(tmp_path / "now") as strategy:
         strategy.start(Fleet(NAMES, trained), num_rounds=1)
-    for other in ("philox", "tensorflow", None):
+    for other in ("philox", "tensorflow"):
         with pytest.raises(InputValueError, match="generator"), opened(tmp_path / "now", generator=other):
             pass
-    # A run of earlier releases, whose settings do not name a generator.
-    for life in (1, 2):
-        with opened(tmp_path / "before", generator=None) as strategy:
-            strategy.start(Fleet(NAMES, trained), num_rounds=life)
-    assert "generator" not in json.loads((tmp_path / "before/run.json").read_text())["settings"]
-    with pytest.raises(InputValueError, match="generator"), opened(tmp_path / "before"):
-        pass
     with pytest.raises(InputValueError, match="generator='salsa' must be one of"):
         flower.FlowerSettings(clip_norm=1.0, generator="salsa")
 
 
-@pytest.mark.parametrize(
-    ("generator", "algorithm"), [("aes", "AES-128"), ("philox", "4x64-10 (NumPy)"), (None, "4x64-10 (NumPy)")]
-)
+@pytest.mark.parametrize(("generator", "algorithm"), [("aes", "AES-128"), ("philox", "4x64-10 (NumPy)")])
 def test_the_report_names_the_generator_that_ran(tmp_path, generator, algorithm):
     (tmp_path / "answers.json").write_text(json.dumps(ANSWERS))
     with opened(tmp_path, generator=generator, population=NODES) as strategy:

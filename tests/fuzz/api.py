@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from mutations import VALUES
 
 import tff_mf
-from tff_mf.experiments.configuration import layers, run, settings
+from tff_mf.experiments.configuration import run, settings
+from tff_mf.experiments.output import typed
 from tff_mf.experiments.sampling.settings import SamplingSettings
 
 _NAMES = tuple(run.FIELDS)
@@ -96,6 +97,10 @@ def _by_type(kind: type) -> Called:
     return Called(name=kind.__qualname__, call=kind, arguments=known)
 
 
+def _read_run(table: dict[str, Any]) -> Any:
+    return typed.convert(table, typed.partial(run.RunConfiguration), "file")
+
+
 CALLS = (
     _called(tff_mf.MinSep, min_sep=_ROUNDS, max_participations=_ROUNDS),
     _called(tff_mf.FixedEpoch, min_sep=_ROUNDS, max_participations=_ROUNDS),
@@ -163,9 +168,7 @@ CALLS = (
     _by_type(settings.ModelConfig),
     _by_type(SamplingSettings),
     _by_type(settings.TrainingSettings),
-    _called(
-        layers.checked_run, table=st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3), where=st.just("file")
-    ),
+    _called(_read_run, table=st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3)),
     _called(tff_mf.dp_event, **_RUN, noise_multiplier=_SIGMA, slow=True),
     _called(tff_mf.Poisson, population=_ROUNDS, clients_per_round=_SIGMA),
     _called(tff_mf.CyclicPoisson, groups=_ROUNDS, population=_ROUNDS, clients_per_round=_SIGMA),

@@ -50,7 +50,7 @@ def broken_by_a_field_of_the_summary(good, folder):
 
 def broken_by_the_accuracy_of_the_summary(good, folder):
     copied(good, folder)
-    change_json(folder / "summary.json", lambda found: {**found, "loss": 0.25})
+    change_json(folder / "summary.json", lambda found: {**found, "validation_accuracy": 0.25})
     reports.write(folder, realised=True)
 
 

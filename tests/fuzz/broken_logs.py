@@ -201,19 +201,6 @@ def broken_by_a_hidden_attempt(good, folder):
     reports.write(folder, realised=True)
 
 
-def broken_by_a_log_of_format_1(good, folder):
-    """It lists the last attempt only, and the first attempt had other clients."""
-    copied(good, folder)
-    lines = [
-        (n, a, "c7" if (n, a, client) == (5, 1, client) else client) for n, a, client in run_folders.read_log(folder)
-    ]
-    run_folders.write_log(folder, lines)
-    consistent(folder)
-    kept = [f"{n},{client}" for n, a, client in lines if (n, a) not in ((5, 1), (8, 1))]
-    (folder / "participation.csv").write_text("round,client\n" + "\n".join(kept) + "\n")
-    reports.write(folder, realised=True)
-
-
 def broken_by_clients_of_an_attempt_that_was_given_up(good, folder):
     """They came back two rounds later: too soon, if the attempt was observed."""
     finished(folder, planned=[], killed=[4])

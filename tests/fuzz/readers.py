@@ -18,8 +18,7 @@ import numpy as np
 import safetensors.numpy
 
 import tff_mf
-from tff_mf import registry
-from tff_mf.artifacts import _file, _manifest
+from tff_mf import artifacts, registry
 from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import DevicePolicy, _policy, _source, read_device_policy, runner
 from tff_mf.experiments.bundles import _manifest as _bundle_manifest
@@ -29,8 +28,10 @@ from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.configuration import layers, presets, toml_file
 from tff_mf.experiments.output import protobufs
 from tff_mf.experiments.published_matrices import _tensor_proto, reader
-from tff_mf.experiments.reports import problems, questions
+from tff_mf.experiments.reports import problem, questions
 from tff_mf.experiments.run_folder import initial_model, ledger, participation_log
+
+_TIME = "2026-01-02T03:04:05+00:00"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,8 +73,8 @@ def _artifacts() -> list[Reader]:
     valid, parts = [], []
     for mechanism in _mechanisms():
         tensors = {name: np.array(each) for name, each in registry.tensors_of(mechanism).items()}
-        text = _manifest.describe(mechanism, tensors)
-        valid.append(_file.pack(text, tensors))
+        text = artifacts._described(mechanism, tensors)
+        valid.append(artifacts.pack(text, tensors))
         parts.append((json.loads(text), tensors))
 
     def forged(generator: random.Random) -> bytes:
@@ -94,8 +95,8 @@ def _artifacts() -> list[Reader]:
         if isinstance(manifest, dict):
             unsigned = {key: value for key, value in manifest.items() if key != "sha256"}
             with contextlib.suppress(ValueError):
-                manifest = {**unsigned, "sha256": _manifest._digest(unsigned, tensors)}
-        return _file.pack(json.dumps(manifest), tensors)
+                manifest = {**unsigned, "sha256": artifacts.digest(unsigned, tensors)}
+        return artifacts.pack(json.dumps(manifest), tensors)
 
     return [
         Reader(name="artifact", made=_bytes_of(valid), read=_load),
@@ -105,14 +106,14 @@ def _artifacts() -> list[Reader]:
 
 def _load(data: bytes) -> tff_mf.Mechanism:
     # Replaces the system's own, for which every input would have to be written to disk.
-    _file.read = lambda path: data
+    artifacts._read = lambda path: data
     try:
         return tff_mf.load("artifact.safetensors")
     finally:
-        _file.read = _READ
+        artifacts._read = _READ
 
 
-_READ = _file.read
+_READ = artifacts._read
 
 
 def _proto(matrix: np.ndarray) -> bytes:
@@ -276,11 +277,11 @@ def _toml_value(value: Any) -> str:
 
 def _logs() -> list[Reader]:
     entries = [
-        {"kind": "opened", "version": 1, "run": "ab" * 16, "configuration": None},
+        {"kind": "opened", "version": 1, "run": "ab" * 16, "configuration": "cd" * 32, "time": _TIME},
         {"kind": "begin", "round": 1, "attempt": 1, "clients": 2, "cohort": "ab", "divisor": 2, "clip_norm": 1.0},
         {"kind": "released", "round": 1, "attempt": 1},
         {"kind": "restarted", "round": 2},
-        {"kind": "ended", "rounds": 1},
+        {"kind": "ended", "rounds": 1, "time": _TIME},
     ]
 
     def chained(found: list[Any]) -> bytes:
@@ -299,8 +300,13 @@ def _logs() -> list[Reader]:
     log = b"round,attempt,client\n1,1,a\n1,1,b\n2,1,c\n2,2,c\n3,1,a\n"
     clients = {(1, 1): ["a", "b"], (2, 1): ["c"], (2, 2): ["c"]}
     begun = [
-        ledger.Attempt(
-            round_number=number, attempt=attempt, clients=len(who), cohort=ledger.cohort_digest(who), clip_norm=1.0
+        ledger.Begin(
+            round=number,
+            attempt=attempt,
+            clients=len(who),
+            cohort=ledger.cohort_digest(who),
+            divisor=1.0,
+            clip_norm=1.0,
         )
         for (number, attempt), who in clients.items()
     ]
@@ -373,18 +379,23 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
 
         return made
 
+    def read_run(data: bytes) -> Any:
+        # By way of the disk: the reader is given a folder, and looks whether it is one.
+        (folder / "run.json").write_bytes(data)
+        return reports.read_configuration(folder)
+
     def read_report(data: bytes) -> Any:
         try:
             stored = json.loads(data)
         except (ValueError, RecursionError):
             return None
-        if next(problems(stored), None) is None:
+        if not problem(stored):
             return reports.markdown(stored), hashlib.sha256(json.dumps(stored).encode())
         return None
 
     return [
         Reader(name="report (JSON)", made=changed(report), read=read_report),
-        Reader(name="run.json", made=changed(json.loads(run)), read=_OneFile(reports.read_configuration)),
+        Reader(name="run.json", made=changed(json.loads(run)), read=read_run),
         Reader(name="answers.json", made=changed(json.loads(answers)), read=_OneFile(questions.read_answers)),
     ]
 

@@ -17,6 +17,7 @@ from tff_mf.experiments.output import files
 from tff_mf.experiments.privacy import summary
 from tff_mf.experiments.privacy.plan import PrivacyPlan, plan_privacy
 from tff_mf.experiments.run_folder import _ledger_lines, ledger, names
+from tff_mf.experiments.run_folder.metrics import ACCURACY
 from tff_mf.experiments.run_folder.participation_log import read_observed
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
@@ -32,9 +33,11 @@ ANSWERS: dict[str, Any] = {
     "other_releases": "none",
     "state_is_secret": True,
 }
-COLUMNS = ("round", "seconds", "loss")
+EVALUATED = ("loss", ACCURACY)
+COLUMNS = ("round", "seconds", *EVALUATED)
 
 Cohorts = Sequence[Sequence[str]]
+TIME = "2026-01-02T03:04:05+00:00"
 Entry = dict[str, Any]
 
 
@@ -77,7 +80,7 @@ def start(
         "clip_norm": 1.0,
         "cohorts": cohorts() if planned is None else planned,
         "sampler": "plan_cohorts",
-        "evaluation_columns": ["loss"],
+        "evaluation_columns": EVALUATED,
         "versions": {"tff-mf": tff_mf.__version__},
         **more,
     }
@@ -125,7 +128,7 @@ def run(
             if number in tuple(twice) or attempt == times:
                 entries.append({"kind": "released", "round": number, "attempt": attempt})
     if ended:
-        entries.append({"kind": "ended", "rounds": len(rounds)})
+        entries.append(end_of(len(rounds)))
     write_ledger(folder, entries)
     write_log(folder, log)
     metrics(folder, len(rounds))
@@ -134,7 +137,12 @@ def run(
 def opened(folder: pathlib.Path, **changes: Any) -> Entry:
     """Returns the first entry of a ledger, bound to the current configuration."""
     about = files.file_hash(folder / names.RUN_JSON)
-    return {"kind": "opened", "version": 1, "run": "0" * 32, "configuration": about, **changes}
+    return {"kind": "opened", "version": 1, "run": "0" * 32, "configuration": about, "time": TIME, **changes}
+
+
+def end_of(rounds: int) -> Entry:
+    """Returns the last entry of a ledger."""
+    return {"kind": "ended", "rounds": rounds, "time": TIME}
 
 
 def begun(
@@ -237,8 +245,9 @@ def summarise(folder: pathlib.Path) -> None:
         dimension=of.dimension,
     )
     claims = summary.privacy_claims(privacy, read_observed(folder / "participation.csv"), None)
+    measured = dict.fromkeys(("accuracy", "loss", "validation_accuracy", "validation_accuracy_smoothed"), 0.5)
     about = {"model_sha256": files.file_hash(folder / "model.safetensors"), "clip_norm": 1.0, "seconds": 1.5}
-    (folder / "summary.json").write_text(json.dumps({"accuracy": 0.5, "loss": 0.5, **claims, **about}))
+    (folder / "summary.json").write_text(json.dumps({**measured, **claims, **about}))
 
 
 def audit(folder: pathlib.Path) -> None:

@@ -1,6 +1,6 @@
 """Inputs that were once handled wrongly, by reader. They must be refused, or read."""
 
-from tff_mf.artifacts import _file
+from tff_mf import artifacts
 from tff_mf.experiments.run_folder import ledger
 
 
@@ -12,11 +12,11 @@ def _chained(*entries: dict[str, object]) -> bytes:
     return "".join(lines).encode()
 
 
-_OPENED = {"kind": "opened", "version": 1, "run": "x", "configuration": None}
+_OPENED = {"kind": "opened", "version": 1, "run": "x", "configuration": "y", "time": "2026-01-02T03:04:05+00:00"}
 
 SEEDS: dict[str, list[object]] = {
     # A number of the manifest that is an infinity once it is read: a ValueError of json without a name.
-    "artifact": [_file.pack('{"format_version":1,"kind":"identity","losses":1e999}', {})],
+    "artifact": [artifacts.pack('{"format_version":1,"kind":"identity","losses":1e999}', {})],
     # A RecursionError of tomllib.
     "run settings (TOML)": [
         b"preset = " + b"[" * 3000,

@@ -72,7 +72,7 @@ def test_a_broken_command_is_found(body, fault, tmp_path):
         "import sys, click, pathlib\n"
         f"sys.path.insert(0, {str(pathlib.Path(bad_options.__file__).parent)!r})\n"
         "import bad_options, bad_values\n"
-        "from tff_mf.experiments.cli import _group, demo\n"
+        "from tff_mf.experiments.cli import _boundary, demo\n"
         f"def broken(out, as_json):\n    {body}\n"
         "demo.demo.callback = broken\n"
         "case = next(each for each in bad_values.cases(['demo']) if each.value == '/proc/none/x')\n"

@@ -30,9 +30,9 @@ def run(program, folder):
         assert done.returncode == 0, log.read()
 
 
-def test_the_page_has_the_file_and_two_programs():
+def test_the_page_has_the_file_and_three_programs():
     assert "register_mechanism(" in FILE
-    assert ["tensorflow" in block for block in BLOCKS] == [False, True]
+    assert ["tensorflow" in block for block in BLOCKS] == [False, True, False]
 
 
 def test_from_the_optimum_to_an_artifact(folder):
@@ -41,6 +41,10 @@ def test_from_the_optimum_to_an_artifact(folder):
     assert (folder / "geometric.safetensors").is_file()
     with pytest.raises(tff_mf.ArtifactError, match="kind='geometric' is none of"):
         tff_mf.load(folder / "geometric.safetensors")
+
+
+def test_the_mechanism_of_the_page_is_checked(folder):
+    run(BLOCKS[2], folder)
 
 
 def test_the_closed_form_of_the_page_is_the_sensitivity_at_any_rounds(folder):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf._sensitivity import toeplitz
 from tff_mf.mechanisms import blt_sums
+from tff_mf.sensitivities import toeplitz
 
 BILLION = 10**9
 SIX = tff_mf.MinSep(min_sep=166_666_666, max_participations=6)
@@ -37,7 +37,7 @@ def test_closed_sensitivity_is_that_of_the_listed_coefficients(case, schema):
     closed = blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=False)
     assert closed == pytest.approx(toeplitz._earliest_pattern_norm(column, participation), rel=2e-13)
     if max_participations == 1 or schema is tff_mf.FixedEpoch or blt_sums.never_rises(mechanism):
-        assert closed == pytest.approx(toeplitz._toeplitz(column, participation).value, rel=2e-13)
+        assert closed == pytest.approx(toeplitz._of_column(column, participation).value, rel=2e-13)
     else:
         raised = blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=True)
         assert raised == pytest.approx(toeplitz._majorant(column, participation).value, rel=2e-13)
@@ -85,7 +85,7 @@ def test_the_largest_number_of_participations_is_within_the_slack_of_accounting(
     mechanism = tff_mf.BLT(theta=[1 - 1e-6, 0.5], omega=[0.01, 0.3])
     schema = tff_mf.MinSep(min_sep=3, max_participations=2**20)
     column = mechanism.coefficients(5 * 10**6)
-    direct = toeplitz._toeplitz(column, schema).value
+    direct = toeplitz._of_column(column, schema).value
     assert tff_mf.sensitivity(mechanism, 5 * 10**6, schema) == pytest.approx(direct, rel=2.0**-43)
 
 

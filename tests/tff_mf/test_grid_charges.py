@@ -293,3 +293,13 @@ def test_coarse_bounds_of_trees_are_above_those_of_the_inverse(variant, rounds, 
     assert len(exact._blocks) == len(coarse._blocks)
     assert np.all(np.array(exact._blocks) <= np.array(coarse._blocks) * (1 + 1e-12))
     assert exact.error(rounds) <= coarse.error(rounds)
+
+
+@pytest.mark.parametrize(("theta", "omega"), [((0.5,), (3.0,)), ((1.0,), (2.5,)), ((0.9, 0.3), (1.5, 2.0))])
+@pytest.mark.parametrize("bits", [16, 30])
+def test_a_stream_ends_before_its_error_voids_the_bound_on_its_integers(theta, omega, bits):
+    # The buffers of these C⁻¹ grow, and the bounds hold for errors of at most half a unit.
+    found = grids.recursion(tff_mf.BLT(theta=theta, omega=omega), deviation=2.0**bits, largest_normal=13.0)
+    assert 0 < found.error(found.rounds) <= 2.0**-6
+    assert found.largest <= 2.0**52
+    assert 1 < found.rounds < 64

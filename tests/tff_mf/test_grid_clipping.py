@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 tf = pytest.importorskip("tensorflow")
 
-from tff_mf.queries import clipping, grid_clipping  # noqa: E402
+from tff_mf.queries import clipping  # noqa: E402
 
-BITS = st.integers(1, grid_clipping.LARGEST_BITS)
+BITS = st.integers(1, clipping.LARGEST_BITS)
 CLIP_NORMS = st.sampled_from([1.0, 0.3, 1e-20, 1e20, 7.25])
 
 
@@ -21,13 +21,13 @@ def exact_square(leaves):
 
 
 def on_grid(leaves, clip_norm, bits, dtype=tf.int32):
-    found = grid_clipping.clip_to_grid(leaves, tf.constant(clip_norm, tf.float32), bits=bits, dtype=dtype)
+    found = clipping.clip_to_grid(leaves, tf.constant(clip_norm, tf.float32), bits=bits, dtype=dtype)
     assert all(leaf.dtype == dtype for leaf in found)
     return [leaf.numpy() for leaf in found]
 
 
 def again(leaves, bits):
-    found = grid_clipping.clip_integers_again([tf.constant(leaf) for leaf in leaves], bits=bits)
+    found = clipping.clip_integers_again([tf.constant(leaf) for leaf in leaves], bits=bits)
     assert exact_square(leaf.numpy() for leaf in found.leaves) <= 4**bits
     return [leaf.numpy() for leaf in found.leaves], bool(found.scaled), bool(found.zeroed)
 
@@ -97,19 +97,19 @@ def test_shorter_records_are_rounded_to_nearest(seed, bits, clip_norm):
 
 
 def test_the_comparison_is_exact_where_integers_of_64_bits_wrap_around():
-    bits = grid_clipping.LARGEST_BITS
+    bits = clipping.LARGEST_BITS
     largest = np.full(2**12, 2**bits, np.int64)
     # The sum of the squares is 2^64, which is 0 for int64: a sum of integers would pass.
     assert int(np.sum(largest**2)) == 0
-    assert not grid_clipping.within([tf.constant(largest, tf.float64)], bits)
+    assert not clipping.within([tf.constant(largest, tf.float64)], bits)
     tail = [1.0] * 100
     for values in ([2.0**bits - 1, 11585.0], [11585.0, 2.0**bits - 1], [*tail, 2.0**bits], [2.0**bits, 0.0]):
         expected = sum(int(value) ** 2 for value in values) <= 4**bits
-        assert bool(grid_clipping.within([tf.constant(values, tf.float64)], bits)) is expected
+        assert bool(clipping.within([tf.constant(values, tf.float64)], bits)) is expected
     # Each one that is added to 2⁵³ is lost, and none makes the sum smaller than that.
-    assert not grid_clipping.within([tf.constant([2.0**27, *tail], tf.float64)], bits)
-    assert not grid_clipping.within([tf.constant([math.nan, 0.0], tf.float64)], bits)
-    assert not grid_clipping.within([tf.constant([-(2.0**1000), 0.0], tf.float64)], bits)
+    assert not clipping.within([tf.constant([2.0**27, *tail], tf.float64)], bits)
+    assert not clipping.within([tf.constant([math.nan, 0.0], tf.float64)], bits)
+    assert not clipping.within([tf.constant([-(2.0**1000), 0.0], tf.float64)], bits)
 
 
 @pytest.mark.parametrize("zeros", [0, 300_000])
@@ -160,7 +160,7 @@ def test_records_of_all_float_types_are_those_of_clip_record():
 
 
 def test_a_traced_function_gives_the_same_integers():
-    traced = tf.function(lambda leaf: grid_clipping.clip_to_grid([leaf], tf.constant(1.0), bits=12, dtype=tf.int32))
+    traced = tf.function(lambda leaf: clipping.clip_to_grid([leaf], tf.constant(1.0), bits=12, dtype=tf.int32))
     generator = np.random.default_rng(1)
     for scale in (1e-3, 1.0, 100.0):
         values = (scale * generator.normal(size=50)).astype(np.float32)

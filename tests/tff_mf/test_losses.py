@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf import losses
 from tff_mf.mechanisms import ToeplitzMechanism
+from tff_mf.sensitivities import losses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -126,11 +126,16 @@ def test_doctor_fails_if_the_installed_packages_would_not_work():
     assert "FAIL  not installed: x" in finished.stdout
 
 
-def test_a_picture_without_matplotlib_is_refused_with_the_extra():
-    finished = run(
-        "sys.modules['matplotlib'] = None\n"
-        "sys.argv = 'tff-mf show identity --rounds 9 --max-participations 1 --plot x.png'.split()\n" + DOCTOR
-    )
+@pytest.mark.parametrize(
+    ("package", "line"),
+    [
+        ("matplotlib", "show identity --rounds 9 --max-participations 1 --plot x.png"),
+        ("jinja2", "plan --population 60 --clients-per-round 10 --rounds 12 --delta 1e-3 --epsilon 4 --html x.html"),
+        ("jinja2", "report . --html x.html"),
+    ],
+)
+def test_a_picture_or_page_without_its_package_is_refused_with_the_extra(package, line):
+    finished = run(f"sys.modules['{package}'] = None\nsys.argv = 'tff-mf {line}'.split()\n" + DOCTOR)
     assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
     assert finished.stderr.endswith("Run: pip install 'tff-mf[plot]'\n")
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tff_mf._sensitivity import patterns
+from tff_mf.sensitivities import sums
 
 NUMBERS = st.floats(0, 4) | st.integers(0, 3).map(float)
 
@@ -31,17 +31,17 @@ def test_largest_sums_against_brute_force(case):
     values, min_sep, max_participations = case
     arguments = {"min_sep": min_sep, "max_participations": max_participations}
     expected = largest(values, min_sep, max_participations)
-    assert patterns.largest_sum(values, **arguments) == pytest.approx(expected, rel=1e-14)
+    assert sums.largest_sum(values, **arguments) == pytest.approx(expected, rel=1e-14)
     rows = np.stack([values, values[::-1], 2 * values])
-    sums = patterns.largest_sums(rows, **arguments)
-    np.testing.assert_allclose(sums, [expected, expected, 2 * expected], rtol=1e-14)
+    found = sums.largest_sums(rows, **arguments)
+    np.testing.assert_allclose(found, [expected, expected, 2 * expected], rtol=1e-14)
 
 
 @given(cases())
 def test_a_price_bounds_the_sum_from_above_and_closely(case):
     values, min_sep, max_participations = case
     expected = largest(values, min_sep, max_participations)
-    (bound,) = patterns._by_price(values[:, None], min_sep, max_participations)
+    (bound,) = sums._by_price(values[:, None], min_sep, max_participations)
     assert expected * (1 - 1e-13) <= bound <= expected * (1 + 1e-3) + 1e-300
 
 
@@ -49,18 +49,18 @@ def test_a_price_bounds_the_sum_from_above_and_closely(case):
 def test_large_limits_go_by_price(min_sep, max_participations):
     rows = np.random.default_rng(0).exponential(size=(20, 100))
     arguments = {"min_sep": min_sep, "max_participations": max_participations}
-    exact = [patterns.largest_sum(row, **arguments) for row in rows]
-    bounds = patterns.largest_sums(rows, **arguments)
+    exact = [sums.largest_sum(row, **arguments) for row in rows]
+    bounds = sums.largest_sums(rows, **arguments)
     assert np.all(bounds >= np.multiply(exact, 1 - 1e-13))
     np.testing.assert_allclose(bounds, exact, rtol=1e-5)
 
 
 def test_no_place_has_no_sum():
-    assert patterns.largest_sums(np.ones((2, 3)), min_sep=2, max_participations=0).tolist() == [0.0, 0.0]
+    assert sums.largest_sums(np.ones((2, 3)), min_sep=2, max_participations=0).tolist() == [0.0, 0.0]
 
 
 @given(cases())
 def test_window_sums_are_those_of_the_definition(case):
     values, stride, width = case
     expected = [values[start : start + width * stride : stride].sum() for start in range(len(values))]
-    np.testing.assert_allclose(patterns.window_sums(values, width=width, stride=stride), expected, rtol=1e-14)
+    np.testing.assert_allclose(sums.window_sums(values, width=width, stride=stride), expected, rtol=1e-14)

@@ -73,15 +73,15 @@ def test_each_mechanism_has_its_query(make_mechanism):
     )
 
 
-def test_a_tree_query_takes_its_own_variant_only():
-    wrong = (
-        (queries.TreeQuery, "full"),
-        (queries.PseudoInverseTreeQuery, "vanilla"),
-        (queries.VanillaTreeQuery, "online"),
-    )
-    for query, variant in wrong:
-        with pytest.raises(tff_mf.InputError, match="variant"):
-            query(tff_mf.Tree(4, variant=variant), record_specs=SPECS["vector"], clip_norm=1.0, noise_multiplier=1.0)
+def test_a_query_takes_its_own_kind_and_variant_only():
+    for query, mechanism in (
+        (queries.BLTQuery, tff_mf.Identity()),
+        (queries.TreeQuery, tff_mf.Tree(4, variant="full")),
+        (queries.PseudoInverseTreeQuery, tff_mf.Tree(4, variant="vanilla")),
+        (queries.VanillaTreeQuery, tff_mf.Tree(4, variant="online")),
+    ):
+        with pytest.raises(TypeError, match="build_query"):
+            query(mechanism, record_specs=SPECS["vector"], clip_norm=1.0, noise_multiplier=1.0)
 
 
 @pytest.mark.parametrize("specs", SPECS.values(), ids=SPECS)
@@ -327,11 +327,6 @@ def test_no_client_moves_sums_and_counts_by_more_than_is_accounted_for():
 def test_bad_arguments_of_adaptive_clipping(changes, field):
     with pytest.raises(tff_mf.InputError, match=field):
         adaptive(**changes)
-
-
-def test_a_query_takes_its_own_mechanism_only():
-    with pytest.raises(TypeError, match="build_query"):
-        queries.BLTQuery(tff_mf.Identity(), record_specs=SPECS["vector"], clip_norm=1.0, noise_multiplier=1.0)
 
 
 @pytest.mark.parametrize(

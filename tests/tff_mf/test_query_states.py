@@ -7,6 +7,7 @@ import tff_mf
 
 tf = pytest.importorskip("tensorflow")
 import tensorflow_privacy as tfp  # noqa: E402
+from tensorflow_privacy.privacy.optimizers import dp_optimizer  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
 from tff_mf.noise import _keys, _past, build_stream  # noqa: E402
@@ -197,11 +198,27 @@ def test_keras_streams_the_noise_with_variables(run_eagerly, restart_every):
     assert optimizer.get_config()["global_state"] == {}
 
 
-def test_tensorflow_privacys_optimizers_refuse_other_queries():
-    generic = tfp.make_keras_generic_optimizer_class(tf.keras.optimizers.legacy.SGD)
-    for query in (build(), build(restart_every=4), build(restart_every=4, clipping=CLIPPING)):
+@pytest.mark.sampled
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize("wrapped", [{}, {"restart_every": 4}, {"restart_every": 4, "clipping": CLIPPING}], ids=str)
+def test_keras_optimizers_of_tensorflow_privacy_draw_no_noise_from_other_queries(run_eagerly, wrapped):
+    query = build(record_specs=[tf.TensorSpec([1, 5])], **wrapped)
+    # In a graph, Keras wraps the error.
+    with pytest.raises(Exception, match="VariableQuery"):
+        trained(lambda query: query, query, run_eagerly=run_eagerly)
+
+
+def test_optimizers_of_tensorflow_1_draw_no_noise_from_other_queries():
+    made = dp_optimizer.make_optimizer_class(tf.compat.v1.train.GradientDescentOptimizer)
+    optimizer = made(build(record_specs=[tf.TensorSpec([5])]), 1, learning_rate=1.0)
+    weights = tf.Variable(tf.zeros([5]))
+    with tf.GradientTape(persistent=True) as tape, pytest.raises(tff_mf.InputError, match="VariableQuery"):
+        optimizer.compute_gradients(lambda: tf.reduce_sum(weights, keepdims=True), [weights], gradient_tape=tape)
+    with tf.Graph().as_default():
+        weights = tf.compat.v1.get_variable("weights", [5], use_resource=False)
+        loss = tf.reduce_sum(weights, keepdims=True)
         with pytest.raises(tff_mf.InputError, match="VariableQuery"):
-            generic(query, num_microbatches=1, learning_rate=1.0)
+            optimizer.compute_gradients(loss, [weights])
 
 
 def test_variables_are_for_one_optimizer_and_made_outside_of_graphs():

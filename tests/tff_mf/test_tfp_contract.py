@@ -146,13 +146,6 @@ def test_sample_states_are_made_from_any_template(kind, case):
             assert not np.any(leaf)
 
 
-def test_sample_states_of_a_python_scalar(kind):
-    query = build(kind, 2.7)
-    sample = of_record(kind, query.initial_sample_state(2.7))
-    assert sample.shape == []
-    assert float(sample) == 0.0
-
-
 def test_sums_of_clipped_records(kind):
     records = [tf.constant([-6.0, 8.0]), tf.constant([4.0, -3.0])]
     result, _ = test_utils.run_query(build(kind, records[0], clip_norm=5.0), records)
@@ -308,19 +301,6 @@ def test_nested_queries(kind):
     records = [[1.0, {"c": [12.0, 9.0]}], [5.0, {"c": [1.0, 2.0]}]]
     result, _ = test_utils.run_query(query, records)
     assert_close(result, [5.0, {"c": [5.0, 5.0]}])
-
-
-@pytest.mark.sampled(most=4)
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("Restarted")])
-def test_restarts_of_tensorflow_privacy(kind):
-    records = [tf.constant([1.0, 2.0])]
-    inner = build(kind, records[0], noise_multiplier=1.0)
-    query = tfp.RestartQuery(inner, tfp.restart_query.PeriodicRoundRestartIndicator(period=2))
-    state, rounds = query.initial_global_state(), []
-    for _ in range(3):
-        _, state = one_round(query, state, records)
-        rounds.append(int(state.inner_query_state.noise.round))
-    assert rounds == [1, 0, 1]
 
 
 class _Numbered(tree_aggregation.ValueGenerator):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf._sensitivity import tree_nodes
 from tff_mf.mechanisms import tree_factors
+from tff_mf.sensitivities import tree_nodes
 
 from . import tree_oracle
 

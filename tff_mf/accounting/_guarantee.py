@@ -16,7 +16,6 @@ import typing
 from collections.abc import Callable
 
 from tff_mf import gaussian, grids, validation
-from tff_mf._sensitivity import SensitivityResult
 from tff_mf.accounting._result import ADJACENCIES, SLACK, Guarantee
 from tff_mf.accounting._sampling import Question, Secret, SecretRun, SecretSampling, calibrated
 from tff_mf.errors import InputValueError
@@ -24,6 +23,7 @@ from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.participation import Participation, Sampling
 from tff_mf.restarts import restart_sensitivity
+from tff_mf.sensitivities import SensitivityResult
 
 if typing.TYPE_CHECKING:
     import dp_accounting

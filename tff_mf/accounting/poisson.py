@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tff_mf import _matrices, composed_losses, gaussian, grids, registry, validation
+from tff_mf import _matrices, composed_losses, gaussian, grids, sensitivities, validation
 from tff_mf.accounting._result import Guarantee, Level
 from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, bisected, target, worst
 from tff_mf.composed_losses import Losses, Nodes
@@ -285,7 +285,7 @@ def bands_and_norm(mechanism: Mechanism, rounds: int) -> tuple[int, float]:
         >>> bands_and_norm(BandedToeplitz(column=[1.0, 0.75, 0.0]), 4)
         (2, 1.25)
     """
-    registry.check_matrices(mechanism, rounds)
+    sensitivities.check_outside(mechanism, rounds)
     if isinstance(mechanism, BandedMechanism):
         found = mechanism.diagonals(validation.listable(rounds))
         diagonals = np.array(_matrices.shaped("diagonals", found, (mechanism.bands, rounds))[:rounds])

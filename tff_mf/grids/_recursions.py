@@ -55,9 +55,11 @@ class _BLTRecursion(Recursion[BLT]):
 
     def __init__(self, mechanism: BLT, *, deviation: float, largest_normal: float) -> None:
         super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             self._largest, *self._buffers = _blt_norms(mechanism) * ((deviation * largest_normal + 1) * SLACK)
-        self._rounds = allowed("blt", functools.reduce(np.maximum, self._buffers, self._largest))
+            # The bounds hold for errors of at most half a unit: where the buffers of C⁻¹ grow, the stream ends before.
+            errors = self._errors(np.arange(1, MOST_ROUNDS + 1), self._buffers)
+        self._rounds = allowed("blt", functools.reduce(np.maximum, self._buffers, self._largest), errors)
 
     @property
     def rounds(self) -> int:
@@ -71,12 +73,16 @@ class _BLTRecursion(Recursion[BLT]):
         return float(self._largest[rounds - 1])
 
     def error(self, rounds: int) -> float:
-        bounds = [float(buffer[min(rounds, self._rounds) - 1]) for buffer in self._buffers]
-        total = math.fsum(omega * bound for omega, bound in zip(self.mechanism.omega, bounds, strict=True))
+        return float(self._errors(rounds, [buffer[min(rounds, self._rounds) - 1] for buffer in self._buffers]))
+
+    def _errors(self, rounds: np.ndarray | int, bounds: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns e for numbers of rounds, from the bounds on the buffers in as many rounds."""
+        theta, omega = self.mechanism.theta, self.mechanism.omega
+        total = sum(scale * bound for scale, bound in zip(omega, bounds, strict=True))
         error = (len(bounds) + 3) * ROUNDING * (total + 1)
-        for decay, omega, bound in zip(self.mechanism.theta, self.mechanism.omega, bounds, strict=True):
+        for decay, scale, bound in zip(theta, omega, bounds, strict=True):
             if decay < 1:
-                error += omega * 2 * ROUNDING * bound * min(rounds, 1 / (1 - decay))
+                error = error + scale * 2 * ROUNDING * bound * np.minimum(rounds, 1 / (1 - decay))
         return error * SLACK
 
 

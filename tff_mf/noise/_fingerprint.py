@@ -19,7 +19,7 @@ def checks(found: tf.Tensor, digest: bytes) -> list[tf.Operation]:
     """Returns the operations, in a graph, that fail if a state's fingerprint is not that of `digest`.
 
     Formal guarantee: operations that depend on them do not run for a state of other noise. C⁻¹z cancels earlier noise;
-    with a smaller scale or another matrix, it would cancel noise that earlier releases need.
+    with a smaller scale or another matrix, it would cancel noise that past rounds need.
 
     Raises:
         tf.errors.InvalidArgumentError: When run eagerly on such a state.

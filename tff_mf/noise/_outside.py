@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_mf import registry
+from tff_mf import sensitivities
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise import _keys
@@ -35,9 +35,9 @@ def checked_stream(build: Callable[..., Any], mechanism: Mechanism, **arguments:
     stream = _built(build, mechanism, **arguments)
     enough = min(max(_FEWEST_ROUNDS, 2 * stream.row_count + 8), _MOST_ROUNDS)
     rounds = min(mechanism.max_rounds or enough, enough)
-    registry.check_matrices(mechanism, rounds)
+    sensitivities.check_outside(mechanism, rounds)
     cast = mechanism.cast_to_float32()
-    registry.check_matrices(cast, rounds)
+    sensitivities.check_outside(cast, rounds)
     inverse = cast.inverse(rounds)
     dimensions = (
         {_DIMENSION, arguments["dimension"]} if arguments["dimension"] <= _MOST_VALUES // rounds else {_DIMENSION}

@@ -1,8 +1,5 @@
 """Optimizers: how C is found, one mechanism per file."""
 
-from typing import Any
-
-from tff_mf.optimize import former_results
 from tff_mf.optimize.amplified import AmplifiedOptimum as AmplifiedOptimum
 from tff_mf.optimize.amplified import optimize_amplified_banded_toeplitz as optimize_amplified_banded_toeplitz
 from tff_mf.optimize.amplified import optimize_amplified_blt as optimize_amplified_blt
@@ -12,8 +9,3 @@ from tff_mf.optimize.banded_plus_low_rank import optimize_banded_plus_low_rank a
 from tff_mf.optimize.banded_toeplitz import optimize_banded_toeplitz as optimize_banded_toeplitz
 from tff_mf.optimize.blt import optimize_blt as optimize_blt
 from tff_mf.optimize.dense import optimize_dense as optimize_dense
-
-
-def __getattr__(name: str) -> Any:
-    """Returns what a former name stands for."""
-    return former_results.found(__name__, name)

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from tff_mf._sensitivity import patterns, toeplitz
 from tff_mf.mechanisms import OptimizedFor
 from tff_mf.optimize import _kinks
 from tff_mf.optimize._descent import Value
 from tff_mf.optimize._toeplitz_loss import correlate, log_product, weights
+from tff_mf.sensitivities import sums, toeplitz
 from tff_mf.workloads import ToeplitzWorkload
 
 # Sums of squares of larger coefficients overflow.
@@ -121,7 +121,7 @@ class InverseLoss:
 
     def _over_pattern(self, values: np.ndarray) -> np.ndarray:
         schema = self.optimized_for.participation
-        return patterns.window_sums(values, width=schema.max_participations, stride=schema.min_sep)
+        return sums.window_sums(values, width=schema.max_participations, stride=schema.min_sep)
 
     def _gram(self, bands: int) -> np.ndarray:
         """Returns the Q with error² = dᵀQd, float64 `[bands, bands]`, in O(rounds · bands).

@@ -4,8 +4,8 @@ import dataclasses
 import time
 from typing import TypeVar
 
-from tff_mf.losses import max_loss, rms_loss
 from tff_mf.mechanisms import Mechanism, SearchStatus
+from tff_mf.sensitivities.losses import max_loss, rms_loss
 
 MechanismT = TypeVar("MechanismT", bound=Mechanism)
 

@@ -14,7 +14,7 @@ from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.noise import NoiseState, build_stream
 from tff_mf.participation import Participation
-from tff_mf.queries._base import MatrixFactorizationQuery
+from tff_mf.queries._query import MatrixFactorizationQuery
 from tff_mf.queries.clipping import Clipped, checked_clip_norm, passes
 
 _REPORT = 0.5

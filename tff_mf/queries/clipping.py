@@ -1,11 +1,12 @@
-"""Bounds a client's contribution to a sum, whatever the client sends."""
+"""Bounds a client's contribution to a sum, whatever the client sends: in floats, or in the integers of a grid."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tff_mf import validation
+from tff_mf.grids import Grid
 
 LEAF_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
@@ -13,7 +14,17 @@ LEAF_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 _PASSING = 1 - 8e-7
 _PASSING_AGAIN = 1 - 3e-7
 _SCALED = 1 / (1 + 1.5e-6)
-SMALLEST_NORMAL = 2.0**-126
+_SMALLEST_NORMAL = 2.0**-126
+
+# Squares of integers and their sums are compared with 4^bits, which float64 does exactly up to 2⁵³.
+LARGEST_BITS = 26
+
+# Rounding adds d/12 to the square of a norm, and 0.3 or so of either sign to a norm of 2^bits, if the values round
+# independently of each other. A record that is too long is scaled so that this margin is left.
+_MARGIN = 2.0
+
+# The largest share of 4^bits, and of 2^bits, that is left for what rounding adds before it is known what it adds.
+_LARGEST_SHARE = 2.0**-13
 
 
 class Clipped(NamedTuple):
@@ -170,4 +181,209 @@ def _factor(length: tf.Tensor, clip_norm: tf.Tensor) -> tf.Tensor:
     """Returns the factor for a record that does not pass, float32 `[]`: 0 if float32 has no such factor."""
     factor = _SCALED * tf.cast(clip_norm, tf.float64) / length
     # Rounding to a subnormal number might increase the factor by half. For a norm that is NaN, the factor is NaN.
-    return tf.cast(tf.where(factor >= SMALLEST_NORMAL, factor, tf.zeros_like(factor)), tf.float32)
+    return tf.cast(tf.where(factor >= _SMALLEST_NORMAL, factor, tf.zeros_like(factor)), tf.float32)
+
+
+def clip_to_grid(leaves: list[tf.Tensor], clip_norm: tf.Tensor, *, bits: int, dtype: tf.DType) -> list[tf.Tensor]:
+    """Returns the leaves as integers q in units of g = ζ·2^-bits, with Σq² ≤ 4^bits: a norm of at most ζ = `clip_norm`.
+
+    The record is multiplied by 1/g in float32 and rounded to the nearest integers. A record that is longer than ζ is
+    multiplied by a smaller factor, so that its rounded norm is expected to be ζ·(1 − 2^(1 − bits)). Only if the norm of
+    the integers exceeds the bound is the record scaled down again, by that norm, and rounded again. If that exceeds the
+    bound too, as only values do that are close to one another, it is rounded toward zero. A record that is not finite
+    becomes zero, as does one whose norm is so large that float32 has no such factor.
+
+    Formal guarantee: Σq² ≤ 4^bits in exact arithmetic, for every input of any length, for `bits` up to 26, and for any
+    order of summation: whatever was computed before, the integers are returned only if they pass `within`, and are zero
+    otherwise. In units of ζ, the norm is therefore at most 1 exactly, with no margin for rounding errors. Every |q| is
+    at most 2^bits, which int32 can represent.
+
+    Args:
+        leaves: Tensors of the types in `LEAF_TYPES` and of any shape: one client's record.
+        clip_norm: Bound ζ on the norm, float32 `[]`, from 1e-20 to 1e20.
+        bits: Number of bits of 2^bits = ζ/g, from 1 to 26.
+        dtype: Type of the integers: `tf.int32` or `tf.int64`.
+
+    Returns:
+        Tensors of the same shapes and of type `dtype`.
+
+    Example:
+        >>> clip_to_grid([tf.constant([3.0]), tf.constant([4.0])], tf.constant(1.0), bits=10, dtype=tf.int32)[1].numpy()
+        array([819], dtype=int32)
+    """
+    factor = _grid_factor(leaves, clip_norm, bits)
+    wide = [tf.cast(leaf, summed_type(leaf.dtype)) for leaf in leaves]
+    values = [leaf * tf.cast(factor, leaf.dtype) for leaf in wide]
+    nearest = [tf.round(value) for value in values]
+    square = _square([tf.cast(value, tf.float64) for value in nearest])
+
+    def smaller() -> list[tf.Tensor]:
+        scaled = _scaled_down([tf.cast(value, tf.float64) for value in values], square, bits)
+        return [tf.cast(value, dtype) for value in scaled]
+
+    return list(tf.cond(square <= 4.0**bits, lambda: [tf.cast(value, dtype) for value in nearest], smaller))
+
+
+def clip_integers_again(leaves: list[tf.Tensor], *, bits: int) -> Clipped:
+    """Clips a record of integers that its client should have clipped, and says whether it had not.
+
+    Formal guarantee: as for `clip_to_grid` for any integers, also for the smallest and the largest that their type can
+    represent. A record that is within the bound is unchanged: neither scaled nor zeroed.
+
+    Args:
+        leaves: int32 or int64 tensors of any shape: the record that a client sent.
+        bits: As for `clip_to_grid`.
+
+    Returns:
+        The record, in the types of the leaves.
+
+    Example:
+        >>> clipped = clip_integers_again([tf.constant([3000, -4000])], bits=10)
+        >>> clipped.leaves[0].numpy(), bool(clipped.scaled), bool(clipped.zeroed)
+        (array([ 613, -818], dtype=int32), True, False)
+    """
+    # The cast rounds values beyond 2⁵³, with which a record does not pass.
+    values = [tf.cast(leaf, tf.float64) for leaf in leaves]
+    square = _square(values)
+    passed = square <= 4.0**bits
+
+    def unchanged() -> tuple[list[tf.Tensor], tf.Tensor]:
+        return [tf.identity(leaf) for leaf in leaves], tf.constant(False)
+
+    def scaled() -> tuple[list[tf.Tensor], tf.Tensor]:
+        found = _scaled_down(values, square, bits)
+        smaller = [tf.cast(value, leaf.dtype) for value, leaf in zip(found, leaves, strict=True)]
+        # A record that does not pass has a value other than zero.
+        return smaller, ~tf.reduce_any(tf.stack([tf.reduce_any(leaf != 0) for leaf in smaller]))
+
+    bounded, zeroed = tf.cond(passed, unchanged, scaled)
+    return Clipped(list(bounded), ~(passed | zeroed), zeroed)
+
+
+def within(values: list[tf.Tensor], bits: int) -> tf.Tensor:
+    """Returns whether Σq² ≤ 4^bits for float64 values q that are whole numbers or not finite, bool `[]`.
+
+    Formal guarantee: exact for every input, of any length and for any order of summation. By induction over the order
+    in which squares are added, each computed subtotal is the true one if that is at most 2⁵³, and at least 2⁵³
+    otherwise: the sum of two nonnegative whole numbers is exact up to 2⁵³, and rounding to nearest is monotone, so that
+    a sum which exceeds 2⁵³, or has a term that does, is not rounded below it. The same holds for each square, and for a
+    multiplication fused with an addition. Since 4^bits ≤ 2⁵², the comparison is that of the true sum. Nothing wraps
+    around, as it could in int64: with 2³² values of 2^26 the sum is 2⁸⁴. A value that is not finite is not within.
+
+    Example:
+        >>> within([tf.constant([3.0, 4.0, 16384.0], tf.float64)], 14), within([tf.constant([16384.0], tf.float64)], 14)
+        (<tf.Tensor: shape=(), dtype=bool, numpy=False>, <tf.Tensor: shape=(), dtype=bool, numpy=True>)
+    """
+    return _square(values) <= 4.0**bits
+
+
+def _square(values: list[tf.Tensor]) -> tf.Tensor:
+    return tf.add_n([tf.reduce_sum(tf.square(value)) for value in values])
+
+
+def _grid_factor(leaves: list[tf.Tensor], clip_norm: tf.Tensor, bits: int) -> tf.Tensor:
+    """Returns by what a record is multiplied before it is rounded, float32 `[]`: 0 if float32 has no such factor."""
+    length, largest = norm(leaves), 2.0**bits
+    size = tf.cast(tf.add_n([tf.size(leaf, tf.int64) for leaf in leaves]), tf.float64)
+    expected = tf.sqrt(largest**2 - tf.minimum(size / 12, _LARGEST_SHARE * largest**2))
+    longer = (expected - min(_MARGIN, _LARGEST_SHARE * largest)) / length
+    factor = tf.where(norm_passes(length, clip_norm), largest / tf.cast(clip_norm, tf.float64), longer)
+    # A factor that is NaN is not at least that.
+    return tf.cast(tf.where(factor >= _SMALLEST_NORMAL, factor, tf.zeros_like(factor)), tf.float32)
+
+
+def _scaled_down(values: list[tf.Tensor], square: tf.Tensor, bits: int) -> list[tf.Tensor]:
+    """Returns values, in units of the grid, as whole numbers within the bound; their squares, rounded, exceed it."""
+    factor = (2.0**bits - _MARGIN) / tf.sqrt(square)
+    scaled = [value * factor for value in values]
+    nearest = [tf.round(value) for value in scaled]
+    return list(tf.cond(within(nearest, bits), lambda: nearest, lambda: _toward_zero(scaled, bits)))
+
+
+def _toward_zero(values: list[tf.Tensor], bits: int) -> list[tf.Tensor]:
+    smaller = [tf.sign(value) * tf.floor(tf.abs(value)) for value in values]
+    passed = within(smaller, bits)
+    return [tf.where(passed, value, tf.zeros_like(value)) for value in smaller]
+
+
+class Summands:
+    """What records are summed as: floats of 32 bits, and of 64 where a leaf has them."""
+
+    def summed_type(self, dtype: tf.DType) -> tf.DType:
+        """Returns the type in which leaves of a type are summed."""
+        return summed_type(dtype)
+
+    def clipped(self, leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> list[tf.Tensor]:
+        """Returns the leaves of a record, clipped, in the types in which they are summed."""
+        return clip_record(leaves, clip_norm)
+
+    def clipped_again(self, summand: Any, clip_norm: tf.Tensor) -> tuple[Any, Clipped]:
+        """Returns a summand as the server adds it, whatever its client sent, and how it was clipped."""
+        clipped = clip_again(tf.nest.flatten(summand), clip_norm)
+        return tf.nest.pack_sequence_as(summand, clipped.leaves), clipped
+
+    def of(self, records: Any, clients: int) -> Any:
+        """Returns the summand, or the sum, of the records of so many clients."""
+        del clients
+        return records
+
+    def opened(self, total: Any, clip_norm: np.float32 | tf.Tensor) -> tuple[Any, tf.Tensor | None]:
+        """Returns the sum of the records and its unit, `None` for 1, and NaN for a sum that must not be released."""
+        del clip_norm
+        return total, None
+
+    def noised(self, total: tf.Tensor, noise: tf.Tensor, unit: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
+        """Returns a leaf of the sum with its noise, as floating-point numbers of type `dtype`."""
+        del unit
+        return add(total, noise, dtype)
+
+
+class GridSummands(Summands):
+    """Records are summed in the integers of a grid, together with the number of clients.
+
+    Formal guarantee: the release is a function of y = exact sum + integer noise alone, and does not depend on the order
+    of the clients. Nothing overflows: the sum of at most `max_clients` records fits into the grid's integers in every
+    order, and is at most 2⁵²; so is the noise, and float64 represents y exactly. (If it did not, it would round y,
+    which is post-processing.) The multiplication by g and the cast to the leaf's type are post-processing. If more
+    clients were summed, the graph fails, and its result is NaN where assertions are stripped.
+
+    Args:
+        grid: The grid.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid, self._type = grid, tf.as_dtype(grid.integers)
+
+    def summed_type(self, dtype: tf.DType) -> tf.DType:
+        del dtype
+        return self._type
+
+    def clipped(self, leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> list[tf.Tensor]:
+        return clip_to_grid(leaves, clip_norm, bits=self._grid.bits, dtype=self._type)
+
+    def clipped_again(self, summand: Any, clip_norm: tf.Tensor) -> tuple[Any, Clipped]:
+        del clip_norm
+        records, _ = summand
+        clipped = clip_integers_again(tf.nest.flatten(records), bits=self._grid.bits)
+        return self.of(tf.nest.pack_sequence_as(records, clipped.leaves), 1), clipped
+
+    def of(self, records: Any, clients: int) -> Any:
+        return records, tf.constant(clients, self._type)
+
+    def opened(self, total: Any, clip_norm: np.float32 | tf.Tensor) -> tuple[Any, tf.Tensor | None]:
+        records, clients = total
+        most = tf.constant(self._grid.max_clients, self._type)
+        message = (
+            f"More than max_clients={self._grid.max_clients} clients of the grid are in the sum: nothing is released. "
+            "Build the query with a Grid of more clients."
+        )
+        check = tf.debugging.assert_less_equal(clients, most, message=message)
+        with tf.control_dependencies([] if check is None else [check]):
+            records = tf.nest.map_structure(tf.identity, records)
+        unit = tf.cast(clip_norm, tf.float64) * 2.0**-self._grid.bits
+        return records, tf.where(clients <= most, unit, tf.constant(float("nan"), tf.float64))
+
+    def noised(self, total: tf.Tensor, noise: tf.Tensor, unit: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
+        # Exact: both are whole numbers of at most 2⁵². An invalid row of noise is NaN, and so is the release.
+        exact = tf.cast(total, tf.float64) + tf.cast(noise, tf.float64)
+        return tf.cast(exact * unit, dtype)

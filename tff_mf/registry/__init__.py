@@ -9,7 +9,6 @@ from tff_mf.registry._kinds import kinds as kinds
 from tff_mf.registry._kinds import named as named
 from tff_mf.registry._kinds import register_mechanism as register_mechanism
 from tff_mf.registry._kinds import registered as registered
-from tff_mf.registry._matrices import check_matrices as check_matrices
 from tff_mf.registry._plugins import import_plugin as import_plugin
 from tff_mf.registry._plugins import import_plugins as import_plugins
 from tff_mf.registry._record import MechanismKind as MechanismKind

@@ -30,7 +30,7 @@ def check_state(
     """Returns the number of rounds of a state, if it is one of the noise with this fingerprint and nothing is missing.
 
     Formal guarantee: a state of other noise is refused. C⁻¹z cancels earlier noise; with a smaller scale or another
-    matrix, it would cancel noise that earlier releases need.
+    matrix, it would cancel noise that past rounds need.
 
     Args:
         state: The state.

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tff_mf import grids, registry, validation
+from tff_mf import grids, registry, sensitivities, validation
 from tff_mf.errors import InputValueError
 from tff_mf.grids import LARGEST_NORMAL, Grid
 from tff_mf.mechanisms import Mechanism
@@ -93,7 +93,7 @@ def build_stream(
         )
     if record.outside:
         for checked in (mechanism, mechanism.cast_to_float32()):
-            registry.check_matrices(checked, min(mechanism.max_rounds or _FEWEST_ROUNDS, _FEWEST_ROUNDS))
+            sensitivities.check_outside(checked, min(mechanism.max_rounds or _FEWEST_ROUNDS, _FEWEST_ROUNDS))
     limit, setting = mechanism.max_rounds, ()
     if record.outside or record.kind not in _STEPS:
         steps = InverseRowsSteps(mechanism.cast_to_float32())

@@ -3,21 +3,23 @@
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from tff_mf import validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.errors import InputValueError
 
+from ...output import typed
+from ...output.typed import Record
 from .. import layers
 from ..layers import Layer
-from ..run import FIELDS, Fields
+from ..run import RunConfiguration
 
-_KEYS = ("title", "paper", "notes", "extends", "run", "sources", "row")
-_ROW_KEYS = ("when", "run", "published", "source")
+_Run = TypeVar("_Run")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(Record, Generic[_Run]):
     """A row of a paper's table: settings that belong together, and the results published for them.
 
     Attributes:
@@ -27,10 +29,22 @@ class Row:
         source: Where in the paper the row is.
     """
 
-    when: Mapping[str, Any]
-    run: Mapping[str, Any]
-    published: Mapping[str, Any]
+    when: _Run
     source: str
+    run: _Run | None = None
+    published: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _File(Record, Generic[_Run]):
+    """The file of a preset."""
+
+    title: str
+    paper: str | None = None
+    notes: str | None = None
+    extends: str | None = None
+    run: _Run | None = None
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+    row: Sequence[Row[_Run]] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,15 +65,15 @@ class Preset:
     paper: str
     notes: str
     layer: Layer
-    rows: Sequence[Row]
+    rows: Sequence[Row[Mapping[str, Any]]]
 
     def over(self, upper: Layer) -> Layer:
         """Returns the preset overridden by `upper`; a row that fits the result overrides the preset and not `upper`."""
         result = layers.laid([self.layer, upper])
         row = self.row(result.values)
-        return result if row is None else layers.laid([self.layer, Layer.of(row.run, row.source), upper])
+        return result if row is None else layers.laid([self.layer, Layer.of(row.run or {}, row.source), upper])
 
-    def row(self, values: Mapping[str, Any]) -> Row | None:
+    def row(self, values: Mapping[str, Any]) -> Row[Mapping[str, Any]] | None:
         """Returns the first row whose conditions hold for `values`, or None.
 
         A row is for the preset's own mechanism unless it names another: settings chosen for one do not suit the next.
@@ -74,11 +88,11 @@ class PresetFolder:
 
     Attributes:
         path: The folder.
-        fields: The fields of the configuration, with their types.
+        kind: The record of the configuration.
     """
 
     path: pathlib.Path
-    fields: Fields
+    kind: type[Record]
 
     def names(self) -> list[str]:
         """Returns the names of its presets, in order."""
@@ -96,37 +110,27 @@ class PresetFolder:
         return self._parsed(name, self.path / f"{name}.toml")
 
     def _parsed(self, name: str, path: pathlib.Path) -> Preset:
-        content = layers.read_toml(path)
         where = f"preset {name}"
-        layers.check_keys(content, _KEYS, where)
-        for key in ("title", "paper", "notes", "extends"):
-            if not isinstance(content.get(key, ""), str):
-                raise InputTypeError(f"{where}: {key}={content[key]!r} must be a string.")
-        if "title" not in content:
-            raise InputValueError(f"{where}: title is missing.")
-        values = layers.checked_run(content.get("run", {}), f"{where} [run]", self.fields)
-        sources = layers.checked_table(content.get("sources", {}), f"{where} [sources]")
-        layers.check_keys(sources, values, f"{where} [sources]")
-        unsourced = sorted(values.keys() - sources.keys())
-        if unsourced:
-            raise InputValueError(f"{where}: {unsourced[0]!r} has no source; add it to [sources].")
-        layer = Layer(values=values, sources=sources)
-        given = content.get("row", [])
-        if not isinstance(given, list):
-            raise InputTypeError(f"{where}: row={given!r} must be tables, each written [[row]].")
-        rows = [_row(row, f"{where} [[row]]", self.fields) for row in given]
-        base = self.load(content["extends"]) if "extends" in content else None
+        content = typed.convert(layers.read_toml(path), typed.file_of(_File, self.kind), where)
+        values = typed.given(content.run)
+        for each in values.keys() ^ content.sources.keys():
+            raise InputValueError(f"{where}: {each!r} must be in both of [run] and [sources].")
+        layer = Layer(values=values, sources=content.sources)
+        base = self.load(content.extends) if content.extends else None
         return Preset(
             name=name,
-            title=content["title"],
-            paper=content.get("paper", base.paper if base else ""),
-            notes=" ".join((content.get("notes", "") or (base.notes if base else "")).split()),
+            title=content.title,
+            paper=content.paper or (base.paper if base else ""),
+            notes=" ".join((content.notes or (base.notes if base else "")).split()),
             layer=layers.laid([base.layer, layer]) if base else layer,
-            rows=rows,
+            rows=[
+                msgspec.structs.replace(row, when=typed.given(row.when), run=typed.given(row.run))
+                for row in content.row
+            ],
         )
 
 
-OF_RUNS = PresetFolder(path=pathlib.Path(__file__).parent, fields=FIELDS)
+OF_RUNS = PresetFolder(path=pathlib.Path(__file__).parent, kind=RunConfiguration)
 
 
 def names() -> list[str]:
@@ -147,16 +151,3 @@ def load(name: str) -> Preset:
         2052
     """
     return OF_RUNS.load(name)
-
-
-def _row(row: Any, where: str, fields: Fields) -> Row:
-    layers.check_keys(layers.checked_table(row, where), _ROW_KEYS, where)
-    missing = [key for key in ("when", "source") if key not in row]
-    if missing:
-        raise InputValueError(f"{where}: {missing[0]} is missing.")
-    return Row(
-        when=layers.checked_run(row["when"], f"{where} when", fields),
-        run=layers.checked_run(row.get("run", {}), f"{where} run", fields),
-        published=row.get("published", {}),
-        source=row["source"],
-    )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tff_mf import _matrices, registry, validation
+from tff_mf import _matrices, sensitivities, validation
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
 
@@ -18,7 +18,7 @@ def columns_of(mechanism: Mechanism, rounds: int, min_sep: int) -> np.ndarray:
         InputValueError: If C has an entry below 0, or more than `min_sep` bands.
     """
     cast = mechanism.cast_to_float32()
-    registry.check_matrices(cast, rounds)
+    sensitivities.check_outside(cast, rounds)
     if isinstance(cast, ToeplitzMechanism):
         column = _matrices.shaped("coefficients", cast.coefficients(validation.listable(rounds)), (rounds,))
         used = np.flatnonzero(column)

@@ -140,7 +140,7 @@ class Remove:
     def most(self, epsilon: float) -> float:
         """Returns a bound of all values: the supremum over L = ℓ of (1 − e^(ε − ℓ))₊·e^ℓ / D(ℓ), D the least density.
 
-        The first factor rises, and D(ℓ)·e^(−ℓ) does not fall: an interval is bounded by the former at its right and the
+        The first factor rises, and D(ℓ)·e^(−ℓ) does not fall: an interval is bounded by the first at its right and the
         latter at its left.
         """
         epsilon -= LOSS_SLACK

@@ -50,8 +50,8 @@ class Remove:
     def most(self, epsilon: float) -> float:
         """Returns a bound of all values: the supremum over L′ = ℓ of δ_G(ε − ℓ)·e^ℓ / D(ℓ), D the least density.
 
-        δ_G(ε − ℓ) rises, and D(ℓ)·e^(−ℓ) does not fall, so that an interval is bounded by the former at its right and
-        the latter at its left. D(ℓ)·e^(−ℓ) is at least the share of power 1, which bounds what is left of all of them.
+        δ_G(ε − ℓ) rises, and D(ℓ)·e^(−ℓ) does not fall, so that an interval is bounded by the first at its right and
+        the second at its left. D(ℓ)·e^(−ℓ) is at least the share of power 1, which bounds what is left of all of them.
         """
         mu = math.sqrt(self.sampler.pair.common)
         epsilon -= LOSS_SLACK

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tff_mf import _matrices, registry, validation
+from tff_mf import _matrices, sensitivities, validation
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
 
@@ -48,7 +48,7 @@ def balls_in_bins_gram(mechanism: Mechanism, rounds: int, *, bins: int) -> np.nd
             "fewer rounds or bins."
         )
     cast = mechanism.cast_to_float32()
-    registry.check_matrices(cast, rounds)
+    sensitivities.check_outside(cast, rounds)
     columns = _columns(cast, rounds, bins)
     return columns.T @ columns
 

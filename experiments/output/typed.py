@@ -1,0 +1,218 @@
+"""Typed records: settings and files as frozen structs, which are refused by the name of the field that does not fit."""
+
+import functools
+import math
+import pathlib
+import re
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from tff_mf import validation
+from tff_mf.errors import InputError, InputValueError
+
+from . import strict_json
+
+_Kind = TypeVar("_Kind")
+
+# More than the number of people, and small enough that no figure overflows.
+MOST_CLIENTS = 10**12
+_LARGEST = 1e100
+
+Whole = Annotated[int, Meta(ge=-validation.MAX_WHOLE - 1, le=validation.MAX_WHOLE)]
+Count = Annotated[int, Meta(ge=1, le=MOST_CLIENTS)]
+CountOrZero = Annotated[int, Meta(ge=0, le=MOST_CLIENTS)]
+# A float that is neither infinite nor NaN: the bounds are compared with NaN too.
+Number = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
+NonNegative = Annotated[float, Meta(ge=0, le=_LARGEST)]
+OpenUnit = Annotated[float, Meta(gt=0, lt=1)]
+
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+    "null": "null",
+}
+_SIGNS = {
+    " of length >= 1": " that is not empty",
+    " >= ": " of at least ",
+    " <= ": " of at most ",
+    " > ": " above ",
+    " < ": " below ",
+}
+
+
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all records: frozen, with keywords only, and without fields that nobody knows."""
+
+
+def convert(value: Any, kind: type[_Kind], where: str = "") -> _Kind:
+    """Returns what JSON, TOML or flags hold as a record, each field of its type.
+
+    Args:
+        value: Dictionaries, lists, texts and numbers.
+        kind: The record, or another type.
+        where: The file, for the message.
+
+    Raises:
+        InputValueError: If a field is unknown, missing, of another type or out of range; the message names it.
+
+    Example:
+        >>> class Size(Record):
+        ...     rounds: Count
+        >>> convert({"rounds": 0}, Size, "size.toml")
+        Traceback (most recent call last):
+        tff_mf.errors.InputValueError: size.toml: rounds=0 must be a whole number of at least 1.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        tables, reason = _reason(error, value, kind)
+        place = " ".join([where, *(f"[{name}]" for name in tables)]).strip()
+        refused = InputValueError(f"{place}: {reason}".removeprefix(": "))
+        # The command line names a key of a file, where it would otherwise name a flag.
+        refused.sources = dict.fromkeys(_known(kind), where) if where else refused.sources
+        raise refused from error
+    except RecursionError:
+        raise InputValueError(f"{where}: nests too deeply.".removeprefix(": ")) from None
+    except UnicodeEncodeError:
+        raise InputValueError(f"{where}: has half of a surrogate pair, which is no text.".removeprefix(": ")) from None
+
+
+def read(path: pathlib.Path, kind: type[_Kind], field: str) -> _Kind:
+    """Returns the content of a file of strict JSON as a record, or as another type.
+
+    Args:
+        path: The file.
+        kind: The type.
+        field: What the file is called in the message.
+
+    Raises:
+        InputValueError: If it cannot be read, or does not fit.
+    """
+    return convert(strict_json.read(path, field), kind, f"{field}={str(path)!r} is damaged")
+
+
+def _reason(error: msgspec.ValidationError, value: Any, kind: Any) -> tuple[list[str], str]:
+    """Returns the tables that an error of msgspec is in, and what is wrong there: the field, its value and the rule."""
+    if isinstance(error.__cause__, InputError):
+        return [], str(error.__cause__)
+    text, _, place = str(error).partition(" - at ")
+    path = re.findall(r"\.(\w+)|\[(\d+)\]", place)
+    for name, index in path:
+        value = value[name or int(index)]
+    names = [name for name, _ in path if name]
+    if missing := re.fullmatch(r"Object missing required field `(\w+)`", text):
+        return names, f"{missing[1]}=… missing: to be given, or in a preset or file that is named."
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text, re.DOTALL):
+        meant = validation.did_you_mean(unknown[1], _known(kind), always=True)
+        return names, f"{unknown[1]!r:.80} is not a known key{meant}"
+    field = names.pop() if names else "content"
+    entries = "in each entry " if place.endswith("[...]`") else ""
+    return names, f"{field}={shown(value)} must be {entries}{_rule(text, value)}."
+
+
+def _known(kind: Any) -> list[str]:
+    """Returns the names of all fields of a record, and of the records in it."""
+    found = msgspec.json.schema(kind).get("$defs", {}).values()
+    return list(dict.fromkeys(name for each in found for name in each.get("properties", {})))
+
+
+def _rule(text: str, value: Any) -> str:
+    if text == "Number out of range" or (isinstance(value, float) and not math.isfinite(value)):
+        return "a number that a float can hold"
+    rule = text.removeprefix("Expected ").split(", got ")[0]
+    for sign, words in _SIGNS.items():
+        rule = rule.replace(sign, words)
+    return re.sub(
+        r"`([^`]*)`", lambda found: " or ".join(_WORDS.get(each, each) for each in found[1].split(" | ")), rule
+    )
+
+
+def shown(value: object) -> str:
+    """Returns a value as a message shows it: cut, and a number of too many digits by its size."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:
+        return "a number of too many digits"
+
+
+def record(name: str, /, **fields: Any) -> Any:
+    """Returns a record with fields of these types; a field that may also be `UNSET` can be left out."""
+    defaults = [
+        (each, kind, UNSET) if UnsetType in typing.get_args(kind) else (each, kind) for each, kind in fields.items()
+    ]
+    return msgspec.defstruct(name, defaults, bases=(Record,))
+
+
+def one_of(*values: Any) -> Any:
+    """Returns the type of a field that has one of these values."""
+    literal: Any = Literal
+    return literal[values]
+
+
+def problem(value: Any, kind: Any) -> str:
+    """Returns where a value does not conform to a record; an empty text if it does."""
+    try:
+        convert(value, kind)
+    except InputValueError as error:
+        return str(error)
+    return ""
+
+
+def fields_of(kind: type) -> Mapping[str, tuple[type, ...]]:
+    """Returns the types that each field of a record may have, without `None`, in order.
+
+    Example:
+        >>> class Size(Record):
+        ...     rounds: Count | None = None
+        >>> fields_of(Size)
+        {'rounds': (<class 'int'>,)}
+    """
+
+    def plain(hint: Any) -> tuple[type, ...]:
+        parts = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) else ()
+        return tuple(each for part in parts for each in plain(part)) or (hint,)
+
+    hints = typing.get_type_hints(kind)
+    return {name: tuple(each for each in plain(hint) if each is not types.NoneType) for name, hint in hints.items()}
+
+
+@functools.cache
+def partial(kind: type, *, listed: bool = False) -> type[Any]:
+    """Returns a record with the fields of `kind`, each of which can be left out.
+
+    Args:
+        kind: A record.
+        listed: Whether a field may also have a list of values.
+    """
+
+    def may_be(hint: Any) -> Any:
+        return hint | Annotated[list[hint], Meta(min_length=1)] | UnsetType if listed else hint | UnsetType
+
+    hints = typing.get_type_hints(kind, include_extras=True)
+    fields = [(name, may_be(hint), UNSET) for name, hint in hints.items()]
+    return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True, forbid_unknown_fields=True)
+
+
+def file_of(file: type[_Kind], kind: type) -> type[_Kind]:
+    """Returns a generic record of a file for settings of a kind, each of which can be left out."""
+    generic: Any = file
+    return generic[partial(kind)]
+
+
+def given(record: Any) -> dict[str, Any]:
+    """Returns the fields of a partial record that were not left out; none if there is no record."""
+    if record is None:
+        return {}
+    return {name: value for name, value in msgspec.structs.asdict(record).items() if value is not UNSET}

@@ -1,0 +1,416 @@
+"""Artifacts: strategy matrices as safetensors files, with a manifest in JSON.
+
+The tensors are the parameters of C. The manifest, the only metadata, states kind, setting, sensitivity and losses,
+versions and hash; of these, kind and setting are used, and the sensitivity is recomputed.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import safetensors
+
+from tff_mf import files, registry, sensitivities, validation
+from tff_mf.errors import ArtifactError, InputError, InputTypeError, InputValueError
+from tff_mf.mechanisms import Mechanism, OptimizedFor
+from tff_mf.participation import FixedEpoch, MinSep, Participation, SingleParticipation
+from tff_mf.sensitivities import losses
+from tff_mf.workloads import LearningRates, LinearSchedule, Momentum, MomentumWithRates, PrefixSum, Workload
+
+FORMAT_VERSION = 1
+
+# Four times the size of a dense C of 4096 rounds and its decoder.
+MAX_FILE_BYTES = 2**30
+MAX_HEADER_BYTES = 2**20
+
+_METADATA_KEY = "tff_mf"
+_LENGTH_BYTES = 8
+# A damaged file can put arbitrarily long text into a message.
+_LONGEST_REASON = 300
+# The rounding of float64 is far smaller.
+_SENSITIVITY_TOLERANCE = 1e-9
+# Matrices of more rounds would take minutes and gigabytes, for figures that nothing depends on.
+_MOST_ROUNDS_OF_MATRICES = 2**13
+
+_PARTICIPATIONS: dict[str, type[Participation]] = {
+    "fixed_epoch": FixedEpoch,
+    "min_sep": MinSep,
+    "single": SingleParticipation,
+}
+_WORKLOADS: dict[str, type[Workload]] = {
+    workload.kind: workload for workload in (LearningRates, Momentum, MomentumWithRates, PrefixSum)
+}
+
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class _Strict(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What has exactly these keys, of exactly these types."""
+
+
+class _Sensitivity(_Strict):
+    value: _Positive
+    exact: bool
+    rule: str
+
+
+class _Losses(_Strict):
+    """For readers of the file: `None` where there is no finite positive number, or none that is found quickly."""
+
+    rms: _Positive | None
+    max: _Positive | None
+
+
+class _Setting(_Strict):
+    """What C was optimized for, and its figures there."""
+
+    rounds: int
+    participation: dict[str, Any]
+    workload: dict[str, Any]
+    duality_gap: Annotated[float, msgspec.Meta(ge=0)] | None
+    converged: bool | None
+    sensitivity: _Sensitivity
+    losses: _Losses
+
+
+class _Manifest(_Strict):
+    format_version: int
+    kind: str
+    optimized_for: _Setting | None
+    versions: dict[str, str]
+    sha256: str
+
+
+def save(mechanism: Mechanism, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+    """Writes `mechanism` to a safetensors file; equal mechanisms give equal bytes in one environment.
+
+    For its readers the file also has the sensitivity and losses in the setting that the mechanism was optimized for,
+    and the versions that computed them; `load` uses none of these. Losses that would take long to compute are null.
+
+    The file appears complete or not at all, even if the process is interrupted.
+
+    Args:
+        mechanism: The mechanism, with the setting that it was optimized for, if any.
+        path: File to write.
+        overwrite: Whether an existing file may be replaced.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from tff_mf import BLT
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(BLT.production("b400"), pathlib.Path(folder) / "blt.safetensors")
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type, or the exact class of the mechanism is not registered.
+        InputValueError: If the file cannot be written, exists and may not be replaced, or a mechanism from outside of
+            this package does not pass `check_mechanism`.
+    """
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
+    validation.instance("overwrite", overwrite, bool, "True or False")
+    text = _path(path)
+    # The hash and the writer of the file take memory as it lies, and `load` reads it row by row.
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in registry.tensors_of(mechanism).items()}
+    sensitivities.check_outside(mechanism)
+    data = pack(_described(mechanism, tensors), tensors)
+    try:
+        _write(text, data, overwrite=overwrite)
+    except FileExistsError:
+        raise InputValueError(f"path={text!r} exists already: choose another, or allow it to be overwritten.") from None
+    except OSError as error:
+        raise InputValueError(f"path={text!r} cannot be written: {error.strerror or error}.") from error
+    except InputValueError as error:
+        raise InputValueError(f"path={text!r} cannot be written: {error}.") from None
+
+
+def load(path: str | os.PathLike[str]) -> Mechanism:
+    """Returns the mechanism of a file that `save` wrote, with bit-identical parameters.
+
+    Nothing in the file is executed or imported, and memory is proportional to its size. A kind from outside of this
+    package must have been registered before.
+
+    Formal guarantee: the parameters of C are all that privacy depends on, and all that is taken from the file. The
+    sensitivity that it states, for the setting that C was optimized for, is recomputed, and a file that states another
+    one is refused, even if its hash is right. The hash detects damage; it does not prove who wrote the file.
+
+    Args:
+        path: File to read.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from tff_mf import BLT
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder) / "blt.safetensors"
+        ...     save(BLT.production("b400"), file)
+        ...     load(file) == BLT.production("b400")
+        True
+
+    Raises:
+        InputTypeError: If `path` is not a path.
+        ArtifactError: If there is no such file, it is damaged, or its kind or version is unknown.
+    """
+    text = _path(path)
+    try:
+        return _decoded(*unpack(_read(text)))
+    except OSError as error:
+        reason = error.strerror or error
+        raise ArtifactError(f"path={text!r} cannot be read: {reason}. Give the path of an artifact.") from None
+    except registry.UnknownKindError as error:
+        raise ArtifactError(f"path={text!r} cannot be loaded: {_shortened(str(error))}.") from None
+    except (InputError, msgspec.ValidationError, RecursionError) as error:
+        reason = "it nests too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ArtifactError(
+            f"path={text!r} is not a valid artifact: {_shortened(reason.rstrip('.'))}. Regenerate it or copy it again."
+        ) from None
+
+
+def pack(manifest: str, tensors: Mapping[str, np.ndarray]) -> bytes:
+    """Returns the bytes of a safetensors file.
+
+    The manifest is the only metadata, because safetensors writes several in no fixed order.
+    """
+    # Imported here: it is half of the import time of safetensors, and only `save` needs it.
+    from safetensors.numpy import save
+
+    return save(dict(tensors), {_METADATA_KEY: manifest})
+
+
+def unpack(data: bytes) -> tuple[str, dict[str, np.ndarray]]:
+    """Returns manifest and tensors of the bytes of a safetensors file.
+
+    Raises:
+        InputValueError: If they are not what `pack` gives.
+        RecursionError: If its header nests too deeply.
+    """
+    if len(data) < _LENGTH_BYTES:
+        raise InputValueError(f"its {len(data)} bytes are too short for a safetensors file")
+    length = int.from_bytes(data[:_LENGTH_BYTES], "little")
+    if length > min(MAX_HEADER_BYTES, len(data) - _LENGTH_BYTES):
+        raise InputValueError(
+            f"its header claims {length} bytes, which is too many for an artifact, or the file was truncated"
+        )
+    try:
+        header = _parsed(data[_LENGTH_BYTES : _LENGTH_BYTES + length].decode())
+        entries = safetensors.deserialize(data)
+    except UnicodeDecodeError as error:
+        raise InputValueError(f"its header is not text: {error}") from None
+    except safetensors.SafetensorError as error:
+        raise InputValueError(f"it is not a valid safetensors file: {error}") from None
+    metadata = header.get("__metadata__")
+    if not isinstance(metadata, dict) or set(metadata) != {_METADATA_KEY}:
+        raise InputValueError("it is a safetensors file, but tff-mf did not write it")
+    return metadata[_METADATA_KEY], {name: _tensor(name, entry) for name, entry in entries}
+
+
+def digest(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
+    """Returns the SHA-256 of a manifest, but for its `sha256`, and of the tensors."""
+    unsigned = {key: value for key, value in manifest.items() if key != "sha256"}
+    layout = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in sorted(tensors)]
+    found = hashlib.sha256(_canonical([unsigned, layout]).encode())
+    for name in sorted(tensors):
+        found.update(tensors[name].tobytes())
+    return found.hexdigest()
+
+
+def _described(mechanism: Mechanism, tensors: Mapping[str, np.ndarray]) -> str:
+    """Returns the manifest of a mechanism as canonical JSON."""
+    # As `load` will see it: the memory layout of an array can change the rounding of its sums.
+    mechanism = registry.mechanism_of(registry.registered(mechanism), tensors, mechanism.optimized_for)
+    manifest = _Manifest(
+        format_version=FORMAT_VERSION,
+        kind=mechanism.kind,
+        optimized_for=None if mechanism.optimized_for is None else _setting(mechanism, mechanism.optimized_for),
+        # Of the packages that computed the figures.
+        versions={name: importlib.metadata.version(name) for name in ("tff-mf", "numpy", "scipy")},
+        sha256="",
+    )
+    entries = msgspec.to_builtins(manifest)
+    return _canonical({**entries, "sha256": digest(entries, tensors)})
+
+
+def _decoded(text: str, tensors: Mapping[str, np.ndarray]) -> Mechanism:
+    """Returns the mechanism of a file, after checking its hash and recomputing the sensitivity that it states."""
+    entries = _parsed(text)
+    # First, because another format may have other keys.
+    if (version := entries.get("format_version")) != FORMAT_VERSION or type(version) is not int:
+        raise InputValueError(
+            f"its format_version={version!r} is not {FORMAT_VERSION}, the one that tff-mf "
+            f"{importlib.metadata.version('tff-mf')} reads"
+        )
+    manifest = msgspec.convert(entries, _Manifest)
+    record = registry.named(manifest.kind)
+    axes, found = dict(record.axes), {name: tensor.ndim for name, tensor in tensors.items()}
+    if found != axes:
+        raise InputValueError(f"its tensors and their axes are {found} instead of {axes}")
+    for name, tensor in tensors.items():
+        if not np.all(np.isfinite(tensor)):
+            raise InputValueError(f"its tensor {name!r} has NaN or infinity")
+    if manifest.sha256 != digest(entries, tensors):
+        raise InputValueError("its content does not match its sha256: it was damaged or modified")
+    setting = manifest.optimized_for
+    mechanism = registry.mechanism_of(record, tensors, None if setting is None else _optimized_for(setting))
+    sensitivities.check_outside(mechanism)
+    if setting is None or mechanism.optimized_for is None:
+        return mechanism
+    claim, actual = setting.sensitivity, _sensitivity(mechanism, mechanism.optimized_for).value
+    # A larger upper bound is valid, though the rules of this package are tighter.
+    too_large = claim.value > actual * (1 + _SENSITIVITY_TOLERANCE) and claim.exact
+    if claim.value < actual * (1 - _SENSITIVITY_TOLERANCE) or too_large:
+        raise InputValueError(f"it states the sensitivity {claim.value!r}, but that of its parameters is {actual!r}")
+    return mechanism
+
+
+def _sensitivity(mechanism: Mechanism, optimized_for: OptimizedFor) -> sensitivities.SensitivityResult:
+    return sensitivities.explain_sensitivity(mechanism, optimized_for.rounds, optimized_for.participation)
+
+
+def _losses(mechanism: Mechanism, optimized_for: OptimizedFor, sensitivity: float) -> _Losses:
+    unknown = _Losses(rms=None, max=None)
+    if optimized_for.rounds > _MOST_ROUNDS_OF_MATRICES and losses.takes_matrices(mechanism, optimized_for.workload):
+        return unknown
+    try:
+        errors = losses.errors(mechanism, optimized_for.rounds, optimized_for.workload)
+    except InputValueError:
+        # Too many rounds to sum one by one. The mechanism can be saved without losses.
+        return unknown
+    # JSON has no infinity, and a workload of zeros has no loss.
+    rms, largest = (loss if 0 < loss < math.inf else None for loss in (sensitivity * error for error in errors))
+    return _Losses(rms=rms, max=largest)
+
+
+def _setting(mechanism: Mechanism, optimized_for: OptimizedFor) -> _Setting:
+    found = _sensitivity(mechanism, optimized_for)
+    return _Setting(
+        rounds=optimized_for.rounds,
+        participation=_fields("participation", optimized_for.participation, _PARTICIPATIONS),
+        workload=_fields("workload", optimized_for.workload, _WORKLOADS),
+        duality_gap=optimized_for.duality_gap,
+        converged=optimized_for.converged,
+        sensitivity=_Sensitivity(value=found.value, exact=found.exact, rule=found.rule),
+        losses=_losses(mechanism, optimized_for, found.value),
+    )
+
+
+def _optimized_for(setting: _Setting) -> OptimizedFor:
+    return OptimizedFor(
+        rounds=setting.rounds,
+        participation=_of_kind("optimized_for.participation", setting.participation, _PARTICIPATIONS),
+        workload=_of_kind("optimized_for.workload", setting.workload, _WORKLOADS),
+        duality_gap=setting.duality_gap,
+        converged=setting.converged,
+    )
+
+
+def _fields(name: str, value: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
+    # By the exact class: a subclass may have another meaning.
+    for kind, known in kinds.items():
+        if type(value) is known:
+            return {"kind": kind, **dataclasses.asdict(value)}
+    raise InputTypeError(f"optimized_for.{name}={value!r} is of a class that artifacts do not support.")
+
+
+def _of_kind(name: str, fields: dict[str, Any], kinds: Mapping[str, type]) -> Any:
+    kind = validation.one_of(f"{name}.kind", fields.get("kind"), tuple(kinds))
+    given = {key: value for key, value in fields.items() if key != "kind"}
+    if isinstance(given.get("rates"), dict):
+        given["rates"] = _built(f"{name}.rates", given["rates"], LinearSchedule)
+    return _built(name, given, kinds[kind])
+
+
+def _built(name: str, fields: dict[str, Any], kind: Any) -> Any:
+    expected = {field.name for field in dataclasses.fields(kind)}
+    if set(fields) != expected:
+        raise InputValueError(f"{name} has the keys {sorted(fields)} instead of {sorted(expected)}")
+    return kind(**fields)
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Returns the object of JSON text; refuses texts that JSON parsers disagree on, as msgspec does not.
+
+    Raises:
+        InputValueError: If it is no JSON object, repeats a key, or has NaN or infinity.
+        RecursionError: If it nests too deeply.
+    """
+    try:
+        found = json.loads(text, object_pairs_hook=_distinct, parse_constant=_finite, parse_float=_finite)
+    except InputValueError:
+        raise
+    except ValueError as error:
+        raise InputValueError(f"it is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputTypeError("its manifest or header is not a JSON object")
+    return found
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise InputValueError("it repeats a key")
+    return entries
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise InputValueError(f"it has the number {text}, which is not finite in float64")
+    return value
+
+
+def _tensor(name: str, entry: Mapping) -> np.ndarray:
+    if entry["dtype"] != "F64":
+        raise InputValueError(f"its tensor {name!r} is of type {entry['dtype']} where F64 is needed")
+    if 0 in entry["shape"]:
+        raise InputValueError(f"its tensor {name!r} has the shape {entry['shape']}: it is empty")
+    return np.frombuffer(entry["data"], dtype="<f8").reshape(entry["shape"])
+
+
+def _path(path: object) -> str:
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise InputTypeError(f"path={path!r} must be the path of a file.")
+    text = os.fspath(path)
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError:
+        encoded = b""
+    if not encoded or b"\0" in encoded:
+        raise InputValueError(f"path={path!r} is not a valid path of a file.")
+    return text
+
+
+def _read(path: str) -> bytes:
+    # Opening a pipe for reading would wait for a writer.
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise InputValueError("it is not a regular file")
+    with open(path, "rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise InputValueError(f"it is larger than {MAX_FILE_BYTES} bytes, the maximum size of an artifact")
+    return data
+
+
+def _write(path: str, data: bytes, *, overwrite: bool) -> None:
+    """Writes the file atomically: a reader, or a crash, finds the old file or the new one, never a part."""
+    target = os.path.realpath(path)
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise InputValueError("it is not a regular file")
+    with files.atomic_file(target, overwrite=overwrite) as file:
+        file.write(data)
+    # Not every system has that for folders.
+    with contextlib.suppress(OSError):
+        files.sync_folder(os.path.dirname(target))
+
+
+def _shortened(reason: str) -> str:
+    return reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + " …"

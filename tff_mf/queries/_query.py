@@ -1,0 +1,401 @@
+"""The query of any mechanism: records are clipped, and correlated noise is added to their sum."""
+
+import collections
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import dp_accounting
+import numpy as np
+import tensorflow as tf
+import tensorflow_privacy as tfp
+
+from tff_mf import accounting, validation
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.grids import Grid
+from tff_mf.mechanisms import Mechanism
+from tff_mf.noise import NoiseState, build_stream
+from tff_mf.participation import Participation
+from tff_mf.queries import clipping
+
+
+class QueryState(NamedTuple):
+    """Global state of a query. Secret, because `noise` can be subtracted with it."""
+
+    noise: NoiseState
+
+
+class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
+    """Clips each record to `clip_norm` and adds row t of σζ·C⁻¹z to the sum of round t, for any registered mechanism.
+
+    The queries of single kinds differ from it only in the mechanisms that they take. Memory and time of the noise
+    depend on the mechanism; d is the number of model parameters.
+
+    Formal guarantee: over the rounds of one stream (`initial_global_state`, then one `get_noised_result` after another,
+    each on the state of the previous one), the release is G + σζ·C⁻¹z, where row t of G is the sum of the clipped
+    records of round t: post-processing of the Gaussian mechanism CG + σζ·z. For a client whose rounds fit
+    `participation`, zeroing out its records moves CG by at most ζ·sens_Π(C). The whole run, all rounds together, is
+    therefore one Gaussian mechanism with noise multiplier σ / sens_Π(C), which `dp_event` returns. Sensitivity is that
+    of the parameters cast to float32. A state of a query with another mechanism, clip norm, noise multiplier or restart
+    is refused in the graph, however it was loaded. That Philox, which is not a cryptographic generator, gives random
+    bits is an assumption.
+
+    Without `grid`, arithmetic in float32 is not covered by the guarantee: an adversary who knows all other records can
+    prove from one release that a client took part. With `grid`, records are integers, their sum and its noise are
+    exact, and the guarantee is that of the numbers that are released; what the finite precision of the noise costs is
+    included in `guarantee` and `dp_event`. See docs/floating-point.md.
+
+    The event of a single round, returned by `get_noised_result`, is `UnsupportedDpEvent`, which every accountant of
+    dp_accounting refuses. Rounds must not be composed: their noise is correlated on purpose, and later rounds subtract
+    noise that earlier rounds added. One released round alone is differentially private, but guarantees of single
+    rounds, added up or composed, say nothing about the run.
+
+    Args:
+        mechanism: The mechanism.
+        record_specs: Structure of `tf.TensorSpec`, float and of fixed shape: one client's record.
+        clip_norm: Bound ζ on the L2 norm of a record, over all leaves together; from 1e-20 to 1e20.
+        noise_multiplier: σ: standard deviation of each coordinate of Z divided by `clip_norm`. 0 means no noise and no
+            privacy.
+        insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
+        grid: The integers that records are rounded to and summed in, or `None` for sums and noise in floating point.
+
+    Raises:
+        InputTypeError: If an argument, or a leaf of `record_specs`, is of the wrong type.
+        InputValueError: If an argument is out of range, or the shape of a leaf is not fixed.
+    """
+
+    _kinds: ClassVar[tuple[str, ...]] = ()
+    _settings: ClassVar[Mapping[str, object]] = {}
+
+    def __init_subclass__(cls, *, kinds: tuple[str, ...] = (), **settings: object) -> None:
+        """Declares the kinds of mechanisms that a query takes, by default all, and the values of their fields."""
+        super().__init_subclass__()
+        cls._kinds, cls._settings = kinds, settings
+
+    @classmethod
+    def takes(cls, mechanism: Mechanism) -> bool:
+        """Returns whether the query takes this mechanism."""
+        return (not cls._kinds or getattr(mechanism, "kind", None) in cls._kinds) and all(
+            getattr(mechanism, name) == value for name, value in cls._settings.items()
+        )
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        *,
+        record_specs: Any,
+        clip_norm: float,
+        noise_multiplier: float,
+        insecure_seed: int | None = None,
+        grid: Grid | None = None,
+    ) -> None:
+        validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism, such as the result of tff_mf.load")
+        if not self.takes(mechanism):
+            fields = "".join(f" with {name}={value!r}" for name, value in self._settings.items())
+            raise InputTypeError(
+                f"mechanism={mechanism!r} is not what {type(self).__name__} takes: a mechanism of the kind "
+                f"{' or '.join(self._kinds)}{fields}. Use queries.build_query, which picks the query."
+            )
+        self._mechanism = mechanism
+        self._specs = record_specs
+        self._leaves = _leaf_specs(record_specs)
+        self._clip_norm = clipping.checked_clip_norm(clip_norm)
+        self._noise_multiplier = validation.nonnegative("noise_multiplier", noise_multiplier)
+        self._insecure = insecure_seed is not None
+        self._grid = grid
+        self._summands = clipping.Summands() if grid is None else clipping.GridSummands(grid)
+        self._stream = build_stream(
+            mechanism,
+            dimension=sum(leaf.shape.num_elements() for leaf in self._leaves),
+            # On a grid, in units of the clip norm.
+            stddev=self._noise_multiplier * (float(self._clip_norm) if grid is None else 1.0),
+            insecure_seed=insecure_seed,
+            grid=grid,
+        ).bound_to(repr((float(self._clip_norm), self._noise_multiplier)))
+
+    def bound_to(self, setting: str) -> Self:
+        """Returns the same query, bound to a setting: see `NoiseStream.bound_to`."""
+        bound = copy.copy(self)
+        bound._stream = self._stream.bound_to(setting)
+        return bound
+
+    def repeating(self, keys: Any) -> Self:
+        """Returns the same query with the keys of past rounds, for verification only: see `NoiseStream.repeating`.
+
+        Formal guarantee: it is `insecure` and states none, because its noise is known.
+        """
+        repeating = copy.copy(self)
+        repeating._insecure = True
+        repeating._stream = self._stream.repeating(keys)
+        return repeating
+
+    def limited_to(self, rounds: int) -> Self:
+        """Returns the same query, limited to `rounds` rounds: see `NoiseStream.limited_to`."""
+        limited = copy.copy(self)
+        limited._stream = self._stream.limited_to(rounds)
+        return limited
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Digest of everything that the noise depends on except its keys: mechanism, clip norm, σ, restarts etc."""
+        return self._stream.fingerprint
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The mechanism."""
+        return self._mechanism
+
+    @property
+    def noise_multiplier(self) -> float:
+        """σ: standard deviation of each coordinate of Z divided by the clip norm."""
+        return self._noise_multiplier
+
+    @property
+    def grid(self) -> Grid | None:
+        """The integers that records are summed in, or `None` for floating point."""
+        return self._grid
+
+    @property
+    def insecure(self) -> bool:
+        """Whether the noise is repeatable, and the query therefore for tests only."""
+        return self._insecure
+
+    def dp_event(self, rounds: int, participation: Participation) -> dp_accounting.DpEvent:
+        """Returns the event of a whole run of `rounds` rounds: see the guarantee of the class.
+
+        Raises:
+            InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
+        """
+        return self.guarantee(rounds, participation).dp_event()
+
+    def guarantee(
+        self, rounds: int, participation: Participation, *, restart_every: int | None = None
+    ) -> accounting.Guarantee:
+        """Returns the guarantee of a whole run, which is restarted every `restart_every` rounds unless that is `None`.
+
+        Raises:
+            InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
+        """
+        if self._insecure:
+            raise InputValueError(
+                "insecure_seed was given, or keys are repeated: TEST ONLY, such a run has no privacy guarantee. Build "
+                "the query without either."
+            )
+        return accounting.guarantee(
+            self._mechanism,
+            rounds,
+            participation,
+            noise_multiplier=self._noise_multiplier,
+            restart_every=restart_every,
+            grid=self._grid,
+            dimension=None if self._grid is None else self._stream.dimension,
+        )
+
+    def initial_global_state(self) -> Any:
+        """Returns the state before round 0."""
+        return QueryState(noise=self._stream.init())
+
+    def derive_sample_params(self, global_state: Any) -> tf.Tensor:
+        """Returns the clip norm, float32 `[]`: all that clients receive."""
+        del global_state
+        return tf.constant(self._clip_norm)
+
+    def initial_sample_state(self, template: Any = None) -> Any:
+        """Returns an empty sum, in the types that records are summed in.
+
+        Raises:
+            InputValueError: If the shapes of the template are not those of `record_specs`, or it holds variables: so
+                call TensorFlow Privacy's optimizers, before they draw noise, and those need a `VariableQuery`.
+        """
+        template = self._specs if template is None else template
+        if any(isinstance(leaf, tf.Variable) for leaf in tf.nest.flatten(template)):
+            raise InputValueError(
+                "template holds variables, as an optimizer of TensorFlow Privacy passes them. It would repeat the "
+                "noise of the first round in every step and return its keys from get_config: wrap the query in "
+                "tff_mf.queries.VariableQuery. In a loop of your own, pass nothing, or the specs of the records."
+            )
+        # TensorSpecs or a record; like TensorFlow Privacy's queries, this takes Python numbers too.
+        like = [leaf if hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(template)]
+        self._check_shapes("template", like)
+        zeros = [tf.zeros(leaf.shape, self._summands.summed_type(tf.as_dtype(leaf.dtype))) for leaf in like]
+        return self._summands.of(tf.nest.pack_sequence_as(template, zeros), 0)
+
+    def preprocess_record(self, params: tf.Tensor, record: Any) -> Any:
+        """Returns the record clipped to the norm `params`; one that is not finite becomes zero.
+
+        It is in float32 or wider; with a grid, it is a tuple of the record in integers, and 1, the number of clients.
+
+        Raises:
+            InputValueError: If the shapes of the record are not those of `record_specs`.
+        """
+        clipped = self._summands.clipped(self._checked("record", record), params)
+        return self._summands.of(tf.nest.pack_sequence_as(record, clipped), 1)
+
+    def clip_again(self, record: Any) -> tuple[Any, clipping.Clipped]:
+        """Returns what a client sent after it was clipped on the server as well, and how it was clipped.
+
+        Formal guarantee: the result is within the bound that `preprocess_record` keeps, whatever the client sent, and
+        what came from `preprocess_record` is unchanged, bit for bit.
+        """
+        return self._summands.clipped_again(record, tf.constant(self._clip_norm))
+
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
+        """Returns the noised sum, the state of the next round, and `UnsupportedDpEvent`: see the class.
+
+        Raises:
+            InputValueError: If the shapes of the sum are not those of `record_specs`.
+        """
+        row, noise = self._stream.next(global_state.noise)
+        result = self._noised(sample_state, row, self._clip_norm)
+        return result, QueryState(noise=noise), dp_accounting.UnsupportedDpEvent()
+
+    def _noised(self, total: Any, row: tf.Tensor, clip_norm: np.float32 | tf.Tensor) -> Any:
+        """Returns the sum of the records plus the flat row of noise."""
+        records, unit = self._summands.opened(total, clip_norm)
+        parts = tf.split(row, [leaf.shape.num_elements() for leaf in self._leaves])
+        noised = [
+            self._summands.noised(part_of_total, tf.reshape(part, leaf.shape), unit, leaf.dtype)
+            for part_of_total, part, leaf in zip(
+                self._checked("sample_state", records), parts, self._leaves, strict=True
+            )
+        ]
+        return tf.nest.pack_sequence_as(records, noised)
+
+    def _checked(self, name: str, value: Any) -> list[tf.Tensor]:
+        """Returns the leaves of a record or a sum, after checking their shapes; a graph checks them when it runs.
+
+        TensorFlow would broadcast other shapes: one noise value, or one clipped value, to many coordinates.
+        """
+        leaves = _tensors(value)
+        self._check_shapes(name, leaves)
+        return [tf.ensure_shape(leaf, spec.shape) for leaf, spec in zip(leaves, self._leaves, strict=True)]
+
+    def _check_shapes(self, name: str, leaves: Sequence[Any]) -> None:
+        found = [tf.TensorShape(leaf.shape) for leaf in leaves]
+        expected = [spec.shape for spec in self._leaves]
+        if len(found) != len(expected) or not all(map(tf.TensorShape.is_compatible_with, found, expected)):
+            raise InputValueError(
+                f"{name} has tensors of the shapes {[str(shape) for shape in found]}, and record_specs those of "
+                f"{[str(shape) for shape in expected]}: build the query with the specs of its records."
+            )
+
+    def replay(self, keys: tf.Tensor) -> NoiseState:
+        """Returns the state of the noise after the rounds that drew `keys`; see `NoiseStream.replay`."""
+        return self._stream.replay(keys)
+
+    def reset_state(self, noised_results: Any, global_state: Any) -> Any:
+        """Returns the state before round 0: a restart, for TensorFlow Privacy's `RestartQuery`.
+
+        After a restart the noise is independent. `dp_event` does not cover restarts; that of `RestartedQuery` does.
+        """
+        del noised_results, global_state
+        return QueryState(noise=self._stream.init())
+
+    def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, tf.Tensor]:
+        """Returns metrics of the noise, which do not depend on any client.
+
+        `round` is the number of rounds since the start or the last restart, `noise_stddev` the standard deviation σζ of
+        each coordinate of Z, and `rows_in_use` the number of noise rows in memory.
+        """
+        step, stddev = global_state.noise.round, self._stream.stddev
+        if self._grid is not None:
+            stddev = np.float32(float(stddev) * 2.0**-self._grid.bits * float(self._clip_norm))
+        return collections.OrderedDict(
+            round=step, noise_stddev=tf.constant(stddev), rows_in_use=self._stream.rows_in_use(step)
+        )
+
+
+class BandedQuery(MatrixFactorizationQuery, kinds=("banded", "banded_toeplitz")):
+    """The query of a banded C, Toeplitz or not: O(bands·d) memory."""
+
+
+class BandedInverseQuery(MatrixFactorizationQuery, kinds=("banded_inverse",)):
+    """The query of a banded C⁻¹: no memory that grows with d, and as many draws in a round as bands."""
+
+
+class BLTQuery(MatrixFactorizationQuery, kinds=("blt",)):
+    """The query of a BLT: O(buffers·d) memory."""
+
+
+class DenseQuery(MatrixFactorizationQuery, kinds=("dense",)):
+    """The query of any lower-triangular C: t + 1 draws in round t, and C⁻¹ kept with the state: 2n² bytes."""
+
+
+class IdentityQuery(MatrixFactorizationQuery, kinds=("identity",)):
+    """The query of C = I: independent noise, as in DP-FedAvg, and no memory."""
+
+
+class BandedPlusLowRankQuery(MatrixFactorizationQuery, kinds=("structured",)):
+    """The query of a decoder of h diagonals plus rank r: O((h + r)·d) memory."""
+
+
+class TreeQuery(MatrixFactorizationQuery, kinds=("tree",), variant="online"):
+    """The query of `Tree(..., variant="online")`: O(log(rounds)·d) memory."""
+
+
+class PseudoInverseTreeQuery(MatrixFactorizationQuery, kinds=("tree",), variant="full"):
+    """The query of `Tree(..., variant="full")`: O(log(rounds)·d) memory."""
+
+
+class VanillaTreeQuery(MatrixFactorizationQuery, kinds=("tree",), variant="vanilla"):
+    """The query of `Tree(..., variant="vanilla")`: O(log(rounds)·d) memory."""
+
+
+def build_query(
+    mechanism: Mechanism,
+    *,
+    record_specs: Any,
+    clip_norm: float,
+    noise_multiplier: float,
+    insecure_seed: int | None = None,
+    grid: Grid | None = None,
+) -> MatrixFactorizationQuery:
+    """Returns the query of a mechanism: `BLTQuery` for a BLT, and so on; arguments as of `MatrixFactorizationQuery`.
+
+    That class itself is the query of a kind from outside of this package.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> import tff_mf
+        >>> query = build_query(tff_mf.BLT.production("b400"), record_specs=tf.TensorSpec([2]), clip_norm=1.0,
+        ...                     noise_multiplier=7.379)
+        >>> len(query.initial_global_state().noise.rows)
+        4
+        >>> event = query.dp_event(2350, tff_mf.MinSep(min_sep=447, max_participations=5))
+        >>> round(event.noise_multiplier, 3)
+        1.601
+
+    Raises:
+        InputTypeError: If the exact class of the mechanism is not registered, or an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or the stream of a kind from outside does not give C⁻¹z.
+    """
+    of_kinds = [each for each in MatrixFactorizationQuery.__subclasses__() if each._kinds]
+    query = next((each for each in of_kinds if each.takes(mechanism)), MatrixFactorizationQuery)
+    return query(
+        mechanism,
+        record_specs=record_specs,
+        clip_norm=clip_norm,
+        noise_multiplier=noise_multiplier,
+        insecure_seed=insecure_seed,
+        grid=grid,
+    )
+
+
+def _tensors(record: Any) -> list[tf.Tensor]:
+    """Returns the leaves of a record, which may be Python numbers, as tensors."""
+    return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(record)]
+
+
+def _leaf_specs(record_specs: Any) -> list[tf.TensorSpec]:
+    leaves = tf.nest.flatten(record_specs)
+    for leaf in leaves:
+        if not isinstance(leaf, tf.TensorSpec):
+            raise InputTypeError(f"record_specs has the leaf {leaf!r}; each leaf must be a tf.TensorSpec.")
+        if leaf.dtype not in clipping.LEAF_TYPES:
+            names = ", ".join(dtype.name for dtype in clipping.LEAF_TYPES)
+            raise InputTypeError(f"record_specs has a leaf of type {leaf.dtype.name}; noise needs one of {names}.")
+        if not leaf.shape.is_fully_defined():
+            raise InputValueError(f"record_specs has a leaf of shape {leaf.shape}; every dimension must be known.")
+    if not any(leaf.shape.num_elements() for leaf in leaves):
+        raise InputValueError(f"record_specs={record_specs!r} has no entries to add noise to.")
+    return leaves

@@ -1,0 +1,144 @@
+"""Sensitivity of strategy matrices that are constant along each diagonal, and of BLTs in closed form."""
+
+from collections.abc import Iterator
+from typing import TypeGuard
+
+import numpy as np
+
+from tff_mf import _matrices, validation
+from tff_mf.mechanisms import BLT, ToeplitzMechanism, blt_sums
+from tff_mf.participation import FixedEpoch, Participation
+from tff_mf.sensitivities import sums
+from tff_mf.sensitivities.general import SensitivityResult, by_structure, enlarged, fixed_epoch, scaled
+
+# Most products of coefficients for the rule for fixed epochs: seconds.
+_MOST_PRODUCTS = 2**28
+
+
+@by_structure.register
+def of_coefficients(mechanism: ToeplitzMechanism, rounds: int, participation: Participation) -> SensitivityResult:
+    """Returns the sensitivity by the rule whose conditions `c` meets; they are checked without any tolerance."""
+    found = mechanism.coefficients(validation.listable(rounds))
+    column, scale = scaled(mechanism, _matrices.shaped("coefficients", found, (rounds,)))
+    return enlarged(_of_column(column, participation), scale)
+
+
+def _of_column(column: np.ndarray, participation: Participation) -> SensitivityResult:
+    if participation.max_participations == 1 or not np.any(column[participation.min_sep :]):
+        return _orthogonal(column, participation)
+    if np.all(column >= 0) and np.all(column[1:] <= column[:-1]):
+        return _non_increasing(column, participation)
+    if sums_epochs(participation, len(column)):
+        gram = _touched(column, participation.min_sep)
+        return fixed_epoch(
+            gram, participation, lambda pattern: earliest_pattern(column[: len(column) - pattern[0]], participation)
+        )
+    bounds = (_majorant(column, participation), _cauchy_schwarz(column, participation))
+    return min(bounds, key=lambda bound: bound.value)
+
+
+def blt_sensitivity(mechanism: BLT, rounds: int, participation: Participation) -> SensitivityResult:
+    """Returns the norm of the earliest pattern in closed form, where it is the sensitivity or an upper bound.
+
+    C ≥ 0, so equal contributions are the worst. For fixed epochs and for one participation, a later pattern has the
+    same columns cut off sooner. Otherwise c must not increase: theorem 3.1 of McMahan et al. (2024). If c₁ > 1, C is
+    bounded entry by entry by the matrix with c₁ in place of c₀, for which the theorem holds. Over fewer rounds, the
+    coefficients are listed.
+    """
+    min_sep, max_participations = participation.min_sep, participation.max_participations
+    if not blt_sums.fits(mechanism, rounds, max_participations):
+        return of_coefficients(mechanism, rounds, participation)
+    if max_participations == 1 or isinstance(participation, FixedEpoch):
+        exact, rule = True, "BLT, closed form: C ≥ 0, and the earliest pattern is cut off last"
+    elif blt_sums.never_rises(mechanism):
+        exact, rule = True, "BLT, closed form, non-increasing: McMahan et al. (2024), theorem 3.1"
+    else:
+        exact = False
+        rule = "BLT, closed form, upper bound: theorem 3.1 of McMahan et al. (2024) for the non-increasing majorant"
+    value = blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=not exact)
+    return SensitivityResult(value=value, exact=exact, rule=rule)
+
+
+def sums_epochs(participation: Participation, rounds: int) -> TypeGuard[FixedEpoch]:
+    """Returns whether CᵀC is summed over the patterns of fixed epochs, for any C."""
+    return isinstance(participation, FixedEpoch) and rounds * participation.max_participations <= _MOST_PRODUCTS
+
+
+def _orthogonal(column: np.ndarray, participation: Participation) -> SensitivityResult:
+    """Orthogonal columns: one participation, or no more bands than b.
+
+    The squared norms of the columns then add up for any directions of the contributions. Column t of a Toeplitz matrix
+    is column 0 cut off after n − t entries, so norms decrease to the right, and the earliest pattern is the worst.
+    """
+    return SensitivityResult(
+        value=float(np.sqrt(_earliest_squared_norms(column, participation))),
+        exact=True,
+        rule="Toeplitz, orthogonal columns: root of the sum of their squared norms",
+    )
+
+
+def _non_increasing(column: np.ndarray, participation: Participation) -> SensitivityResult:
+    """McMahan et al. (2024), theorem 3.1: the earliest pattern is the worst if c ≥ 0 and c never increases."""
+    return SensitivityResult(
+        value=_earliest_pattern_norm(column, participation),
+        exact=True,
+        rule="Toeplitz, non-increasing: McMahan et al. (2024), theorem 3.1",
+    )
+
+
+def _majorant(column: np.ndarray, participation: Participation) -> SensitivityResult:
+    """Theorem 3.1 for M = LtToep(m), m_i = max over j ≥ i of |c_j|, bounds any Toeplitz C.
+
+    Proof: for contributions u_t of norm at most 1 in the rounds t of a pattern π,
+    ‖Cu‖² = Σ_{s,t∈π} (CᵀC)_st ⟨u_s, u_t⟩ ≤ Σ |CᵀC|_st ≤ Σ (|C|ᵀ|C|)_st ≤ Σ (MᵀM)_st = ‖M·1_π‖²,
+    entry by entry, since |⟨u_s, u_t⟩| ≤ 1 and |C| ≤ M. M meets the conditions of the theorem.
+    """
+    majorant = np.maximum.accumulate(np.abs(column)[::-1])[::-1]
+    return SensitivityResult(
+        value=_earliest_pattern_norm(majorant, participation),
+        exact=False,
+        rule="Toeplitz, upper bound: theorem 3.1 of McMahan et al. (2024) for the non-increasing majorant",
+    )
+
+
+def _cauchy_schwarz(column: np.ndarray, participation: Participation) -> SensitivityResult:
+    """‖Cu‖² ≤ (Σ ‖column t of C‖)² ≤ k Σ ‖column t of C‖² over the t of a pattern, for any C."""
+    return SensitivityResult(
+        value=float(np.sqrt(participation.max_participations * _earliest_squared_norms(column, participation))),
+        exact=False,
+        rule="Toeplitz, upper bound: Cauchy-Schwarz inequality over the columns",
+    )
+
+
+def _earliest_squared_norms(column: np.ndarray, participation: Participation) -> float:
+    """Returns the sum of the squared norms of the columns 0, b, …, (k − 1)b of LtToep(column).
+
+    Each coefficient is weighted by the number of columns that contain it, so that one pairwise sum is enough.
+    """
+    rounds = len(column)
+    columns = np.minimum(participation.max_participations, np.arange(rounds - 1, -1, -1) // participation.min_sep + 1)
+    return float(np.sum(columns * np.square(column)))
+
+
+def _earliest_pattern_norm(column: np.ndarray, participation: Participation) -> float:
+    return float(np.sqrt(np.sum(np.square(earliest_pattern(column, participation)))))
+
+
+def earliest_pattern(column: np.ndarray, participation: Participation) -> np.ndarray:
+    """Returns the sum of the columns 0, b, …, (k − 1)b of LtToep(column)."""
+    return sums.window_sums(column[::-1], width=participation.max_participations, stride=participation.min_sep)[::-1]
+
+
+def _touched(column: np.ndarray, min_sep: int) -> Iterator[np.ndarray]:
+    """Yields the diagonals 0, b, 2b, … of CᵀC: running sums of products of coefficients that far apart."""
+    for apart in range(0, len(column), min_sep):
+        yield _running_sums(column[: len(column) - apart] * column[apart:])[::-1]
+
+
+def _running_sums(values: np.ndarray) -> np.ndarray:
+    """Returns the running sums, computed in blocks, so that their error grows only with the root of their number."""
+    size = int(np.ceil(np.sqrt(len(values))))
+    blocks = np.pad(values, (0, size * size - len(values))).reshape(size, size)
+    within = np.cumsum(blocks, axis=1)
+    before = np.cumsum(within[:, -1]) - within[:, -1]
+    return (within + before[:, None]).ravel()[: len(values)]
