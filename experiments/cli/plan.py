@@ -98,9 +98,8 @@ def _compared(
 
     if sampling == amplification.BALLS_IN_BINS and level["epsilon"] is None:
         raise click.UsageError("--epsilon is missing: with --sampling balls_in_bins, mechanisms are made for an ε.")
-    chosen_grid, parameters = integers.of_deployment(
-        deployment, grid=AUTO if grid is None else grid, dimension=dimension
-    )
+    wanted = AUTO if grid is None else grid
+    chosen_grid, parameters = integers.of_deployment(deployment, grid=wanted, dimension=dimension)
     found = options.options(deployment, **level, dimension=dimension, thorough=thorough)
     chosen, why = options.recommend(found, deployment.objective)
     claim = options.claim(deployment, chosen)
@@ -132,7 +131,7 @@ def _compared(
         numbers=integers.of_option(
             deployment,
             chosen,
-            grid=AUTO if grid is None else grid,
+            grid=wanted,
             dimension=dimension,
             states=not refused,
             amplified=sampling is not None,

@@ -109,7 +109,8 @@ def test_the_option_wins_over_the_source_s_own_grid(on_grid, tmp_path):
         bundles.read_source(config, grid=27)
     done = CliRunner().invoke(cli, ["export", str(config), "--out", str(tmp_path / "new"), "--grid", "yes"])
     assert done.exit_code == 2
-    assert "'yes' is neither a valid integer nor 'auto' nor 'none'" in done.stderr
+    assert "'yes'" in done.stderr
+    assert "--grid" in done.stderr
     assert not (tmp_path / "new").exists()
 
 

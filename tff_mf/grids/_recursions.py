@@ -78,8 +78,8 @@ class _BLTRecursion(Recursion[BLT]):
     def _errors(self, rounds: np.ndarray | int, bounds: Sequence[np.ndarray]) -> np.ndarray:
         """Returns e for numbers of rounds, from the bounds on the buffers in as many rounds."""
         theta, omega = self.mechanism.theta, self.mechanism.omega
-        total = sum(scale * bound for scale, bound in zip(omega, bounds, strict=True))
-        error = (len(bounds) + 3) * ROUNDING * (total + 1)
+        total = np.sum([scale * bound for scale, bound in zip(omega, bounds, strict=True)], axis=0)
+        error = np.asarray((len(bounds) + 3) * ROUNDING * (total + 1))
         for decay, scale, bound in zip(theta, omega, bounds, strict=True):
             if decay < 1:
                 error = error + scale * 2 * ROUNDING * bound * np.minimum(rounds, 1 / (1 - decay))
