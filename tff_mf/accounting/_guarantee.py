@@ -113,7 +113,7 @@ def _question(
     samples: int,
 ) -> Question | None:
     """Returns what is asked of a sampling with secret cohorts, `None` of another, after checks of the arguments."""
-    validation.instance("sampling", sampling, Sampling, "pass MinSep, FixedEpoch, Poisson or another sampling")
+    _check_sampling(sampling)
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     validation.one_of("adjacency", adjacency, ADJACENCIES)
     if (grids.check(grid) is None) != (dimension is None):
@@ -129,6 +129,10 @@ def _question(
         )
     samples = validation.whole("samples", samples, at_least=1000)
     return Question(mechanism=mechanism, rounds=rounds, grid=grid, dimension=dimension, samples=samples)
+
+
+def _check_sampling(sampling: Sampling) -> None:
+    validation.instance("sampling", sampling, Sampling, "pass MinSep, FixedEpoch, Poisson or another sampling")
 
 
 def _answered(asked: _Asked, sigma: float, question: Question | None, run: SecretRun | None) -> Guarantee:
@@ -223,6 +227,7 @@ def effective_noise_multiplier(
         InputValueError: If an argument is out of range.
     """
     sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
+    _check_sampling(sampling)
     return sigma / released_sensitivity(mechanism, rounds, sampling.schema(rounds))
 
 
