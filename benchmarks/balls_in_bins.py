@@ -39,7 +39,7 @@ def poisson(mechanism: tff_mf.Mechanism, sigma: float) -> str:
     if isinstance(mechanism, tff_mf.BLT):
         return "-"
     size = POPULATION // BINS
-    bands = bands_and_norm(mechanism.cast_to_float32(), ROUNDS)[0]
+    bands = bands_and_norm(mechanism, ROUNDS)[0]
     sampling = tff_mf.CyclicPoisson(groups=bands, population=POPULATION, clients_per_round=size)
     found = tff_mf.epsilon(mechanism, ROUNDS, sampling, noise_multiplier=sigma, delta=DELTA)
     return f"{found:.3f}"

@@ -156,7 +156,7 @@ TENSORFLOW_MODULES = [
     "tff_mf.experiments.configuration.presets",
     "tff_mf.experiments.privacy.plan",
     "tff_mf.experiments.configuration.learning_rates",
-    "tff_mf.experiments.output.strict_json",
+    "tff_mf.strict_json",
     "tff_mf.experiments.output.typed",
     "tff_mf.experiments.configuration.toml_file",
     "tff_mf.experiments.sampling._dropout",

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import safetensors
 
-from tff_mf import files, registry, sensitivities, validation
+from tff_mf import files, registry, sensitivities, strict_json, validation
 from tff_mf.errors import ArtifactError, InputError, InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism, OptimizedFor
 from tff_mf.participation import FixedEpoch, MinSep, Participation, SingleParticipation
@@ -165,8 +165,12 @@ def load(path: str | os.PathLike[str]) -> Mechanism:
         raise ArtifactError(f"path={text!r} cannot be read: {reason}. Give the path of an artifact.") from None
     except registry.UnknownKindError as error:
         raise ArtifactError(f"path={text!r} cannot be loaded: {_shortened(str(error))}.") from None
-    except (InputError, msgspec.ValidationError, RecursionError) as error:
-        reason = "it nests too deeply" if isinstance(error, RecursionError) else str(error)
+    except (InputError, msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
+        reason = str(error)
+        if isinstance(error, RecursionError):
+            reason = "it nests too deeply"
+        elif isinstance(error, UnicodeEncodeError):
+            reason = "it has half of a surrogate pair, which is no text"
         raise ArtifactError(
             f"path={text!r} is not a valid artifact: {_shortened(reason.rstrip('.'))}. Regenerate it or copy it again."
         ) from None
@@ -264,7 +268,7 @@ def _decoded(text: str, tensors: Mapping[str, np.ndarray]) -> Mechanism:
     # A larger upper bound is valid, though the rules of this package are tighter.
     too_large = claim.value > actual * (1 + _SENSITIVITY_TOLERANCE) and claim.exact
     if claim.value < actual * (1 - _SENSITIVITY_TOLERANCE) or too_large:
-        raise InputValueError(f"it states the sensitivity {claim.value!r}, but that of its parameters is {actual!r}")
+        raise InputValueError(f"it states the sensitivity {claim.value!r}, but its parameters give {actual!r}")
     return mechanism
 
 
@@ -344,28 +348,12 @@ def _parsed(text: str) -> dict[str, Any]:
         RecursionError: If it nests too deeply.
     """
     try:
-        found = json.loads(text, object_pairs_hook=_distinct, parse_constant=_finite, parse_float=_finite)
-    except InputValueError:
-        raise
+        found = strict_json.loads(text)
     except ValueError as error:
         raise InputValueError(f"it is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise InputTypeError("its manifest or header is not a JSON object")
     return found
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    entries = dict(pairs)
-    if len(entries) != len(pairs):
-        raise InputValueError("it repeats a key")
-    return entries
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise InputValueError(f"it has the number {text}, which is not finite in float64")
-    return value
 
 
 def _tensor(name: str, entry: Mapping) -> np.ndarray:

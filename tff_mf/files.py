@@ -21,7 +21,7 @@ def atomic_file(path: str | os.PathLike[str], *, mode: int | None = None, overwr
 
     Args:
         path: The file.
-        mode: Permission bits of the new file, before the umask; those of an ordinary new file if `None`.
+        mode: Permission bits of the new file, before the umask; if `None`, as for an ordinary new file.
         overwrite: Whether to replace an existing file.
 
     Yields:
@@ -126,7 +126,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | str, *, mode
     Args:
         path: The file.
         content: What to write; text is encoded as UTF-8.
-        mode: Permission bits of the new file, before the umask; those of an ordinary new file if `None`.
+        mode: Permission bits of the new file, before the umask; if `None`, as for an ordinary new file.
 
     Example:
         >>> import tempfile

@@ -17,7 +17,7 @@ import math
 import sys
 from collections.abc import Callable
 
-# Bound on the relative rounding error of every step of the formula above. The largest is that of E: 6 units in the last
+# Bound on the relative rounding error of every step of the formula above. The largest is E's: 6 units in the last
 # place (2⁻⁵³) compared with 60 digits, over the whole axis, in SciPy 1.9.3 and 1.17.1.
 _SLACK = 12 * 2.0**-53
 

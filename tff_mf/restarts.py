@@ -34,8 +34,8 @@ def restart_sensitivity(
       one restart is a pattern of the schema with at most j_i participations. Σ_i j_i is at most k, so that the largest
       Σ_i f(j_i) over all such j is an upper bound. It ignores that participations in two restarts are also b apart.
 
-    Formal guarantee: as for `sensitivity`, for the block-diagonal C. The sensitivity of a single restart is that of
-    the run only if every client takes part once.
+    Formal guarantee: as for `sensitivity`, for the block-diagonal C. The sensitivity of a single restart equals the
+    run's only if every client takes part once.
 
     Args:
         mechanism: The mechanism with strategy matrix C_r.
@@ -77,7 +77,7 @@ def restart_sensitivity(
 
 
 def _fills(tree: Tree, every: int) -> bool:
-    """Returns whether the nodes that a restart releases are those of a tree over as many rounds."""
+    """Returns whether a restart releases the same nodes as a tree over as many rounds."""
     return tree.variant != "full" or tree.rounds == every
 
 

@@ -108,7 +108,7 @@ class Momentum(ToeplitzWorkload):
 class LinearSchedule:
     """Learning rates that rise linearly to 1 in the first rounds and fall linearly from 1 in the last ones.
 
-    The default first and last rates are those of Choquette-Choo et al. (2023), appendix H, where 2052 rounds have 309
+    The default first and last rates are from Choquette-Choo et al. (2023), appendix H, where 2052 rounds have 309
     of warmup and 513 of cooldown.
 
     Attributes:
@@ -252,7 +252,7 @@ def _rates(values: object) -> tuple[float, ...]:
 
 
 def _decayed_sums(values: np.ndarray, decay: float) -> np.ndarray:
-    """Returns M^(β) times `values`: sums in which the weight of each round is `decay` times that of the next.
+    """Returns M^(β) times `values`: sums in which the weight of each round is `decay` times the next one's.
 
     1 + βz + β²z² + … is the product of 1 + βz, 1 + β²z², 1 + β⁴z⁴, …, which takes log₂ n passes instead of a loop over
     rounds.

@@ -1,4 +1,4 @@
-"""Translates errors of a worker: the message of the graph instead of that of gRPC."""
+"""Translates errors of a worker: the graph's message instead of gRPC's."""
 
 import contextlib
 import re

@@ -137,7 +137,7 @@ def _loop(form: RoundForm, work: _Part, accumulate: _Part, clients_at_once: int)
             lambda number, _: number < tf.shape(data)[0],
             add,
             (tf.constant(0), tff.structure.flatten(total)),
-            # Only the sums depend on those of the client before.
+            # Only the sums depend on the previous client's sums.
             parallel_iterations=clients_at_once,
         )
         return tff.structure.pack_sequence_as(total, sums)

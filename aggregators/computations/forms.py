@@ -192,7 +192,7 @@ def _is_placed(type_spec: tff.Type | None, placement: tff.framework.PlacementLit
 
 
 def as_written() -> tf.compat.v1.ConfigProto:
-    """Returns the configuration that leaves graphs unoptimized; `_ready` optimizes those of clients."""
+    """Returns the configuration that leaves graphs unoptimized; `_ready` optimizes the clients' graphs."""
     configuration = tf.compat.v1.ConfigProto()
     configuration.graph_options.rewrite_options.disable_meta_optimizer = True
     return configuration

@@ -23,8 +23,8 @@ def without_overwritten(computation: tff.Computation) -> tff.Computation:
     """Returns a computation without the initialization of variables that it overwrites before every read.
 
     A variable qualifies if one unconditional assignment precedes, by data or control edges, every other use of its
-    handle. Others keep their initial values: those of metrics, for example, and all variables of a graph with functions
-    that were not inlined. The results are the same, bit for bit.
+    handle. Others keep their initial values: variables of metrics, for example, and all variables of a graph with
+    functions that were not inlined. The results are the same, bit for bit.
 
     Args:
         computation: A computation whose graph a worker executes; others are returned as they are.
@@ -153,7 +153,7 @@ def _after(
     for name in order:
         node = nodes[name]
         before = [_node(given) in found for given in node.input if nodes[_node(given)].op != "NextIteration"]
-        # A merge is executed as soon as one of its inputs is there. That of a later iteration is there later.
+        # A merge is executed as soon as one of its inputs is there. A later iteration's input is there later.
         needed = all if node.op == "Merge" else any
         if node.op in kinds or (before and needed(before)):
             found.add(name)

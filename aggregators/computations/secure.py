@@ -12,7 +12,7 @@ _SECURE = b"federated_secure_"
 def simulated(computation: tff.Computation) -> tff.Computation:
     """Returns a computation with plain sums in place of secure ones, as in TFF's test context.
 
-    The numbers are those of a secure sum, including rounding and modulus. There is no cryptography: the worker sees the
+    The numbers equal a secure sum's, including rounding and modulus. There is no cryptography: the worker sees the
     value of every client.
     """
     if not mention(computation):
@@ -35,4 +35,4 @@ def _has_secure_sums(computation: tff.Computation) -> bool:
 
 @functools.cache
 def _say_once() -> None:
-    _LOG.warning("Secure sums are simulated: the numbers are those of a secure sum, and there is no cryptography.")
+    _LOG.warning("Secure sums are simulated: the numbers equal a secure sum's, and there is no cryptography.")

@@ -18,7 +18,7 @@ _WEIGHTS = ("state", "global_model_weights")
 _CONSTANT = "constant"
 NOISE = f"{SEPARATOR}noise"
 _FINGERPRINT = f"{NOISE}{SEPARATOR}fingerprint"
-# Names of the parameter and result of each part of the map-reduce form. Those of secure sums are None.
+# Names of the parameter and result of each part of the map-reduce form. Secure sums' names are None.
 _LABELS: dict[str, tuple[Label, Label]] = {
     "prepare": ("state", "sent"),
     "work": (("examples", "sent"), ("update", None, None, None)),
@@ -94,7 +94,7 @@ def replay(
     """Returns the graph from keys to the state of the noise, and the values of its other inputs.
 
     Raises:
-        InputValueError: If the aggregator is not that of the process.
+        InputValueError: If the process has another aggregator.
     """
     dimension = dimension_of(initial_weights)
     if aggregator.grid == "auto":

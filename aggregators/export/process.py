@@ -59,7 +59,7 @@ def export_process(
     tensors that its inputs name; its result has the names and values of the state's noise, so that a stored state needs
     only the keys.
 
-    Formal guarantee: the server's graphs are those of `process`: a chain of calls of `update`, each with the state that
+    Formal guarantee: the server has the graphs of `process`: a chain of calls of `update`, each with the state that
     the previous one returned, draws a fresh key in every call and has the guarantee of the aggregator. If a state is
     used twice and both results are released, there is no guarantee. What a device receives depends on the state only
     through `sent__…`, and the export checks that the graph of `prepare` computes none of it from rows of noise or keys.
@@ -80,7 +80,7 @@ def export_process(
     Raises:
         InputTypeError: If the process is not one of TFF's learning processes, or has a part that is not a tensor.
         InputValueError: If the first dimension of the model's batches is fixed, sums are secure or do not clip, clients
-            are sent something computed from noise, or `aggregator` is not that of the process.
+            are sent something computed from noise, or the process has another aggregator.
     """
     validation.instance("process", process, tff.learning.templates.LearningProcess, "such as federated averaging's")
     batch_size = validation.whole("batch_size", batch_size)

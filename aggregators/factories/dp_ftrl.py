@@ -78,7 +78,7 @@ def build_dp_ftrl(
         learning_rate: η, at least 0.
         momentum: γ, from 0 to less than 1.
         nesterov: Whether to use Nesterov's momentum.
-        restart_every: Number of rounds from one restart to the next: that of `build_mf_aggregator`, so that both
+        restart_every: Number of rounds from one restart to the next: equal to `build_mf_aggregator`'s, so that both
             restart in the same round. `None` for no restarts.
 
     Source: Kairouz et al. (2021), algorithm 1; DP-FTRLM, appendix E.2; DP-FTRL-TR, appendix D.

@@ -34,10 +34,10 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     The noise is added to the sum, before the division. The divisor is the constant `clients_per_round` and never the
     number of clients that reported: that number depends on who took part, and dropouts would change the noise.
 
-    Formal guarantee: that of the query (`tff_mf.queries`) over the `next` calls that each take the state returned by
-    the one before. A value is one client's contribution to one round. The caller has to bound how often a client takes
-    part; `dp_event` accounts for the bound that it is given. Measurements are the number of rounds, the scale of the
-    noise, and the number of its stored rows. What `record_aggregation_factory` measures about clients is exact and
+    Formal guarantee: the query's guarantee (`tff_mf.queries`), over the `next` calls that each take the state returned
+    by the one before. A value is one client's contribution to one round. The caller has to bound how often a client
+    takes part; `dp_event` accounts for the bound that it is given. Measurements are the number of rounds, the scale of
+    the noise, and the number of its stored rows. What `record_aggregation_factory` measures about clients is exact and
     withheld: only the noised mean is released.
 
     Args:
@@ -115,7 +115,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     def grid_for(self, dimension: int) -> tff_mf.Grid | None:
         """Returns the grid for values of `dimension` coordinates, `None` without one.
 
-        That of "auto" is `Grid.auto` for twice `clients_per_round` clients, and for 1000 at least.
+        "auto" means `Grid.auto` for twice `clients_per_round` clients, and for 1000 at least.
 
         Raises:
             InputTypeError: If `dimension` is not a whole number.
@@ -284,7 +284,7 @@ def build_mf_aggregator(
 ) -> MFAggregationFactory:
     """Returns the aggregator of a mechanism or artifact, for `model_aggregator=` of TFF's learning algorithms.
 
-    Arguments and guarantee are those of `MFAggregationFactory`.
+    Takes the arguments of `MFAggregationFactory` and has its guarantee.
 
     Example:
         >>> import numpy as np

@@ -50,7 +50,7 @@ def withhold_measurements(
     that it zeroed, which tells whether a given client was among them. The mechanism's own measurements are withheld
     too; they are not secret, and the state contains them.
 
-    Formal guarantee: the measurements are an empty structure; state and result are those of `aggregator`.
+    Formal guarantee: the measurements are an empty structure; state and result are the same as `aggregator`'s.
 
     Args:
         aggregator: The aggregator whose measurements are withheld.

@@ -19,7 +19,7 @@ def rounds_drawn(state: Any) -> dict[str, int]:
         state: A process's state, or any structure that contains one.
 
     Returns:
-        Rounds by the fingerprint of the noise; `MFAggregationFactory.fingerprint` is that of the aggregator's sums.
+        Rounds by the fingerprint of the noise, which is `MFAggregationFactory.fingerprint` for the aggregator's sums.
         The smaller number if two noises have the same fingerprint.
 
     Example:

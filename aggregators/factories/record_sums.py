@@ -65,16 +65,16 @@ def check_integers(factory: tff.aggregators.UnweightedAggregationFactory, grid: 
 class ClippingSum(tff.aggregators.UnweightedAggregationFactory):
     """TFF's `SumFactory` for a server that trusts no client: each value is clipped where it is added.
 
-    `accumulate` leaves the value of a client that follows the protocol unchanged to the bit, so that the sum is that of
-    `SumFactory`. Of any other value, the accumulator counts whether it was scaled (`clipped`) or set to zero
+    `accumulate` leaves the value of a client that follows the protocol unchanged to the bit, so that the sum equals
+    `SumFactory`'s. Of any other value, the accumulator counts whether it was scaled (`clipped`) or set to zero
     (`zeroed`). These counts are exact and describe single clients: `report` drops them, so that no state, measurement
     or metric contains them. Operators who run `accumulate` and `merge` as stages of an export can read them.
 
-    Formal guarantee: that of the query's `clip_again` for every value that is added, whatever value of the right type a
+    Formal guarantee: as for the query's `clip_again`, for every value that is added, whatever value of the right type a
     client sends.
 
     Args:
-        clip_again: Returns a value within the bound, and how it was clipped: that of the query.
+        clip_again: The query's function that returns a value within the bound, and how it was clipped.
     """
 
     def __init__(self, clip_again: Callable[[Any], tuple[Any, clipping.Clipped]]) -> None:
@@ -165,7 +165,7 @@ def _with_plain_sums(computation: tff.Computation) -> tff.Computation:
 
 
 def _clips(aggregate: tff.FunctionType) -> bool:
-    """Returns whether an intrinsic is that of a `ClippingSum`, judged by the type of its accumulator."""
+    """Returns whether an intrinsic belongs to a `ClippingSum`, judged by the type of its accumulator."""
     value, zero = aggregate.parameter[0], aggregate.parameter[1]
     expected = tff.StructType([("total", value.member), *((count, np.int32) for count in COUNTS)])
     return zero.is_equivalent_to(expected)

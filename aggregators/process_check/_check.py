@@ -175,7 +175,7 @@ def _covariance(
 ) -> None:
     if unit is None:
         text = "The server's learning rate is not known."
-        findings.unjudged(("noise",), text, "Pass server_learning_rate=, that of the first round.")
+        findings.unjudged(("noise",), text, "Pass server_learning_rate=, the rate of the first round.")
         return
     whitened, on_grid = rows / (unit.size * claim.noise_multiplier), claim.grid is not None
     _noise.covariance(whitened, encoder=encoder, relative_error=unit.error, on_grid=on_grid, findings=findings)

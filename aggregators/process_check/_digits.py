@@ -45,7 +45,7 @@ def check(change: np.ndarray, *, unit: float, stddev: float, grid: tff_mf.Grid |
     numbers = numbers[np.abs(numbers) <= _LARGEST_KNOWN]
     away = np.abs(numbers - np.rint(numbers)) > _ROUNDINGS * _UNIT * np.abs(numbers)
     if np.any(away) or (produced or 0.0) > _PRODUCED:
-        text = "The noise is that of floating point, which gives clients away, and not on the claimed grid."
+        text = "The noise is in floating point, which gives clients away, and not on the claimed grid."
         findings.failed("noise", text, _ON_A_GRID)
 
 

@@ -35,12 +35,12 @@ _REMEDIES = {
         "aggregator": _MEASURED,
     },
     "state": {
-        "client_work": "Train with a client_work that keeps nothing about clients, such as that of "
-        "build_unweighted_fed_avg: full_gradient_aggregator of build_unweighted_mime_lite sums clients' gradients a "
+        "client_work": "Train with a client_work that keeps nothing about clients, such as "
+        "build_unweighted_fed_avg's: full_gradient_aggregator of build_unweighted_mime_lite sums clients' gradients a "
         "second time.",
         "aggregator": _MEASURED,
         "global_model_weights": "Keep the non-trainable weights constant: release no statistics of clients, such as "
-        "those of BatchNormalization; use GroupNormalization.",
+        "BatchNormalization's; use GroupNormalization.",
         "finalizer": "Change the argument that creates it: server_optimizer_fn.",
     },
 }
@@ -50,7 +50,7 @@ Cohorts = dict[str, Sequence[Any]]
 
 
 def check(probe: Probe, cohorts: Cohorts, fingerprint: str, findings: Findings) -> None:
-    """Compares metrics and state of cohorts that differ in one client with those of the first cohort.
+    """Compares metrics and state of cohorts that differ in one client with the first cohort's.
 
     Everything but the trainable weights must be bit-identical in each round of each cohort. Only the state of the noise
     and of the server's optimizer may vary by itself.

@@ -104,7 +104,7 @@ def covariance(
     if pairs.size and stats.chi2.sf(coordinates * np.sum(pairs), pairs.size) < CHANCE / 4:
         findings.failed(
             "noise",
-            "The noise of the rounds, whitened, is correlated: it is not that of the mechanism.",
+            "The noise of the rounds, whitened, is correlated: it is not the mechanism's noise.",
             "Give build_mf_aggregator and check_process the same mechanism.",
         )
 

@@ -73,7 +73,7 @@ def check(leaves: Mapping[str, Any], fingerprint: str, findings: Findings) -> li
         findings.unjudged(("noise",), text, _OURS)
     elif not counts and (held := _hex(leaves[f"{ours[0]}/fingerprint"])) != fingerprint:
         text = (
-            f"The fingerprint of the noise is {held[:12]}, that of the claim {fingerprint[:12]}: mechanism (also in "
+            f"The noise has the fingerprint {held[:12]}, the claim {fingerprint[:12]}: mechanism (also in "
             "later rounds), clip_norm, noise_multiplier, restart_every or insecure_seed differ."
         )
         findings.failed("noise", text, _SAME_CLAIM)

@@ -87,7 +87,7 @@ class Summing:
 
 
 def _calls(clients: Sequence[object], client_type: tff.Type) -> Iterator[list[list[bytes]]]:
-    """Yields the clients' data, those of one call at a time: at most `_CALL_BYTES`, or one client."""
+    """Yields the clients' data, for one call at a time: at most `_CALL_BYTES`, or one client."""
     part, size, most = [], 0, _FIRST_CALL
     for client in clients:
         encoded = _arguments.encoded_client(client, client_type)

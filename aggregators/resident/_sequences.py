@@ -80,7 +80,7 @@ def _name(part: int, column: int) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _template(parts: tuple[_Specs, ...]) -> graph_pb2.GraphDef:
-    """Returns the graph of a dataset, with zeros for the elements: those of each part, one part after the other."""
+    """Returns the graph of a dataset, with zeros for the elements of each part, one part after the other."""
     with tf.Graph().as_default() as graph:
         datasets = [
             tf.data.Dataset.from_tensor_slices(

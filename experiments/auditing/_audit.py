@@ -107,7 +107,7 @@ def _of_stream(setting: Setting) -> dict[str, Any]:
 
 
 def _whole(encoder: np.ndarray, rounds: int) -> np.ndarray:
-    """Returns the strategy matrix of a whole run, from that of the rounds between two restarts."""
+    """Returns the strategy matrix of a whole run, from the matrix of the rounds between two restarts."""
     blocks = -(-validation.dense(rounds) // len(encoder))
     return np.kron(np.eye(blocks), encoder)[:rounds, :rounds]
 

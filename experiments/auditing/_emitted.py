@@ -72,7 +72,7 @@ def step_twice(
     insecure_seed: int | None = None,
     grid: tff_mf.Grid | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the noise of the last round, and that of a second step from the same state."""
+    """Returns the noise of the last round, and the noise of a second step from the same state."""
     stream = noise.build_stream(mechanism, dimension=coordinates, stddev=stddev, insecure_seed=insecure_seed, grid=grid)
     step = tf.function(stream.next, reduce_retracing=True)
     state = stream.init()

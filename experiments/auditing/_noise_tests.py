@@ -24,7 +24,7 @@ _MOST_SHIFTED_ROWS = 48
 _FAR, _BOX, _PRODUCED = 3.25, 0.98e-6, 0.5
 _FEWEST_PAIRS, _MOST_PAIRS = 16, 2000
 
-# The tails of finite sums are slightly heavier than those of a normal distribution, and float32 rounds.
+# The tails of finite sums are slightly heavier than a normal distribution's, and float32 rounds.
 _ROOM = 1.1
 
 
@@ -55,7 +55,7 @@ def _two_sided(total: float, coordinates: int) -> float:
 
 
 def correlation(rows: np.ndarray) -> Test:
-    """Tests that no two whitened rows are correlated: the covariance of the noise is that of the artifact."""
+    """Tests that no two whitened rows are correlated: the noise has the covariance of the artifact."""
     rounds, coordinates = rows.shape
     products = np.abs(np.tril(rows @ rows.T, -1)) / np.sqrt(coordinates)
     limit = correlation_limit(rounds)
@@ -142,7 +142,7 @@ def integers_fit(value: float) -> bool:
 
 
 def pairs(rows: np.ndarray) -> Test:
-    """Tests that the normals behind the noise are not those of TensorFlow in float32, which give clients away.
+    """Tests that the normals behind the noise are not TensorFlow's in float32, which give clients away.
 
     An adversary who knows all other updates computes the whitened rows. Of pairs that are far out, float32 normals can
     give nearly all of their own, and hardly any other, so that another one proves that a client took part.
@@ -164,7 +164,7 @@ def pairs(rows: np.ndarray) -> Test:
 
 
 def pairs_fit(value: float) -> bool:
-    """Returns whether normals that are not those of float32 can have this share."""
+    """Returns whether normals other than float32 normals can have this share."""
     return 0 <= value <= _PRODUCED
 
 

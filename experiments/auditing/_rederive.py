@@ -50,7 +50,7 @@ def _disagreements(stored: Any, setting: Setting) -> list[str]:
 
 
 def _other_setting(stored: Mapping[str, Any], setting: Setting) -> list[str]:
-    """Returns where an audit is that of another run, or of another claim."""
+    """Returns where an audit belongs to another run, or to another claim."""
     said = {
         "rounds": setting.rounds,
         "noise_multiplier": setting.noise_multiplier,

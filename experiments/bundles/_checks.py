@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 
 import tff_mf
-from tff_mf import validation
+from tff_mf import strict_json, validation
 from tff_mf.errors import InputError, InputValueError
 
 from .. import reports
 from ..configuration import layers, toml_file
-from ..output import agreement, strict_json
+from ..output import agreement
 from ..output.files import file_hash
 from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from ._device_file import device_policy_problem
@@ -142,7 +142,7 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
         if getattr(configuration, name) is not None:
             found.append(Refusal(file=RUN_JSON, reason=f"has {name}, which no bundle supports"))
     if manifest.test_only != (configuration.insecure_seed is not None):
-        found.append(Refusal(file=MANIFEST, reason=f"test_only differs from that of {RUN_JSON}"))
+        found.append(Refusal(file=MANIFEST, reason=f"test_only differs from {RUN_JSON}"))
     if reason := grid_problem(manifest, configuration):
         found.append(Refusal(file=MANIFEST, reason=reason))
     try:
@@ -166,7 +166,7 @@ def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
         return [Refusal(file=VOCABULARY if VOCABULARY in text else RUN_JSON, reason=text)]
     for name, value in manifest.local_data.items():
         if value != getattr(settings, name):
-            return [Refusal(file=MANIFEST, reason=f"{name} differs from that of {RUN_JSON}")]
+            return [Refusal(file=MANIFEST, reason=f"{name} differs from {RUN_JSON}")]
     file = folder / SETTINGS_TOML
     try:
         given = read_source(folder, insecure_seed=privacy.insecure_seed, computed_again=True)
@@ -180,7 +180,7 @@ def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
         for name in type(stated).__annotations__:
             one, other = getattr(stated, name), getattr(asked, name)
             if one != other and not (name in computed and math.isclose(one, other, rel_tol=agreement.TOO_SMALL)):
-                return [Refusal(file=file.name, reason=f"{name} differs from that of {RUN_JSON}")]
+                return [Refusal(file=file.name, reason=f"{name} differs from {RUN_JSON}")]
     return []
 
 

@@ -10,10 +10,11 @@ import msgspec
 from msgspec import Meta, UnsetType
 
 import tff_mf
+from tff_mf import strict_json
 from tff_mf.errors import InputError, InputValueError
 
 from .. import reports
-from ..output import agreement, strict_json, typed
+from ..output import agreement, typed
 from ..output.typed import Count, Number, record
 from ..run_folder.names import MECHANISM
 from ._device_policy import FIRST_INDEX, DevicePolicy, of_devices_alone

@@ -73,7 +73,7 @@ _PLACES = (
     "places",
     _CRITICAL,
     "The schema that is claimed has all rounds of a device in the same place of each epoch, and no client enforces "
-    "that: the server does, by an attested identifier, or the guarantee is that of by_devices_alone.",
+    "that: the server does, by an attested identifier, or only the guarantee of by_devices_alone holds.",
 )
 
 

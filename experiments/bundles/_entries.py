@@ -166,7 +166,7 @@ def _copy_entry(place: int, name: str, path: str, state: _Copying) -> None:
         with (state.to / path).open("xb") as copy:
             _pump(file, size, lambda chunk: (digest.update(chunk), copy.write(chunk)))
     if path in state.listed and digest.hexdigest() != state.listed[path]["sha256"]:
-        raise _WrongError("was modified: its SHA-256 is not that of the manifest")
+        raise _WrongError("was modified: its SHA-256 differs from the manifest")
 
 
 @contextlib.contextmanager

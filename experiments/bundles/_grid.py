@@ -14,12 +14,12 @@ _TOTAL = "__total__"
 
 
 def totals(manifest: Manifest) -> Mapping[str, Mapping[str, Any]]:
-    """Returns the types of the parts of a sum: those of the records, and on a grid, last, the number of clients."""
+    """Returns the types of the parts of a sum: the records, and on a grid, last, the number of clients."""
     return {name: spec for name, spec in manifest.stages["zero"]["outputs"].items() if _TOTAL in name}
 
 
 def grid_problem(manifest: Manifest, run: RunRecord) -> str:
-    """Returns how the grid in a manifest differs from that of `run.json` or of the graphs, or an empty text.
+    """Returns how the grid in a manifest differs from the grid of `run.json` or of the graphs, or an empty text.
 
     Formal guarantee: if the text is empty, the manifest has a grid exactly if `run.json` has one, with the same bits
     and room; its sampler is the one that this release computes the charge of; devices send, and sums are, integers of

@@ -38,7 +38,7 @@ def limits(manifest: Manifest, stages: Stages, state: Tensors) -> list[Refusal]:
 
     Args:
         manifest: The manifest of the bundle, with a grid.
-        stages: Those of the bundle.
+        stages: The bundle's stages.
         state: A state of the server.
     """
     assert manifest.grid is not None

@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tff_mf import strict_json
 from tff_mf.errors import InputValueError
 
-from ..output import strict_json
 from . import _entries
 from .names import FILES, FORMS, LITE, MANIFEST, STAGES
 from .runner import MANIFEST_VERSION

@@ -18,7 +18,7 @@ from ..output import progress
 
 _LOG = logging.getLogger(__name__)
 _MODULE = f"{__package__}._graphs"
-# The order of Python's sets depends on hashes, and normals drawn by a GPU differ from those of a processor.
+# The order of Python's sets depends on hashes, and a GPU draws other normals than a processor.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": "-1"}
 _LAST_BYTES = 2000
 
@@ -80,7 +80,7 @@ def _ended(process: subprocess.Popen) -> Iterator[None]:
     try:
         yield
     finally:
-        # Before waiting for it: then its number is free, and may become that of another group.
+        # Before waiting for it: then its number is free, and another group may get it.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -52,7 +52,7 @@ def read_source(
     Args:
         path: A folder of `tff-mf train`, or a file for `tff-mf train --config`.
         insecure_seed: Makes the noise repeatable. TEST ONLY.
-        grid: The grid of the deployment: its bits, "auto" or "none"; `None` for that of the run or file.
+        grid: The grid of the deployment: its bits, "auto" or "none"; `None` for the grid of the run or file.
         computed_again: Whether σ and learning rate are computed from the settings even if `run.json` has them.
 
     Raises:

@@ -56,8 +56,8 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
 
     The files are checked first (see `refusals`). Then the bundle is exported again, from `run.json`,
     `configuration.toml`, the artifact and the vocabulary, and every file must be equal byte for byte. Only recomputed
-    numbers, whose last bits depend on the machine, are compared by rules: those of the planned report and of the policy
-    of clients as `refusals` does, and the initial model, which `server/initial.safetensors` alone contains, to within
+    numbers, whose last bits depend on the machine, are compared by rules: in the planned report and the policy of
+    clients as `refusals` does, and in the initial model, which `server/initial.safetensors` alone contains, to within
     1e-6. Equal graphs are run for some rounds, in TensorFlow and in TFF, as a second line of defense.
 
     Formal guarantee: if nothing is refused, every file that is "rebuilt" equals the one that `tff-mf export` makes here
@@ -72,7 +72,7 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
 
     Args:
         folder: The bundle.
-        rounds: Largest number of rounds to run; a bundle has at most those of its run.
+        rounds: Largest number of rounds to run; a bundle has at most as many as its run.
         digest: The bundle's digest, if it is known from elsewhere.
 
     Raises:

@@ -17,7 +17,7 @@ Examples = tuple[np.ndarray, np.ndarray]
 
 _SYNTHETIC = "synthetic-cifar10"
 _MOST_SYNTHETIC = 10**6
-# The order in which a data set is cut into parts; never that of a run, whose parts would then differ.
+# The order in which a data set is cut into parts; never the seed of a run, whose parts would then differ.
 _SPLIT_SEED = 0
 _DIGITS, _DIGITS_TEST = 1797, 297
 # ByMerge of Cohen et al. (2017): these capital and small letters are one class.
@@ -92,7 +92,7 @@ class ImageSource:
                 return self.load()
         except MemoryError:
             raise
-        # The loaders raise nearly anything: urllib's errors, plain exceptions, TensorFlow's, those of damaged archives.
+        # The loaders raise nearly anything: urllib's errors, plain exceptions, TensorFlow's, a damaged archive's.
         except Exception as error:
             reason = " ".join(str(error).split())[:120] or type(error).__name__
             raise InputValueError(

@@ -1,4 +1,4 @@
-"""Networks by name: those of the papers' image experiments, and a small one for digits."""
+"""Networks by name: the networks of the papers' image experiments, and a small one for digits."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ NAMES = tuple(LEAST_SIDE)
 def build(name: str, *, shape: Sequence[int], classes: int, seed: int) -> "tf.keras.Sequential":
     """Returns a network for images of bytes, with logits as its result and weights that follow from a seed.
 
-    `kairouz-small` and `kairouz-vgg` are those of Kairouz et al. (2021), table 2; activations (tanh), paddings,
+    `kairouz-small` and `kairouz-vgg` are the networks of Kairouz et al. (2021), table 2; activations (tanh), paddings,
     pooling and initial weights are of the code that was released with the paper.
 
     Args:

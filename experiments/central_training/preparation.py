@@ -44,12 +44,12 @@ def prepare(
 ) -> PreparedTraining:
     """Returns the parts of a training.
 
-    Formal guarantee: `epsilon` and `statement` are those of the order (`tff_mf.central.Order`), for the σ that is
+    Formal guarantee: `epsilon` and `statement` are the order's (`tff_mf.central.Order`), for the σ that is
     returned: with `epsilon` in the settings, the smallest σ at which the order's ε does not exceed it.
 
     Args:
         configuration: Settings that were checked.
-        mechanism: The mechanism: that of the settings, or of a run that is resumed.
+        mechanism: The mechanism of the settings, or of a run that is resumed.
         without_epsilon: Whether to train although no ε can be stated.
 
     Raises:
@@ -90,7 +90,7 @@ def _order(configuration: CentralConfiguration, mechanism: tff_mf.Mechanism) -> 
     if configuration.sampling == "fixed_order":
         return central.FixedOrder(**common, epochs=configuration.epochs)
     rounds = configuration.rounds
-    groups, _ = accounting.bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
+    groups, _ = accounting.bands_and_norm(mechanism, rounds)
     return central.PoissonSampling(**common, rounds=rounds, groups=groups)
 
 

@@ -166,7 +166,7 @@ class CentralConfiguration(Record):
         least = networks.LEAST_SIDE[self.network or source.network]
         if min(source.shape[:2]) < least:
             raise InputValueError(
-                f"network={self.network!r} needs images of at least {least} by {least} pixels, and those of "
+                f"network={self.network!r} needs images of at least {least} by {least} pixels, and the images of "
                 f"dataset={self.dataset!r} have {source.shape[0]} by {source.shape[1]}: take another."
             )
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
+from tff_mf import strict_json
 
-from ..output import strict_json
 from ..run_folder.versions import versions
 from .data_sets import ImageData
 from .preparation import PreparedTraining
@@ -20,10 +20,10 @@ _SECRET_BATCHES = "ε is amplified: it holds as long as nobody learns which exam
 def guarantee_of(prepared: PreparedTraining) -> dict[str, Any]:
     """Returns the guarantee of a training as figures, for a JSON file.
 
-    Formal guarantee: `epsilon` is that of `prepared`; `sensitivity` is that of `mechanism.cast_to_float32()`, the C
-    that the noise has. With sampling, `epsilon` is amplified and has no ρ; figures that end in
-    `_without_amplification` hold for batches that are known. What is infinite is `None`, and so is every ε if none can
-    be stated.
+    Formal guarantee: `epsilon` is the ε of `prepared`, and `sensitivity` the sensitivity of
+    `mechanism.cast_to_float32()`, the C that the noise has. With sampling, `epsilon` is amplified and has no ρ; figures
+    that end in `_without_amplification` hold for batches that are known. What is infinite is `None`, and so is every ε
+    if none can be stated.
     """
     configuration, order, mechanism = prepared.configuration, prepared.order, prepared.mechanism
     plain = order.guarantee(mechanism, noise_multiplier=prepared.noise_multiplier)
@@ -78,5 +78,5 @@ def summarize(
 
 
 def _number(value: float | None) -> float | None:
-    """Returns a metric as JSON can hold it: that of a model that diverged is not a number."""
+    """Returns a metric as JSON can hold it: a diverged model's metric is not a number."""
     return value if value is not None and -float("inf") < value < float("inf") else None

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from tff_mf import strict_json
 from tff_mf.errors import InputError, InputValueError
 
-from ..output import files, strict_json
+from ..output import files
 from ..reports import questions
 from ..run_folder.names import ANSWERS
 from . import _screens
@@ -128,7 +129,7 @@ def _shown(answer: Any) -> str:
 
 
 def _earlier(folder: pathlib.Path) -> Mapping[str, Any]:
-    """Returns the answers to start from: those of the file, or of a later session that was interrupted.
+    """Returns the answers to start from, of the file or of a later session that was interrupted.
 
     Answers withdrawn in that session are open. Of a damaged file, every valid answer is kept.
     """

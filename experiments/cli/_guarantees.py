@@ -204,7 +204,7 @@ def in_words(setting: MechanismSetting) -> dict[str, Any]:
 
 
 def replace_one(setting: MechanismSetting, sensitivity: float) -> dict[str, float]:
-    """Returns the sensitivity for replace-one if that is the adjacency; `sensitivity` is that of zero-out."""
+    """Returns the sensitivity for replace-one if that is the adjacency; `sensitivity` is for zero-out."""
     return {"sensitivity_replace_one": 2 * sensitivity} if setting.adjacency == "replace-one" else {}
 
 

@@ -106,7 +106,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "workload": {
         "type": WORKLOAD,
         "help": "Workload of the losses: prefix_sum, momentum, learning_rates or momentum_with_rates; if not given, "
-        "that of a FILE, or prefix_sum.",
+        "the FILE's, or prefix_sum.",
     },
     "momentum": {"type": float, "help": "Momentum of the workload."},
     "warmup": {"type": float, "help": "Fraction of the rounds over which the workload's learning rates rise."},
@@ -293,7 +293,7 @@ def of_fields(
     Args:
         kind: The class of the configuration.
         helps: The help of options, without the default; other commands have the same if it is missing.
-        types: Types of fields that are more than numbers and texts, and not those of other commands.
+        types: Types of fields that are more than numbers and texts, and differ from other commands'.
     """
 
     def add(command: Command) -> Command:

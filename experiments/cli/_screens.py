@@ -11,10 +11,11 @@ from typing import Any
 import click
 
 import tff_mf
+from tff_mf import strict_json
 
 from ..configuration.layers import Layer
 from ..configuration.presets import Preset
-from ..output import digits, strict_json
+from ..output import digits
 
 _NARROWEST = 40
 _WIDEST = 120
@@ -69,7 +70,7 @@ _UNITS = dict.fromkeys(("rms_error", "max_error", "amplified_rms_error"), " clip
 
 
 def width() -> int:
-    """Returns the width of lines: that of the terminal or COLUMNS, at most 120; 80 if neither is known."""
+    """Returns the width of lines: the terminal's or COLUMNS, at most 120; 80 if neither is known."""
     return min(max(shutil.get_terminal_size((_FALLBACK, 24)).columns, _NARROWEST), _WIDEST)
 
 

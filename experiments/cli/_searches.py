@@ -6,14 +6,15 @@ from typing import Any
 import click
 
 import tff_mf
-from tff_mf import validation
+from tff_mf import registry, validation
+from tff_mf.errors import InputValueError
 
 from ..configuration import mechanism_names
 from ..configuration.mechanism_setting import MechanismSetting
 from . import _guarantees, _screens
 from ._flags import Flags
 
-_FILE = "The file has the mechanism of one restart; the figures are those of the whole run."
+_FILE = "The file has the mechanism of one restart; the figures are for the whole run."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,7 +170,7 @@ def structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
     setting = flags.setting(schema)
     if setting.workload not in (None, tff_mf.PrefixSum()):
         raise click.UsageError(
-            f"--workload {flags.workload} does not go with `optimize structured`: its decoder is that of prefix sums."
+            f"--workload {flags.workload} does not go with `optimize structured`: its decoder is for prefix sums."
         )
     near = flags.named(of, setting)
     optimized_for = tff_mf.OptimizedFor(rounds=setting.searched_rounds, participation=setting.searched_participation)
@@ -209,8 +210,14 @@ def _bands(flags: Flags, setting: MechanismSetting) -> int:
 def save(search: Search, out: str, seconds: float, flags: Flags, target: Target, *, as_json: bool) -> None:
     """Writes the artifact and prints what it holds, and what noise the target needs."""
     setting, mechanism, found = search.setting, search.mechanism, search.mechanism.optimized_for
-    assert found is not None
-    assert found.search is not None
+    if found is None:
+        raise InputValueError(
+            f"mechanism of kind {mechanism.kind!r}: its optimizer must return it with optimized_for, the setting."
+        )
+    # Optimizers from outside of this package need not say how their search ended.
+    ended = found.search
+    kind = registry.registered(mechanism).search
+    objective = ended.objective if ended is not None else flags.objective or (kind.objective if kind else "rms")
     tff_mf.save(mechanism, out)
     exact, error = setting.sensitivity(mechanism), setting.errors(mechanism)
     as_float32 = setting.sensitivity(mechanism.cast_to_float32()).value
@@ -219,20 +226,20 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
         "out": out,
         "mechanism": mechanism.kind,
         **search.entries,
-        "objective": found.search.objective,
+        "objective": objective,
         **_guarantees.described(setting),
         "participation_assumed": search.assumed,
         "workload": repr(workload),
         "rms_loss": exact.value * error.rms,
         "max_loss": exact.value * error.max,
         "sensitivity": exact.value,
-        # That of the parameters in float32, with which the noise runs: the accounting uses it.
+        # The sensitivity of the parameters in float32, with which the noise runs: the accounting uses it.
         "sensitivity_as_run": as_float32,
         **_guarantees.replace_one(setting, as_float32),
         **_noise(search, flags, target),
         "seconds": seconds,
         "converged": found.converged,
-        "message": found.search.message,
+        "message": "" if ended is None else ended.message,
     }
     if found.duality_gap is not None:
         result["duality_gap"] = found.duality_gap
@@ -243,7 +250,7 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
         "participation": f"{words['participation']}{assumed}",
         "participation_assumed": None,
         "converged": None,
-        "message": _ending(found.search, converged=found.converged is True),
+        "message": _ending("" if ended is None else ended.message, found.converged),
     }
     below = [str(result[name]) for name in ("statement", "amplified_statement") if name in result]
     note = f" {_FILE}" if setting.is_restarted else ""
@@ -268,9 +275,11 @@ def _noise(search: Search, flags: Flags, target: Target) -> dict[str, Any]:
     return found.calibrated(target.epsilon, target.delta, flags.population)
 
 
-def _ending(found: tff_mf.SearchStatus, *, converged: bool) -> str:
+def _ending(message: str, converged: bool | None) -> str:
     """Returns how a search ended, without SciPy's message about success."""
+    if converged is None and not message:
+        return "the optimizer does not say whether it converged"
     if not converged:
-        return f"not converged: {found.message}"
-    said_already = "CONVERGENCE" in found.message or found.message.startswith("Stationary")
-    return "converged" if said_already else f"converged. {found.message}"
+        return f"not converged: {message}" if message else "not converged"
+    said_already = not message or "CONVERGENCE" in message or message.startswith("Stationary")
+    return "converged" if said_already else f"converged. {message}"

@@ -22,7 +22,7 @@ _OF_A_RUN = "a run's folder has its own setting; give no other."
 @click.option(
     "--noise-multiplier", type=float, help="σ for an artifact; if not given its sensitivity, so that ρ = 1/2."
 )
-@click.option("--rounds", type=int, help="Number of rounds n; that of the artifact if not given.")
+@click.option("--rounds", type=int, help="Number of rounds n; the artifact's if not given.")
 @_options.setting(*_options.PARTICIPATION, "restart_every")
 @_options.option("adjacency", default=None, show_default=False, help="zero-out or replace-one; zero-out if not given.")
 @click.option("--delta", type=float, help="δ of the claim, for an artifact; 1e-6 if not given.")

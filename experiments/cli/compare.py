@@ -57,7 +57,7 @@ def compare(
 ) -> None:
     """Train with every combination of a grid, and compare the results in a table and three pictures.
 
-    The grid is that of a file, or of a paper's table (--spec). Finished runs are not repeated, so that an interrupted
+    The grid comes from a file, or from a paper's table (--spec). Finished runs are not repeated, so that an interrupted
     comparison continues. Exit status 1 if a run failed.
     """
     _check_together()

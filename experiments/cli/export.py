@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .. import bundles
 
 _ANSWERS = (
-    "are given in the folder of the deployment's run, by `tff-mf report RUN --answer`: those of a simulation are about "
-    "other clients, and are not copied"
+    "are given in the folder of the deployment's run, by `tff-mf report RUN --answer`: answers for a simulation are "
+    "about other clients, and are not copied"
 )
 
 
@@ -134,5 +134,5 @@ def _show(result: Mapping[str, Any]) -> None:
 
 def _numbers(grid: Mapping[str, Any] | None) -> str:
     if grid is None:
-        return "floats: the guarantee is that of real numbers, and --grid auto closes the difference"
+        return "floats: the guarantee holds for real numbers only, and --grid auto closes the difference"
     return f"integers of {grid['bits']} bits; at most {grid['max_clients']} clients in a sum of {grid['integers']}"

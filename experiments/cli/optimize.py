@@ -41,7 +41,7 @@ def optimize() -> None:
 
 
 def _kind(search: Callable[..., _searches.Search]) -> click.Command:
-    """Returns a command that saves the mechanism that `search` finds, with its own options and those of all kinds."""
+    """Returns a command that saves the mechanism that `search` finds, with its own options and the shared ones."""
 
     @functools.wraps(search)
     def command(flags: Flags, epsilon: float | None, delta: float | None, out: str, as_json: bool, **own: Any) -> None:
@@ -148,5 +148,5 @@ def dense(flags: Flags, *, target: _searches.Target) -> _searches.Search:
     help="The approximated mechanism: a FILE, or any name.",
 )
 def structured(flags: Flags, *, target: _searches.Target, diagonals: int, rank: int, of: str) -> _searches.Search:
-    """A decoder of a few diagonals plus a low-rank part, which approximates that of another mechanism."""
+    """A decoder of a few diagonals plus a low-rank part, which approximates the decoder of another mechanism."""
     return _searches.structured(flags, of, diagonals, rank)

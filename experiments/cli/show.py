@@ -25,7 +25,7 @@ def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
     """Print a mechanism's parameters, sensitivity and losses, for its own setting or another.
 
     If not given, rounds, participation and workload are those that the mechanism was optimized for. `converged` and
-    `duality_gap`, if known, are those of its optimization. Losses compare mechanisms at equal privacy.
+    `duality_gap`, if known, describe its optimization. Losses compare mechanisms at equal privacy.
     """
     if plot is not None and flags.restart_every is not None:
         raise click.UsageError("--plot does not go with --restart-every: it draws one restart; leave that out.")

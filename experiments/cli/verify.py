@@ -60,7 +60,7 @@ def verify(
         "rests_on": dict(checked.rests_on),
         "rounds": checked.rounds,
         "refused": [dataclasses.asdict(each) for each in checked.refused],
-        # Those of the checked copy: the folder may have changed since.
+        # Both are of the checked copy: the folder may have changed since.
         "headline": checked.headline,
         "digest": checked.digest,
     }

@@ -38,7 +38,7 @@ def run_comparison(
         child: Name of the module that each run executes as a process. It takes the process that it ends with, a file to
             lock, and the arguments of `tff-mf`.
         jobs: Number of runs at a time.
-        dataset: Data set of all runs, in place of those of the specification.
+        dataset: Data set of all runs, in place of the specification's.
         fraction: Part of the size at which the runs are done, see `docs/experiments.md`; None is full size.
         say: Called with messages of one line about the progress.
 

@@ -60,7 +60,7 @@ def estimate(
 
     Args:
         spec: A TOML file.
-        dataset: Data set of all runs, in place of those of the file.
+        dataset: Data set of all runs, in place of the file's.
         fraction: Part of the size at which the runs are done.
         measure: Returns the times of the largest of some models, each with the size of its batches.
 

@@ -60,7 +60,7 @@ class Point:
 
     Attributes:
         layer: The settings of the run.
-        preset: The preset of its grid, or that of the specification.
+        preset: The preset of its grid, or of the specification.
         label: Name of its mechanism in the table, or None for one made from the settings.
         optimize: Settings that differ while its mechanism is optimized.
         published: Results of the paper for it.

@@ -125,7 +125,7 @@ def _measured_on(found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _chosen_by(found: Sequence[Mapping[str, Any]]) -> str:
-    """Returns how the rate of each mechanism was chosen among those of this comparison."""
+    """Returns how each mechanism's rate was chosen among the rates of this comparison."""
     if all(len(level["validation_accuracy_by_rate"]) == 1 for level in found):
         return "the only one tried here"
     return _CHOSEN_BY

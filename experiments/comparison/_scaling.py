@@ -55,7 +55,7 @@ def scaled(layer: Layer, fraction: float) -> Layer:
     ratio, so that the participations of a client are as many as at full size and as far apart in proportion. A run in
     which a client may take part in every round keeps that. The cohort stays, and is simulated by a fraction of its
     clients. A given ε stays, so that σ is calibrated anew. A given σ is scaled with the sensitivity of the mechanism,
-    which keeps μ, and so ε without amplification; that of a mechanism that is optimized stays, since its columns have
+    which keeps μ, and so ε without amplification; the σ of a mechanism that is optimized stays, since its columns have
     norm 1 at any size. Model, learning rates, clipping and data set stay. Sentences that the model is measured on are
     as many times fewer, and at least 100; of all test sentences as many are left as of the default.
 
@@ -106,7 +106,7 @@ def in_words(fraction: float, changed: Mapping[str, Mapping[str, list[Any]]]) ->
     ]
     return (
         f"Run at {fraction:g} of the full size: {'; '.join(parts)}. Cohorts of the full size are simulated by fewer "
-        "clients. Accuracies are not those of the paper, and say nothing about them."
+        "clients. Accuracies are not the paper's, and say nothing about them."
     )
 
 

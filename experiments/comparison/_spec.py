@@ -86,7 +86,7 @@ def read(
         path: A TOML file with `[run]`, any number of `[[grid]]`, and perhaps `preset`. A list in a grid stands for each
             of its values, and the runs are all combinations.
         data_of: Files of the data sets, whose names become part of the run's name: other data make another run.
-        dataset: Data set of all runs, in place of those of the file.
+        dataset: Data set of all runs, in place of the file's.
         fraction: Part of the size at which the runs are done, see `docs/experiments.md`; None is full size.
 
     Raises:

@@ -71,7 +71,7 @@ def run_demo(settings: DemoSettings, out: pathlib.Path, data: pathlib.Path | Non
     """Trains with each mechanism and writes the folder `out`; an earlier demo there is replaced at the end.
 
     Args:
-        settings: Those of both runs.
+        settings: The settings of both runs.
         out: The folder; files in it that are not of a demo stay.
         data: Data set in the file format of StackOverflow; the docstrings of `pydoc` if not given.
 
@@ -116,7 +116,7 @@ def _summary(settings: DemoSettings, results: Mapping[str, TrainingResult], seco
         "clients_per_round": settings.clients_per_round,
         "cohort_note": (
             f"{settings.cohort} clients a round are simulated by {settings.clients_per_round}, with the noise scaled "
-            f"down in proportion; epsilon is that of the large cohort, epsilon_as_run that of the clients that trained."
+            f"down in proportion; epsilon is for the large cohort, epsilon_as_run for the clients that trained."
         ),
         "server_learning_rates": dict(settings.server_learning_rates),
         "server_learning_rate_note": "Each mechanism's rate was chosen beforehand, on other seeds.",

@@ -160,8 +160,8 @@ def build(
         participation: What each client is bound to.
         buffers: Buffers of a `blt`; None lets the optimizer choose.
         bands: Bands of the banded kinds; None takes the min-sep of `participation`.
-        unit_norms: Whether the columns of a `banded` have norm 1; None is that of the kind.
-        objective: Loss to minimize, "rms" or "max"; None is that of the kind.
+        unit_norms: Whether the columns of a `banded` have norm 1; None takes the kind's default.
+        objective: Loss to minimize, "rms" or "max"; None takes the kind's default.
         optimized_for: The workload; None is the prefix sum.
 
     Example:
@@ -246,5 +246,5 @@ def refuse_options(name: str, **options: Any) -> None:
         goes_with = ", ".join(each for each, kind in kinds.items() if option in kind.options)
         remedy = "; take workload='prefix_sum'" if option == "workload" else ""
         if option == "objective" and name in kinds:
-            remedy = f"; {name} minimizes RmsLoss"
+            remedy = f"; {name} minimizes {'MaxLoss' if kinds[name].objective == 'max' else 'RmsLoss'}"
         raise InputValueError(f"{option}={shown} does not go with mechanism={name!r}, only with {goes_with}{remedy}.")

@@ -23,19 +23,19 @@ _MODEL, _SAMPLING, _TRAINING = ModelConfig(), SamplingSettings(), TrainingSettin
 class RunConfiguration(Record):
     """All settings of a run, each checked where it is used.
 
-    A field has the name of its flag, with underscores. Meanings and defaults are those of `settings.TrainingSettings`,
+    A field has the name of its flag, with underscores. Meanings and defaults come from `settings.TrainingSettings`,
     `privacy.plan_privacy` and `mechanism_names.build`.
 
     Attributes:
         dataset: `pydoc`, `stackoverflow`, `synthetic`, `sqlite:FILE` or a file.
         mechanism: A name of `mechanism_names.names()`, `production:NAME`, or a file.
         unit_norms: Whether the columns of a `banded` have norm 1; if not, their norms are fitted to the participation.
-        objective: Loss that the mechanism is optimized for, "rms" or "max"; None is that of its kind.
+        objective: Loss that the mechanism is optimized for, "rms" or "max"; None takes its kind's default.
         workload: What the mechanism is optimized for.
         initial_model: The `model.safetensors` of another run's folder, to start from; None is one drawn with `seed`.
         server_learning_rate: A number, or "proposed": from the noise, by the regression of the banded MF paper.
         grid: Bits of the grid on which updates, their sums and the noise are integers: a number, "auto", or "none" for
-            floating point, of which the guarantee is that of real numbers, and which low bits can give away.
+            floating point, whose guarantee holds for real numbers only, and which low bits can give away.
         sampling: How cohorts are drawn.
         participation_schema: The participation schema of the guarantee, "min_sep" or "fixed_epoch"; None is the
             strictest one that the sampling keeps.
@@ -180,7 +180,7 @@ class RunConfiguration(Record):
         )
 
     def build_mechanism(self) -> tff_mf.Mechanism:
-        """Returns the mechanism, that of one restart if there are restarts, optimized if it is of such a kind.
+        """Returns the mechanism, for one restart if there are restarts, optimized if it is of such a kind.
 
         Raises:
             InputError: If a field is out of range, or the mechanism cannot be built.

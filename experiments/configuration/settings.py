@@ -31,7 +31,7 @@ _ADDRESS = re.compile(r"[^\s:/]+:([0-9]{1,5})|unix:/[^\s,]+")
 
 
 class ModelConfig(Record):
-    """Size of a model; the defaults are those of the papers' StackOverflow experiments.
+    """Size of a model; the defaults come from the papers' StackOverflow experiments.
 
     Attributes:
         architecture: `lstm`, the recurrent model of TFF's task, or `conv`, a causal convolution over the

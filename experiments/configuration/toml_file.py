@@ -38,7 +38,7 @@ def resolve(
     *,
     folder: presets.PresetFolder = presets.OF_RUNS,
 ) -> tuple[presets.Preset | None, Layer]:
-    """Returns the preset and all values: those of flags over those of the file over those of the preset.
+    """Returns the preset and all values: flags go before the file, and the file before the preset.
 
     Args:
         preset: Name of a preset; it comes before the one that the file names.

@@ -1,7 +1,7 @@
 """The `pydoc` data set: real English, really non-IID, without a download.
 
-A Python module is a client; the English sentences of its docstrings are its examples. The text is
-that of the standard library and of the installed distributions, read, never imported. The file is
+A Python module is a client; the English sentences of its docstrings are its examples. The text
+comes from the standard library and the installed distributions, read, never imported. The file is
 in the format that StackOverflow ships in, so that everything that reads StackOverflow reads it.
 """
 

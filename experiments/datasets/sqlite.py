@@ -49,7 +49,7 @@ class Splits:
 def load(path: str | os.PathLike) -> Splits:
     """Opens the file at `path` with TFF's reader.
 
-    Its examples are those of `tff.simulation.datasets.stackoverflow.load_data`: a dictionary of
+    Its examples are as in `tff.simulation.datasets.stackoverflow.load_data`: a dictionary of
     scalar strings `creation_date`, `tags`, `title`, `tokens`, `type`, and the int64 `score`. The
     splits "train", "heldout" and "test" are train, validation and test.
 

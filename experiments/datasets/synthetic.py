@@ -1,6 +1,6 @@
 """A data set with as many clients as StackOverflow, whose text is computed when it is read and stored nowhere.
 
-It is for dry runs at the size of the papers' experiments: time, memory, cohorts and logs are those of the real data
+It is for dry runs at the size of the papers' experiments: time, memory, cohorts and logs are as with the real data
 set's number of clients. Words are drawn independently, so that there is nothing to learn from them, and accuracy on it
 means nothing.
 """

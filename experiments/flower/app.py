@@ -12,7 +12,7 @@ from tff_mf.errors import InputValueError
 from ..output import files
 from . import exported
 
-# PyTorch's files take the place of those of the same name.
+# PyTorch's files replace NumPy's files of the same name.
 _TEMPLATES = {"numpy": ("template",), "torch": ("template", "template_torch")}
 _NEEDED = {"numpy": "", "torch": ', "torch>=2"'}
 _PROJECT, _FLOWER = "pyproject.toml", '"flwr>=1.41,<1.43"'
@@ -27,8 +27,8 @@ def write(
 
     Args:
         folder: A folder that does not exist, or is empty.
-        of: Folder of a run or of a bundle, whose deployment the app then has: see `exported.settings_of`. Its model and
-            data are those of the app.
+        of: Folder of a run or of a bundle, whose deployment the app then has: see `exported.settings_of`. Model and
+            data stay the app's own.
         framework: "numpy" or "torch": what the model is written in.
 
     Raises:
@@ -63,7 +63,7 @@ def _configured(project: str, settings: Mapping[str, str | int | float], framewo
     """Returns the text of an app's `pyproject.toml` with what it needs, and other values in its configuration."""
     project = project.replace(_FLOWER, _FLOWER + _NEEDED[framework])
     for name, value in settings.items():
-        # Numbers and texts of JSON are those of TOML, except for its surrogates, and DEL.
+        # JSON writes numbers and texts as TOML does, except for its surrogates, and DEL.
         text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         line = f"{name} = {text}"
         project, found = re.subn(rf"(?m)^{name} = .*$", lambda match, line=line: line, project)

@@ -65,7 +65,7 @@ class Checkpoints:
     Args:
         out: The run's folder.
         settings: Everything that determines how the run proceeds, as JSON.
-        run: The run's identifier, that of its ledger.
+        run: The run's identifier, as in its ledger.
         keys_after: How many keys there are after a number of rounds.
     """
 

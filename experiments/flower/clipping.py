@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Those of `tff_mf.queries.clipping.clip_record`, whose docstring derives them from the rounding of norms and products.
+# As in `tff_mf.queries.clipping.clip_record`, whose docstring derives them from the rounding of norms and products.
 _PASSING = 1 - 8e-7
 _PASSING_AGAIN = 1 - 3e-7
 _SCALED = 1 / (1 + 1.5e-6)

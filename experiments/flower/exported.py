@@ -26,7 +26,7 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
     """
     record = read_record(folder)
     if file_hash(folder / MECHANISM) != record.mechanism_sha256:
-        raise InputValueError(f"{MECHANISM} in {str(folder)!r} is not that of its run.json: take an intact folder.")
+        raise InputValueError(f"{MECHANISM} in {str(folder)!r} differs from its run.json: take an intact folder.")
     for name in ("adaptive_count_stddev", "insecure_seed"):
         if getattr(record, name) is not None:
             raise InputValueError(f"{name}={getattr(record, name)!r} of {str(folder)!r} is not supported on Flower.")

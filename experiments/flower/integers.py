@@ -10,7 +10,7 @@ import numpy as np
 
 from . import clipping
 
-# Those of `tff_mf.queries.clipping`.
+# As in `tff_mf.queries.clipping`.
 _MARGIN = 2.0
 _LARGEST_SHARE = 2.0**-13
 

@@ -18,7 +18,7 @@ def integers_mod(message: Message, context: Context, call_next: Callable[[Messag
     """Replaces the model in a node's reply by its update in integers, if the message asks for them.
 
     A mod of Flower: `ClientApp(mods=[integers_mod])`, the first of several, which is the last to touch the reply. The
-    app within replies with the model that it trained. Its messages are otherwise those of a run in floating point.
+    app within replies with the model that it trained. Its messages are otherwise as in a run in floating point.
 
     Formal guarantee: as for `integers.clip_to_grid` for the update. No guarantee of a run depends on it: the server
     makes the same comparison of every reply.

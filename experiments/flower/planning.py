@@ -24,7 +24,7 @@ def plan_run(
 ) -> PrivacyPlan:
     """Returns the plan of a run: `plan_privacy(...)` with the grid that fits its model, as `tff-mf train` takes it.
 
-    A run that was begun in floating point stays in floating point, whatever `grid` is, and σ is that of `run.json` if
+    A run that was begun in floating point stays in floating point, whatever `grid` is, and σ comes from `run.json` if
     calibrating it again gives the same but for last bits.
 
     Formal guarantee: as for `plan_privacy` with the plan's grid.
@@ -35,7 +35,7 @@ def plan_run(
         clients_per_round: Nodes that train in a round.
         cohort: Nodes that a round stands for; `clients_per_round` if not given.
         grid: Bits of the grid on which updates, their sums and the noise are integers: a number, "auto", or "none" for
-            floating point, of which the guarantee is that of real numbers.
+            floating point, where the guarantee holds for real numbers only.
         more: The other arguments of `plan_privacy`.
 
     Raises:

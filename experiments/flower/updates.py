@@ -120,7 +120,7 @@ class UpdateSum:
         node = message.metadata.src_node_id
         if node not in self._asked:
             raise RefusedReplyError("not chosen")
-        # The sender's id is what the sender wrote; that of the message is known to its receiver only.
+        # The sender's id is what the sender wrote; the message's id is known to its receiver only.
         if message.metadata.reply_to_message_id != self._asked[node].message_id:
             raise RefusedReplyError("another round")
         if node in self._seen:

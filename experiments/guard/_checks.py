@@ -58,7 +58,7 @@ def check_drawn(state: Any, noise: str | None, round_number: int, *, last_releas
 
     Raises:
         InputTypeError: If there is no state, although the aggregator is known.
-        InputValueError: If the state has no noise, that of another aggregator, or that of another number of rounds.
+        InputValueError: If the state has no noise, or noise of another aggregator or of another number of rounds.
     """
     if state is None:
         if noise is not None:

@@ -228,7 +228,7 @@ class GuardedReleaseManager(tff.program.ReleaseManager):
             )
         if self._guard.knows_its_noise and number > self._seen:
             raise InputValueError(
-                f"key={number}: the newest saved program state is that of round {self._seen}: save the state of round "
+                f"key={number}: the newest saved program state belongs to round {self._seen}: save the state of round "
                 f"{number} with the CheckpointManager before releasing any of its results."
             )
 

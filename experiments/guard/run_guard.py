@@ -116,7 +116,7 @@ class RunGuard:
         Raises:
             InputTypeError: If there is no state, although the guard knows the aggregator.
             InputValueError: If the checkpoint belongs to another run, a later round was released, so that rounds would
-                be released twice, the round was never begun, or the state's noise is that of another number of rounds.
+                be released twice, the round was never begun, or the state's noise belongs to another number of rounds.
         """
         number = validation.whole("round_number", round_number, at_least=0)
         _checks.check_run(run, self.run)
@@ -169,7 +169,7 @@ class RunGuard:
 
         Args:
             clients: Ids of all chosen clients, including those that may never report. May be empty.
-            clip_norm: Clip norm of this round, if it adapts; that of `run.json` if not given.
+            clip_norm: Clip norm of this round, if it adapts; `run.json`'s if not given.
 
         Raises:
             RefusedCohortError: If the schema forbids the round to a client.
@@ -234,7 +234,7 @@ class RunGuard:
         Raises:
             InputTypeError: If there is no state, although the guard knows the aggregator.
             InputValueError: If the round was not begun, by this process or before its checkpoint, or the noise of the
-                state is that of another number of rounds: some round was begun and never computed.
+                state belongs to another number of rounds: some round was begun and never computed.
         """
         number = validation.whole("round_number", round_number)
         with self._lock:
@@ -265,7 +265,7 @@ class RunGuard:
 
         Raises:
             InputTypeError: If there is no state, although the guard knows the aggregator.
-            InputValueError: If the state has no noise, that of another aggregator, or that of another number of rounds.
+            InputValueError: If the state has no noise, or noise of another aggregator or of another number of rounds.
         """
         try:
             _checks.check_drawn(state, self._noise, round_number, last_released=self._log.last_released)

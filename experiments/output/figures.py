@@ -1,7 +1,7 @@
 """Charts, the style of all pictures, and how they are saved: in the format of the file's ending, with equal bytes.
 
-The colors are those of Okabe and Ito, which people with any color vision can distinguish; curves also differ in markers
-and dashes, for printers without colors. Widths are those of a paper: one column, or the page.
+The colors are Okabe and Ito's, which people with any color vision can distinguish; curves also differ in markers
+and dashes, for printers without colors. Widths suit a paper: one column, or the page.
 """
 
 import contextlib
@@ -103,7 +103,7 @@ _PLACES = {
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
-    """Returns a style for each name: that of its mechanism if no earlier name has it, otherwise an unused one.
+    """Returns a style for each name: its mechanism's if no earlier name has it, otherwise an unused one.
 
     Example:
         >>> chosen = styles(["identity", "blt, buffers 2", "blt, buffers 4"])

@@ -1,6 +1,6 @@
 """Files that are written whole or not at all, and checks before work begins that they can be written.
 
-`write_atomically`, `atomic_file` and `sync_folder` are those of `tff_mf.files`.
+`write_atomically`, `atomic_file` and `sync_folder` come from `tff_mf.files`.
 """
 
 import hashlib

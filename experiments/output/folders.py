@@ -40,7 +40,7 @@ def new_folder(out: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def replaced_parts(out: pathlib.Path, parts: Sequence[str]) -> Iterator[pathlib.Path]:
-    """Yields a folder to write parts of `out` to, which replace those of before when the block ends without an error.
+    """Yields a folder to write parts of `out` to, which replace the earlier ones when the block ends without an error.
 
     Args:
         out: The folder, made if it does not exist; everything else in it stays.

@@ -46,7 +46,7 @@ def alone(folder: pathlib.Path) -> Iterator[None]:
 
     with held(path, refuse):
         path.write_text(f"{os.getpid()}\n")
-        # Those of checkpoints have keys.
+        # Unfinished checkpoints have keys.
         files.remove_unfinished(folder, subfolders=True)
         yield
 

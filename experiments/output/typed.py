@@ -13,10 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from tff_mf import validation
+from tff_mf import strict_json, validation
 from tff_mf.errors import InputError, InputValueError
-
-from . import strict_json
 
 _Kind = TypeVar("_Kind")
 

@@ -18,7 +18,7 @@ class AmplifiedOption:
     """A number of bands at the numbers of a deployment, with amplification by sampling.
 
     Attributes:
-        bands: Number of bands, which is that of the groups of clients that take turns.
+        bands: Number of bands, equal to the number of groups of clients that take turns.
         noise_multiplier: σ.
         epsilon: ε with amplification.
         epsilon_if_known: ε at the same noise if cohorts are known.

@@ -6,8 +6,8 @@ from typing import Any
 
 from tff_mf.errors import InputValueError
 from tff_mf.sensitivities.losses import round_errors
+from tff_mf.strict_json import finite
 
-from ..output.strict_json import finite
 from ..privacy.figure_points import block_ends, deltas, of_some_rounds
 from .deployment import Deployment, participations, schema
 from .options import Option
@@ -18,8 +18,8 @@ Points = list[tuple[float, float | None]]
 def curves(deployment: Deployment, options: Iterable[Option], chosen: Option, *, states: bool) -> dict[str, Any]:
     """Returns what the figures of a plan's page show.
 
-    Formal guarantee: each ε is that of `MechanismSetting.guarantee` at the planned noise: at another δ, or of the first
-    rounds alone, each client taking part in them as often as it may, and never smaller than that of fewer rounds. The
+    Formal guarantee: each ε comes from `MechanismSetting.guarantee` at the planned noise: at another δ, or of the first
+    rounds alone, each client taking part in them as often as it may, and never smaller than for fewer rounds. The
     last round and the planned δ have the ε of the plan. `None` is no finite ε.
 
     Args:

@@ -30,7 +30,7 @@ class Axes:
         rounds: Numbers of rounds.
         min_sep: Min-seps b.
         level: Values of ε, or of σ where that is given.
-        planned_level: That of the plan.
+        planned_level: The plan's level.
         by_epsilon: Whether `level` is ε.
     """
 
@@ -43,7 +43,7 @@ class Axes:
 
 
 def axes(deployment: Deployment, *, epsilon: float | None, noise_multiplier: float | None) -> Axes:
-    """Returns the values around those of a plan.
+    """Returns the values around a plan's own.
 
     Example:
         >>> known = Deployment(population=3000, clients_per_round=100, rounds=96, delta=1e-6)

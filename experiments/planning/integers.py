@@ -23,7 +23,7 @@ def of_deployment(
     Args:
         deployment: The estimates.
         grid: Bits of the grid, "auto", or "none" for floating point.
-        dimension: Number of model parameters d; that of the papers' model if not given.
+        dimension: Number of model parameters d; if not given, as in the papers' model.
 
     Raises:
         InputError: If `grid` is neither a number of bits nor one of the words.
@@ -43,13 +43,13 @@ def of_option(
 ) -> dict[str, Any]:
     """Returns, for JSON, the grid of a mechanism of `tff-mf plan`, its cost at the planned noise, and a line on it.
 
-    Formal guarantee: `epsilon` is that of `tff_mf.guarantee` with the grid.
+    Formal guarantee: `epsilon` comes from `tff_mf.guarantee` with the grid.
 
     Args:
         deployment: The estimates.
         option: A mechanism that was optimized.
         grid: Bits of the grid, "auto", or "none" for floating point.
-        dimension: Number of model parameters d; that of the papers' model if not given.
+        dimension: Number of model parameters d; if not given, as in the papers' model.
         states: Whether an ε may be named.
         amplified: Whether amplified figures are shown too, which include the cost.
 
@@ -61,7 +61,7 @@ def of_option(
     if chosen is None:
         return {
             "grid": None,
-            "line": "numbers: floats; figures are those of real numbers, and --grid auto closes that",
+            "line": "numbers: floats; figures hold for real numbers only, and --grid auto closes that gap",
         }
     setting = dataclasses.replace(deployment.setting, grid=chosen, dimension=parameters)
     sigma = option.figures["noise_multiplier"]

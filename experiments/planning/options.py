@@ -22,7 +22,7 @@ from .deployment import Deployment, cases
 _PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
 _ROUNDS_OF_A_QUICK_DENSE_SEARCH = 128
 _INVERSE_BANDS = 8
-# Times that of unit norms.
+# Times the cost with unit norms.
 _COST_OF_FITTED_NORMS = 5
 
 # Losses within this factor are taken to be equal: then the losses in the cases of wrong estimates decide.
@@ -132,7 +132,7 @@ def searched(deployment: Deployment, names: Collection[str]) -> list[Searched]:
 
     Args:
         deployment: The estimates.
-        names: Names, as those of `options`.
+        names: Names, as `options` gives them.
     """
     setting, found = deployment.setting, []
     for name, _, search, too_slow in _searches(deployment):
@@ -160,7 +160,7 @@ def figures(
 ) -> dict[str, Any]:
     """Returns losses, noise and guarantee of a mechanism for an ε or a σ.
 
-    Formal guarantee: `epsilon` and `zcdp_rho` are those of `setting.guarantee` at `noise_multiplier`, which is that of
+    Formal guarantee: `epsilon` and `zcdp_rho` come from `setting.guarantee` at `noise_multiplier`, which comes from
     `setting.noise_multiplier` if ε is given.
     """
     assert found.mechanism is not None

@@ -119,7 +119,7 @@ def of_plan(
         privacy: Mechanism, noise and cohort.
         dimension: Number of model parameters d.
         rms_error: RmsError of the mechanism, if it is known already.
-        epsilon_of: ε of the run for each noise multiplier, if it is not that of `privacy`, which is for zero-out.
+        epsilon_of: ε of the run for each noise multiplier, if it is not `privacy`'s, which is for zero-out.
 
     Example:
         >>> import tff_mf

@@ -23,11 +23,11 @@ def run_guarantee(
 ) -> tff_mf.Guarantee:
     """Returns the guarantee of everything that a run releases, over all its restarts.
 
-    Formal guarantee: as for `tff_mf.guarantee` for the sums, composed with that of
+    Formal guarantee: as for `tff_mf.guarantee` for the sums, composed with
     `tff_mf.adaptive_clipping_guarantee` for the counts if there are any.
 
     Args:
-        mechanism: The mechanism; with restarts, that of one restart.
+        mechanism: The mechanism; with restarts, the mechanism of one restart.
         rounds: Number of rounds n of the whole run.
         participation: The participation schema Π of the whole run.
         noise_multiplier: σ.
@@ -74,7 +74,7 @@ def run_noise_multiplier(
     Formal guarantee: as for `run_guarantee`, whose ε for the result is at most `epsilon`, on every machine.
 
     Args:
-        mechanism: The mechanism; with restarts, that of one restart.
+        mechanism: The mechanism; with restarts, the mechanism of one restart.
         rounds: Number of rounds n of the whole run.
         participation: The participation schema Π of the whole run.
         epsilon: ε that the whole run may reach.

@@ -204,7 +204,7 @@ def bands_of(mechanism: tff_mf.Mechanism, rounds: int) -> int:
         >>> bands_of(tff_mf.Identity(), 8)
         1
     """
-    return bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))[0]
+    return bands_and_norm(mechanism, rounds)[0]
 
 
 def check_bands(mechanism: tff_mf.Mechanism, rounds: int, kind: str, groups: int) -> None:

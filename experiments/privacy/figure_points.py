@@ -25,7 +25,7 @@ def block_ends(rounds: int, min_sep: int) -> list[int]:
 
 
 def deltas(delta: float) -> list[float]:
-    """Returns values of δ around that of a guarantee, which is one of them.
+    """Returns values of δ around a guarantee's δ, which is one of them.
 
     Example:
         >>> found = deltas(1e-8)

@@ -25,11 +25,11 @@ class PrivacyPlan:
 
     A cohort of `cohort` clients may be simulated by fewer, `clients_per_round`, with the noise scaled
     down in proportion, as in the papers: the averaged update then has the noise that the large cohort
-    would have. The guarantee (ε, δ) is that of the large cohort. The small run itself has much less
+    would have. The guarantee (ε, δ) holds for the large cohort. The small run itself has much less
     noise, and the guarantee `epsilon_as_run`.
 
     Attributes:
-        mechanism: The mechanism; with restarts, that of one restart.
+        mechanism: The mechanism; with restarts, the mechanism of one restart.
         rounds: Number of rounds n of the whole run.
         participation: The participation schema Π of the whole run.
         noise_multiplier: σ of the cohort.
@@ -88,7 +88,7 @@ class PrivacyPlan:
     def guarantee(self) -> tff_mf.Guarantee:
         """What the run guarantees that the cohort stands for: of all its restarts, and of the counts it releases.
 
-        Formal guarantee: as for `tff_mf.guarantee` with the plan's restarts, composed with that of
+        Formal guarantee: as for `tff_mf.guarantee` with the plan's restarts, composed with
         `tff_mf.adaptive_clipping_guarantee` if the clip norm adapts; μ is infinite if the noise is repeatable. With a
         grid, what its integers cost is included; without one, noise is taken to be real numbers.
         """
@@ -245,7 +245,7 @@ def plan_privacy(
     counts of adaptive clipping.
 
     Args:
-        mechanism: The mechanism; with restarts, that of one restart.
+        mechanism: The mechanism; with restarts, the mechanism of one restart.
         rounds: Number of rounds n of the whole run.
         participation: The participation schema Π of the whole run.
         delta: δ.
@@ -257,8 +257,8 @@ def plan_privacy(
         restart_every: Rounds after which noise starts anew with fresh z, less than `rounds`; or `None`.
         adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping, for the cohort; `None` if
             the clip norm is fixed. It needs `restart_every`.
-        grid: The grid on which updates, their sums and the noise are integers, or `None` for floating point, of which
-            the guarantee is that of the real numbers that floats stand for.
+        grid: The grid on which updates, their sums and the noise are integers, or `None` for floating point, where
+            the guarantee holds only for the real numbers that floats stand for.
         dimension: The most parameters that the model may have, with a grid.
 
     Example:

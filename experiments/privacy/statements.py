@@ -41,7 +41,7 @@ class Claim:
     """The content of a statement, with everything that may forbid it.
 
     Attributes:
-        guarantee: That of the cohort that a round stands for, if every assumption holds; `None` if none is known.
+        guarantee: For the cohort that a round stands for, if every assumption holds; `None` if none is known.
         delta: δ.
         rounds: Number of rounds n.
         participation: The schema or the observed participation, in words.
@@ -85,7 +85,7 @@ class Claim:
     def epsilon_of(self, clients: int) -> float:
         """Returns ε of one person with so many clients, for the cohort that a round stands for.
 
-        Setting g clients to zero is g steps to a neighbour: the norm of a sum of g is at most g times that of one.
+        Setting g clients to zero is g steps to a neighbour: a sum of g has at most g times the norm of one.
         """
         return self._scaled(clients)
 

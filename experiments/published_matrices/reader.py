@@ -46,7 +46,7 @@ class Imported:
 def import_matrix(folder: str | os.PathLike[str], *, participation: Participation, momentum: float = 0.0) -> Imported:
     """Returns the mechanism of the matrices in a folder.
 
-    Formal guarantee: only C is taken from the files, and its sensitivity is computed from it like that of any
+    Formal guarantee: only C is taken from the files, and its sensitivity is computed from it as for any
     mechanism. B is only compared: the noise that runs is C⁻¹z.
 
     Args:

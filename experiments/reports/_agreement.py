@@ -112,7 +112,7 @@ def other_than_held(folder: pathlib.Path, stored: Any, recomputed: Mapping[str, 
         before["files"] = {name: each for name, each in recomputed["files"].items() if name != AUDIT}
         if _has_digest(before, stored, held):
             text = (
-                f"the digest that was kept is that of the report before {AUDIT} was written, and nothing else changed: "
+                f"the digest that was kept belongs to the report before {AUDIT} was written, and nothing else changed: "
                 "keep the digest that tff-mf audit printed"
             )
     return [Finding(severity=CRITICAL, field="digest", text=text)]

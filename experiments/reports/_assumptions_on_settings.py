@@ -9,7 +9,7 @@ from ._findings import ASSUMED, HOLDS, VIOLATED, Judged
 
 
 def mechanism(case: Case) -> Judged:
-    """Returns whether the artifact is that of `run.json`."""
+    """Returns whether the artifact agrees with `run.json`."""
     record, evidence = case.record, case.evidence
     problems = [text for field, text in evidence.problems if field == "mechanism"]
     if problems:
@@ -64,7 +64,7 @@ def divisor(case: Case) -> Judged:
 
 
 def cohort(case: Case) -> Judged:
-    """Returns whether the noise is that of the clients that train."""
+    """Returns whether the noise was scaled for the clients that train."""
     record = case.record
     cohort, clients = record.cohort, record.clients_per_round
     if cohort == clients:

@@ -5,9 +5,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from tff_mf import validation
+from tff_mf import strict_json, validation
 
-from ..output import strict_json
 from ..output.locks import FOLDER_LOCK
 from ..run_folder.names import (
     ANSWERS,
@@ -51,7 +50,7 @@ def has_begun(folder: pathlib.Path) -> bool:
 
 
 def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
-    """Returns all findings on a run: those of its recomputed report, and the differences to the stored report.
+    """Returns all findings on a run: its recomputed report's, and the differences to the stored report.
 
     Formal guarantee: given the digest of the run's report, kept out of reach of anybody who can write to the folder, no
     finding is critical only if the stored report is unchanged and follows from the files: stating another ε by changing

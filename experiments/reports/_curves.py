@@ -26,8 +26,8 @@ Points = list[tuple[float, float | None]]
 def curves(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     """Returns what the figures of a report's page show, from the files that the report is computed from.
 
-    Formal guarantee: each ε is that of `build`'s figures at another δ, or that of the first rounds of the run with the
-    sensitivity of those rounds and everything else of the whole run, and never smaller than that of fewer rounds. The
+    Formal guarantee: each ε comes from `build`'s figures at another δ, or from the first rounds of the run with the
+    sensitivity of those rounds and everything else of the whole run, and never smaller than for fewer rounds. The
     last round and the report's δ have the ε of the report. `None` is no finite ε.
 
     Args:
@@ -105,7 +105,7 @@ def _realised_over_rounds(record: RunRecord, evidence: Evidence, seen: Figures |
 def _points(
     record: RunRecord, guarantee: Callable[[int], tff_mf.Guarantee | None], ends: Sequence[int], whole: Figures
 ) -> Points:
-    """Returns ε after each of some rounds; never less than after fewer, and that of the whole run after the last."""
+    """Returns ε after each of some rounds; never less than after fewer, and after the last, ε of the whole run."""
     found: Points = []
     # The first rounds are part of the whole release, whose bound can be tighter than theirs.
     largest, most = 0.0, whole.guarantee.epsilon(record.delta)

@@ -169,7 +169,7 @@ def _metrics(path: pathlib.Path, problems: list[tuple[str, str]]) -> Metrics:
 
 
 def _other_tables(folder: pathlib.Path) -> list[tuple[str, str]]:
-    """Returns the tables that are not those of a run: nothing says on whose data their columns were computed."""
+    """Returns the tables that do not belong to a run: nothing says on whose data their columns were computed."""
     known = (METRICS, PARTICIPATION)
     names = sorted(each.name for each in folder.iterdir() if each.suffix.lower() == ".csv" and each.name not in known)
     text = "is not a file of a run, and nothing says on whose data it was computed: released without noise"

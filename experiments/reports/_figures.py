@@ -28,7 +28,7 @@ class Figures:
 
     Attributes:
         guarantee: The guarantee of the run if every assumption holds.
-        sensitivity: That of the mechanism in float32.
+        sensitivity: The sensitivity of the mechanism in float32.
         reached: A sensitivity that a client in the log attains; 0 if none is known.
         charge: What the integers of a grid cost, which is part of the guarantee; `None` in floating point.
     """
@@ -56,7 +56,7 @@ def realised(record: RunRecord, evidence: Evidence) -> Figures | None:
     """Returns the figures for the observed rounds of the clients; `None` if they cannot be computed.
 
     Formal guarantee: the sensitivity is the largest over the clients in the log, or an upper bound: the smaller one of
-    the sensitivity of the observed patterns and that of a schema that has all of them: the `MinSep` of the observed b
+    the sensitivities of the observed patterns and of a schema that has all of them: the `MinSep` of the observed b
     and k, or, of a run in fixed epochs, the `FixedEpoch` of the observed steps. If a client is listed twice in a round,
     there are no figures.
     """
@@ -118,8 +118,8 @@ def stated(
     """Returns the figures that a report states: the observed ones, or the planned ones before the run.
 
     Formal guarantee: at least the figures of the observed participation. If the run was stopped early, at least the
-    planned figures too: the decision to stop may depend on released results, and then the guarantee is that of the run
-    that could have continued.
+    planned figures too: the decision to stop may depend on released results, and then the guarantee follows from the
+    run that could have continued.
 
     Args:
         record: The content of `run.json`.

@@ -5,7 +5,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from ..output import strict_json
+from tff_mf import strict_json
+
 from ..output.files import write_atomically
 from ..run_folder.names import PLANNED, PLANNED_TEXT, REPORT, REPORT_TEXT
 from ._agreement import differences

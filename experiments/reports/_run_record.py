@@ -69,7 +69,7 @@ def write_configuration(
     for name in (*_IF_PLANNED, *_OF_GRID):
         planned = getattr(plan, name)
         if planned is not None and more.get(name, planned) != planned:
-            raise InputValueError(f"{name}={more[name]!r} is not that of the plan, {planned!r}: leave it out.")
+            raise InputValueError(f"{name}={more[name]!r} differs from the plan, which has {planned!r}: leave it out.")
     schema = plan.participation
     fields = {
         **{name: getattr(plan, name) for name in (*_OF_PLAN, *_IF_PLANNED, *_OF_GRID)},

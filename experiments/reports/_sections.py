@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
+from tff_mf import strict_json
 
-from ..output import strict_json
 from ..privacy import statements
 from ..run_folder.metrics import ALSO_TRAINING, NOT_TRAINING
 from ..run_folder.names import METRICS, SUMMARY

@@ -14,8 +14,8 @@ from .questions import read_answers
 def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
     """Returns what the headline of the final report would state if no further round followed.
 
-    Formal guarantee: the guarantee is that of the headline, for the observed rounds of each client, and at least that
-    of the plan, since the run would stop early: see `_figures.stated`. Open questions are taken to be answered with
+    Formal guarantee: the guarantee is the headline's, for the observed rounds of each client, and at least the
+    plan's, since the run would stop early: see `_figures.stated`. Open questions are taken to be answered with
     what voids nothing; until they are answered, the claim is provisional.
 
     Args:

@@ -33,7 +33,7 @@ _CLAIMED: Mapping[str, tuple[type, ...]] = {
     "dropped_participations": _COUNT,
     "seconds": _NUMBER,
     "accuracy": _NUMBER,
-    # That of a model that diverged is null.
+    # The loss of a model that diverged is null.
     "loss": (*_NUMBER, type(None)),
 }
 # With the commit of a checkout at the end. Only ASCII digits: some Unicode digits reorder the line they are in.

@@ -158,7 +158,7 @@ def population(case: Case) -> int | None:
     """Returns the number of clients: as answered, as in `run.json`, or as observed in the log, whichever is largest.
 
     δ is compared with 1 / population, so a smaller number than the log shows would let a δ pass that is too large. If
-    clients stand for a larger cohort, the number is that of `deployed_population`.
+    clients stand for a larger cohort, the number comes from `deployed_population`.
     """
     record = case.record
     seen = len(set().union(*case.evidence.cohorts.values()))

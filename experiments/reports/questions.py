@@ -8,9 +8,9 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tff_mf import strict_json
 from tff_mf.errors import InputValueError
 
-from ..output import strict_json
 from ..output.typed import MOST_CLIENTS
 from ..run_folder.names import ANSWERS
 

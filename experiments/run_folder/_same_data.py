@@ -22,7 +22,7 @@ _CACHED = {
 
 
 def trained_on(model: pathlib.Path, dataset: str) -> bool:
-    """Returns whether a model is that of a run on a data set, or of one that started from the model of such a run.
+    """Returns whether a model is from a run on a data set, or from one that started from the model of such a run.
 
     Formal guarantee: if the settings are beside the model, or beside the file that it is a link to, and can be read, a
     data set is known by its name, by the file of the cache, and by any path to its file or to a copy of it. What cannot
@@ -37,7 +37,7 @@ def trained_on(model: pathlib.Path, dataset: str) -> bool:
 
 
 def _folders(model: pathlib.Path) -> set[pathlib.Path]:
-    """Returns the folder of a model, and that of the file that it is a link to."""
+    """Returns the folders of a model and of the file that it is a link to."""
     return {
         pathlib.Path(os.path.realpath(each)) for each in (model.parent, pathlib.Path(os.path.realpath(model)).parent)
     }

@@ -31,7 +31,7 @@ class InitialModel(Record):
         sha256: Hash of the file.
         vocabulary_sha256: Hash of its words: `vocabulary_hash`.
         same_data: Whether it is the model of a run on the data set that it is to be trained on, as far as the settings
-            beside it tell, and those of the runs before.
+            beside it tell, and the settings of the runs before.
     """
 
     file: str

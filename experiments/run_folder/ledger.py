@@ -175,7 +175,7 @@ def open_ledger(
             problems.append(f"{configuration.name} was changed since the run began: restore it")
         if run not in (None, record.run):
             problems.append(
-                f"it belongs to run {record.run[:8]}, and the checkpoints to run {run:.8}: restore those of one run"
+                f"it belongs to run {record.run[:8]}, and the checkpoints to run {run:.8}: restore both from one run"
             )
         if problems:
             raise InputValueError(f"ledger={str(path)!r} cannot be continued: {'; '.join(problems)}.")

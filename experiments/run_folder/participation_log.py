@@ -45,7 +45,7 @@ def open_log(path: pathlib.Path, *, begun: Sequence[Begin] | None = None) -> Ite
 
     Args:
         path: The log. It must not exist unless the run is resumed.
-        begun: The attempts in the ledger of a resumed run. The log keeps their clients, and those of one more attempt
+        begun: The attempts in the ledger of a resumed run. The log keeps the clients of these, and of one more attempt
             that the ledger may lack: clients of an abandoned attempt count too. See `kept_entries`.
 
     Raises:
@@ -192,7 +192,7 @@ def read_entries(path: pathlib.Path) -> Iterator[Entry]:
 
 
 def _in_order(path: pathlib.Path, entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yields entries whose rounds increase, except for those of a further attempt."""
+    """Yields entries whose rounds increase, except for entries of a further attempt."""
     newest: dict[int, int] = {}
     current = (0, 0)
     for entry in entries:

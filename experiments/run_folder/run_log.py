@@ -19,7 +19,7 @@ class RunLog:
 
     @property
     def past(self) -> Mapping[str, Sequence[int]]:
-        """The rounds of each client, counted from 1, in order, including those of abandoned attempts."""
+        """The rounds of each client, counted from 1, in order, abandoned attempts included."""
         return self._past
 
     @property
@@ -55,7 +55,7 @@ class RunLog:
     def note(
         self, round_number: int, clients: Sequence[str], *, divisor: float, clip_norm: float, restarts: bool
     ) -> None:
-        """Appends to the ledger that a round begins whose clients are on disk; the arguments are those of `begin`."""
+        """Appends to the ledger that a round begins whose clients are on disk; the arguments are as for `begin`."""
         if restarts:
             self._book.restarted(round_number)
         self._book.begin(round_number, clients, divisor=divisor, clip_norm=clip_norm)
@@ -63,7 +63,7 @@ class RunLog:
             self.remember(client, round_number)
 
     def remember(self, client: str, round_number: int) -> None:
-        """Adds a round to those of a client."""
+        """Adds a round to a client's rounds."""
         rounds = self._past.setdefault(client, [])
         if round_number not in rounds:
             bisect.insort(rounds, round_number)

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 import tff_mf
-from tff_mf import validation
+from tff_mf import strict_json, validation
 from tff_mf.errors import InputValueError
 
-from ..output import files, strict_json, typed
+from ..output import files, typed
 from ..output.files import file_hash
 from ..output.typed import Count, NonNegative, OpenUnit, Positive, Record
 from . import same_settings
@@ -44,7 +44,7 @@ class RunRecord(Record):
         delta: δ.
         clients_per_round: Clients that train in a round.
         cohort: Clients that a round stands for.
-        clip_norm: Clip norm ζ; if it adapts, that of the first round.
+        clip_norm: Clip norm ζ; if it adapts, the first round's.
         mechanism_sha256: Hash of the mechanism's artifact, which is in the same folder.
         restart_every: Rounds after which noise starts anew, or `None`.
         adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if ζ is fixed.

@@ -30,10 +30,10 @@ def plan_balls_in_bins(
     who is in which group.
 
     Formal guarantee: without amplification, the rounds of a client are a pattern of `tff_mf.FixedEpoch`, and so of
-    `participation`. Amplified, for C without entries below 0, it is that of `tff_mf.BallsInBins`, on two conditions:
-    groups are drawn as with `secret`, for this run alone, and nobody who sees the released sums ever learns a cohort,
-    nor the `digest` or the `clients_per_round` of the plan. With a `seed` the cohorts follow from it, as suits a
-    simulation: an amplified ε is then not a statement about its clients.
+    `participation`. Amplified, for C without entries below 0, it comes from `tff_mf.BallsInBins`, on two
+    conditions: groups are drawn as with `secret`, for this run alone, and nobody who sees the
+    released sums ever learns a cohort, nor the `digest` or the `clients_per_round` of the plan. With a `seed` the
+    cohorts follow from it, as suits a simulation: an amplified ε is then not a statement about its clients.
 
     Args:
         client_ids: The population; the plan depends on its order.

@@ -50,7 +50,7 @@ def plan(
     participation: tff_mf.Participation,
     seed: int,
 ) -> CohortPlan:
-    """Returns the cohorts of a run; arguments and guarantee are those of the planner that `settings` names.
+    """Returns the cohorts of a run; arguments and guarantee are as for the planner that `settings` names.
 
     Every kind but a timer keeps `participation`, or is refused; a timer may not, which the log then shows.
 

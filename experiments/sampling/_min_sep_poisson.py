@@ -26,8 +26,8 @@ def plan_min_sep_poisson(
     independently. Before the first round they are as after many: available with probability 1 / (1 + p·(b − 1)), and
     otherwise after 1 to b − 1 rounds, each equally likely. So every cohort has m clients on average.
 
-    Formal guarantee: any two rounds of a client are at least b apart, and it has at most ⌈n / b⌉ of them; ε is that of
-    `participation`. Amplified, for mechanisms of at most b bands without entries below 0, it is that of
+    Formal guarantee: any two rounds of a client are at least b apart, and it has at most ⌈n / b⌉ of them; ε comes from
+    `participation`. Amplified, for mechanisms of at most b bands without entries below 0, it comes from
     `tff_mf.BMinSep`, where the coins are secret. Here they follow from `seed`, as suits a simulation:
     an amplified ε is then not a statement about its clients.
 

@@ -23,7 +23,7 @@ def plan_poisson(
 ) -> CohortPlan:
     """Puts each client into each cohort with probability clients_per_round / population, independently.
 
-    Formal guarantee: without amplification, that of clients who come in every round, which `participation` must
+    Formal guarantee: without amplification, as for clients who come in every round, which `participation` must
     allow. Amplification by sampling (corollary E.1 of Choquette-Choo et al. (2023) with b = 1) holds only against
     an observer who does not know the cohorts. Here they follow from `seed` and are logged, as suits a simulation: an
     amplified ε is not a statement about the clients of such a run, only about a deployment that draws its cohorts in
@@ -72,7 +72,7 @@ def plan_cyclic_poisson(
     ⌊population / b⌋ clients each, chosen at random beforehand; those that are left over never take part.
 
     Formal guarantee: without amplification, the rounds of a client are a pattern of `tff_mf.FixedEpoch`, and so of
-    `participation`. Amplified, for mechanisms with at most b bands, it is that of `plan_poisson`, with the
+    `participation`. Amplified, for mechanisms with at most b bands, it is as for `plan_poisson`, with the
     same condition: the observer does not know the cohorts.
 
     Args:

@@ -24,8 +24,8 @@ def plan_random_allocation(
     ⌊clients_per_round · n / k⌋ clients take part, chosen at random, so that a cohort has `clients_per_round` of them on
     average, to rounding; the others never do.
 
-    Formal guarantee: ε is that of `participation`, of k rounds that may follow each other. Amplified, for independent
-    noise, it is that of `tff_mf.RandomAllocation`, where the rounds are secret; for one participation it is
+    Formal guarantee: ε comes from `participation`, of k rounds that may follow each other. Amplified, for independent
+    noise, it comes from `tff_mf.RandomAllocation`, where the rounds are secret; for one participation it is
     balls in bins with as many groups as rounds, and for more, no bound for correlated noise is proven in this package.
     Here rounds follow from `seed`, as suits a simulation: an amplified ε is then not a statement about its clients.
 

@@ -82,7 +82,7 @@ class SecretGroups:
             run: The identifier of the run, read from its checkpoints, its ledger or wherever it was kept.
 
         Raises:
-            InputValueError: If the file holds none, or those of another run.
+            InputValueError: If the file holds no groups, or groups of another run.
         """
         _check_run(run)
         content = pathlib.Path(path).read_bytes()

@@ -38,7 +38,7 @@ def plan_timer(
 
     Formal guarantee: with a timer of rounds, any two rounds of a client are at least `min_sep` apart, and nothing but
     that bounds how many there are: ⌈n / min_sep⌉. With a timer of hours nothing is bounded beforehand; `participation`
-    of the result is what came out. The guarantee of a run is that of the observed participation, which does not
+    of the result is what came out. The guarantee of a run follows from the observed participation, which does not
     depend on anybody's data: cohorts are drawn from timers and chance alone.
 
     Args:

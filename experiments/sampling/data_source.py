@@ -88,7 +88,7 @@ class MinSepDataSource(tff.program.FederatedDataSource):
     Example:
         source = MinSepDataSource(splits.train, plan, preprocess_fn)
         iterator = source.iterator()
-        datasets = iterator.select()        # those of plan.cohort(0)
+        datasets = iterator.select()        # of the clients in plan.cohort(0)
 
     Raises:
         InputTypeError: If an argument is of the wrong type.

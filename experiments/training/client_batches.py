@@ -72,7 +72,7 @@ def _order(max_examples: int, client_epochs: int, seed: int) -> Callable[[int], 
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int64)])
     def shuffled(sentences: tf.Tensor) -> tf.Tensor:
-        # The seed of this graph, from which TensorFlow takes that of its first random operation, as in the graph of
+        # The seed of this graph, from which TensorFlow takes the seed of its first random operation, as in the graph of
         # TFF's preprocessing.
         tf.random.set_seed(seed)
         indices = tf.data.Dataset.range(sentences)

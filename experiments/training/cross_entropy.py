@@ -8,7 +8,7 @@ import tensorflow as tf
 def mean_cross_entropy(
     logits: tf.Tensor, targets: tf.Tensor, counted: tf.Tensor | None = None, *, fused: bool = False
 ) -> tf.Tensor:
-    """Returns the mean loss per word: that of `tf.keras.losses.SparseCategoricalCrossentropy`, to rounding.
+    """Returns the mean loss per word, equal to `tf.keras.losses.SparseCategoricalCrossentropy` to rounding.
 
     Args:
         logits: `[n, words]`.

@@ -59,7 +59,7 @@ class Evaluator:
     accuracies (TFF's are float32, and lose words beyond 2^24), and float64 for the loss.
 
     Args:
-        architecture: That of the model, which decides how large a batch is.
+        architecture: The model's architecture, which decides how large a batch is.
         build: Makes the Keras model, from words to logits.
         vocabulary: The words that it knows.
     """

@@ -1,7 +1,7 @@
 """TFF's models of next words, with the same weights, and without what TensorFlow computes in vain.
 
 Only real words are computed, and logits only where a word is to be predicted; products are hoisted out of recurrences.
-Numbers are those of the Keras models up to the order of float32 sums.
+Numbers agree with the Keras models up to the order of float32 sums.
 """
 
 import functools
@@ -52,7 +52,7 @@ def build_hoisted_model(
         config: Size of the model.
         initial_weights: Trainable weights of the Keras model.
         input_spec: Type of a batch; words have a fixed length.
-        static_shapes: Whether padding is computed too, so that all shapes follow from those of a batch, and XLA can
+        static_shapes: Whether padding is computed too, so that all shapes follow from a batch's, and XLA can
             compile the model and its gradient.
     """
     forward = {

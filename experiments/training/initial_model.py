@@ -28,7 +28,7 @@ class GivenModel:
     vocabulary: list[str]
 
     def weights(self, expected: tff.learning.models.ModelWeights) -> tff.learning.models.ModelWeights:
-        """Returns its parameters as those of a model of the same shape.
+        """Returns its parameters for a model of the same shape.
 
         Args:
             expected: The parameters of a model of the run's settings and of this vocabulary.
@@ -49,7 +49,7 @@ def read(named: InitialModel, folder: pathlib.Path, vocab_size: int) -> GivenMod
         vocab_size: The most words that the model of the run can know.
 
     Raises:
-        InputValueError: If the file or its vocabulary is missing, or is not that of the settings.
+        InputValueError: If the file or its vocabulary is missing, or differs from the settings.
     """
     copy = folder / INITIAL_MODEL
     path = copy if copy.is_file() else pathlib.Path(named.file)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow_federated as tff
 
+from tff_mf import strict_json
 from tff_mf.errors import InputValueError
 
 from ..configuration.settings import ALL, TrainingSettings
 from ..datasets import sentences
-from ..output import strict_json
 from ..run_folder import metrics
 from .evaluation import ACCURACY
 from .task import Task
@@ -44,7 +44,7 @@ def build_measurement(settings: TrainingSettings, data: pathlib.Path, language_t
     the test, as in the papers.
 
     Args:
-        settings: Those of the run.
+        settings: The run's settings.
         data: File in StackOverflow's format.
         language_task: The model.
 

@@ -17,7 +17,7 @@ class Packing(NamedTuple):
         rows: int32 `[length]`: how many sentences have each step; no more than have the step before it.
         words: `[n]`: the real words, packed.
         place: int32 `[sentences, length]`: the number of real words before a sentence's place or at it is c; its row in
-            the packed order is that of the last of them, plus 1; 0 if c is 0.
+            the packed order is the row of the last of them, plus 1; 0 if c is 0.
     """
 
     rows: tf.Tensor

@@ -53,7 +53,7 @@ class Releases:
             Exception: What evaluating or saving the round before raised.
         """
         self.finish()
-        # A state in the worker does not change: it is that of this round, whatever is computed meanwhile.
+        # A state in the worker does not change: it belongs to this round, whatever is computed meanwhile.
         self._pending = self._thread.submit(self._kept, progress, evaluate)
         if evaluate is None and not self.saved.is_due(progress.round_number, released=False):
             self.finish()

@@ -1,4 +1,4 @@
-"""From serialized examples to the words that a model takes: those of a whole cohort in one call."""
+"""From serialized examples to the words that a model takes, for a whole cohort in one call."""
 
 from collections.abc import Callable, Sequence
 

@@ -126,5 +126,5 @@ def test_the_simulation_is_logged_once(running, caplog):
     with caplog.at_level(logging.WARNING):
         assert [int(total([1, 2])), int(total([1, 3]))] == [3, 4]
     assert [record.message for record in caplog.records if "no cryptography" in record.message] == [
-        "Secure sums are simulated: the numbers are those of a secure sum, and there is no cryptography."
+        "Secure sums are simulated: the numbers equal a secure sum's, and there is no cryptography."
     ]

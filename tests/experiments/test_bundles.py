@@ -279,7 +279,7 @@ def _other_local_data(folder):
     ("change", "file", "reason"),
     [
         (_restarted, "run.json", "has restart_every, which no bundle supports"),
-        (_other_local_data, "manifest.json", "max_examples differs from that of run.json"),
+        (_other_local_data, "manifest.json", "max_examples differs from run.json"),
     ],
 )
 def test_settings_that_no_bundle_supports_are_refused_by_the_files_alone(copy, change, file, reason):

@@ -342,7 +342,7 @@ def test_a_program_that_skips_a_round_saves_and_releases_nothing(tmp_path, aggre
         async def rounds():
             await checkpoints.save((process.state(0), iterator), 0)
             iterator.select(2)
-            with pytest.raises(ValueError, match="the newest saved program state is that of round 0"):
+            with pytest.raises(ValueError, match="the newest saved program state belongs to round 0"):
                 await manager.release("model", 1)
             await checkpoints.save((process.state(1), iterator), 1)
             await manager.release("model", 1)

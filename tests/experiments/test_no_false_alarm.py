@@ -308,7 +308,7 @@ def test_an_audit_goes_into_the_report_and_alarms_nobody(run, answered):
     if answered:
         # Someone who kept the digest from before the audit is told that nothing else changed.
         assert alarms(run, held=before) == [
-            "critical, digest: the digest that was kept is that of the report before audit.json was written, and "
+            "critical, digest: the digest that was kept belongs to the report before audit.json was written, and "
             "nothing else changed: keep the digest that tff-mf audit printed"
         ]
 

@@ -80,7 +80,7 @@ REFUSED = [
             "--momentum",
             0.5,
         ],
-        "that of prefix sums",
+        "prefix sums",
     ),
     (["account", "dense", *ACCOUNT[2:], *BINS, "--min-sep", 3], "no theorem amplifies a C with entries below 0"),
     ([*ACCOUNT, *BINS, "--min-sep", 31], "too few clients for 31 bins"),

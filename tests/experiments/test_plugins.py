@@ -56,6 +56,32 @@ def test_commands_know_the_kind_if_the_plugin_is_named(folder):
     assert json.loads(found)["epsilon"] > 0
 
 
+def test_the_optimizer_of_the_page_is_a_command(folder):
+    """It does not say how its search ended, which is known only to the optimizers of this package."""
+    optimize = ("--plugin", "geometric.py", "optimize", "geometric", "--out", "found.safetensors")
+    found = json.loads(tff_mf(folder, *optimize, *SETTING))
+    assert (found["mechanism"], found["objective"], found["converged"], found["message"]) == (
+        "geometric",
+        "max",
+        True,
+        "",
+    )
+    assert "search              converged\n" in tff_mf(folder, *optimize, *SETTING[:-1])
+    error = tff_mf(folder, *optimize, "--objective", "rms", *SETTING, status=2)
+    assert error.endswith("geometric minimizes MaxLoss.\n")
+
+
+def test_an_optimizer_that_does_not_say_its_setting_is_named(folder):
+    given = (folder / "geometric.py").read_text().replace("optimized_for=setting", "optimized_for=None")
+    (folder / "silent.py").write_text(given)
+    error = tff_mf(
+        folder, *("--plugin", "silent.py", "optimize", "geometric", "--out", "none.safetensors"), *SETTING, status=2
+    )
+    assert error.startswith("tff-mf: ")
+    assert "must return it with optimized_for" in error
+    assert not (folder / "none.safetensors").exists()
+
+
 def test_commands_refuse_the_kind_by_name_without_it(folder):
     error = tff_mf(folder, "show", "geometric.safetensors", status=2)
     assert "kind='geometric' is none of the registered kinds" in error

@@ -520,7 +520,7 @@ def test_the_digest_is_checked_before_any_other_file(bundle, runner, tmp_path, m
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
     monkeypatch.setattr(runner, "_check_names", lambda *given: pytest.fail("files were looked at"))
-    with pytest.raises(runner.RefusedError, match="is not that of the bundle"):
+    with pytest.raises(runner.RefusedError, match="is not the bundle's digest"):
         runner.start(tmp_path / "run", copy, digest="0" * 64)
 
 

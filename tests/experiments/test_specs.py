@@ -271,7 +271,7 @@ def test_what_was_made_smaller_is_said(tmp_path):
     )
     page = _report.as_markdown(result)
     assert "Run at 0.25 of the full size: rounds 24 → 6; min sep 8 → 2" in page
-    assert "Accuracies are not those of the paper" in page
+    assert "Accuracies are not the paper's" in page
     assert "A small table. A paper, table 1" in page
     assert "| accuracy 3 |" in page
     assert json.loads(json.dumps(result))["specification"]["scaled"]["fraction"] == 0.25

@@ -5,7 +5,8 @@ import json
 import pytest
 
 import tff_mf
-from tff_mf.experiments.output import strict_json, typed
+from tff_mf import strict_json
+from tff_mf.experiments.output import typed
 from tff_mf.experiments.run_folder import names, run_record
 
 

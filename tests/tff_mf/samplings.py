@@ -7,7 +7,7 @@ from tff_mf.accounting._sampling import Question
 
 def cyclic(mechanism, rounds, *, population, clients_per_round):
     """Returns the sampling with as many groups as C has bands."""
-    groups, _ = bands_and_norm(mechanism.cast_to_float32(), rounds)
+    groups, _ = bands_and_norm(mechanism, rounds)
     return tff_mf.CyclicPoisson(groups=groups, population=population, clients_per_round=clients_per_round)
 
 

@@ -483,6 +483,13 @@ def test_forged_manifests_are_refused_although_the_hash_is_right(change, match, 
     refuse(file, match)
 
 
+def test_half_of_a_surrogate_pair_is_refused_as_a_key(tmp_path, file):
+    """JSON allows it, and no library can show it in UTF-8."""
+    manifest, tensors = contents(SMALL, tmp_path)
+    forge(file, {**manifest, "\ud800": 1}, tensors)
+    refuse(file, "surrogate")
+
+
 def test_the_dangerous_claim_is_refused_however_little_smaller(tmp_path, file):
     manifest, tensors = contents(SMALL, tmp_path)
     value = manifest["optimized_for"]["sensitivity"]["value"]

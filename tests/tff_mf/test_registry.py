@@ -3,13 +3,14 @@
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 import tff_mf
 from tests.tff_mf.samplings import cyclic_event
-from tff_mf import artifacts, registry
+from tff_mf import artifacts, registry, streams
 from tff_mf.mechanisms import BandedMechanism, ToeplitzMechanism
 from tff_mf.registry import Codec, Search, _kinds
 from tff_mf.sensitivities import _check
@@ -383,9 +384,53 @@ def test_matrices_that_do_not_fit_are_refused(name):
             use()
 
 
+@pytest.mark.parametrize("rounds", [1, 20, 32])
+@pytest.mark.parametrize("most", [None, 3000])
+def test_a_matrix_that_depends_on_the_rounds_is_refused_for_few_rounds_too(rounds, most):
+    """Noise that is drawn for 3000 rounds would otherwise be weaker than what the ε of few rounds is computed for."""
+    end = {"max_rounds": property(lambda self: most)}
+    for mechanism in (
+        with_diagonals(lambda n: n * np.outer(THREE, np.ones(n)), **end),
+        any_matrix(np.eye(3), encoder=lambda self, n: n * np.eye(n), inverse=lambda self, n: np.eye(n) / n, **end),
+    ):
+        with pytest.raises(tff_mf.InputError, match="does not agree"):
+            tff_mf.epsilon(mechanism, rounds, tff_mf.SingleParticipation(), noise_multiplier=5.0, delta=1e-6)
+
+
+def test_noise_of_an_inverse_that_depends_on_the_rounds_is_refused():
+    """The ε of 50 rounds, for which C is 1, would be that of 100 times the noise that is drawn for 3000."""
+
+    def scale(rounds):
+        return 100 if rounds > 64 else 1
+
+    mechanism = any_matrix(
+        np.eye(3),
+        encoder=lambda self, n: scale(n) * np.eye(n),
+        inverse=lambda self, n: np.eye(n) / scale(n),
+        max_rounds=property(lambda self: 3000),
+    )
+    with pytest.raises(tff_mf.InputError, match="inverse of kind 'any' for all of its rounds does not begin as for 32"):
+        streams.build_stream(mechanism, dimension=2, stddev=1.0)
+
+
 def test_a_cast_of_another_class_is_refused():
-    mechanism = geometric(cast_to_float32=lambda self: tff_mf.Identity())
-    for use in (lambda: tff_mf.check_mechanism(mechanism), lambda: tff_mf.sensitivity(mechanism, 9, SCHEMA)):
+    mechanism = with_diagonals(lambda n: np.outer(THREE, np.ones(n)), cast_to_float32=lambda self: tff_mf.Identity())
+    noise = {"noise_multiplier": 5.0}
+    samplings = (
+        tff_mf.CyclicPoisson(groups=3, population=30, clients_per_round=2),
+        tff_mf.ShuffledEpochs(),
+        tff_mf.RandomAllocation(participations=2),
+        tff_mf.BMinSep(min_sep=3, probability=0.1),
+        tff_mf.BallsInBins(groups=3),
+    )
+    for use in (
+        lambda: tff_mf.check_mechanism(mechanism),
+        lambda: tff_mf.sensitivity(mechanism, 9, SCHEMA),
+        lambda: tff_mf.dp_event(mechanism, 9, SCHEMA, **noise),
+        lambda: tff_mf.guarantee(mechanism, 9, SCHEMA, restart_every=4, **noise),
+        lambda: tff_mf.calibrate_noise_multiplier(mechanism, 9, SCHEMA, epsilon=1.0, delta=1e-6),
+        *(lambda sampling=sampling: tff_mf.guarantee(mechanism, 9, sampling, **noise) for sampling in samplings),
+    ):
         with pytest.raises(tff_mf.InputError, match="must return its own class, not Identity"):
             use()
 
@@ -453,6 +498,50 @@ def test_a_codec_that_loses_something_is_refused(changes, message, tmp_path):
 
 
 LAST = []
+
+
+@pytest.mark.parametrize("column", [[2.0, 1.0], (2.0, 1.0)])
+def test_a_field_that_can_be_changed_is_refused(column):
+    """After the change, the ε would be that of another C than the noise, which has been built."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Listed(ToeplitzMechanism):
+        kind = "listed"
+        column: Sequence[float]
+
+        def coefficients(self, rounds):
+            return tff_mf.BandedToeplitz(column=self.column).coefficients(rounds)
+
+        def inverse_coefficients(self, rounds):
+            return tff_mf.BandedToeplitz(column=self.column).inverse_coefficients(rounds)
+
+        def cast_to_float32(self):
+            return self
+
+    tff_mf.register_mechanism(Listed)
+    if isinstance(column, tuple):
+        assert tff_mf.sensitivity(Listed(column=column), 9, SCHEMA) > 2
+        return
+    with pytest.raises(tff_mf.InputError, match="column of kind 'listed' is a list, which can be changed"):
+        tff_mf.sensitivity(Listed(column=column), 9, SCHEMA)
+
+
+def test_what_a_codec_loses_is_found_after_a_mechanism_with_the_same_tensors_has_passed(tmp_path):
+    kind = geometric_class(
+        coefficients=lambda self, n: np.append(1.0, np.where(np.arange(n - 1) < 40, 0.5, self.beta) ** np.arange(n - 1))
+    )
+    codec = Codec(
+        axes={"alpha": 1},
+        encode=lambda mechanism: {"alpha": np.array([mechanism.alpha])},
+        decode=lambda tensors, optimized_for: kind(alpha=0.5, beta=0.75, optimized_for=optimized_for),
+    )
+    kind.inverse_coefficients = lambda self, n: tff_mf.BandedToeplitz(column=self.coefficients(n)).inverse_coefficients(
+        n
+    )
+    tff_mf.register_mechanism(kind, codec=codec)
+    tff_mf.save(kind(alpha=0.5, beta=0.75), tmp_path / "file")
+    with pytest.raises(tff_mf.InputError, match="loses beta"):
+        tff_mf.save(kind(alpha=0.5, beta=0.5), tmp_path / "file")
 
 
 def test_a_codec_that_loses_the_setting_is_refused(tmp_path):

@@ -23,7 +23,7 @@ from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.participation import Participation, Sampling
 from tff_mf.restarts import restart_sensitivity
-from tff_mf.sensitivities import SensitivityResult
+from tff_mf.sensitivities import SensitivityResult, as_released
 
 if typing.TYPE_CHECKING:
     import dp_accounting
@@ -451,7 +451,7 @@ def _sensitivity(
 ) -> SensitivityResult:
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     every = rounds if restart_every is None else restart_every
-    return restart_sensitivity(mechanism.cast_to_float32(), rounds, participation, restart_every=every)
+    return restart_sensitivity(as_released(mechanism), rounds, participation, restart_every=every)
 
 
 def adaptive_clipping_guarantee(

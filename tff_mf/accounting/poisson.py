@@ -100,7 +100,7 @@ class CyclicPoisson(SecretSampling):
     def run(self, question: Question) -> SecretRun:
         """Returns a run of a mechanism with at most b bands."""
         mechanism, rounds = question.mechanism, question.rounds
-        bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
+        bands, norm = bands_and_norm(mechanism, rounds)
         if bands > self.groups:
             raise InputValueError(
                 f"mechanism has {bands} bands, and {self.groups} groups of clients amplify at most {self.groups} of "
@@ -278,13 +278,14 @@ def _log_ratio(probability: float, mu: float, x: np.ndarray) -> np.ndarray:
 
 
 def bands_and_norm(mechanism: Mechanism, rounds: int) -> tuple[int, float]:
-    """Returns the number of bands of C, counted from its entries, and its largest column norm.
+    """Returns the number of bands of the C that is released, counted from its entries, and its largest column norm.
 
     Example:
         >>> from tff_mf import BandedToeplitz
         >>> bands_and_norm(BandedToeplitz(column=[1.0, 0.75, 0.0]), 4)
         (2, 1.25)
     """
+    mechanism, rounds = sensitivities.as_released(mechanism), mechanism.check(rounds)
     sensitivities.check_outside(mechanism, rounds)
     if isinstance(mechanism, BandedMechanism):
         found = mechanism.diagonals(validation.listable(rounds))

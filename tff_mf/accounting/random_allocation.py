@@ -67,7 +67,7 @@ class RandomAllocation(SecretSampling):
     def run(self, question: Question) -> SecretRun:
         """Returns a run of a mechanism whose C is diagonal."""
         mechanism, rounds, turns = question.mechanism, question.rounds, self.participations
-        bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
+        bands, norm = bands_and_norm(mechanism, rounds)
         if bands > 1:
             raise InputValueError(
                 f"mechanism has {bands} bands, and no theorem here amplifies it by random allocation: take "

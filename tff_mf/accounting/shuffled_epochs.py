@@ -107,7 +107,7 @@ class ShuffledEpochs(SecretSampling):
     def run(self, question: Question) -> SecretRun:
         """Returns a run of a mechanism with b̂ bands, of whose rounds every epoch has equally many of each group."""
         mechanism, rounds = question.mechanism, question.rounds
-        bands, norm = bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
+        bands, norm = bands_and_norm(mechanism, rounds)
         if self.epochs > 1 and rounds % (self.epochs * bands):
             raise InputValueError(
                 f"rounds={rounds} with epochs={self.epochs} and {bands} bands must be a multiple of "

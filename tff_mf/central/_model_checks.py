@@ -97,8 +97,8 @@ def check_unseeded(graph: Any) -> None:
     if found:
         raise InputValueError(
             f"model has random numbers with a seed, in {found[0]!r}: with sampled batches, each example that joins "
-            "would change those of others. Call tf.random.set_seed(None) before the model is trained, and give its "
-            "layers no seed."
+            "would change the numbers of others. Call tf.random.set_seed(None) before the model is trained, and give "
+            "its layers no seed."
         )
 
 

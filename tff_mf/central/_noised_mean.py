@@ -98,7 +98,7 @@ class NoisedMean:
             state: The state before this round.
 
         Raises:
-            InputValueError: If the shapes of the sum are not those of the variables.
+            InputValueError: If the sum has other shapes than the variables.
             tf.errors.InvalidArgumentError: From the graph, past the last round of the order.
         """
         noised, state, _ = self._query.get_noised_result(list(gradient_sum), state)

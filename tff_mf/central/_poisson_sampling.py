@@ -156,7 +156,7 @@ class PoissonSampling(Order):
                 "Leave it out."
             )
         validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
-        bands, _ = accounting.bands_and_norm(mechanism.cast_to_float32(), mechanism.check(self.rounds))
+        bands, _ = accounting.bands_and_norm(mechanism, self.rounds)
         if bands != self.groups:
             raise InputValueError(
                 f"groups={self.groups}, but C has {bands} bands: amplification is proven for as many groups as bands. "

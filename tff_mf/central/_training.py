@@ -32,9 +32,8 @@ class Training:
     graph refuses more rounds than the order has. It assumes that the initial weights, the settings and what callbacks
     compute do not depend on the examples, and that nothing else about the examples is released. Training metrics are
     exact, and are therefore not computed. Random layers whose seed is known are refused with sampled batches, as far as
-    the graph shows it: not those of augmentation that draw from a `tf.random.Generator`.
-    After `restore`, it holds if nothing was released that was computed after the
-    checkpoint.
+    the graph shows it: not augmentation layers that draw from a `tf.random.Generator`. After `restore`, it holds if
+    nothing was released that was computed after the checkpoint.
 
     Args:
         model: A built and compiled Keras model. Its optimizer may be any; its loss is applied to single examples, and
@@ -213,7 +212,7 @@ class Training:
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continues from a checkpoint, in a new object with the same arguments.
 
-        Formal guarantee: that of the class, if nothing was released that was computed after the checkpoint. The rounds
+        Formal guarantee: as for the class, if nothing was released that was computed after the checkpoint. The rounds
         after it are run again with fresh noise on the same past. A checkpoint with another mechanism, noise, order or
         data is refused.
 

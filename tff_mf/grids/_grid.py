@@ -96,7 +96,7 @@ class Grid:
 
     @property
     def bits_per_coordinate(self) -> int:
-        """Bits that a coordinate of a sum needs, with its sign: those of the modulus of a secure sum."""
+        """Bits that a coordinate of a sum needs, with its sign: as many as the modulus of a secure sum has."""
         return (2 * self.largest_sum).bit_length()
 
 

@@ -94,8 +94,8 @@ class Mechanism(abc.ABC):
     def cast_to_float32(self) -> Self:
         """Returns the mechanism with its parameters cast to float32, as the noise uses them.
 
-        Privacy is accounted for the result: rounding a parameter changes C, and the released noise is that of the
-        rounded C.
+        Privacy is accounted for the result: rounding a parameter changes C, and the released noise is correlated by
+        the rounded C.
         """
 
 

@@ -36,7 +36,7 @@ def weighted_geometric_sum(exponent: np.ndarray, terms: float) -> tuple[np.ndarr
 
     With r = e^(−x) the sum is (n − r(1 − rⁿ)/(1 − r)) / (n(1 − r)). Its numerator cancels to
     order (nx)² for small nx; written with φ(y) = e^(−y) − 1 + y it is r(φ(nx) + n·φ(−x))/(1 − r),
-    a sum of positive terms. Accuracy is that of `geometric_sum`.
+    a sum of positive terms. It is as accurate as `geometric_sum`.
 
     Args:
         exponent: −log of the ratio of successive terms, at least 0.

@@ -72,7 +72,7 @@ def quotient(numerator: np.ndarray, coefficients: Sequence[float] | np.ndarray) 
 
 
 def inverse_square_root(terms: int) -> np.ndarray:
-    """Returns the first coefficients of (1 − x)^(−1/2): those of the C with C·C = A for prefix sums.
+    """Returns the first coefficients of (1 − x)^(−1/2): the column of the C with C·C = A for prefix sums.
 
     Source: Fichtenberger, Henzinger and Upadhyay (2023): c_l = Π_{j ≤ l} (2j − 1) / (2j).
     """

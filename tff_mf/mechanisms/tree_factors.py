@@ -146,7 +146,7 @@ def vanilla_encoder(rounds: int) -> np.ndarray:
     """Returns C of the vanilla decoder, float64 `[rounds, rounds]`: row t has ones in the rounds of one node.
 
     Prefix sum t consists of one node for each 1 in the binary expansion of t, the largest first. The last of them ends
-    with round t and has as many rounds as the lowest 1 is worth; the others are those of an earlier prefix sum. Each
+    with round t and has as many rounds as the lowest 1 is worth; the others belong to an earlier prefix sum. Each
     node that is a left child or a root is the last of one prefix sum, and a right child is in none, so that n rounds
     use n nodes, of which the first t are known after t rounds: C is square and lower-triangular, with a diagonal of 1.
 

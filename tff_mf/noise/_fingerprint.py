@@ -5,7 +5,7 @@ import tensorflow as tf
 
 _WORDS = 4
 _MESSAGE = (
-    "This state is of other noise than that of this process: mechanism, clip_norm, noise_multiplier, restart_every, "
+    "This state is of other noise than this process draws: mechanism, clip_norm, noise_multiplier, restart_every, "
     "adaptive_clipping, grid or insecure_seed differ. Continue it with the arguments that it was begun with."
 )
 

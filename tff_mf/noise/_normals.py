@@ -16,7 +16,7 @@ UsePart = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, ...]]
 
 
 def exact_normal(key: tf.Tensor, dimension: int) -> tf.Tensor:
-    """Returns the standard normals of a key, float64 `[dimension]`: the same as those of `tff_mf.normals.draw`.
+    """Returns the standard normals of a key, float64 `[dimension]`: the same as `tff_mf.normals.draw` gives.
 
     Formal guarantee: coordinates are independent, and the probability of every cell is that of a normal up to the
     factor of `tff_mf.normals.rounding_error`, if Philox's words are independent and uniform (docs/floating-point.md).

@@ -17,7 +17,7 @@ def from_words(words: np.ndarray, more: Callable[[int, int], np.ndarray], *, tab
     """Returns one standard normal for each word.
 
     Formal guarantee: if all words are independent and uniform over the 64-bit integers, the results are independent,
-    and the probability of every cell is that of a normal up to a factor that `rounding_error` states. No operation
+    and the probability of every cell equals a normal's up to a factor that `rounding_error` states. No operation
     adds a product, so that processors, compilers and TensorFlow all give the same bits.
 
     Args:

@@ -1,4 +1,4 @@
-"""How far the probability of a cell is from that of a normal: the bound that docs/floating-point.md proves."""
+"""How far the probability of a cell is from a normal's: the bound that docs/floating-point.md proves."""
 
 import dataclasses
 import math

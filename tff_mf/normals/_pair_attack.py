@@ -16,7 +16,7 @@ from tff_mf.errors import InputValueError
 _STEPS = 2**23
 # TensorFlow replaces smaller uniforms.
 _LEAST = np.float32(1e-7)
-# In steps of both uniforms, around those of the middle of a box.
+# In steps of both uniforms, around the uniforms that give the middle of a box.
 _REACH = 4
 # Of the estimates by which candidates are chosen, relative.
 _TOLERANCE = 2.0**-21

@@ -23,7 +23,7 @@ class Tables:
             2⁻⁹.
         edges: By level, the edges of its pieces in units of 2⁻²⁰, int64 `[pieces + 1]`.
         cumulative: By level, −2⁶³ plus the sum of the first i + 1 probabilities in units of 2⁻⁶⁴, int64 `[6·pieces]`:
-            for each piece, those of its order statistics. What is missing to 2⁶³ is the probability to descend to the
+            for each piece, one for each order statistic. What is missing to 2⁶³ is the probability to descend to the
             next level, or, at the last, to lie beyond it.
     """
 
@@ -44,7 +44,7 @@ class Tables:
         return scales
 
     def masses(self, level: int) -> list[int]:
-        """Returns the probabilities at a level in units of 2⁻⁶⁴, the last one that of descending: they sum to 2⁶⁴."""
+        """Returns the probabilities at a level in units of 2⁻⁶⁴, the last one for descending: they sum to 2⁶⁴."""
         sums = [-(2**63), *self.cumulative[level].tolist(), 2**63]
         return [after - before for before, after in itertools.pairwise(sums)]
 

@@ -40,10 +40,10 @@ class _Level(NamedTuple):
 
     Attributes:
         directions: Diagonals of C with unit columns, float64 `[bands, rounds]`.
-        toeplitz: Those of the best banded Toeplitz matrix.
+        toeplitz: The same for the best banded Toeplitz matrix.
         norms: The set of allowed column norms.
         variables: Variables of the norms.
-        descent: How the search ended; its iterations are those of all problems so far.
+        descent: How the search ended; its iterations are summed over all problems so far.
     """
 
     directions: np.ndarray
@@ -103,7 +103,7 @@ class _Problem:
         return Value(0.5 * np.log(total / self.rounds), gradient)
 
     def start(self, toeplitz: np.ndarray, coarse: _Level | None) -> np.ndarray:
-        """Returns the variables to begin with: those of the coarse problem's solution, stretched, if there is one."""
+        """Returns the variables to begin with: the coarse problem's solution, stretched, if there is one."""
         if coarse is None:
             return np.concatenate([self.norms.start(), toeplitz.ravel()])
         directions = _unit_columns(toeplitz * _stretched(_quotient(coarse), self.bands, self.rounds))

@@ -105,7 +105,7 @@ def _gradient(steps: list[_Step], reach: int, rounds: int) -> np.ndarray:
 
 
 def _by_rows(padded: np.ndarray, reach: int, rounds: int) -> np.ndarray:
-    """Returns a view of diagonals as rows of M: entry (i, t) is that of row i and column i − reach + t.
+    """Returns a view of diagonals as rows of M: entry (i, t) belongs to row i and column i − reach + t.
 
     `padded` has `reach` additional columns on the left, so that these columns exist from the first round on.
     """

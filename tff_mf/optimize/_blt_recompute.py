@@ -1,4 +1,4 @@
-"""Loss of a finished BLT, from its own parameters rather than those of the optimizer."""
+"""Loss of a finished BLT, from its own parameters rather than the optimizer's."""
 
 import numpy as np
 

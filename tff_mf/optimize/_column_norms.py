@@ -31,7 +31,7 @@ class ColumnNorms(Protocol):
         ...
 
     def refined(self, coarse: "ColumnNorms", variables: np.ndarray) -> np.ndarray:
-        """Returns variables whose d resembles that of `variables` in a set of the same kind over fewer rounds."""
+        """Returns variables whose d resembles the d of `variables` in a set of the same kind over fewer rounds."""
         ...
 
 

@@ -7,7 +7,7 @@ all of them are 1. For U ≥ 0 that is block diagonal over the classes, tr(T·X�
     X = U^(−½)·(U^½·T·U^½)^½·U^(−½), where it is 2·tr((U^½·T·U^½)^½):
 
 Denisov et al. (2022), section 3, for one participation, where U is diagonal, and Choquette-Choo et al. (2023), section
-3, for several. U's diagonal u holds the multipliers of the norms, the rest of its blocks those of orthogonality. Hence
+3, for several. U holds multipliers: of the norms on its diagonal u, of orthogonality in the rest of its blocks. Hence
 
     2·tr((U^½·T·U^½)^½) − Σ of the u that are different multipliers ≤ tr(T·X⁻¹) for every feasible X,
 

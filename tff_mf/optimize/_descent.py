@@ -115,7 +115,7 @@ class _Watched:
         return value, gradient
 
     def advance(self, _: np.ndarray) -> None:
-        """Records the last value as that of an iteration."""
+        """Records the last value as an iteration's."""
         self.history.append(float(np.exp(self._finite[-1])))
         self._on_iteration(len(self.history), self.history[-1])
 

@@ -40,7 +40,7 @@ class InverseLoss:
         self._may_rise = schema.max_participations == 1 or toeplitz.sums_epochs(schema, optimized_for.rounds)
 
     def __call__(self, inverse: np.ndarray) -> Value:
-        """Returns log(loss) for d, float64 `[bands]`, and its gradient, which at a kink is that of one side.
+        """Returns log(loss) for d, float64 `[bands]`, and its gradient, at a kink from one side.
 
         The loss is infinite where C is so large that its squares may overflow.
         """

@@ -41,7 +41,7 @@ def bfgs(loss: Callable[[np.ndarray], Value], start: np.ndarray, *, iterations: 
     """Minimizes a function that is finite at `start`; it may be infinite or NaN elsewhere.
 
     Args:
-        loss: Returns the function and its gradient, which at a kink is that of one side.
+        loss: Returns the function and its gradient, at a kink from one side.
         start: Where to start, float64 `[variables]`, in units in which the curvature is about 1.
         iterations: Largest number of iterations.
         tolerance: Largest gain of an iteration that is taken for none.
@@ -154,8 +154,8 @@ def least_gradient(rest: np.ndarray, gradients: np.ndarray, at_kinks: Ties) -> f
     """Returns the largest entry of the shortest generalized gradient at a kink.
 
     The derivative held by a size may be shifted along links, and has either sign if the size is 0. The resulting sums
-    are Clarke's generalized gradient, and a point is stationary if it contains 0. If sizes are only nearly equal, it is
-    that of nearby points.
+    are Clarke's generalized gradient, and a point is stationary if it contains 0. If sizes are only nearly equal, it
+    belongs to nearby points.
 
     Args:
         rest: Gradient of the terms without a kink, float64 `[variables]`.

@@ -10,7 +10,7 @@ _SMALLEST_RATE = 1e-3
 
 
 def inverse_diagonals(workload: Workload, rounds: int) -> np.ndarray:
-    """Returns the diagonals of A⁻¹, float64 `[few, rounds]`: entry `[i, t]` is that of row t + i and column t.
+    """Returns the diagonals of A⁻¹, float64 `[few, rounds]`: entry `[i, t]` belongs to row t + i and column t.
 
     Raises:
         InputValueError: If A has no inverse.

@@ -69,7 +69,7 @@ def optimize_amplified_banded_toeplitz(
     with amplification. The best C has much fewer bands than bins where ε is small.
 
     The `history` in `optimized_for.search` has estimates of σ·error in the order in which columns were measured, its
-    `loss` is the last of them, and its `gradient_norm` that of the loss whose privacy part is linearized at the end.
+    `loss` is the last of them, and its `gradient_norm` belongs to the loss whose privacy part is linearized at the end.
 
     Args:
         rounds: Number of rounds n.
@@ -77,7 +77,7 @@ def optimize_amplified_banded_toeplitz(
         epsilon: ε, from 1e-6 to 1e5.
         delta: δ.
         bands: Number of diagonals of C at most; `None` for the fewest, among powers of 2 and b, whose error is within
-            0.5 % of that of b bands.
+            0.5 % of the error with b bands.
         workload: The workload A, which must be Toeplitz; `None` is the prefix sum.
         objective: "rms" for the root mean square error, "max" for the largest.
 
@@ -190,7 +190,7 @@ def _most_bands(search: AmplifiedSearch) -> int:
 
 
 def _best_toeplitz(search: AmplifiedSearch, bands: int, start: np.ndarray | None = None) -> Turns[Column]:
-    """Returns the best column of as many bands, from that of the optimum without amplification if none is given."""
+    """Returns the best column of as many bands, from `start` or else the optimal column without amplification."""
 
     def improved(state: Column) -> Column:
         return best_column(search.surrogate(bands), state.column)
@@ -202,7 +202,7 @@ def _best_toeplitz(search: AmplifiedSearch, bands: int, start: np.ndarray | None
 
 
 def _fewest_bands(search: AmplifiedSearch, column: np.ndarray) -> int:
-    """Returns the least power of 2 as the number of bands with a loss that is nearly that of all, or all of them."""
+    """Returns the least power of 2 as the number of bands with nearly the loss of all bands, or all of them."""
     loss = search.surrogate(len(column))
     enough = best_column(loss, column).log_loss + _AS_GOOD
     fewest = len(column)

@@ -25,7 +25,7 @@ def optimize_banded_inverse(
 
     d_0 = 1, and d_1, …, d_{b̂−1} are unconstrained: C may have negative entries, and entries that rise. The search
     minimizes a loss with the exact sensitivity where there is a rule for it, as for one participation or where C ≥ 0
-    never rises, and otherwise with a proven upper bound: that of theorem 3.1 of McMahan et al. (2024) for the least
+    never rises, and otherwise with a proven upper bound, by theorem 3.1 of McMahan et al. (2024) for the least
     matrix that is ≥ |C| and never rises. The loss grows with d without bound, so that its minimum lies at no boundary,
     and a search that did not reach a stationary point says so. At the minimum, entries of C are often equal; the loss
     has a kink there, and a point is stationary if 0 is among its generalized gradients. There may be several such

@@ -18,12 +18,12 @@ _STATIONARY = 1e-4
 
 
 def optimize_banded_plus_low_rank(*, mechanism: Mechanism, diagonals: int, rank: int) -> BandedPlusLowRank:
-    """Returns the mechanism whose decoder of prefix sums, h diagonals plus rank r, is nearest to that of another one.
+    """Returns the mechanism whose decoder of prefix sums, h diagonals plus rank r, is nearest to another mechanism's.
 
-    The diagonals are those of the other decoder. Below them, L·Rᵀ is fitted by alternating least squares, with a
+    The diagonals are the other decoder's. Below them, L·Rᵀ is fitted by alternating least squares, with a
     penalty of 1e-9 on the squares of L and R, which keeps entries with little effect from growing without bound. The
     result is a mechanism in its own right: its C is the one that belongs to the fitted decoder, and `loss` and every
-    sensitivity are those of this C, never of the mechanism that was approximated.
+    sensitivity refer to this C, never to the mechanism that was approximated.
 
     The `history` in `optimized_for.search` has the distance between the two decoders, relative to the norm of the one
     that is approximated, before each tenth iteration; `gradient_norm` is the relative change of it per iteration at the

@@ -67,10 +67,10 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
     restarts, and without restarts it never changes. Each client also reports whether its record was below the norm, as
     +½ or −½; the next norm is computed from the sum of these reports, which has independent noise.
 
-    Formal guarantee: that of the base class for the sums, with the clip norm of each restart, composed with that of the
-    counts: a client adds ½ or −½ to the count of each round that it takes part in, and each count has independent
-    Gaussian noise of standard deviation `count_stddev`. A record that is zeroed out counts as one below the clip norm,
-    so zeroing it out changes a count by up to 1. `guarantee` and `dp_event` compose both. Clip norms are
+    Formal guarantee: the base class's guarantee for the sums, with the clip norm of each restart, composed with the
+    counts' guarantee: a client adds ½ or −½ to the count of each round that it takes part in, and each count has
+    independent Gaussian noise of standard deviation `count_stddev`. A record that is zeroed out counts as one below the
+    clip norm, so zeroing it out changes a count by up to 1. `guarantee` and `dp_event` compose both. Clip norms are
     post-processing of the counts.
 
     With a grid, units are 2^-bits of the clip norm since the last restart, so that records have a norm of at most
@@ -151,7 +151,7 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         return global_state.clip_norm
 
     def initial_sample_state(self, template: Any = None) -> tuple[Any, tf.Tensor]:
-        """Returns an empty sum and an empty count; `template` is that of a record."""
+        """Returns an empty sum and an empty count; `template` is a record's."""
         return super().initial_sample_state(template), tf.zeros([], self._summands.summed_type(tf.float32))
 
     def preprocess_record(self, params: tf.Tensor, record: Any) -> tuple[Any, tf.Tensor]:

@@ -18,10 +18,10 @@ class RestartedQuery(tfp.RestartQuery):
 
     With restarts, a mechanism of r rounds runs for any number of rounds. TensorFlow Privacy's `RestartQuery` also takes
     the queries of this package, with any indicator, but then its user must account for the restarts: `dp_event` of the
-    inner query is that of a run without restarts, whose ε is too small.
+    inner query describes a run without restarts, whose ε is too small.
 
-    Formal guarantee: that of the query (see its class) for the strategy matrix of the whole run, which is
-    block-diagonal: C for each restart, with keys of its own. Participation is that of the whole run: a client may
+    Formal guarantee: the query's guarantee (see its class) for the strategy matrix of the whole run, which is
+    block-diagonal: C for each restart, with keys of its own. Participation refers to the whole run: a client may
     take part before and after a restart, and `dp_event` accounts for both.
 
     Args:
@@ -116,7 +116,7 @@ class VariableQuery(tfp.SumAggregationDPQuery):
     package therefore refuse these optimizers. This one updates its variables wherever it runs, and gives the optimizer
     an empty state.
 
-    Formal guarantee: that of the query over all its results, which are one stream: each execution of
+    Formal guarantee: the query's guarantee over all its results, which are one stream: each execution of
     `get_noised_result`, eager or in a `tf.function`, sequential or concurrent, is the next round. One record of a round
     is one example or client (a microbatch of TensorFlow Privacy); the caller must bound how often a record takes part.
 
@@ -171,7 +171,7 @@ class VariableQuery(tfp.SumAggregationDPQuery):
         return self._query.insecure
 
     def dp_event(self, rounds: int, participation: Participation) -> dp_accounting.DpEvent:
-        """Returns the event of a whole run: that of the query.
+        """Returns the query's event of a whole run.
 
         Raises:
             InputValueError: If the noise is repeatable, the participation does not fit the rounds, or more than

@@ -35,14 +35,14 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     each on the state of the previous one), the release is G + σζ·C⁻¹z, where row t of G is the sum of the clipped
     records of round t: post-processing of the Gaussian mechanism CG + σζ·z. For a client whose rounds fit
     `participation`, zeroing out its records moves CG by at most ζ·sens_Π(C). The whole run, all rounds together, is
-    therefore one Gaussian mechanism with noise multiplier σ / sens_Π(C), which `dp_event` returns. Sensitivity is that
-    of the parameters cast to float32. A state of a query with another mechanism, clip norm, noise multiplier or restart
-    is refused in the graph, however it was loaded. That Philox, which is not a cryptographic generator, gives random
-    bits is an assumption.
+    therefore one Gaussian mechanism with noise multiplier σ / sens_Π(C), which `dp_event` returns. Sensitivity is
+    computed for the parameters cast to float32. A state of a query with another mechanism, clip norm, noise multiplier
+    or restart is refused in the graph, however it was loaded. That Philox, which is not a cryptographic generator,
+    gives random bits is an assumption.
 
     Without `grid`, arithmetic in float32 is not covered by the guarantee: an adversary who knows all other records can
     prove from one release that a client took part. With `grid`, records are integers, their sum and its noise are
-    exact, and the guarantee is that of the numbers that are released; what the finite precision of the noise costs is
+    exact, and the guarantee holds for the numbers that are released; what the finite precision of the noise costs is
     included in `guarantee` and `dp_event`. See docs/floating-point.md.
 
     The event of a single round, returned by `get_noised_result`, is `UnsupportedDpEvent`, which every accountant of
@@ -204,7 +204,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         """Returns an empty sum, in the types that records are summed in.
 
         Raises:
-            InputValueError: If the shapes of the template are not those of `record_specs`, or it holds variables: so
+            InputValueError: If the template has other shapes than `record_specs`, or it holds variables: so
                 call TensorFlow Privacy's optimizers, before they draw noise, and those need a `VariableQuery`.
         """
         template = self._specs if template is None else template
@@ -226,7 +226,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         It is in float32 or wider; with a grid, it is a tuple of the record in integers, and 1, the number of clients.
 
         Raises:
-            InputValueError: If the shapes of the record are not those of `record_specs`.
+            InputValueError: If the record has other shapes than `record_specs`.
         """
         clipped = self._summands.clipped(self._checked("record", record), params)
         return self._summands.of(tf.nest.pack_sequence_as(record, clipped), 1)
@@ -243,7 +243,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         """Returns the noised sum, the state of the next round, and `UnsupportedDpEvent`: see the class.
 
         Raises:
-            InputValueError: If the shapes of the sum are not those of `record_specs`.
+            InputValueError: If the sum has other shapes than `record_specs`.
         """
         row, noise = self._stream.next(global_state.noise)
         result = self._noised(sample_state, row, self._clip_norm)
@@ -275,7 +275,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         expected = [spec.shape for spec in self._leaves]
         if len(found) != len(expected) or not all(map(tf.TensorShape.is_compatible_with, found, expected)):
             raise InputValueError(
-                f"{name} has tensors of the shapes {[str(shape) for shape in found]}, and record_specs those of "
+                f"{name} has tensors of the shapes {[str(shape) for shape in found]}, and record_specs has "
                 f"{[str(shape) for shape in expected]}: build the query with the specs of its records."
             )
 
@@ -286,7 +286,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     def reset_state(self, noised_results: Any, global_state: Any) -> Any:
         """Returns the state before round 0: a restart, for TensorFlow Privacy's `RestartQuery`.
 
-        After a restart the noise is independent. `dp_event` does not cover restarts; that of `RestartedQuery` does.
+        After a restart the noise is independent. `dp_event` does not cover restarts; `RestartedQuery.dp_event` does.
         """
         del noised_results, global_state
         return QueryState(noise=self._stream.init())

@@ -59,7 +59,7 @@ def clip_record(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> list[tf.Tensor
     Formal guarantee: the joint L2 norm of the result, in exact arithmetic, is at most ζ = `clip_norm` for every input
     of up to 2³² values and for any order of summation; and `clip_again` returns the result bit for bit, even if it sums
     in another order. The squares of float32 values are exact in float64, and their sum has a relative rounding error of
-    at most 2⁻²¹, so that of the norm is at most 2⁻²²; reading a float64 value as float32, the factor and the product
+    at most 2⁻²¹, so the norm's is at most 2⁻²²; reading a float64 value as float32, the factor and the product
     have rounding errors of 2⁻²⁴ each.
 
     - `clip_again` leaves a record unchanged if its computed norm is at most ζ(1 − 3e-7). Its norm is then at most ζ,
@@ -267,7 +267,7 @@ def within(values: list[tf.Tensor], bits: int) -> tf.Tensor:
     in which squares are added, each computed subtotal is the true one if that is at most 2⁵³, and at least 2⁵³
     otherwise: the sum of two nonnegative whole numbers is exact up to 2⁵³, and rounding to nearest is monotone, so that
     a sum which exceeds 2⁵³, or has a term that does, is not rounded below it. The same holds for each square, and for a
-    multiplication fused with an addition. Since 4^bits ≤ 2⁵², the comparison is that of the true sum. Nothing wraps
+    multiplication fused with an addition. Since 4^bits ≤ 2⁵², the comparison agrees with the true sum's. Nothing wraps
     around, as it could in int64: with 2³² values of 2^26 the sum is 2⁸⁴. A value that is not finite is not within.
 
     Example:

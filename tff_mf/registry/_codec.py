@@ -26,7 +26,7 @@ class Codec:
         axes: Number of axes of each tensor, by its name.
         encode: Returns the tensors of a mechanism, by name.
         decode: Returns the mechanism of tensors and of the setting that it was optimized for; raises `InputError` for
-            tensors that are not those of a mechanism.
+            tensors that belong to no mechanism.
     """
 
     axes: Mapping[str, int]
@@ -92,7 +92,7 @@ def _field(name: str, tensor: np.ndarray, axes: int, whole: bool) -> Any:
     if axes == 0:
         return whole_number(name, tensor) if whole else _number(name, tensor)
     if axes == 1:
-        return tensor.tolist()
+        return tuple(tensor.tolist())
     matrix = np.array(tensor)
     matrix.flags.writeable = False
     return matrix

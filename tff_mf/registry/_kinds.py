@@ -33,7 +33,7 @@ def register_mechanism(
     Formal guarantee:
         Of a class from outside of this package, a careless error is found: `tff_mf.check_mechanism` runs before a
         sensitivity or ε is stated, and whenever it is saved or loaded.
-        Sensitivity: always that of this package's rules for the structure of C, exact or a proven upper bound. A closed
+        Sensitivity: always by this package's rules for the structure of C, exact or a proven upper bound. A closed
         form that is below what clients attain is refused.
         Noise: the first 32 rows of the stream must be C⁻¹z for the z of the keys it drew; checked whenever a stream is
         built.

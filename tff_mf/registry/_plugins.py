@@ -23,7 +23,7 @@ def import_plugins(names: Iterable[str] = ()) -> None:
         names: As for `import_plugin`.
 
     Raises:
-        InputValueError: If there is no such file or module, or its name is that of another module.
+        InputValueError: If there is no such file or module, or another module has its name.
     """
     found = [*filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)), *names]
     for name in found:
@@ -51,7 +51,7 @@ def import_plugin(name: str) -> None:
 
     Raises:
         InputTypeError: If it is no text.
-        InputValueError: If there is no such file or module, or its name is that of another module.
+        InputValueError: If there is no such file or module, or another module has its name.
     """
     validation.instance("plugin", name, str, "give the path of a .py file, or the name of a module")
     if name.endswith(".py"):

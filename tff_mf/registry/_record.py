@@ -70,7 +70,7 @@ class MechanismKind:
 
     @property
     def axes(self) -> Mapping[str, int]:
-        """Number of axes of each tensor of an artifact: those of the codec, and a sample of C for a class from outside.
+        """Number of axes of each tensor of an artifact: the codec's, and a sample of C for a class from outside.
 
         With the sample, an artifact and the noise of a state belong to one C, also if the code that defines C changes.
         """

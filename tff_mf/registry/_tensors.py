@@ -51,7 +51,7 @@ def mechanism_of(
     Raises:
         InputTypeError: If the codec gives a mechanism of another class.
         InputValueError: If C differs from the one that was written.
-        InputError: If the tensors are not those of a mechanism.
+        InputError: If the tensors belong to no mechanism.
     """
     given = {name: tensor for name, tensor in tensors.items() if name in record.codec.axes}
     mechanism = record.codec.decode(given, optimized_for)

@@ -6,6 +6,7 @@
 from tff_mf.sensitivities._api import explain_sensitivity as explain_sensitivity
 from tff_mf.sensitivities._api import pattern_sensitivity as pattern_sensitivity
 from tff_mf.sensitivities._api import sensitivity as sensitivity
+from tff_mf.sensitivities._check import as_released as as_released
 from tff_mf.sensitivities._check import check_mechanism as check_mechanism
 from tff_mf.sensitivities._check import check_outside as check_outside
 from tff_mf.sensitivities.general import SensitivityResult as SensitivityResult

@@ -86,8 +86,8 @@ def pattern_sensitivity(
     """Returns the largest change of Cx by any of several clients with known rounds, or an upper bound of it.
 
     For contributions u_t of norm at most 1 in the rounds t of a pattern π, ‖Cu‖² = Σ_{s,t∈π} X_st ⟨u_s, u_t⟩ ≤
-    Σ_{s,t∈π} |X_st| with X = CᵀC, with equality for equal contributions if these X_st ≥ 0. With restarts, X_st is that
-    of the restart if s and t lie in the same one, and 0 otherwise.
+    Σ_{s,t∈π} |X_st| with X = CᵀC, with equality for equal contributions if these X_st ≥ 0. With restarts, X_st is taken
+    from the restart's CᵀC if s and t lie in the same one, and is 0 otherwise.
 
     Formal guarantee:
         Adjacency: zero-out of one client's contributions, each of norm at most 1, in the rounds of its pattern.

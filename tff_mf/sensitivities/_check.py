@@ -43,9 +43,10 @@ def check_mechanism(
     Formal guarantee: up to 2048 rounds, `encoder` and `inverse` are finite, lower-triangular and each other's inverse,
     and what `coefficients` or `diagonals` say; a Toeplitz C also for all of `rounds`. C for fewer rounds is the leading
     part of C for more. The cast to float32 is of the same class, and casting it again changes nothing. The codec gives
-    back every field, and the C of what it gives back is the same. A closed form of the sensitivity is not below what
-    brute force finds for 1, 3 and 7 rounds, nor, with `participation`, below an exact rule or what a client with equal
-    contributions attains. Code that returns other matrices in other calls is not found.
+    back every field, none of which can be changed, and the C of what it gives back is the same. A closed form of the
+    sensitivity is not below what brute force finds for 1, 3 and 7 rounds, nor, with `participation`, below an exact
+    rule or what a client with equal contributions attains. Code that returns other matrices in other calls is not
+    found.
 
     Args:
         mechanism: The mechanism, of a registered class.
@@ -69,11 +70,7 @@ def check_mechanism(
     _check_leading_parts(mechanism, (few, rounds))
     if isinstance(mechanism, ToeplitzMechanism) and rounds > _MOST_WHOLE_ROUNDS:
         _check_coefficients(mechanism, rounds)
-    encoder, cast = mechanism.encoder(few), mechanism.cast_to_float32()
-    if type(cast) is not type(mechanism):
-        raise InputTypeError(
-            f"cast_to_float32 of kind {mechanism.kind!r} must return its own class, not {type(cast).__name__}."
-        )
+    encoder, cast = mechanism.encoder(few), as_released(mechanism)
     _same(cast, "cast_to_float32", cast.cast_to_float32().encoder(few), cast.encoder(few), "itself when cast again")
     _same(mechanism, "codec", _through_codec(record, mechanism).encoder(few), encoder, "C of what was written")
     if record.sensitivity is not None:
@@ -84,11 +81,27 @@ def check_mechanism(
             check_closed_form(mechanism, rounds, participation, bound)
 
 
+def as_released(mechanism: Mechanism) -> Mechanism:
+    """Returns `mechanism.cast_to_float32()`, the mechanism that noise runs with, and every ε is computed for.
+
+    Raises:
+        InputTypeError: If it is of another class, for which nothing would be checked.
+    """
+    cast = mechanism.cast_to_float32()
+    if type(cast) is not type(mechanism):
+        raise InputTypeError(
+            f"cast_to_float32 of kind {mechanism.kind!r} must return its own class, not {type(cast).__name__}."
+        )
+    return cast
+
+
 def check_outside(mechanism: Mechanism, rounds: int | None = None) -> None:
     """Does `check_mechanism` for a mechanism from outside of this package, once for its parameters and `rounds`."""
     record = registry.find(mechanism)
     if record is None or not record.outside:
         return
+    # Always, because the digest knows only what the codec writes.
+    _through_codec(record, mechanism)
     key = (type(mechanism), registry.content_digest(mechanism), rounds or 0)
     if key not in _passed:
         check_mechanism(mechanism, rounds)
@@ -128,7 +141,7 @@ def _compare(mechanism: Mechanism, rounds: int, participation: Participation, le
     claim = None if closed_form is None else closed_form(mechanism, rounds, participation)
     if claim is None:
         return
-    # Those of this package give a rule as well.
+    # This package's closed forms give a rule as well.
     claim = claim.value if isinstance(claim, SensitivityResult) else claim
     described = f"sensitivity of kind {mechanism.kind!r}, rounds={rounds}, {participation!r}, is {claim!r}"
     if isinstance(claim, bool) or not isinstance(claim, numbers.Real):
@@ -173,7 +186,7 @@ def _check_matrices(mechanism: Mechanism, rounds: int) -> None:
 
 
 def _check_coefficients(mechanism: Mechanism, rounds: int) -> None:
-    """Raises unless the coefficients of C and of C⁻¹ are those of inverse matrices of `rounds` rounds."""
+    """Raises unless the coefficients of C and of C⁻¹ belong to inverse matrices of `rounds` rounds."""
     column, inverse = (_numbers(mechanism, name, (rounds,)) for name in ("coefficients", "inverse_coefficients"))
     product = np.fft.irfft(np.fft.rfft(column, 2 * rounds) * np.fft.rfft(inverse, 2 * rounds), 2 * rounds)[:rounds]
     product[0] -= 1
@@ -187,14 +200,16 @@ def _check_leading_parts(mechanism: Mechanism, several: tuple[int, ...]) -> None
     if isinstance(mechanism, ToeplitzMechanism):
         names, most = ("coefficients", "inverse_coefficients"), max(most, mechanism.max_rounds or _MOST_TOEPLITZ_ROUNDS)
     elif isinstance(mechanism, BandedMechanism):
-        names, most = ("diagonals",), mechanism.max_rounds or most
+        names, most = ("diagonals",), mechanism.max_rounds or max(most, _USUAL_ROUNDS)
     elif (mechanism.max_rounds or 0) <= _MOST_WHOLE_ROUNDS:
-        most = mechanism.max_rounds or most
+        most = mechanism.max_rounds or max(most, _USUAL_ROUNDS)
+    else:
+        most = max(most, _USUAL_ROUNDS)
     for name in names:
         whole = _leading_part(mechanism, name, most)
         for rounds in {*several} - {most}:
             expected = _within(whole[:, :rounds]) if name == "diagonals" else whole[(slice(rounds),) * whole.ndim]
-            _same(mechanism, name, _leading_part(mechanism, name, rounds), expected, "that of more rounds")
+            _same(mechanism, name, _leading_part(mechanism, name, rounds), expected, "its result for more rounds")
 
 
 def _leading_part(mechanism: Mechanism, name: str, rounds: int) -> np.ndarray:
@@ -228,6 +243,11 @@ def _through_codec(record: registry.MechanismKind, mechanism: Mechanism) -> Mech
             raise InputValueError(
                 f"{field.name} of kind {mechanism.kind!r} is an array that can be written to: set its flags.writeable "
                 "to False in __post_init__, on a copy."
+            )
+        if isinstance(ours, list | dict | set | bytearray):
+            raise InputValueError(
+                f"{field.name} of kind {mechanism.kind!r} is a {type(ours).__name__}, which can be changed: make it a "
+                "tuple, or another type that cannot, in __post_init__."
             )
         if not _equal(ours, theirs):
             raise InputValueError(

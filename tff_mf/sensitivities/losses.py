@@ -43,7 +43,7 @@ def rms_error(mechanism: Mechanism, rounds: int, workload: Workload | None = Non
 def max_error(mechanism: Mechanism, rounds: int, workload: Workload | None = None) -> float:
     """Returns MaxError(B): the largest standard deviation of the noise in a row of A·x.
 
-    Arguments and errors are those of `rms_error`.
+    Takes the arguments of `rms_error` and raises the same errors.
 
     Example:
         >>> from tff_mf import Identity
@@ -84,7 +84,7 @@ def max_loss(
 ) -> float:
     """Returns MaxLoss(B, C) = MaxError(B)·sens_Π(C).
 
-    Arguments and errors are those of `rms_loss`.
+    Takes the arguments of `rms_loss` and raises the same errors.
 
     Source: McMahan et al. (2024), equation 6.
 
@@ -106,7 +106,7 @@ class Errors(NamedTuple):
 def errors(mechanism: Mechanism, rounds: int, workload: Workload | None = None) -> Errors:
     """Returns `rms_error` and `max_error`, in the time of one of them.
 
-    Arguments and errors are those of `rms_error`.
+    Takes the arguments of `rms_error` and raises the same errors.
 
     Example:
         >>> from tff_mf import Identity
@@ -134,7 +134,7 @@ def restart_errors(
 ) -> Errors:
     """Returns `errors` of a run whose noise restarts after every r rounds, so that C is block-diagonal.
 
-    A prefix sum contains the noise of each restart that has ended, and that of the current one so far.
+    A prefix sum contains the noise of each restart that has ended, and of the current one so far.
 
     Args:
         mechanism: The mechanism of one restart.
@@ -168,7 +168,7 @@ def round_errors(
     It is the standard deviation of the noise in that row of A times the updates, for σ = ζ = 1. RmsError is its root
     mean square, and MaxError its maximum.
 
-    Arguments and errors are those of `restart_errors`; without `restart_every`, the noise never restarts.
+    Takes the arguments of `restart_errors` and raises its errors; without `restart_every`, the noise never restarts.
 
     Example:
         >>> from tff_mf import Identity
@@ -184,7 +184,7 @@ def round_errors(
 
 
 def _variances(mechanism: Mechanism, rounds: int, every: int, workload: Workload) -> np.ndarray:
-    """Returns the squared norm of each row of B = A·C⁻¹, float64 `[rounds]`; C is that of one restart, of r rounds."""
+    """Returns the squared norm of each row of B = A·C⁻¹, float64 `[rounds]`; C is one restart's, of r rounds."""
     mechanism.check(every)
     if isinstance(workload, PrefixSum):
         own = _prefix_sum_variances(mechanism, every)

@@ -41,12 +41,12 @@ class _Span(NamedTuple):
 
 
 def tree_sensitivity(mechanism: Tree, rounds: int, participation: Participation) -> SensitivityResult:
-    """Denisov et al. (2022), theorem 2.1: with CᵀC that of the node matrix, C is as sensitive as the nodes.
+    """Denisov et al. (2022), theorem 2.1: with CᵀC = NᵀN for the node matrix N, C is as sensitive as the nodes.
 
     That is exact for the full variant over all its rounds. Over fewer rounds, and for the online variant, the release
-    is computed from the noised nodes of a tree, whose sensitivity is an upper bound. The first n rounds of the online
-    and of the vanilla variant are those of a tree over n rounds; those of the full variant depend on the total number
-    of rounds. The vanilla variant's C is the matrix of the nodes that it uses, so that theirs is exact.
+    is computed from the noised nodes of a tree, whose sensitivity is an upper bound. In the online and the vanilla
+    variant, the first n rounds are the same as in a tree over n rounds; in the full variant, they depend on the total
+    number of rounds. The vanilla variant's C is the matrix of the nodes that it uses, so that theirs is exact.
     """
     vanilla = mechanism.variant == "vanilla"
     leaves = mechanism.max_rounds if mechanism.variant == "full" else rounds
@@ -73,7 +73,7 @@ def min_sep(rounds: int, min_sep: int, max_participations: int, *, only_left: bo
     start, so that the cost is O(b) for a pair of them.
 
     Args:
-        rounds: Number of rounds n, those of the tree.
+        rounds: Number of rounds n of the tree.
         min_sep: Smallest difference b of two rounds of a client.
         max_participations: Largest number k of rounds of a client.
         only_left: Whether right children do not count.
@@ -185,7 +185,7 @@ def _most(heights: Iterable[int], min_sep: int, max_participations: int) -> Iter
 
 
 def _side_by_side(left: _Span, right: _Span, min_sep: int, max_participations: int) -> _Span:
-    """Returns the span of both; its starts are those of the left one."""
+    """Returns the span of both; its starts are the left one's."""
     starts = left.slack.shape[1]
     # Participations on one side only.
     behind = np.where(left.slack >= 0, np.minimum(left.slack + right.width, min_sep - 1), _IMPOSSIBLE)
@@ -214,7 +214,7 @@ def _side_by_side(left: _Span, right: _Span, min_sep: int, max_participations: i
 def _without_dominated(width: int, counts: np.ndarray, values: np.ndarray, slack: np.ndarray) -> _Span:
     """Drops entries that another entry of the same count and no smaller sum can replace from every start."""
     # From the largest sum of a count to the smallest. Lifted by their count's offset, all slacks of the next count
-    # are above those of the last, so that one running maximum serves all counts.
+    # are above the last count's, so that one running maximum serves all counts.
     scan = slice(None, None, -1)
     offsets = (np.cumsum(np.diff(counts[scan], prepend=0) != 0) * (slack.max() + 2))[:, None]
     best = np.maximum.accumulate(slack[scan] + offsets, axis=0)

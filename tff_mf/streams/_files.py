@@ -72,7 +72,7 @@ def load_state(path: str | os.PathLike[str]) -> NoiseState:
         raise InputValueError(f"{os.fspath(path)} is damaged, or no state of noise: {error}.") from error
     if digest != _digest_of(state):
         raise InputValueError(
-            f"{os.fspath(path)} is damaged, or no state of noise: its digest is not that of its content. Take an older "
+            f"{os.fspath(path)} is damaged, or no state of noise: its digest does not fit its content. Take an older "
             "file of the same run, whose rounds have not been released, or rebuild the state from its keys with replay."
         )
     return state

@@ -17,7 +17,7 @@ def system_key() -> np.ndarray:
 def insecure_key(insecure_seed: int, step: int) -> np.ndarray:
     """Returns the key of round `step` for a seed that is not secret, int64 `[2]`: for tests only.
 
-    It is that of `tff_mf.noise`: `tf.random.experimental.stateless_fold_in` of the seed.
+    `tff_mf.noise` has the same: `tf.random.experimental.stateless_fold_in` of the seed.
     """
     (word,) = normals.words(np.array([insecure_seed, 0]), 0, 1)
     return np.array([word, step])

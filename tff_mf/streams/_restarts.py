@@ -18,7 +18,7 @@ class RestartedStream:
 
     With restarts, a mechanism of r rounds runs for any number of rounds.
 
-    Formal guarantee: that of the stream for the strategy matrix of the whole run, which is block-diagonal: C for each
+    Formal guarantee: as for the stream, for the strategy matrix of the whole run, which is block-diagonal: C for each
     restart, with keys of its own. Account for it with `tff_mf.guarantee(..., restart_every=restart_every)`: a client's
     participations after a restart add to those before. A state of a stream that restarts at other rounds is refused.
 
@@ -99,7 +99,7 @@ class RestartedStream:
 
         Raises:
             InputTypeError: If `rounds_done` is not a whole number.
-            InputValueError: If there are other keys than those of the rounds since the last restart, or more rounds
+            InputValueError: If the keys do not belong to the rounds since the last restart, or there are more rounds
                 than the run has.
         """
         done = validation.whole("rounds_done", rounds_done, at_least=0)
@@ -109,6 +109,6 @@ class RestartedStream:
         if int(state["round"]) != done % self._restart_every:
             raise InputValueError(
                 f"keys of {int(state['round'])} rounds do not fit rounds_done={done} with restart_every="
-                f"{self._restart_every}: pass those of the newest state."
+                f"{self._restart_every}: pass the keys of the newest state."
             )
         return state | {_DONE: np.array(done, np.int64)}

@@ -46,7 +46,7 @@ def check_state(
     expect(state, "fingerprint", np.int64, (4,))
     if state["fingerprint"].astype("<i8").tobytes() != fingerprint:
         raise InputValueError(
-            "state is of other noise than that of this stream: mechanism, stddev, grid, generator, insecure_seed, "
+            "state is of other noise than this stream's: mechanism, stddev, grid, generator, insecure_seed, "
             "or what the stream is bound to, differ. Continue it with the arguments that it was begun with."
         )
     expect(state, "round", np.int64, ())

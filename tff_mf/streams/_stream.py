@@ -31,7 +31,7 @@ class NoiseStream:
 
     With a grid, rows are whole numbers in units of the grid: n_t = ⌊s_t·z_t − L_t + ½⌋, the integer recursion of
     `tff_mf.grids` with its normals, and `tff_mf.guarantee` with the same grid holds for the numbers that are released.
-    For equal keys they are those of `tff_mf.noise`, bit for bit.
+    For equal keys they equal the rows of `tff_mf.noise`, bit for bit.
 
     Build it with `build_stream`.
 

@@ -22,6 +22,8 @@ from tff_mf.streams.trees import TreeSteps
 # Of all rows of a mechanism that is not banded: 1 GiB in int32.
 _MOST_ENTRIES = 2**28
 _FEWEST_ROUNDS = 32
+# Relative to the largest entry of the rows that are compared.
+_TOLERANCE = 1e-9
 
 # In floats; any other kind has the rows of C⁻¹. On a grid, those of the second table.
 _STEPS: dict[str, Callable[[Any], Steps]] = {
@@ -50,8 +52,8 @@ def build_stream(
     A kind without a stream of its own (`Dense`, and kinds from outside of this package) gets the rows of C⁻¹, which is
     slow: t + 1 draws in round t.
 
-    Formal guarantee: as for `NoiseStream`. For a kind from outside, C and C⁻¹ are checked to be each other's inverse,
-    and the noise is computed from C⁻¹.
+    Formal guarantee: as for `NoiseStream`. For a kind from outside, the noise is computed from the C⁻¹ of all its
+    rounds, and its first 32 rows are checked to be those of the inverse of C.
 
     Args:
         mechanism: The mechanism.
@@ -91,17 +93,30 @@ def build_stream(
         return NoiseStream(
             mechanism, steps, stddev=np.float64(deviation), limit=found.rounds, setting=setting, **shared
         )
-    if record.outside:
-        for checked in (mechanism, mechanism.cast_to_float32()):
-            sensitivities.check_outside(checked, min(mechanism.max_rounds or _FEWEST_ROUNDS, _FEWEST_ROUNDS))
-    limit, setting = mechanism.max_rounds, ()
+    limit, setting, cast = mechanism.max_rounds, (), mechanism.cast_to_float32()
     if record.outside or record.kind not in _STEPS:
-        steps = InverseRowsSteps(mechanism.cast_to_float32())
+        steps = InverseRowsSteps(cast)
+        if record.outside:
+            _check_outside(mechanism, cast, steps)
         limit, setting = limit or InverseRowsSteps.MOST_ROUNDS, (steps.digest,)
     else:
-        steps = _STEPS[record.kind](mechanism.cast_to_float32())
+        steps = _STEPS[record.kind](cast)
     deviation = float32_at_least("stddev", stddev)
     return NoiseStream(mechanism, steps, stddev=deviation, limit=limit, setting=setting, **shared)
+
+
+def _check_outside(mechanism: Mechanism, cast: Mechanism, steps: InverseRowsSteps) -> None:
+    """Raises unless the first rows of the C⁻¹ that noise is computed from are those of a C that passes."""
+    few = min(mechanism.max_rounds or _FEWEST_ROUNDS, _FEWEST_ROUNDS)
+    for checked in (mechanism, cast):
+        sensitivities.check_outside(checked, few)
+    expected = cast.inverse(few)
+    # Not > of the difference: NaN must not pass.
+    if not np.all(np.abs(steps.first_rows(few) - expected) <= _TOLERANCE * np.max(np.abs(expected))):
+        raise InputValueError(
+            f"inverse of kind {mechanism.kind!r} for all of its rounds does not begin as for {few}: it must not depend "
+            "on the number of rounds."
+        )
 
 
 def _rows(found: Any, dimension: int) -> RowsSteps:

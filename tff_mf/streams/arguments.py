@@ -60,7 +60,7 @@ def float32_at_least(name: str, value: float) -> np.float32:
 
 def past_the_end(mechanism: Any, limit: int) -> str:
     """Returns what is said where a round after the last one is refused."""
-    # A limit below that of the mechanism is that of a run.
+    # A limit below the mechanism's own comes from a run.
     defined = f"{mechanism.kind} mechanism"
     if limit != mechanism.max_rounds:
         defined = f"run of this {defined}"

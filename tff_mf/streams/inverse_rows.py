@@ -1,5 +1,7 @@
 """Noise of any lower-triangular C: all rows of z so far, drawn again from their keys."""
 
+import numpy as np
+
 from tff_mf import _matrices
 from tff_mf.errors import InputTypeError
 from tff_mf.mechanisms import Mechanism, ToeplitzMechanism
@@ -33,6 +35,10 @@ class InverseRowsSteps(Steps):
     def digest(self) -> str:
         """SHA-256 of what is computed of C⁻¹, for fingerprints."""
         return _matrices.digest([self._inverse])
+
+    def first_rows(self, rounds: int) -> np.ndarray:
+        """Returns the first rows and columns of the C⁻¹ that noise is computed from, float64 `[rounds, rounds]`."""
+        return _matrices.lower_toeplitz(self._inverse[:rounds]) if self._toeplitz else self._inverse[:rounds, :rounds]
 
     @property
     def row_count(self) -> int:

@@ -37,7 +37,7 @@ def check_files(folder: pathlib.Path, digest: str | None = None) -> Stages:
     if hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest() != manifest.get("digest"):
         raise RefusedError(f"{where}: {MANIFEST} was changed.")
     if digest not in (None, manifest["digest"]):
-        raise RefusedError(f"digest={digest!r:.80} is not that of the bundle, {manifest['digest']}.")
+        raise RefusedError(f"digest={digest!r:.80} is not the bundle's digest, {manifest['digest']}.")
     files = manifest.get("files")
     if not isinstance(files, dict) or not all(map(_is_entry, files.values())):
         raise RefusedError(f"{where}: {MANIFEST} is damaged: each of its files needs sha256 and bytes.")

@@ -34,7 +34,7 @@ class Deployment:
 
     Args:
         folder: The deployment.
-        stages: Those of its bundle.
+        stages: The stages of its bundle.
 
     Raises:
         RefusedError: If it is of another bundle, its files are of different times, or its state is lost.

@@ -1,4 +1,4 @@
-"""Names of files: those of the bundle that the runner reads, and those of a deployment."""
+"""Names of the files that the runner reads in a bundle, and of the files of a deployment."""
 
 # In a bundle. The manifest names every other file.
 MANIFEST, MANIFEST_VERSION = "manifest.json", 2

@@ -21,7 +21,7 @@ def check_devices(
         devices: The devices.
         number: The round.
         settings: `run.json` of the bundle.
-        entries: Those of the journal.
+        entries: The journal's entries.
 
     Raises:
         RefusedError: If a device takes part sooner or more often than the schema allows, is named twice, or its name is

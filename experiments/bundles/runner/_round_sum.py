@@ -16,7 +16,7 @@ class RoundSum:
     """The sum of a round's updates, and the number of reports by what became of them.
 
     Args:
-        stages: Those of the bundle.
+        stages: The bundle's stages.
         chosen: The devices of the round.
         earlier: What was added before, if anything: the sum, the devices in it, and the numbers of refused reports by
             reason.

@@ -26,7 +26,7 @@ class StateStore:
 
     Args:
         folder: Folder of the states; made if it does not exist.
-        stages: Those of the bundle.
+        stages: The bundle's stages.
     """
 
     def __init__(self, folder: pathlib.Path, stages: Stages) -> None:

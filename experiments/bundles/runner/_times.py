@@ -9,7 +9,7 @@ from ._journal import Journal
 def check_times(where: str, states: Sequence[int], journal: Journal, models: Sequence[int]) -> None:
     """Raises unless the files of a deployment can be of one time.
 
-    Formal guarantee: if it returns, no round after that of the newest state was released, by the journal and the models
+    Formal guarantee: if it returns, no round after the newest state's was released, by the journal and the models
     that are there.
 
     Args:

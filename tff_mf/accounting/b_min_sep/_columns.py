@@ -17,7 +17,7 @@ def columns_of(mechanism: Mechanism, rounds: int, min_sep: int) -> np.ndarray:
     Raises:
         InputValueError: If C has an entry below 0, or more than `min_sep` bands.
     """
-    cast = mechanism.cast_to_float32()
+    cast = sensitivities.as_released(mechanism)
     sensitivities.check_outside(cast, rounds)
     if isinstance(cast, ToeplitzMechanism):
         column = _matrices.shaped("coefficients", cast.coefficients(validation.listable(rounds)), (rounds,))

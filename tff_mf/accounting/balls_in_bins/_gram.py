@@ -47,7 +47,7 @@ def balls_in_bins_gram(mechanism: Mechanism, rounds: int, *, bins: int) -> np.nd
             f"rounds={rounds} times bins={bins} exceeds the {_MOST_ENTRIES:,} entries that are computed with: take "
             "fewer rounds or bins."
         )
-    cast = mechanism.cast_to_float32()
+    cast = sensitivities.as_released(mechanism)
     sensitivities.check_outside(cast, rounds)
     columns = _columns(cast, rounds, bins)
     return columns.T @ columns

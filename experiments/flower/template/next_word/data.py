@@ -16,7 +16,7 @@ _MOST_TEXT = 20_000
 
 @functools.cache
 def examples_of(partition: int, partitions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the examples of a client: those of one module of the standard library in so many."""
+    """Returns the examples of a client, from one module of the standard library in so many."""
     text = ""
     for path in _modules():
         if zlib.crc32(path.name.encode()) % (partitions + 1) == partition and len(text) < _MOST_TEXT:

@@ -57,5 +57,5 @@ def _network(model: dict[str, np.ndarray]) -> NextWord:
 
 
 def _arrays(network: NextWord) -> dict[str, np.ndarray]:
-    """Returns float32 arrays. Counters, such as those of batch normalization, must stay out of what is sent."""
+    """Returns float32 arrays. Counters, such as batch normalization's, must stay out of what is sent."""
     return {name: value.detach().numpy().copy() for name, value in network.state_dict().items()}
