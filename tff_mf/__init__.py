@@ -54,6 +54,8 @@ from tff_mf.participation import MinSep as MinSep
 from tff_mf.participation import Participation as Participation
 from tff_mf.participation import Sampling as Sampling
 from tff_mf.participation import SingleParticipation as SingleParticipation
+from tff_mf.participation import SpacedEpochs as SpacedEpochs
+from tff_mf.participation import Timer as Timer
 from tff_mf.registry import register_mechanism as register_mechanism
 from tff_mf.restarts import restart_sensitivity as restart_sensitivity
 from tff_mf.sensitivities import SensitivityResult as SensitivityResult

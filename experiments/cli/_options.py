@@ -228,8 +228,8 @@ HELP = {
     "unit_norms": UNIT_NORMS,
     "clients_per_round": "Clients that train in a round.",
     "cohort": "Clients that a round stands for, simulated by --clients-per-round.",
-    "sampling": "How cohorts are drawn: min_sep, shuffled_epochs, fixed_epochs, timer, poisson, cyclic_poisson, "
-    "balls_in_bins, min_sep_poisson or random_allocation.",
+    "sampling": "How cohorts are drawn: min_sep, spaced_epochs, fixed_epochs, timer, poisson, cyclic_poisson, "
+    "balls_in_bins, b_min_sep or random_allocation.",
     "timer_hours": "With --sampling timer: hours that a device waits after taking part; --min-sep rounds if not given.",
     "round_minutes": "With --timer-hours: minutes that a round takes on average.",
     "participation_schema": "Participation schema of the guarantee: min_sep, or fixed_epoch, which is the default with "

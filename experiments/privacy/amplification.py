@@ -7,7 +7,7 @@ from tff_mf import validation
 from tff_mf.accounting import bands_and_norm
 from tff_mf.errors import InputValueError
 
-from ..sampling.settings import SamplingSettings
+from ..sampling.settings import SamplingSettings, sampling_of
 from . import statements
 from .plan import PrivacyPlan
 
@@ -106,9 +106,7 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
     )
 
 
-def deployed(
-    kind: str, *, groups: int, population: int, clients_per_round: int
-) -> tff_mf.CyclicPoisson | tff_mf.BallsInBins:
+def deployed(kind: str, *, groups: int, population: int, clients_per_round: int) -> tff_mf.Sampling:
     """Returns the sampling of a deployment that draws its cohorts in secret, by the name of its kind.
 
     Args:
@@ -125,11 +123,13 @@ def deployed(
         InputError: If an argument is out of range.
     """
     validation.one_of("sampling", kind, (*KINDS, BALLS_IN_BINS))
-    if kind == BALLS_IN_BINS:
-        return tff_mf.BallsInBins(groups=groups, clients_per_round=clients_per_round)
-    if kind == "poisson":
-        return tff_mf.Poisson(population=population, clients_per_round=clients_per_round)
-    return tff_mf.CyclicPoisson(groups=groups, population=population, clients_per_round=clients_per_round)
+    return sampling_of(
+        SamplingSettings(kind=kind),
+        min_sep=groups,
+        max_participations=1,
+        population=population,
+        clients_per_round=clients_per_round,
+    )
 
 
 def in_secret(

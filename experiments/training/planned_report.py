@@ -4,8 +4,9 @@ import pathlib
 
 import msgspec
 
-from .. import reports, sampling
+from .. import reports
 from ..run_folder.versions import versions
+from ..sampling.settings import sampler_name
 from .preparation import PreparedRun
 from .task import METRICS
 
@@ -26,7 +27,7 @@ def write_plan(prepared: PreparedRun, folder: pathlib.Path) -> None:
         prepared.privacy,
         clip_norm=settings.clip_norm,
         cohorts=[cohorts.cohort(t) for t in range(cohorts.rounds)],
-        sampler=sampling.planner_name(settings.sampling.kind),
+        sampler=sampler_name(settings.sampling.kind),
         simulation=True,
         population=prepared.population,
         released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],

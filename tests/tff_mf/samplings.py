@@ -31,7 +31,8 @@ def cyclic_event(mechanism, rounds, *, population, clients_per_round, **level):
 
 def shuffled_epsilon(mechanism, rounds, *, epochs=1, **level):
     """Returns ε of shuffled epochs."""
-    return tff_mf.epsilon(mechanism, rounds, tff_mf.ShuffledEpochs(epochs=epochs), **level)
+    groups = 1 if epochs == 1 else bands_and_norm(mechanism, rounds)[0]
+    return tff_mf.epsilon(mechanism, rounds, tff_mf.ShuffledEpochs(epochs=epochs, groups=groups), **level)
 
 
 def allocated_epsilon(mechanism, rounds, *, participations, clients_per_round=None, **level):

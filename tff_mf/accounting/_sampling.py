@@ -205,6 +205,18 @@ def _keep(key: tuple[object, ...], level: Level) -> None:
     _ANSWERS[key] = level
 
 
+def taking_part(clients: int, expected: float | None) -> int:
+    """Returns how many of the clients a sampling draws from: the largest number whose cohorts are not too large."""
+    if expected is None:
+        return clients
+    if expected > clients:
+        raise InputValueError(
+            f"clients={clients} are too few: these cohorts need {math.floor(expected)} clients. Take a smaller "
+            "clients_per_round."
+        )
+    return math.floor(expected)
+
+
 def worst(delta: float, theorem: str, remove: float, add: float) -> Level:
     """Returns the level of a bound that needs no samples, from ε of both directions."""
     direction, epsilon = ("remove", remove) if remove >= add else ("add", add)

@@ -9,6 +9,7 @@ This does not apply to cross-device training, where a server cannot draw clients
 """
 
 import dataclasses
+import fractions
 import functools
 import math
 import typing
@@ -20,6 +21,7 @@ from tff_mf import _matrices, composed_losses, gaussian, grids, sensitivities, v
 from tff_mf.accounting._result import Guarantee, Level
 from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, bisected, target, worst
 from tff_mf.composed_losses import Losses, Nodes
+from tff_mf.draws import Cohorts, Draws
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
 from tff_mf.participation import FixedEpoch, MinSep, Participation
@@ -96,6 +98,22 @@ class CyclicPoisson(SecretSampling):
     def schema(self, rounds: int) -> Participation:
         """Returns that a client comes at one place of epochs of b rounds."""
         return FixedEpoch(min_sep=self.groups, max_participations=-(-rounds // self.groups))
+
+    def draw(self, clients: int, rounds: int, size: float | None, draws: Draws) -> Cohorts:
+        """Returns cohorts of groups that are drawn first; ⌊N / b⌋·b clients are in one of them."""
+        if clients != self.population:
+            raise InputValueError(f"clients={clients} must be population={self.population}, whose ε is stated.")
+        groups = self.members(draws)
+        return [self.joined(groups[t % self.groups], draws) for t in range(rounds)]
+
+    def members(self, draws: Draws) -> np.ndarray:
+        """Returns the clients of each group, `[b, ⌊N / b⌋]`."""
+        size = self.population // self.groups
+        return draws.order(self.population)[: self.groups * size].reshape(size, self.groups).T
+
+    def joined(self, group: np.ndarray, draws: Draws) -> np.ndarray:
+        """Returns the clients of a group that join a cohort, in exact arithmetic."""
+        return group[draws.joining(len(group), fractions.Fraction(self.clients_per_round) / len(group))]
 
     def run(self, question: Question) -> SecretRun:
         """Returns a run of a mechanism with at most b bands."""

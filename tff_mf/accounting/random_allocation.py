@@ -5,11 +5,14 @@ import functools
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from tff_mf import composed_losses, grids, validation
 from tff_mf.accounting._result import Guarantee, Level
-from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, bisected, target, worst
+from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, bisected, taking_part, target, worst
 from tff_mf.accounting.allocation import one_of_many
 from tff_mf.accounting.poisson import bands_and_norm
+from tff_mf.draws import Cohorts, Draws
 from tff_mf.errors import InputValueError
 from tff_mf.participation import MinSep, Participation
 
@@ -63,6 +66,16 @@ class RandomAllocation(SecretSampling):
     def schema(self, rounds: int) -> Participation:
         """Returns that a client comes in any k rounds."""
         return MinSep(min_sep=1, max_participations=min(self.participations, rounds))
+
+    def draw(self, clients: int, rounds: int, size: float | None, draws: Draws) -> Cohorts:
+        """Returns cohorts of all clients, or of ⌊`clients_per_round`·n / k⌋, which are chosen first."""
+        turns = min(self.participations, rounds)
+        chosen = draws.order(clients)[: taking_part(clients, size and size * rounds / turns)]
+        members: list[list[int]] = [[] for _ in range(rounds)]
+        for client in chosen:
+            for t in draws.chosen(rounds, turns):
+                members[t].append(client)
+        return [np.array(cohort, np.int64) for cohort in members]
 
     def run(self, question: Question) -> SecretRun:
         """Returns a run of a mechanism whose C is diagonal."""

@@ -10,15 +10,15 @@ randomizers applied to T shuffled clients, for cohorts of any size. Feldman, McM
 privacy loss. If (ε, δ) holds for every choice of the others, it holds for a random choice, because the hockey-stick
 divergence is jointly convex.
 
-**Several epochs.** Let each client belong to a group j, and each epoch shuffle the clients of a group anew over its
-rounds, those with i mod b̂ = j, of which an epoch has T = E/b̂. Row t of C reaches back less than b̂ rounds, so that it
-contains one round of the group: rows t, …, t + b̂ − 1 are one Gaussian query of the client of round t, the next such
-query begins with row t + b̂, and an epoch is T of them, after all of those of the epoch before. Given any past, an epoch
-is what is bounded above: post-processing of one pair of distributions, (A + Δ, C − A + 1 − Δ) and
+**Several epochs.** Let each client belong to one of b ≥ b̂ groups, and each epoch shuffle the clients of a group anew
+over its rounds, those with i mod b = j, of which an epoch has T = E/b. Row t of C reaches back less than b rounds, so
+that it contains one round of the group: rows t, …, t + b − 1 are one Gaussian query of the client of round t, the next
+such query begins with row t + b, and an epoch is T of them, after all of those of the epoch before. Given any past, an
+epoch is what is bounded above: post-processing of one pair of distributions, (A + Δ, C − A + 1 − Δ) and
 (A + 1 − Δ, C − A + Δ) of `clones_delta`, up to a total variation of η = (1 + e^(−ε₀)/2)·T·δ₀. The shuffles are
 independent, so that k epochs are dominated by the k-fold product of that pair (adaptive composition of dominating
 pairs: Zhu, Dong and Wang (2022), theorem 10), up to k·η, which adds (e^ε + 1)·k·η to δ. Without groups, a client that
-is last in one epoch and first in the next is in two queries that overlap, and none of this holds.
+is last in one epoch and first in the next is in two queries that overlap, and none of this holds for several bands.
 
 Cohorts of varying size, and clients that choose their rounds themselves, are not covered. Nor is the same order in
 every epoch (Choquette-Choo et al. (2023), appendix E): there the k rounds of a client are one randomizer of k queries
@@ -35,8 +35,9 @@ from tff_mf.accounting._result import Guarantee, Level
 from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, bisected, target, worst
 from tff_mf.accounting.poisson import bands_and_norm
 from tff_mf.composed_losses import Losses
+from tff_mf.draws import Cohorts, Draws
 from tff_mf.errors import InputValueError
-from tff_mf.participation import MinSep, Participation, SingleParticipation
+from tff_mf.participation import MinSep, Participation, SingleParticipation, cohort_size
 
 _THEOREM, _KNOWN = "shuffled epochs", "a round known in each epoch"
 # Shares of δ to try for the difference between (ε₀, δ₀)-DP, which Gaussian noise has, and pure ε₀-DP.
@@ -70,15 +71,17 @@ class ShuffledEpochs(SecretSampling):
     Formal guarantee:
         Adjacency: zero-out of the contribution of one client, of L2 norm at most the clip norm.
         Participation: the population is shuffled uniformly and in secret; cohorts of a fixed size are taken from it one
-        after another, and no client takes part twice. With several epochs, each client has a group of the b̂, and takes
-        part at most once an epoch, in a round i of its group, those with i mod b̂ the same; for every epoch, each group
-        is shuffled anew, uniformly, in secret and independently.
-        Sensitivity: the largest column norm of `mechanism.cast_to_float32()`, rounded up, and twice that when one
-        client's contribution is replaced by another's.
+        after another, and no client takes part twice. With groups, each client has one of the b, and takes part at most
+        once an epoch, in a round i of its group, those with i mod b the same; for every epoch, each group is shuffled
+        anew, uniformly, in secret and independently.
+        Sensitivity: C has at most b bands, if there are groups or several epochs. The largest column norm of
+        `mechanism.cast_to_float32()`, rounded up, and twice this when one client's contribution is replaced by
+        another's.
         Released: all `rounds` noised sums, of real numbers: nothing is amplified here on a grid.
 
     Attributes:
         epochs: Number of epochs, each of n / epochs rounds.
+        groups: Number of groups b that clients keep from epoch to epoch; with 1, there are none.
 
     Source: Choquette-Choo et al. (2023), corollary E.2; Feldman, McMillan and Talwar (2021), theorem 3.2 for the worst
     pair of distributions, and theorem 3.8 for noise that is not pure.
@@ -94,31 +97,56 @@ class ShuffledEpochs(SecretSampling):
     """
 
     epochs: int = 1
+    groups: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epochs", validation.whole("epochs", self.epochs))
+        for name in ("epochs", "groups"):
+            object.__setattr__(self, name, validation.whole(name, getattr(self, name)))
 
     def schema(self, rounds: int) -> Participation:
-        """Returns that a client comes once an epoch; the last round of one and the first of the next may be near."""
+        """Returns that a client comes once an epoch; the last round of one and the first of the next are b apart."""
         if self.epochs == 1:
             return SingleParticipation()
-        return MinSep(min_sep=1, max_participations=min(self.epochs, rounds))
+        self._turns(rounds)
+        return MinSep(min_sep=self.groups, max_participations=self.epochs)
+
+    def draw(self, clients: int, rounds: int, size: float | None, draws: Draws) -> Cohorts:
+        """Returns cohorts of b·T·m clients, for T rounds of a group in an epoch, which have a group from the start."""
+        each, turns = cohort_size(size), self._turns(rounds)
+        needed = self.groups * turns * each
+        if clients < needed:
+            raise InputValueError(f"clients={clients} are too few: cohorts of {each} in {self} need {needed} clients.")
+        groups = draws.order(clients)[:needed].reshape(self.groups, turns * each)
+        epochs = [[group[draws.order(len(group))].reshape(turns, each) for group in groups] for _ in range(self.epochs)]
+        return [cohort for epoch in epochs for turn in zip(*epoch, strict=True) for cohort in turn]
+
+    def _turns(self, rounds: int) -> int:
+        """Returns the rounds of a group in an epoch."""
+        if rounds % (self.epochs * self.groups):
+            raise InputValueError(
+                f"rounds={rounds} with epochs={self.epochs} and groups={self.groups} must be a multiple of "
+                f"{self.epochs * self.groups}: every epoch needs equally many rounds of each group."
+            )
+        return rounds // (self.epochs * self.groups)
 
     def run(self, question: Question) -> SecretRun:
-        """Returns a run of a mechanism with b̂ bands, of whose rounds every epoch has equally many of each group."""
+        """Returns a run of a mechanism with at most b bands, or of any bands in a single epoch without groups."""
         mechanism, rounds = question.mechanism, question.rounds
         bands, norm = bands_and_norm(mechanism, rounds)
-        if self.epochs > 1 and rounds % (self.epochs * bands):
+        # Clients without groups are shuffled over all rounds, and so over those of a residue modulo the bands.
+        whole = self.epochs == self.groups == 1
+        if bands > self.groups and not whole:
             raise InputValueError(
-                f"rounds={rounds} with epochs={self.epochs} and {bands} bands must be a multiple of "
-                f"{self.epochs * bands}: every epoch needs equally many rounds of each group."
+                f"mechanism has {bands} bands, and clients of groups={self.groups} are in queries that overlap: take "
+                f"ShuffledEpochs(epochs={self.epochs}, groups={bands})."
             )
+        count = rounds // bands if whole else self._turns(rounds)
         if question.grid is not None:
             raise InputValueError(
                 f"grid={question.grid!r}: shuffled epochs are not amplified on a grid; account for the schema that "
                 "also holds, tff_mf.MinSep."
             )
-        return _ShuffledRun(count=rounds // self.epochs // bands, epochs=self.epochs, norm=norm)
+        return _ShuffledRun(count=count, epochs=self.epochs, norm=norm)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

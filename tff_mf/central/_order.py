@@ -13,9 +13,6 @@ from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import FixedEpoch
 
-# In place of an example, where a batch has fewer than its row has places.
-NOBODY = -1
-
 
 class Order(abc.ABC):
     """Which examples are in the batch of each round.

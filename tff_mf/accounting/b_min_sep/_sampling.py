@@ -13,6 +13,7 @@ from tff_mf.accounting.b_min_sep._chain import Chain
 from tff_mf.accounting.b_min_sep._columns import columns_of
 from tff_mf.accounting.b_min_sep._directions import Add, Losses, Remove, Signals
 from tff_mf.accounting.betting import Claim, DirectionBound, best_bets, strongest
+from tff_mf.draws import Cohorts, Draws
 from tff_mf.errors import InputValueError
 from tff_mf.participation import MinSep, Participation
 
@@ -106,6 +107,21 @@ class BMinSep(SecretSampling):
     def schema(self, rounds: int) -> Participation:
         """Returns that any two rounds of a client are at least b apart."""
         return MinSep(min_sep=self.min_sep, max_participations=-(-rounds // self.min_sep))
+
+    def draw(self, clients: int, rounds: int, size: float | None, draws: Draws) -> Cohorts:
+        """Returns cohorts that each available client joins; before the first round they are as after many.
+
+        A client is then available with probability 1 / (1 + p·(b − 1)), and otherwise after 1 to b − 1 rounds, each
+        equally likely.
+        """
+        available_from = 1 + draws.places(np.arange(clients), self.min_sep - 1)
+        available_from[draws.joining(clients, 1 / (1 + self.probability * (self.min_sep - 1)))] = 0
+        cohorts = []
+        for t in range(rounds):
+            free = np.flatnonzero(available_from <= t)
+            cohorts.append(free[draws.joining(len(free), self.probability)])
+            available_from[cohorts[-1]] = t + self.min_sep
+        return cohorts
 
     def run(self, question: Question) -> "BMinSepRun":
         """Returns a run of a mechanism of at most b bands without entries below 0."""

@@ -8,10 +8,11 @@ import numpy as np
 
 from tff_mf import gaussian, grids, validation
 from tff_mf.accounting._result import Level
-from tff_mf.accounting._sampling import FAILURE, Question, SecretRun, SecretSampling
+from tff_mf.accounting._sampling import FAILURE, Question, SecretRun, SecretSampling, taking_part
 from tff_mf.accounting.balls_in_bins._bounds import Problem, delta_bound, epsilon_bound
 from tff_mf.accounting.balls_in_bins._estimate import BallsInBinsEstimator
 from tff_mf.accounting.balls_in_bins._gram import balls_in_bins_gram, gram_error
+from tff_mf.draws import Cohorts, Draws
 from tff_mf.errors import InputValueError
 from tff_mf.participation import FixedEpoch, Participation
 
@@ -67,6 +68,13 @@ class BallsInBins(SecretSampling):
     def schema(self, rounds: int) -> Participation:
         """Returns that a client comes at one place of epochs of b rounds."""
         return FixedEpoch(min_sep=self.groups, max_participations=-(-rounds // self.groups))
+
+    def draw(self, clients: int, rounds: int, size: float | None, draws: Draws) -> Cohorts:
+        """Returns cohorts of all clients, or of ⌊b·`clients_per_round`⌋, which are chosen first."""
+        chosen = draws.order(clients)[: taking_part(clients, size and size * self.groups)]
+        group_of = draws.places(chosen, self.groups)
+        members = [chosen[group_of == group] for group in range(self.groups)]
+        return [members[t % self.groups] for t in range(rounds)]
 
     def run(self, question: Question) -> "BallsInBinsRun":
         """Returns a run of a mechanism whose C has no entry below 0."""
