@@ -52,8 +52,7 @@ def moved_delta(epsilon, weights, means, charge):
 def charged(sampling, mechanism, charge, delta, **share):
     """Returns ε of a run of two rounds that costs this charge, or what is smaller for known rounds."""
     run = sampling.run(Question(mechanism=mechanism, rounds=2, samples=20_000))
-    found = run.charged(SIGMA, delta, charge, **share)
-    return found if isinstance(found, float) else found.epsilon
+    return run.charged(SIGMA, delta, charge, **share).epsilon
 
 
 def in_bins(charge, delta):

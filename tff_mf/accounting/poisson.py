@@ -13,13 +13,12 @@ import fractions
 import functools
 import math
 import typing
-from collections.abc import Callable
 
 import numpy as np
 
-from tff_mf import _matrices, composed_losses, gaussian, grids, sensitivities, validation
+from tff_mf import _matrices, composed_losses, sensitivities, validation
 from tff_mf.accounting._result import Guarantee, Level
-from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, bisected, target, worst
+from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, worst
 from tff_mf.composed_losses import Losses, Nodes
 from tff_mf.draws import Cohorts, Draws
 from tff_mf.errors import InputValueError
@@ -33,8 +32,6 @@ if typing.TYPE_CHECKING:
 _DIGITS = 42.0
 _MOST_NODES = 2**18
 
-# Small steps of the search for a noise multiplier on a grid.
-_STEPS = 60
 _THEOREM = "Poisson sampling"
 
 
@@ -163,53 +160,14 @@ class _PoissonRun(SecretRun):
     queries: int
     probability: float
     norm: float
-    charge_of: Callable[[float], grids.GridCharge] | None
 
-    def level(self, sigma: float, delta: float, *, share: float) -> Level:
-        delta = validation.tail_delta(delta)
-        if sigma == 0:
-            return worst(delta, _THEOREM, math.inf, math.inf)
-        charge = self.charge_of(sigma) if self.charge_of else None
-        return worst(delta, _THEOREM, *self._epsilons(sigma, delta, charge))
-
-    def _epsilons(self, sigma: float, delta: float, charge: grids.GridCharge | None) -> tuple[float, float]:
-        change = charge.sensitivity if charge else 0.0
-        mu = Guarantee.of_gaussian(self.norm + change, sigma).mu
-        if charge is None:
-            return _epsilons(self.queries, self.probability, mu, delta)
-        if self.probability == 1:
+    def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
+        del share
+        if change and self.probability == 1:
             # What is known in any case is smaller than what the chain costs.
-            return math.inf, math.inf
-        found = grids.epsilon_of_chain(
-            delta, charge, lambda part: max(_epsilons(self.queries, self.probability, mu, part))
-        )
-        return found, found
-
-    def search(self, epsilon: float, delta: float, *, known: float) -> tuple[float, Level] | None:
-        aim, delta = target(epsilon), validation.tail_delta(delta)
-        charge = None
-        if self.charge_of:
-            # What a grid costs hardly depends on σ, and takes longer than the rest.
-            sigma = self._smallest(aim, delta, known, None)
-            charge = self.charge_of(sigma)
-            sigma = max(sigma, self._smallest(aim, delta, known, charge))
-        else:
-            sigma = self._smallest(aim, delta, known, None)
-        for _ in range(_STEPS):
-            level = self.level(sigma, delta, share=1.0)
-            if level.epsilon <= aim:
-                return sigma, level
-            sigma = gaussian.rounded_sigma(sigma * (1 + 1e-4))
-        return None
-
-    def _smallest(self, aim: float, delta: float, known: float, charge: grids.GridCharge | None) -> float:
-        return bisected(
-            lambda sigma: max(self._epsilons(sigma, delta, charge)) <= aim,
-            known,
-            width=1e-4,
-            ratio=2.0,
-            least=1e-6,
-        )
+            return worst(delta, _THEOREM, math.inf, math.inf)
+        mu = Guarantee.of_gaussian(self.norm + change, sigma).mu
+        return worst(delta, _THEOREM, *_epsilons(self.queries, self.probability, mu, delta))
 
     def dp_event(self, sigma: float) -> "dp_accounting.SelfComposedDpEvent":
         # Imported here: it takes a second, and no other function needs it.

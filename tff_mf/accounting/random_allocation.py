@@ -3,13 +3,12 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 
 import numpy as np
 
-from tff_mf import composed_losses, grids, validation
+from tff_mf import composed_losses, validation
 from tff_mf.accounting._result import Guarantee, Level
-from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, bisected, taking_part, target, worst
+from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, taking_part, worst
 from tff_mf.accounting.allocation import one_of_many
 from tff_mf.accounting.poisson import bands_and_norm
 from tff_mf.draws import Cohorts, Draws
@@ -99,35 +98,11 @@ class _AllocatedRun(SecretRun):
     releases: int
     turns: int
     norm: float
-    charge_of: Callable[[float], grids.GridCharge] | None
 
-    def level(self, sigma: float, delta: float, *, share: float) -> Level:
-        delta = validation.tail_delta(delta)
-        if sigma == 0:
-            return worst(delta, _THEOREM, math.inf, math.inf)
-        if self.charge_of is None:
-            mu = Guarantee.of_gaussian(self.norm, sigma).mu
-            return worst(delta, _THEOREM, *_epsilons(self.releases, self.turns, mu, delta))
-        found = self.charged(sigma, delta, self.charge_of(sigma))
-        return worst(delta, _THEOREM, found, found)
-
-    def charged(self, sigma: float, delta: float, charge: grids.GridCharge) -> float:
-        """Returns ε of the computed release."""
-        if charge.tail >= delta:
-            return math.inf
-        mu = Guarantee.of_gaussian(self.norm + charge.sensitivity, sigma).mu
-        return grids.epsilon_of_chain(delta, charge, lambda part: max(_epsilons(self.releases, self.turns, mu, part)))
-
-    def search(self, epsilon: float, delta: float, *, known: float) -> tuple[float, Level] | None:
-        aim, delta = target(epsilon), validation.tail_delta(delta)
-        sigma = bisected(
-            lambda sigma: self.level(sigma, delta, share=1.0).epsilon <= aim,
-            known,
-            width=1e-3,
-            ratio=1.5,
-            least=1e-3,
-        )
-        return sigma, self.level(sigma, delta, share=1.0)
+    def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
+        del share
+        mu = Guarantee.of_gaussian(self.norm + change, sigma).mu
+        return worst(delta, _THEOREM, *_epsilons(self.releases, self.turns, mu, delta))
 
 
 @functools.lru_cache(maxsize=256)

@@ -32,7 +32,7 @@ import numpy as np
 
 from tff_mf import composed_losses, validation
 from tff_mf.accounting._result import Guarantee, Level
-from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, bisected, target, worst
+from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, worst
 from tff_mf.accounting.poisson import bands_and_norm
 from tff_mf.composed_losses import Losses
 from tff_mf.draws import Cohorts, Draws
@@ -157,23 +157,16 @@ class _ShuffledRun(SecretRun):
     epochs: int
     norm: float
 
-    def level(self, sigma: float, delta: float, *, share: float) -> Level:
-        delta = validation.tail_delta(delta)
+    def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
+        del change, share
         one = Guarantee.of_gaussian(self.norm, sigma)
         # The columns of a client's rounds are orthogonal; the factor exceeds the rounding error of the root.
         known = self.norm if self.epochs == 1 else self.norm * math.sqrt(self.epochs) * (1 + 2.0**-48)
         plain = Guarantee.of_gaussian(known, sigma).epsilon(delta)
         if plain in (0.0, math.inf):
             return worst(delta, _KNOWN, plain, plain)
-        found = min(_amplified(self.count, self.epochs, one, delta, share, plain) for share in _SHARES)
+        found = min(_amplified(self.count, self.epochs, one, delta, each, plain) for each in _SHARES)
         return worst(delta, _THEOREM if found < plain else _KNOWN, *[min(found, plain)] * 2)
-
-    def search(self, epsilon: float, delta: float, *, known: float) -> tuple[float, Level] | None:
-        aim = target(epsilon)
-        sigma = bisected(
-            lambda sigma: self.level(sigma, delta, share=1.0).epsilon <= aim, known, width=1e-4, ratio=1.5, least=1e-3
-        )
-        return sigma, self.level(sigma, delta, share=1.0)
 
 
 def _amplified(count: int, epochs: int, one: Guarantee, delta: float, share: float, most: float) -> float:

@@ -2,11 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 
 import numpy as np
 
-from tff_mf import gaussian, grids, validation
+from tff_mf import gaussian, validation
 from tff_mf.accounting._result import Level
 from tff_mf.accounting._sampling import FAILURE, Question, SecretRun, SecretSampling
 from tff_mf.accounting.b_min_sep._chain import Chain
@@ -145,31 +144,9 @@ class BMinSepRun(SecretRun):
     chain: Chain
     columns: np.ndarray
     samples: int
-    charge_of: Callable[[float], grids.GridCharge] | None = None
 
-    def level(self, sigma: float, delta: float, *, share: float) -> Level:
-        if self.charge_of is None or sigma == 0:
-            return self._ideal(sigma, delta, self.columns, share)
-        return self.charged(sigma, delta, self.charge_of(sigma), share=share)
-
-    def charged(self, sigma: float, delta: float, charge: grids.GridCharge, *, share: float) -> Level:
-        """Returns ε of the computed release, for a δ₀ of the ideal one that depends on no sample.
-
-        An entry of C̃ exceeds that of C by at most the change of its column, and is 0 where C's is: inner products grow
-        with the entries.
-        """
-        columns, found = self.columns + charge.sensitivity * (self.columns > 0), None
-
-        def epsilon_from(part: float) -> float:
-            nonlocal found
-            found = self._ideal(sigma, part, columns, share)
-            return found.epsilon
-
-        about = gaussian.epsilon_from_delta(delta, self.known_mu(columns, sigma))
-        epsilon = grids.epsilon_of_chain(delta, charge, epsilon_from, about=about)
-        if found is None:
-            return Level(epsilon=epsilon, delta=delta, bound="proved", theorem="unamplified")
-        return dataclasses.replace(found, epsilon=epsilon, delta=delta)
+    def about(self, sigma: float, delta: float) -> float:
+        return gaussian.epsilon_from_delta(delta, self.known_mu(self.columns, sigma))
 
     def known_mu(self, columns: np.ndarray, sigma: float) -> float:
         """Returns μ of a client whose rounds are known: rounds that are b apart share no row of C."""
@@ -178,7 +155,10 @@ class BMinSepRun(SecretRun):
             best[t] = max(best[t + 1], squares[t] + best[t + self.chain.min_sep])
         return gaussian.mu_of(math.sqrt(best[0]) * (1 + _ENTRY_ERROR), sigma)
 
-    def _ideal(self, sigma: float, delta: float, columns: np.ndarray, share: float) -> Level:
+    def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
+        # No entry of C̃ is larger by more than the change of its column, and it is 0 where C has 0: inner products grow
+        # with the entries.
+        columns = self.columns + change * (self.columns > 0)
         remove, add = self.directions(sigma, delta, columns, share=share)
         worst = max(remove, add, key=lambda each: each.value)
         certified = "Monte Carlo" in (remove.bound, add.bound)

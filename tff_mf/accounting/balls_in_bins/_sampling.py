@@ -2,11 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 
 import numpy as np
 
-from tff_mf import gaussian, grids, validation
+from tff_mf import gaussian, validation
 from tff_mf.accounting._result import Level
 from tff_mf.accounting._sampling import FAILURE, Question, SecretRun, SecretSampling, taking_part
 from tff_mf.accounting.balls_in_bins._bounds import Problem, delta_bound, epsilon_bound
@@ -15,8 +14,6 @@ from tff_mf.accounting.balls_in_bins._gram import balls_in_bins_gram, gram_error
 from tff_mf.draws import Cohorts, Draws
 from tff_mf.errors import InputValueError
 from tff_mf.participation import FixedEpoch, Participation
-
-_ATTEMPTS, _WANTED = 8, 0.004
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +90,8 @@ class BallsInBinsRun(SecretRun):
     gram: np.ndarray
     error: float
     samples: int
-    charge_of: Callable[[float], grids.GridCharge] | None = None
+
+    certified = True
 
     def problem(self, sigma: float, change: float = 0.0) -> Problem:
         """Returns the problem of real numbers at σ, where every ‖Cx_j‖ may be larger by `change`."""
@@ -102,25 +100,11 @@ class BallsInBinsRun(SecretRun):
             gram=gram, error=self.error, sigma=sigma, samples=self.samples, generator=np.random.default_rng()
         )
 
-    def level(self, sigma: float, delta: float, *, share: float) -> Level:
-        if self.charge_of is None or sigma == 0:
-            return epsilon_bound(self.problem(sigma), delta, failure=FAILURE * delta * share)
-        return self.charged(sigma, delta, self.charge_of(sigma), share=share)
+    def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
+        return epsilon_bound(self.problem(sigma, change), delta, failure=FAILURE * delta * share)
 
-    def charged(self, sigma: float, delta: float, charge: grids.GridCharge, *, share: float) -> Level:
-        """Returns ε of the computed release, for a δ₀ of the ideal one that depends on no sample."""
-        ideal, found = self.problem(sigma, charge.sensitivity), None
-
-        def epsilon_from(part: float) -> float:
-            nonlocal found
-            found = epsilon_bound(ideal, part, failure=FAILURE * part * share)
-            return found.epsilon
-
-        about = gaussian.epsilon_from_delta(delta, ideal.mu())
-        epsilon = grids.epsilon_of_chain(delta, charge, epsilon_from, about=about)
-        if found is None:
-            return Level(epsilon=epsilon, delta=delta, bound="proved", theorem="unamplified")
-        return dataclasses.replace(found, epsilon=epsilon, delta=delta)
+    def about(self, sigma: float, delta: float) -> float:
+        return gaussian.epsilon_from_delta(delta, self.problem(sigma).mu())
 
     def level_at(self, sigma: float, epsilon: float) -> Level:
         if self.charge_of is not None:
@@ -128,17 +112,9 @@ class BallsInBinsRun(SecretRun):
         return delta_bound(self.problem(sigma), epsilon)
 
     def search(self, epsilon: float, delta: float, *, known: float) -> tuple[float, Level] | None:
-        estimator = BallsInBinsEstimator(self.gram)
-        aim, best = epsilon, None
-        for attempt in range(1, _ATTEMPTS + 1):
-            sigma = gaussian.rounded_sigma(estimator.noise_multiplier(epsilon=aim, delta=delta))
-            found = self.level(sigma, delta, share=2.0**-attempt)
-            if found.epsilon <= epsilon and (best is None or sigma < best[0]):
-                best = sigma, found
-            if (best is not None and best[1].epsilon >= epsilon * (1 - _WANTED)) or found.epsilon == math.inf:
-                break
-            aim *= epsilon / max(found.epsilon, epsilon / 2) * (1 - _WANTED / 3)
-        return best
+        del known
+        first = BallsInBinsEstimator(self.gram).noise_multiplier(epsilon=epsilon, delta=delta)
+        return self.attempted(epsilon, delta, first=gaussian.rounded_sigma(first))
 
 
 def widened(gram: np.ndarray, change: float) -> np.ndarray:
