@@ -43,11 +43,11 @@ def certified(column, rounds: int, min_sep: int, probability: float, sigma: floa
     """Returns both directions of the certificate."""
     mechanism = tff_mf.BandedToeplitz(column=[float(each) for each in column])
     samples = 10_000 if rounds == LARGE and probability < 1 else 200_000
-    question = Question(mechanism=mechanism, rounds=rounds, samples=samples)
-    if probability == 1:
-        run = tff_mf.BallsInBins(groups=min_sep).run(question)
+    bins = tff_mf.BallsInBins(groups=min_sep) if probability == 1 else None
+    sampling = bins or tff_mf.BMinSep(min_sep=min_sep, probability=probability)
+    run = sampling.run(Question(mechanism=mechanism, rounds=rounds, sampling=sampling, samples=samples))
+    if bins:
         return directions(run.problem(sigma), DELTA, failure=FAILURE * DELTA)
-    run = tff_mf.BMinSep(min_sep=min_sep, probability=probability).run(question)
     return run.directions(sigma, DELTA, run.columns, share=1.0)
 
 

@@ -69,6 +69,6 @@ def min_sep_level(mechanism, rounds, *, min_sep, probability, noise_multiplier, 
 
 def min_sep_directions(mechanism, rounds, *, min_sep, probability, noise_multiplier, delta, samples=200_000):
     """Returns the bounds of both directions of b-min-sep sampling, to remove a client and to add one."""
-    question = Question(mechanism=mechanism, rounds=rounds, samples=samples)
-    run = tff_mf.BMinSep(min_sep=min_sep, probability=probability).run(question)
+    sampling = tff_mf.BMinSep(min_sep=min_sep, probability=probability)
+    run = sampling.run(Question(mechanism=mechanism, rounds=rounds, sampling=sampling, samples=samples))
     return run.directions(noise_multiplier, delta, run.columns, share=1.0)

@@ -51,7 +51,7 @@ def moved_delta(epsilon, weights, means, charge):
 
 def charged(sampling, mechanism, charge, delta, **share):
     """Returns ε of a run of two rounds that costs this charge, or what is smaller for known rounds."""
-    run = sampling.run(Question(mechanism=mechanism, rounds=2, samples=20_000))
+    run = sampling.run(Question(mechanism=mechanism, rounds=2, sampling=sampling, samples=20_000))
     return run.charged(SIGMA, delta, charge, **share).epsilon
 
 

@@ -17,13 +17,11 @@ from collections.abc import Callable
 
 from tff_mf import gaussian, grids, validation
 from tff_mf.accounting._result import ADJACENCIES, SLACK, Guarantee
-from tff_mf.accounting._sampling import Question, Secret, SecretRun, SecretSampling, calibrated
+from tff_mf.accounting._sampling import Question, calibrated, check_sampling, released_sensitivity
 from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.participation import Participation, Sampling
-from tff_mf.restarts import restart_sensitivity
-from tff_mf.sensitivities import SensitivityResult, as_released
 
 if typing.TYPE_CHECKING:
     import dp_accounting
@@ -83,123 +81,17 @@ def guarantee(
         InputValueError: If an argument is out of range.
     """
     sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
-    question = _question(mechanism, rounds, sampling, restart_every, adjacency, grid, dimension, samples)
-    run = sampling.run(question) if question is not None and isinstance(sampling, SecretSampling) else None
-    return _answered(
-        _Asked(mechanism, rounds, sampling, restart_every, adjacency, grid, dimension), sigma, question, run
-    )
-
-
-class _Asked(typing.NamedTuple):
-    """The arguments of `guarantee` but σ."""
-
-    mechanism: Mechanism
-    rounds: int
-    sampling: Sampling
-    restart_every: int | None
-    adjacency: str
-    grid: Grid | None
-    dimension: int | None
-
-
-def _question(
-    mechanism: Mechanism,
-    rounds: int,
-    sampling: Sampling,
-    restart_every: int | None,
-    adjacency: str,
-    grid: Grid | None,
-    dimension: int | None,
-    samples: int,
-) -> Question | None:
-    """Returns what is asked of a sampling with secret cohorts, `None` of another, after checks of the arguments."""
-    _check_sampling(sampling)
-    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
-    validation.one_of("adjacency", adjacency, ADJACENCIES)
-    if (grids.check(grid) is None) != (dimension is None):
-        raise InputValueError(
-            f"grid={grid!r} and dimension={dimension!r} must be given together: the charge of a grid depends on both."
-        )
-    if not isinstance(sampling, SecretSampling):
-        return None
-    if restart_every is not None or adjacency != "zero-out":
-        raise InputValueError(
-            f"sampling={sampling!r} amplifies zero-out without restarts only, not restart_every={restart_every!r} with "
-            f"adjacency={adjacency!r}: account for the schema that also holds, sampling.schema(rounds)."
-        )
-    samples = validation.whole("samples", samples, at_least=1000)
-    return Question(mechanism=mechanism, rounds=rounds, grid=grid, dimension=dimension, samples=samples)
-
-
-def _check_sampling(sampling: Sampling) -> None:
-    validation.instance("sampling", sampling, Sampling, "pass MinSep, FixedEpoch, Poisson or another sampling")
-
-
-def _answered(asked: _Asked, sigma: float, question: Question | None, run: SecretRun | None) -> Guarantee:
-    mechanism, rounds, sampling, restart_every, adjacency, grid, dimension = asked
-    schema = sampling.schema(rounds)
-    sens = _sensitivity(mechanism, rounds, schema, restart_every=restart_every)
-    if grid is None or dimension is None or sigma == 0:
-        found = dataclasses.replace(Guarantee.of_gaussian(sens.value, sigma), exact=sens.exact).under(adjacency)
-    else:
-        room = getattr(sampling, "clients_per_round", None)
-        secret = None if question is None else question.charge_of(schema.max_participations, room)
-        charge = (secret or _charge_of(asked, schema))(sigma)
-        found = guarantee_on_grid(sens.value, sigma, charge, adjacency=adjacency)
-    if question is None or run is None or sigma == 0:
-        return found
-    assert isinstance(sampling, SecretSampling)
-    return dataclasses.replace(
-        found, amplified=Secret(sampling=sampling, question=question, sigma=sigma, mu=found.mu, prepared=run)
-    )
-
-
-def _charge_of(asked: _Asked, schema: Participation) -> Callable[[float], grids.GridCharge]:
-    """Returns what the integers of a run cost whose cohorts have room, as a function of σ."""
-    assert asked.grid is not None
-    assert asked.dimension is not None
-    grid, dimension = asked.grid, asked.dimension
-    return lambda sigma: grids.charge(
-        asked.mechanism,
-        asked.rounds,
-        schema.max_participations,
-        noise_multiplier=sigma,
+    question = Question(
+        mechanism=mechanism,
+        rounds=rounds,
+        sampling=sampling,
+        restart_every=restart_every,
+        adjacency=adjacency,
         grid=grid,
         dimension=dimension,
-        restart_every=asked.restart_every,
+        samples=samples,
     )
-
-
-def guarantee_on_grid(
-    sensitivity: float, noise_multiplier: float, charge: grids.GridCharge, *, adjacency: str = "zero-out"
-) -> Guarantee:
-    """Returns the guarantee of a release of integers from that of the Gaussian release which it is a function of.
-
-    Formal guarantee: for two neighboring data sets the ideal releases are μ-GDP, and each of them is μ_c-GDP close to
-    the computed one, which is therefore (μ + 2μ_c)-GDP, up to the tail.
-
-    Args:
-        sensitivity: That of the mechanism cast to float32, for zero-out.
-        noise_multiplier: σ, above 0.
-        charge: What the integers cost: `grids.charge` of the same run.
-        adjacency: "zero-out" or "replace-one".
-
-    Source: Dong, Roth and Su (2022), lemma A.5.
-
-    Example:
-        >>> from tff_mf import Grid, Identity
-        >>> cost = grids.charge(Identity(), 9, 4, noise_multiplier=2, grid=Grid(bits=16, max_clients=10), dimension=50)
-        >>> found, ideal = guarantee_on_grid(2.0, 2.0, cost), Guarantee.of_gaussian(2.0, 2.0)
-        >>> ideal.mu < found.mu < ideal.mu + 1e-6
-        True
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
-    """
-    ideal = Guarantee.of_gaussian(sensitivity + charge.sensitivity, noise_multiplier).under(adjacency)
-    # Once for each of the two data sets.
-    return dataclasses.replace(ideal, mu=(ideal.mu + 2 * charge.mu) * (1 + SLACK), tail=charge.tail)
+    return question.answered(sigma)
 
 
 def effective_noise_multiplier(
@@ -227,8 +119,8 @@ def effective_noise_multiplier(
         InputValueError: If an argument is out of range.
     """
     sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
-    _check_sampling(sampling)
-    return sigma / released_sensitivity(mechanism, rounds, sampling.schema(rounds))
+    check_sampling(sampling)
+    return sigma / released_sensitivity(mechanism, rounds, sampling.schema(rounds)).value
 
 
 def zcdp_rho(mechanism: Mechanism, rounds: int, sampling: Sampling, *, noise_multiplier: float) -> float:
@@ -358,28 +250,24 @@ def calibrate_noise_multiplier(
     """
     target = validation.positive("epsilon", epsilon)
     delta = validation.open_unit("delta", delta)
-    question = _question(mechanism, rounds, sampling, restart_every, adjacency, grid, dimension, samples)
-    asked = _Asked(mechanism, rounds, sampling, restart_every, adjacency, grid, dimension)
-    if question is None:
-        return _calibrated(asked, target, delta, question)
-    assert isinstance(sampling, SecretSampling)
-    return calibrated(
-        sampling,
-        question,
-        target,
-        delta,
-        known=lambda on_grid: _calibrated(
-            asked if on_grid else asked._replace(grid=None, dimension=None), target, delta, question
-        ),
+    question = Question(
+        mechanism=mechanism,
+        rounds=rounds,
+        sampling=sampling,
+        restart_every=restart_every,
+        adjacency=adjacency,
+        grid=grid,
+        dimension=dimension,
+        samples=samples,
     )
+    return calibrated(question, target, delta, known=lambda asked: _calibrated(asked, target, delta))
 
 
-def _calibrated(asked: _Asked, target: float, delta: float, question: Question | None) -> float:
+def _calibrated(question: Question, target: float, delta: float) -> float:
     """Returns the smallest σ for which the run is (target, δ)-DP for whoever knows the cohorts."""
-    mechanism, rounds, sampling, restart_every, adjacency, grid, dimension = asked
-    sens = released_sensitivity(mechanism, rounds, sampling.schema(rounds), restart_every=restart_every)
+    sens = question.sensitivity.value
     # Twice a float is exact, so that this doubles μ as `Guarantee.replace_one` does.
-    sens *= 2 if adjacency == "replace-one" else 1
+    sens *= 2 if question.adjacency == "replace-one" else 1
     # σ is sens / μ, as μ is sens / σ.
     sigma = max(gaussian.rounded_sigma(gaussian.mu_of(sens, gaussian.mu_from(target, delta))), sys.float_info.min)
     step = 2.0**-40
@@ -387,13 +275,9 @@ def _calibrated(asked: _Asked, target: float, delta: float, question: Question |
         sigma, step = gaussian.rounded_sigma(sigma * (1 + step)), 2 * step
     if sigma == math.inf:
         raise InputValueError(f"epsilon={target!r} at delta={delta!r} needs more noise than float64 can represent.")
-    if grid is None and dimension is None:
+    if question.grid is None:
         return sigma
-
-    def of(noise_multiplier: float) -> Guarantee:
-        return _answered(asked, gaussian.on_every_machine(noise_multiplier), question, None)
-
-    return _raised(sigma, of, target=target, delta=delta)
+    return _raised(sigma, lambda tried: question.known(gaussian.on_every_machine(tried)), target=target, delta=delta)
 
 
 def _raised(sigma: float, of: Callable[[float], Guarantee], *, target: float, delta: float) -> float:
@@ -421,37 +305,6 @@ def _raised(sigma: float, of: Callable[[float], Guarantee], *, target: float, de
     raise InputValueError(
         f"epsilon={target!r} at delta={delta!r} is not reached with noise on a grid: take fewer bits, or a larger ε."
     )
-
-
-def released_sensitivity(
-    mechanism: Mechanism, rounds: int, participation: Participation, *, restart_every: int | None = None
-) -> float:
-    """Returns the sensitivity that a run is accounted with: that of `mechanism.cast_to_float32()`, or an upper bound.
-
-    Args:
-        mechanism: The mechanism with strategy matrix C.
-        rounds: Number of rounds n.
-        participation: The participation schema Π.
-        restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
-
-    Example:
-        >>> from tff_mf import Identity, MinSep
-        >>> released_sensitivity(Identity(), 9, MinSep(min_sep=2, max_participations=4))
-        2.0
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
-    """
-    return _sensitivity(mechanism, rounds, participation, restart_every=restart_every).value
-
-
-def _sensitivity(
-    mechanism: Mechanism, rounds: int, participation: Participation, *, restart_every: int | None
-) -> SensitivityResult:
-    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
-    every = rounds if restart_every is None else restart_every
-    return restart_sensitivity(as_released(mechanism), rounds, participation, restart_every=every)
 
 
 def adaptive_clipping_guarantee(

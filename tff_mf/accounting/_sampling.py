@@ -3,17 +3,20 @@
 import abc
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 import typing
 from collections.abc import Callable
 
 from tff_mf import composed_losses, gaussian, grids, validation
-from tff_mf.accounting._result import Amplification, Level
+from tff_mf.accounting._result import ADJACENCIES, SLACK, Amplification, Guarantee, Level
 from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
-from tff_mf.participation import Sampling
+from tff_mf.participation import Participation, Sampling
+from tff_mf.restarts import restart_sensitivity
+from tff_mf.sensitivities import SensitivityResult, as_released
 
 if typing.TYPE_CHECKING:
     import dp_accounting
@@ -31,26 +34,70 @@ _PRECISION, _LEAST_SHARE, _STEPS = 1e-4, 1e-6, 60
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """A mechanism in a run whose cohorts are secret, before σ is known.
+    """What is asked of a run, before σ is known.
 
     Attributes:
         mechanism: The mechanism.
         rounds: Number of rounds n.
+        sampling: How cohorts are drawn.
+        restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
+        adjacency: "zero-out" or "replace-one".
         grid: The grid, or `None` for real numbers.
         dimension: Number d of coordinates of a record, with a grid.
         samples: Samples of a certificate in each direction.
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range, or secret cohorts amplify no such run.
     """
 
     mechanism: Mechanism
     rounds: int
+    sampling: Sampling
+    restart_every: int | None = None
+    adjacency: str = "zero-out"
     grid: Grid | None = None
     dimension: int | None = None
     samples: int = 200_000
 
+    def __post_init__(self) -> None:
+        check_sampling(self.sampling)
+        validation.instance("mechanism", self.mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT")
+        validation.one_of("adjacency", self.adjacency, ADJACENCIES)
+        if (grids.check(self.grid) is None) != (self.dimension is None):
+            raise InputValueError(
+                f"grid={self.grid!r} and dimension={self.dimension!r} must be given together: the charge of a grid "
+                "depends on both."
+            )
+        if not self.is_secret:
+            return
+        if self.restart_every is not None or self.adjacency != "zero-out":
+            raise InputValueError(
+                f"sampling={self.sampling!r} amplifies zero-out without restarts only, not "
+                f"restart_every={self.restart_every!r} with adjacency={self.adjacency!r}: account for the schema that "
+                "also holds, sampling.schema(rounds)."
+            )
+        validation.whole("samples", self.samples, at_least=1000)
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether cohorts are secret."""
+        return isinstance(self.sampling, SecretSampling)
+
+    @property
+    def schema(self) -> Participation:
+        """The schema that holds for whoever knows the cohorts."""
+        return self.sampling.schema(self.rounds)
+
+    @functools.cached_property
+    def sensitivity(self) -> SensitivityResult:
+        """The sensitivity of the mechanism as it is released, over all restarts."""
+        return released_sensitivity(self.mechanism, self.rounds, self.schema, restart_every=self.restart_every)
+
     def charge_of(
         self, participations: int, clients_per_round: float | None
     ) -> Callable[[float], grids.GridCharge] | None:
-        """Returns what the integers of a run cost, as a function of σ; `None` without a grid."""
+        """Returns what the integers of a run with secret cohorts cost, as a function of σ; `None` without a grid."""
         return grids.charge_of_secret_cohorts(
             self.mechanism,
             self.rounds,
@@ -59,6 +106,100 @@ class Question:
             dimension=self.dimension,
             clients_per_round=clients_per_round,
         )
+
+    def known(self, sigma: float) -> Guarantee:
+        """Returns the guarantee for whoever knows the cohorts."""
+        sens, schema = self.sensitivity, self.schema
+        if self.grid is None or self.dimension is None or sigma == 0:
+            found = Guarantee.of_gaussian(sens.value, sigma).under(self.adjacency)
+            return dataclasses.replace(found, exact=sens.exact)
+        room = getattr(self.sampling, "clients_per_round", None)
+        secret = self.charge_of(schema.max_participations, room) if self.is_secret else None
+        charge = (
+            secret(sigma)
+            if secret
+            else grids.charge(
+                self.mechanism,
+                self.rounds,
+                schema.max_participations,
+                noise_multiplier=sigma,
+                grid=self.grid,
+                dimension=self.dimension,
+                restart_every=self.restart_every,
+            )
+        )
+        return guarantee_on_grid(sens.value, sigma, charge, adjacency=self.adjacency)
+
+    def answered(self, sigma: float) -> Guarantee:
+        """Returns the guarantee, amplified where cohorts are secret."""
+        sampling = self.sampling
+        run = sampling.run(self) if isinstance(sampling, SecretSampling) else None
+        found = self.known(sigma)
+        if run is None or sigma == 0:
+            return found
+        return dataclasses.replace(found, amplified=Secret(question=self, sigma=sigma, mu=found.mu, prepared=run))
+
+
+def check_sampling(sampling: Sampling) -> None:
+    """Raises unless this is a sampling."""
+    validation.instance("sampling", sampling, Sampling, "pass MinSep, FixedEpoch, Poisson or another sampling")
+
+
+def released_sensitivity(
+    mechanism: Mechanism, rounds: int, participation: Participation, *, restart_every: int | None = None
+) -> SensitivityResult:
+    """Returns the sensitivity that a run is accounted with: of the mechanism as it is released, or an upper bound.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        participation: The participation schema Π.
+        restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
+
+    Example:
+        >>> from tff_mf import Identity, MinSep
+        >>> released_sensitivity(Identity(), 9, MinSep(min_sep=2, max_participations=4)).value
+        2.0
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
+    every = rounds if restart_every is None else restart_every
+    return restart_sensitivity(as_released(mechanism), rounds, participation, restart_every=every)
+
+
+def guarantee_on_grid(
+    sensitivity: float, noise_multiplier: float, charge: grids.GridCharge, *, adjacency: str = "zero-out"
+) -> Guarantee:
+    """Returns the guarantee of a release of integers from that of the Gaussian release which it is a function of.
+
+    Formal guarantee: for two neighboring data sets the ideal releases are μ-GDP, and each of them is μ_c-GDP close to
+    the computed one, which is therefore (μ + 2μ_c)-GDP, up to the tail.
+
+    Args:
+        sensitivity: That of the mechanism cast to float32, for zero-out.
+        noise_multiplier: σ, above 0.
+        charge: What the integers cost: `grids.charge` of the same run.
+        adjacency: "zero-out" or "replace-one".
+
+    Source: Dong, Roth and Su (2022), lemma A.5.
+
+    Example:
+        >>> from tff_mf import Grid, Identity
+        >>> cost = grids.charge(Identity(), 9, 4, noise_multiplier=2, grid=Grid(bits=16, max_clients=10), dimension=50)
+        >>> found, ideal = guarantee_on_grid(2.0, 2.0, cost), Guarantee.of_gaussian(2.0, 2.0)
+        >>> ideal.mu < found.mu < ideal.mu + 1e-6
+        True
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    ideal = Guarantee.of_gaussian(sensitivity + charge.sensitivity, noise_multiplier).under(adjacency)
+    # Once for each of the two data sets.
+    return dataclasses.replace(ideal, mu=(ideal.mu + 2 * charge.mu) * (1 + SLACK), tail=charge.tail)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -208,14 +349,12 @@ class Secret(Amplification):
     """A question, answered for one σ.
 
     Attributes:
-        sampling: How cohorts are drawn.
         question: What is asked.
         sigma: σ.
         mu: μ of the run where cohorts are known.
         prepared: The run.
     """
 
-    sampling: SecretSampling
     question: Question
     sigma: float
     mu: float
@@ -234,7 +373,7 @@ class Secret(Amplification):
         return self.prepared.dp_event(self.sigma)
 
     def _answered(self, name: str, value: float, answer: Callable[[], Level]) -> Level:
-        key = (self.sampling, self.question, self.sigma, name, value)
+        key = (self.question, self.sigma, name, value)
         try:
             hash(key)
         except TypeError:
@@ -246,26 +385,27 @@ class Secret(Amplification):
         return _ANSWERS[key]
 
 
-def calibrated(
-    sampling: SecretSampling, question: Question, epsilon: float, delta: float, *, known: Callable[[bool], float]
-) -> float:
+def calibrated(question: Question, epsilon: float, delta: float, *, known: Callable[[Question], float]) -> float:
     """Returns σ for (ε, δ); its certificate is what this process answers from then on.
 
     Args:
-        sampling: How cohorts are drawn.
         question: What is asked.
         epsilon: ε.
         delta: δ.
-        known: Returns a σ that is enough without amplification: on the grid if asked, else for real numbers.
+        known: Returns a σ that is enough for whoever knows the cohorts.
     """
-    found = sampling.run(question).search(epsilon, delta, known=known(False))
+    sampling = question.sampling
+    if not isinstance(sampling, SecretSampling):
+        return known(question)
+    on_real_numbers = dataclasses.replace(question, grid=None, dimension=None)
+    found = sampling.run(question).search(epsilon, delta, known=known(on_real_numbers))
     if found is None:
-        return known(True)
+        return known(question)
     sigma, level = found
     # Certificates of the other attempts could have failed as well.
     failure = FAILURE * delta if level.failure else 0.0
     with contextlib.suppress(TypeError):
-        _keep((sampling, question, sigma, "delta", delta), dataclasses.replace(level, failure=failure))
+        _keep((question, sigma, "delta", delta), dataclasses.replace(level, failure=failure))
     return sigma
 
 
