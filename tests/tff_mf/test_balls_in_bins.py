@@ -12,11 +12,9 @@ from tests.tff_mf import balls_in_bins_oracle as oracle
 from tests.tff_mf.samplings import bins_level, bins_sigma, cyclic_epsilon
 from tff_mf import gaussian
 from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
-from tff_mf.accounting.balls_in_bins._directions import Add, Remove
-from tff_mf.accounting.balls_in_bins._majorant import Moments, _proven, moment_delta
-from tff_mf.accounting.balls_in_bins._moments import central_moments
+from tff_mf.accounting.balls_in_bins._directions import Add, Remove, add_direction, remove_direction
+from tff_mf.accounting.balls_in_bins._majorant import Moments, _proven, central_moments, moment_delta
 from tff_mf.accounting.balls_in_bins._pair import dominating_pair, gaussian_delta
-from tff_mf.accounting.balls_in_bins._search import add_direction, remove_direction
 from tff_mf.accounting.balls_in_bins._tilts import Sampler, Tilts
 from tff_mf.accounting.betting import Claim, best_bets, mean_is_at_most, strongest
 

@@ -11,9 +11,9 @@ import tff_mf
 from tests.tff_mf import secret_rounds_oracle as oracle
 from tests.tff_mf.samplings import bins_level, min_sep_directions, min_sep_level
 from tff_mf.accounting.b_min_sep._chain import Chain
-from tff_mf.accounting.b_min_sep._columns import columns_of
 from tff_mf.accounting.b_min_sep._directions import Add, Remove, Signals
 from tff_mf.accounting.b_min_sep._pairs import Pairs
+from tff_mf.accounting.b_min_sep._sampling import columns_of
 from tff_mf.accounting.betting import Claim, strongest
 
 BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6])

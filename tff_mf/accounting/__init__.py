@@ -18,8 +18,8 @@ from tff_mf.accounting.balls_in_bins import BallsInBins as BallsInBins
 from tff_mf.accounting.balls_in_bins import BallsInBinsEstimator as BallsInBinsEstimator
 from tff_mf.accounting.balls_in_bins import EstimatedEpsilon as EstimatedEpsilon
 from tff_mf.accounting.balls_in_bins import balls_in_bins_gram as balls_in_bins_gram
+from tff_mf.accounting.entries import bands_and_norm as bands_and_norm
 from tff_mf.accounting.poisson import CyclicPoisson as CyclicPoisson
 from tff_mf.accounting.poisson import Poisson as Poisson
-from tff_mf.accounting.poisson import bands_and_norm as bands_and_norm
 from tff_mf.accounting.random_allocation import RandomAllocation as RandomAllocation
 from tff_mf.accounting.shuffled_epochs import ShuffledEpochs as ShuffledEpochs

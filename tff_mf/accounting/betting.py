@@ -5,6 +5,8 @@ import typing
 
 import numpy as np
 
+from tff_mf.accounting._result import Level
+
 # Bets beside that which did best in the pilot.
 _FACTORS = (0.4, 0.7, 1.0, 1.5)
 _TRIED = 80
@@ -36,6 +38,30 @@ class DirectionBound:
     estimate: float
     bound: str
     samples: int
+
+
+def decided(
+    remove: DirectionBound,
+    add: DirectionBound,
+    *,
+    failure: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
+) -> Level:
+    """Returns ε at `delta`, or δ at `epsilon`, of the direction that decides; `failure` is of both together."""
+    worst = remove if remove.value >= add.value else add
+    certified = "Monte Carlo" in (remove.bound, add.bound)
+    both = remove.value == add.value and remove.bound == add.bound
+    return Level(
+        epsilon=worst.value if epsilon is None else epsilon,
+        delta=worst.value if delta is None else delta,
+        bound="certified" if certified else "proved",
+        theorem=worst.bound,
+        direction="both" if both else "remove" if worst is remove else "add",
+        failure=failure if certified else 0.0,
+        samples=remove.samples + add.samples,
+        estimate=max(remove.estimate, add.estimate),
+    )
 
 
 class Sample(typing.Protocol):
@@ -82,6 +108,12 @@ def best_bets(pilot: np.ndarray, mean: float, most: float) -> np.ndarray:
     tried = largest * np.geomspace(1e-5, 1, _TRIED)
     growth = [np.mean(np.log1p(stake * (mean - pilot))) for stake in tried]
     return np.unique(np.minimum(np.array(_FACTORS) * tried[int(np.argmax(growth))], largest))
+
+
+def growth(pilot: np.ndarray, most: float) -> float:
+    """Returns by how much the best bet on a tenth more than the mean grows per sample: more for better proposals."""
+    mean = 1.1 * float(np.mean(pilot)) + 1e-300
+    return max(float(np.mean(np.log1p(stake * (mean - pilot)))) for stake in best_bets(pilot, mean, most))
 
 
 def mean_is_at_most(values: np.ndarray, mean: float, bets: np.ndarray, failure: float) -> bool:

@@ -16,13 +16,13 @@ import typing
 
 import numpy as np
 
-from tff_mf import _matrices, composed_losses, sensitivities, validation
+from tff_mf import composed_losses, validation
 from tff_mf.accounting._result import Guarantee, Level
 from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, worst
+from tff_mf.accounting.entries import bands_and_norm
 from tff_mf.composed_losses import Losses, Nodes
 from tff_mf.draws import Cohorts, Draws
 from tff_mf.errors import InputValueError
-from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
 from tff_mf.participation import FixedEpoch, MinSep, Participation
 
 if typing.TYPE_CHECKING:
@@ -251,30 +251,3 @@ def _log_ratio(probability: float, mu: float, x: np.ndarray) -> np.ndarray:
     change = probability * np.expm1(np.minimum(y, 1.0))
     far = np.logaddexp(math.log1p(-probability), math.log(probability) + y)
     return np.where((y < 1) & (change > -0.5), np.log1p(np.maximum(change, -0.5)), far)
-
-
-def bands_and_norm(mechanism: Mechanism, rounds: int) -> tuple[int, float]:
-    """Returns the number of bands of the C that is released, counted from its entries, and its largest column norm.
-
-    Example:
-        >>> from tff_mf import BandedToeplitz
-        >>> bands_and_norm(BandedToeplitz(column=[1.0, 0.75, 0.0]), 4)
-        (2, 1.25)
-    """
-    mechanism, rounds = sensitivities.as_released(mechanism), mechanism.check(rounds)
-    sensitivities.check_outside(mechanism, rounds)
-    if isinstance(mechanism, BandedMechanism):
-        found = mechanism.diagonals(validation.listable(rounds))
-        diagonals = np.array(_matrices.shaped("diagonals", found, (mechanism.bands, rounds))[:rounds])
-        for offset, diagonal in enumerate(diagonals):
-            diagonal[rounds - offset :] = 0
-        used = np.flatnonzero(np.any(diagonals, axis=1))
-        squares = np.sum(np.square(diagonals), axis=0)
-    elif isinstance(mechanism, ToeplitzMechanism):
-        column = _matrices.shaped("coefficients", mechanism.coefficients(validation.listable(rounds)), (rounds,))
-        used, squares = np.flatnonzero(column), np.sum(np.square(column), keepdims=True)
-    else:
-        matrix = mechanism.encoder(validation.dense(rounds))
-        used = np.subtract(*np.nonzero(matrix))
-        squares = np.sum(np.square(matrix), axis=0)
-    return 1 + int(np.max(used, initial=0)), float(np.sqrt(np.max(squares)))

@@ -33,7 +33,7 @@ import numpy as np
 from tff_mf import composed_losses, validation
 from tff_mf.accounting._result import Guarantee, Level
 from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, worst
-from tff_mf.accounting.poisson import bands_and_norm
+from tff_mf.accounting.entries import bands_and_norm
 from tff_mf.composed_losses import Losses
 from tff_mf.draws import Cohorts, Draws
 from tff_mf.errors import InputValueError

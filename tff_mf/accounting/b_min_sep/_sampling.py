@@ -9,13 +9,15 @@ from tff_mf import gaussian, validation
 from tff_mf.accounting._result import Level
 from tff_mf.accounting._sampling import FAILURE, Question, SecretRun, SecretSampling
 from tff_mf.accounting.b_min_sep._chain import Chain
-from tff_mf.accounting.b_min_sep._columns import columns_of
 from tff_mf.accounting.b_min_sep._directions import Add, Losses, Remove, Signals
-from tff_mf.accounting.betting import Claim, DirectionBound, best_bets, strongest
+from tff_mf.accounting.betting import Claim, DirectionBound, decided, growth, strongest
+from tff_mf.accounting.entries import diagonals_of, without_negative
 from tff_mf.draws import Cohorts, Draws
 from tff_mf.errors import InputValueError
+from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import MinSep, Participation
 
+_MOST_ENTRIES = 2**24
 # What the package allows for the entries of C, and for sums of their products: δ grows with every entry.
 _ENTRY_ERROR = 2.0**-36
 # Above it, a round's variance leads to weights that are not computed with.
@@ -135,6 +137,28 @@ class BMinSep(SecretSampling):
         )
 
 
+def columns_of(mechanism: Mechanism, rounds: int, min_sep: int) -> np.ndarray:
+    """Returns columns[t, i] = C[t + i, t], and 0 where t + i ≥ n, float64 `[rounds, bands]`.
+
+    Raises:
+        InputValueError: If C has an entry below 0, or more than `min_sep` bands.
+    """
+    diagonals = diagonals_of(mechanism, rounds)
+    bands = len(diagonals)
+    if bands > min_sep:
+        raise InputValueError(
+            f"mechanism has {bands} bands, but min_sep={min_sep}: b-min-sep sampling amplifies mechanisms of at most b "
+            "bands. Take fewer bands, a larger min_sep, or tff_mf.BallsInBins."
+        )
+    if bands * rounds > _MOST_ENTRIES:
+        raise InputValueError(
+            f"rounds={rounds} times {bands} bands exceeds the {_MOST_ENTRIES:,} entries that are computed with: take "
+            "fewer rounds or bands."
+        )
+    below_the_last = np.arange(rounds)[:, np.newaxis] + np.arange(bands) >= rounds
+    return np.where(below_the_last, 0.0, without_negative(diagonals).T)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BMinSepRun(SecretRun):
     """The sampling, C, and what a grid costs."""
@@ -160,18 +184,7 @@ class BMinSepRun(SecretRun):
         # with the entries.
         columns = self.columns + change * (self.columns > 0)
         remove, add = self.directions(sigma, delta, columns, share=share)
-        worst = max(remove, add, key=lambda each: each.value)
-        certified = "Monte Carlo" in (remove.bound, add.bound)
-        return Level(
-            epsilon=worst.value,
-            delta=delta,
-            bound="certified" if certified else "proved",
-            theorem=worst.bound,
-            direction="both" if remove == add else "remove" if worst is remove else "add",
-            failure=FAILURE * delta * share if certified else 0.0,
-            samples=remove.samples + add.samples,
-            estimate=max(remove.estimate, add.estimate),
-        )
+        return decided(remove, add, delta=delta, failure=FAILURE * delta * share)
 
     def directions(
         self, sigma: float, delta: float, columns: np.ndarray, *, share: float
@@ -235,7 +248,9 @@ def _removal(signals: Signals, most: float, delta: float, generator: np.random.G
     candidates = [Remove(signals=signals, parts=parts) for parts in tried]
     candidates = sorted(candidates, key=lambda each: each.most(epsilon))[:3]
     pilots = [each.sample(_PILOT, generator) for each in candidates]
-    growths = [_growth(each, pilot, epsilon) for each, pilot in zip(candidates, pilots, strict=True)]
+    growths = [
+        growth(pilot.values(epsilon), each.most(epsilon)) for each, pilot in zip(candidates, pilots, strict=True)
+    ]
     best = int(np.argmax(growths))
     return _Found(direction=candidates[best], epsilon=_estimate(pilots[best], delta, most))
 
@@ -247,14 +262,6 @@ def _addition(signals: Signals, most: float, delta: float, generator: np.random.
         direction = min((Add(signals=signals, shift=shift) for shift in _SHIFTS), key=lambda each: each.most(epsilon))
         epsilon = _estimate(direction.sample(_PILOT, generator), delta, most)
     return _Found(direction=direction, epsilon=epsilon)
-
-
-def _growth(direction: Remove, pilot: Losses, epsilon: float) -> float:
-    values = pilot.values(epsilon)
-    mean = 1.1 * float(np.mean(values)) + 1e-300
-    return max(
-        float(np.mean(np.log1p(stake * (mean - values)))) for stake in best_bets(values, mean, direction.most(epsilon))
-    )
 
 
 def _estimate(losses: Losses, delta: float, most: float) -> float:

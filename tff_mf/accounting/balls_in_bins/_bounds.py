@@ -6,21 +6,22 @@ import math
 import numpy as np
 
 from tff_mf import gaussian
+from tff_mf.accounting import allocation
 from tff_mf.accounting._result import Level
 from tff_mf.accounting._sampling import FAILURE
-from tff_mf.accounting.balls_in_bins._directions import Add, Remove
+from tff_mf.accounting.balls_in_bins._directions import Add, Remove, add_direction, remove_direction
 from tff_mf.accounting.balls_in_bins._estimate import BallsInBinsEstimator
-from tff_mf.accounting.balls_in_bins._independent import independent_delta, independent_epsilon, is_independent
 from tff_mf.accounting.balls_in_bins._majorant import Moments, moment_delta, moment_epsilon
 from tff_mf.accounting.balls_in_bins._pair import Pair, dominating_pair
-from tff_mf.accounting.balls_in_bins._search import add_direction, remove_direction
 from tff_mf.accounting.balls_in_bins._tilts import LARGEST_VARIANCE
-from tff_mf.accounting.betting import Claim, DirectionBound, strongest
+from tff_mf.accounting.betting import Claim, DirectionBound, decided, strongest
 
 # The deterministic bound is taken if it exceeds the estimate by less than this share.
 _CLOSE = 0.004
 # Claims approach the estimate by this factor, up to these shares of it.
 _APPROACH, _FINEST, _UNDER = 0.8, 5e-4, -0.004
+# δ below it is not told from 0.
+_LEAST_DELTA = 1e-250
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,37 +43,13 @@ class Problem:
         return gaussian.mu_of(math.sqrt(float(np.max(np.diagonal(self.gram))) * (1 + self.error)), self.sigma)
 
 
-def _combined(
-    remove: DirectionBound,
-    add: DirectionBound,
-    *,
-    failure: float,
-    epsilon: float | None = None,
-    delta: float | None = None,
-) -> Level:
-    """Returns ε at `delta`, or δ at `epsilon`, of the direction that decides."""
-    worst, other = (remove, add) if remove.value >= add.value else (add, remove)
-    certified = "Monte Carlo" in (remove.bound, add.bound)
-    both = worst.value == other.value and worst.bound == other.bound
-    return Level(
-        epsilon=worst.value if epsilon is None else epsilon,
-        delta=worst.value if delta is None else delta,
-        bound="certified" if certified else "proved",
-        theorem=worst.bound,
-        direction="both" if both else "remove" if worst is remove else "add",
-        failure=failure if certified else 0.0,
-        samples=remove.samples + add.samples,
-        estimate=max(remove.estimate, add.estimate),
-    )
-
-
 def _amplifies(problem: Problem, pair: Pair | None) -> bool:
     return pair is not None and len(problem.gram) > 1 and float(np.max(pair.variances)) <= LARGEST_VARIANCE
 
 
 def epsilon_bound(problem: Problem, delta: float, *, failure: float) -> Level:
     """Returns ε; half of `failure` is for either direction. Without any, no samples are drawn."""
-    return _combined(*directions(problem, delta, failure=failure), delta=delta, failure=failure)
+    return decided(*directions(problem, delta, failure=failure), delta=delta, failure=failure)
 
 
 def directions(problem: Problem, delta: float, *, failure: float) -> tuple[DirectionBound, DirectionBound]:
@@ -80,8 +57,8 @@ def directions(problem: Problem, delta: float, *, failure: float) -> tuple[Direc
     most = gaussian.epsilon_from_delta(delta, problem.mu() if problem.sigma else math.inf)
     plain = DirectionBound(value=most, estimate=most, bound="unamplified", samples=0)
     bins = len(problem.gram)
-    if 0 < most < math.inf and is_independent(problem.gram):
-        remove, add = (independent_epsilon(plain, bins, problem.mu(), delta, remove=each) for each in (True, False))
+    if 0 < most < math.inf and _is_independent(problem.gram):
+        remove, add = (_independent_epsilon(plain, bins, problem.mu(), delta, remove=each) for each in (True, False))
         return remove, add
     pair = problem.pair() if 0 < most < math.inf else None
     if pair is None or not _amplifies(problem, pair):
@@ -143,12 +120,12 @@ def delta_bound(problem: Problem, epsilon: float) -> Level:
     most = gaussian.delta_from_epsilon(epsilon, problem.mu())
     plain = DirectionBound(value=most, estimate=most, bound="unamplified", samples=0)
     bins = len(problem.gram)
-    if most > 1e-300 and is_independent(problem.gram):
-        remove, add = (independent_delta(plain, bins, problem.mu(), epsilon, remove=each) for each in (True, False))
-        return _combined(remove, add, epsilon=epsilon, failure=0.0)
+    if most > 1e-300 and _is_independent(problem.gram):
+        remove, add = (_independent_delta(plain, bins, problem.mu(), epsilon, remove=each) for each in (True, False))
+        return decided(remove, add, epsilon=epsilon, failure=0.0)
     pair = problem.pair() if most > 1e-300 else None
     if pair is None or not _amplifies(problem, pair):
-        return _combined(plain, plain, epsilon=epsilon, failure=0.0)
+        return decided(plain, plain, epsilon=epsilon, failure=0.0)
     moments = Moments.of(pair)
     estimator = BallsInBinsEstimator(problem.gram)
     estimates = estimator.deltas(noise_multiplier=problem.sigma, epsilon=epsilon)
@@ -173,6 +150,44 @@ def delta_bound(problem: Problem, epsilon: float) -> Level:
             if count:
                 best = dataclasses.replace(best, value=claims[count - 1].mean + failure, bound="Monte Carlo")
         bounds.append(best)
-    return _combined(
+    return decided(
         *(dataclasses.replace(each, value=min(most, each.value)) for each in bounds), epsilon=epsilon, failure=failure
     )
+
+
+def _is_independent(gram: np.ndarray) -> bool:
+    """Whether G is diagonal.
+
+    Example:
+        >>> bool(_is_independent(np.eye(2))), bool(_is_independent(np.ones((2, 2))))
+        (True, False)
+    """
+    return np.count_nonzero(gram - np.diag(np.diagonal(gram))) == 0
+
+
+def _independent_epsilon(plain: DirectionBound, bins: int, mu: float, delta: float, *, remove: bool) -> DirectionBound:
+    """Returns the smaller of `plain` and of ε at `delta` for terms that are all as large as the largest.
+
+    Formal guarantee: by Kahane's inequality, δ grows with every entry of the diagonal of K.
+    """
+    atoms = allocation.one_of_many(bins, mu, delta)
+    if atoms is None:
+        return plain
+    return _smaller(plain, atoms.epsilon(delta, most=plain.value, remove=remove))
+
+
+def _independent_delta(plain: DirectionBound, bins: int, mu: float, epsilon: float, *, remove: bool) -> DirectionBound:
+    """Returns the smaller of `plain` and of δ at `epsilon`; as `_independent_epsilon`."""
+    near = plain.value
+    for _ in range(2):
+        atoms = allocation.one_of_many(bins, mu, min(max(near, _LEAST_DELTA), 0.1))
+        if atoms is None:
+            return plain
+        near = min(near, atoms.delta(epsilon, remove=remove))
+    return _smaller(plain, near)
+
+
+def _smaller(plain: DirectionBound, value: float) -> DirectionBound:
+    if value >= plain.value:
+        return plain
+    return dataclasses.replace(plain, value=value, estimate=value, bound="allocation")

@@ -7,9 +7,15 @@ import numpy as np
 
 from tff_mf.accounting.balls_in_bins._pair import DELTA_SLACK, LOSS_SLACK, Pair, gaussian_delta, log_mean_exp
 from tff_mf.accounting.balls_in_bins._tilts import Sampler, Tilts
+from tff_mf.accounting.betting import growth
 
 _STEPS = 6000
 _CHUNK = 8192
+_PILOT = 8000
+# Shares of the powers to try, and θ of the remaining share.
+_POWERS = ((0.1, 0.0, 0.0, 0.0), (0.1, 0.2, 0.4, 0.0), (0.1, 0.1, 0.2, 0.4), (0.05, 0.05, 0.1, 0.75))
+_TILTS = (1.3, 1.7, 2.3, 3.0, 4.5, 7.0, 11.0, 16.0)
+_SHIFTS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,3 +107,24 @@ class Add:
         heights = np.concatenate([[1.0], gaussian_delta(epsilon + ends, mu)])
         inverse = np.append(np.exp(-self._log_density(ends + half)), 2.0)
         return float(np.max(heights * inverse)) * (1 + 4 * DELTA_SLACK)
+
+
+def remove_direction(pair: Pair, epsilon: float, generator: np.random.Generator) -> Remove:
+    """Returns proposals near the best for δ(ε), found by a pilot."""
+    sampler = Sampler(pair)
+    found = []
+    for powers in _POWERS:
+        if powers[3] and not sampler.has_fourth:
+            continue
+        tried = [Remove(sampler=sampler, tilts=Tilts(powers=powers, tilt=tilt)) for tilt in _TILTS]
+        tried = sorted(tried, key=lambda each: each.most(epsilon))[: 3 if powers is _POWERS[0] else 1]
+        found += [
+            (growth(each.sample(_PILOT // 2, generator).values(epsilon), each.most(epsilon)), index, each)
+            for index, each in enumerate(tried, len(found))
+        ]
+    return max(found)[-1]
+
+
+def add_direction(pair: Pair, epsilon: float) -> Add:
+    """Returns the proposal with the smallest range."""
+    return min((Add(pair=pair, shift=shift) for shift in _SHIFTS), key=lambda each: each.most(epsilon))

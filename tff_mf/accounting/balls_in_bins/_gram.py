@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from tff_mf import _matrices, sensitivities, validation
+from tff_mf import validation
+from tff_mf.accounting.entries import diagonals_of, without_negative
 from tff_mf.errors import InputValueError
-from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
+from tff_mf.mechanisms import Mechanism
 
 # Above them, matrices of bins × bins and of rounds × bins take minutes or gigabytes.
 _MOST_BINS = 2**12
@@ -47,9 +48,7 @@ def balls_in_bins_gram(mechanism: Mechanism, rounds: int, *, bins: int) -> np.nd
             f"rounds={rounds} times bins={bins} exceeds the {_MOST_ENTRIES:,} entries that are computed with: take "
             "fewer rounds or bins."
         )
-    cast = sensitivities.as_released(mechanism)
-    sensitivities.check_outside(cast, rounds)
-    columns = _columns(cast, rounds, bins)
+    columns = _columns(without_negative(diagonals_of(mechanism, rounds)), rounds, bins)
     return columns.T @ columns
 
 
@@ -66,39 +65,16 @@ def gram_error(rounds: int) -> float:
     return 3 * 2.0**-40 + 4 * (rounds + 64) * 2.0**-53
 
 
-def _columns(mechanism: Mechanism, rounds: int, bins: int) -> np.ndarray:
+def _columns(diagonals: np.ndarray, rounds: int, bins: int) -> np.ndarray:
     """Returns the vectors Cx_j as columns, float64 `[rounds, bins]`."""
-    if isinstance(mechanism, ToeplitzMechanism):
-        column = _matrices.shaped("coefficients", mechanism.coefficients(validation.listable(rounds)), (rounds,))
-        _refuse_negative(column, lambda index: (index, 0))
+    if diagonals.shape[1] == 1:
         periods = -(-rounds // bins)
-        padded = np.concatenate([column, np.zeros(periods * bins - rounds)]).reshape(periods, bins)
-        sums = np.cumsum(padded, axis=0).ravel()[:rounds]
+        column = np.pad(diagonals[:, 0], (0, periods * bins - len(diagonals)))
+        sums = np.cumsum(column.reshape(periods, bins), axis=0).ravel()[:rounds]
         windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([np.zeros(bins - 1), sums]), bins)
         return windows[:, ::-1].copy()
-    if isinstance(mechanism, BandedMechanism):
-        found = mechanism.diagonals(validation.listable(rounds))
-        diagonals = _matrices.shaped("diagonals", found, (mechanism.bands, rounds))[:rounds]
-        result = np.zeros((rounds, bins))
-        for offset, diagonal in enumerate(diagonals):
-            used = diagonal[: rounds - offset]
-            _refuse_negative(used, lambda index, offset=offset: (index + offset, index))
-            steps = np.arange(rounds - offset)
-            result[steps + offset, steps % bins] += used
-        return result
-    matrix = _matrices.shaped("encoder", mechanism.encoder(validation.dense(rounds)), (rounds, rounds))
-    _refuse_negative(matrix.ravel(), lambda index: divmod(index, rounds))
-    periods = -(-rounds // bins)
-    padded = np.pad(matrix, ((0, 0), (0, periods * bins - rounds)))
-    return padded.reshape(rounds, periods, bins).sum(axis=1)
-
-
-def _refuse_negative(values, place) -> None:
-    """Raises unless all values are at least 0; NaN is not. `place` turns an index into a row and a column of C."""
-    wrong = np.flatnonzero(~(values >= 0))
-    if len(wrong):
-        row, column = place(int(wrong[0]))
-        raise InputValueError(
-            f"mechanism has the entry C[{row}, {column}]={float(values[wrong[0]])!r}, and no theorem amplifies a "
-            "C with entries below 0: take a BLT or a banded mechanism, or account for it without amplification."
-        )
+    found = np.zeros((rounds, bins))
+    for offset, diagonal in enumerate(diagonals):
+        steps = np.arange(rounds - offset)
+        found[steps + offset, steps % bins] += diagonal[: rounds - offset]
+    return found

@@ -5,9 +5,7 @@ import math
 
 import numpy as np
 
-from tff_mf.accounting.balls_in_bins._moments import central_moments
 from tff_mf.accounting.balls_in_bins._pair import DELTA_SLACK, LOSS_SLACK, Pair, gaussian_delta
-from tff_mf.accounting.balls_in_bins._simplex import smallest_above
 
 # Degree of the polynomial; 2 where sums over four indices take minutes.
 _DEGREE, _LESS, _MOST_BINS = 4, 2, 512
@@ -20,6 +18,13 @@ _SHARE_BELOW = 1e-4
 _TOLERANCE = 1e-4
 # Share of the unamplified ε below which a smaller one is not looked for.
 _LEAST = 1e-5
+# Step along a ray on which a change is larger than rounding errors.
+_RAY = 1e4
+# Of the linear program.
+_MOST_STEPS = 400
+# Bound on every variable, which makes the first step possible.
+_BOX = 1e7
+_PIVOT = 1e-10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,3 +157,106 @@ def _proven(
         return math.inf
     expected = moments.values @ coefficients + moments.errors @ np.abs(coefficients)
     return float(expected + slack * (1 + moments.values[-1] + moments.errors[-1]))
+
+
+def central_moments(
+    covariance: np.ndarray, *, rounding: float = 0.0, highest: int = 4
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns E[(Z − 1)^r] for r = 0, …, `highest`, and bounds on their errors.
+
+    E[Π (X_j − 1)] over the indices of r lognormal X_j with mean 1 is, by inclusion and exclusion, the sum over all
+    graphs on r vertices without an isolated one of the product of expm1(K′_ij) over their edges. On 4 vertices those
+    are 3 pairs of edges, 12 paths, 4 stars, 3 circles, 12 triangles with an edge, 6 circles with a chord and 1 complete
+    graph; on 3 vertices, 3 paths and 1 triangle.
+
+    Args:
+        covariance: K′, float64 `[bins, bins]`.
+        rounding: Bound on the error of each of its entries.
+        highest: 4, or less to save time that grows with the fourth power of bins.
+
+    Example:
+        >>> moments, errors = central_moments(np.array([[0.04]]))
+        >>> bool(abs(moments[2] - np.expm1(0.04)) < 1e-15)
+        True
+    """
+    bins = len(covariance)
+    edges = np.expm1(covariance)
+    values, sizes = _sums(edges, complete=highest == 4), _sums(np.abs(edges), complete=False)
+    # Sums of absolute values are convex along a ray: a larger step bounds, in proportion, a change too small to see.
+    moved = _sums(np.abs(edges) + _RAY * 2 * rounding * np.exp(np.abs(covariance)), complete=False)
+    # A sum of up to b⁴ products, each with an error of a few units, added up in five nested sums of b terms.
+    errors = sizes * (6 * bins + 64) * 2.0**-53 + (moved - sizes) / _RAY + moved * 1e-14 / _RAY
+    return values[: highest + 1], errors[: highest + 1]
+
+
+def _sums(edges: np.ndarray, *, complete: bool) -> np.ndarray:
+    bins = len(edges)
+    rows = edges.sum(axis=1)
+    squared = edges @ edges
+    triangles = np.einsum("ij,ij->i", squared, edges)
+    second = rows.sum() / bins**2
+    third = (3 * (rows @ rows) + triangles.sum()) / bins**3
+    circle_with_chord = np.sum(edges * squared**2)
+    fourth = (
+        12 * (rows @ edges @ rows)
+        + 4 * np.sum(rows**3)
+        + 3 * np.sum(squared**2)
+        + 12 * (triangles @ rows)
+        + 6 * circle_with_chord
+        + (_complete(edges) if complete else circle_with_chord * np.max(edges))
+    ) / float(bins) ** 4 + 3 * second**2
+    return np.array([1.0, 0.0, second, third, fourth])
+
+
+def _complete(edges: np.ndarray) -> float:
+    """Returns the sum over i, j, k, l of the product of all six entries between them."""
+    total = 0.0
+    for row in edges:
+        beside = edges * row
+        total += float(row @ np.einsum("jk,jk->j", beside @ edges, beside))
+    return total
+
+
+def smallest_above(objective: np.ndarray, rows: np.ndarray, heights: np.ndarray) -> np.ndarray:
+    """Returns x that nearly minimizes objective·x subject to rows·x ≥ heights and |x| ≤ 1e7.
+
+    It is a linear program with a few variables and thousands of constraints, by the simplex method on its dual: SciPy's
+    solver ends the whole process on some of these badly scaled programs.
+
+    Constraints may be violated by rounding, or where the search ends early: verify the result.
+
+    Args:
+        objective: float64 `[variables]`.
+        rows: float64 `[constraints, variables]`, each of a norm near 1.
+        heights: float64 `[constraints]`.
+
+    Example:
+        >>> smallest_above(np.array([1.0, 0.0]), np.array([[1.0, -1.0], [1.0, 1.0]]), np.array([1.0, 2.0]))
+        array([1.5, 0.5])
+    """
+    count = len(objective)
+    signs = np.where(objective >= 0, 1.0, -1.0)
+    columns = np.concatenate([rows, np.eye(count), -np.eye(count)])
+    values = np.concatenate([heights, np.full(2 * count, -_BOX)])
+    basis = len(rows) + np.arange(count) + np.where(signs > 0, 0, count)
+    best = np.full(count, _BOX) * -signs
+    for _ in range(_MOST_STEPS):
+        matrix = columns[basis]
+        try:
+            x = np.linalg.solve(matrix, values[basis])
+            weights = np.linalg.solve(matrix.T, objective)
+        except np.linalg.LinAlgError:
+            break
+        best = x
+        excess = values - columns @ x
+        excess[basis] = 0
+        entering = int(np.argmax(excess))
+        if excess[entering] <= _PIVOT * (1 + abs(values[entering])):
+            break
+        change = np.linalg.solve(matrix.T, columns[entering])
+        steps = np.where(change > 1e-13, np.maximum(weights, 0) / np.where(change > 1e-13, change, 1), np.inf)
+        leaving = int(np.argmin(steps))
+        if not np.isfinite(steps[leaving]):
+            break
+        basis[leaving] = entering
+    return best

@@ -7,6 +7,7 @@ that are at least 0 and each above its own. docs/amplification.md has the proofs
 """
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -29,6 +30,8 @@ _CHUNK = 2**20
 _LOSS_SLACK, _DELTA_SLACK = 1e-8, 1e-7
 # Relative width of the interval in which ε is found, and the share of the largest below which it ends.
 _TOLERANCE, _LEAST = 1e-12, 1e-12
+# Outside, exp overflows, or the slack for rounding errors exceeds ε.
+_LEAST_MU, _MOST_MU = 1e-5, 12.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,3 +194,27 @@ def _thinned(atoms: Atoms) -> tuple[np.ndarray, np.ndarray]:
     masses = np.add.reduceat(atoms.masses, places)
     means = np.add.reduceat(atoms.masses * atoms.points, places)
     return np.where(masses > 0, means / np.maximum(masses, 1e-300), atoms.points[places]), masses
+
+
+@functools.lru_cache(maxsize=64)
+def one_of_many(count: int, mu: float, delta: float) -> Atoms | None:
+    """Returns the likelihood ratio of Gaussian releases of which one, chosen at random, has a client in it.
+
+    Formal guarantee: above the mean of `count` independent exp(μg − μ²/2) in convex order.
+
+    Args:
+        count: Number of releases.
+        mu: μ of each.
+        delta: A δ of the size that is of interest; it determines where points are, not whether the result is right.
+
+    Returns:
+        Its distribution, or `None` if μ is too small or too large to compute with.
+
+    Example:
+        >>> atoms = one_of_many(10, 1.0, 1e-6)
+        >>> round(atoms.epsilon(1e-6, most=4.5, remove=True), 2)
+        2.65
+    """
+    if not _LEAST_MU <= mu <= _MOST_MU:
+        return None
+    return Atoms.lognormal(mu, delta).mean_of(count, delta)
