@@ -89,7 +89,7 @@ class Found:
         by = {"amplified_bound": found.level.theorem, "amplified_failure": found.level.failure}
         return {
             "amplified_epsilon": found.epsilon,
-            **(by if self.sampled["kind"] == amplification.BALLS_IN_BINS else {}),
+            **({} if self.sampled["kind"] in amplification.KINDS else by),
             "amplified_statement": found.statement,
         }
 
@@ -118,7 +118,7 @@ class Found:
         """Returns the noise multiplier with amplification, and its ε with and without, if --sampling was given."""
         if self.sampled is None:
             return {}
-        if self.sampled["kind"] != amplification.BALLS_IN_BINS:
+        if self.sampled["kind"] in amplification.KINDS:
             amplification.check_bands(self.mechanism, self.setting.rounds, self.sampled["kind"], self.sampled["groups"])
         multiplier = tff_mf.calibrate_noise_multiplier(
             self.mechanism,

@@ -118,8 +118,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "bands": {"type": int, "help": "Number b̂ of bands of a banded mechanism; --min-sep if not given."},
     "buffers": {"type": int, "help": "Number of buffers of a BLT; chosen by the optimizer if not given."},
     "sampling": {
-        "type": Words((*amplification.KINDS, amplification.BALLS_IN_BINS)),
-        "help": "Also print figures amplified by sampling: poisson, cyclic_poisson or balls_in_bins. They "
+        "type": Words(amplification.ACCOUNTED),
+        "help": "Also print figures amplified by sampling: poisson, cyclic_poisson, balls_in_bins or b_min_sep. They "
         "hold only if cohorts are random and remain secret.",
     },
     "population": {

@@ -14,6 +14,8 @@ from .plan import PrivacyPlan
 KINDS = ("poisson", "cyclic_poisson")
 # For which mechanisms are made and compared; of a run with known cohorts nothing amplified is computed.
 BALLS_IN_BINS = "balls_in_bins"
+# For a mechanism and numbers that are given, an ε is computed for each of these.
+ACCOUNTED = (*KINDS, BALLS_IN_BINS, "b_min_sep")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,8 +112,8 @@ def deployed(kind: str, *, groups: int, population: int, clients_per_round: int)
     """Returns the sampling of a deployment that draws its cohorts in secret, by the name of its kind.
 
     Args:
-        kind: "poisson", "cyclic_poisson" or "balls_in_bins".
-        groups: Groups of clients that take turns; 1 for "poisson".
+        kind: One of `ACCOUNTED`.
+        groups: Groups of clients that take turns, or the min-sep of "b_min_sep"; 1 for "poisson".
         population: Clients that cohorts are drawn from.
         clients_per_round: Clients of a round on average.
 
@@ -122,7 +124,7 @@ def deployed(kind: str, *, groups: int, population: int, clients_per_round: int)
     Raises:
         InputError: If an argument is out of range.
     """
-    validation.one_of("sampling", kind, (*KINDS, BALLS_IN_BINS))
+    validation.one_of("sampling", kind, ACCOUNTED)
     return sampling_of(
         SamplingSettings(kind=kind),
         min_sep=groups,
@@ -156,8 +158,8 @@ def in_secret(
     Args:
         mechanism: The mechanism.
         rounds: Number of rounds n.
-        kind: "poisson", "cyclic_poisson" or "balls_in_bins".
-        groups: Groups of clients that take turns; 1 for "poisson".
+        kind: One of `ACCOUNTED`.
+        groups: Groups of clients that take turns, or the min-sep of "b_min_sep"; 1 for "poisson".
         population: Clients that cohorts are drawn from.
         clients_per_round: Clients of a round on average.
         noise_multiplier: σ.
@@ -173,7 +175,7 @@ def in_secret(
     Raises:
         InputError: If an argument is out of range, or no theorem here covers mechanism and sampling.
     """
-    if kind != BALLS_IN_BINS:
+    if kind in KINDS:
         check_bands(mechanism, rounds, kind, groups)
     level = tff_mf.guarantee(
         mechanism,
@@ -231,5 +233,5 @@ def _cohorts(kind: str, groups: int, grid: tff_mf.Grid | None) -> str:
     if kind == BALLS_IN_BINS:
         numbers = "real numbers and not the integers of a grid" if grid is None else f"integers of {grid.bits} bits"
         return f"cohorts by {kind} sampling that nobody knows, {groups} groups, {numbers}"
-    turns = "" if kind == "poisson" else f", {groups} groups in turn"
+    turns = {"poisson": "", "b_min_sep": f", min-sep {groups}"}.get(kind, f", {groups} groups in turn")
     return f"cohorts by {kind} sampling that nobody knows{turns}"
