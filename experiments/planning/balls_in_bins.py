@@ -58,8 +58,8 @@ class CertifiedOption:
 def options(deployment: Deployment, epsilon: float, known: Sequence[Option]) -> list[BinsOption]:
     """Returns mechanisms for balls in bins at equal estimated ε, the one with the least error first.
 
-    They are those made for it, and those that were made without amplification. Mechanisms with an entry of C below 0
-    are left out: no theorem covers them.
+    They are those made for it, and those that were made without amplification. Mechanisms with more
+    entries of C than are computed with are left out.
 
     Args:
         deployment: The estimates; its min-sep is the number of bins.

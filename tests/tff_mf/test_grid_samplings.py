@@ -89,6 +89,26 @@ def test_epsilon_covers_laws_that_are_moved_for_each_choice_of_rounds(name):
     assert moved_delta(ideal, weights, means, 2 * CHARGE) > DELTA
 
 
+@pytest.mark.parametrize(
+    ("sampling", "weights"),
+    [(tff_mf.BallsInBins(groups=2), (0.5, 0.5)), (tff_mf.BMinSep(min_sep=2, probability=0.3), HISTORIES)],
+    ids=["balls in bins", "b-min-sep"],
+)
+def test_epsilon_covers_every_sign_of_what_a_client_sends_where_c_has_an_entry_below_zero(sampling, weights):
+    """The worst contributions change their signs, and attain the ε of |C|; equal ones are far below it."""
+    signed = tff_mf.BandedToeplitz(column=[1.0, -0.5])
+    epsilon = charged(sampling, signed, None, DELTA, share=1.0)
+    assert epsilon == pytest.approx(charged(sampling, TWO_BANDS, None, DELTA, share=1.0), rel=0.02)
+    worst = {}
+    for signs in itertools.product((1, -1), repeat=2):
+        means = np.array([[signs[0], -0.5 * signs[0]], [0, signs[1]], [0, 0]]) / SIGMA
+        one = sum(weight * density(mean) for weight, mean in zip(weights, means, strict=False))
+        other = density(NEVER)
+        worst[signs] = max(hockey_stick(epsilon, one, other), hockey_stick(epsilon, other, one))
+    assert max(worst.values()) <= DELTA * (1 + 1e-6)
+    assert worst[1, -1] > 0.8 * DELTA > worst[1, 1]
+
+
 def integers(bits, sent):
     """Returns the exact law of the two integers that a run with TWO_BANDS releases, for what the client sends."""
     scale, span = SIGMA * 2**bits, round(9 * SIGMA * 2**bits)

@@ -21,7 +21,7 @@ from tff_mf.accounting._sampling import Question, calibrated, check_sampling, re
 from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
-from tff_mf.participation import Participation, Sampling
+from tff_mf.participation import Sampling
 
 if typing.TYPE_CHECKING:
     import dp_accounting
@@ -309,7 +309,7 @@ def _raised(sigma: float, of: Callable[[float], Guarantee], *, target: float, de
 
 def adaptive_clipping_guarantee(
     rounds: int,
-    participation: Participation,
+    sampling: Sampling,
     *,
     count_stddev: float,
     adjacency: str = "zero-out",
@@ -325,14 +325,14 @@ def adaptive_clipping_guarantee(
 
     Formal guarantee:
         Adjacency: `adjacency`. Replacing an update changes a count no more than setting it to zero.
-        Participation: at most `participation.max_participations` rounds of a client.
+        Participation: as for `sampling.schema(rounds)`, whoever knows the cohorts: nothing is amplified.
         Sensitivity: √k for either adjacency, exact.
         Released: all counts, and the clip norms computed from them.
         Arithmetic: that of `guarantee`: on a grid, a count is one coordinate, with integer noise of its own.
 
     Args:
         rounds: Number of rounds n.
-        participation: The participation schema Π.
+        sampling: How cohorts are drawn.
         count_stddev: Standard deviation of the noise of a count; at least 0.
         adjacency: "zero-out" or "replace-one".
         grid: The grid, in units of 2^-bits of which counts are integers, or `None` for floating point.
@@ -350,14 +350,15 @@ def adaptive_clipping_guarantee(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range.
     """
-    validation.instance("participation", participation, Participation, "pass MinSep, FixedEpoch or SingleParticipation")
-    participation.check(rounds)
+    check_sampling(sampling)
+    schema = sampling.schema(rounds)
+    schema.check(rounds)
     validation.one_of("adjacency", adjacency, ADJACENCIES)
     stddev = validation.nonnegative("count_stddev", count_stddev)
     if grids.check(grid) is None:
-        zero_out = Guarantee.of_gaussian(math.sqrt(participation.max_participations), stddev)
+        zero_out = Guarantee.of_gaussian(math.sqrt(schema.max_participations), stddev)
     else:
-        zero_out = guarantee(Identity(), rounds, participation, noise_multiplier=stddev, grid=grid, dimension=1)
+        zero_out = guarantee(Identity(), rounds, schema, noise_multiplier=stddev, grid=grid, dimension=1)
     return dataclasses.replace(zero_out, adjacency=adjacency)
 
 

@@ -55,17 +55,16 @@ def bands_and_norm(mechanism: Mechanism, rounds: int) -> tuple[int, float]:
     return len(diagonals), float(np.sqrt(np.max(np.sum(np.square(diagonals), axis=0))))
 
 
-def without_negative(diagonals: np.ndarray) -> np.ndarray:
-    """Returns the diagonals of a C that has no entry below 0, else raises; NaN is refused too.
+def magnitudes_of(mechanism: Mechanism, rounds: int) -> np.ndarray:
+    """Returns `diagonals_of` the matrix |C|, whose entries are the absolute values of those of C.
+
+    Contributions of norm at most 1 have inner products of at least −1, so that entries below 0 can add up as those
+    above 0 do: docs/amplification.md has the proof that a theorem for |C| holds for C.
 
     Raises:
-        InputValueError: If C has an entry below 0; the message names it.
+        InputValueError: If C has an entry that is not finite.
     """
-    wrong = np.argwhere(~(diagonals >= 0))
-    if len(wrong):
-        offset, t = (int(each) for each in wrong[0])
-        raise InputValueError(
-            f"mechanism has the entry C[{t + offset}, {t}]={float(diagonals[offset, t])!r}, and no theorem amplifies a "
-            "C with entries below 0: take a BLT or a banded mechanism, or account for it without amplification."
-        )
-    return diagonals
+    diagonals = diagonals_of(mechanism, rounds)
+    if not np.all(np.isfinite(diagonals)):
+        raise InputValueError(f"mechanism of kind {mechanism.kind!r} has entries of C that are not finite: scale it.")
+    return np.abs(diagonals)

@@ -11,7 +11,7 @@ from tff_mf.accounting._sampling import FAILURE, Question, SecretRun, SecretSamp
 from tff_mf.accounting.b_min_sep._chain import Chain
 from tff_mf.accounting.b_min_sep._directions import Add, Losses, Remove, Signals
 from tff_mf.accounting.betting import Claim, DirectionBound, decided, growth, strongest
-from tff_mf.accounting.entries import diagonals_of, without_negative
+from tff_mf.accounting.entries import magnitudes_of
 from tff_mf.draws import Cohorts, Draws
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
@@ -42,8 +42,8 @@ class BMinSep(SecretSampling):
         independently of everything else and in secret. Before the first round it is as after many. Rounds of others may
         be anything that is independent of it; cohorts of a fixed size, truncated cohorts and a log of the cohorts that
         is released are not covered.
-        Sensitivity: C is `mechanism.cast_to_float32()`, has at most b bands and no entry below 0; its rounding errors
-        are included.
+        Sensitivity: C is `mechanism.cast_to_float32()` and has at most b bands; its rounding errors are included.
+        Entries below 0 count as if they were above 0.
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
         else that depends on the client's rounds, such as counts of adaptive clipping.
         Arithmetic: with a grid, the release is the integers that are computed, and what they cost is included, by the
@@ -125,7 +125,7 @@ class BMinSep(SecretSampling):
         return cohorts
 
     def run(self, question: Question) -> "BMinSepRun":
-        """Returns a run of a mechanism of at most b bands without entries below 0."""
+        """Returns a run of a mechanism of at most b bands."""
         rounds = question.mechanism.check(question.rounds)
         chain = Chain(rounds=rounds, min_sep=self.min_sep, probability=self.probability)
         turns = -(-rounds // self.min_sep)
@@ -138,12 +138,12 @@ class BMinSep(SecretSampling):
 
 
 def columns_of(mechanism: Mechanism, rounds: int, min_sep: int) -> np.ndarray:
-    """Returns columns[t, i] = C[t + i, t], and 0 where t + i ≥ n, float64 `[rounds, bands]`.
+    """Returns columns[t, i] = |C[t + i, t]|, and 0 where t + i ≥ n, float64 `[rounds, bands]`.
 
     Raises:
-        InputValueError: If C has an entry below 0, or more than `min_sep` bands.
+        InputValueError: If C has more than `min_sep` bands, or an entry that is not finite.
     """
-    diagonals = diagonals_of(mechanism, rounds)
+    diagonals = magnitudes_of(mechanism, rounds)
     bands = len(diagonals)
     if bands > min_sep:
         raise InputValueError(
@@ -156,7 +156,7 @@ def columns_of(mechanism: Mechanism, rounds: int, min_sep: int) -> np.ndarray:
             "fewer rounds or bands."
         )
     below_the_last = np.arange(rounds)[:, np.newaxis] + np.arange(bands) >= rounds
-    return np.where(below_the_last, 0.0, without_negative(diagonals).T)
+    return np.where(below_the_last, 0.0, diagonals.T)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Privacy amplification by balls-in-bins sampling: for every mechanism whose C has no entry below 0."""
+"""Privacy amplification by balls-in-bins sampling: for every mechanism."""
 
 from tff_mf.accounting.balls_in_bins._estimate import BallsInBinsEstimator as BallsInBinsEstimator
 from tff_mf.accounting.balls_in_bins._estimate import EstimatedEpsilon as EstimatedEpsilon

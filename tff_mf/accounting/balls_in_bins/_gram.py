@@ -3,7 +3,7 @@
 import numpy as np
 
 from tff_mf import validation
-from tff_mf.accounting.entries import diagonals_of, without_negative
+from tff_mf.accounting.entries import magnitudes_of
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 
@@ -13,13 +13,13 @@ _MOST_ENTRIES = 2**27
 
 
 def balls_in_bins_gram(mechanism: Mechanism, rounds: int, *, bins: int) -> np.ndarray:
-    """Returns G with G_ij = ⟨Cx_i, Cx_j⟩, where x_j is 1 in the rounds j, j + b, j + 2b, … and 0 elsewhere.
+    """Returns G with G_ij = ⟨|C|x_i, |C|x_j⟩, where x_j is 1 in the rounds j, j + b, j + 2b, … and 0 elsewhere.
 
     Everything that balls-in-bins sampling leads to depends on C through G alone. C is that of
     `mechanism.cast_to_float32()`. Each entry has a relative error of at most `gram_error(rounds)`.
 
     Args:
-        mechanism: A mechanism whose C has no entry below 0.
+        mechanism: The mechanism.
         rounds: Number of rounds n.
         bins: Number of groups b, at most n.
 
@@ -36,7 +36,7 @@ def balls_in_bins_gram(mechanism: Mechanism, rounds: int, *, bins: int) -> np.nd
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or C has an entry below 0; the message names the entry.
+        InputValueError: If an argument is out of range, or C has an entry that is not finite.
     """
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     rounds = mechanism.check(rounds)
@@ -48,7 +48,7 @@ def balls_in_bins_gram(mechanism: Mechanism, rounds: int, *, bins: int) -> np.nd
             f"rounds={rounds} times bins={bins} exceeds the {_MOST_ENTRIES:,} entries that are computed with: take "
             "fewer rounds or bins."
         )
-    columns = _columns(without_negative(diagonals_of(mechanism, rounds)), rounds, bins)
+    columns = _columns(magnitudes_of(mechanism, rounds), rounds, bins)
     return columns.T @ columns
 
 

@@ -27,7 +27,8 @@ class BallsInBins(SecretSampling):
         whole run, independently of everything else and in secret; it takes part in the rounds j, j + b, j + 2b, … of
         its group j and no others. The groups of others may be anything that is independent of it. Shuffled epochs with
         groups of equal size, cohorts of a fixed size and a log of the cohorts that is released are not covered.
-        Sensitivity: C is `mechanism.cast_to_float32()` and has no entry below 0; its rounding errors are included.
+        Sensitivity: C is `mechanism.cast_to_float32()`; its rounding errors are included. Entries below 0 count as if
+        they were above 0.
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
         else that depends on the group, such as counts of adaptive clipping.
         Arithmetic: with a grid, the release is the integers that are computed, and what they cost is included, by the
@@ -74,7 +75,7 @@ class BallsInBins(SecretSampling):
         return [members[t % self.groups] for t in range(rounds)]
 
     def run(self, question: Question) -> "BallsInBinsRun":
-        """Returns a run of a mechanism whose C has no entry below 0."""
+        """Returns a run of any mechanism."""
         gram = balls_in_bins_gram(question.mechanism, question.rounds, bins=self.groups)
         if not np.max(gram) < math.inf:
             raise InputValueError("mechanism has entries of C whose squares overflow: scale it, and σ with it.")
