@@ -9,8 +9,8 @@ from tff_mf import required_packages
 required_packages.packages("An aggregator", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
 
 from .checkpoints.manager import CheckpointManager as CheckpointManager  # noqa: E402
-from .checkpoints.write_ahead import WriteAheadReleaseManager as WriteAheadReleaseManager  # noqa: E402
-from .checkpoints.write_ahead import without_noise as without_noise  # noqa: E402
+from .checkpoints.manager import WriteAheadReleaseManager as WriteAheadReleaseManager  # noqa: E402
+from .checkpoints.manager import without_noise as without_noise  # noqa: E402
 from .computations.clear_errors import NoRoundsLeftError as NoRoundsLeftError  # noqa: E402
 from .computations.transfers import LargeStateWarning as LargeStateWarning  # noqa: E402
 from .export.lite import LiteModel as LiteModel  # noqa: E402
@@ -20,17 +20,17 @@ from .export.process import export_process as export_process  # noqa: E402
 from .factories.dp_ftrl import build_dp_ftrl as build_dp_ftrl  # noqa: E402
 from .factories.factory import MFAggregationFactory as MFAggregationFactory  # noqa: E402
 from .factories.factory import build_mf_aggregator as build_mf_aggregator  # noqa: E402
+from .factories.metrics import count_rejected as count_rejected  # noqa: E402
+from .factories.metrics import rounds_drawn as rounds_drawn  # noqa: E402
 from .factories.metrics import withhold_measurements as withhold_measurements  # noqa: E402
 from .factories.metrics import withhold_metrics as withhold_metrics  # noqa: E402
-from .factories.noise_rounds import rounds_drawn as rounds_drawn  # noqa: E402
 from .factories.record_sums import distribute_aggregate_form as distribute_aggregate_form  # noqa: E402
-from .factories.rejections import count_rejected as count_rejected  # noqa: E402
 from .process_check import ProcessCheck as ProcessCheck  # noqa: E402
 from .process_check import ProcessFinding as ProcessFinding  # noqa: E402
 from .process_check import check_process as check_process  # noqa: E402
 from .resident.context import ResidentContext as ResidentContext  # noqa: E402
 from .resident.context import resident_context as resident_context  # noqa: E402
-from .resident.session import tff_session as tff_session  # noqa: E402
+from .resident.context import tff_session as tff_session  # noqa: E402
 from .resident.values import ResidentValue as ResidentValue  # noqa: E402
 from .workers.worker import Worker as Worker  # noqa: E402
 from .workers.worker import WorkerLostError as WorkerLostError  # noqa: E402

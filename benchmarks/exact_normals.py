@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _throughput(tf: object, dimension: int, turns: int) -> None:
-    from tff_mf.noise import exact_normal
+    from tff_mf.noise.tensorflow import exact_normal
 
     def drawn(draw: Callable[[object], object]) -> Callable[[int], object]:
         graph = tf.function(draw, autograph=False)
@@ -76,7 +76,7 @@ def _attack(tf: object, pairs: int) -> None:
     import numpy as np
 
     from tff_mf import normals
-    from tff_mf.noise import exact_normal
+    from tff_mf.noise.tensorflow import exact_normal
 
     stddev, cells = np.float32(7.379), 2.0**18
     key = tf.constant(np.frombuffer(os.urandom(16), np.int64))
@@ -99,7 +99,7 @@ def _distribution(tf: object, draws: int) -> None:
     import numpy as np
     from scipy import special, stats
 
-    from tff_mf.noise import exact_normal
+    from tff_mf.noise.tensorflow import exact_normal
 
     size = 2**22
     graph = tf.function(lambda key: exact_normal(key, size), autograph=False)

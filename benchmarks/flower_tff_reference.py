@@ -13,7 +13,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.noise import build_stream
+from tff_mf.noise.tensorflow import build_stream
 
 ROUNDS, CLIENTS, FEATURES, CLIP_NORM, NOISE_MULTIPLIER, SEED = 6, 3, 5, 0.5, 0.7, 11
 LEARNING_RATE, MOMENTUM = 0.8, 0.9

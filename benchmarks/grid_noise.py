@@ -83,7 +83,7 @@ def _charges(dimension: int) -> None:
 
 def _measure(tf: object, name: str, rounds: int, dimension: int) -> None:
     import tff_mf
-    from tff_mf.noise import build_stream
+    from tff_mf.noise.tensorflow import build_stream
 
     mechanism = _mechanism(tff_mf, name)
     grid = tff_mf.Grid(bits=16, max_clients=6500)

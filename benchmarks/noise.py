@@ -114,7 +114,7 @@ def _step(tf: object, name: str, dimension: int) -> tuple[Callable[[], object], 
     if kind == "tfp":
         return (*_tfp(tf, "efficient" in numbers, dimension), 3)
     import tff_mf
-    from tff_mf.noise import build_stream
+    from tff_mf.noise.tensorflow import build_stream
 
     mechanism, warm_up = _mechanism(tff_mf, name)
     stream = build_stream(mechanism, dimension=dimension, stddev=1.0)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 
 import tff_mf
-from tff_mf import streams
+from tff_mf.noise import numpy as streams
 
 STACKOVERFLOW_LSTM = 4_050_748
 PEER = pathlib.Path(__file__).with_name("noise_jax_privacy.py")

@@ -26,15 +26,15 @@ import tff_mf
 from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.privacy.plan import plan_privacy
-from tff_mf.experiments.training import checkpoints, program, releases
+from tff_mf.experiments.training import checkpoints, program, rounds
 
 MEANWHILE, WAITING = "evaluated while the next round trains", "evaluated before it"
 # Before, graphs are traced.
 FIRST = 5
-_ADD = releases.Releases.add
+_ADD = rounds.Releases.add
 
 
-def waiting(released: releases.Releases, progress: checkpoints.Progress, evaluate: releases.Evaluate | None) -> None:
+def waiting(released: rounds.Releases, progress: checkpoints.Progress, evaluate: rounds.Evaluate | None) -> None:
     """Adds a round, and waits until it is released."""
     _ADD(released, progress, evaluate)
     released.finish()
@@ -96,7 +96,7 @@ def main() -> None:
     found: dict[str, list[tuple[float, float, program.TrainingResult]]] = {MEANWHILE: [], WAITING: []}
     for _ in range(given.turns):
         found[MEANWHILE].append(trained(given.rounds, given.evaluate_every))
-        with unittest.mock.patch.object(releases.Releases, "add", waiting):
+        with unittest.mock.patch.object(rounds.Releases, "add", waiting):
             found[WAITING].append(trained(given.rounds, given.evaluate_every))
     header(f"{given.rounds - FIRST} rounds, evaluated every {given.evaluate_every}", "median")
     for way, runs in found.items():

@@ -27,7 +27,7 @@ import numpy as np
 
 import tff_mf
 from tff_mf.experiments.configuration import mechanism_names
-from tff_mf.experiments.datasets import _example_proto, sqlite
+from tff_mf.experiments.datasets import sqlite
 
 ACCUMULATED = (0.03, 0.1, 0.3, 0.6, 1.0, 3.0)
 PER_PARAMETER = (0.05, 0.15, 0.5, 1.5)
@@ -133,7 +133,7 @@ def _sentences(data: pathlib.Path, split: str, vocabulary: list[str]) -> dict[st
     query = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ?"
     with contextlib.closing(sqlite3.connect(data)) as connection:
         for client, example in connection.execute(query, [split]):
-            (text,) = _example_proto.strings(example, "tokens")
+            (text,) = sqlite.strings(example, "tokens")
             words = [BEGIN, *(number[word] for word in text.decode().split()), END][: LENGTH + 1]
             found[client].append(words + [0] * (LENGTH + 1 - len(words)))
     return {client: np.array(own, np.int32) for client, own in found.items()}

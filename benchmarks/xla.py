@@ -25,7 +25,7 @@ from peers import CONV, LSTM, changed
 
 from tff_mf import aggregators
 from tff_mf.experiments.configuration.settings import ModelConfig
-from tff_mf.experiments.training import evaluation, hoisted_models, models
+from tff_mf.experiments.training import evaluation, models
 
 PLAIN, PACKED = "TFF's Keras model", "what `train` computes, without padding"
 PADDED, COMPILED = "the same with padding, as XLA needs it", "the same, compiled by XLA"
@@ -76,7 +76,7 @@ def ways(case: _peer.Case, config: ModelConfig, clients: Clients) -> dict[str, C
     words = tf.TensorSpec([None, evaluation.SEQUENCE_LENGTH], tf.int64)
     weights = [variable.numpy() for variable in keras.trainable_variables]
     packed, padded = (
-        hoisted_models.build_hoisted_model(config, weights, input_spec=(words, words), static_shapes=static)
+        models.build_hoisted_model(config, weights, input_spec=(words, words), static_shapes=static)
         for static in (False, True)
     )
     plain, _ = PlainRound(model=keras, batch=case.batch, client_rate=case.client_rate).build(clients)

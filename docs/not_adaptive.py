@@ -1,6 +1,6 @@
 """Noise that is private for records that are fixed in advance, and not for records that depend on earlier models.
 
-Denisov et al. (2022), section D.1, as a plugin, which is refused because its noise is not C⁻¹z:
+Denisov et al. (2022), section D.1, as a plugin, which is refused because its noise is no recursion, and so not C⁻¹z:
 
     tff-mf --plugin docs/not_adaptive.py audit not-adaptive --rounds 2 --min-sep 1 --max-participations 2
 """
@@ -34,24 +34,14 @@ class NotAdaptive(ToeplitzMechanism):
     def cast_to_float32(self):
         return self
 
-
-def stream(mechanism, **arguments):
-    """A in even rounds; B in odd ones, which has almost no noise in the direction of A."""
-    import tensorflow as tf
-
-    from tff_mf.noise import NoiseStream
-
-    class WeakStream(NoiseStream):
-        @property
-        def row_count(self):
-            return 1
-
-        def step(self, noise, state):
-            direction = tf.math.l2_normalize(state.rows[0])
-            weak = (1 - weak_share(self.dimension)) * tf.reduce_sum(noise * direction) * direction
-            return tf.where(tf.equal(state.round % 2, 1), noise - weak, noise), (noise,)
-
-    return WeakStream(mechanism, **arguments)
+    def recursion(self):
+        return weak_noise
 
 
-tff_mf.register_mechanism(NotAdaptive, stream=stream, named={"not-adaptive": lambda _: NotAdaptive()})
+def weak_noise(first, second):
+    """The two rows of D.1: the second has almost no noise in the direction of the first. No recursion computes it."""
+    direction = first / np.linalg.norm(first)
+    return first, second - (1 - weak_share(len(first))) * (second @ direction) * direction
+
+
+tff_mf.register_mechanism(NotAdaptive, named={"not-adaptive": lambda _: NotAdaptive()})

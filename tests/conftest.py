@@ -42,7 +42,7 @@ LONGEST_FIRST = (
     "test_tampered_bundles.py",
     "test_docs.py",
     "test_no_false_alarm.py",
-    "test_noise.py",
+    "test_noise_laws.py",
     "test_hostile_devices.py",
     "test_export.py",
     "test_recovery.py",
@@ -53,7 +53,7 @@ LONGEST_FIRST = (
     "test_session.py",
     "test_first_run_screens.py",
     "test_checkpoints.py",
-    "test_grid_noise.py",
+    "test_noise_in_numpy.py",
     "test_central_training.py",
     "test_resident.py",
     "test_grid_bundles.py",
@@ -103,7 +103,6 @@ LONGEST_FIRST = (
     "test_evaluation.py",
     "test_claimed_patterns.py",
     "test_statements.py",
-    "test_streams.py",
 )
 
 
@@ -244,10 +243,10 @@ STREAMED = {
 }
 
 
-# Smaller ones of kinds that are there anyway. In TensorFlow, test_noise.py draws BLTs and bands of every number.
-_SMALLER = ("blt of 1 buffer", "banded by 1", "banded by 2", "banded toeplitz by 1", "structured, 1 and 2")
+# Smaller ones of kinds that are there anyway. In TensorFlow, test_noise_laws.py draws shapes of every size.
+SMALLER = ("blt of 1 buffer", "banded by 1", "banded by 2", "banded toeplitz by 1", "structured, 1 and 2")
 _EACH = [
-    pytest.param(make, id=name, marks=[pytest.mark.once] if name in _SMALLER else []) for name, make in STREAMED.items()
+    pytest.param(make, id=name, marks=[pytest.mark.once] if name in SMALLER else []) for name, make in STREAMED.items()
 ]
 
 

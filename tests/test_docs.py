@@ -23,8 +23,9 @@ import click
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf import aggregators, central, normals, queries, streams
+from tff_mf import aggregators, central, normals, queries
 from tff_mf.experiments.cli import cli
+from tff_mf.noise import numpy as streams
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
 PAGES = sorted([HERE / "README.md", *(HERE / "docs").glob("*.md")])
@@ -123,18 +124,18 @@ TENSORFLOW_MODULES = [
     "tff_mf.central._read_examples",
     "tff_mf.central._training",
     "tff_mf.queries.clipping",
-    "tff_mf.noise._normals",
-    "tff_mf.noise._streams",
+    "tff_mf.noise.tensorflow._normals",
+    "tff_mf.noise.tensorflow._stream",
     "tff_mf.queries._adaptive_clipping",
     "tff_mf.queries._query",
     "tff_mf.queries._around",
-    "tff_mf.aggregators.factories.noise_rounds",
+    "tff_mf.aggregators.factories.metrics",
     "tff_mf.aggregators.factories.record_sums",
     "tff_mf.aggregators.factories.factory",
     "tff_mf.aggregators.factories.metrics",
-    "tff_mf.aggregators.factories.rejections",
+    "tff_mf.aggregators.factories.metrics",
     "tff_mf.aggregators.resident.context",
-    "tff_mf.aggregators.resident.session",
+    "tff_mf.aggregators.resident.context",
     "tff_mf.aggregators.workers.worker",
     "tff_mf.experiments.privacy.amplification",
     "tff_mf.experiments.planning.amplified",
@@ -150,8 +151,8 @@ TENSORFLOW_MODULES = [
     "tff_mf.experiments.guard._checks",
     "tff_mf.experiments.guard.opening",
     "tff_mf.experiments.configuration.layers",
-    "tff_mf.experiments.run_folder._ledger_lines",
-    "tff_mf.experiments.configuration.mechanism_setting",
+    "tff_mf.experiments.run_folder.ledger",
+    "tff_mf.experiments.configuration.mechanism_names",
     "tff_mf.experiments.configuration.mechanism_names",
     "tff_mf.experiments.configuration.presets",
     "tff_mf.experiments.privacy.plan",

@@ -45,26 +45,22 @@ def _tree(rounds: int | None, *, variant: str) -> Tree:
 register_mechanism(
     BLT,
     sensitivity=blt_sensitivity,
-    stream="tff_mf.noise.blt:BLTStream",
     search=Search(optimizer=optimize.optimize_blt, options=("buffers", "objective"), objective="max"),
     named={f"production:{name}": lambda _, name=name: BLT.production(name) for name in BLT.production_names()},
 )
 register_mechanism(
     Banded,
     codec=Codec.of_fields(Banded, values=2),
-    stream="tff_mf.noise.banded:BandedStream",
     search=Search(optimizer=optimize.optimize_banded, options=("bands", "unit_norms", "workload", "progress")),
 )
 register_mechanism(
     BandedToeplitz,
-    stream="tff_mf.noise.banded_toeplitz:BandedToeplitzStream",
     search=Search(
         optimizer=optimize.optimize_banded_toeplitz, options=("bands", "objective", "workload"), toeplitz=True
     ),
 )
 register_mechanism(
     BandedInverse,
-    stream="tff_mf.noise.banded_inverse:BandedInverseStream",
     search=Search(
         optimizer=optimize.optimize_banded_inverse, options=("bands", "objective", "workload"), toeplitz=True
     ),
@@ -72,19 +68,16 @@ register_mechanism(
 register_mechanism(
     Dense,
     codec=Codec.of_fields(Dense, matrix=2),
-    stream="tff_mf.noise.dense:DenseStream",
     search=Search(optimizer=optimize.optimize_dense, options=("workload", "progress")),
 )
 register_mechanism(
     BandedPlusLowRank,
     codec=Codec.of_fields(BandedPlusLowRank, diagonals=2, left=2, right=2),
-    stream="tff_mf.noise.banded_plus_low_rank:BandedPlusLowRankStream",
 )
 register_mechanism(
     Tree,
     codec=Codec(axes={"rounds": 1, "variant": 1}, encode=_tree_tensors, decode=_tree_of),
     sensitivity=tree_sensitivity,
-    stream="tff_mf.noise.tree:build_tree_stream",
     named={f"tree-{variant}": functools.partial(_tree, variant=variant) for variant in _VARIANTS},
 )
-register_mechanism(Identity, stream="tff_mf.noise.identity:IdentityStream", named={"identity": lambda _: Identity()})
+register_mechanism(Identity, named={"identity": lambda _: Identity()})

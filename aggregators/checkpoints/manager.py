@@ -1,9 +1,10 @@
-"""Saves and loads a training program's state; the noise in it is saved as its keys."""
+"""Saves and loads a training program's state, the noise in it as its keys; releases wait for the checkpoint."""
 
 import asyncio
+import base64
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,67 @@ import tree
 
 from tff_mf import checkpoint_files, files, validation
 from tff_mf.errors import InputValueError
-from tff_mf.noise import NoiseState
+from tff_mf.noise.tensorflow import NoiseState
 
 from ..factories.factory import MFAggregationFactory
-from . import _program_state
+
+
+def keys_alone(noise: NoiseState) -> NoiseState:
+    """Returns a noise state with the keys of past rounds and without rows."""
+    past = np.asarray(noise.keys)[: int(np.asarray(noise.round))]
+    return noise._replace(keys=past, rows=(), coefficients=())
+
+
+def each_noise(change: Callable[..., NoiseState], structure: Any, *others: Any) -> Any:
+    """Returns a structure with `change` applied to each noise state and those in its place in `others`."""
+    found = [iter(noise_states(other)) for other in others]
+
+    def replaced(part: object) -> NoiseState | None:
+        return change(part, *map(next, found)) if isinstance(part, NoiseState) else None
+
+    return tree.traverse(replaced, structure)
+
+
+def noise_states(structure: Any) -> list[NoiseState]:
+    """Returns the noise states in a structure, in order."""
+    found: list[NoiseState] = []
+
+    def remember(part: object) -> object | None:
+        if not isinstance(part, NoiseState):
+            return None
+        found.append(part)
+        return part
+
+    tree.traverse(remember, structure)
+    return found
+
+
+def encoded(leaf: Any, tensors: list[Any]) -> dict[str, Any]:
+    """Returns the description of a leaf, and appends the leaf to `tensors` if it is a tensor."""
+    if not checkpoint_files.is_tensor(leaf) and hasattr(leaf, "numpy"):
+        leaf = leaf.numpy()
+    if checkpoint_files.is_tensor(leaf):
+        tensors.append(leaf)
+        return {"tensor": len(tensors) - 1}
+    if hasattr(leaf, "to_bytes") and hasattr(type(leaf), "from_bytes") and not isinstance(leaf, int):
+        return {"serializable": base64.b64encode(leaf.to_bytes()).decode()}
+    if isinstance(leaf, np.ndarray | np.generic):
+        leaf = leaf.tolist()
+    if isinstance(leaf, bytes):
+        return {"bytes": base64.b64encode(leaf).decode()}
+    return {"json": leaf}
+
+
+def decoded(leaf: dict[str, Any], tensors: list[np.ndarray], like: Any) -> Any:
+    """Returns the leaf that `encoded` described; `like` is one of the same type."""
+    ((kind, value),) = leaf.items()
+    if kind == "tensor":
+        return tensors[value][()]
+    if kind == "json":
+        return value
+    data = base64.b64decode(value)
+    return data if kind == "bytes" else type(like).from_bytes(data)
+
 
 _PREFIX, _SUFFIX = "checkpoint_", ".safetensors"
 _ROWS = ("replay", "save")
@@ -119,7 +177,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
         for check in self._checks:
             check(program_state, version)
         tensors: list[Any] = []
-        leaves = [_program_state.encoded(leaf, tensors) for leaf in tree.flatten(self._without_rows(program_state))]
+        leaves = [encoded(leaf, tensors) for leaf in tree.flatten(self._without_rows(program_state))]
         description = {"leaves": leaves, "replay": self._replays, "noise": self._noise}
         await _in_thread(lambda: checkpoint_files.write(path, tensors, description))
         for old in sorted(self._versions())[: -self._keep]:
@@ -155,16 +213,12 @@ class CheckpointManager(tff.program.ProgramStateManager):
                 f"checkpoint {str(path)!r} has another structure than the state that it is loaded into. Resume with "
                 "the process with which the run was started: with grid=None if it began in floating point."
             )
-        leaves = [
-            _program_state.decoded(leaf, tensors, like) for leaf, like in zip(description["leaves"], kept, strict=True)
-        ]
+        leaves = [decoded(leaf, tensors, like) for leaf, like in zip(description["leaves"], kept, strict=True)]
         loaded = tree.unflatten_as(shape, leaves)
-        for found, expected in zip(
-            _program_state.noise_states(loaded), _program_state.noise_states(structure), strict=True
-        ):
+        for found, expected in zip(noise_states(loaded), noise_states(structure), strict=True):
             if not np.array_equal(found.fingerprint, expected.fingerprint):
                 raise _other_noise(path)
-        return _program_state.each_noise(self._with_rows, loaded, structure) if replays else loaded
+        return each_noise(self._with_rows, loaded, structure) if replays else loaded
 
     async def remove_all(self) -> None:
         """Deletes every checkpoint, the newest last, so that a crash in between leaves the newest."""
@@ -180,7 +234,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
         return self._folder / f"{_PREFIX}{int(version)}{_SUFFIX}"
 
     def _without_rows(self, structure: Any) -> Any:
-        return _program_state.each_noise(_program_state.keys_alone, structure) if self._replays else structure
+        return each_noise(keys_alone, structure) if self._replays else structure
 
     def _with_rows(self, noise: NoiseState, like: NoiseState) -> NoiseState:
         assert self._aggregator is not None
@@ -201,3 +255,66 @@ def _other_noise(path: pathlib.Path) -> InputValueError:
 
 async def _in_thread(work: Callable[[], Any]) -> Any:
     return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+def without_noise(value: Any) -> Any:
+    """Returns a structure, such as the state of a learning process, with `()` in place of each state of noise.
+
+    Formal guarantee: the result has no key and no row of the noise. It can be released, and no process can continue it.
+
+    Args:
+        value: A structure of tensors, or of references to them.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> import tff_mf
+        >>> from tff_mf import queries
+        >>> query = queries.build_query(tff_mf.Identity(), record_specs=tf.TensorSpec([2]), clip_norm=1.0,
+        ...                             noise_multiplier=8.0)
+        >>> without_noise({"model": 0.5, "server": query.initial_global_state()})
+        {'model': 0.5, 'server': QueryState(noise=())}
+    """
+    return tree.traverse(lambda part: () if _is_noise(part) else None, value)
+
+
+def _is_noise(part: object) -> bool:
+    # Results of a computation that was serialized are dictionaries.
+    return isinstance(part, NoiseState) or (isinstance(part, Mapping) and part.keys() == set(NoiseState._fields))
+
+
+class WriteAheadReleaseManager(tff.program.ReleaseManager):
+    """Releases through another manager, once every save that was started earlier is on disk, and without noise states.
+
+    `tff.learning.programs.train_model` starts saving a round's state and then releasing its metrics and state, all
+    concurrently. With this manager, the releases wait for the save, and the other one gets `without_noise` of the
+    state.
+
+    Formal guarantee: a value is released only after every save that `checkpoints` started earlier is durable; after a
+    save has failed, nothing more is released. No released value has a key or a row of the noise.
+
+    Args:
+        release_manager: The manager that releases.
+        checkpoints: The manager with which the program saves its state.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+
+    Example:
+        checkpoints = CheckpointManager("checkpoints", aggregator=aggregator)
+        metrics = WriteAheadReleaseManager(tff.program.LoggingReleaseManager(), checkpoints)
+    """
+
+    def __init__(self, release_manager: tff.program.ReleaseManager, checkpoints: CheckpointManager) -> None:
+        validation.instance("release_manager", release_manager, tff.program.ReleaseManager, "such as one for CSV files")
+        validation.instance("checkpoints", checkpoints, CheckpointManager, "the one that saves the program's state")
+        self._release_manager = release_manager
+        self._checkpoints = checkpoints
+
+    async def release(self, value: Any, key: Any) -> None:
+        """Releases a value without states of noise, once every save that was started earlier is on disk.
+
+        Raises:
+            RuntimeError: If a save failed; nothing is released then.
+        """
+        await self._checkpoints.saved()
+        await self._release_manager.release(without_noise(value), key)

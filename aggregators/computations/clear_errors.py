@@ -8,7 +8,7 @@ import grpc
 
 from tff_mf.errors import InputValueError
 
-# An assertion of `tff_mf.noise` in the graph, as TensorFlow prints it.
+# An assertion of `tff_mf.noise.tensorflow` in the graph, as TensorFlow prints it.
 _PAST_THE_END = re.compile(r"The [^\[\]]+ is defined for \d+ rounds, and all of them have run\.")
 _REMEDY = (
     " Nothing of this round was released. To train longer, calibrate the noise for all rounds of the run, with a "

@@ -13,8 +13,9 @@ import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 import tff_mf
-from tff_mf import noise, queries, validation
+from tff_mf import queries, validation
 from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.noise import tensorflow as noise
 
 from ..computations import transfers
 from ..workers.processes import end_with_program
@@ -170,7 +171,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         TFF's current context computes it: in a resident context the rows of noise are drawn in the worker and stay
         there. It takes as long as the noise of those rounds did.
 
-        Formal guarantee: as for `tff_mf.noise.NoiseStream.replay`: no new key is drawn and nothing is released.
+        Formal guarantee: as for `noise.tensorflow.NoiseStream.replay`: no new key is drawn and nothing is released.
 
         Args:
             keys: Keys of the past rounds, int64 `[rounds, 2]`, as recorded in the state.

@@ -1,8 +1,15 @@
-"""Withholds metrics and measurements of clients, which no noise covers."""
+"""Measurements of clients: withheld where no noise covers them; counts of rejected clients and of rounds of noise."""
 
 import collections
+from typing import Any
 
+import numpy as np
+import tensorflow as tf
 import tensorflow_federated as tff
+import tree
+
+from tff_mf.noise.tensorflow import NoiseState
+from tff_mf.queries import clipping
 
 from . import _validate_factory
 
@@ -88,3 +95,89 @@ class _Unmeasured(tff.aggregators.UnweightedAggregationFactory):
             return tff.templates.MeasuredProcessOutput(output.state, output.result, nothing)
 
         return tff.templates.AggregationProcess(inner.initialize, advance)
+
+
+def count_rejected(
+    aggregator: tff.aggregators.UnweightedAggregationFactory,
+) -> tff.aggregators.UnweightedAggregationFactory:
+    """Returns an aggregator that also measures how many clients' values are not finite.
+
+    `build_mf_aggregator` replaces such a value by zero in any case, and reports it nowhere else.
+
+    The measurement `rejected_clients` is exact, without noise, and **not covered by the guarantee**: it tells whether a
+    client took part. Use it in simulations, or where its readers may see the clients' own values; never release it.
+
+    Args:
+        aggregator: An aggregator of `build_mf_aggregator`. Pass that one, not the result, to `CheckpointManager`.
+
+    Example:
+        >>> import numpy as np
+        >>> import tff_mf
+        >>> from tff_mf import aggregators
+        >>> plain = aggregators.build_mf_aggregator(tff_mf.Identity(), clip_norm=1.0, noise_multiplier=1.0,
+        ...                                         clients_per_round=2)
+        >>> process = count_rejected(plain).create(tff.TensorType(np.float32, [2]))
+        >>> str(process.next.type_signature.result.measurements.member.rejected_clients)
+        'int32'
+
+    Raises:
+        InputTypeError: If `aggregator` is not an unweighted aggregation factory.
+    """
+    _validate_factory.unweighted(aggregator, "pass the result of build_mf_aggregator")
+
+    @tff.tensorflow.computation
+    def rejected(value: object) -> tf.Tensor:
+        return tf.cast(tf.logical_not(clipping.finite(tf.nest.flatten(value))), tf.int32)
+
+    def measure(value: tff.Value) -> collections.OrderedDict[str, tff.Value]:
+        counted = tff.federated_map(rejected, value)
+        return collections.OrderedDict(rejected_clients=tff.federated_sum(counted))
+
+    return tff.aggregators.add_measurements(aggregator, client_measurement_fn=measure)
+
+
+_RESTARTED = ("inner_query_state", "indicator_state")
+
+
+def rounds_drawn(state: Any) -> dict[str, int]:
+    """Returns for each noise in a state the number of rounds for which it was drawn, over all its restarts.
+
+    This is the state's own count: every `next` of the process adds one, whatever the program counts.
+
+    Args:
+        state: A process's state, or any structure that contains one.
+
+    Returns:
+        Rounds by the fingerprint of the noise, which is `MFAggregationFactory.fingerprint` for the aggregator's sums.
+        The smaller number if two noises have the same fingerprint.
+
+    Example:
+        >>> import numpy as np
+        >>> import tensorflow as tf
+        >>> import tff_mf
+        >>> from tff_mf import queries
+        >>> query = queries.build_query(tff_mf.Identity(), record_specs=tf.TensorSpec([2]), clip_norm=1.0,
+        ...                             noise_multiplier=8.0)
+        >>> _, state, _ = query.get_noised_result(tf.zeros([2]), query.initial_global_state())
+        >>> rounds_drawn({"server": state}) == {query.fingerprint.hex(): 1}
+        True
+    """
+    found: dict[str, int] = {}
+
+    def note(fingerprint: str, rounds: int) -> None:
+        found[fingerprint] = min(rounds, found.get(fingerprint, rounds))
+
+    def visit(part: object) -> object | None:
+        if isinstance(part, NoiseState):
+            note(np.asarray(part.fingerprint).astype("<i8").tobytes().hex(), int(np.asarray(part.round)))
+            return part
+        if isinstance(part, tuple) and getattr(part, "_fields", ()) == _RESTARTED:
+            # A restart resets the noise's own round to 0, whereas this counter continues.
+            inner, total = part
+            for fingerprint in rounds_drawn(inner):
+                note(fingerprint, int(np.asarray(total)))
+            return part
+        return None
+
+    tree.traverse(visit, state)
+    return found

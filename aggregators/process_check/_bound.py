@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from . import _cohorts
-from ._attempts import Attempt, Move, attempts
-from ._probe import Probe
-from ._result import CHANCE, UNDIVIDED, Findings
+from . import _clients
+from ._clients import Attempt, Move, attempts
+from ._probe import CHANCE, UNDIVIDED, Findings, Probe
 
 # Relative error of an estimate of the server's rate.
 _ERROR = 0.1
@@ -132,7 +131,7 @@ def _saturated(tried: Sequence[tuple[Attempt, Move]], count: int, claimed: float
 
 
 def _survives_nans(probe: Probe, clients: Sequence[Any], findings: Findings) -> bool:
-    client = _cohorts.poisoned(clients[0])
+    client = _clients.poisoned(clients[0])
     if client is None or np.all(np.isfinite(probe.step(probe.fresh(), [client, *clients[1:]]).change)):
         return True
     findings.failed("clipping", "The NaN of one client makes the whole model NaN.", _CLIPPED)
@@ -167,7 +166,7 @@ def _divisor(half: Move, move: Move, noise: float | None, findings: Findings) ->
 
 
 def _weights(probe: Probe, attempt: Attempt, move: Move, count: int, findings: Findings) -> None:
-    example = _cohorts.enlarged(attempt.example, _TIMES)
+    example = _clients.enlarged(attempt.example, _TIMES)
     if example is None:
         remedy = "Pass clients= as tf.data.Datasets whose batches may be of any size."
         findings.unjudged(("weights",), "No client with more examples could be made from clients=.", remedy)

@@ -15,9 +15,8 @@ from tff_mf.queries import clipping
 
 from ..factories.factory import MFAggregationFactory, build_mf_aggregator
 from ..workers.processes import end_with_program
-from . import _bound, _cohorts, _digits, _leaves, _noise
-from ._probe import Probe
-from ._result import Findings, ProcessCheck
+from . import _bound, _clients, _noise
+from ._probe import Findings, Probe, ProcessCheck
 
 _ROUNDS = 4
 _SAMPLES = 1000
@@ -129,7 +128,7 @@ def check_process(
     end_with_program()
     probe, findings = Probe(process, server_learning_rate), Findings()
     claim = dataclasses.replace(claim, grid=claim.grid_for(probe.dimension))
-    _leaves.check(probe, _cohorts.neighbours(clients[:_COHORT], hostile), claim.fingerprint, findings)
+    _clients.check_leaves(probe, _clients.neighbours(clients[:_COHORT], hostile), claim.fingerprint, findings)
     _aggregate(probe, clients, hostile, encoder=encoder, claimed=claimed, claim=claim, findings=findings)
     return findings.result()
 
@@ -156,7 +155,7 @@ def _aggregate(
     scale, first = None if probe.rate is None else probe.rate * claimed, claim.noise_multiplier / float(encoder[0, 0])
     if noisy and probe.rate is not None:
         exact = probe.rate * float(clipping.checked_clip_norm(claim.clip_norm)) / claim.clients_per_round
-        _digits.check(runs[0][0].change, unit=exact, stddev=first, grid=grid, findings=findings)
+        _noise.check_digits(runs[0][0].change, unit=exact, stddev=first, grid=grid, findings=findings)
     count = _bound.count_for(first, probe.dimension)
     if count > (_MOST_CLIENTS if grid is None else min(_MOST_CLIENTS, grid.max_clients)):
         text = f"{count} clients a round would be needed to stand out from the noise."

@@ -1,13 +1,156 @@
-"""Checks the noise of rounds without clients: its covariance, and whether it is fresh."""
+"""The noise of a process's releases, and their digits, against what is claimed."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from ._probe import Probe, Seen
-from ._result import CHANCE, UNDIVIDED, Findings
+import tff_mf
+from tff_mf import normals
+from tff_mf.noise.tensorflow import NoiseState
+
+from ._probe import CHANCE, UNDIVIDED, Findings, Probe, Seen
+
+_WORD = np.dtype("<i8")
+_COUNTS = "count_noise"
+# Name of an adaptive bound in the state of TFF's and TensorFlow Privacy's quantile estimators.
+_ESTIMATE = "current_estimate"
+
+_ONE_RELEASE = (
+    "Release one noised aggregate: model_aggregator=build_mf_aggregator(...) once, for all trainable weights, and no "
+    "other noised or exact aggregate, such as full_gradient_aggregator of build_unweighted_mime_lite."
+)
+_CONSTANT = (
+    "Give clipping and zeroing around model_aggregator a constant bound instead of an adaptive quantile estimate."
+)
+_NOT_ADAPTIVE = (
+    "Build the aggregator without adaptive_clipping; or take the guarantee from its dp_event, and check a process "
+    "built without it."
+)
+_SAME_CLAIM = (
+    "Give build_mf_aggregator and check_process the same mechanism, clip_norm, noise_multiplier and restart_every, and "
+    "build_mf_aggregator no insecure_seed."
+)
+_OURS = "Pass model_aggregator=build_mf_aggregator(...)."
+
+
+def noise_states(leaves: Mapping[str, Any]) -> list[str]:
+    """Returns the paths of all noise states of this package in a state, given by its leaves.
+
+    They are recognized by their field names: TFF does not always keep classes.
+    """
+    last = f"/{NoiseState._fields[0]}"
+    parents = [path.removesuffix(last) for path in leaves if path.endswith(last)]
+    return [path for path in parents if {f"{path}/round", f"{path}/keys"} <= leaves.keys()]
+
+
+def check(leaves: Mapping[str, Any], fingerprint: str, findings: Findings) -> list[str]:
+    """Checks that a state contains one noised aggregate, with the claimed noise.
+
+    Args:
+        leaves: The state before the first round, by path.
+        fingerprint: Fingerprint of the claimed noise, in hexadecimal.
+        findings: Receives the findings.
+
+    Returns:
+        Paths of the noise states of this package.
+    """
+    found = noise_states(leaves)
+    counts = [path for path in found if path.rsplit("/", 1)[-1] == _COUNTS]
+    sums = [path for path in found if path not in counts]
+    ours = [path for path in sums if path.startswith("aggregator/")][:1]
+    for path in counts:
+        text = (
+            f"The clip norm is adaptive: {path} is the noise of counts of clients, a second release, which clip_norm "
+            "and noise_multiplier alone do not describe."
+        )
+        findings.failed("state", text, _NOT_ADAPTIVE)
+    for path in sums:
+        if path not in ours:
+            text = f"{path} is the noise of a release beside the model: a client contributes to two releases a round."
+            findings.failed("state", text, _ONE_RELEASE)
+    _adapting(leaves, findings)
+    if not ours:
+        text = "The aggregator's state contains no noise of tff_mf: rounds after the measured ones are unknown."
+        findings.unjudged(("noise",), text, _OURS)
+    elif not counts and (held := _hex(leaves[f"{ours[0]}/fingerprint"])) != fingerprint:
+        text = (
+            f"The noise has the fingerprint {held[:12]}, the claim {fingerprint[:12]}: mechanism (also in "
+            "later rounds), clip_norm, noise_multiplier, restart_every or insecure_seed differ."
+        )
+        findings.failed("noise", text, _SAME_CLAIM)
+    return found
+
+
+def _adapting(leaves: Iterable[str], findings: Findings) -> None:
+    """Adds findings for adaptive bounds: made-up clients cannot tell how far real clients' data would move them."""
+    for path in leaves:
+        if path.rsplit("/", 1)[-1] == _ESTIMATE:
+            text = (
+                f"{path} is a bound of clipping or zeroing that adapts to clients: either exact, or a second noised "
+                "release, which clip_norm and noise_multiplier alone do not describe."
+            )
+            findings.failed("state", text, _CONSTANT)
+
+
+def _hex(words: Any) -> str:
+    return np.asarray(words).astype(_WORD).tobytes().hex()
+
+
+# Of one rounding in float32. A sum is rounded to the model's type, divided, multiplied by the rate, and subtracted from
+# weights of 0; the divisor and the rate are rounded too.
+_UNIT = 2.0**-24
+_ROUNDINGS = 6
+_LARGEST_KNOWN = 2**20
+# In standard deviations: beyond it, a box of the width below rarely has a pair by chance.
+_FAR = 3.25
+_BOX = 0.98e-6
+_FEWEST_PAIRS = 20
+_PRODUCED = 0.5
+
+_ON_A_GRID = "Pass the same grid= to build_mf_aggregator and check_process; None if it has none."
+
+
+def check_digits(
+    change: np.ndarray, *, unit: float, stddev: float, grid: tff_mf.Grid | None, findings: Findings
+) -> None:
+    """Checks the digits of what a round without clients adds to the model.
+
+    An adversary who knows all other updates subtracts them from a release, and looks at pairs of coordinates. If all
+    pairs can be produced by float32 normals, a pair that cannot be produced proves that a client took part: the
+    fraction is measured where there are enough pairs far out, and without a grid it is 1. On a grid hardly any pair can
+    be produced, with a client or without; there, all digits are checked too, as far as float32 resolves them.
+
+    Args:
+        change: What the round adds to the model, in the order of the noise.
+        unit: What one clip norm adds to it.
+        stddev: Claimed standard deviation of the round's noise, in clip norms.
+        grid: The claimed grid, or `None`.
+        findings: Receives the fraction, and a finding of `noise` if the noise is not on the claimed grid.
+    """
+    produced = _produced(change / (unit * stddev))
+    if produced is not None:
+        findings.measured["pairs_of_float32_normals"] = produced
+    if grid is None:
+        return
+    numbers = change / (unit / grid.largest_norm)
+    numbers = numbers[np.abs(numbers) <= _LARGEST_KNOWN]
+    away = np.abs(numbers - np.rint(numbers)) > _ROUNDINGS * _UNIT * np.abs(numbers)
+    if np.any(away) or (produced or 0.0) > _PRODUCED:
+        text = "The noise is in floating point, which gives clients away, and not on the claimed grid."
+        findings.failed("noise", text, _ON_A_GRID)
+
+
+def _produced(noise: np.ndarray) -> float | None:
+    """Returns the fraction of pairs that float32 normals can give, of those far out; `None` for too few pairs."""
+    pairs = noise[: len(noise) // 2 * 2].reshape(-1, 2)
+    pairs = pairs[np.linalg.norm(pairs, axis=1) > _FAR]
+    if len(pairs) < _FEWEST_PAIRS:
+        return None
+    return float(np.mean(normals.producible_pairs(pairs - _BOX / 2, pairs + _BOX / 2, stddev=1.0)))
+
 
 _SEEN_AT_MOST = 2**22
 # Noise that differs by less than this fraction of a round's noise does not differ, but for rounding in float32.

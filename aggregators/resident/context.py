@@ -1,19 +1,166 @@
-"""A TFF execution context whose server values stay in the worker."""
+"""A TFF context whose state stays in the worker, from one round to the next."""
 
+import concurrent.futures
 import contextlib
 import functools
-from collections.abc import Iterator
+import gc
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow_federated as tff
 
 from tff_mf.errors import InputValueError
 
-from ..computations import forms
+from ..computations import forms, secure, transfers
+from ..computations.clear_errors import cleared
+from ..computations.forms import RoundForm
 from ..workers import worker
-from . import _arguments, _rounds, values
+from ..workers.processes import ending_workers
+from ..workers.worker import WorkerLostError
+from . import _arguments, values
 from ._cohorts import Summing
 from .connection import Connection
+
+_LOG = logging.getLogger(__name__)
+
+
+def run_round(
+    workers: list[Connection], form: RoundForm, summing: Summing, server: Any, clients: Sequence[object]
+) -> Any:
+    """Returns the result of a round, a value of the first worker.
+
+    Of the server's state, only what clients are sent leaves the first worker, and nothing that clients return is
+    released before the sum over all of them is in the first worker. If another worker dies, it is removed from
+    `workers` and its clients are run again on the others; no noise has been drawn by then.
+
+    Args:
+        workers: The live workers, the first of which holds the server's values.
+        form: The round.
+        summing: Sums over clients in one worker.
+        server: The first worker's value of the server's arguments.
+        clients: Arguments of each client.
+
+    Raises:
+        WorkerLostError: If the first worker has died.
+    """
+    home = workers[0]
+    sent = home.call(form.prepare, server)
+    total, pending = home.call(form.zero), list(clients)
+    while pending:
+        others = workers[1:]
+        shares = _split(pending, len(workers))
+        summing.prepare(form, max(map(len, shares)))
+        # Before the first worker is busy with its own clients.
+        message = home.read(sent) if any(shares[1:]) else None
+        with concurrent.futures.ThreadPoolExecutor(max(1, len(others))) as pool:
+            sums = [
+                pool.submit(_partial_sum, other, form, summing, message, share)
+                for other, share in zip(others, shares[1:], strict=True)
+            ]
+            total = summing.sum(home, form, sent, shares[0], start=total)
+        pending = []
+        for other, share, partial in zip(others, shares[1:], sums, strict=True):
+            try:
+                arrived = partial.result()
+            except WorkerLostError:
+                _LOG.warning(
+                    "The worker at %s is lost; its clients of this round are run on the other workers.", other.address
+                )
+                workers.remove(other)
+                other.close()
+                pending += share
+                continue
+            if share:
+                there = home.create(arrived, form.zero.type_signature.result)
+                total = home.call(form.merge, home.struct(_arguments.pair(total, there)))
+    reported = home.call(form.report, total)
+    # The three empty places belong to secure sums, which TFF's worker cannot compute.
+    nothing = home.struct(tff.structure.Struct([]))
+    aggregated = home.struct(tff.structure.Struct([(None, reported), *[(None, nothing)] * 3]))
+    return home.select(home.call(form.update, home.struct(_arguments.pair(server, aggregated))), 1)
+
+
+def _partial_sum(
+    worker: Connection, form: RoundForm, summing: Summing, message: object, clients: Sequence[object]
+) -> Any:
+    if not clients:
+        return None
+    sent = worker.create(message, form.prepare.type_signature.result)
+    return worker.read(summing.sum(worker, form, sent, clients, start=worker.call(form.zero)))
+
+
+def _split(clients: Sequence[object], parts: int) -> list[Sequence[object]]:
+    bounds = [len(clients) * part // parts for part in range(parts + 1)]
+    return [clients[start:end] for start, end in itertools.pairwise(bounds)]
+
+
+@contextlib.contextmanager
+def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.framework.SyncContext]:
+    """Runs TFF with a worker of its own, which ends with the block, however the block ends.
+
+    TFF 0.87.0 starts a C++ worker that inherits standard output and is never told to stop: a pipe that reads from the
+    program waits forever, and the worker's memory stays taken. A worker that TFF's own context starts outside of a
+    session ends with the program if it runs an aggregator of this package. Sessions do not nest.
+
+    A process with a large state is slow here; a `LargeStateWarning` says so before its first round. Secure sums are
+    simulated, without cryptography.
+
+    Args:
+        max_concurrent_computation_calls: Number of computations (mostly clients of a round) that the worker runs at
+            once; unlimited if not positive.
+
+    Yields:
+        The execution context, which is TFF's default one inside the block.
+
+    Raises:
+        NoRoundsLeftError: In the block, after the last round of a mechanism.
+
+    Example:
+        >>> with tff_session() as context:
+        ...     tff.framework.get_context_stack().current is context
+        True
+    """
+    # TFF's native context, except that it simulates secure sums.
+    context = _Session(
+        tff.backends.test.create_sync_test_cpp_execution_context(
+            max_concurrent_computation_calls=max_concurrent_computation_calls
+        )
+    )
+    stack = tff.framework.get_context_stack()
+    before = stack.current
+    try:
+        with ending_workers():
+            stack.set_default_context(context)
+            try:
+                yield context
+            finally:
+                stack.set_default_context(before)
+    finally:
+        # When its context is collected, TFF interrupts the worker and waits for its end without a limit: forever if the
+        # worker ignores interrupts, as background jobs of a shell script do. By now the worker has ended. Computations
+        # may still hold the context in a reference cycle.
+        del context
+        gc.collect()
+
+
+class _Session(tff.framework.SyncContext):
+    """TFF's context, which warns beforehand of slow rounds and raises clear errors."""
+
+    def __init__(self, context: tff.framework.SyncExecutionContext) -> None:
+        self._context = context
+        self._has_warned = False
+
+    @property
+    def executor_factory(self) -> object:
+        return self._context.executor_factory
+
+    def invoke(self, comp: tff.Computation, arg: object) -> object:
+        secure.mention(comp)
+        self._has_warned = self._has_warned or transfers.check(comp)
+        with cleared():
+            return self._context.invoke(comp, arg)
 
 
 class ResidentContext(tff.program.FederatedContext):
@@ -58,7 +205,7 @@ class ResidentContext(tff.program.FederatedContext):
             arguments = _arguments.arguments(arg, parameter)
             server = _arguments.server_value(home, arguments, parameter, form.server_arguments)
             clients = _arguments.clients(arguments, form.client_arguments)
-            return _rounds.run_round(self._workers, form, self._summing, server, clients)
+            return run_round(self._workers, form, self._summing, server, clients)
         if parameter is None:
             return home.call(form.run)
         if not form.one_by_one:

@@ -4,7 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 import tff_mf
-from tff_mf import noise, queries
+from tff_mf import queries
+from tff_mf.noise import tensorflow as noise
 
 from ..output import progress
 

@@ -3,7 +3,7 @@
 Nothing here imports TensorFlow Federated before it is needed: a server that runs a bundle does not have it.
 """
 
-from ..output.folders import check_new_folder as check_new_folder
+from ..output.files import check_new_folder as check_new_folder
 from ._checks import check_files as check_files
 from ._checks import refusals as refusals
 from ._device_file import device_policy_schema as device_policy_schema

@@ -136,6 +136,5 @@ def read_vocabulary(folder: pathlib.Path) -> list[str]:
 def _vocabulary(path: pathlib.Path, configuration: RunConfiguration) -> Sequence[str]:
     if path.is_dir() and (path / VOCABULARY).is_file():
         return read_vocabulary(path)
-    from ..datasets import text_file
 
-    return list(text_file.load_word_counts(named_data.data_file(configuration.dataset), configuration.vocab_size))
+    return list(named_data.load_word_counts(named_data.data_file(configuration.dataset), configuration.vocab_size))

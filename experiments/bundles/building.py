@@ -16,8 +16,8 @@ from tff_mf import validation
 from .. import reports
 from ..configuration import toml_file
 from ..output import progress
-from ..output.folders import new_folder
-from ..run_folder import versions as package_versions
+from ..output.files import new_folder
+from ..run_folder import folders as package_versions
 from ..run_folder.names import VOCABULARY
 from ._device_file import write_device_policy
 from ._device_policy import DevicePolicy

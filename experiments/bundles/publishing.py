@@ -11,7 +11,7 @@ import tensorflow as tf
 from ... import aggregators
 from .. import reports
 from ..output import progress
-from ..output.folders import new_folder
+from ..output.files import new_folder
 from ..run_folder.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
 from ..training import evaluation, task
 from ._source import deployed_again

@@ -13,7 +13,7 @@ from tff_mf.errors import InputError
 from .. import reports
 from ..configuration import layers
 from ..output import progress
-from ..run_folder import versions
+from ..run_folder import folders
 from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from . import building
 from ._checks import believed, checked_copy, resting
@@ -156,7 +156,7 @@ def _resting(copy: pathlib.Path, again: pathlib.Path, different: list[str]) -> d
 
 def _other_versions(copy: pathlib.Path) -> str:
     """Returns the versions with which a bundle was made and that differ from those here, or an empty text."""
-    made, here = reports.read_configuration(copy).versions, versions.versions()
+    made, here = reports.read_configuration(copy).versions, folders.versions()
     return ", ".join(
         f"{name} {version} (here: {here.get(name, 'none')})"
         for name, version in made.items()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tff_mf.errors import InputValueError
 
-from ..output import files, locks
+from ..output import files
 from ..run_folder import folders, metrics
 from ..run_folder.names import MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
 from . import preparation, summary
@@ -48,7 +48,7 @@ def run(
         InputValueError: If another process uses the folder, or its checkpoint is of another training.
         OSError: If a file cannot be written.
     """
-    with locks.alone(folder):
+    with files.alone(folder):
         begun = time.monotonic()
         model = preparation.compiled_network(prepared.configuration)
         training = preparation.training_of(prepared, model, data.train)

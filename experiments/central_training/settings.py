@@ -7,7 +7,7 @@ from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..configuration import mechanism_names
-from ..configuration.mechanism_setting import MechanismSetting
+from ..configuration.mechanism_names import MechanismSetting
 from ..configuration.presets import PresetFolder
 from ..output.typed import Number, Record, Whole
 from ..privacy.plan import check_level

@@ -6,7 +6,7 @@ from typing import Any
 import tff_mf
 from tff_mf import strict_json
 
-from ..run_folder.versions import versions
+from ..run_folder.folders import versions
 from .data_sets import ImageData
 from .preparation import PreparedTraining
 

@@ -6,7 +6,7 @@ import pathlib
 import signal
 import sys
 
-from ..output import locks
+from ..output import files
 from . import main
 
 _PR_SET_PDEATHSIG = 1
@@ -17,7 +17,7 @@ def _run(parent: str, lock: str, *arguments: str) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != int(parent):
         sys.exit(1)
-    with locks.held(pathlib.Path(lock)):
+    with files.held(pathlib.Path(lock)):
         sys.argv[1:] = arguments
         main()
 

@@ -9,8 +9,8 @@ import tff_mf
 from tff_mf import validation
 
 from ..configuration import mechanism_names
-from ..configuration.grid import AUTO, NONE, grid_of
-from ..configuration.mechanism_setting import MechanismSetting
+from ..configuration.mechanism_names import MechanismSetting
+from ..configuration.settings import AUTO, NONE, grid_of
 from ..privacy import amplification
 
 _WITH_MOMENTUM = ("momentum", "momentum_with_rates")

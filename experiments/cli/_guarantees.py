@@ -7,7 +7,7 @@ from typing import Any
 
 import tff_mf
 
-from ..configuration.mechanism_setting import MechanismSetting
+from ..configuration.mechanism_names import MechanismSetting
 from ..privacy import amplification, statements
 from . import _screens
 from ._flags import Flags

@@ -14,9 +14,9 @@ from tff_mf import required_packages, validation
 from tff_mf.accounting import ADJACENCIES
 
 from ..configuration import mechanism_names
-from ..configuration.grid import WORDS as GRID_WORDS
 from ..configuration.run import PROPOSED, RunConfiguration
 from ..configuration.settings import ALGORITHMS, ALL, ARCHITECTURES, SERVER_OPTIMIZERS, VALIDATION_SPLITS
+from ..configuration.settings import WORDS as GRID_WORDS
 from ..output.typed import fields_of
 from ..privacy import amplification
 from ..sampling.settings import SAMPLING_KINDS, SCHEMAS

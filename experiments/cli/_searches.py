@@ -10,7 +10,7 @@ from tff_mf import registry, validation
 from tff_mf.errors import InputValueError
 
 from ..configuration import mechanism_names
-from ..configuration.mechanism_setting import MechanismSetting
+from ..configuration.mechanism_names import MechanismSetting
 from . import _guarantees, _screens
 from ._flags import Flags
 

@@ -5,7 +5,7 @@ import typing
 
 import rich_click as click
 
-from ..configuration.grid import AUTO
+from ..configuration.settings import AUTO
 from ..planning.deployment import Deployment
 from . import _options, _plan_screen, _screens
 from ._flags import Flags
@@ -67,9 +67,9 @@ def plan(
     level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
     screen = _compared(deployment, level, flags.sampling, grid=grid, dimension=dimension, thorough=thorough)
     if plot is not None:
-        from ..planning import plots
+        from ..planning import explored
 
-        plots.draw(deployment, screen.options, plot)
+        explored.draw(deployment, screen.options, plot)
     if page is not None:
         _write_page(screen, page, **level, max_participations=flags.max_participations)
     if as_json:
@@ -164,7 +164,7 @@ def _write_page(
         max_participations: k as it was given.
     """
     from .. import pages
-    from ..planning import curves, explored
+    from ..planning import explored
 
     names = list(dict.fromkeys([screen.chosen.name, *_ALSO]))
     optimized = {option.name: option for option in screen.options if option.mechanism is not None}
@@ -178,7 +178,7 @@ def _write_page(
             noise_multiplier=noise_multiplier,
             max_participations=max_participations,
         )
-    drawn = curves.curves(screen.deployment, shown, screen.chosen, states=not screen.refused)
+    drawn = explored.curves(screen.deployment, shown, screen.chosen, states=not screen.refused)
     pages.write_page(page, pages.plan_page(screen.as_dict(), drawn, points, text=list(screen.lines())))
 
 

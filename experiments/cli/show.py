@@ -7,7 +7,7 @@ import rich_click as click
 
 import tff_mf
 
-from ..configuration.mechanism_setting import MechanismSetting
+from ..configuration.mechanism_names import MechanismSetting
 from . import _guarantees, _options, _screens
 from ._flags import Flags
 

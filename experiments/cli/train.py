@@ -182,12 +182,12 @@ def _checked(
 def _data(dataset: str, stated: "PrivacyPlan | None") -> pathlib.Path:
     """Returns the file of a data set, which has enough clients for the δ of a plan whose ε is to be stated."""
     from ..configuration import statable
-    from ..datasets import named_data, text_file
-    from ..privacy.populations import population
+    from ..datasets import named_data
+    from ..privacy.plan import population
 
     data = named_data.data_file(dataset)
     if stated is not None:
-        statable.check(stated, population=population(stated, len(text_file.load(data).train.client_ids)))
+        statable.check(stated, population=population(stated, len(named_data.load(data).train.client_ids)))
     return data
 
 
@@ -218,12 +218,12 @@ def _addresses(workers: str) -> tuple[str, ...]:
 def _begin(layer: layers.Layer, folder: pathlib.Path, privacy: "PrivacyPlan", *, resume: bool) -> None:
     """Writes the settings of a new run."""
     from ..configuration import toml_file
-    from ..output import locks
+    from ..output import files
     from ..run_folder import folders
 
     if resume:
         return
-    with locks.alone(folder):
+    with files.alone(folder):
         folders.check_new(folder)
         folders.keep_mechanism(folder, privacy.mechanism)
         toml_file.write(layer, folder)

@@ -139,10 +139,10 @@ def _unless_refused(folder: pathlib.Path) -> Iterator[None]:
 
 def _begin(layer: layers.Layer, folder: pathlib.Path, prepared: "PreparedTraining", *, resume: bool) -> None:
     """Writes the settings and the mechanism of a run, unless they are there."""
-    from ..output import locks
+    from ..output import files
     from ..run_folder import folders, names
 
-    with locks.alone(folder):
+    with files.alone(folder):
         if not resume:
             folders.check_new(folder)
         if not (folder / names.MECHANISM).exists():

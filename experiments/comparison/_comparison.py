@@ -10,10 +10,10 @@ from tff_mf import validation
 
 from ..configuration import learning_rates
 from ..datasets import named_data
-from ..output import files, locks
+from ..output import files
 from ..run_folder import folders
-from . import _artifacts, _report, _results, _runs, _scaling, _spec
-from ._places import RESULT, TABLE, Places
+from . import _report, _results, _runs, _spec
+from ._runs import RESULT, TABLE, Places
 
 
 def run_comparison(
@@ -58,8 +58,8 @@ def run_comparison(
     if "scaled" in about:
         say(about["scaled"]["note"])
     places.make()
-    with locks.held(places.lock, lambda: say("waiting for another comparison in this folder to end")):
-        artifacts = _artifacts.prepared(planned, places.mechanisms, say)
+    with files.held(places.lock, lambda: say("waiting for another comparison in this folder to end")):
+        artifacts = _runs.prepared(planned, places.mechanisms, say)
 
         def command_of(run: _spec.PlannedRun) -> list[str]:
             return _runs.command(run, artifacts[run.name], data_of[run.configuration.dataset], places, child)
@@ -72,8 +72,8 @@ def _about(spec: pathlib.Path, planned: Sequence[_spec.PlannedRun], fraction: fl
     """Returns what the results say of their specification, and what of it was made smaller."""
     found: dict[str, Any] = dict(_spec.about(spec))
     if fraction is not None:
-        changed = _scaling.changes(planned)
-        found["scaled"] = {"fraction": fraction, "fields": changed, "note": _scaling.in_words(fraction, changed)}
+        changed = _spec.changes(planned)
+        found["scaled"] = {"fraction": fraction, "fields": changed, "note": _spec.in_words(fraction, changed)}
     return found
 
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..configuration.run import RunConfiguration
-from ..configuration.settings import ALL, ModelConfig
-from ..configuration.state_rows import state_rows
+from ..configuration.settings import ALL, ModelConfig, state_rows
 from ..datasets import named_data, stackoverflow, synthetic
 from . import _spec
 

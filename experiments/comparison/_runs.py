@@ -1,19 +1,187 @@
-"""The runs of a comparison as processes: those that are missing are started, and their outcomes told."""
+"""The runs of a comparison: their folders, mechanisms and processes."""
 
+import dataclasses
+import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+import tff_mf
 
 from ..configuration import layers, toml_file
 from ..configuration.layers import Layer
-from ..output import files, locks, progress
-from . import _jobs
-from ._places import Places
+from ..configuration.run import RunConfiguration
+from ..output import files, progress
+from ..run_folder.names import METRICS, SUMMARY
 from ._spec import PlannedRun
+
+RESULT, TABLE = "comparison.json", "comparison.md"
+_FOLDERS = ("runs", "configurations", "mechanisms", "logs")
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Paths in the folder of a comparison.
+
+    Attributes:
+        out: The folder.
+    """
+
+    out: pathlib.Path
+
+    def make(self) -> None:
+        """Makes the folders that are missing."""
+        for name in _FOLDERS:
+            (self.out / name).mkdir(exist_ok=True)
+
+    @property
+    def lock(self) -> pathlib.Path:
+        """Held while a comparison works in the folder."""
+        return self.out / ".lock"
+
+    @property
+    def mechanisms(self) -> pathlib.Path:
+        """Folder of the artifacts."""
+        return self.out / "mechanisms"
+
+    def run(self, name: str) -> pathlib.Path:
+        """Returns the folder of a run."""
+        return self.out / "runs" / name
+
+    def run_lock(self, name: str) -> pathlib.Path:
+        """Returns the lock that the process of a run holds."""
+        return self.out / "runs" / f".{name}.lock"
+
+    def summary(self, name: str) -> pathlib.Path:
+        """Returns the summary of a run, which is there once the run is done."""
+        return self.run(name) / SUMMARY
+
+    def metrics(self, name: str) -> pathlib.Path:
+        """Returns the metrics of a run."""
+        return self.run(name) / METRICS
+
+    def configuration(self, name: str) -> pathlib.Path:
+        """Returns the settings of a run."""
+        return self.out / "configurations" / f"{name}.toml"
+
+    def log(self, name: str) -> pathlib.Path:
+        """Returns the file of what a run prints."""
+        return self.out / "logs" / f"{name}.txt"
+
+
+_KNOWN_BY = (
+    *("mechanism", "buffers", "bands", "workload", "rounds", "min_sep", "max_participations"),
+    *("restart_every", "unit_norms", "objective"),
+)
+_KNOWN_BY_WITH_WORKLOAD = ("server_momentum", "server_warmup", "server_cooldown")
+
+
+def prepared(
+    planned: Sequence[PlannedRun], folder: pathlib.Path, say: Callable[[str], None]
+) -> dict[str, pathlib.Path]:
+    """Returns the artifact of each run by the run's name, and makes those that are missing.
+
+    Args:
+        planned: The runs.
+        folder: Where artifacts are kept.
+        say: Called with a message of one line before each search.
+
+    Raises:
+        InputError: If a mechanism cannot be loaded or found.
+    """
+    artifacts = {}
+    for run in planned:
+        configuration = run.optimized_for
+        path = folder / _name(configuration)
+        if not path.is_file():
+            say(f"optimizing {run.label}")
+            tff_mf.save(configuration.build_mechanism(), path)
+        artifacts[run.name] = path
+    return artifacts
+
+
+def _name(configuration: RunConfiguration) -> str:
+    fields = _KNOWN_BY + (() if configuration.workload == "prefix_sum" else _KNOWN_BY_WITH_WORKLOAD)
+    values = [(field, getattr(configuration, field)) for field in fields]
+    values.append(("participation", type(configuration.participation()).__name__))
+    digest = hashlib.sha256(json.dumps(values).encode()).hexdigest()[:8]
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", pathlib.Path(configuration.mechanism).stem)
+    return f"{slug}-{digest}.safetensors"
+
+
+_POLL_SECONDS = 0.2
+_PATIENCE_SECONDS = 30.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """A process to run.
+
+    Attributes:
+        name: Its name.
+        start: Returns the command; called right before the process starts.
+        log: File for its output.
+    """
+
+    name: str
+    start: Callable[[], list[str]]
+    log: pathlib.Path
+
+
+def run(jobs: Iterable[Job], *, at_once: int, on_end: Callable[[Job, int], None]) -> None:
+    """Runs the jobs, `at_once` at a time. If this is interrupted, it ends the running ones first.
+
+    Args:
+        jobs: The jobs, in the order in which they start.
+        at_once: Largest number of processes at a time.
+        on_end: Called with each job and its exit status.
+    """
+    waiting = list(jobs)
+    running: dict[subprocess.Popen, Job] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                job = waiting.pop(0)
+                running[_started(job)] = job
+            time.sleep(_POLL_SECONDS)
+            for process in [process for process in running if _has_ended(process)]:
+                job = running.pop(process)
+                on_end(job, _reaped(process))
+    finally:
+        for process in running:
+            process.terminate()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        for process in running:
+            while not _has_ended(process) and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+            _reaped(process)
+
+
+def _started(job: Job) -> subprocess.Popen:
+    command = job.start()
+    # In its own session: an interrupt reaches this process only, and the TFF worker of a killed run can be ended.
+    with job.log.open("wb") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+
+def _has_ended(process: subprocess.Popen) -> bool:
+    # Not `poll`, which would free the process's number, by which its group is ended.
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _reaped(process: subprocess.Popen) -> int:
+    """Ends what is left of a process and of those that it started, and returns its exit status."""
+    os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
 
 
 def run_missing(
@@ -39,7 +207,7 @@ def run_missing(
     start = time.monotonic()
     ended = 0
 
-    def end(job: _jobs.Job, status: int) -> None:
+    def end(job: Job, status: int) -> None:
         nonlocal ended
         ended += 1
         minutes = (time.monotonic() - start) / ended * (len(left) - ended) / 60
@@ -52,11 +220,11 @@ def run_missing(
         say(f"{ended} of {len(left)}, {minutes:.0f} min left: {job.name}: {outcome}")
         progress.step()
 
-    def job_of(run: PlannedRun) -> _jobs.Job:
-        return _jobs.Job(name=run.name, log=places.log(run.name), start=lambda: command_of(run))
+    def job_of(run: PlannedRun) -> Job:
+        return Job(name=run.name, log=places.log(run.name), start=lambda: command_of(run))
 
     with progress.bar("compare", len(left)):
-        _jobs.run([job_of(run) for run in left], at_once=at_once, on_end=end)
+        run([job_of(run) for run in left], at_once=at_once, on_end=end)
     return failed
 
 
@@ -72,7 +240,7 @@ def command(run: PlannedRun, artifact: pathlib.Path, data: pathlib.Path, places:
     """
     lock = places.run_lock(run.name)
     # A run of an earlier comparison, which was killed, may be about to end in this folder.
-    with locks.held(lock):
+    with files.held(lock):
         shutil.rmtree(places.run(run.name), ignore_errors=True)
     own = Layer.of({"mechanism": str(artifact.absolute()), "dataset": f"sqlite:{data}"}, "comparison")
     settings = places.configuration(run.name)

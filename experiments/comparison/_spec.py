@@ -1,23 +1,285 @@
-"""A comparison as a file: settings that all runs share, and grids of those that differ."""
+"""The file of a comparison, the runs that its lists stand for, and the cohorts that they are scaled to."""
 
 import dataclasses
+import functools
 import hashlib
+import itertools
 import json
+import math
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
+from msgspec import Meta
 
+from tff_mf import validation
 from tff_mf.errors import InputValueError
 
-from ..configuration import layers, toml_file
+from ..configuration import layers, mechanism_names, presets, toml_file
 from ..configuration.layers import Layer
+from ..configuration.mechanism_names import MechanismSetting
+from ..configuration.presets import Preset
 from ..configuration.run import FIELDS, RunConfiguration
+from ..configuration.settings import ALL, TrainingSettings
 from ..datasets import named_data
-from ..output import files
-from . import _grids, _scaling
+from ..output import files, typed
+from ..output.typed import Number, Record
+
+SOURCE = "fraction"
+_LEAST_EXAMPLES = 100
+# What `all` test sentences stand for at a fraction; how many there are is not known before the data are there.
+_TEST_EXAMPLES = TrainingSettings().test_examples
+_FIELDS = (
+    "rounds",
+    "min_sep",
+    "max_participations",
+    "bands",
+    "restart_every",
+    "clients_per_round",
+    "cohort",
+    "noise_multiplier",
+    "evaluate_every",
+    "evaluation_examples",
+    "test_examples",
+)
+
+
+def check_fraction(fraction: float) -> float:
+    """Returns a fraction if it is above 0 and below 1.
+
+    Raises:
+        InputTypeError: If it is not a number.
+        InputValueError: If it is out of range.
+    """
+    if not 0 < validation.real("fraction", fraction) < 1:
+        raise InputValueError(f"fraction={fraction} must be above 0 and below 1; leave it out for full size.")
+    return fraction
+
+
+def scaled(layer: Layer, fraction: float) -> Layer:
+    """Returns the settings of a run at a fraction of its size.
+
+    Min-sep is scaled and rounded, and rounds, bands, restarts and the rounds between evaluations are scaled by the same
+    ratio, so that the participations of a client are as many as at full size and as far apart in proportion. A run in
+    which a client may take part in every round keeps that. The cohort stays, and is simulated by a fraction of its
+    clients. A given ε stays, so that σ is calibrated anew. A given σ is scaled with the sensitivity of the mechanism,
+    which keeps μ, and so ε without amplification; the σ of a mechanism that is optimized stays, since its columns have
+    norm 1 at any size. Model, learning rates, clipping and data set stay. Sentences that the model is measured on are
+    as many times fewer, and at least 100; of all test sentences as many are left as of the default.
+
+    Args:
+        layer: The settings at full size.
+        fraction: Above 0 and below 1.
+
+    Example:
+        >>> full = {"rounds": 2052, "min_sep": 342, "max_participations": 6, "clients_per_round": 100, "delta": 1e-6}
+        >>> small = scaled(Layer.of({**full, "epsilon": 2.0}, "example"), 0.01).values
+        >>> small["rounds"], small["min_sep"], small["max_participations"]
+        (18, 3, 6)
+        >>> small["clients_per_round"], small["cohort"]
+        (1, 100)
+    """
+    run = layers.configuration(layer)
+    values = _sizes(run, fraction)
+    changed = Layer.of({name: value for name, value in values.items() if value is not None}, SOURCE)
+    small = layers.laid([layer, changed])
+    if run.noise_multiplier is None or run.mechanism in mechanism_names.searched():
+        return small
+    smaller = layers.configuration(small)
+    ratio = _sensitivity(run.mechanism, _setting(smaller)) / _sensitivity(run.mechanism, _setting(run))
+    return layers.laid([small, Layer.of({"noise_multiplier": run.noise_multiplier * ratio}, SOURCE)])
+
+
+def changes(planned: Iterable["PlannedRun"]) -> dict[str, dict[str, list[Any]]]:
+    """Returns the values of each changed field at full size and as they are run, by field: `from` and `to`."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for run in planned:
+        if run.full_size is None:
+            continue
+        before, after = layers.configuration(run.full_size), run.configuration
+        for name in _FIELDS:
+            values = {"from": getattr(before, name), "to": getattr(after, name)}
+            if values["from"] != values["to"]:
+                entry = found.setdefault(name, {"from": [], "to": []})
+                for key, value in values.items():
+                    if value is not None and value not in entry[key]:
+                        entry[key].append(value)
+    return {name: {key: sorted(values, key=_size) for key, values in entry.items()} for name, entry in found.items()}
+
+
+def in_words(fraction: float, changed: Mapping[str, Mapping[str, list[Any]]]) -> str:
+    """Returns what was made smaller, in one paragraph."""
+    parts = [
+        f"{name.replace('_', ' ')} {_range(entry['from'])} → {_range(entry['to'])}" for name, entry in changed.items()
+    ]
+    return (
+        f"Run at {fraction:g} of the full size: {'; '.join(parts)}. Cohorts of the full size are simulated by fewer "
+        "clients. Accuracies are not the paper's, and say nothing about them."
+    )
+
+
+def _sizes(run: RunConfiguration, fraction: float) -> dict[str, int | None]:
+    everyone = run.min_sep == 1 and run.max_participations == run.rounds
+    separated = run.min_sep is not None and run.min_sep > 1
+    min_sep = max(1, round(fraction * run.min_sep)) if separated and run.min_sep else run.min_sep
+    ratio = min_sep / run.min_sep if separated and min_sep and run.min_sep else fraction
+    participations = run.max_participations or 1
+    least = 1 if everyone else (participations - 1) * (min_sep or 1) + 1
+    rounds = max(least, round(ratio * run.rounds))
+
+    def by_ratio(value: int | None) -> int | None:
+        return None if value is None else max(1, round(ratio * value))
+
+    def examples(number: int) -> int:
+        return min(number, max(_LEAST_EXAMPLES, round(fraction * number)))
+
+    return {
+        "rounds": rounds,
+        "min_sep": min_sep,
+        "max_participations": rounds if everyone else run.max_participations,
+        "bands": by_ratio(run.bands),
+        "restart_every": by_ratio(run.restart_every),
+        "clients_per_round": max(1, round(fraction * run.clients_per_round)),
+        "cohort": run.cohort or run.clients_per_round,
+        "evaluate_every": by_ratio(run.evaluate_every),
+        "evaluation_examples": examples(run.evaluation_examples),
+        "test_examples": examples(int(_TEST_EXAMPLES if run.test_examples == ALL else run.test_examples)),
+    }
+
+
+@functools.lru_cache(maxsize=64)
+def _sensitivity(mechanism: str, setting: MechanismSetting) -> float:
+    return setting.sensitivity(setting.named(mechanism)).value
+
+
+def _setting(run: RunConfiguration) -> MechanismSetting:
+    return MechanismSetting(rounds=run.rounds, participation=run.participation(), restart_every=run.restart_every)
+
+
+def _size(value: float | str) -> float:
+    return math.inf if isinstance(value, str) else value
+
+
+def _range(values: list[Any]) -> str:
+    if not values:
+        return "none"
+    shown = [
+        value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        for value in values
+    ]
+    return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
+
+
+# A small file can ask for more runs than fit in memory.
+MOST_RUNS = 10_000
+_Run = TypeVar("_Run")
+_Text = Annotated[str, Meta(min_length=1)]
+
+
+class _Own(Record, Generic[_Run]):
+    """What a grid says beside the values of settings."""
+
+    preset: str | None = None
+    label: _Text | None = None
+    source: _Text | None = None
+    optimize: _Run | None = None
+    published: dict[str, Number] | None = None
+
+
+class Specification(Record, Generic[_Run]):
+    """The file of a comparison.
+
+    Attributes:
+        title: Name of the comparison; runs of one without have no published results.
+        paper: The paper whose table it is.
+        notes: What else is to be said of it.
+        preset: The preset that all grids are laid over.
+        run: Settings that all runs share.
+        grid: Combinations of the settings that differ.
+    """
+
+    title: str | None = None
+    paper: str | None = None
+    notes: str | None = None
+    preset: str | None = None
+    run: _Run | None = None
+    grid: Annotated[Sequence[dict[str, Any]], Meta(min_length=1)] = ({},)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Point:
+    """A combination of a grid's values, over its preset and the settings that all runs share.
+
+    Attributes:
+        layer: The settings of the run.
+        preset: The preset of its grid, or of the specification.
+        label: Name of its mechanism in the table, or None for one made from the settings.
+        optimize: Settings that differ while its mechanism is optimized.
+        published: Results of the paper for it.
+    """
+
+    layer: Layer
+    preset: Preset | None
+    label: str | None
+    optimize: Mapping[str, Any]
+    published: Mapping[str, Any]
+
+
+def read_grids(path: pathlib.Path) -> Specification:
+    """Returns the content of a file.
+
+    Raises:
+        InputError: If it is not a comparison.
+    """
+    return typed.convert(layers.read_toml(path), typed.file_of(Specification, RunConfiguration), str(path))
+
+
+def points_of(content: Specification, where: str) -> Iterable[Point]:
+    """Yields the points of a specification, grid after grid.
+
+    Args:
+        content: The file.
+        where: Its path, for messages.
+
+    Raises:
+        InputError: If a grid is wrong.
+    """
+    shared = Layer.of(typed.given(content.run), where)
+    _load(content.preset, where)
+    for grid in content.grid:
+        own = {name: value for name, value in grid.items() if name in _Own.__struct_fields__}
+        about = typed.convert(own, typed.file_of(_Own, RunConfiguration), f"{where} [[grid]]")
+        varied = {name: value for name, value in grid.items() if name not in own}
+        checked = typed.given(typed.convert(varied, typed.partial(RunConfiguration, listed=True), f"{where} [[grid]]"))
+        preset = _load(about.preset or content.preset, where)
+        for values in _combinations({name: checked[name] for name in varied}, f"{where} [[grid]]"):
+            upper = layers.laid([shared, Layer.of(values, where)])
+            layer = preset.over(upper) if preset else upper
+            row = preset.row(layer.values) if preset else None
+            published = row.published if row else {}
+            yield Point(
+                layer=layer,
+                preset=preset,
+                label=about.label,
+                optimize=typed.given(about.optimize),
+                published=published if about.published is None else about.published,
+            )
+
+
+def _load(name: str | None, where: str) -> Preset | None:
+    with layers.sourced({"preset": where}):
+        return None if name is None else presets.load(name)
+
+
+def _combinations(grid: Mapping[str, Any], where: str) -> Iterable[dict[str, Any]]:
+    values = [value if isinstance(value, list) else [value] for value in grid.values()]
+    combinations = math.prod(map(len, values))
+    if combinations > MOST_RUNS:
+        raise InputValueError(f"{where} has {combinations} combinations; a comparison can have at most {MOST_RUNS}.")
+    return [dict(zip(grid, combination, strict=True)) for combination in itertools.product(*values)]
+
 
 # Settings that are a column of the table or an axis of the plots; others that differ become part of the label.
 _AXES = ("mechanism", "epsilon", "noise_multiplier", "seed", "server_learning_rate")
@@ -68,7 +330,7 @@ def about(path: pathlib.Path) -> dict[str, str]:
     Raises:
         InputError: If the file is wrong.
     """
-    content = _grids.read(path)
+    content = read_grids(path)
     texts = {"title": content.title, "paper": content.paper, "notes": content.notes}
     return {key: " ".join(text.split()) for key, text in texts.items() if text}
 
@@ -93,16 +355,16 @@ def read(
         InputError: If the file is wrong; the message names the key, the file and the nearest known key.
     """
     if fraction is not None:
-        _scaling.check_fraction(fraction)
-    content = _grids.read(path)
+        check_fraction(fraction)
+    content = read_grids(path)
     elsewhere = Layer.of({"dataset": dataset} if dataset is not None else {}, layers.FLAG)
-    points = list(_grids.points(content, str(path)))
+    points = list(points_of(content, str(path)))
     full, found = [], []
     for point in points:
         full.append(layers.laid([point.layer, elsewhere]))
         with layers.sourced(toml_file.origins(point.preset, full[-1], path)):
             _check(layers.configuration(full[-1], str(path)), path)
-            found.append(full[-1] if fraction is None else _scaling.scaled(full[-1], fraction))
+            found.append(full[-1] if fraction is None else scaled(full[-1], fraction))
             _check(layers.configuration(found[-1]), path)
             _optimized_for(found[-1], point.optimize).check()
     return _named(points, found, full, data_of or {}, published=content.title is not None)
@@ -139,7 +401,7 @@ def shared_min_sep(planned: Iterable[PlannedRun]) -> int | None:
 
 
 def _named(
-    points: Sequence[_grids.Point],
+    points: Sequence[Point],
     found: Sequence[Layer],
     full: Sequence[Layer],
     data_of: Mapping[str, pathlib.Path],

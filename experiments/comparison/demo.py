@@ -10,11 +10,10 @@ from typing import Any
 import tff_mf
 
 from ..configuration import layers, toml_file
-from ..configuration.grid import AUTO, dimension_of, grid_of
 from ..configuration.run import FIELDS
-from ..configuration.settings import ModelConfig, TrainingSettings
+from ..configuration.settings import AUTO, ModelConfig, TrainingSettings, dimension_of, grid_of
 from ..datasets import pydoc
-from ..output import figures, files, folders, progress
+from ..output import figures, files, progress
 from ..privacy import statements
 from ..privacy.plan import PrivacyPlan, plan_privacy
 from ..run_folder.metrics import ROUND
@@ -81,7 +80,7 @@ def run_demo(settings: DemoSettings, out: pathlib.Path, data: pathlib.Path | Non
     start = time.perf_counter()
     dataset = "pydoc" if data is None else f"sqlite:{data}"
     data = pydoc.cached_pydoc() if data is None else data
-    with folders.replaced_parts(out, _PARTS) as staging:
+    with files.replaced_parts(out, _PARTS) as staging:
         results = _trained(settings, dataset, data, staging)
         summary = _summary(settings, results, time.perf_counter() - start)
         files.write_atomically(staging / SUMMARY, json.dumps(summary, indent=2) + "\n")

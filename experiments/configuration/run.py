@@ -11,9 +11,8 @@ from ..privacy.plan import PrivacyPlan, check_level, check_restarts, checked_coh
 from ..run_folder.initial_model import DEFAULT_DATASET, InitialModel, given
 from ..sampling.settings import FIXED_EPOCH_KINDS, SCHEMAS, SamplingSettings
 from . import learning_rates, mechanism_names
-from .grid import AUTO, dimension_of, grid_of
-from .mechanism_setting import MechanismSetting
-from .settings import ARCHITECTURES, ModelConfig, TrainingSettings
+from .mechanism_names import MechanismSetting
+from .settings import ARCHITECTURES, AUTO, ModelConfig, TrainingSettings, dimension_of, grid_of
 
 PROPOSED = "proposed"
 # A default of a setting is named where the setting is used.
@@ -201,7 +200,7 @@ class RunConfiguration(Record):
         """
         self._check_counts()
         grid = self._grid()
-        if grid is not None and mechanism.max_rounds is not None:
+        if grid is not None and mechanism.max_rounds is not None and mechanism.kind in ("dense", "structured"):
             grids.check_rows(mechanism.kind, bands=mechanism.max_rounds, dimension=dimension_of(self._model()))
         return plan_privacy(
             mechanism=mechanism,

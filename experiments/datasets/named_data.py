@@ -1,12 +1,35 @@
-"""The file of a data set that is given by name or by path."""
+"""The file of a data set that is given by name or by path, its clients and its words."""
 
+import collections
 import os
 import pathlib
 
 from tff_mf import validation
 from tff_mf.errors import InputValueError
 
-from . import _cache
+from . import pydoc, sqlite, synthetic
+
+
+def load(path: pathlib.Path) -> sqlite.Splits:
+    """Returns the splits of a file in StackOverflow's format, or of a synthetic data set.
+
+    Raises:
+        InputValueError: If there is no such file, or it is damaged or of another format.
+    """
+    return synthetic.load(path) if synthetic.is_synthetic(path) else sqlite.load(path)
+
+
+def load_word_counts(path: pathlib.Path, vocab_size: int | None = None) -> "collections.OrderedDict[str, int]":
+    """Returns the `vocab_size` most used words of the train split; see `sqlite.load_word_counts`.
+
+    Raises:
+        InputTypeError: If `vocab_size` is not a whole number.
+        InputValueError: If it is below 1, or the file is damaged.
+    """
+    if synthetic.is_synthetic(path):
+        return synthetic.read(path).word_counts(vocab_size)
+    return sqlite.load_word_counts(path, vocab_size)
+
 
 SQLITE = "sqlite:"
 EMBEDDED = ("pydoc", "stackoverflow", "synthetic")
@@ -45,7 +68,7 @@ def check_dataset(dataset: str) -> None:
         InputValueError: If it is none of them, or the cache cannot be written.
     """
     if dataset in EMBEDDED:
-        _cache.folder()
+        pydoc.cache_folder()
     elif not os.path.isfile(_file_of(dataset)):
         raise InputValueError(
             f"dataset={dataset!r} is neither `pydoc`, `stackoverflow` nor `synthetic`, nor an existing file in "

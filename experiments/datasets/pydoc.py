@@ -1,9 +1,4 @@
-"""The `pydoc` data set: real English, really non-IID, without a download.
-
-A Python module is a client; the English sentences of its docstrings are its examples. The text
-comes from the standard library and the installed distributions, read, never imported. The file is
-in the format that StackOverflow ships in, so that everything that reads StackOverflow reads it.
-"""
+"""The `pydoc` data set: real English, really non-IID, without a download."""
 
 import collections
 import contextlib
@@ -13,16 +8,178 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import re
 import sqlite3
 import sys
+import sysconfig
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tff_mf.errors import InputTypeError, InputValueError
 
 from ..output import files
-from . import _cache, _docstrings, _sql_file
+from ..output import progress as _progress
+from . import sqlite
+
+VARIABLE = "TFF_MF_CACHE"
+
+
+def cache_folder(cache_dir: str | os.PathLike | None = None) -> pathlib.Path:
+    """Returns the folder, made if need be: one for all folders that a user works in.
+
+    That is `cache_dir`, else TFF_MF_CACHE, else `tff-mf` in XDG_CACHE_HOME, else `~/.cache/tff-mf`. As the XDG Base
+    Directory Specification says, an XDG_CACHE_HOME that is empty or relative counts as not set.
+
+    Raises:
+        InputValueError: If it cannot be made, or not be written to.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    of_user = pathlib.Path(base if os.path.isabs(base) else "~/.cache", "tff-mf")
+    path = pathlib.Path(cache_dir or os.environ.get(VARIABLE) or of_user)
+    try:
+        path = path.expanduser()
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    # Of a user without a home folder, a RuntimeError.
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputValueError(
+            f"the cache of data sets, {str(path)!r}, cannot be written ({reason}); set {VARIABLE} to a folder that can."
+        ) from error
+    return path
+
+
+STDLIB = "stdlib"
+# A module with fewer sentences than this does not become a client.
+MIN_SENTENCES = 8
+
+_OWN_NAME = "tff-mf"
+_MOST_TOKENS = 80
+_LEAST_TOKENS = 5
+_LEAST_FUNCTION_WORDS = 0.15
+# Test code has few docstrings, and protoc repeats the comments of .proto files.
+_SKIPPED = re.compile(r"(^|/)(tests?|idle_test|site-packages|dist-packages)/|(^|/)test_|_(tests?|pb2|pb2_grpc)\.py$")
+# A regular expression finds docstrings 10 times faster than Python's parser. It also finds other long strings, of which
+# few have sentences.
+_LONG_STRING = re.compile(r'("""|\'\'\')(.*?)\1', re.DOTALL)
+_MARKUP = re.compile(r":[\w:+.-]+:(?=`)|[`*]+|\(\)")
+# Blank lines, rules, doctests, declared parameters, bullets, and the ends of sentences.
+_BOUNDARY = re.compile(
+    r"\n[ \t]*\n|^.*(?: : |>>>|[-=~^]{3}).*$|::$|^[ \t]*[-*] |(?<=[.!?:])(?:[ \t]*\n|\s+(?=[A-Z]))", re.MULTILINE
+)
+# Code, paths, formulas and tables have other characters too.
+_PROSE = re.compile(r"[A-Z][A-Za-z0-9 ,;:()\"'./-]*[.!?:]")
+_TOKEN = re.compile(r"e\.g\.|i\.e\.|\w+(?:[.'/-]\w+)*|[^\w\s]")
+# Code and lists of names have few of these.
+_FUNCTION_WORD = re.compile(
+    r"\b(?:the|an?|of|to|in|on|at|by|for|with|from|as|is|are|was|be|been|its?|this|that|these|and|or|but|if|not?|when|"
+    r"which|who|what|all|any|each|some|one|only|can|may|must|should|will|would|do|does|has|have|you|your|we)\b"
+)
+
+
+def chosen_packages(names: Iterable[str] | None = None) -> dict[str, importlib.metadata.Distribution | None]:
+    """Returns the distributions called `names`, by normalized name in their order; None is the standard library.
+
+    Args:
+        names: Names of distributions, spelled in any of the ways pip allows; `stdlib` is the
+            standard library. None is the standard library and every distribution but tff-mf.
+
+    Raises:
+        InputTypeError: If `names` is not an iterable of strings.
+        InputValueError: If a name is not installed here, or none is given.
+    """
+    installed: dict[str, importlib.metadata.Distribution | None] = {STDLIB: None}
+    for distribution in importlib.metadata.distributions():
+        # The first one on the path is the one that an import finds.
+        installed.setdefault(_normalized(distribution.metadata["Name"] or _OWN_NAME), distribution)
+    installed.pop(_OWN_NAME, None)
+    if names is None:
+        return dict(sorted(installed.items()))
+    listed = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [names]
+    if isinstance(names, str) or not all(isinstance(name, str) for name in listed):
+        raise InputTypeError(f"packages={names!r} must be a list of names, or None for all that are installed.")
+    if not listed:
+        raise InputValueError("packages=[] names nothing; leave packages out to use all that is installed.")
+    for name in listed:
+        if _normalized(name) not in installed:
+            raise InputValueError(
+                f"packages={name!r} is not installed here; name a distribution that `pip list` shows, "
+                f"other than {_OWN_NAME}, or {STDLIB!r} for the standard library."
+            )
+    return {name: installed[name] for name in sorted(map(_normalized, listed))}
+
+
+def modules_of(chosen: Mapping[str, importlib.metadata.Distribution | None]) -> dict[str, pathlib.Path]:
+    """Returns the files of the modules of packages, by the name of the module, in the order of names."""
+    found: dict[str, pathlib.Path] = {}
+    for distribution in chosen.values():
+        for path, file in _files(distribution):
+            names = path.removesuffix(".py").removesuffix("/__init__").split("/")
+            # Others are scripts, which cannot be imported: ../../bin/x.py.
+            if path.endswith(".py") and not _SKIPPED.search(path) and all(map(str.isidentifier, names)):
+                found.setdefault(".".join(names), file)
+    return dict(sorted(found.items()))
+
+
+def clients_of(files: Mapping[str, pathlib.Path], *, progress: bool) -> dict[str, list[str]]:
+    """Returns the sentences of the modules that have enough; a sentence belongs to the first module that has it.
+
+    Args:
+        files: The file of each module.
+        progress: Whether to show a bar on a terminal.
+    """
+    seen: set[str] = set()
+    found = {}
+    names = _progress.steps(files, len(files), "pydoc: reading modules") if progress else files
+    for name in names:
+        try:
+            text = files[name].read_text(encoding="ascii", errors="replace")
+        except OSError:
+            continue
+        own = dict.fromkeys(
+            sentence for _, docstring in _LONG_STRING.findall(text) for sentence in sentences_of(docstring)
+        )
+        new = [sentence for sentence in own if sentence not in seen]
+        if len(new) >= MIN_SENTENCES:
+            found[name] = new
+            seen.update(new)
+    return found
+
+
+def sentences_of(docstring: str) -> Iterator[str]:
+    r"""Yields the tokens of each English sentence, as StackOverflow has them: lower-case, between single spaces.
+
+    Punctuation is a token of its own, apart from apostrophes and hyphens inside a word. Unlike
+    there, a dot, a slash or an underscore inside a name or a number belongs to it.
+
+    Example:
+        >>> list(sentences_of("Returns the larger of the two.\n\n>>> larger(1, 2)\n2\n\nIt's exact: see `larger.py`."))
+        ['returns the larger of the two .', "it's exact : see larger.py ."]
+    """
+    for piece in _BOUNDARY.split(_MARKUP.sub("", docstring)):
+        text = " ".join(piece.split())
+        if _PROSE.fullmatch(text):
+            tokens = _TOKEN.findall(text.lower())
+            held = len(_FUNCTION_WORD.findall(text.lower()))
+            if _LEAST_TOKENS <= len(tokens) <= _MOST_TOKENS and held >= _LEAST_FUNCTION_WORDS * len(tokens):
+                yield " ".join(tokens)
+
+
+def _normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def _files(distribution: importlib.metadata.Distribution | None) -> Iterator[tuple[str, pathlib.Path]]:
+    """Yields the files of a distribution, each with its path relative to what Python searches."""
+    if distribution is None:
+        root = pathlib.Path(sysconfig.get_path("stdlib"))
+        for path in root.rglob("*.py"):
+            yield path.relative_to(root).as_posix(), path
+    else:
+        for file in distribution.files or ():
+            yield file.as_posix(), pathlib.Path(str(distribution.locate_file(file)))
+
 
 TRAIN, HELDOUT, TEST = SPLIT_NAMES = ("train", "heldout", "test")
 
@@ -72,11 +229,11 @@ def write_pydoc(out: str | os.PathLike, packages: Iterable[str] | None = None, *
     """
     started = time.monotonic()
     path = _writable(out)
-    chosen = _docstrings.packages(packages)
+    chosen = chosen_packages(packages)
     fingerprint = _fingerprint(chosen)
     if (found := _summary_of(path, fingerprint)) is not None:
         return found
-    clients = _docstrings.clients(_docstrings.modules(chosen), progress=progress)
+    clients = clients_of(modules_of(chosen), progress=progress)
     counts = _counts(clients)
     _check_splits(counts["clients"], list(chosen))
     _write(path, clients, {"fingerprint": fingerprint, "summary": json.dumps(counts)})
@@ -111,9 +268,9 @@ def cached_pydoc(
     Raises:
         InputValueError: As in `write_pydoc`, or if the folder cannot be made.
     """
-    folder = _cache.folder(cache_dir)
+    folder = cache_folder(cache_dir)
     packages = None if packages is None else list(packages)
-    name = f"pydoc-{_fingerprint(_docstrings.packages(packages))[:16]}.sqlite"
+    name = f"pydoc-{_fingerprint(chosen_packages(packages))[:16]}.sqlite"
     return write_pydoc(folder / name, packages, progress=progress).path
 
 
@@ -173,7 +330,7 @@ def _check_splits(counts: Mapping[str, int], packages: Sequence[str]) -> None:
         shown = names if len(names) < 80 else f"{names[:77]}..."
         raise InputValueError(
             f"packages={shown!r} have too little text: {sum(counts.values())} modules with "
-            f"{_docstrings.MIN_SENTENCES} or more sentences ({counts[TRAIN]} to train, {counts[HELDOUT]} to validate, "
+            f"{MIN_SENTENCES} or more sentences ({counts[TRAIN]} to train, {counts[HELDOUT]} to validate, "
             f"{counts[TEST]} to test); name more packages, or none to use all that is installed."
         )
 
@@ -192,7 +349,7 @@ def _write(path: pathlib.Path, clients: Mapping[str, Sequence[str]], facts: Mapp
         with tempfile.TemporaryDirectory(prefix=".pydoc-", dir=path.parent) as scratch:
             whole = pathlib.Path(scratch) / "whole.sqlite"
             examples = ((name, split_of(name), (_example(name, each) for each in clients[name])) for name in clients)
-            _sql_file.write(whole, examples)
+            sqlite.write(whole, examples)
             _write_extras(whole, clients, facts)
             files.move_into_place(whole, path)
     except (OSError, sqlite3.OperationalError) as error:

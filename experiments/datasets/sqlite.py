@@ -1,4 +1,4 @@
-"""Reads files of the format that StackOverflow ships in: three splits by client, and a vocabulary."""
+"""Files of the format that StackOverflow ships in: written and read, three splits by client, and a vocabulary."""
 
 import collections
 import contextlib
@@ -8,17 +8,95 @@ import operator
 import os
 import pathlib
 import sqlite3
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 
-from . import _example_proto
+from ..output import protobufs
 
 if TYPE_CHECKING:
     import tensorflow as tf
     import tensorflow_federated as tff
+
+
+def feature_names(example: bytes) -> set[str] | None:
+    """Returns the names of the features of a serialized example; None if it is none."""
+    try:
+        return set(_features(example))
+    except ValueError:
+        return None
+
+
+def strings(example: bytes, name: str) -> list[bytes]:
+    """Returns the values of the feature `name`, which must be of strings.
+
+    Raises:
+        ValueError: If the example is damaged, or has no such feature.
+    """
+    features = _features(example)
+    if name not in features:
+        raise ValueError(f"no feature {name!r}")
+    return list(features[name].bytes_list.value)
+
+
+def serialized(features: Mapping[str, str | int]) -> bytes:
+    """Returns a serialized example with one value a feature, in the order of `features`: a text or a whole number.
+
+    Example:
+        >>> strings(serialized({"score": 0, "tokens": "a b"}), "tokens")
+        [b'a b']
+    """
+    example = protobufs.new("Example")
+    for name, value in features.items():
+        feature = example.features.feature.add(key=name).value
+        if isinstance(value, str):
+            feature.bytes_list.value.append(value.encode())
+        else:
+            feature.int64_list.value.append(value)
+    return example.SerializeToString()
+
+
+def _features(example: bytes) -> dict[str, Any]:
+    return {entry.key: entry.value for entry in protobufs.parsed("Example", example).features.feature}
+
+
+# As TFF's writer spells them: SQLite stores their text.
+_TABLES = (
+    """CREATE TABLE examples (
+           split_name TEXT NOT NULL,
+           client_id TEXT NOT NULL,
+           serialized_example_proto BLOB NOT NULL);""",
+    """CREATE TABLE client_metadata (
+           client_id TEXT NOT NULL,
+           split_name TEXT NOT NULL,
+           num_examples INTEGER NOT NULL);""",
+)
+
+
+def write(path: pathlib.Path, clients: Iterable[tuple[str, str, Iterable[Mapping[str, str | int]]]]) -> None:
+    """Writes a new file with the examples of all clients.
+
+    Args:
+        path: The file, which must not exist.
+        clients: Id and split of each client, and its examples: values by feature.
+
+    Raises:
+        FileExistsError: If there is such a file.
+        OSError: If it cannot be written.
+        sqlite3.OperationalError: If it cannot be written.
+    """
+    # SQLite gives a file of its own the mode 644; an empty one that is there keeps the mode of any new file.
+    path.open("xb").close()
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        for table in _TABLES:
+            connection.execute(table)
+        for client_id, split, examples in clients:
+            rows = [(split, client_id, serialized(example)) for example in examples]
+            connection.executemany("INSERT INTO examples VALUES (?, ?, ?)", rows)
+            connection.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", (client_id, split, len(rows)))
+
 
 # In the order in which the file's features are parsed; the values are names of TensorFlow dtypes.
 FEATURES = {
@@ -160,7 +238,7 @@ def _check_split(connection: sqlite3.Connection, path: pathlib.Path, name: str) 
     example = connection.execute(query, [name]).fetchone()
     if not example:
         raise InputValueError(f"path={str(path)!r} has no examples in its split {name!r}; {_REMEDY}.")
-    found = _example_proto.feature_names(example[0])
+    found = feature_names(example[0])
     if found is None or set(FEATURES) - found:
         raise InputValueError(
             f"path={str(path)!r} is not in StackOverflow's format: an example of split {name!r} has the features "
@@ -174,7 +252,7 @@ def _counted(connection: sqlite3.Connection, path: pathlib.Path) -> list[tuple[s
     query = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = 'train' ORDER BY client_id"
     try:
         for _, examples in itertools.groupby(connection.execute(query), key=operator.itemgetter(0)):
-            texts = (text for _, example in examples for text in _example_proto.strings(example, "tokens"))
+            texts = (text for _, example in examples for text in strings(example, "tokens"))
             counts.update({word for text in texts for word in text.decode().split()})
     except ValueError as error:
         raise InputValueError(f"path={str(path)!r} is damaged ({error}); {_REMEDY}.") from error

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 
 from tff_mf.errors import InputValueError
 
-from ..output import files, locks
-from . import _cache, sqlite
+from ..output import files
+from . import pydoc, sqlite
 
 FILE_NAME = "stackoverflow.sqlite"
 
@@ -37,10 +37,10 @@ def cached_stackoverflow(cache_dir: str | os.PathLike | None = None) -> pathlib.
     Raises:
         InputValueError: If it cannot be downloaded or written, or what came is not the whole data set.
     """
-    folder = _cache.folder(cache_dir)
+    folder = pydoc.cache_folder(cache_dir)
     path = folder / FILE_NAME
     try:
-        with locks.held(folder / f"{_STAGING}lock"):
+        with files.held(folder / f"{_STAGING}lock"):
             if not path.is_file():
                 _download(folder, path)
     except OSError as error:
@@ -50,7 +50,7 @@ def cached_stackoverflow(cache_dir: str | os.PathLike | None = None) -> pathlib.
 
 def is_cached() -> bool:
     """Returns whether the file is there, so that nothing needs to be downloaded."""
-    return (_cache.folder() / FILE_NAME).is_file()
+    return (pydoc.cache_folder() / FILE_NAME).is_file()
 
 
 def _download(folder: pathlib.Path, path: pathlib.Path) -> None:

@@ -17,7 +17,7 @@ from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..output import files
-from . import _cache, _example_proto
+from . import pydoc, sqlite
 from .stackoverflow import CLIENTS
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def cached_synthetic(cache_dir: str | os.PathLike | None = None) -> pathlib.Path
     Raises:
         InputValueError: If it cannot be written.
     """
-    path = _cache.folder(cache_dir) / FILE_NAME
+    path = pydoc.cache_folder(cache_dir) / FILE_NAME
     try:
         return path if path.is_file() else SyntheticData().write(path)
     except OSError as error:
@@ -183,7 +183,7 @@ def examples(data: SyntheticData, split: str, clients: Sequence[str]) -> Iterato
         lambda client: tf.data.Dataset.from_tensor_slices(_sentences(data, split, client))
     )
     for text in texts.as_numpy_iterator():
-        yield _example_proto.serialized({"tokens": text.decode()})
+        yield sqlite.serialized({"tokens": text.decode()})
 
 
 def examples_by_client(data: SyntheticData, split: str) -> Callable[[Sequence[str]], list[list[bytes]]]:
@@ -197,7 +197,7 @@ def examples_by_client(data: SyntheticData, split: str) -> Callable[[Sequence[st
 
     def examples_of(clients: Sequence[str]) -> list[list[bytes]]:
         return [
-            [_example_proto.serialized({"tokens": text.decode()}) for text in of_client]
+            [sqlite.serialized({"tokens": text.decode()}) for text in of_client]
             for of_client in texts(tf.constant(list(clients), tf.string)).as_numpy_iterator()
         ]
 

@@ -10,14 +10,14 @@ from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..output import files
-from . import exported
+from .settings import settings_of
 
 # PyTorch's files replace NumPy's files of the same name.
 _TEMPLATES = {"numpy": ("template",), "torch": ("template", "template_torch")}
 _NEEDED = {"numpy": "", "torch": ', "torch>=2"'}
 _PROJECT, _FLOWER = "pyproject.toml", '"flwr>=1.41,<1.43"'
 # Nodes have no tff-mf: what they need of it is part of the app.
-_FOR_NODES, _PACKAGE = ("clipping.py", "integers.py", "mods.py"), "next_word"
+_FOR_NODES, _PACKAGE = ("clipping.py", "mods.py"), "next_word"
 
 
 def write(
@@ -27,7 +27,7 @@ def write(
 
     Args:
         folder: A folder that does not exist, or is empty.
-        of: Folder of a run or of a bundle, whose deployment the app then has: see `exported.settings_of`. Model and
+        of: Folder of a run or of a bundle, whose deployment the app then has: see `settings_of`. Model and
             data stay the app's own.
         framework: "numpy" or "torch": what the model is written in.
 
@@ -44,7 +44,7 @@ def write(
     folder = pathlib.Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputValueError(f"folder={str(folder)!r} is not empty: name another one.")
-    settings = {} if of is None else exported.settings_of(pathlib.Path(of))
+    settings = {} if of is None else settings_of(pathlib.Path(of))
     root = importlib.resources.files("tff_mf.experiments.flower")
     with importlib.resources.as_file(root) as package:
         targets = {}

@@ -1,21 +1,90 @@
-"""Checkpoints of a Flower run: on disk before a model is released, with the keys of the noise instead of its rows."""
+"""The noise of a run on Flower, and its checkpoints: on disk before a model is released, with keys in place of rows."""
 
 import dataclasses
 import json
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
 from tff_mf import checkpoint_files, files
 from tff_mf.errors import InputValueError
+from tff_mf.noise import numpy as streams
+from tff_mf.noise.numpy import NoiseState
 
 from ..output import typed
+from ..privacy.plan import PrivacyPlan
+from ..run_folder.folders import check_same
 from ..run_folder.ledger import ReportCounts
 from ..run_folder.names import CHECKPOINTS
-from ..run_folder.same_settings import check_same
+
+
+class Noise(Protocol):
+    """What the streams of runs with and without restarts share."""
+
+    @property
+    def fingerprint(self) -> bytes: ...
+
+    def init(self) -> NoiseState: ...
+
+    def next(self, state: Mapping[str, np.ndarray]) -> tuple[np.ndarray, NoiseState]: ...
+
+
+# From the keys since the last restart, and the number of rounds that are finished, to the state after them.
+Replay = Callable[[np.ndarray, int], NoiseState]
+
+
+def build(plan: PrivacyPlan, *, dimension: int, clip_norm: float, generator: str) -> tuple[Noise, Replay]:
+    """Returns the stream of a plan's noise, limited to its rounds, and what draws the noise of past rounds again.
+
+    Formal guarantee: as for `streams.NoiseStream` with the plan's noise as run, and of `streams.RestartedStream` with
+    restarts. A state of a run with another clip norm, σ, mechanism, grid, generator or restarts is refused.
+
+    Args:
+        plan: The plan.
+        dimension: Number of model parameters.
+        clip_norm: Clip norm ζ.
+        generator: As in `streams.build_stream`.
+    """
+    sigma = plan.noise_multiplier_as_run
+    stream = streams.build_stream(
+        plan.mechanism,
+        dimension=dimension,
+        # On a grid, in units of the clip norm.
+        stddev=sigma * (clip_norm if plan.grid is None else 1.0),
+        insecure_seed=plan.insecure_seed,
+        grid=plan.grid,
+        generator=generator,
+    )
+    # A stream knows only the product of σ and the clip norm, or σ alone.
+    stream = stream.bound_to(repr(float(clip_norm)))
+    if plan.restart_every is None:
+        limited = stream.limited_to(plan.rounds)
+        return limited, lambda keys, done: limited.replay(keys)
+    restarted = streams.RestartedStream(stream, restart_every=plan.restart_every, rounds=plan.rounds)
+    return restarted, lambda keys, done: restarted.replay(keys, rounds_done=done)
+
+
+def keys_since_restart(plan: PrivacyPlan, done: int) -> int:
+    """Returns how many keys a checkpoint has after so many rounds.
+
+    Example:
+        >>> import tff_mf
+        >>> from tff_mf.experiments.privacy import plan_privacy
+        >>> plan = plan_privacy(mechanism=tff_mf.Tree(4), rounds=8, participation=tff_mf.SingleParticipation(),
+        ...                     delta=1e-6, clients_per_round=2, noise_multiplier=8.0, restart_every=4)
+        >>> keys_since_restart(plan, 3), keys_since_restart(plan, 4)
+        (3, 0)
+    """
+    return done if plan.restart_every is None else done % plan.restart_every
+
+
+def as_json(plan: PrivacyPlan) -> dict[str, Any]:
+    """Returns what of the noise a resumed run is told about by name, beside the fingerprint."""
+    return {name: getattr(plan, name) for name in ("grid_bits", "grid_max_clients", "restart_every")}
+
 
 _PREFIX, _SUFFIX = "checkpoint_", ".safetensors"
 _KEEP = 2

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message
 
-from . import integers
+from . import clipping
 
 # What the server adds to the settings in a message, if it wants integers.
 BITS, TYPE, CLIP_NORM = "grid-bits", "grid-integers", "grid-clip-norm"
@@ -20,7 +20,7 @@ def integers_mod(message: Message, context: Context, call_next: Callable[[Messag
     A mod of Flower: `ClientApp(mods=[integers_mod])`, the first of several, which is the last to touch the reply. The
     app within replies with the model that it trained. Its messages are otherwise as in a run in floating point.
 
-    Formal guarantee: as for `integers.clip_to_grid` for the update. No guarantee of a run depends on it: the server
+    Formal guarantee: as for `clipping.clip_to_grid` for the update. No guarantee of a run depends on it: the server
     makes the same comparison of every reply.
 
     Example:
@@ -37,6 +37,6 @@ def integers_mod(message: Message, context: Context, call_next: Callable[[Messag
         return reply
     ((key, record),) = reply.content.array_records.items()
     update = {name: record[name].numpy() - value for name, value in sent.items()}
-    found = integers.as_integers(update, clip_norm, bits=bits, dtype=dtype)
+    found = clipping.as_integers(update, clip_norm, bits=bits, dtype=dtype)
     reply.content.array_records[key] = ArrayRecord({name: Array(value) for name, value in found.items()})
     return reply

@@ -16,13 +16,13 @@ from tff_mf.errors import InputValueError
 from .. import guard, reports
 from ..guard.run_guard import RunGuard
 from ..privacy.plan import PrivacyPlan
-from ..run_folder import ledger, versions
+from ..run_folder import folders, ledger
 from ..run_folder.names import LEDGER, REPORT
-from . import cohorts, identities, noise, summands
-from .checkpoints import Checkpoints, ServerState, remove_checkpoints
-from .layout import Layout
+from . import cohorts, summands
+from .checkpoints import Checkpoints, Replay, ServerState, as_json, build, keys_since_restart, remove_checkpoints
 from .settings import FlowerSettings, checked_clip_norm
 from .strategy import MFStrategy
+from .summands import Layout
 from .updates import model_arrays
 
 # Fields of the report that the plan alone determines, as the noise follows from it.
@@ -38,7 +38,7 @@ def open_strategy(
     initial_arrays: ArrayRecord,
     draw: cohorts.Draw | None = None,
     sampler: str = "uniform, of those allowed",
-    identify: identities.Identify = identities.by_public_key,
+    identify: cohorts.Identify = cohorts.by_public_key,
     nodes: Collection[str] | None = None,
     **more: Any,
 ) -> Iterator[MFStrategy]:
@@ -78,22 +78,20 @@ def open_strategy(
     layout = Layout(shapes={name: value.shape for name, value in initial.items()})
     summed = _summands(plan, settings, layout)
     _finish(folder)
-    stream, replay = noise.build(
-        plan, dimension=layout.dimension, clip_norm=settings.clip_norm, generator=settings.generator
-    )
-    more.setdefault("versions", {**versions.versions(), "flwr": importlib.metadata.version("flwr")})
+    stream, replay = build(plan, dimension=layout.dimension, clip_norm=settings.clip_norm, generator=settings.generator)
+    more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
-    as_json = {**settings.as_json(), "identities": _name_of(identify)}
-    more.setdefault("settings", {"engine": "flwr", **as_json})
+    given = {**settings.as_json(), "identities": _name_of(identify)}
+    more.setdefault("settings", {"engine": "flwr", **given})
     with guard.open_guard(folder, plan, clip_norm=settings.clip_norm, sampler=sampler, **more) as guarded:
         about = {
-            **as_json,
-            **noise.as_json(plan),
+            **given,
+            **as_json(plan),
             "layout": layout.as_json(),
             "noise": stream.fingerprint.hex(),
         }
         checkpoints = Checkpoints(
-            folder, settings=about, run=guarded.run, keys_after=lambda done: noise.keys_since_restart(plan, done)
+            folder, settings=about, run=guarded.run, keys_after=lambda done: keys_since_restart(plan, done)
         )
         state = _resumed(guarded, checkpoints, replay, stream.init(), layout.vector(initial))
         yield MFStrategy(
@@ -115,7 +113,7 @@ def open_strategy(
 def _resumed(
     guarded: RunGuard,
     checkpoints: Checkpoints,
-    replay: noise.Replay,
+    replay: Replay,
     first: Mapping[str, np.ndarray],
     weights: np.ndarray,
 ) -> ServerState:
@@ -130,12 +128,12 @@ def _resumed(
     return state
 
 
-def _name_of(identify: identities.Identify) -> str:
+def _name_of(identify: cohorts.Identify) -> str:
     named: Any = identify if hasattr(identify, "__qualname__") else type(identify)
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def _known(identify: identities.Identify, known: Collection[str] | None) -> Callable[[Grid], Mapping[str, int]]:
+def _known(identify: cohorts.Identify, known: Collection[str] | None) -> Callable[[Grid], Mapping[str, int]]:
     """Returns the function from a grid to the connected nodes that may take part."""
     names = None if known is None else frozenset(known)
 

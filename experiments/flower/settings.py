@@ -1,15 +1,26 @@
-"""Settings of a run on Flower that its privacy plan does not have."""
+"""The plan of a run on Flower, the settings that the plan does not have, and both from a run or a bundle."""
 
 import dataclasses
+import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from flwr.app import ArrayRecord
 
+import tff_mf
 from tff_mf import validation
+from tff_mf.errors import InputValueError
 
+from .. import guard
+from ..configuration.settings import AUTO, grid_of
+from ..privacy.plan import PrivacyPlan, checked_cohort, plan_privacy
+from ..run_folder.names import MECHANISM, RUN_JSON
+from ..run_folder.run_record import RunRecord, file_hash, read_record
 from .cohorts import Waiting
 from .server_step import ServerOptimizer
 from .summands import MODEL, REPLIES
+from .updates import model_arrays
 
 _GENERATORS = ("aes", "philox", "tensorflow")
 
@@ -41,7 +52,7 @@ class FlowerSettings:
             if they reply with its difference from the model that they were sent; `integers`, with a grid, if they reply
             with that difference in integers, as `mods.integers_mod` makes them. Floats become integers of a grid on
             the server.
-        generator: Generator of the noise, as in `tff_mf.streams.build_stream`: by default AES, a cryptographic one,
+        generator: Generator of the noise, as in `tff_mf.noise.numpy.build_stream`: by default AES, a cryptographic one,
             whose package Flower itself needs.
         waiting: How long rounds wait.
         arrayrecord_key: Name of the record of arrays in messages and replies.
@@ -82,3 +93,116 @@ class FlowerSettings:
             "replies": self.replies,
             "generator": self.generator,
         }
+
+
+def plan_run(
+    folder: pathlib.Path | str,
+    *,
+    initial_arrays: ArrayRecord,
+    clients_per_round: int,
+    cohort: int | None = None,
+    grid: int | str = AUTO,
+    **more: Any,
+) -> PrivacyPlan:
+    """Returns the plan of a run: `plan_privacy(...)` with the grid that fits its model, as `tff-mf train` takes it.
+
+    A run that was begun in floating point stays in floating point, whatever `grid` is, and σ comes from `run.json` if
+    calibrating it again gives the same but for last bits.
+
+    Formal guarantee: as for `plan_privacy` with the plan's grid.
+
+    Args:
+        folder: The run's folder, which may not exist.
+        initial_arrays: The model that training starts from: a grid's cost depends on its number of parameters.
+        clients_per_round: Nodes that train in a round.
+        cohort: Nodes that a round stands for; `clients_per_round` if not given.
+        grid: Bits of the grid on which updates, their sums and the noise are integers: a number, "auto", or "none" for
+            floating point, where the guarantee holds for real numbers only.
+        more: The other arguments of `plan_privacy`.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or `run.json` of the folder is damaged.
+
+    Example:
+        >>> import numpy as np
+        >>> import tff_mf
+        >>> from flwr.app import Array
+        >>> plan = plan_run("runs/new", initial_arrays=ArrayRecord({"w": Array(np.zeros(3, np.float32))}),
+        ...                 mechanism=tff_mf.Identity(), rounds=4, participation=tff_mf.SingleParticipation(),
+        ...                 delta=1e-6, clients_per_round=2, noise_multiplier=8.0)
+        >>> plan.grid, plan.dimension
+        (Grid(bits=14, max_clients=1000), 3)
+    """
+    dimension = sum(value.size for value in model_arrays(initial_arrays).values())
+    chosen = grid_of(grid, dimension=dimension, cohort=checked_cohort(clients_per_round, cohort))
+    begun = pathlib.Path(folder) / RUN_JSON
+    if begun.is_file() and read_record(begun.parent).grid is None:
+        chosen = None
+    plan = plan_privacy(
+        clients_per_round=clients_per_round,
+        cohort=cohort,
+        grid=chosen,
+        dimension=None if chosen is None else dimension,
+        **more,
+    )
+    return guard.begun_plan(folder, plan)
+
+
+def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
+    """Returns what a Flower app is configured with to run the deployment that a run or a bundle stands for.
+
+    Formal guarantee: the app has the mechanism, σ, rounds, participation schema, restarts, bits of the grid and clip
+    norm of the folder's `run.json`, with the whole cohort that its σ is for. What Flower does not run is refused.
+
+    Args:
+        folder: The folder of a run or of a bundle.
+
+    Raises:
+        InputValueError: If a file is missing or damaged, or the run has what is not supported on Flower: a seed,
+            adaptive clipping, no noise, an adjacency other than zero-out, or a schema that is not `MinSep`.
+        OSError: If a file cannot be read.
+    """
+    record = read_record(folder)
+    if file_hash(folder / MECHANISM) != record.mechanism_sha256:
+        raise InputValueError(f"{MECHANISM} in {str(folder)!r} differs from its run.json: take an intact folder.")
+    for name in ("adaptive_count_stddev", "insecure_seed"):
+        if getattr(record, name) is not None:
+            raise InputValueError(f"{name}={getattr(record, name)!r} of {str(folder)!r} is not supported on Flower.")
+    if not record.noise_multiplier:
+        raise InputValueError(
+            f"noise_multiplier={record.noise_multiplier!r} of {str(folder)!r} is not supported by the app, where "
+            "0 stands for the noise of its epsilon."
+        )
+    if record.adjacency != "zero-out":
+        raise InputValueError(
+            f"adjacency={record.adjacency!r} of {str(folder)!r} is not supported by the app: its report would state a "
+            "smaller ε, of zero-out. Pass adjacency to open_strategy in an app of your own."
+        )
+    if isinstance(record.schema, tff_mf.FixedEpoch):
+        raise InputValueError(
+            f"participation={record.participation!r} of {str(folder)!r} is not supported by the app: its nodes are "
+            "drawn as MinSep, for which less noise would be too little."
+        )
+    single = isinstance(record.schema, tff_mf.SingleParticipation)
+    return {
+        "mechanism": str((folder / MECHANISM).absolute()),
+        "rounds": record.rounds,
+        # With one participation, any separation is the same.
+        "min-sep": 1 if single else record.min_sep,
+        "max-participations": record.max_participations,
+        "clients-per-round": record.cohort,
+        "population": record.population or _fewest(record),
+        "noise-multiplier": record.noise_multiplier,
+        "restart-every": record.restart_every or 0,
+        "delta": record.delta,
+        "grid": "none" if record.grid_bits is None else record.grid_bits,
+        "clip-norm": record.clip_norm,
+        "server-learning-rate": float(record.settings.get("server_learning_rate", 1.0)),
+        "server-momentum": float(record.settings.get("server_momentum", 0.0)),
+    }
+
+
+def _fewest(record: RunRecord) -> int:
+    """Returns how many nodes the rounds need at least."""
+    return -(-record.cohort * record.rounds // record.max_participations)

@@ -18,13 +18,12 @@ from tff_mf.errors import InputValueError
 
 from ..guard.run_guard import RunGuard
 from ..output import files
+from ..run_folder.metrics import ReportCounts
 from ..run_folder.names import MODEL
-from ..run_folder.report_counts import ReportCounts
 from .checkpoints import Checkpoints, ServerState, remove_checkpoints
 from .cohorts import Draw, check_drawn
-from .layout import Layout
 from .settings import FlowerSettings, checked_clip_norm
-from .summands import Summands
+from .summands import Layout, Summands
 from .updates import UpdateSum, as_record
 
 # The key in which Flower's own `fixedclipping_mod` looks for the clip norm.

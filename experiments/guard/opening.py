@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tff_mf import validation
 
 from .. import reports
-from ..output import agreement, locks
+from ..output import agreement, files
 from ..privacy.plan import PrivacyPlan
-from ..run_folder import run_log, versions
+from ..run_folder import folders, run_log
 from ..run_folder.names import LEDGER, RUN_JSON
 from . import _checks
 from .run_guard import RunGuard
@@ -91,9 +91,9 @@ def open_guard(
         _checks.check_aggregator(aggregator, plan, clip_norm, more)
     reports.check_fields(more)
     folder.mkdir(parents=True, exist_ok=True)
-    with locks.alone(folder):
+    with files.alone(folder):
         _checks.check_folder(folder)
-        more.setdefault("versions", versions.versions())
+        more.setdefault("versions", folders.versions())
         record = reports.write_configuration(folder, plan, clip_norm=clip_norm, sampler=sampler, **more)
         if not (folder / LEDGER).exists():
             reports.write(folder, realised=False)

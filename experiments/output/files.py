@@ -1,17 +1,66 @@
-"""Files that are written whole or not at all, and checks before work begins that they can be written.
+"""Files and folders that a command writes: locked, never half written, never over another's."""
 
-`write_atomically`, `atomic_file` and `sync_folder` come from `tff_mf.files`.
-"""
-
+import contextlib
+import fcntl
 import hashlib
 import os
 import pathlib
+import secrets
+import shutil
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 
+from tff_mf import files
 from tff_mf.errors import InputValueError
 from tff_mf.files import atomic_file as atomic_file
 from tff_mf.files import sync_folder as sync_folder
 from tff_mf.files import write_atomically as write_atomically
+
+FOLDER_LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def held(path: pathlib.Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Holds the lock of a file while the block runs; waits as long as another process has it.
+
+    Args:
+        path: The file, made if it does not exist; it is never removed, since two processes could then hold the lock.
+        on_wait: Called before waiting.
+    """
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def alone(folder: pathlib.Path) -> Iterator[None]:
+    """Keeps every other process out of the folder of a run, and deletes the unfinished files of killed ones there.
+
+    Raises:
+        InputValueError: If another process is using it.
+    """
+    path = folder / FOLDER_LOCK
+
+    def refuse() -> None:
+        raise InputValueError(
+            f"out={str(folder)!r} is in use by process {path.read_text().strip() or 'unknown'}: two at once would "
+            "release rounds twice. Wait for it to end, or name another folder."
+        )
+
+    with held(path, refuse):
+        path.write_text(f"{os.getpid()}\n")
+        # Unfinished checkpoints have keys.
+        files.remove_unfinished(folder, subfolders=True)
+        yield
+
+
+def is_lock(path: pathlib.Path) -> bool:
+    """Returns whether a file is the lock of its folder."""
+    return path.name == FOLDER_LOCK
 
 
 def made_folder(path: pathlib.Path) -> pathlib.Path:
@@ -81,3 +130,84 @@ def make_writable(path: pathlib.Path) -> None:
 def file_hash(path: pathlib.Path) -> str:
     """Returns the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@contextlib.contextmanager
+def new_folder(out: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields a folder to write to, which gets the name `out` when the block ends without an error.
+
+    Its files are on disk before it gets the name.
+
+    Args:
+        out: The folder: a new one, or an empty one.
+
+    Raises:
+        InputValueError: If `out` is not empty, or cannot be written.
+    """
+    check_new_folder(out)
+    place = out.absolute()
+    try:
+        with _beside(place) as aside:
+            yield aside
+            _sync_all(aside)
+            # Replaces an empty folder, and nothing else.
+            aside.rename(place)
+            sync_folder(place.parent)
+    except OSError as error:
+        raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
+
+
+@contextlib.contextmanager
+def replaced_parts(out: pathlib.Path, parts: Sequence[str]) -> Iterator[pathlib.Path]:
+    """Yields a folder to write parts of `out` to, which replace the earlier ones when the block ends without an error.
+
+    Args:
+        out: The folder, made if it does not exist; everything else in it stays.
+        parts: Names of the files and folders that the block writes.
+    """
+    place = out.absolute()
+    with _beside(place) as aside:
+        yield aside
+        _sync_all(aside)
+        place.mkdir(parents=True, exist_ok=True)
+        for part in parts:
+            if (place / part).is_dir():
+                shutil.rmtree(place / part)
+            (aside / part).replace(place / part)
+        sync_folder(place)
+
+
+def check_new_folder(out: pathlib.Path) -> None:
+    """Raises unless a new folder can be made there; nothing is made.
+
+    Raises:
+        InputValueError: If `out` is not empty, or cannot be written.
+    """
+    try:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise InputValueError(f"out={str(out)!r} is not an empty folder: name another one, or remove it.")
+        above = out.absolute().parent
+        while not os.path.lexists(above):
+            above = above.parent
+        with tempfile.TemporaryFile(dir=above):
+            pass
+    except OSError as error:
+        raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
+
+
+@contextlib.contextmanager
+def _beside(place: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields a new folder beside `place`, and deletes it if it is still there in the end."""
+    aside = place.with_name(f".{place.name}.{secrets.token_hex(8)}.partial")
+    try:
+        aside.mkdir(parents=True)
+        yield aside
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sync_all(folder: pathlib.Path) -> None:
+    """Returns when all files of a folder would survive a power cut."""
+    for path in (*folder.rglob("*"), folder):
+        # Of a file, the same call writes its content.
+        sync_folder(path)

@@ -8,7 +8,7 @@ import tff_mf
 from tff_mf.errors import InputValueError
 from tff_mf.workloads import ToeplitzWorkload
 
-from ..configuration.state_rows import state_rows
+from ..configuration.settings import state_rows
 from .deployment import Deployment
 from .options import AS_GOOD, Option
 

@@ -6,7 +6,7 @@ import tff_mf
 from tff_mf import validation
 from tff_mf.errors import InputValueError
 
-from ..configuration.mechanism_setting import MechanismSetting
+from ..configuration.mechanism_names import MechanismSetting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

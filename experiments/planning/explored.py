@@ -1,17 +1,206 @@
-"""A plan at other cohorts, rounds, min-seps and levels of privacy: every point is computed, none is between others."""
+"""A plan at other cohorts, rounds, min-seps and levels of privacy, and its pictures: every point is computed."""
 
 import dataclasses
 import math
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tff_mf.errors import InputValueError
+import numpy as np
 
-from ..output import digits, progress
+import tff_mf
+from tff_mf.errors import InputValueError
+from tff_mf.sensitivities.losses import errors, round_errors
+from tff_mf.strict_json import finite
+
+from ..output import digits, figures, progress
+from ..output.figures import Axis, Chart, Curve
+from ..privacy.statements import block_ends, deltas, of_some_rounds
 from . import options
-from .deployment import Deployment
+from .deployment import Deployment, participations, schema
 from .options import Option
 from .signal_to_noise import of_option
+
+Points = list[tuple[float, float | None]]
+
+
+def curves(deployment: Deployment, options: Iterable[Option], chosen: Option, *, states: bool) -> dict[str, Any]:
+    """Returns what the figures of a plan's page show.
+
+    Formal guarantee: each ε comes from `MechanismSetting.guarantee` at the planned noise: at another δ, or of the first
+    rounds alone, each client taking part in them as often as it may, and never smaller than for fewer rounds. The
+    last round and the planned δ have the ε of the plan. `None` is no finite ε.
+
+    Args:
+        deployment: The estimates.
+        options: The mechanisms to show, all optimized.
+        chosen: The recommended one, which alone has an ε over δ.
+        states: Whether an ε may be named.
+
+    Returns:
+        `epsilon_over_delta`; and by name of the mechanism `epsilon_over_rounds` and `error_over_rounds`, which is the
+        standard deviation of the noise in the sum of all mean updates so far, in clip norms.
+    """
+    shown = list(options)
+    return {
+        "epsilon_over_delta": _over_delta(deployment, chosen) if states else [],
+        "epsilon_over_rounds": {each.name: _over_rounds(deployment, each) for each in shown} if states else {},
+        "error_over_rounds": {each.name: _errors(deployment, each) for each in shown},
+    }
+
+
+def _over_delta(deployment: Deployment, option: Option) -> Points:
+    assert option.mechanism is not None
+    found = deployment.setting.guarantee(option.mechanism, option.figures["noise_multiplier"])
+    return [(delta, finite(found.epsilon(delta))) for delta in deltas(deployment.delta)]
+
+
+def _over_rounds(deployment: Deployment, option: Option) -> Points:
+    mechanism, sigma = option.mechanism, option.figures["noise_multiplier"]
+    assert mechanism is not None
+    min_sep, most = deployment.resolved_min_sep, deployment.participation.max_participations
+    found: Points = []
+    # The first rounds are part of the whole release, whose bound can be tighter than theirs.
+    largest, whole = 0.0, deployment.setting.guarantee(mechanism, sigma).epsilon(deployment.delta)
+    for rounds in block_ends(deployment.rounds, min_sep):
+        here = min(most, participations(rounds, min_sep))
+        setting = dataclasses.replace(
+            deployment.setting,
+            rounds=rounds,
+            participation=schema(min_sep, here, fixed_epochs=deployment.fixed_epochs),
+            workload=None,
+        )
+        largest = max(largest, min(setting.guarantee(mechanism, sigma).epsilon(deployment.delta), whole))
+        found.append((rounds, finite(largest)))
+    return found
+
+
+def _errors(deployment: Deployment, option: Option) -> Points:
+    """Returns the noise of some rounds; none where that would take matrices that do not fit in memory."""
+    assert option.mechanism is not None
+    rounds = deployment.rounds
+    try:
+        found = round_errors(
+            option.mechanism, rounds, restart_every=deployment.setting.searched_rounds, workload=deployment.workload
+        )
+    except InputValueError:
+        return []
+    scale = option.figures["noise_multiplier"] / deployment.clients_per_round
+    return of_some_rounds(found, scale)
+
+
+_POINTS = 13
+
+
+def draw(deployment: Deployment, options: list[Option], path: str | os.PathLike) -> None:
+    """Draws six panels, a line a mechanism.
+
+    Args:
+        deployment: What is known.
+        options: The mechanisms; those that were not optimized are left out.
+        path: Where the picture goes; its ending is the format.
+
+    Raises:
+        InputTypeError: If `path` is not a path.
+        InputValueError: If the file cannot be written.
+    """
+    searched = [option for option in options if option.mechanism is not None]
+    with figures.picture(path, size=(figures.PAGE, 5.0), rows=2, columns=3) as (drawn, grid):
+        for axes, (chart, planned) in zip(grid.flat, _charts(deployment, searched), strict=True):
+            figures.draw(axes, chart)
+            axes.axvline(planned, color="black", linewidth=0.6)
+            axes.set(title=chart.title)
+        named = figures.setting(deployment.rounds, deployment.participation)
+        drawn.suptitle(f"{named}; {deployment.clients_per_round:,} of {deployment.population:,} clients a round")
+        figures.legend_below(drawn, grid[0, :1], 4)
+
+
+def _charts(deployment: Deployment, options: Sequence[Option]) -> list[tuple[Chart, int]]:
+    """Returns each chart, with the planned number on its horizontal axis."""
+    n, b, k = deployment.rounds, deployment.resolved_min_sep, deployment.participation.max_participations
+    cohort = deployment.clients_per_round
+    min_seps, lengths = _grid(max(1, b // 4), min(n, 4 * b)), _grid(max(2, n // 4), 2 * n)
+    cohorts = _grid(max(1, cohort // 8), min(deployment.population, 8 * cohort))
+    of_b = {b / 4: "b/4", b / 2: "b/2", b: f"b = {b:,}", 2 * b: "2b", 4 * b: "4b"}
+    of_n = {n / 4: "n/4", n / 2: "n/2", n: f"n = {n:,}", 2 * n: "2n"}
+    of_cohort = {each: f"{each:,}" for each in (cohorts[0], cohort, cohorts[-1])}
+    values = {option.name: _values(deployment, option, min_seps, lengths, cohorts) for option in options}
+    panels = [
+        (f"k ≤ {k}", "RmsLoss", "min-sep (rounds)", min_seps, of_b, b),
+        ("k as large as fits", "RmsLoss", "min-sep (rounds)", min_seps, of_b, b),
+        (f"b = {b:,}, k as large as fits", "RmsLoss", "rounds", lengths, of_n, n),
+        (f"k ≤ {k}", "MaxLoss", "min-sep (rounds)", min_seps, of_b, b),
+        ("noise in proportion to cohort", "ρ (zCDP)", "clients a round", cohorts, of_cohort, cohort),
+        (f"planned noise, b = {b:,}", "ρ (zCDP)", "rounds", lengths, of_n, n),
+    ]
+    return [
+        (
+            Chart(
+                name=f"plan-{index}",
+                title=title,
+                x=Axis(label=label, log=True, ticks={at: name for at, name in ticks.items() if x[0] <= at <= x[-1]}),
+                y=Axis(label=loss, log=True),
+                curves=[Curve(name=name, points=list(zip(x, own[index], strict=True))) for name, own in values.items()],
+            ),
+            planned,
+        )
+        for index, (title, loss, label, x, ticks, planned) in enumerate(panels)
+    ]
+
+
+def _values(
+    deployment: Deployment,
+    option: Option,
+    min_seps: Sequence[int],
+    lengths: Sequence[int],
+    cohorts: Sequence[int],
+) -> list[Any]:
+    """Returns the values of a mechanism in each panel."""
+    mechanism, sigma = option.mechanism, option.figures["noise_multiplier"]
+    assert mechanism is not None
+    n, b, k = deployment.rounds, deployment.resolved_min_sep, deployment.participation.max_participations
+    error = errors(mechanism, n)
+    fixed = np.array([_sensitivity(mechanism, n, each, min(k, participations(n, each))) for each in min_seps])
+    often = np.array([_sensitivity(mechanism, n, each, participations(n, each)) for each in min_seps])
+    # Noise in proportion to the cohort leaves the averaged update as it is.
+    of_cohort = [
+        _rho(mechanism, n, min(n, max(1, deployment.population // each)), sigma * each / deployment.clients_per_round)
+        for each in cohorts
+    ]
+    return [
+        fixed * error.rms,
+        often * error.rms,
+        [_rms_loss(mechanism, each, b) for each in lengths],
+        fixed * error.max,
+        of_cohort,
+        [_rho(mechanism, each, b, sigma) for each in lengths],
+    ]
+
+
+def _grid(low: int, high: int) -> list[int]:
+    return sorted({round(value) for value in np.geomspace(low, high, _POINTS)})
+
+
+def _defined(mechanism: tff_mf.Mechanism, rounds: int) -> bool:
+    return mechanism.max_rounds is None or rounds <= mechanism.max_rounds
+
+
+def _sensitivity(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int, max_participations: int) -> float:
+    return tff_mf.sensitivity(mechanism.cast_to_float32(), rounds, schema(min_sep, max_participations))
+
+
+def _rms_loss(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int) -> float:
+    if not _defined(mechanism, rounds):
+        return math.nan
+    return tff_mf.rms_loss(mechanism, rounds, schema(min_sep, participations(rounds, min_sep)))
+
+
+def _rho(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int, sigma: float) -> float:
+    if not _defined(mechanism, rounds):
+        return math.nan
+    often = schema(min_sep, participations(rounds, min_sep))
+    return tff_mf.zcdp_rho(mechanism, rounds, often, noise_multiplier=sigma)
+
 
 _COHORTS = (0.25, 0.5, 1.0, 2.0, 4.0)
 _ROUNDS = (0.5, 1.0, 2.0)

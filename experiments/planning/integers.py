@@ -7,8 +7,7 @@ from typing import Any
 import tff_mf
 from tff_mf.errors import InputError
 
-from ..configuration.grid import AUTO, dimension_of, grid_of
-from ..configuration.settings import ModelConfig
+from ..configuration.settings import AUTO, ModelConfig, dimension_of, grid_of
 from ..output import digits
 from ..privacy.statements import unbounded
 from .deployment import Deployment

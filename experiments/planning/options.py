@@ -12,8 +12,8 @@ from tff_mf.errors import InputValueError
 from tff_mf.sensitivities.losses import Errors
 
 from ..configuration import mechanism_names
-from ..configuration.mechanism_setting import MechanismSetting
-from ..configuration.state_rows import state_rows
+from ..configuration.mechanism_names import MechanismSetting
+from ..configuration.settings import state_rows
 from ..output import digits, progress
 from ..privacy import statements
 from .deployment import Deployment, cases

@@ -18,8 +18,8 @@ from tff_mf import validation
 from tff_mf.errors import InputValueError
 
 from ..configuration import learning_rates
-from ..configuration.grid import dimension_of as dimension_of
 from ..configuration.settings import TrainingSettings
+from ..configuration.settings import dimension_of as dimension_of
 from ..output import digits
 from ..output.digits import rounded_up
 from ..privacy.plan import PrivacyPlan

@@ -4,30 +4,30 @@
 from ..run_folder.run_record import RunRecord as Configuration  # noqa: F401
 from ..run_folder.run_record import check_fields as check_fields
 from ..run_folder.run_record import read_record as read_configuration  # noqa: F401
-from ._agreement import differences as differences
-from ._audited import audit_setting as audit_setting
 from ._build import build as build
 from ._build import digest as digest
+from ._build import open_questions as open_questions
+from ._build import violations as violations
+from ._check import as_text as as_text
 from ._check import check as check
+from ._check import differences as differences
 from ._check import has_begun as has_begun
 from ._check import has_report as has_report
 from ._check import is_current as is_current
 from ._check import of_another_version as of_another_version
+from ._check import write as write
 from ._check import write_anew as write_anew
 from ._curves import curves as curves
-from ._device_reports import published as published
+from ._evidence import Assumption as Assumption
+from ._evidence import Finding as Finding
+from ._evidence import audit_setting as audit_setting
+from ._evidence import published as published
 from ._figures import planned_epsilon as planned_epsilon
-from ._files import as_text as as_text
-from ._files import write as write
-from ._findings import Assumption as Assumption
-from ._findings import Finding as Finding
+from ._judgement import claim_so_far as claim_so_far
+from ._markdown import about as about_lines  # noqa: F401
 from ._markdown import finding_lines as finding_lines
 from ._markdown import markdown as markdown
 from ._run_record import plan_of as plan_of
 from ._run_record import write_configuration as write_configuration
-from ._run_text import about as about_lines  # noqa: F401
 from ._schema import SCHEMA as SCHEMA
 from ._schema import problem as problem
-from ._so_far import claim_so_far as claim_so_far
-from ._violations import open_questions as open_questions
-from ._violations import violations as violations

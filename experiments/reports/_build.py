@@ -1,4 +1,4 @@
-"""Builds the report of a run, as one JSON object."""
+"""Builds the report of a run, as one JSON object, and says why it states no ε."""
 
 import hashlib
 import json
@@ -22,13 +22,10 @@ from ..run_folder.names import (
     VOCABULARY,
 )
 from ..run_folder.run_record import read_record
-from . import _about, _arithmetic, _randomness, _sections
-from ._case import Case
-from ._device_reports import DEVICE_REPORTS, device_reports, published
-from ._evidence import gather
-from ._judgement import judge
-from ._texts import CAVEATS
-from ._words import words
+from . import _arithmetic, _sections
+from ._evidence import DEVICE_REPORTS, Case, device_reports, gather, published
+from ._judgement import judge, recomputed_words
+from ._layout import CAVEATS
 from .questions import QUESTIONS, read_answers
 
 VERSION = 2
@@ -66,7 +63,7 @@ def build(
         "kind": "realised" if realised else "planned",
         "headline": "",
         "claim": claim,
-        "about": _about.about(folder, case),
+        "about": _sections.about(folder, case),
         "statement": "",
         "tier": None,
         "tier_source": statements.TIERS_SOURCE,
@@ -82,7 +79,7 @@ def build(
         "assumptions": [vars(each) for each in found.assumptions],
         "questions": [{"name": each.name, "text": each.text, "answer": answers[each.name]} for each in QUESTIONS],
         "findings": [vars(each) for each in found.findings],
-        "randomness": _randomness.section(record),
+        "randomness": _arithmetic.randomness_section(record),
         "arithmetic": _arithmetic.arithmetic(record),
         "rounds": _sections.rounds(case),
         "utility": _sections.utility(folder) if realised else None,
@@ -96,9 +93,9 @@ def build(
     }
     counts = device_reports(evidence)
     report |= {} if counts is None else {DEVICE_REPORTS: counts}
-    on_grid = _arithmetic.section(record, found.figures)
+    on_grid = _arithmetic.arithmetic_section(record, found.figures)
     report |= {} if on_grid is None else {_arithmetic.GRID: on_grid}
-    report |= words(report)
+    report |= recomputed_words(report)
     report["digest"] = digest(report)
     return report
 
@@ -115,3 +112,23 @@ def digest(report: Mapping[str, Any]) -> str:
 
 def _hashes(folder: pathlib.Path, names: tuple[str, ...]) -> dict[str, str]:
     return {name: file_hash(folder / name) for name in names if (folder / name).is_file()}
+
+
+def violations(folder: pathlib.Path) -> list[str]:
+    """Returns why the final report of a run will state no ε, each reason with its field; nothing is written.
+
+    Findings on the summary are left out, since the summary is written from the result.
+    """
+    findings = build(folder, realised=True)["findings"]
+    of_run = [each for each in findings if each["field"] not in ("summary", "model")]
+    return [f"{each['field']}: {each['text']}" for each in of_run if each["severity"] == "critical"]
+
+
+def open_questions(folder: pathlib.Path) -> list[str]:
+    """Returns the questions to the operator of a run that are not answered.
+
+    Raises:
+        InputValueError: If `answers.json` is damaged.
+    """
+    answers = read_answers(folder)
+    return [question.name for question in QUESTIONS if answers[question.name] is None]

@@ -10,12 +10,11 @@ import tff_mf
 from tff_mf.errors import InputError
 from tff_mf.sensitivities.losses import round_errors
 
-from ..privacy.figure_points import block_ends, deltas, of_some_rounds
+from ..privacy.statements import block_ends, deltas, of_some_rounds
 from ..run_folder.metrics import ACCURACY, ROUND, Metrics
 from ..run_folder.run_record import RunRecord, read_record
 from . import _figures
-from ._case import Case
-from ._evidence import Evidence, gather
+from ._evidence import Case, Evidence, gather
 from ._figures import Figures
 from ._judgement import judge
 from .questions import read_answers

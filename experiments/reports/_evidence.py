@@ -1,20 +1,63 @@
-"""The content of a run's files: what the run did."""
+"""The evidence on a run: what its files say, who answered for it, its audit, and findings on files that do not fit."""
 
 import dataclasses
 import functools
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 import tff_mf
+from tff_mf import files
 from tff_mf.errors import InputError
 
+from .. import auditing
+from ..output import typed
 from ..output.files import file_hash
 from ..run_folder.ledger import LedgerRecord, read_ledger
-from ..run_folder.metrics import Metrics, read_metrics
-from ..run_folder.names import INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, PARTICIPATION, RUN_JSON
+from ..run_folder.metrics import Metrics, ReportCounts, read_metrics
+from ..run_folder.names import ANSWERS, AUDIT, INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, PARTICIPATION, RUN_JSON
 from ..run_folder.participation_log import observed, read_entries, rounds_by_client
+from ..run_folder.run_record import RunRecord
 from ..sampling import ObservedParticipation
+
+HOLDS, ASSUMED, VIOLATED = "holds", "assumed", "violated"
+CRITICAL, WARNING, NOTE = "critical", "warning", "note"
+
+# A state and what was found.
+Judged = tuple[str, str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Assumption:
+    """An assumption of the guarantee.
+
+    Attributes:
+        name: Name of the assumption.
+        state: "holds" if it was checked, "assumed" if it cannot be checked, or "violated".
+        text: What was assumed, and what was observed.
+    """
+
+    name: str
+    state: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A fact about a run that its reader needs to know.
+
+    Attributes:
+        severity: "critical" if no finite ε may be stated, "warning", or "note".
+        field: The field of the report that the finding is about.
+        text: What was found and what to do.
+    """
+
+    severity: str
+    field: str
+    text: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -190,3 +233,206 @@ def _attempts(
         if not begun.clients:
             found.setdefault((begun.round, begun.attempt), [])
     return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """The input of a report.
+
+    Attributes:
+        record: The content of `run.json`.
+        evidence: The content of the other files.
+        answers: The operator's answers, `None` for open questions.
+        realised: Whether the report is the final one; else the planned one.
+    """
+
+    record: RunRecord
+    evidence: Evidence
+    answers: Mapping[str, Any]
+    realised: bool
+
+
+# What a report says about the audit of a run without one.
+NO_AUDIT = "none"
+_CLAIMED = (
+    f"measured values are claimed by {AUDIT}: nothing here can measure the noise again; limits, verdicts and bounds "
+    "were computed from them once more"
+)
+
+
+def audit_setting(record: RunRecord, mechanism: tff_mf.Mechanism, **more: Any) -> auditing.Setting:
+    """Returns the setting of a run's audit: everything that the run claims, with restarts and noised counts.
+
+    Args:
+        record: The content of `run.json`.
+        mechanism: The run's mechanism.
+        more: Further fields of the setting.
+    """
+    return auditing.Setting(
+        mechanism=mechanism,
+        rounds=record.rounds,
+        participation=record.schema,
+        noise_multiplier=record.noise_multiplier,
+        delta=record.delta,
+        insecure_seed=record.insecure_seed,
+        restart_every=record.restart_every,
+        adjacency=record.adjacency,
+        count_stddev=record.adaptive_count_stddev,
+        grid=record.grid,
+        dimension=record.dimension,
+        **more,
+    )
+
+
+def read_audit(
+    folder: pathlib.Path, record: RunRecord, mechanism: tff_mf.Mechanism | None
+) -> tuple[Any, list[Finding]]:
+    """Returns what a report says about the audit in a folder, and findings on the audit.
+
+    Args:
+        folder: The run's folder.
+        record: The content of `run.json`.
+        mechanism: The run's mechanism; `None` if the artifact is missing or damaged.
+    """
+    path = folder / AUDIT
+    if not path.exists():
+        return NO_AUDIT, []
+    try:
+        stored = typed.read(path, dict[str, Any], "audit")
+    except InputError as error:
+        return "damaged", [_finding(f"{AUDIT} is damaged: {error}")]
+    if stored.get("passed") is False:
+        # Not checked: a forged failure cannot lead to a smaller ε.
+        return {"passed": False, "tests": _tests(stored), "source": _CLAIMED}, []
+    problems = _problems(folder, stored, record, mechanism)
+    if problems:
+        text = f"{AUDIT} is not an audit of this run: {problems[0]}; run tff-mf audit again, or remove it"
+        return "not of this run", [_finding(text)]
+    about = {name: stored[name] for name in ("passed", "rounds", "coordinates", "claimed_epsilon")}
+    shown = max(stored["canaries"]["epsilon"], stored["canaries"]["epsilon_gaussian"])
+    return {**about, "shown_epsilon": shown, "tests": _tests(stored), "source": _CLAIMED}, []
+
+
+def _problems(
+    folder: pathlib.Path, stored: Mapping[str, Any], record: RunRecord, mechanism: tff_mf.Mechanism | None
+) -> list[str]:
+    if stored.get("run_sha256") != file_hash(folder / RUN_JSON):
+        return [f"it does not name the hash of {RUN_JSON}"]
+    if mechanism is None or not record.noise_multiplier:
+        return ["there is no noise to audit"]
+    try:
+        return auditing.disagreements(stored, audit_setting(record, mechanism))
+    except InputError as error:
+        return [str(error)]
+
+
+def _tests(stored: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the name, verdict and figures of each test, as far as the file has them, and no text of the file."""
+    tests = stored.get("tests")
+    names = ("name", "passed", "value", "limit")
+    return [
+        {name: test.get(name) for name in names if isinstance(test.get(name), str | bool | int | float)}
+        for test in (tests if isinstance(tests, list) else [])
+        if isinstance(test, Mapping)
+    ]
+
+
+def _finding(text: str) -> Finding:
+    return Finding(severity=CRITICAL, field="audit", text=text)
+
+
+# The csv module ends lines with \r\n, all other writers of a run with \n.
+_TABLES = (METRICS, PARTICIPATION)
+_TEXTS = (".json", ".jsonl", ".md", ".toml")
+
+
+def on_folder(folder: pathlib.Path) -> list[Finding]:
+    """Returns findings on files that a killed process left unfinished, and on line ends that a copy has changed.
+
+    An unfinished checkpoint has keys too.
+    """
+    found = []
+    unfinished = sorted(str(path.relative_to(folder)) for path in files.unfinished(folder, subfolders=True))
+    if unfinished:
+        found.append(
+            f"a killed process left {', '.join(unfinished)}, which may have keys of the noise: delete it, or resume "
+            "the run, which deletes it"
+        )
+    changed = sorted(path.name for path in folder.iterdir() if path.is_file() and _has_other_ends(path))
+    if changed:
+        found.append(
+            f"{', '.join(changed)}: not the line ends that tff-mf writes, as after git with core.autocrlf: "
+            "copy the run as it was written (git: `* -text` in .gitattributes)"
+        )
+    return [Finding(severity=WARNING, field="files", text=text) for text in found]
+
+
+def _has_other_ends(path: pathlib.Path) -> bool:
+    if path.name in _TABLES:
+        return b"\n" in path.read_bytes().replace(b"\r\n", b"")
+    # People write their answers with any editor.
+    return path.suffix in _TEXTS and path.name != ANSWERS and b"\r\n" in path.read_bytes()
+
+
+DEVICE_REPORTS = "device_reports"
+WITHHELD_NOTE = (
+    "exact counts, without noise and outside the guarantee: whether an update was scaled or zeroed depends on a "
+    "device's data. For the operator's eyes: tff-mf export-model leaves them out"
+)
+# Share of a round's reports above which they are a finding.
+_SHARE = 0.1
+
+
+def device_reports(evidence: Evidence) -> dict[str, Any] | None:
+    """Returns the counts over all rounds, as JSON; `None` if no reports were counted."""
+    counts = _counts(evidence)
+    if not counts:
+        return None
+    return {
+        "rounds": len(counts),
+        "rounds_without_updates": sum(not each.in_the_model for each in counts.values()),
+        **msgspec.to_builtins(_together(counts)),
+        "note": WITHHELD_NOTE,
+    }
+
+
+def device_findings(evidence: Evidence) -> list[Finding]:
+    """Returns findings on the device reports: rounds without an update, and rounds with many bad reports."""
+    counts = _counts(evidence)
+    empty = [number for number, each in counts.items() if not each.in_the_model]
+    many = [number for number, each in counts.items() if each.bad > _SHARE * each.came]
+    texts = []
+    if empty:
+        texts.append(
+            f"{len(empty)} rounds have no update in them, round {empty[0]} first: their models got noise alone"
+        )
+    if many:
+        total = _together(counts)
+        reasons = {**total.refused, "above the clip norm": total.clipped, "not finite": total.zeroed}
+        listed = ", ".join(f"{number} {reason}" for reason, number in reasons.items() if number)
+        texts.append(
+            f"in {len(many)} rounds more than a tenth of the reports were refused, scaled or zeroed, round {many[0]} "
+            f"first; in all, of {total.came}: {listed}"
+        )
+    return [Finding(severity=WARNING, field=DEVICE_REPORTS, text=text) for text in texts]
+
+
+def published(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a report for publication: without the counts of device reports, and with the same digest."""
+    found = {name: value for name, value in report.items() if name != DEVICE_REPORTS}
+    if isinstance(found.get("findings"), list):
+        found["findings"] = [
+            each for each in found["findings"] if not isinstance(each, Mapping) or each.get("field") != DEVICE_REPORTS
+        ]
+    return found
+
+
+def _counts(evidence: Evidence) -> Mapping[int, ReportCounts]:
+    return dict(sorted(evidence.ledger.reports.items())) if evidence.ledger else {}
+
+
+def _together(counts: Mapping[int, ReportCounts]) -> ReportCounts:
+    first, *others = counts.values()
+    for each in others:
+        first = first + each
+    return first

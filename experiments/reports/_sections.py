@@ -1,6 +1,9 @@
 """Sections of a report that follow from the files of the run and the judgement on them."""
 
+import datetime
 import pathlib
+import re
+import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,12 +12,60 @@ from tff_mf import strict_json
 
 from ..privacy import statements
 from ..run_folder.metrics import ALSO_TRAINING, NOT_TRAINING
-from ..run_folder.names import METRICS, SUMMARY
+from ..run_folder.names import METRICS, SETTINGS_TOML, SUMMARY
 from ..run_folder.run_record import RunRecord
-from . import _figures, _verdict
-from ._case import Case
+from . import _figures, _judgement
+from ._evidence import Case
 from ._judgement import Judgement
-from ._texts import IN_SECRET, NOT_COVERED, NOT_IN_SECRET
+from ._layout import IN_SECRET, NOT_COVERED, NOT_IN_SECRET
+from .questions import ANSWERED_BY
+
+
+def about(folder: pathlib.Path, case: Case) -> dict[str, Any]:
+    """Returns what is known of a run beside its guarantee, as JSON; `None` where no file says it.
+
+    None of it can be checked, and no figure depends on it.
+    """
+    settings, ledger = case.record.settings, case.evidence.ledger
+    # A planned report can be older than the settings that a run was given.
+    given = _of_configuration(folder) if case.realised else None
+    started, ended = (None, None) if ledger is None else (ledger.started, ledger.finished)
+    return {
+        "data_set": {
+            "name": _without_folder(_known(settings.get("dataset", given), str)),
+            "sha256": _known(settings.get("dataset_sha256"), str),
+            "clients": _known(settings.get("training_clients"), int),
+            "examples": _known(settings.get("training_examples"), int),
+        },
+        "started": started,
+        "ended": ended,
+        "seconds": _seconds(started, ended),
+        ANSWERED_BY.name: case.answers.get(ANSWERED_BY.name),
+    }
+
+
+def _of_configuration(folder: pathlib.Path) -> Any:
+    try:
+        return tomllib.loads((folder / SETTINGS_TOML).read_text(encoding="utf-8"))["run"]["dataset"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _known(value: Any, kind: type) -> Any:
+    return value if isinstance(value, kind) and not isinstance(value, bool) else None
+
+
+def _without_folder(name: str | None) -> str | None:
+    """Returns the name of a data set without the folder of its file: a report is published."""
+    return None if name is None else re.sub("[^:/]*/", "", name)
+
+
+def _seconds(started: str | None, ended: str | None) -> int | None:
+    """Returns how long a run took; `None` if it is unknown, or the clock was set back meanwhile."""
+    if started is None or ended is None:
+        return None
+    took = datetime.datetime.fromisoformat(ended) - datetime.datetime.fromisoformat(started)
+    return int(took.total_seconds()) if took >= datetime.timedelta() else None
 
 
 def accountant(case: Case, found: Judgement) -> dict[str, Any]:
@@ -45,7 +96,7 @@ def setting(case: Case) -> dict[str, Any]:
         "simulation": record.simulation,
         "cohort": record.cohort,
         "clients_per_round": record.clients_per_round,
-        "population": _verdict.population(case),
+        "population": _judgement.population(case),
     }
 
 
@@ -131,7 +182,7 @@ def _scales(record: RunRecord) -> dict[str, float | None]:
 def rounds(case: Case) -> dict[str, Any]:
     """Returns how many rounds ran, and the sizes of their cohorts."""
     record, ledger = case.record, case.evidence.ledger
-    sizes = list(_verdict.sizes(case.evidence).values())
+    sizes = list(_judgement.sizes(case.evidence).values())
     return {
         "planned": record.rounds,
         "released": len(ledger.released) if ledger else None,

@@ -15,8 +15,7 @@ from ..run_folder.metrics import ACCURACY, ROUND, Metrics, smoothed
 from ..run_folder.names import MODEL, SUMMARY
 from ..run_folder.run_record import RunRecord
 from ..sampling.settings import SamplingSettings, sampler_name
-from ._evidence import Evidence
-from ._findings import CRITICAL, Finding
+from ._evidence import CRITICAL, Evidence, Finding
 from ._run_record import plan_of
 from .questions import QUESTIONS
 
@@ -36,7 +35,7 @@ _CLAIMED: Mapping[str, tuple[type, ...]] = {
     "loss": (*_NUMBER, type(None)),
 }
 # With the commit of a checkout at the end. Only ASCII digits: some Unicode digits reorder the line they are in.
-VERSION = r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}((a|b|rc|\.dev|\.post)[0-9]{1,6})?(\+g[0-9a-f]{7,40}(\.d[0-9]{8})?)?"
+RELEASE = r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}((a|b|rc|\.dev|\.post)[0-9]{1,6})?(\+g[0-9a-f]{7,40}(\.d[0-9]{8})?)?"
 # The privacy of the run if its cohorts were secret.
 _AMPLIFIED = ("amplified_epsilon", "amplified_statement")
 _MADE_BY = "tff_mf_version"
@@ -185,7 +184,7 @@ def _claimed(stored: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Fin
         if name in stored and (not isinstance(value, types) or isinstance(value, bool))
     ]
     version = stored.get(_MADE_BY, "0.0")
-    if not isinstance(version, str) or not re.fullmatch(VERSION, version):
+    if not isinstance(version, str) or not re.fullmatch(RELEASE, version):
         found.append(_finding(f"has {_MADE_BY}={version!r:.80}, which is not a version"))
     return found + [
         _finding(f"has {name}={stored[name]!r:.80}, which cannot be recomputed here")

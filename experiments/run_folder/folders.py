@@ -1,12 +1,19 @@
-"""Folders of runs, demos and comparisons: whether they can be begun, resumed or replaced."""
+"""The folder of a run, the versions that wrote it, and whether a resumed run is the same."""
 
+import filecmp
+import importlib.metadata
 import os
 import pathlib
+import platform
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any
 
 import tff_mf
 from tff_mf.errors import InputValueError
 
-from ..output import files, locks
+from ..output import files
 from .ledger import read_ledger
 from .names import (
     CHECKPOINTED_RUN,
@@ -17,8 +24,132 @@ from .names import (
     REPORT,
     REPORT_TEXT,
     RUN_JSON,
+    SETTINGS_TOML,
     SUMMARY,
 )
+
+_PACKAGES = (
+    "tensorflow",
+    "tensorflow-federated",
+    "tensorflow-privacy",
+    "dp-accounting",
+    "numpy",
+    "scipy",
+)
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of Python and of the packages that a run depends on."""
+    found = {"python": platform.python_version(), "tff-mf": tff_mf.__version__}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str) -> None:
+    """Raises unless the settings of a run are those that it began with.
+
+    `run.json`, `configuration.toml` and the description in the run's checkpoints are compared by this function.
+
+    Args:
+        given: The settings now, by name.
+        begun: The settings that the run began with, by name, as read from its folder.
+        run: The run's folder, or the file with `begun`, for the message.
+
+    Raises:
+        InputValueError: If a setting differs, or is in only one of them.
+
+    Example:
+        >>> check_same({"rounds": 8}, {"rounds": 8}, run="out")
+        >>> check_same({}, {"rounds": 8}, run="out")
+        Traceback (most recent call last):
+        tff_mf.errors.InputValueError: rounds=… missing, a setting that the run in 'out' began with, 8: resume it ...
+        >>> check_same({"rounds": 9}, {"rounds": 8}, run="out")
+        Traceback (most recent call last):
+        tff_mf.errors.InputValueError: rounds=9 is not the setting that the run in 'out' began with, 8: resume it ...
+    """
+    for name in {**given, **begun}:
+        if given.get(name) != begun.get(name):
+            now = f"{name}={given[name]!r} is not the" if name in given else f"{name}=… missing, a"
+            then = repr(begun[name]) if name in begun else "which has none"
+            raise InputValueError(
+                f"{now} setting that the run in {run!r} began with, {then}: resume it with the same settings, or start "
+                "another run in another folder."
+            )
+
+
+FIELD = "initial_model"
+# The data set of a run whose settings name none.
+DEFAULT_DATASET = "pydoc"
+
+_SQLITE = "sqlite:"
+# Files of the cache, by which `tff-mf compare` names the data sets of its runs.
+_CACHED = {
+    "pydoc": re.compile(r"pydoc-[0-9a-f]{16}\.sqlite"),
+    "stackoverflow": re.compile(r"stackoverflow\.sqlite"),
+    "synthetic": re.compile(r"synthetic-stackoverflow\.json"),
+}
+
+
+def trained_on(model: pathlib.Path, dataset: str) -> bool:
+    """Returns whether a model is from a run on a data set, or from one that started from the model of such a run.
+
+    Formal guarantee: if the settings are beside the model, or beside the file that it is a link to, and can be read, a
+    data set is known by its name, by the file of the cache, and by any path to its file or to a copy of it. What cannot
+    be compared is taken to be the same: settings that cannot be read, an earlier model that is gone, and a file that is
+    gone and has the same name. A model without settings is taken for one that is public.
+
+    Args:
+        model: The file of the model.
+        dataset: The data set, as the settings of a run name it.
+    """
+    return any(_of_run(folder, dataset, frozenset()) for folder in _folders(model))
+
+
+def _folders(model: pathlib.Path) -> set[pathlib.Path]:
+    """Returns the folders of a model and of the file that it is a link to."""
+    return {
+        pathlib.Path(os.path.realpath(each)) for each in (model.parent, pathlib.Path(os.path.realpath(model)).parent)
+    }
+
+
+def _of_run(folder: pathlib.Path, dataset: str, seen: frozenset[pathlib.Path]) -> bool:
+    settings = folder / SETTINGS_TOML
+    if not settings.is_file() or folder in seen:
+        return False
+    try:
+        run = tomllib.loads(settings.read_text(encoding="utf-8")).get("run", {})
+        if _is_same(run.get("dataset", DEFAULT_DATASET), dataset):
+            return True
+        if run.get(FIELD) is None:
+            return False
+        before = pathlib.Path(run[FIELD])
+        return not before.is_file() or any(_of_run(each, dataset, seen | {folder}) for each in _folders(before))
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        # Nobody can tell what it was trained on: the worse case is supposed.
+        return True
+
+
+def _is_same(earlier: str, dataset: str) -> bool:
+    names = _embedded(earlier), _embedded(dataset)
+    if any(names):
+        return names[0] == names[1]
+    files = [pathlib.Path(each.removeprefix(_SQLITE)) for each in (earlier, dataset)]
+    if os.path.realpath(files[0]) == os.path.realpath(files[1]):
+        return True
+    if not all(each.is_file() for each in files):
+        return files[0].name == files[1].name
+    return filecmp.cmp(*files, shallow=False)
+
+
+def _embedded(dataset: str) -> str:
+    """Returns the name of a data set that has one, also if it is given by its file in the cache; or an empty text."""
+    name = os.path.basename(dataset.removeprefix(_SQLITE))
+    return next((known for known, file in _CACHED.items() if dataset == known or file.fullmatch(name)), "")
+
 
 _WRITTEN_LAST = (SUMMARY, REPORT, REPORT_TEXT)
 _COMPARISON = ".comparison"
@@ -47,7 +178,7 @@ def check_new(path: pathlib.Path) -> pathlib.Path:
     Raises:
         InputValueError: If it is not empty.
     """
-    if not all(map(locks.is_lock, path.iterdir())):
+    if not all(map(files.is_lock, path.iterdir())):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
     return path
 

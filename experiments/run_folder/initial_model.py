@@ -16,8 +16,8 @@ from tff_mf.errors import InputValueError
 from ..output import typed
 from ..output.files import file_hash
 from ..output.typed import Record
-from ._same_data import DEFAULT_DATASET as DEFAULT_DATASET
-from ._same_data import FIELD, trained_on
+from .folders import DEFAULT_DATASET as DEFAULT_DATASET
+from .folders import FIELD, trained_on
 from .names import VOCABULARY
 
 _Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]

@@ -14,7 +14,7 @@ from tff_mf.errors import InputValueError
 from ..output import files, typed
 from ..output.files import file_hash
 from ..output.typed import Count, NonNegative, OpenUnit, Positive, Record
-from . import same_settings
+from . import folders
 from .folders import readable_folder
 from .names import MECHANISM, RUN_JSON
 
@@ -169,7 +169,7 @@ def begin(folder: pathlib.Path, mechanism: tff_mf.Mechanism, fields: Mapping[str
     record = typed.convert(as_json, RunRecord)
     if (folder / RUN_JSON).exists():
         begun = read_record(folder)
-        same_settings.check_same(_settings(record), _settings(begun), run=str(folder))
+        folders.check_same(_settings(record), _settings(begun), run=str(folder))
         return begun
     text = json.dumps({"version": _VERSION, **msgspec.to_builtins(record)}, indent=1)
     files.write_atomically(folder / RUN_JSON, text + "\n")

@@ -1,19 +1,29 @@
-"""Checkpoints of a run: what it saves before it releases anything, and what it resumes from."""
+"""Checkpoints of a run: what it saves before it releases anything, what it starts and what it resumes from."""
 
 import asyncio
 import dataclasses
+import hashlib
 import json
+import logging
 import pathlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
+import tensorflow_federated as tff
 
 from tff_mf.errors import InputValueError
 
 from ... import aggregators
 from ..output import files, typed
-from ..run_folder.names import CHECKPOINTED_RUN
-from ..run_folder.same_settings import check_same
+from ..output.files import file_hash
+from ..run_folder.folders import check_same
+from ..run_folder.initial_model import InitialModel, parameters, refused, vocabulary_hash, vocabulary_of
+from ..run_folder.ledger import LedgerRecord, read_ledger
+from ..run_folder.metrics import ROUND, SECONDS, read_metrics, write_metrics
+from ..run_folder.names import CHECKPOINTED_RUN, INITIAL_MODEL, LEDGER, RUN_JSON, VOCABULARY
+from ..run_folder.participation_log import kept_entries
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,3 +156,153 @@ def _check_same_run(path: pathlib.Path, description: Mapping[str, Any]) -> str:
         raise InputValueError(f"run={str(path)!r} is damaged: it names no run. Put it back, or start another run.")
     check_same(description, begun, run=str(path.parent.parent))
     return run
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GivenModel:
+    """An initial model that was read, and is the one of the settings.
+
+    Attributes:
+        named: The entry of the settings.
+        content: The file.
+        vocabulary: The words that it knows, the most frequent first.
+    """
+
+    named: InitialModel
+    content: bytes
+    vocabulary: list[str]
+
+    def weights(self, expected: tff.learning.models.ModelWeights) -> tff.learning.models.ModelWeights:
+        """Returns its parameters for a model of the same shape.
+
+        Args:
+            expected: The parameters of a model of the run's settings and of this vocabulary.
+
+        Raises:
+            InputValueError: If the file holds no such parameters, or one of them is not finite.
+        """
+        found = parameters(self.named, self.content, [np.asarray(each) for each in expected.trainable])
+        return tff.learning.models.ModelWeights(trainable=found, non_trainable=expected.non_trainable)
+
+
+def read(named: InitialModel, folder: pathlib.Path, vocab_size: int) -> GivenModel:
+    """Returns the initial model of a run, from the copy in its folder if it has one.
+
+    Args:
+        named: The entry of the run's settings.
+        folder: The run's folder.
+        vocab_size: The most words that the model of the run can know.
+
+    Raises:
+        InputValueError: If the file or its vocabulary is missing, or differs from the settings.
+    """
+    copy = folder / INITIAL_MODEL
+    path = copy if copy.is_file() else pathlib.Path(named.file)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise refused(named, f"cannot be read ({error.strerror or error}), and the run has no copy of it") from error
+    if hashlib.sha256(content).hexdigest() != named.sha256:
+        raise refused(named, f"is another model than at the start: the SHA-256 of {str(path)!r} differs")
+    vocabulary = vocabulary_of(path)
+    if vocabulary_hash(vocabulary) != named.vocabulary_sha256:
+        raise refused(named, f"has another vocabulary than at the start: {str(path.parent / VOCABULARY)!r} differs")
+    if len(vocabulary) > vocab_size:
+        raise refused(named, f"knows {len(vocabulary)} words: take vocab_size={len(vocabulary)}")
+    return GivenModel(named=named, content=content, vocabulary=vocabulary)
+
+
+def keep(given: GivenModel, folder: pathlib.Path) -> None:
+    """Writes a copy of the model and its vocabulary to the folder of a run, which is then resumed without the file."""
+    files.write_atomically(folder / VOCABULARY, json.dumps(given.vocabulary, ensure_ascii=False) + "\n")
+    files.write_atomically(folder / INITIAL_MODEL, given.content)
+
+
+_LOG = logging.getLogger(__name__)
+
+_REMEDY = "Put the newest checkpoint and the files of the run back, or start another run in another folder."
+
+
+def check(
+    folder: pathlib.Path,
+    round_number: int,
+    *,
+    participation: pathlib.Path,
+    metrics: pathlib.Path,
+    run: str | None = None,
+) -> None:
+    """Raises unless a run may be resumed after `round_number`.
+
+    Formal guarantee: no round runs again that was released according to the ledger or the metrics. A run whose newest
+    checkpoint is lost can therefore not be resumed: its report covers what it released.
+
+    Args:
+        folder: The run's folder.
+        round_number: Last round of its newest checkpoint; 0 if it has none.
+        participation: The participation log.
+        metrics: The metrics.
+        run: Which run the checkpoint is of, if that is known: the ledger must be of the same.
+
+    Raises:
+        InputValueError: If it may not, or a file is damaged.
+    """
+    if not (folder / LEDGER).exists():
+        if round_number or participation.exists():
+            raise InputValueError(f"ledger={str(folder / LEDGER)!r} is missing, and the run has begun. {_REMEDY}")
+        return
+    record = _without_partial_line(folder / LEDGER)
+    if record.configuration != file_hash(folder / RUN_JSON) and record.begun:
+        raise InputValueError(f"run={str(folder / RUN_JSON)!r} was changed since the run began. {_REMEDY}")
+    if run is not None and record.run not in ("", run):
+        raise InputValueError(
+            f"ledger={str(folder / LEDGER)!r} is of run {record.run[:8]}, and the checkpoints are of {run[:8]}: its "
+            f"log would lack who took part in their rounds. {_REMEDY}"
+        )
+    released = max([0, *record.released, read_metrics(metrics).last_evaluated])
+    if released > round_number:
+        raise InputValueError(
+            f"round {released} of the run in out={str(folder)!r} was released, and its newest checkpoint is of round "
+            f"{round_number}: to run rounds again would release them twice. {_REMEDY}"
+        )
+    if round_number > record.sequence.position:
+        raise InputValueError(
+            f"ledger={str(folder / LEDGER)!r} lacks rounds: it ends at {record.sequence.position}, and the newest "
+            f"checkpoint is of round {round_number}. {_REMEDY}"
+        )
+    kept_entries(participation, record.begun)
+
+
+def _without_partial_line(path: pathlib.Path) -> LedgerRecord:
+    record = read_ledger(path)
+    if record.impossible:
+        raise InputValueError(f"ledger={str(path)!r} cannot go on: {'; '.join(record.impossible)}. {_REMEDY}")
+    # A last line that was not written to its end is of something that did not happen.
+    if record.problems and not path.read_bytes().endswith(b"\n"):
+        return record
+    if record.problems:
+        raise InputValueError(f"ledger={str(path)!r} cannot go on: {'; '.join(record.problems)}. {_REMEDY}")
+    return record
+
+
+def restore_metrics(path: pathlib.Path, round_number: int, history: Sequence[Mapping[str, float]]) -> None:
+    """Rewrites the metrics of all rounds from the checkpoint if the file differs from it, with a warning.
+
+    The durations of the rounds are lost then.
+
+    Args:
+        path: The metrics.
+        round_number: Last round of the newest checkpoint.
+        history: Metrics of each evaluated round, as in the checkpoint.
+    """
+    if not round_number:
+        return
+    expected = {number: {ROUND: str(number)} for number in range(1, round_number + 1)}
+    for row in history:
+        expected[int(row[ROUND])] = {name: str(value) for name, value in row.items()}
+    metrics = read_metrics(path)
+    kept = [row for row in metrics.rows if row[ROUND] in map(str, expected)]
+    found = [{name: text for name, text in row.items() if text and name != SECONDS} for row in kept]
+    if found == list(expected.values()) and not metrics.problems:
+        return
+    _LOG.warning("%r was damaged: it is written anew, from the checkpoint of round %d.", str(path), round_number)
+    write_metrics(path, expected.values())

@@ -1,17 +1,108 @@
-"""The batches of a cohort's clients, as TFF's preprocessing makes them, read together.
-
-TFF's preprocessing is a pipeline for each client, which is compiled for each client of each round: that takes longer
-than the training of a small model. Here the words of all sentences of a cohort are looked up in one call.
-"""
+"""The batches of a cohort's clients, as TFF's preprocessing makes them: read ahead, together, and without padding."""
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent import futures
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from ..datasets.sentences import ClientSentences
+
+_T = TypeVar("_T")
+
+
+def read_ahead(chunks: Iterable[_T]) -> Generator[_T, None, None]:
+    """Yields chunks, of which the next is read in a thread meanwhile: none of them may be `None`.
+
+    One thread reads and closes them, as connections to SQLite need it; it has ended when this generator is closed. An
+    error of reading is raised when its chunk is due.
+
+    Args:
+        chunks: Iterated over in the thread, one chunk ahead.
+    """
+    source = iter(chunks)
+    with futures.ThreadPoolExecutor(1) as thread:
+        try:
+            coming = thread.submit(next, source, None)
+            while (chunk := coming.result()) is not None:
+                coming = thread.submit(next, source, None)
+                yield chunk
+        finally:
+            if isinstance(source, Generator):
+                thread.submit(source.close).result()
+
+
+_stackoverflow = tff.simulation.baselines.stackoverflow
+
+SEQUENCE_LENGTH = _stackoverflow.DEFAULT_SEQUENCE_LENGTH
+
+
+def build_word_ids(vocabulary: Sequence[str]) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+    """Returns the function from serialized examples to their words, as TFF's preprocessing numbers them.
+
+    It takes a string tensor `[sentences]` and returns words, int32 `[sentences, 21]` (beginning of sentence, at most 20
+    words, end of sentence if there is room, padding), and how many of them are to be predicted, int32 `[sentences]`.
+
+    Args:
+        vocabulary: The words that the model knows.
+    """
+    special = _stackoverflow.word_prediction_preprocessing.get_special_tokens(len(vocabulary))
+    initial = tf.lookup.KeyValueTensorInitializer(list(vocabulary), tf.range(len(vocabulary), dtype=tf.int64))
+    table = tf.lookup.StaticVocabularyTable(initial, num_oov_buckets=len(special.out_of_vocab))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def word_ids(examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        texts = tf.io.parse_example(examples, {"tokens": tf.io.FixedLenFeature([], tf.string)})["tokens"]
+        split = tf.strings.split(texts, sep=" ")[:, :SEQUENCE_LENGTH]
+        found = split.with_values(tf.cast(table.lookup(split.values) + 1, tf.int32))
+        lengths = tf.cast(found.row_lengths(), tf.int32)
+        padded = found.to_tensor(default_value=special.padding, shape=[None, SEQUENCE_LENGTH])
+        # One beyond the last column of a sentence that fills all of them: no end of sentence then.
+        ended = padded + tf.one_hot(lengths, SEQUENCE_LENGTH, on_value=special.end_of_sentence, dtype=tf.int32)
+        begin = tf.fill([tf.size(texts), 1], special.beginning_of_sentence)
+        return tf.concat([begin, ended], axis=1), tf.minimum(lengths + 1, SEQUENCE_LENGTH)
+
+    return word_ids
+
+
+PADDING = 0
+
+
+class Packing(NamedTuple):
+    """Where the words of a batch are in its packed order: by step, and within a step by sentence, the longest first.
+
+    The sentences that have a step are therefore the first rows of the step before it. A step of a sentence is one of
+    its real words: a recurrent layer that masks padding passes over it, wherever it is.
+
+    Attributes:
+        rows: int32 `[length]`: how many sentences have each step; no more than have the step before it.
+        words: `[n]`: the real words, packed.
+        place: int32 `[sentences, length]`: the number of real words before a sentence's place or at it is c; its row in
+            the packed order is the row of the last of them, plus 1; 0 if c is 0.
+    """
+
+    rows: tf.Tensor
+    words: tf.Tensor
+    place: tf.Tensor
+
+
+def pack(words: tf.Tensor) -> Packing:
+    """Returns the packed order of words, `[sentences, length]`."""
+    # Operators of equality compare objects where TFF builds its graphs.
+    real = tf.not_equal(words, PADDING)
+    counts = tf.cumsum(tf.cast(real, tf.int32), axis=1)
+    lengths = counts[:, -1]
+    rank = tf.argsort(tf.argsort(lengths, direction="DESCENDING", stable=True))
+    rows = tf.math.count_nonzero(lengths > tf.range(words.shape[1])[:, None], axis=1, dtype=tf.int32)
+    of_step = tf.cumsum(rows, exclusive=True)
+    place = tf.where(counts > 0, tf.gather(of_step, tf.maximum(counts - 1, 0)) + rank[:, None] + 1, 0)
+    packed = tf.scatter_nd(place[real][:, None] - 1, words[real], [tf.reduce_sum(lengths)])
+    return Packing(rows=rows, words=packed, place=place)
+
 
 Batch = tuple[np.ndarray, np.ndarray]
 

@@ -9,12 +9,12 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from . import word_ids
-from .read_ahead import read_ahead
+from . import client_batches
+from .client_batches import read_ahead
 
 _stackoverflow = tff.simulation.baselines.stackoverflow
 
-SEQUENCE_LENGTH = word_ids.SEQUENCE_LENGTH
+SEQUENCE_LENGTH = client_batches.SEQUENCE_LENGTH
 METRICS = ("loss", "accuracy", "accuracy_without_out_of_vocab", "accuracy_without_out_of_vocab_or_end_of_sentence")
 ACCURACY = METRICS[-1]
 # Words of a batch: more need memory (of the logits, four bytes a word of the vocabulary), fewer need time.
@@ -67,7 +67,7 @@ class Evaluator:
     def __init__(self, architecture: str, build: Callable[[], tf.keras.Model], vocabulary: Sequence[str]) -> None:
         self._words_of_batch = _WORDS[architecture]
         special = _stackoverflow.word_prediction_preprocessing.get_special_tokens(len(vocabulary))
-        self._tokenize = word_ids.build_word_ids(vocabulary)
+        self._tokenize = client_batches.build_word_ids(vocabulary)
         self._model = build()
         self._counts = _counter(self._model, special)
 

@@ -13,15 +13,13 @@ from tff_mf.errors import InputValueError
 from ... import aggregators
 from .. import sampling
 from ..configuration.settings import TrainingSettings
-from ..datasets import sentences, text_file
+from ..datasets import named_data, sentences
 from ..privacy import amplification
-from ..privacy.plan import PrivacyPlan
-from ..privacy.populations import population
+from ..privacy.plan import PrivacyPlan, population
 from ..run_folder.metrics import ALSO_TRAINING, NOT_TRAINING
-from . import client_batches, initial_model
+from . import checkpoints, client_batches
 from .learning_process import build_process, build_task
-from .measurement import Measurement, build_measurement
-from .task import Task
+from .task import Measurement, Task, build_measurement
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,7 +88,7 @@ class PreparedRun:
 
 
 def prepare(
-    settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path, given: initial_model.GivenModel | None = None
+    settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path, given: checkpoints.GivenModel | None = None
 ) -> PreparedRun:
     """Returns what a run is made of.
 
@@ -104,7 +102,7 @@ def prepare(
     Raises:
         InputValueError: If the training clients cannot fill the cohorts, or settings and privacy do not fit each other.
     """
-    splits = text_file.load(data)
+    splits = named_data.load(data)
     cohorts = sampling.plan_cohorts(
         sampling=settings.sampling,
         client_ids=splits.train.client_ids,
@@ -116,7 +114,7 @@ def prepare(
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     # A search of its own, which may be refused: before hours of training.
     in_secret = amplification.amplified(privacy, settings.sampling, len(cohorts.client_ids))
-    vocabulary = given.vocabulary if given else list(text_file.load_word_counts(data, settings.model.vocab_size))
+    vocabulary = given.vocabulary if given else list(named_data.load_word_counts(data, settings.model.vocab_size))
     language_task = build_task(settings, vocabulary)
     if given:
         weights = given.weights(language_task.initial_weights)

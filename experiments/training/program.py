@@ -4,15 +4,15 @@ import pathlib
 
 from ..configuration import statable
 from ..configuration.settings import ExecutionSettings, TrainingSettings
-from ..output import locks
+from ..output import files
 from ..privacy.plan import PrivacyPlan
+from . import checkpoints, results
 from . import execution as executing
-from . import initial_model, planned_report, results, rounds
 from .preparation import prepare
+from .rounds import OnRound
 
 _ON_THIS_MACHINE = ExecutionSettings()
 
-OnRound = rounds.OnRound
 TrainingResult = results.TrainingResult
 
 
@@ -49,16 +49,16 @@ def run(
             resume or its files are damaged, or another process is at work in the folder.
         WorkerLostError: If the worker with the server's values dies and no restarts are left.
     """
-    with locks.alone(out):
+    with files.alone(out):
         named = settings.initial_model
-        given = initial_model.read(named, out, settings.model.vocab_size) if named else None
+        given = checkpoints.read(named, out, settings.model.vocab_size) if named else None
         prepared = prepare(settings, privacy, data, given)
         if not without_epsilon:
             statable.check(
                 privacy, named, population=prepared.reported_population, observed=prepared.cohorts.observed()
             )
         if given:
-            initial_model.keep(given, out)
-        planned_report.write_plan(prepared, out)
+            checkpoints.keep(given, out)
+        results.write_plan(prepared, out)
         trained = executing.train(prepared, out, on_round=on_round, execution=execution)
         return results.write_results(prepared, trained, out)

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder when it has ended: model, vocabulary, summary and report."""
+"""The end of a run in its folder, planned before it starts: model, vocabulary, summary and report."""
 
 import dataclasses
 import hashlib
@@ -7,17 +7,86 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 import safetensors.numpy
+
+import tff_mf
 
 from .. import reports
 from ..output import files
 from ..privacy.summary import privacy_claims
+from ..run_folder.folders import versions
 from ..run_folder.names import MODEL, PARTICIPATION, SUMMARY, VOCABULARY
 from ..run_folder.participation_log import read_observed
+from ..sampling.settings import sampler_name
 from .execution import TrainedRun
 from .preparation import PreparedRun
-from .summary import summarize
+from .task import METRICS
+
+# What a summary names of the settings, in this order.
+_SETTINGS = (
+    *("algorithm", "model", "server_optimizer", "server_learning_rate", "server_momentum", "server_warmup"),
+    *("server_cooldown", "client_learning_rate", "clip_norm", "adaptive_clipping", "adaptive_learning_rate", "zeroing"),
+    *("sampling", "dropout", "seed"),
+)
+
+
+def summarize(
+    prepared: PreparedRun,
+    *,
+    measured: Mapping[str, Any],
+    claims: Mapping[str, Any],
+    model_sha256: str,
+    seconds: float,
+) -> dict[str, Any]:
+    """Returns the summary of a run that has ended.
+
+    Args:
+        prepared: The run.
+        measured: The fields that say how good the final model is: `measurement.Measurement.conclude`.
+        claims: The fields that state the guarantee: `privacy.summary.privacy_claims`.
+        model_sha256: Hash of the file with the final model.
+        seconds: How long the rounds took.
+    """
+    settings = msgspec.to_builtins(prepared.settings)
+    return {
+        **measured,
+        **claims,
+        "model_sha256": model_sha256,
+        **{name: settings[name] for name in _SETTINGS},
+        "parameters": prepared.language_task.parameters,
+        "dropped_participations": prepared.dropped_participations,
+        "seconds": seconds,
+        "tff_mf_version": tff_mf.__version__,
+    }
+
+
+def write_plan(prepared: PreparedRun, folder: pathlib.Path) -> None:
+    """Writes `run.json`, the mechanism's artifact and the planned report of a run.
+
+    Args:
+        prepared: The run.
+        folder: Its folder.
+
+    Raises:
+        InputValueError: If the folder holds a run with another mechanism or other settings.
+    """
+    settings, cohorts = prepared.settings, prepared.cohorts
+    reports.write_configuration(
+        folder,
+        prepared.privacy,
+        clip_norm=settings.clip_norm,
+        cohorts=[cohorts.cohort(t) for t in range(cohorts.rounds)],
+        sampler=sampler_name(settings.sampling.kind),
+        simulation=True,
+        population=prepared.population,
+        released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
+        evaluation_columns=METRICS,
+        settings={**msgspec.to_builtins(settings), "training_clients": len(cohorts.client_ids)},
+        versions=versions(),
+    )
+    reports.write(folder, realised=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,24 +1,173 @@
 """The rounds of a run: each is logged before it is computed, and saved before anything of it is released."""
 
+import asyncio
 import contextlib
 import dataclasses
 import functools
 import pathlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 
+import numpy as np
 import tensorflow_federated as tff
 
+from .. import reports
+from ..configuration.settings import TrainingSettings
+from ..output import digits
+from ..privacy.plan import PrivacyPlan
 from ..run_folder import ledger, run_log, run_record
-from ..run_folder.names import LEDGER, METRICS, PARTICIPATION
-from . import releases, resume, tensorboard
+from ..run_folder.metrics import ROUND, SECONDS
+from ..run_folder.names import LEDGER, METRICS, PARTICIPATION, TENSORBOARD
+from . import checkpoints, task
 from .checkpoints import Progress, Recovery
-from .client_batches import Batch
+from .client_batches import Batch, read_ahead
 from .learning_process import clip_norm_of
 from .preparation import PreparedRun
-from .read_ahead import read_ahead
 
-OnRound = releases.OnRound
+
+class Board(tff.program.ReleaseManager):
+    """Releases the rows of `metrics.csv`, each with noise, clipping and, where it was evaluated, ε so far.
+
+    Formal guarantee: clip norm and noise are settings, and ε follows from who took part and from settings, as in the
+    run's report. Nothing that is computed from clients' updates is released, such as how many were clipped.
+    """
+
+    def __init__(self, folder: pathlib.Path, settings: TrainingSettings, privacy: PrivacyPlan) -> None:
+        self._folder = folder
+        self._manager = tff.program.TensorBoardReleaseManager(folder / TENSORBOARD)
+        # Of Z, that the mechanism correlates, in the mean that the server's rate multiplies, for a clip norm of 1.
+        self._stddev = privacy.noise_multiplier_as_run / privacy.clients_per_round
+        self._fixed = None if settings.adaptive_clipping is not None else settings.clip_norm
+
+    async def release(self, value: Mapping[str, float], key: int) -> None:
+        """Releases the row `value` of the round `key`, which the ledger has as released."""
+        evaluated = task.ACCURACY in value
+        clip_norm = self._logged_clip_norm(key) if self._fixed is None else self._fixed
+        noise = {"clip_norm": clip_norm, "noise_stddev_of_z_in_the_mean": self._stddev * clip_norm}
+        await self._manager.release({**value, **noise, **(self._epsilon() if evaluated else {})}, key)
+
+    def _logged_clip_norm(self, round_number: int) -> float:
+        """Returns the clip norm of a round, which follows from noised counts, by the ledger."""
+        begun = ledger.read_ledger(self._folder / LEDGER).begun
+        return next(each.clip_norm for each in reversed(begun) if each.round == round_number)
+
+    def _epsilon(self) -> dict[str, float]:
+        claim = reports.claim_so_far(self._folder)
+        if claim is None:
+            return {}
+        found = {"epsilon_so_far": claim.epsilon}
+        if claim.is_simulated:
+            found["epsilon_so_far_of_those_that_train"] = claim.epsilon_as_run
+        return {name: _upwards(epsilon) for name, epsilon in found.items() if epsilon != float("inf")}
+
+
+def _upwards(epsilon: float) -> float:
+    """Returns ε as a report prints it, rounded up once more to what TensorBoard keeps: float32."""
+    shown = float(digits.rounded_up(epsilon))
+    kept = np.float32(shown)
+    return float(kept if kept >= shown else np.nextafter(kept, np.float32(np.inf)))
+
+
+OnRound = Callable[[int, Mapping[str, float]], None]
+Evaluate = Callable[[], Mapping[str, float]]
+# Where the run is, the metrics of its model, and whether no round until there can be run again.
+_Kept = tuple[Progress, Mapping[str, float], bool]
+
+
+@dataclasses.dataclass(kw_only=True)
+class Releases:
+    """The rounds of a run after they are computed. Made by `opened`.
+
+    Formal guarantee: nothing of a round is released, nor does the ledger say so, before the round is on disk if it has
+    to be (see `Recovery.save`), and before all rounds before it are released. At most one round is not yet evaluated
+    and saved while the next one is computed; after an evaluation or a save has failed, nothing more is released.
+
+    Attributes:
+        saved: The checkpoints.
+        log: The ledger and the participation log.
+        managers: Where metrics are released.
+        on_round: Called after every release with the number of the round and its metrics.
+        history: Metrics of each evaluated round that is released.
+    """
+
+    saved: Recovery
+    log: run_log.RunLog
+    managers: Sequence[tff.program.ReleaseManager]
+    on_round: OnRound
+    history: tuple[dict[str, float], ...]
+    _thread: futures.Executor
+    _pending: futures.Future[_Kept] | None = None
+
+    def add(self, progress: Progress, evaluate: Evaluate | None = None) -> None:
+        """Releases the round before, and this one unless it must be evaluated or saved first, which then begins.
+
+        Args:
+            progress: Where the run is; its row and history are added here.
+            evaluate: Returns the metrics of the round's model, in a thread; `None` if it is not evaluated.
+
+        Raises:
+            Exception: What evaluating or saving the round before raised.
+        """
+        self.finish()
+        # A state in the worker does not change: it belongs to this round, whatever is computed meanwhile.
+        self._pending = self._thread.submit(self._kept, progress, evaluate)
+        if evaluate is None and not self.saved.is_due(progress.round_number, released=False):
+            self.finish()
+
+    def _kept(self, progress: Progress, evaluate: Evaluate | None) -> _Kept:
+        metrics = dict(evaluate()) if evaluate else {}
+        evaluated = ({ROUND: progress.round_number, **metrics},) if metrics else ()
+        row = {SECONDS: progress.seconds, **metrics}
+        progress = dataclasses.replace(progress, row=row, history=(*self.history, *evaluated))
+        return progress, metrics, self.saved.save(progress, released=bool(metrics))
+
+    def finish(self) -> None:
+        """Releases the round that is being evaluated and saved, once it is on disk.
+
+        Raises:
+            Exception: What evaluating or saving it raised.
+        """
+        if self._pending is None:
+            return
+        pending, self._pending = self._pending, None
+        progress, metrics, is_final = pending.result()
+        if is_final:
+            self.log.released_until(progress.round_number)
+        self.history = progress.history
+        release(self.managers, progress)
+        self.on_round(progress.round_number, metrics)
+
+
+@contextlib.contextmanager
+def opened(
+    saved: Recovery,
+    log: run_log.RunLog,
+    managers: Sequence[tff.program.ReleaseManager],
+    on_round: OnRound,
+    history: tuple[dict[str, float], ...],
+) -> Iterator[Releases]:
+    """Yields the releases of a run; the last round is released at the end of the block.
+
+    If the block raises, an evaluation and a save that have begun are finished, and their round is not released.
+
+    Args:
+        saved: The checkpoints.
+        log: The ledger and the participation log.
+        managers: Where metrics are released.
+        on_round: Called after every release with the number of the round and its metrics.
+        history: Metrics of each evaluated round so far.
+    """
+    with futures.ThreadPoolExecutor(1) as thread:
+        releases = Releases(saved=saved, log=log, managers=managers, on_round=on_round, history=history, _thread=thread)
+        yield releases
+        releases.finish()
+
+
+def release(managers: Sequence[tff.program.ReleaseManager], progress: Progress) -> None:
+    """Releases the metrics of a round that is on disk."""
+    for manager in managers:
+        asyncio.run(manager.release(progress.row, progress.round_number))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +188,7 @@ class RoundLoop:
         """Runs the rounds that are left and returns where the run is then.
 
         Formal guarantee: a client is in the log before its update is computed, and a round is on disk before anything
-        of it is released; see `releases.Releases`.
+        of it is released; see `Releases`.
 
         Args:
             saved: The checkpoints.
@@ -50,7 +199,7 @@ class RoundLoop:
         """
         if not saved.fresh:
             logs = {"participation": self.out / PARTICIPATION, "metrics": self.out / METRICS}
-            resume.check(self.out, progress.round_number, run=saved.run, **logs)
+            checkpoints.check(self.out, progress.round_number, run=saved.run, **logs)
         if progress.round_number == self._rounds and ledger.read_ledger(self.out / LEDGER).ended:
             # Stopped after its last round: only what is written at the end is missing.
             self._released_again(progress)
@@ -63,7 +212,7 @@ class RoundLoop:
             # The run may have been stopped between a checkpoint and the ledger's entry of it.
             log.released_until(progress.round_number)
             managers = self._released_again(progress)
-            with releases.opened(saved, log, managers, self.on_round, progress.history) as released:
+            with opened(saved, log, managers, self.on_round, progress.history) as released:
                 for batches in cohorts:
                     self._begin(log, progress)
                     progress = self._computed(progress, batches, started)
@@ -100,7 +249,7 @@ class RoundLoop:
         state = self.prepared.process.next(progress.state, batches).state
         return Progress(state=state, round_number=progress.round_number + 1, seconds=time.perf_counter() - started)
 
-    def _evaluation(self, progress: Progress) -> releases.Evaluate | None:
+    def _evaluation(self, progress: Progress) -> Evaluate | None:
         """Returns what evaluates the model of the last round; `None` if it is not to be evaluated."""
         number = progress.round_number
         if number % self.prepared.settings.evaluate_every and number != self._rounds:
@@ -110,11 +259,11 @@ class RoundLoop:
 
     def _released_again(self, progress: Progress) -> list[tff.program.ReleaseManager]:
         """Releases what was saved and may not have been released: released again, a row is the same."""
-        resume.restore_metrics(self.out / METRICS, progress.round_number, progress.history)
+        checkpoints.restore_metrics(self.out / METRICS, progress.round_number, progress.history)
         mode = tff.program.CSVSaveMode.WRITE
         managers = [tff.program.CSVFileReleaseManager(self.out / METRICS, save_mode=mode, key_fieldname="round")]
         if self.prepared.settings.tensorboard:
-            managers.append(tensorboard.Board(self.out, self.prepared.settings, self.prepared.privacy))
+            managers.append(Board(self.out, self.prepared.settings, self.prepared.privacy))
         if progress.row:
-            releases.release(managers, progress)
+            release(managers, progress)
         return managers

@@ -1,20 +1,29 @@
-"""Next-word prediction as TFF's StackOverflow task defines it, with a model of any size."""
+"""Next-word prediction as TFF's StackOverflow task defines it, with a model of any size, and its measurement."""
 
 import collections
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_mf import strict_json
+from tff_mf.errors import InputValueError
+
+from ..configuration.settings import ALL, TrainingSettings
+from ..datasets import sentences
 from ..datasets.sentences import ClientSentences
-from . import client_batches, evaluation, hoisted_models, models, word_ids
+from ..run_folder import metrics
+from . import client_batches, evaluation, models
+from .evaluation import ACCURACY
 
 _stackoverflow = tff.simulation.baselines.stackoverflow
 
-ACCURACY, METRICS = evaluation.ACCURACY, evaluation.METRICS
+METRICS = evaluation.METRICS
 _ALL = 2**20
 
 
@@ -69,7 +78,7 @@ def build_task(
     if reference_model:
         model = models.build_reference_model(config, build, input_spec=(words, words))
     else:
-        model = hoisted_models.build_hoisted_model(
+        model = models.build_hoisted_model(
             config, [np.asarray(weight) for weight in initial_weights.trainable], input_spec=(words, words)
         )
     return Task(
@@ -78,7 +87,7 @@ def build_task(
         build_evaluator=functools.partial(evaluation.Evaluator, config.architecture, build, vocabulary),
         build_batches=functools.partial(
             client_batches.ClientBatches,
-            word_ids=word_ids.build_word_ids(vocabulary),
+            word_ids=client_batches.build_word_ids(vocabulary),
             batch_size=batch_size,
             max_examples=max_examples,
             client_epochs=client_epochs,
@@ -107,3 +116,75 @@ def build_tokenizer(vocabulary: Sequence[str]) -> tff.Computation:
         return preprocess(texts).get_single_element()
 
     return tokenize
+
+
+_HELDOUT, _TEST = "heldout", "test"
+
+Weights = tff.learning.models.ModelWeights
+Evaluation = Callable[[Weights], dict[str, float]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """How a run measures its model.
+
+    Attributes:
+        evaluate: Measures a model while the run trains.
+        conclude: Measures the final model, once; takes it and the metrics of each evaluated round, and returns the
+            fields of a summary.
+    """
+
+    evaluate: Evaluation
+    conclude: Callable[[Weights, Sequence[Mapping[str, float]]], dict[str, Any]]
+
+
+def build_measurement(settings: TrainingSettings, data: pathlib.Path, language_task: Task) -> Measurement:
+    """Returns how a run measures its model.
+
+    Validation sentences are the first of the heldout clients, or of the test clients. The latter are then left out of
+    the test, as in the papers.
+
+    Args:
+        settings: The run's settings.
+        data: File in StackOverflow's format.
+        language_task: The model.
+
+    Raises:
+        InputValueError: If validation leaves no test sentences.
+    """
+    split = settings.validation_split
+    skip = settings.evaluation_examples if split == _TEST else 0
+    if next(sentences.chunks(data, _TEST, skip=skip, most=1), None) is None:
+        raise InputValueError(
+            f"evaluation_examples={skip} leaves no test sentences: the test clients have "
+            f"{sentences.number(data, _TEST)}, and with validation_split={_TEST!r} the first of them are for "
+            "validation; give fewer, or "
+            f"validation_split={_HELDOUT!r}."
+        )
+    most = None if settings.test_examples == ALL else int(settings.test_examples)
+    evaluator = language_task.build_evaluator()
+    kept = list(evaluator.tokens(sentences.chunks(data, split, most=settings.evaluation_examples)))
+
+    def evaluate(weights: Weights) -> dict[str, float]:
+        return evaluator.measure(_arrays(weights), kept).metrics
+
+    def conclude(weights: Weights, history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+        # Streamed: a test split may have millions of sentences.
+        streamed = evaluator.tokens(sentences.chunks(data, _TEST, skip=skip, most=most))
+        tested = evaluator.measure(_arrays(weights), streamed)
+        curve = [(int(row[metrics.ROUND]), row[ACCURACY]) for row in history]
+        return {
+            "accuracy": tested.metrics[ACCURACY],
+            "loss": strict_json.finite(tested.metrics["loss"]),
+            "test_sentences": tested.sentences,
+            "validation_accuracy": history[-1][ACCURACY],
+            "validation_accuracy_smoothed": metrics.smoothed(curve),
+            "validation_sentences": sum(len(chunk.lengths) for chunk in kept),
+            "validation_split": split,
+        }
+
+    return Measurement(evaluate=evaluate, conclude=conclude)
+
+
+def _arrays(weights: Weights) -> list[np.ndarray]:
+    return [np.asarray(weight) for weight in weights.trainable]

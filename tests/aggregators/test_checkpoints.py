@@ -14,7 +14,7 @@ import tree
 
 import tff_mf
 from tff_mf import aggregators, queries
-from tff_mf.noise import _keys
+from tff_mf.noise.tensorflow import _keys
 
 
 def noise_of(state):

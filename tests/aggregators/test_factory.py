@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators, queries
-from tff_mf.noise import _keys, _rows
+from tff_mf.noise.tensorflow import _keys, _recursion
 
 BLT = tff_mf.BLT.production("b400")
 MECHANISMS = pytest.mark.parametrize("mechanism", [BLT, tff_mf.Identity()], ids=["blt", "identity"])
@@ -109,7 +109,7 @@ def test_noise_is_the_inverse_times_the_recorded_noise_and_the_round_after_the_l
 
 def test_noise_of_models_that_are_processed_in_parts(monkeypatch):
     """Large models are processed in parts, which the worker's TensorFlow writes in place."""
-    monkeypatch.setattr(_rows, "_LARGEST_PART", 128)
+    monkeypatch.setattr(_recursion, "_LARGEST_PART", 128)
     mechanism, value_type = tff_mf.BandedToeplitz.square_root(30), tff.TensorType(np.float32, [1000])
     results, state = stream(build(mechanism).create(value_type), np.zeros(1000, np.float32), 40)
     z = np.stack([_keys.standard_normal(key, 1000).numpy() for key in keys_of(state)])

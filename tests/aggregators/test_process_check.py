@@ -10,7 +10,7 @@ import tensorflow_privacy as tfp
 
 import tff_mf
 from tff_mf import aggregators, queries
-from tff_mf.aggregators.process_check import _cohorts, _digits, _leaves, _probe, _releases, _result
+from tff_mf.aggregators.process_check import _clients, _noise, _probe
 
 CLAIM = types.MappingProxyType({"clip_norm": 1.0, "noise_multiplier": 0.1, "clients_per_round": 4})
 BLT = tff_mf.BLT.production("b400")
@@ -92,9 +92,9 @@ def check(process, mechanism=BLT, **changes):
 
 def beside_the_model(process, aggregator):
     """Makes the checks of `check_process` without large cohorts: metrics, state and fingerprint."""
-    findings = _result.Findings()
-    cohorts = _cohorts.neighbours(list(clients()), None)
-    _leaves.check(_probe.Probe(process, None), cohorts, aggregator.fingerprint, findings)
+    findings = _probe.Findings()
+    cohorts = _clients.neighbours(list(clients()), None)
+    _clients.check_leaves(_probe.Probe(process, None), cohorts, aggregator.fingerprint, findings)
     return findings.result()
 
 
@@ -134,7 +134,7 @@ def normalized_process():
 
 @pytest.fixture(scope="module")
 def process_state(banded_process):
-    return _leaves.by_path(banded_process.initialize()._replace(global_model_weights=()))
+    return _clients.by_path(banded_process.initialize()._replace(global_model_weights=()))
 
 
 # Long: our own process passes in a resident context in the other tests.
@@ -191,15 +191,15 @@ def test_the_attack_on_pairs_recognizes_floating_point(grid):
     # As a model of weights 0 changes.
     change = (row.numpy() / np.float32(7)) * np.float32(0.1)
     unit = float(query.derive_sample_params(None)) / 7 * float(np.float32(0.1))
-    findings = _result.Findings()
-    _digits.check(change.astype(np.float64), unit=unit, stddev=7.379, grid=grid, findings=findings)
+    findings = _probe.Findings()
+    _noise.check_digits(change.astype(np.float64), unit=unit, stddev=7.379, grid=grid, findings=findings)
     assert findings.result().findings[0].severity != "critical"
     produced = findings.measured["pairs_of_float32_normals"]
     # Not all: rounding of the model moves some beyond what is compared.
     assert (produced > 0.6) if grid is None else (produced < 0.2)
     for wrong in (tff_mf.Grid(bits=17, max_clients=4), tff_mf.Grid(bits=15, max_clients=4)):
-        findings = _result.Findings()
-        _digits.check(change.astype(np.float64), unit=unit, stddev=7.379, grid=wrong, findings=findings)
+        findings = _probe.Findings()
+        _noise.check_digits(change.astype(np.float64), unit=unit, stddev=7.379, grid=wrong, findings=findings)
         criticals = [each for each in findings.result().findings if each.severity == "critical"]
         # Multiples of 2⁻¹⁶ are multiples of 2⁻¹⁷.
         assert bool(criticals) == (grid is None or wrong.bits < grid.bits)
@@ -345,8 +345,8 @@ def test_noise_that_differs_after_the_measured_rounds_is_found(process_state, cl
     later = tff_mf.BandedToeplitz(column=[*BANDED.column, 0.0, 0.1])
     other = ours(BANDED, restart_every=4) if claim == "restarts" else ours(later)
     for aggregator, status in ((ours(BANDED), "not judged"), (other, "failed")):
-        findings = _result.Findings()
-        _releases.check(process_state, aggregator.fingerprint, findings)
+        findings = _probe.Findings()
+        _noise.check(process_state, aggregator.fingerprint, findings)
         result = findings.result()
         assert result.statuses["noise"] == status, str(result)
     assert "restart_every" in told(result, "noise")[0].remedy
@@ -379,7 +379,7 @@ def test_metrics_that_change_only_with_invalid_clients_do_not_pass():
 
 def test_exact_state_that_also_varies_by_itself_does_not_pass(monkeypatch):
     """As with data of integers, of which no client with NaN can be made."""
-    monkeypatch.setattr(_cohorts, "poisoned", lambda client: None)
+    monkeypatch.setattr(_clients, "poisoned", lambda client: None)
     result = beside_the_model(mime_lite(dropout_model), ours())
     assert result.statuses["state"] == "not judged", str(result)
     (finding,) = told(result, "state")
@@ -422,8 +422,8 @@ ADAPTIVE = {
 def test_adaptive_bounds_are_found_in_the_state(name):
     build, seen, remedy = ADAPTIVE[name]
     state = build().create(tff.types.to_type([(np.float32, [3])])).initialize()
-    findings = _result.Findings()
-    _releases.check(_leaves.by_path({"aggregator": state}), ours().fingerprint, findings)
+    findings = _probe.Findings()
+    _noise.check(_clients.by_path({"aggregator": state}), ours().fingerprint, findings)
     result = findings.result()
     assert result.statuses["state"] == "failed", str(result)
     (finding,) = [finding for finding in told(result, "state") if finding.severity == "critical"]

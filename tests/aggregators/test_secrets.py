@@ -18,7 +18,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators, checkpoint_files, queries
-from tff_mf.aggregators.checkpoints import _program_state
+from tff_mf.aggregators.checkpoints import manager
 
 DIMENSION = 2000
 ROUNDS = 6
@@ -151,7 +151,7 @@ async def small_state(process):
 
 def words_of(state):
     """Returns all keys and rows, as they are printed and as they are stored."""
-    noises = _program_state.noise_states(state)
+    noises = manager.noise_states(state)
     keys = [word for noise in noises for word in np.asarray(noise.keys)[:ROUNDS_OF_SMALL].ravel()]
     rows = [np.asarray(row) for noise in noises for row in noise.rows]
     printed = [str(word) for word in keys] + [np.array2string(row, separator=", ")[1:-1] for row in rows]

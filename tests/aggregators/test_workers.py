@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import _rounds
+from tff_mf.aggregators.resident import context
 from tff_mf.experiments.cli import cli
 
 DIMENSION = 3000
@@ -88,7 +88,7 @@ def test_clients_of_a_lost_worker_run_on_the_other_workers(regression, two_worke
     process = regression.aggregator().create(tff.TensorType(np.float32, [DIMENSION]))
     with aggregators.resident_context():
         expected = rounds(process, [8, 8, 8])
-    partial_sum, calls = _rounds._partial_sum, []
+    partial_sum, calls = context._partial_sum, []
 
     def dying(worker, *arguments):
         calls.append(worker.address)
@@ -99,7 +99,7 @@ def test_clients_of_a_lost_worker_run_on_the_other_workers(regression, two_worke
             monkeypatch.setattr(worker, "read", lambda value: second.process.kill() or read(value))
         return partial_sum(worker, *arguments)
 
-    monkeypatch.setattr(_rounds, "_partial_sum", dying)
+    monkeypatch.setattr(context, "_partial_sum", dying)
     with aggregators.resident_context(workers=(first.address, second.address)):
         found = rounds(process, [8, 8, 8])
     for one, other in zip(found, expected, strict=True):

@@ -8,9 +8,9 @@ pytest.importorskip("tensorflow_federated")
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf.experiments.datasets import _example_proto, _sql_file, sentences, sqlite, synthetic
+from tff_mf.experiments.datasets import sentences, sqlite, synthetic
 from tff_mf.experiments.sampling import data_source
-from tff_mf.experiments.training import client_batches, word_ids
+from tff_mf.experiments.training import client_batches
 
 VOCABULARY = [*(f"w{number}" for number in range(12)), "é", "a\0b"]
 SIZES = (1, 2, 3, 5, 7, 20)
@@ -34,14 +34,14 @@ def data(tmp_path_factory):
     def example():
         return {**dict.fromkeys(sqlite.FEATURES, ""), "score": 0, "tokens": text(rng)}
 
-    _sql_file.write(path, ((name, split, [example() for _ in range(size)]) for (name, split), size in sizes.items()))
+    sqlite.write(path, ((name, split, [example() for _ in range(size)]) for (name, split), size in sizes.items()))
     return path
 
 
 def read(data, *, seed, batch_size, max_examples, client_epochs):
     return client_batches.ClientBatches(
         sentences.ClientSentences(data, "train"),
-        word_ids.build_word_ids(VOCABULARY),
+        client_batches.build_word_ids(VOCABULARY),
         batch_size=batch_size,
         max_examples=max_examples,
         client_epochs=client_epochs,
@@ -102,7 +102,7 @@ def test_sentences_of_a_synthetic_data_set_are_those_of_its_clients(tmp_path):
         [element["tokens"].numpy() for element in clients.create_tf_dataset_for_client(client)]
         for client in clients.client_ids[:3]
     ]
-    assert [[_example_proto.strings(each, "tokens")[0] for each in of_client] for of_client in found] == [
+    assert [[sqlite.strings(each, "tokens")[0] for each in of_client] for of_client in found] == [
         each[:2] for each in expected
     ]
     assert max(map(len, expected)) > 2

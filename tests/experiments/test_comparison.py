@@ -17,7 +17,7 @@ import pytest
 import scipy.stats
 
 import tff_mf
-from tff_mf.experiments.comparison import _jobs, _report, _results, _spec, charts
+from tff_mf.experiments.comparison import _report, _results, _runs, _spec, charts
 from tff_mf.experiments.configuration import learning_rates
 
 from . import test_cli
@@ -229,14 +229,14 @@ def test_rates_of_the_paper_are_proposed_from_its_noise():
 def test_jobs_run_in_parallel_and_report_their_status(tmp_path):
     ended = []
     jobs = [
-        _jobs.Job(
+        _runs.Job(
             name=str(status),
             log=tmp_path / f"{status}.txt",
             start=lambda status=status: [sys.executable, "-c", f"print({status}); raise SystemExit({status})"],
         )
         for status in range(4)
     ]
-    _jobs.run(jobs, at_once=2, on_end=lambda job, status: ended.append((job.name, status)))
+    _runs.run(jobs, at_once=2, on_end=lambda job, status: ended.append((job.name, status)))
     assert sorted(ended) == [("0", 0), ("1", 1), ("2", 2), ("3", 3)]
     assert (tmp_path / "3.txt").read_text() == "3\n"
 
@@ -256,11 +256,11 @@ time.sleep(600)
         raise KeyboardInterrupt
 
     jobs = [
-        _jobs.Job(name="long", log=tmp_path / "long.txt", start=lambda: [sys.executable, "-c", code]),
-        _jobs.Job(name="short", log=tmp_path / "short.txt", start=lambda: [sys.executable, "-c", ""]),
+        _runs.Job(name="long", log=tmp_path / "long.txt", start=lambda: [sys.executable, "-c", code]),
+        _runs.Job(name="short", log=tmp_path / "short.txt", start=lambda: [sys.executable, "-c", ""]),
     ]
     with pytest.raises(KeyboardInterrupt):
-        _jobs.run(jobs, at_once=2, on_end=fail)
+        _runs.run(jobs, at_once=2, on_end=fail)
     wait_for(lambda: not any(alive(int(pid)) for pid in pids.read_text().split()))
 
 

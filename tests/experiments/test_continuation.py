@@ -20,10 +20,10 @@ from tff_mf.experiments import cli, reports
 from tff_mf.experiments.configuration import toml_file
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import TrainingSettings
-from tff_mf.experiments.output import locks
+from tff_mf.experiments.output import files
 from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.run_folder import folders, ledger, run_log
-from tff_mf.experiments.training import resume
+from tff_mf.experiments.training import checkpoints
 
 COHORTS = [["a", "b"], ["c", "d"], ["a", "c"], ["b", "d"], ["a", "d"]]
 HISTORY = [{"round": 2, "loss": 0.25}, {"round": 4, "loss": 0.1 + 0.2}]
@@ -57,7 +57,7 @@ def folder(tmp_path):
 
 def check(folder, round_number=4, run=None):
     logs = {"participation": folder / "participation.csv", "metrics": folder / "metrics.csv"}
-    resume.check(folder, round_number, run=run, **logs)
+    checkpoints.check(folder, round_number, run=run, **logs)
 
 
 def test_checkpoints_of_another_run_of_the_same_settings_are_refused(folder):
@@ -138,10 +138,10 @@ def test_what_was_changed_is_named(folder, name, old, new, reason):
 def test_metrics_are_written_anew_from_the_checkpoint(folder, damage, caplog):
     path = folder / "metrics.csv"
     before = path.read_text()
-    resume.restore_metrics(path, 4, HISTORY)
+    checkpoints.restore_metrics(path, 4, HISTORY)
     assert path.read_text() == before
     path.unlink() if damage is None else path.write_bytes(damage.encode("latin-1"))
-    resume.restore_metrics(path, 4, HISTORY)
+    checkpoints.restore_metrics(path, 4, HISTORY)
     assert "written anew" in caplog.text
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -175,7 +175,7 @@ def test_a_ledger_of_a_newer_release_is_not_added_to(folder):
 HOLD = """
 import pathlib, sys
 from tff_mf.experiments.output import locks
-with locks.alone(pathlib.Path(sys.argv[1])):
+with files.alone(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -185,10 +185,10 @@ def test_one_process_a_folder(tmp_path):
     command = [sys.executable, "-c", HOLD, tmp_path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(InputError, match=f"in use by process {other.pid}"), locks.alone(tmp_path):
+        with pytest.raises(InputError, match=f"in use by process {other.pid}"), files.alone(tmp_path):
             pass
         other.stdin.close()
-    with locks.alone(tmp_path):
+    with files.alone(tmp_path):
         assert folders.check_new(tmp_path) == tmp_path
 
 

@@ -12,7 +12,7 @@ import pytest
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import runner
-from tff_mf.experiments.run_folder import _ledger_lines, ledger, report_counts
+from tff_mf.experiments.run_folder import ledger, metrics
 from tff_mf.experiments.run_folder.ledger import ReportCounts
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
@@ -23,7 +23,7 @@ COUNTS = ReportCounts(came=3, counted=2, clipped=1, zeroed=0, refused={"late": 1
 
 
 def test_reasons_are_those_of_the_runner():
-    assert report_counts.REASONS == runner.REASONS
+    assert metrics.REASONS == runner.REASONS
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_impossible_counts_are_refused(book, changes):
     )
     [problem] = ledger.read_ledger(path).problems
     assert problem.startswith("line 3 ")
-    assert not _ledger_lines.read_ledger(path).reports
+    assert not ledger.read_ledger(path).reports
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf.experiments.configuration import presets
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
-from tff_mf.experiments.datasets import _example_proto, _sql_file, sentences, sqlite
+from tff_mf.experiments.datasets import sentences, sqlite
 from tff_mf.experiments.run_folder.metrics import smoothed
-from tff_mf.experiments.training import evaluation, measurement, task
+from tff_mf.experiments.training import evaluation, task
 
 VOCABULARY = [f"w{number}" for number in range(12)]
 LENGTHS = (0, 1, 2, 18, 19, 20, 21, 30)
@@ -39,12 +39,12 @@ def data(tmp_path_factory):
     def example():
         return {**dict.fromkeys(sqlite.FEATURES, ""), "score": 0, "tokens": text(rng, rng.choice(LENGTHS))}
 
-    _sql_file.write(path, ((name, split, [example() for _ in range(size)]) for (name, split), size in sizes.items()))
+    sqlite.write(path, ((name, split, [example() for _ in range(size)]) for (name, split), size in sizes.items()))
     return path
 
 
 def tokens_of(chunks):
-    return [_example_proto.strings(example, "tokens")[0] for chunk in chunks for example in chunk]
+    return [sqlite.strings(example, "tokens")[0] for chunk in chunks for example in chunk]
 
 
 def of_tff(data):
@@ -180,7 +180,7 @@ def measured(data, weights=None, history=(), **settings):
         ),
         measure=measure,
     )
-    built = measurement.build_measurement(
+    built = task.build_measurement(
         TrainingSettings(**settings), data, types.SimpleNamespace(build_evaluator=lambda: fake)
     )
     weights = types.SimpleNamespace(trainable=[])

@@ -16,8 +16,7 @@ from tff_mf import grids
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _device_file, _manifest
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.configuration.grid import dimension_of
-from tff_mf.experiments.configuration.settings import ModelConfig
+from tff_mf.experiments.configuration.settings import ModelConfig, dimension_of
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from runner_fleet import Fleet, loaded_runner

@@ -12,19 +12,19 @@ import safetensors.numpy
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf import aggregators, grids, noise
+from tff_mf import aggregators, grids
 from tff_mf.experiments import auditing, reports
 from tff_mf.experiments.auditing import _noise_tests
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.comparison import _spec as spec
-from tff_mf.experiments.configuration.grid import dimension_of, grid_of
 from tff_mf.experiments.configuration.run import RunConfiguration
-from tff_mf.experiments.configuration.settings import ModelConfig
+from tff_mf.experiments.configuration.settings import ModelConfig, dimension_of, grid_of
 from tff_mf.experiments.guard._checks import check_aggregator
 from tff_mf.experiments.privacy import amplification, plan_privacy
 from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import program
+from tff_mf.noise import tensorflow as noise
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import run_folders

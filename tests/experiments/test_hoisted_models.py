@@ -8,10 +8,9 @@ pytest.importorskip("tensorflow_federated")
 import tensorflow as tf
 
 from tff_mf.experiments.configuration.settings import ModelConfig
-from tff_mf.experiments.training import hoisted_models, models
-from tff_mf.experiments.training.cross_entropy import mean_cross_entropy
-from tff_mf.experiments.training.hoisted_lstm import LstmWeights, masked_lstm, packed_lstm
-from tff_mf.experiments.training.packing import pack
+from tff_mf.experiments.training import models
+from tff_mf.experiments.training.client_batches import pack
+from tff_mf.experiments.training.models import LstmWeights, masked_lstm, mean_cross_entropy, packed_lstm
 
 WORDS, LENGTH = 31, 3
 SPEC = (tf.TensorSpec([None, LENGTH], tf.int64),) * 2
@@ -40,7 +39,7 @@ def keras(architecture):
 
 def hoisted(architecture, **options):
     weights = [variable.numpy() for variable in keras(architecture).trainable_variables]
-    return hoisted_models.build_hoisted_model(SIZES[architecture], weights, input_spec=SPEC, **options)
+    return models.build_hoisted_model(SIZES[architecture], weights, input_spec=SPEC, **options)
 
 
 def gradients(model, weights, batch):

@@ -20,7 +20,7 @@ from tff_mf import aggregators
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.configuration.settings import TrainingSettings, of_run
 from tff_mf.experiments.run_folder import initial_model as named_models
-from tff_mf.experiments.training import initial_model, preparation
+from tff_mf.experiments.training import checkpoints, preparation
 
 from . import test_no_false_alarm as stand_in
 from .test_no_false_alarm import run_folders
@@ -43,7 +43,7 @@ def expected(tensors=TENSORS):
 
 
 def read(path, folder, vocab_size=3):
-    return initial_model.read(named_models.given(str(path), dataset="pydoc"), folder, vocab_size)
+    return checkpoints.read(named_models.given(str(path), dataset="pydoc"), folder, vocab_size)
 
 
 def test_a_model_is_read_with_its_words_and_kept(tmp_path):
@@ -53,10 +53,10 @@ def test_a_model_is_read_with_its_words_and_kept(tmp_path):
     assert found.vocabulary == WORDS
     for value, own in zip(found.weights(expected()).trainable, TENSORS.values(), strict=True):
         np.testing.assert_array_equal(value, own)
-    initial_model.keep(found, run)
+    checkpoints.keep(found, run)
     path.unlink()
     # The copy is enough, and is the one that the settings name.
-    assert initial_model.read(found.named, run, 3) == found
+    assert checkpoints.read(found.named, run, 3) == found
     stored = msgspec.to_builtins(TrainingSettings(initial_model=found.named))
     assert of_run(stored).initial_model == found.named
 
@@ -101,13 +101,13 @@ def test_a_file_that_changed_after_the_start_is_refused(tmp_path):
     named = named_models.given(str(path), dataset="pydoc")
     (tmp_path / "vocabulary.json").write_text(json.dumps(["of", "the", "a"]))
     with pytest.raises(tff_mf.InputError, match="has another vocabulary than at the start"):
-        initial_model.read(named, tmp_path, 3)
+        checkpoints.read(named, tmp_path, 3)
     written(tmp_path, {**TENSORS, "1": np.zeros(3, np.float32)})
     with pytest.raises(tff_mf.InputError, match="is another model than at the start"):
-        initial_model.read(named, tmp_path, 3)
+        checkpoints.read(named, tmp_path, 3)
     path.unlink()
     with pytest.raises(tff_mf.InputError, match="and the run has no copy of it"):
-        initial_model.read(named, tmp_path, 3)
+        checkpoints.read(named, tmp_path, 3)
 
 
 @pytest.mark.parametrize("entry", [3, {"file": "a"}, {"file": "a", "sha256": "0", "vocabulary_sha256": "0" * 64}])

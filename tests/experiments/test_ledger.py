@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import tff_mf
-from tff_mf.experiments.run_folder import _ledger_lines
+from tff_mf.experiments.run_folder import ledger
 from tff_mf.experiments.run_folder.ledger import cohort_digest, open_ledger, read_ledger
 
 
@@ -123,7 +123,7 @@ TIME = "2026-01-02T03:04:05+00:00"
 def forged(path, *entries):
     head, lines = "", []
     for entry in ({"kind": "opened", "version": 1, "run": "x", "configuration": "0" * 64, "time": TIME}, *entries):
-        line, head = _ledger_lines.chained(head, entry)
+        line, head = ledger.chained(head, entry)
         lines.append(line)
     path.write_text("".join(lines))
     return read_ledger(path)
@@ -174,9 +174,9 @@ def test_no_sequence_that_is_possible_releases_twice_or_what_was_given_up(tmp_pa
             entries.append(begun(number, attempts[number]) if kind == "begin" else released(number, attempts[number]))
         if any(entry["attempt"] == 0 for entry in entries):
             continue
-        found = _ledger_lines.LedgerSequence()
+        found = ledger.LedgerSequence()
         refused = False
-        for entry in msgspec.convert(entries, list[_ledger_lines.Entry]):
+        for entry in msgspec.convert(entries, list[ledger.Entry]):
             refused = refused or bool(found.refusal(entry))
             found.take(entry)
         assert refused or _sound(sequence)

@@ -19,8 +19,8 @@ from tff_mf.experiments.cli import cli
 from tff_mf.experiments.comparison import _report, charts
 from tff_mf.experiments.output import figures
 from tff_mf.experiments.output.text import seen
-from tff_mf.experiments.planning import curves as plan_curves
 from tff_mf.experiments.planning import explored, options
+from tff_mf.experiments.planning import explored as plan_curves
 from tff_mf.experiments.planning.deployment import Deployment
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))

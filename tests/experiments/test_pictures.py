@@ -18,7 +18,7 @@ pytest.importorskip("matplotlib")
 from tff_mf.experiments.comparison import _report, _results, charts
 from tff_mf.experiments.output import figures as output_figures
 from tff_mf.experiments.output import mechanism_plots
-from tff_mf.experiments.planning import plots as plan_plots
+from tff_mf.experiments.planning import explored as plan_plots
 
 SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 SCHEMA = tff_mf.MinSep(min_sep=8, max_participations=4)

@@ -102,7 +102,7 @@ def test_a_model_is_trained_and_its_report_checked(folder, small_data, forks):
         *(*plugin, "train", "--dataset", small_data, "--mechanism", "geometric.safetensors", "--out", "run"),
         *("--rounds", 4, "--clients-per-round", 2, "--min-sep", 2, "--max-participations", 2, "--epsilon", 6),
         *("--delta", 1e-5, "--model", "conv", "--units", 4, "--embedding-size", 4, "--vocab-size", 60),
-        *("--max-examples", 2, "--evaluation-examples", 20, "--grid", "none"),
+        *("--max-examples", 2, "--evaluation-examples", 20),
         server=forks,
     )
     checked = tff_mf(folder, *plugin, "report", "run", "--check")
@@ -123,7 +123,7 @@ def test_a_deployment_is_exported(folder, small_data):
         f'[run]\ndataset = "sqlite:{small_data}"\nmechanism = "deployed.safetensors"\nrounds = 200\n'
         "clients_per_round = 2\ncohort = 4\ndelta = 1e-6\nmin_sep = 10\nmax_participations = 12\n"
         'noise_multiplier = 8.0\nmodel = "conv"\nvocab_size = 60\nembedding_size = 4\nunits = 4\nbatch_size = 2\n'
-        'max_examples = 4\ngrid = "none"\n'
+        "max_examples = 4\n"
     )
     bundle = ("--out", "bundle", "--round-minutes", 15, "--population", 80, "--json")
     exported = json.loads(tff_mf(folder, "--plugin", "geometric.py", "export", "settings.toml", *bundle))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.experiments.comparison import _artifacts
+from tff_mf.experiments.comparison import _runs
 from tff_mf.experiments.configuration import layers, mechanism_names, presets, toml_file
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.configuration.run import RunConfiguration
@@ -369,5 +369,5 @@ def test_norms_are_fitted_where_the_mechanism_has_them(tmp_path):
 
 def test_a_comparison_keeps_mechanisms_of_other_settings_apart():
     settings = [{}, {"unit_norms": False}, {"sampling": "fixed_epochs"}, {"objective": "rms"}]
-    made = {_artifacts._name(configured(mechanism="banded", **each)) for each in settings}
+    made = {_runs._name(configured(mechanism="banded", **each)) for each in settings}
     assert len(made) == len(settings)

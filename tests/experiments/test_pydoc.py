@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.experiments.datasets import _cache, _docstrings, _sql_file, pydoc, sqlite
+from tff_mf.experiments.datasets import pydoc, sqlite
 
 # Enough text for three splits, little enough for a test.
 PACKAGES = "click,hypothesis,requests"
@@ -89,10 +89,10 @@ def test_the_file_is_to_the_byte_what_tffs_writer_makes(tmp_path):
     tff.simulation.datasets.save_to_sql_client_data(
         list(clients), dataset_of, str(tmp_path / "tff"), split_names_by_client_id=splits
     )
-    _sql_file.write(tmp_path / "ours", ((name, splits[name], each) for name, each in clients.items()))
+    sqlite.write(tmp_path / "ours", ((name, splits[name], each) for name, each in clients.items()))
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "tff").read_bytes()
     with pytest.raises(FileExistsError):
-        _sql_file.write(tmp_path / "ours", [])
+        sqlite.write(tmp_path / "ours", [])
 
 
 def test_json_is_one_object_and_nothing_else(written):
@@ -213,16 +213,16 @@ def test_a_user_has_one_cache_wherever_they_work(user, tmp_path, monkeypatch, va
     for folder in ("here", "there"):
         (tmp_path / folder).mkdir()
         monkeypatch.chdir(tmp_path / folder)
-        assert _cache.folder() == tmp_path / expected
+        assert pydoc.cache_folder() == tmp_path / expected
         assert list((tmp_path / folder).iterdir()) == []
-    assert _cache.folder(tmp_path / "given") == tmp_path / "given"
+    assert pydoc.cache_folder(tmp_path / "given") == tmp_path / "given"
 
 
 @pytest.mark.parametrize("where", ["file", "/proc", "/proc/no", "a\0b"])
 def test_a_cache_that_cannot_be_written_is_refused_with_the_variable(tmp_path, where):
     (tmp_path / "file").touch()
     with pytest.raises(InputValueError, match=r"cannot be written .*set TFF_MF_CACHE"):
-        _cache.folder(tmp_path / where)
+        pydoc.cache_folder(tmp_path / where)
 
 
 def test_the_command_says_so_too(tmp_path):
@@ -275,22 +275,22 @@ def test_bad_input_is_one_clear_line(tmp_path, monkeypatch, arguments, message):
 @pytest.mark.parametrize("names", ["click", [3], 7])
 def test_packages_must_be_a_list_of_names(names):
     with pytest.raises(InputTypeError, match="packages"):
-        _docstrings.packages(names)
+        pydoc.chosen_packages(names)
 
 
 def test_packages_are_all_but_this_one():
-    names = list(_docstrings.packages())
+    names = list(pydoc.chosen_packages())
     assert names == sorted(names)
     assert {"stdlib", "click", "tensorflow"} <= set(names)
     assert "tff-mf" not in names
     with pytest.raises(InputValueError, match="names nothing"):
-        _docstrings.packages([])
+        pydoc.chosen_packages([])
     with pytest.raises(InputValueError, match="other than tff-mf"):
-        _docstrings.packages(["tff_mf"])
+        pydoc.chosen_packages(["tff_mf"])
 
 
 def test_the_standard_library_without_its_tests():
-    names = set(_docstrings.modules(_docstrings.packages(["stdlib"])))
+    names = set(pydoc.modules_of(pydoc.chosen_packages(["stdlib"])))
     assert {"json.decoder", "argparse", "unittest.mock", "collections"} <= names
     assert not any(part in ("test", "tests", "idle_test", "site-packages") for n in names for part in n.split("."))
 
@@ -319,7 +319,7 @@ Args:
 
 
 def test_sentences_are_those_that_read_as_english():
-    assert list(_docstrings.sentences(DOCSTRING)) == [
+    assert list(pydoc.sentences_of(DOCSTRING)) == [
         "returns the mean of a stream of numbers .",
         "it's kept in one number , e.g. v3.5 , whatever the length : memory does not grow .",
         "the numbers that it is of .",
@@ -330,7 +330,7 @@ def test_tokens_are_stackoverflows_own_where_no_name_has_a_dot():
     # From tff.simulation.datasets.stackoverflow.get_synthetic().
     written = "If you're using SQL 2005 or better this is a nice, simple-ish median calculation for a single column:"
     own = "if you're using sql 2005 or better this is a nice , simple-ish median calculation for a single column :"
-    assert list(_docstrings.sentences(written)) == [own]
+    assert list(pydoc.sentences_of(written)) == [own]
 
 
 def test_clients_never_import_and_a_sentence_belongs_to_the_first(tmp_path):
@@ -340,7 +340,7 @@ def test_clients_never_import_and_a_sentence_belongs_to_the_first(tmp_path):
         (tmp_path / name).write_text(f'"""{sentences}"""\nraise SystemExit("imported")\n')
     (tmp_path / "e").write_bytes(b'def (\xff\xfe\x00 """It is so.')
     files = {name: tmp_path / name for name in ("a", "b", "c", "d", "e", "missing")}
-    clients = _docstrings.clients(files, progress=False)
+    clients = pydoc.clients_of(files, progress=False)
     assert {name: len(own) for name, own in clients.items()} == {"a": 8, "b": 8, "c": 8}
     assert clients["c"][0] == "this is sentence number 16 of it ."
 

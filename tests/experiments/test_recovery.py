@@ -22,7 +22,7 @@ from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings
 from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.run_folder import folders, names
-from tff_mf.experiments.training import checkpoints, releases, results
+from tff_mf.experiments.training import checkpoints, results, rounds
 from tff_mf.experiments.training import program as training_program
 
 pytestmark = pytest.mark.usefixtures("traced_once")
@@ -99,13 +99,13 @@ def whole(small_data, tmp_path_factory):
 def test_a_model_that_is_evaluated_while_the_next_round_trains_has_the_same_metrics(
     small_data, tmp_path, whole, monkeypatch
 ):
-    add = releases.Releases.add
+    add = rounds.Releases.add
 
     def waiting(found, progress, evaluate=None):
         add(found, progress, evaluate)
         found.finish()
 
-    monkeypatch.setattr(releases.Releases, "add", waiting)
+    monkeypatch.setattr(rounds.Releases, "add", waiting)
     assert_same(run(small_data, tmp_path / "run"), tmp_path / "run", *whole)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import agreement
-from tff_mf.experiments.reports import _words
+from tff_mf.experiments.reports import _judgement
 
 sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("machines", "fuzz", "experiments"))
 import checked_elsewhere
@@ -74,7 +74,7 @@ def changed(report, paths, factor):
     forged = json.loads(json.dumps(report))
     for path in paths:
         at(forged, path[:-1])[path[-1]] *= factor
-    forged |= _words.words(forged)
+    forged |= _judgement.recomputed_words(forged)
     return {**forged, "digest": reports.digest(forged)}
 
 

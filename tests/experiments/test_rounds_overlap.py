@@ -13,8 +13,8 @@ pytest.importorskip("tensorflow_federated")
 
 from tff_mf import aggregators
 from tff_mf.experiments.run_folder import ledger, metrics, names, participation_log, run_log
-from tff_mf.experiments.training import checkpoints, preparation, releases, rounds
-from tff_mf.experiments.training.read_ahead import read_ahead
+from tff_mf.experiments.training import checkpoints, preparation, rounds
+from tff_mf.experiments.training.client_batches import read_ahead
 
 from . import test_no_false_alarm as stand_in
 
@@ -72,7 +72,7 @@ def opened(saved):
 
     log = types.SimpleNamespace(released_until=lambda number: saved.happened.append(f"ledger {number}"))
     manager = types.SimpleNamespace(release=release)
-    released = releases.opened(saved, log, [manager], lambda number, _: saved.happened.append(f"on {number}"), ())
+    released = rounds.opened(saved, log, [manager], lambda number, _: saved.happened.append(f"on {number}"), ())
     with released as found:
         yield found
     assert [each["round"] for each in found.history] == saved.histories[-1]
@@ -293,14 +293,14 @@ def test_whenever_a_run_is_killed_nothing_is_released_that_is_not_on_disk(traine
 def test_reading_ahead_and_evaluating_meanwhile_change_nothing(trained, tmp_path, monkeypatch):
     trained(tmp_path / "ahead")
     monkeypatch.setattr(rounds, "read_ahead", lambda chunks: (each for each in chunks))
-    add, waited = releases.Releases.add, []
+    add, waited = rounds.Releases.add, []
 
     def waiting(found, progress, evaluate=None):
         add(found, progress, evaluate)
         found.finish()
         waited.append(progress.round_number)
 
-    monkeypatch.setattr(releases.Releases, "add", waiting)
+    monkeypatch.setattr(rounds.Releases, "add", waiting)
     trained(tmp_path / "one by one")
     assert waited == [*range(1, ROUNDS + 1)]
     one, other = tmp_path / "ahead", tmp_path / "one by one"

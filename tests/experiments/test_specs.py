@@ -14,12 +14,12 @@ from click.testing import CliRunner
 import tff_mf
 from tff_mf.errors import InputError
 from tff_mf.experiments import cli, comparison
-from tff_mf.experiments.comparison import _estimate, _report, _results, _scaling, _spec, specs
-from tff_mf.experiments.configuration import layers, state_rows
+from tff_mf.experiments.comparison import _estimate, _report, _results, _spec, specs
+from tff_mf.experiments.configuration import layers, settings
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.datasets import named_data, synthetic
 from tff_mf.experiments.privacy import statements
-from tff_mf.experiments.privacy.populations import deployed_population
+from tff_mf.experiments.privacy.plan import deployed_population
 
 from . import test_cli
 
@@ -210,7 +210,7 @@ def test_participations_stay_as_many_and_as_far_apart(min_sep, k, more, fraction
         },
         "test",
     )
-    before, after = layers.configuration(layer), layers.configuration(_scaling.scaled(layer, fraction))
+    before, after = layers.configuration(layer), layers.configuration(_spec.scaled(layer, fraction))
     assert after.max_participations == k
     assert after.min_sep <= max(1, min_sep)
     after.participation().check(after.rounds)
@@ -225,7 +225,7 @@ def test_participations_stay_as_many_and_as_far_apart(min_sep, k, more, fraction
 def test_a_client_that_may_take_part_in_every_round_still_may():
     values = {"rounds": 500, "min_sep": 1, "max_participations": 500, "clients_per_round": 100, "delta": 1e-6}
     layer = Layer.of({**values, "mechanism": "identity", "noise_multiplier": 2.0}, "test")
-    small = layers.configuration(_scaling.scaled(layer, 0.02))
+    small = layers.configuration(_spec.scaled(layer, 0.02))
     assert (small.rounds, small.min_sep, small.max_participations, small.clients_per_round) == (10, 1, 10, 2)
     # √500 at full size and √10 here: the same noise over the sensitivity.
     assert small.noise_multiplier == pytest.approx(2.0 * (10 / 500) ** 0.5)
@@ -237,7 +237,7 @@ def test_a_client_that_may_take_part_in_every_round_still_may():
 )
 def test_a_fraction_measures_on_fewer_sentences(given, fraction, left):
     values = {"rounds": 500, "max_participations": 1, "clients_per_round": 100, "delta": 1e-6, "epsilon": 2.0}
-    small = _scaling.scaled(Layer.of({**values, "test_examples": given, "evaluation_examples": 60}, "test"), fraction)
+    small = _spec.scaled(Layer.of({**values, "test_examples": given, "evaluation_examples": 60}, "test"), fraction)
     assert layers.configuration(small).test_examples == left
     assert layers.configuration(small).evaluation_examples == 60
 
@@ -247,13 +247,13 @@ def test_what_was_made_smaller_is_said(tmp_path):
         tmp_path, '[[grid]]\nmechanism = "identity"\nepsilon = 2.0\nlabel = "X"\npublished = { accuracy = 3 }\n'
     )
     runs = _spec.read(path, fraction=0.25)
-    changed = _scaling.changes([*runs, *_spec.read(specs.path_of("kairouz-table-4"), fraction=0.25)])
+    changed = _spec.changes([*runs, *_spec.read(specs.path_of("kairouz-table-4"), fraction=0.25)])
     assert changed["test_examples"] == {"from": [20_000, "all"], "to": [5000]}
-    assert "test examples 20,000 to all → 5,000" in _scaling.in_words(0.25, changed)
-    changed = _scaling.changes(runs)
+    assert "test examples 20,000 to all → 5,000" in _spec.in_words(0.25, changed)
+    changed = _spec.changes(runs)
     assert changed["rounds"] == {"from": [24], "to": [6]}
     assert changed["min_sep"] == {"from": [8], "to": [2]}
-    note = _scaling.in_words(0.25, changed)
+    note = _spec.in_words(0.25, changed)
     level = _results.Level(
         label="X",
         privacy=("epsilon", 2.0),
@@ -389,19 +389,19 @@ def test_rows_of_state_are_those_of_the_stream(name):
         run.build_mechanism(), record_specs=tf.TensorSpec([50_000]), clip_norm=1.0, noise_multiplier=1.0
     )
     numbers = sum(tf.size(leaf).numpy() for leaf in tf.nest.flatten(query.initial_global_state()))
-    assert round(numbers / 50_000) == state_rows.state_rows(name, rounds=16, **options)
+    assert round(numbers / 50_000) == settings.state_rows(name, rounds=16, **options)
 
 
 def test_the_synthetic_data_set_has_stackoverflows_clients_and_one_text_for_each(tmp_path):
     pytest.importorskip("tensorflow_federated")
-    from tff_mf.experiments.datasets import sqlite, text_file
+    from tff_mf.experiments.datasets import named_data, sqlite
 
     path = named_data.data_file("synthetic")
     assert path.stat().st_size < 200
     data = synthetic.read(path)
     assert data.split_sizes == {"train": 342_477, "heldout": 38_758, "test": 204_088}
     small = synthetic.SyntheticData(clients=60, vocabulary=50, seed=1)
-    splits = text_file.load(small.write(tmp_path / "small.json"))
+    splits = named_data.load(small.write(tmp_path / "small.json"))
     assert splits.train.element_type_structure == sqlite.element_spec()
     texts = {}
     for split in (splits.train, splits.validation, splits.test):
@@ -411,21 +411,21 @@ def test_the_synthetic_data_set_has_stackoverflows_clients_and_one_text_for_each
         ]
         assert {len(each) for each in sentences} == set(range(1, synthetic.MOST_SENTENCES + 1))
         texts[split] = sentences
-    again = text_file.load(tmp_path / "small.json").train
+    again = named_data.load(tmp_path / "small.json").train
     first = [
         bytes(each["tokens"]).decode()
         for each in again.create_tf_dataset_for_client(again.client_ids[0]).as_numpy_iterator()
     ]
     assert first == texts[splits.train][0]
     # The vocabulary's counts are expectations: within five standard deviations of what clients say.
-    counts = text_file.load_word_counts(tmp_path / "small.json")
+    counts = named_data.load_word_counts(tmp_path / "small.json")
     for word in (synthetic.word_of(1), synthetic.word_of(10)):
         used = sum(word in " ".join(sentences).split() for sentences in texts[splits.train])
         share = counts[word] / 60
         assert abs(used - counts[word]) < 5 * (60 * share * (1 - share)) ** 0.5 + 1
     assert list(counts) == sorted(counts)
     assert {word for sentences in texts[splits.test] for each in sentences for word in each.split()} <= set(counts)
-    assert list(text_file.load_word_counts(tmp_path / "small.json", 3)) == list(counts)[:3]
+    assert list(named_data.load_word_counts(tmp_path / "small.json", 3)) == list(counts)[:3]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import tff_mf
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration import statable
 from tff_mf.experiments.configuration.run import RunConfiguration
-from tff_mf.experiments.datasets import text_file
+from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.privacy import statements
 from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.training import program
@@ -121,7 +121,7 @@ def test_clients_of_the_log_count_where_they_stand_for_more(small_data):
     from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
     from tff_mf.experiments.training import preparation
 
-    clients = len(text_file.load(small_data).train.client_ids)
+    clients = len(named_data.load(small_data).train.client_ids)
     plan = plan_privacy(
         **{
             **PLAN,

@@ -29,7 +29,7 @@ from tff_mf.experiments.privacy.amplification import amplified
 from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings, sampling_of
-from tff_mf.experiments.training import planned_report, preparation
+from tff_mf.experiments.training import preparation, results
 
 from . import test_reports
 
@@ -309,7 +309,7 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     prepared = types.SimpleNamespace(
         settings=settings, privacy=privacy, cohorts=cohorts, population=9, measured_on=shared
     )
-    planned_report.write_plan(prepared, tmp_path)
+    results.write_plan(prepared, tmp_path)
     # StackOverflow's users write before and after 2018, which is how its splits are made.
     planned = (tmp_path / "planned.md").read_text()
     assert "evaluation is on other sentences of clients that train" in planned

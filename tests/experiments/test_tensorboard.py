@@ -17,7 +17,7 @@ from tff_mf.experiments.configuration.settings import ExecutionSettings
 from tff_mf.experiments.output import digits
 from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.run_folder import names, run_log
-from tff_mf.experiments.training import program, tensorboard
+from tff_mf.experiments.training import program, rounds
 
 from .test_cohorts_of_runs import SMALL
 
@@ -110,6 +110,6 @@ def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
 
 @pytest.mark.parametrize("epsilon", [2.0, 2.0001, 0.1, 7.999, 1e-9, 123.4567])
 def test_what_tensorboard_keeps_is_never_smaller(epsilon):
-    kept = np.float32(tensorboard._upwards(epsilon))
+    kept = np.float32(rounds._upwards(epsilon))
     assert float(kept) >= float(digits.rounded_up(epsilon)) >= epsilon
     assert float(kept) < epsilon + 0.0011 + epsilon * 1e-6

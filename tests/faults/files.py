@@ -29,7 +29,7 @@ from tff_mf import aggregators
 from tff_mf.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.configuration import grid
+from tff_mf.experiments.configuration import settings
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import sqlite
 from tff_mf.experiments.run_folder import ledger, metrics, names, participation_log
@@ -109,7 +109,7 @@ class _Process:
             model, vocabulary=words, batch_size=1, max_examples=1, client_epochs=1, seed=0
         )
         plan = mock.Mock(
-            grid=grid.grid_of("auto", dimension=grid.dimension_of(model), cohort=4),
+            grid=settings.grid_of("auto", dimension=settings.dimension_of(model), cohort=4),
             mechanism=tff_mf.Identity(),
             noise_multiplier_as_run=5.0,
             rounds=small_run.ROUNDS,

@@ -22,20 +22,17 @@ from tff_mf.experiments.privacy import plan_privacy
 from .fleet import Fleet
 
 MODULES = (
-    *(
-        "app",
-        "checkpoints",
-        "clipping",
-        "cohorts",
-        "exported",
-        "identities",
-        "integers",
-        "layout",
-        "mods",
-        "noise",
-        "opening",
-    ),
-    *("planning", "server_step", "settings", "strategy", "summands", "updates"),
+    "app",
+    "checkpoints",
+    "clipping",
+    "cohorts",
+    "mods",
+    "opening",
+    "server_step",
+    "settings",
+    "strategy",
+    "summands",
+    "updates",
 )
 
 

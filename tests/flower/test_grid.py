@@ -13,7 +13,7 @@ from flwr.clientapp.mod import fixedclipping_mod
 import tff_mf
 from tff_mf.errors import InputValueError
 from tff_mf.experiments import flower, reports
-from tff_mf.experiments.flower import cohorts, integers, mods
+from tff_mf.experiments.flower import clipping, cohorts, mods
 from tff_mf.experiments.flower import strategy as strategies
 from tff_mf.experiments.privacy import plan_privacy
 from tff_mf.experiments.run_folder import ledger
@@ -64,7 +64,7 @@ def in_integers(name, arrays, config):
 
 
 def sent(name, arrays, **more):
-    return integers.as_integers(steps(name, arrays, **more), np.float32(CLIP), bits=BITS, dtype=np.dtype("int32"))
+    return clipping.as_integers(steps(name, arrays, **more), np.float32(CLIP), bits=BITS, dtype=np.dtype("int32"))
 
 
 def test_a_cohort_without_integers_stops_the_run_before_its_round_is_released(tmp_path):
@@ -135,7 +135,7 @@ def test_released_models_are_exact_integers_of_the_definition(tmp_path):
             Fleet(NAMES, answer),
             evaluate_fn=lambda number, arrays: models.update({number: {k: a.numpy() for k, a in arrays.items()}}),
         )
-    stream = tff_mf.streams.build_stream(
+    stream = tff_mf.noise.numpy.build_stream(
         plan.mechanism, dimension=15, stddev=4.0, insecure_seed=5, grid=plan.grid, generator="aes"
     )
     state, norms = stream.init(), []
@@ -308,7 +308,7 @@ def test_the_mod_sends_what_the_server_would_make_of_the_model():
     assert {value.dtype for value in found.values()} == {np.dtype("int32")}
     assert 0.99 * 4**BITS < exact_square(found.values()) <= 4**BITS
     floats = {name: array.numpy() - ARRAYS[name] for name, array in ask(app, plain).content["arrays"].items()}
-    again = integers.as_integers(floats, np.float32(CLIP), bits=BITS, dtype=np.dtype("int32"))
+    again = clipping.as_integers(floats, np.float32(CLIP), bits=BITS, dtype=np.dtype("int32"))
     for name, value in again.items():
         np.testing.assert_array_equal(found[name], value)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-import tff_mf.streams
+import tff_mf.noise.numpy
 from tff_mf.experiments import flower
 from tff_mf.experiments.privacy import plan_privacy
 

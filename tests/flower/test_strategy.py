@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 import tff_mf
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.experiments import flower, reports, sampling
-from tff_mf.experiments.flower import cohorts, identities
+from tff_mf.experiments.flower import cohorts
 from tff_mf.experiments.privacy import plan_privacy
 from tff_mf.experiments.run_folder import ledger, participation_log
 from tff_mf.experiments.run_folder.names import LEDGER, PARTICIPATION
@@ -51,7 +51,7 @@ def plan_of(noise_multiplier=4.0, rounds=ROUNDS, **more):
 
 
 def identity(name):
-    return next(iter(identities.by_public_key(Fleet([name], trained).get_nodes())))
+    return next(iter(cohorts.by_public_key(Fleet([name], trained).get_nodes())))
 
 
 @contextlib.contextmanager
@@ -131,7 +131,7 @@ def test_models_are_those_of_the_definition(tmp_path, replies):
         )
     by_identity = {identity(name): name for name in NAMES}
     chosen = [[by_identity[client] for r, client in rows(tmp_path) if r == number + 1] for number in range(ROUNDS)]
-    stream = tff_mf.streams.build_stream(
+    stream = tff_mf.noise.numpy.build_stream(
         plan.mechanism, dimension=15, stddev=4.0 * CLIP, insecure_seed=5, generator="aes"
     )
     state, noise = stream.init(), []
@@ -341,10 +341,10 @@ def test_two_nodes_with_one_key_and_nodes_without_are_refused():
     twins = Fleet(NAMES[:2], trained).get_nodes()
     twins[1].public_key = key_of(NAMES[0])
     with pytest.raises(InputValueError, match="have the public key"):
-        identities.by_public_key(twins)
+        cohorts.by_public_key(twins)
     twins[1].public_key = b""
     with pytest.raises(InputValueError, match="no public key"):
-        identities.by_public_key(twins)
+        cohorts.by_public_key(twins)
 
 
 def test_simulated_nodes_are_their_partitions():
@@ -353,15 +353,15 @@ def test_simulated_nodes_are_their_partitions():
         node.public_key = bytes(32)
     for node, second in zip(nodes, (2, 0, 1), strict=True):
         node.registered_at = f"2026-01-01T00:00:0{second}"
-    assert identities.by_partition(nodes) == {"partition-2": 1000, "partition-0": 1001, "partition-1": 1002}
+    assert cohorts.by_partition(nodes) == {"partition-2": 1000, "partition-0": 1001, "partition-1": 1002}
     nodes[0].registered_at = nodes[1].registered_at
     with pytest.raises(InputValueError, match="at one time"):
-        identities.by_partition(nodes)
+        cohorts.by_partition(nodes)
 
 
 def test_nodes_that_are_not_simulated_are_not_counted_by_the_order_in_which_they_connect(tmp_path):
     with (
-        opened(tmp_path, identify=identities.by_partition) as strategy,
+        opened(tmp_path, identify=cohorts.by_partition) as strategy,
         pytest.raises(InputValueError, match="is not simulated"),
     ):
         strategy.start(Fleet(NAMES, trained))
@@ -501,7 +501,7 @@ def test_restarts_have_the_noise_of_a_new_stream_and_are_resumed_anywhere(tmp_pa
         with opened(tmp_path, plan) as strategy:
             assert strategy.rounds_released == life
             models[life + 1] = {k: a.numpy() for k, a in strategy.start(still, num_rounds=life + 1).arrays.items()}
-    stream = tff_mf.streams.build_stream(
+    stream = tff_mf.noise.numpy.build_stream(
         plan.mechanism, dimension=15, stddev=2.0 * CLIP, insecure_seed=1, generator="aes"
     )
     for number in range(ROUNDS):

@@ -16,7 +16,7 @@ from tff_mf.experiments import auditing, reports, sampling
 from tff_mf.experiments.output import files
 from tff_mf.experiments.privacy import summary
 from tff_mf.experiments.privacy.plan import PrivacyPlan, plan_privacy
-from tff_mf.experiments.run_folder import _ledger_lines, ledger, names
+from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.run_folder.metrics import ACCURACY
 from tff_mf.experiments.run_folder.participation_log import read_observed
 
@@ -170,7 +170,7 @@ def write_ledger(folder: pathlib.Path, entries: Iterable[Entry]) -> None:
     """Writes entries as a ledger, hashes and all."""
     head, lines = "", []
     for entry in entries:
-        line, head = _ledger_lines.chained(head, entry)
+        line, head = ledger.chained(head, entry)
         lines.append(line)
     (folder / names.LEDGER).write_text("".join(lines))
 

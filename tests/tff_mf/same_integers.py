@@ -10,7 +10,8 @@ from fractions import Fraction
 import numpy as np
 
 import tff_mf
-from tff_mf import grids, streams
+from tff_mf import grids
+from tff_mf.noise import numpy as streams
 
 ROUNDS, DIMENSION, STDDEV = 200, 3, 7.379
 GRID = tff_mf.Grid(bits=16, max_clients=100)
@@ -163,7 +164,7 @@ def in_tensorflow():
     """Returns, for each mechanism, the digest of the integers and the fingerprint."""
     import tensorflow as tf
 
-    from tff_mf import noise
+    from tff_mf.noise import tensorflow as noise
 
     found = {}
     for name, mechanism in mechanisms().items():

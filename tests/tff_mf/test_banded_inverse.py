@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.optimize import _inverse_search, _kinks
+from tff_mf.optimize import _descent, banded_inverse
 from tff_mf.optimize._descent import _STATIONARY_IF_ENDED, Value
-from tff_mf.optimize._inverse_loss import InverseLoss
+from tff_mf.optimize.banded_inverse import InverseLoss
 
 SGDM = {
     "rounds": 150,
@@ -196,10 +196,10 @@ def test_fixed_epochs_are_never_worse_than_min_sep():
 
 
 def test_a_search_with_too_few_iterations_reports_it(monkeypatch):
-    brief = _inverse_search._Effort(iterations=2, tolerance=1e-8)
-    monkeypatch.setattr(_inverse_search, "_BRIEF", brief)
-    monkeypatch.setattr(_inverse_search, "_FULL", brief)
-    monkeypatch.setattr(_inverse_search, "_RESTARTS", 1)
+    brief = banded_inverse._Effort(iterations=2, tolerance=1e-8)
+    monkeypatch.setattr(banded_inverse, "_BRIEF", brief)
+    monkeypatch.setattr(banded_inverse, "_FULL", brief)
+    monkeypatch.setattr(banded_inverse, "_RESTARTS", 1)
     result = tff_mf.optimize_banded_inverse(**SGDM, bands=12)
     assert result.optimized_for.converged is False
     assert result.optimized_for.search.message == "Not at a stationary point: iteration limit reached"
@@ -220,7 +220,7 @@ def test_bfgs_follows_kinks():
         gradient = np.array([2 * (point[0] - 1) / 4 - 2 * point[0] * sign * 8, 8 * sign])
         return Value(8 * abs(bend) + (point[0] - 1) ** 2 / 4, gradient)
 
-    path = _kinks.bfgs(rosenbrock, np.array([-1.0, 1.3]), iterations=1000, tolerance=1e-10)
+    path = _descent.bfgs(rosenbrock, np.array([-1.0, 1.3]), iterations=1000, tolerance=1e-10)
     np.testing.assert_allclose(path.variables, 1.0, atol=1e-3)
     assert np.all(np.diff(path.values) <= 0)
 
@@ -229,7 +229,7 @@ def test_bfgs_stays_where_the_function_is_finite():
     def falling_to_a_wall(point):
         return Value(np.inf if point[0] >= 1 else -point[0], np.array([-1.0]))
 
-    path = _kinks.bfgs(falling_to_a_wall, np.zeros(1), iterations=100, tolerance=1e-10)
+    path = _descent.bfgs(falling_to_a_wall, np.zeros(1), iterations=100, tolerance=1e-10)
     assert path.ended
     assert 0.9 < path.variables[0] < 1
     assert np.isfinite(path.values[-1])

@@ -18,23 +18,6 @@ def blts(draw):
     return tff_mf.BLT(theta=theta, omega=[total * each / sum(share) for each in share])
 
 
-def streamed(mechanism, noise):
-    """Equation 3 of McMahan et al. (2024)."""
-    theta, omega = np.array(mechanism.theta)[:, None], np.array(mechanism.omega)
-    buffers = np.zeros((mechanism.buffers, noise.shape[1]))
-    rows = []
-    for row in noise:
-        out = row - omega @ buffers
-        buffers = theta * buffers + out
-        rows.append(out)
-    return np.array(rows)
-
-
-@given(blts())
-def test_encoder_times_inverse_is_the_identity(mechanism):
-    np.testing.assert_allclose(mechanism.encoder(30) @ mechanism.inverse(30), np.eye(30), atol=1e-12)
-
-
 @given(blts())
 def test_coefficients_are_those_of_equation_2(mechanism):
     expected = [1.0] + [
@@ -44,12 +27,6 @@ def test_coefficients_are_those_of_equation_2(mechanism):
     np.testing.assert_allclose(mechanism.coefficients(12), expected, rtol=1e-13)
     np.testing.assert_array_equal(mechanism.encoder(12)[:, 0], mechanism.coefficients(12))
     np.testing.assert_array_equal(mechanism.encoder(12)[0, 1:], np.zeros(11))
-
-
-@given(blts())
-def test_streamed_noise_is_the_inverse_times_noise(mechanism):
-    noise = np.random.default_rng(0).standard_normal((30, 3))
-    np.testing.assert_allclose(streamed(mechanism, noise), mechanism.inverse(30) @ noise, atol=1e-12)
 
 
 @given(blts())
@@ -73,16 +50,6 @@ def test_coinciding_decays_are_one_buffer():
     twice = tff_mf.BLT(theta=[0.7, 0.7], omega=[0.1, 0.2])
     once = tff_mf.BLT(theta=[0.7], omega=[0.1 + 0.2])
     np.testing.assert_allclose(twice.inverse_coefficients(50), once.inverse_coefficients(50), atol=1e-15)
-
-
-def test_as_run_has_the_parameters_of_float32():
-    mechanism = tff_mf.BLT.production("b400")
-    as_float32 = mechanism.cast_to_float32()
-    assert as_float32.theta == tuple(float(np.float32(value)) for value in mechanism.theta)
-    assert as_float32.omega == tuple(float(np.float32(value)) for value in mechanism.omega)
-    assert as_float32.theta[0] == 1.0
-    assert as_float32.optimized_for == mechanism.optimized_for
-    assert as_float32.cast_to_float32() == as_float32
 
 
 def test_parameters_are_plain_floats_from_any_sequence():

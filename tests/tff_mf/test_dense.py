@@ -2,8 +2,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import tff_mf
 
@@ -13,21 +11,6 @@ SIX = tff_mf.FixedEpoch(min_sep=4, max_participations=6)
 def lower(rounds, seed=0):
     generator = np.random.default_rng(seed)
     return np.tril(generator.standard_normal((rounds, rounds))) * 0.3 + np.eye(rounds) * 2
-
-
-@given(st.integers(1, 12), st.integers(0, 2**32 - 1))
-def test_inverse_is_the_inverse(rounds, seed):
-    mechanism = tff_mf.Dense(matrix=lower(rounds, seed) + 3 * np.eye(rounds))
-    np.testing.assert_allclose(mechanism.encoder(rounds) @ mechanism.inverse(rounds), np.eye(rounds), atol=1e-13)
-    assert not np.any(np.triu(mechanism.inverse(rounds), 1))
-
-
-def test_fewer_rounds_are_the_first_of_all():
-    mechanism = tff_mf.Dense(matrix=lower(7))
-    assert np.array_equal(mechanism.encoder(4), lower(7)[:4, :4])
-    np.testing.assert_allclose(mechanism.inverse(4), mechanism.inverse(7)[:4, :4], atol=1e-15)
-    with pytest.raises(tff_mf.InputError, match="rounds=8 is more than the 7"):
-        mechanism.encoder(8)
 
 
 def test_the_matrix_cannot_be_changed_from_outside():
@@ -96,23 +79,6 @@ def test_bad_matrices_are_named(matrix, error, message):
     with pytest.raises(error, match=message) as raised:
         tff_mf.Dense(matrix=matrix)
     assert isinstance(raised.value, tff_mf.InputError)
-
-
-MECHANISMS = [
-    tff_mf.Dense(matrix=lower(5)),
-    tff_mf.Dense(matrix=lower(24), optimized_for=tff_mf.OptimizedFor(rounds=24, participation=SIX, duality_gap=1.5e-5)),
-    tff_mf.Tree(9, variant="full"),
-    tff_mf.Tree(24, variant="online", optimized_for=tff_mf.OptimizedFor(rounds=24, participation=SIX)),
-]
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.kind)
-def test_it_comes_back_from_a_file_to_the_bit(mechanism, tmp_path):
-    tff_mf.save(mechanism, tmp_path / "artifact")
-    loaded = tff_mf.load(tmp_path / "artifact")
-    assert loaded == mechanism
-    assert loaded.optimized_for == mechanism.optimized_for
-    assert loaded.encoder(5).tobytes() == mechanism.encoder(5).tobytes()
 
 
 def test_the_gap_of_an_artifact_must_be_a_number():

@@ -204,10 +204,10 @@ def test_what_a_grid_needs_goes_together():
             bins_level(TWO_BANDS, 8, **setting, **some)
 
 
-def test_kinds_without_an_integer_recursion_are_refused():
+def test_a_class_that_is_not_registered_is_refused():
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Foreign(tff_mf.BandedToeplitz):
         pass
 
-    with pytest.raises(tff_mf.InputError, match="no integer recursion"):
+    with pytest.raises(tff_mf.InputError, match="is not registered"):
         bins_level(Foreign(column=[1.0, 0.5]), 8, bins=4, noise_multiplier=2.0, delta=1e-4, **ON_GRID)

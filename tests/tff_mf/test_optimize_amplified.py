@@ -11,8 +11,7 @@ import pytest
 import tff_mf
 from tff_mf.errors import InputError, InputTypeError, InputValueError
 from tff_mf.mechanisms import OptimizedFor
-from tff_mf.optimize._amplified_families import BLTFamily, best_column
-from tff_mf.optimize._amplified_search import AmplifiedSearch, quadratic_form
+from tff_mf.optimize.amplified import AmplifiedSearch, BLTFamily, best_column, quadratic_form
 
 ROUNDS, BINS, DELTA = 64, 16, 1e-5
 SETTING = {"rounds": ROUNDS, "bins": BINS, "delta": DELTA}

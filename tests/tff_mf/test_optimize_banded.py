@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.optimize import _column_norms
-from tff_mf.optimize._banded_loss import BandedError
-from tff_mf.optimize._toeplitz_loss import ToeplitzLoss
-from tff_mf.optimize._workload_inverse import inverse_diagonals
+from tff_mf.optimize import banded
+from tff_mf.optimize.banded import BandedError, inverse_diagonals
+from tff_mf.optimize.banded_toeplitz import ToeplitzLoss
 from tff_mf.workloads import ToeplitzWorkload, Workload
 
 RATES = tff_mf.LinearSchedule(warmup_rounds=2, cooldown_rounds=1, cooldown_to=0.25)
@@ -101,7 +100,7 @@ def test_error_over_many_blocks():
 
 @given(settings(), st.booleans(), st.integers(0, 2**32 - 1))
 def test_column_norms_never_exceed_the_sensitivity(optimized_for, unit, seed):
-    norms = _column_norms.column_norms(optimized_for, unit=unit)
+    norms = banded.column_norms(optimized_for, unit=unit)
     generator = np.random.default_rng(seed)
     start = norms.start()
     for variables in (start, start + generator.standard_normal(len(start))):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.optimize import _dense_dual
+from tff_mf.optimize import dense
 
 ONCE = tff_mf.SingleParticipation()
 
@@ -136,14 +136,12 @@ def test_other_workloads(workload):
 @given(st.integers(1, 6), st.integers(1, 5), st.booleans(), st.integers(0, 2**32 - 1))
 def test_the_dual_rises_along_the_residual(classes, count, equal_norms, seed):
     """A short step along it never lowers the dual: it is the gradient, seen through a positive definite matrix."""
-    problem = _dense_dual.problem_of(np.tri(classes * count), classes, equal_norms=equal_norms)
+    problem = dense.problem_of(np.tri(classes * count), classes, equal_norms=equal_norms)
     generator = np.random.default_rng(seed)
-    start = _dense_dual.variables(problem, _dense_dual.start(problem))
-    here = _dense_dual.evaluate(
-        problem, _dense_dual.point_of(problem, start + 0.05 * generator.standard_normal(len(start)))
-    )
-    vector = _dense_dual.variables(problem, here.point) + 1e-4 * here.residual
-    after = _dense_dual.evaluate(problem, _dense_dual.point_of(problem, vector))
+    start = dense.variables(problem, dense.start(problem))
+    here = dense.evaluate(problem, dense.point_of(problem, start + 0.05 * generator.standard_normal(len(start))))
+    vector = dense.variables(problem, here.point) + 1e-4 * here.residual
+    after = dense.evaluate(problem, dense.point_of(problem, vector))
     assert after.value >= here.value * (1 - 1e-12)
 
 

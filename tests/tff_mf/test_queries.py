@@ -15,7 +15,7 @@ import dp_accounting  # noqa: E402
 import tensorflow_privacy as tfp  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
-from tff_mf.noise import _keys  # noqa: E402
+from tff_mf.noise.tensorflow import _keys  # noqa: E402
 from tff_mf.queries import clipping  # noqa: E402
 
 BLT = tff_mf.BLT.production("b400")
@@ -76,6 +76,7 @@ def test_each_mechanism_has_its_query(make_mechanism):
 def test_a_query_takes_its_own_kind_and_variant_only():
     for query, mechanism in (
         (queries.BLTQuery, tff_mf.Identity()),
+        (queries.BandedQuery, tff_mf.Identity()),
         (queries.TreeQuery, tff_mf.Tree(4, variant="full")),
         (queries.PseudoInverseTreeQuery, tff_mf.Tree(4, variant="vanilla")),
         (queries.VanillaTreeQuery, tff_mf.Tree(4, variant="online")),

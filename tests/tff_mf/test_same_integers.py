@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf import _in_order, streams
+from tff_mf import _in_order
+from tff_mf.mechanisms import past_rows
+from tff_mf.noise import numpy as streams
 
 from ..machines import environments
 from . import same_integers
@@ -61,34 +63,13 @@ def test_near_ties_are_near(kind):
     assert same_integers.ties(recursion) == 256
 
 
-@pytest.mark.parametrize("name", same_integers.mechanisms())
-def test_the_digest_is_that_of_the_numbers_which_a_stream_uses(name):
-    mechanism = same_integers.mechanisms()[name]
-    recursion = same_integers.recursion_of(mechanism, same_integers.stddev_of(name))
-    stream = same_integers.stream_of(name, mechanism)
-    used = [weight for done in range(20) for weight in _weights(stream._steps.step(done))]
-    listed = np.concatenate([np.ravel(each) for each in recursion.numbers]) if recursion.numbers else np.zeros(0)
-    if mechanism.kind == "banded_inverse":
-        first, *others = listed
-        listed = np.array([first * (1 + 2.0**-50), *(-other / first for other in others)])
-    assert set(used) <= {0.0, 1.0, *listed.tolist()}
-
-
-def _weights(step):
-    yield step.scale
-    yield from (weight for _, weight in step.past)
-    yield from (weight for terms in step.after if not isinstance(terms, int) for _, weight in terms)
-    yield from () if step.product is None else step.product.weights.ravel()
-
-
 def test_other_numbers_are_refused(monkeypatch):
     """A machine that computes C otherwise in last bits, and so rounds some entries otherwise, continues no state."""
     name = "low rank, near ties"
     mechanism = same_integers.near_ties()[name]
     state = same_integers.stream_of(name, mechanism).init()
-    grids = tff_mf.grids._rows
-    rounded = grids._rounded
-    monkeypatch.setattr(grids, "_rounded", lambda entries, bits: rounded(entries * (1 + 1e-15), bits))
+    rounded = past_rows._rounded
+    monkeypatch.setattr(past_rows, "_rounded", lambda entries, bits: rounded(entries * (1 + 1e-15), bits))
     with pytest.raises(tff_mf.InputError, match="other noise"):
         same_integers.stream_of(name, mechanism).next(state)
 

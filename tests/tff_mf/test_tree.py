@@ -10,8 +10,6 @@ import tff_mf
 from tff_mf.mechanisms import tree_factors
 from tff_mf.sensitivities import tree_nodes
 
-from . import tree_oracle
-
 STACK_OVERFLOW = tff_mf.MinSep(min_sep=342, max_participations=6)
 VARIANTS = ["full", "online", "vanilla"]
 
@@ -111,17 +109,10 @@ def test_the_vanilla_factor_is_the_matrix_of_the_nodes_that_its_decoder_uses(rou
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("rounds", [*range(1, 18), 50, 64])
-def test_encoder_inverse_and_the_oracle_are_one_matrix(rounds, variant):
+def test_encoder_inverse_and_recursion_are_one_matrix(rounds, variant):
     tree = tff_mf.Tree(rounds, variant=variant)
     np.testing.assert_allclose(tree.encoder(rounds) @ tree.inverse(rounds), np.eye(rounds), atol=1e-13)
-    np.testing.assert_allclose(tree_oracle.rows(tree, np.eye(rounds)), tree.inverse(rounds), atol=1e-14)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_fewer_rounds_are_the_first_of_all(variant):
-    tree = tff_mf.Tree(13, variant=variant)
-    assert np.array_equal(tree.inverse(6), tree.inverse(13)[:6, :6])
-    np.testing.assert_allclose(tree.encoder(6), tree.encoder(13)[:6, :6], atol=1e-14)
+    np.testing.assert_allclose(tree.recursion().responses(rounds), tree.inverse(rounds), atol=1e-14)
 
 
 def test_the_first_rounds_of_an_online_tree_are_a_smaller_tree():
@@ -316,10 +307,3 @@ def test_a_million_rounds_have_a_sensitivity():
 def test_bad_fields_are_named(arguments, error, message):
     with pytest.raises(error, match=message):
         tff_mf.Tree(**arguments)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_there_is_no_round_after_the_last(variant):
-    tree = tff_mf.Tree(3, variant=variant)
-    with pytest.raises(tff_mf.InputError, match="rounds=4 is more than the 3"):
-        tree.encoder(4)

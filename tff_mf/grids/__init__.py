@@ -10,10 +10,9 @@ from tff_mf.grids._grid import FEWEST_BITS as FEWEST_BITS
 from tff_mf.grids._grid import MOST_BITS as MOST_BITS
 from tff_mf.grids._grid import Grid as Grid
 from tff_mf.grids._grid import check as check
-from tff_mf.grids._recursion import Recursion as Recursion
-from tff_mf.grids._recursions import recursion as recursion
-from tff_mf.grids._rows import RowsRecursion as RowsRecursion
-from tff_mf.grids._rows import check_rows as check_rows
+from tff_mf.grids._recursion import recursion as recursion
 from tff_mf.grids._sampler import LARGEST_NORMAL as LARGEST_NORMAL
 from tff_mf.grids._sampler import description as description
 from tff_mf.grids._sampler import sampler as sampler
+from tff_mf.mechanisms.grid_recursion import GridRecursion as GridRecursion
+from tff_mf.mechanisms.grid_recursion import check_rows as check_rows

@@ -6,10 +6,10 @@ import math
 from tff_mf import normals, validation
 from tff_mf.errors import InputValueError
 from tff_mf.grids._grid import Grid
-from tff_mf.grids._recursion import ROUNDING, SLACK
-from tff_mf.grids._recursions import recursion
+from tff_mf.grids._recursion import recursion
 from tff_mf.grids._sampler import LARGEST_NORMAL
 from tff_mf.mechanisms import Mechanism
+from tff_mf.mechanisms.grid_recursion import ROUNDING, SLACK
 
 # Of a whole run: far below every δ, and still within 12 standard deviations.
 _TAIL = 1e-24
@@ -76,7 +76,7 @@ def charge(
         (True, True, 0.0)
 
     Raises:
-        InputTypeError: If an argument is of the wrong type, or the mechanism is of a kind from outside.
+        InputTypeError: If an argument is of the wrong type, or the exact class of the mechanism is not registered.
         InputValueError: If an argument is out of range, the mechanism has fewer rounds on this grid, or the grid is too
             fine for float64.
     """

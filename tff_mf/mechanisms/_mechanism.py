@@ -2,15 +2,25 @@
 
 import abc
 import dataclasses
-from typing import ClassVar, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from tff_mf import _in_order, _matrices, validation
-from tff_mf.errors import InputValueError
+from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._search_status import SearchStatus
+from tff_mf.mechanisms.analyzed import Analyzed
+from tff_mf.mechanisms.grid_recursion import GridRecursion
+from tff_mf.mechanisms.past_rows import OfRows, of_diagonals
+from tff_mf.mechanisms.recursion import Case, Entry, Recursion
 from tff_mf.participation import Participation
 from tff_mf.workloads import PrefixSum, Workload
+
+# Rounds of a Toeplitz mechanism without a last one and without a recursion of its own.
+_MOST_TOEPLITZ_ROUNDS = 2**14
+# Of a matrix of rows.
+_MOST_ROWS = 2**12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,6 +108,65 @@ class Mechanism(abc.ABC):
         the rounded C.
         """
 
+    def recursion(self) -> Recursion:
+        """Returns what a round of the noise computes.
+
+        Without a recursion of its own, a mechanism has the rows of C⁻¹ and draws z of all earlier rounds again: t + 1
+        draws in round t, for a mechanism that ends, or a Toeplitz one up to 16,384 rounds.
+
+        Raises:
+            InputTypeError: If the mechanism has no last round and is not Toeplitz.
+        """
+        if self.max_rounds is None:
+            raise InputTypeError(
+                f"mechanism of kind {self.kind!r} has no last round, so the rows of its C⁻¹ cannot be stored: give it "
+                "max_rounds, or a recursion."
+            )
+        inverse = self.inverse(self.max_rounds)
+        # The lower triangle, row by row.
+        triangle = inverse[np.tril_indices(len(inverse))]
+
+        def again(done: Any, tables: Sequence[Any], operations: Any) -> tuple[Any, Any]:
+            begin = done * (done + 1) // 2
+            return 0, tables[0][begin : begin + done]
+
+        def line(done: Any, tables: Sequence[Any], operations: Any) -> Any:
+            begin = done * (done + 1) // 2 + done
+            return tables[0][begin : begin + 1]
+
+        case = Case(scale=Entry(0))
+        return Recursion(rows=0, cases=(case,), tables=(triangle,), line=line, again=again, rounds=self.max_rounds)
+
+    def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
+        """Returns the recursion on a grid of integers of this mechanism, whose parameters have been cast to float32.
+
+        A mechanism of this package overrides it with a proof of tighter bounds.
+
+        Args:
+            deviation: s, standard deviation of a coordinate of the independent noise in units of the grid.
+            largest_normal: T, largest absolute value of a standard normal that is drawn.
+
+        Raises:
+            InputTypeError: If there is none, because C has no last round.
+            InputValueError: If its integers would be too large.
+        """
+        recursion = self.recursion()
+        if recursion.runs_on_a_grid:
+            return Analyzed(self, deviation=deviation, largest_normal=largest_normal)
+        rounds = self.max_rounds or recursion.rounds
+        if rounds is None or rounds > _MOST_ROWS:
+            raise InputTypeError(
+                f"mechanism of kind {self.kind!r} has no integer recursion for so many rounds: give it max_rounds of "
+                f"at most {_MOST_ROWS}, or a recursion. Or pass grid=None (--grid none), which gives up a guarantee "
+                "about the numbers that are released: it is then that of real numbers, and low bits of floats can give "
+                "clients away."
+            )
+        encoder = self.encoder(rounds)
+        diagonals = np.zeros_like(encoder)
+        for offset in range(rounds):
+            diagonals[offset, : rounds - offset] = np.diagonal(encoder, -offset)
+        return OfRows(self, of_diagonals(diagonals), deviation=deviation, largest_normal=largest_normal, banded=False)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ToeplitzMechanism(Mechanism):
@@ -116,6 +185,16 @@ class ToeplitzMechanism(Mechanism):
 
     def inverse(self, rounds: int) -> np.ndarray:
         return _matrices.lower_toeplitz(self.inverse_coefficients(validation.dense(self.check(rounds))))
+
+    def recursion(self) -> Recursion:
+        rounds = self.max_rounds or _MOST_TOEPLITZ_ROUNDS
+        column = self.inverse_coefficients(rounds)
+
+        def again(done: Any, tables: Sequence[Any], operations: Any) -> tuple[Any, Any]:
+            return 0, tables[0][rounds - 1 - done :][:done]
+
+        case = Case(scale=float(column[0]))
+        return Recursion(rows=0, cases=(case,), tables=(column[::-1].copy(),), again=again, rounds=rounds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,9 @@ import numpy as np
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import BandedMechanism
+from tff_mf.mechanisms.grid_recursion import GridRecursion
+from tff_mf.mechanisms.past_rows import OfRows, of_diagonals, past_rows
+from tff_mf.mechanisms.recursion import Recursion
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,6 +54,15 @@ class Banded(BandedMechanism):
 
     def cast_to_float32(self) -> Self:
         return dataclasses.replace(self, values=self.values.astype(np.float32).astype(np.float64))
+
+    def recursion(self) -> Recursion:
+        """x_t = (z_t − Σ_{0<i<b̂} C_{t,t−i} x_{t−i}) / C_{t,t}."""
+        entries = of_diagonals(self.values)
+        return past_rows(1 / entries[:, 0], entries[:, 1:] / entries[:, :1])
+
+    def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
+        entries = of_diagonals(self.values)
+        return OfRows(self, entries, deviation=deviation, largest_normal=largest_normal, banded=True)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Banded):

@@ -1,14 +1,17 @@
 """Toeplitz matrices with a banded inverse: the noise of a round is a weighted sum of a few independent draws."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from tff_mf import _in_order, validation
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
+from tff_mf.mechanisms.grid_recursion import MOST_ROUNDS, ROUNDING, SLACK, GridRecursion, allowed
+from tff_mf.mechanisms.recursion import NEW, PAST, Case, Recursion
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,3 +71,61 @@ class BandedInverse(ToeplitzMechanism):
 
     def cast_to_float32(self) -> Self:
         return dataclasses.replace(self, inverse_column=series.float32(self.inverse_column))
+
+    def recursion(self) -> Recursion:
+        """x_t = Σ_{i<b̂} d_i z_{t−i}: no rows of memory, and b̂ draws per round."""
+        reach = self.bands - 1
+
+        def again(done: Any, tables: Sequence[Any], operations: Any) -> tuple[Any, Any]:
+            count = operations.minimum(done, reach)
+            return done - count, tables[0][reach - count :]
+
+        backwards = np.array(self.inverse_column[:0:-1])
+        case = Case(scale=self.inverse_column[0])
+        return Recursion(rows=0, cases=(case,), tables=(backwards,), again=again, kept=self.kept_recursion())
+
+    def kept_recursion(self) -> Recursion:
+        """q_t = n_t + L_t with L_t = −Σ_{j>0} (d_j/d_0) q_{t−j}: the last b̂ − 1 rows q, the newest first."""
+        first, *others = self.inverse_column
+        past = tuple((row, -other / first) for row, other in enumerate(others))
+        after = (((NEW, 1.0), (PAST, 1.0)), *range(len(others) - 1)) if others else ()
+        # 1 / C_tt is d_0, and the product with s is rounded.
+        return Recursion(rows=len(others), cases=(Case(scale=first * (1 + 2.0**-50), past=past, after=after),))
+
+    def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
+        return _OnGrid(self, deviation=deviation, largest_normal=largest_normal)
+
+
+class _OnGrid(GridRecursion[BandedInverse]):
+    """q_t = n_t + L_t with L_t = −Σ_{j>0} (d_j/d_0) q_{t−j}: q is C·n divided by the diagonal of C.
+
+    As n_t = R(s_t·z_t − L_t), |q_t| is at most T·s_t + 1, whatever the error of L_t. What a step adds to that error
+    goes through the same recursion as z, whose response is C: a closer bound than that of absolute values.
+    """
+
+    def __init__(self, mechanism: BandedInverse, *, deviation: float, largest_normal: float) -> None:
+        super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
+        first, *others = mechanism.inverse_column
+        self.smallest_diagonal = self.largest_diagonal = 1 / first
+        weight = math.fsum(map(abs, others)) / first
+        bound = (deviation * first * largest_normal + 1) * SLACK
+        self._largest = (1 + weight) * bound
+        with np.errstate(over="ignore", invalid="ignore"):
+            response = np.add.accumulate(np.abs(mechanism.coefficients(MOST_ROUNDS))) * first
+        step = ((mechanism.bands + 3) * weight + 2) * ROUNDING * bound
+        self._errors = (response * step + ROUNDING * (self._largest + 1)) * SLACK
+        self._rounds = allowed("banded_inverse", np.full(MOST_ROUNDS, self._largest), self._errors)
+
+    @property
+    def recursion(self) -> Recursion:
+        return self.mechanism.kept_recursion()
+
+    @property
+    def rounds(self) -> int:
+        return self._rounds
+
+    def largest_within(self, rounds: int) -> float:
+        return self._largest
+
+    def error(self, rounds: int) -> float:
+        return float(self._errors[min(rounds, self._rounds) - 1])

@@ -1,13 +1,15 @@
 """Decoders B that are banded plus low rank: their noise needs few rows of memory."""
 
 import dataclasses
-from typing import ClassVar, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from tff_mf import _in_order, validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
+from tff_mf.mechanisms.recursion import DRAWN, NEW, Case, Entry, Recursion
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,6 +88,29 @@ class BandedPlusLowRank(Mechanism):
         with np.errstate(over="ignore"):
             cast = {name: getattr(self, name).astype(np.float32) for name in ("diagonals", "left", "right")}
         return dataclasses.replace(self, **cast)
+
+    def recursion(self) -> Recursion:
+        """n_t = y_t − y_{t−1} for y = B·s·z.
+
+        The memory is the last h − 1 rows of s·z, the newest first; the r sums Σ_{i ≤ t−h} R_i s·z_i of older rows; and
+        y_{t−1}. A line has D and L of the round, negative but for the first number, and the row of R for the row of z
+        that leaves the diagonals in it.
+        """
+        recent, rank = len(self.diagonals) - 1, self.left.shape[1]
+        last = recent + rank
+        leaving = np.zeros_like(self.right)
+        leaving[recent:] = self.right[: len(self.right) - recent]
+        table = np.hstack([self.diagonals[:1].T, -self.diagonals[1:].T, -self.left, leaving])
+        oldest = recent - 1 if recent else DRAWN
+        after: list[int | tuple] = [((DRAWN, 1.0),), *range(recent - 1)] if recent else []
+        after += [((recent + row, 1.0), (oldest, Entry(1 + last + row))) for row in range(rank)]
+        past = ((last, 1.0), *((row, Entry(1 + row)) for row in range(last)))
+
+        def line(done: Any, tables: Sequence[Any], operations: Any) -> Any:
+            return operations.lines(tables[0], done, 1)[0]
+
+        case = Case(scale=Entry(0), past=past, after=(*after, ((last, 1.0), (NEW, 1.0))))
+        return Recursion(rows=last + 1, cases=(case,), tables=(table,), line=line, rounds=self.max_rounds)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BandedPlusLowRank):

@@ -9,6 +9,9 @@ import numpy as np
 from tff_mf import _in_order, validation
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
+from tff_mf.mechanisms.grid_recursion import GridRecursion
+from tff_mf.mechanisms.past_rows import OfRows, past_rows
+from tff_mf.mechanisms.recursion import Recursion
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,3 +74,12 @@ class BandedToeplitz(ToeplitzMechanism):
 
     def cast_to_float32(self) -> Self:
         return dataclasses.replace(self, column=series.float32(self.column))
+
+    def recursion(self) -> Recursion:
+        """x_t = (z_t − Σ_{0<i<b̂} c_i x_{t−i}) / c_0, for any number of rounds."""
+        column = np.array(self.column)
+        return past_rows(1 / column[:1], column[np.newaxis, 1:] / column[0])
+
+    def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
+        entries = np.array([self.column])
+        return OfRows(self, entries, deviation=deviation, largest_normal=largest_normal, banded=True)

@@ -10,6 +10,9 @@ from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import _production
 from tff_mf.mechanisms._mechanism import OptimizedFor, ToeplitzMechanism
+from tff_mf.mechanisms.analyzed import Analyzed
+from tff_mf.mechanisms.grid_recursion import GridRecursion
+from tff_mf.mechanisms.recursion import NEW, Recursion
 
 # Noise is computed in float32, where a smaller decay is 0 and a larger scale is infinite.
 _SMALLEST = float(np.finfo(np.float32).tiny)
@@ -122,6 +125,15 @@ class BLT(ToeplitzMechanism):
 
     def cast_to_float32(self) -> Self:
         return dataclasses.replace(self, theta=_float32(self.theta), omega=_float32(self.omega))
+
+    def recursion(self) -> Recursion:
+        """McMahan et al. (2024), equation 3 and algorithm 3: L_t = ωᵀS, then S ← diag(θ)S + 1n_t."""
+        return Recursion.linear(
+            past=self.omega, after=[[(buffer, decay), (NEW, 1.0)] for buffer, decay in enumerate(self.theta)]
+        )
+
+    def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
+        return Analyzed(self, deviation=deviation, largest_normal=largest_normal, as_stored=True)
 
 
 def _numbers(name: str, values: object) -> tuple[float, ...]:

@@ -7,6 +7,9 @@ import numpy as np
 
 from tff_mf import validation
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
+from tff_mf.mechanisms.analyzed import Analyzed
+from tff_mf.mechanisms.grid_recursion import GridRecursion
+from tff_mf.mechanisms.recursion import Recursion
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,3 +35,9 @@ class Identity(ToeplitzMechanism):
 
     def cast_to_float32(self) -> Self:
         return self
+
+    def recursion(self) -> Recursion:
+        return Recursion.linear(past=[], after=[])
+
+    def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
+        return Analyzed(self, deviation=deviation, largest_normal=largest_normal, as_stored=True)

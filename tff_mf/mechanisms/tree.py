@@ -1,15 +1,19 @@
 """Tree aggregation: each prefix sum is a sum of few nodes of a binary tree, which have independent noise."""
 
 import dataclasses
+import functools
+import math
 from collections.abc import Callable
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tff_mf import validation
+from tff_mf import _in_order, validation
 from tff_mf.errors import InputValueError
-from tff_mf.mechanisms import tree_factors
+from tff_mf.mechanisms import grid_recursion, tree_factors
 from tff_mf.mechanisms._mechanism import Mechanism
+from tff_mf.mechanisms.grid_recursion import ROUNDING, SLACK, GridRecursion, allowed
+from tff_mf.mechanisms.recursion import NEW, Case, Entry, Operations, Recursion, Terms
 
 # Checking the sensitivity of a file must not take more memory than a computer has.
 _MOST_ROUNDS = 2**20
@@ -94,3 +98,142 @@ class Tree(Mechanism):
 
     def cast_to_float32(self) -> Self:
         return self
+
+    def recursion(self) -> Recursion:
+        """L_t = Σ_h w_h(t)·I_h for the sums I_h of n over the last complete block of 2^h rounds.
+
+        An estimate of a node by the vanilla and the online decoder is the difference of two prefix sums of noise, and
+        so the sum of n over the rounds of the node: in a round that completes nodes up to height H, L_t is
+        Σ_{h<H} w_h·I_h. Row h is in use while bit h of the number of rounds is set; no later round needs the sum over
+        a whole tree.
+        """
+        levels, full = self.rounds.bit_length() - 1, self.variant == "full"
+
+        def case(height: int) -> Case:
+            after: list[int | Terms] = list(range(levels))
+            if height < levels:
+                after[height] = ((NEW, 1.0), *((row, 1.0) for row in range(height)))
+            scale, past = self._of_height(height) if not full else (Entry(0), _entries(levels))
+            return Case(scale=scale, past=past, after=tuple(after))
+
+        return Recursion(
+            rows=levels,
+            cases=tuple(map(case, range(levels + 1))),
+            case=lambda done, tables, operations: operations.minimum(operations.carry(done), levels),
+            line=(lambda done, tables, operations: _full_line(self.rounds, done, operations)) if full else None,
+            in_use=lambda done, tables, operations: sum(done // 2**height % 2 for height in range(levels)),
+            rounds=self.rounds,
+        )
+
+    def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
+        return _OnGrid(self, deviation=deviation, largest_normal=largest_normal)
+
+    def _of_height(self, height: int) -> tuple[float, Terms]:
+        if self.variant == "vanilla":
+            return 1.0, tuple((row, 1.0) for row in range(height))
+        scale, weights = tree_factors.online_step(height)
+        return scale, tuple(enumerate(weights))
+
+
+def _entries(levels: int) -> Terms:
+    return tuple((row, Entry(1 + row)) for row in range(levels))
+
+
+def _full_line(rounds: int, done: Any, operations: Any) -> list[Any]:
+    """Returns 1 / C_tt of the full tree, rounded up, then the weight w_h ≥ 0 of each height.
+
+    From the root to the leaf of the round: in the right half of a block, L ← L + coupling·(I + m·L). I is the sum of n
+    over the m rounds of the left half, and I + m·L the sum without the terms of larger blocks, which enter each of
+    these rounds in the same way: see `tree_factors.full_split`.
+    """
+    alpha, weights = 0.0, []
+    split: Any = tree_factors.full_split
+    for height in range(rounds.bit_length() - 1, 0, -1):
+        left, right, coupling = split(height, alpha)
+        in_right = done // 2 ** (height - 1) % 2 > 0
+        # The height of the round's tree is the highest bit in which `rounds` and the round differ.
+        in_tree = done // 2**height < rounds // 2**height
+        coupling = operations.where(in_tree & in_right, coupling, 0.0)
+        growth = 1 + coupling * 2.0 ** (height - 1)
+        weights = [*(growth * weight for weight in weights), coupling]
+        alpha = operations.where(in_tree, operations.where(in_right, right, left), alpha)
+    return [tree_factors.ROUND_UP / operations.sqrt(1 + alpha), *reversed(weights)]
+
+
+class _OnGrid(GridRecursion[Tree]):
+    """L_t = Σ_h w_h(t)·I_h for the integer sums I_h of n over the last complete block of 2^h rounds.
+
+    Up to 4,096 rounds, the bounds on n and I_h are sums of absolute values of C⁻¹; for more, they are coarse: of the
+    full tree, |n_t| ≤ (levels + 1)·u, of the others, (levels + 1)²·u, for u = T·s + max C_tt. Sums of a block are at
+    most a sum of one estimate per level, of norm 1 in the vanilla tree and of more in the online one.
+    """
+
+    def __init__(self, mechanism: Tree, *, deviation: float, largest_normal: float) -> None:
+        super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
+        self._levels = mechanism.rounds.bit_length()
+        # 1/√(1 + α) with α below the number of levels, and online_scale, which is at least ½.
+        largest = {"full": math.sqrt(1 + self._levels), "online": 2.0, "vanilla": 1.0}
+        self.largest_diagonal = largest[mechanism.variant]
+        norms = _norms(mechanism) if mechanism.rounds <= grid_recursion.MOST_WHOLE_ROUNDS else self._coarse()
+        self._largest, *self._blocks = (norm * self.unit for norm in norms)
+        allowed("tree", np.array([max(self._largest, *self._blocks)]), np.array([self.error(mechanism.rounds)]))
+
+    def _coarse(self) -> list[float]:
+        levels = self._levels
+        if self.mechanism.variant == "full":
+            return [levels + 1.0, *(2.0**height * (levels + 1) for height in range(levels))]
+        # The sum of n in a block is a difference of two prefix sums: of at most one estimate of a node per level.
+        block = math.fsum(_estimate_norms(levels)) if self.mechanism.variant == "online" else levels + 1.0
+        return [(levels + 1.0) ** 2, *[block] * levels]
+
+    @property
+    def rounds(self) -> int:
+        return self.mechanism.rounds
+
+    def largest_within(self, rounds: int) -> float:
+        return self._largest
+
+    def error(self, rounds: int) -> float:
+        del rounds
+        levels, blocks = self._levels, self._blocks
+        if self.mechanism.variant == "vanilla":
+            return 0.0
+        if self.mechanism.variant == "online":
+            # Weights below 1, products of up to as many factors as there are levels.
+            return (3 * levels + 8) * ROUNDING * (math.fsum(blocks) + 1) * SLACK
+        weights = self._full_table[:, 1:]
+        # At each level, a weight is multiplied by a factor that takes at most 16 operations.
+        total = float(_in_order.product(weights, np.array(blocks[: weights.shape[1]])[:, np.newaxis]).max(initial=0.0))
+        return (16 * levels + 20) * ROUNDING * (total + 1) * SLACK
+
+    @property
+    def recursion(self) -> Recursion:
+        return self.mechanism.recursion()
+
+    @functools.cached_property
+    def _full_table(self) -> np.ndarray:
+        """1 / C_tt of the full tree by round, rounded up, then w_h(t) by height, all at least 0."""
+        line = _full_line(self.mechanism.rounds, np.arange(self.mechanism.rounds), Operations)
+        return np.stack([np.broadcast_to(each, self.mechanism.rounds) for each in line], axis=1)
+
+
+def _estimate_norms(levels: int) -> list[float]:
+    """Returns the sum of the rows T(h) of `tree_factors.online_decoder`, which are positive, for each height h."""
+    norms = [1.0]
+    for height in range(1, levels):
+        rest = 1 - tree_factors.online_weight(height)
+        halves = rest * (2 * norms[-1] - tree_factors.online_scale(height - 1))
+        norms.append(halves + tree_factors.online_scale(height))
+    return norms
+
+
+def _norms(tree: Tree) -> list[float]:
+    """Returns the largest sum of absolute values of a row of C⁻¹, and of a sum of rows of a block of each height."""
+    inverse = tree.inverse(tree.rounds)
+    norms = [float(_in_order.sums(np.abs(inverse)).max())]
+    blocks = inverse
+    for _ in range(tree.rounds.bit_length()):
+        norms.append(float(_in_order.sums(np.abs(blocks)).max(initial=0.0)))
+        whole = len(blocks) // 2 * 2
+        blocks = blocks[0:whole:2] + blocks[1:whole:2]
+    return norms

@@ -43,32 +43,6 @@ def full_split(height: int, alpha: float) -> tuple[float, float, float]:
     return a * below * g, a, a * g
 
 
-def full_path(rounds: int, step: int) -> tuple[float, list[float]]:
-    """Returns α of a round's leaf in the forest of F, and the coupling at each height, the largest first.
-
-    A coupling is 0 where the round is in a left half, or not in a tree of this height.
-
-    Args:
-        rounds: Number of leaves of the forest.
-        step: The round, from 0.
-
-    Example:
-        >>> full_path(2, 1)
-        (1.0, [0.5])
-    """
-    alpha, couplings = 0.0, []
-    for height in range(rounds.bit_length() - 1, 0, -1):
-        # The height of the round's tree is the highest bit in which `rounds` and the round differ.
-        if (step ^ rounds) >> height == 0:
-            couplings.append(0.0)
-            continue
-        left, right, coupling = full_split(height, alpha)
-        in_right = step >> (height - 1) & 1
-        couplings.append(coupling if in_right else 0.0)
-        alpha = right if in_right else left
-    return alpha, couplings
-
-
 def full_encoder(height: int, alpha: float = 0.0) -> np.ndarray:
     """Returns F(height, α), float64 `[2^height, 2^height]`; with α = 0 the C of the pseudo-inverse decoder."""
     if height == 0:

@@ -1,14 +1,4 @@
-"""Streams the correlated noise C⁻¹z in TensorFlow, one mechanism per file.
+"""Streams the correlated noise C⁻¹z: `noise.numpy` for any framework, and `noise.tensorflow` in a graph.
 
-In `tff_mf` only `noise`, `queries` and `central` import TensorFlow.
+Both run the recursion of any mechanism, with the same keys, states, limits and refusals.
 """
-
-from tff_mf import required_packages
-
-required_packages.packages("Noise", "tensorflow")
-
-from tff_mf.noise._keyed import NoiseState as NoiseState  # noqa: E402
-from tff_mf.noise._normals import exact_normal as exact_normal  # noqa: E402
-from tff_mf.noise._normals import in_parts as in_parts  # noqa: E402
-from tff_mf.noise._stream import NoiseStream as NoiseStream  # noqa: E402
-from tff_mf.noise._streams import build_stream as build_stream  # noqa: E402

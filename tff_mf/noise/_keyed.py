@@ -1,102 +1,79 @@
-"""Base class of all streams: keys, rounds, the last round, and states of other noise, which are refused."""
+"""What the streams of all engines share: settings, checks, the fingerprint of the noise, the last round, given keys."""
 
-import abc
 import copy
 import hashlib
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
-import tensorflow as tf
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf import registry, sensitivities, validation
+from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.grids import LARGEST_NORMAL, Grid, recursion
 from tff_mf.mechanisms import Mechanism
-from tff_mf.noise import _fingerprint, _keys, _past
-from tff_mf.registry import content_digest
-from tff_mf.streams import arguments
+from tff_mf.mechanisms.recursion import Recursion
 
-_M = TypeVar("_M", bound=Mechanism)
-
-
-class NoiseState(NamedTuple):
-    """Everything that the noise of the next round depends on. Secret: with it, the noise can be subtracted.
-
-    Attributes:
-        fingerprint: Digest of everything that the noise depends on except its keys, int64 `[4]`. A stream continues a
-            state only if it has the same fingerprint.
-        round: Number of rounds drawn so far, int64 `[]`.
-        keys: Key of each round drawn so far, followed by zeros, int64 `[capacity, 2]`: see `past_keys`. The capacity
-            is the number of rounds of the mechanism, or the number needed so far, rounded up so that it rarely
-            changes: a `tf.function` is traced again for every shape.
-        rows: Rows of memory, each float32 `[dimension]`. A row that a round does not change is passed on without a
-            copy.
-        coefficients: Tables of the mechanism's matrix, for mechanisms whose rounds differ. They are not part of the
-            graph, where every call would pay for them.
-    """
-
-    fingerprint: tf.Tensor
-    round: tf.Tensor
-    keys: tf.Tensor
-    rows: tuple[tf.Tensor, ...]
-    coefficients: tuple[tf.Tensor, ...]
-
-    def __repr__(self) -> str:
-        """Tells no secret: states are printed, logged, and quoted in TFF's errors."""
-        return f"{type(self).__name__}(round={self.round!r}, secret)"
-
-    @property
-    def past_keys(self) -> tf.Tensor:
-        """Key of each round drawn so far, int64 `[round, 2]`, from which past noise can be drawn again."""
-        return self.keys[: self.round]
-
-    def refuse_constant(self) -> None:
-        """Raises if a `tf.function` takes the state from outside of it, which would be the same one in every call.
-
-        Raises:
-            InputValueError: If it does.
-        """
-        if not (tf.executing_eagerly() or isinstance(self.round, tf.Variable) or tf.is_symbolic_tensor(self.round)):
-            raise InputValueError(
-                "state must be an argument of the tf.function that steps it, or be created in it: a state from outside "
-                "is a constant, and every call would draw the noise of the same round. For an optimizer of TensorFlow "
-                "Privacy, wrap the query in tff_mf.queries.VariableQuery."
-            )
+# A key is 128 bits: two words.
+KEY_WORDS = 2
+_INT64_LIMIT = 2**63
+# Of the recursion of a mechanism from outside, these rounds are compared with C⁻¹.
+_FEWEST_ROUNDS, _MOST_ROUNDS = 32, 2**9
+# Relative to the largest entry of a row of C⁻¹.
+_TOLERANCE = 1e-9
 
 
-class KeyedStream(abc.ABC, Generic[_M]):
-    """Draws a fresh key in each round, and computes a row of noise and the next state from it.
+class KeyedStream:
+    """The noise of a mechanism, and the limits of its rounds, apart from the engine that computes it.
 
-    Formal guarantee: row i is drawn from a key of 128 bits that the operating system gives when round i runs. Two steps
-    from one state draw two keys. A state of other noise, and a round after the last one, are refused in the graph;
-    where assertions are stripped from it, the row is NaN.
+    Formal guarantee: for a mechanism from outside of this package, matrices and recursion are checked to be consistent.
 
     Args:
-        mechanism: The mechanism, of which `self.mechanism` has the parameters cast to float32.
+        mechanism: The mechanism.
         dimension: Number of coordinates of a row.
-        stddev: Standard deviation of the independent noise, in the type in which it is computed.
+        stddev: Standard deviation of each coordinate of the independent noise, in units of the clip norm with a grid.
+        grid: The grid, or `None` for floats.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
-        limit: Number of rounds, or `None`.
-        setting: What the noise depends on beside mechanism, class, `stddev` and seed.
+        engine: What computes the noise: streams of two engines do not continue each other's states.
+        fast: Whether to keep rows of memory in place of draws, and to let a row change its type on a grid.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or the grid does not fit the noise.
     """
 
     def __init__(
         self,
-        mechanism: _M,
+        mechanism: Mechanism,
         *,
         dimension: int,
-        stddev: np.floating,
+        stddev: float,
+        grid: Grid | None,
         insecure_seed: int | None,
-        limit: int | None,
-        setting: tuple[object, ...] = (),
+        engine: str,
+        fast: bool = False,
     ) -> None:
+        record = registry.registered(mechanism)
         self.mechanism = mechanism.cast_to_float32()
         self._dimension = validation.whole("dimension", dimension)
-        self._stddev = stddev
-        self._insecure_seed = arguments.seed(insecure_seed)
+        self._grid, self._insecure_seed = grid, _seed(insecure_seed)
         self._repeated: np.ndarray | None = None
-        self._limit = limit
-        drawn = repr((type(self).__name__, float(stddev), insecure_seed, *setting))
-        self._fingerprint = hashlib.sha256(content_digest(mechanism) + drawn.encode()).digest()
+        stddev = validation.nonnegative("stddev", stddev)
+        if record.outside:
+            _check_recursion(mechanism)
+        setting: tuple[object, ...] = ()
+        if grid is None:
+            found = self.mechanism.recursion()
+            self._recursion: Recursion = found.kept if fast and found.kept is not None else found
+            self._stddev: np.floating = float32_at_least("stddev", stddev)
+            limits = (mechanism.max_rounds, self._recursion.rounds)
+        else:
+            self._stddev = np.float64(stddev * 2**grid.bits)
+            bounded = recursion(mechanism, deviation=float(self._stddev), largest_normal=LARGEST_NORMAL)
+            bounded.check(self._dimension)
+            self._recursion = bounded.in_place if fast else bounded.recursion
+            setting, limits = (repr(grid),), (bounded.rounds,)
+        self._limit = min((limit for limit in limits if limit is not None), default=None)
+        drawn = repr((engine, float(self._stddev), insecure_seed, self._recursion.digest, *setting))
+        self._fingerprint = hashlib.sha256(registry.content_digest(mechanism) + drawn.encode()).digest()
 
     def bound_to(self, setting: str) -> Self:
         """Returns the same stream with a fingerprint of its own for `setting`.
@@ -109,7 +86,7 @@ class KeyedStream(abc.ABC, Generic[_M]):
         return bound
 
     def limited_to(self, rounds: int) -> Self:
-        """Returns the same stream limited to `rounds` rounds: the graph refuses the next one, and `replay` more keys.
+        """Returns the same stream limited to `rounds` rounds: it refuses the next one, and `replay` more keys.
 
         Noise and fingerprint are the same: a stream of more rounds can continue the state.
 
@@ -124,10 +101,10 @@ class KeyedStream(abc.ABC, Generic[_M]):
         return limited
 
     def repeating(self, keys: np.ndarray) -> Self:
-        """Returns the same stream, whose graphs take the key of round t from `keys[t]`: for verification only.
+        """Returns the same stream, which takes the key of round t from `keys[t]`: for verification only.
 
-        What has run once can be computed again with it, and compared. Nothing that such a graph gives may be released:
-        anyone who has the keys can subtract the noise.
+        What has run once can be computed again with it, and compared. Nothing that it gives may be released: anyone who
+        has the keys can subtract the noise.
 
         Args:
             keys: Keys that were drawn, int64 `[rounds, 2]`.
@@ -136,13 +113,18 @@ class KeyedStream(abc.ABC, Generic[_M]):
             InputValueError: If they are of another shape or type.
         """
         repeating = copy.copy(self)
-        repeating._repeated = arguments.keys(keys)
+        repeating._repeated = checked_keys(keys)
         return repeating
 
     @property
     def dimension(self) -> int:
         """Number of coordinates of a row."""
         return self._dimension
+
+    @property
+    def stddev(self) -> np.floating:
+        """Standard deviation of each coordinate of the independent noise, in units of the grid if there is one."""
+        return self._stddev
 
     @property
     def insecure_seed(self) -> int | None:
@@ -155,112 +137,116 @@ class KeyedStream(abc.ABC, Generic[_M]):
         return self._fingerprint
 
     @property
-    @abc.abstractmethod
+    def max_rounds(self) -> int | None:
+        """Number of rounds; `None` for any number."""
+        return self._limit
+
+    @property
     def row_count(self) -> int:
         """Number of rows of memory; they are zero before round 0."""
+        return self._recursion.rows
 
-    @abc.abstractmethod
-    def _first_rows(self) -> tuple[tf.Tensor, ...]:
-        """Returns the rows of memory before round 0."""
+    def _past_the_end(self) -> str:
+        # A limit below the mechanism's own comes from a run.
+        defined = f"{self.mechanism.kind} mechanism"
+        if self._limit != self.mechanism.max_rounds:
+            defined = f"run of this {defined}"
+        return f"The {defined} is defined for {self._limit} rounds, and all of them have run."
 
-    @abc.abstractmethod
-    def _row(self, key: tf.Tensor, state: NoiseState, stddev: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        """Returns the row of noise of a key, and the rows of memory after it."""
+    def _check_replayed(self, rounds: int) -> None:
+        """Refuses to replay more rounds than the stream has.
 
-    def coefficients(self) -> tuple[np.ndarray | tf.Tensor, ...]:
-        """Returns what `step` finds in `state.coefficients`: tables by round, which must not be part of the graph."""
-        return ()
+        Raises:
+            InputValueError: If there are more.
+        """
+        if rounds:
+            self.mechanism.check(rounds)
+        if self._limit is not None and rounds > self._limit:
+            raise InputValueError(f"keys of {rounds} rounds are more than the {self._limit} of this stream.")
 
-    def rows_in_use(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns how many rows of memory are in use after `step` rounds, int64 `[]`: not secret."""
-        return tf.where(step > 0, tf.constant(self.row_count, tf.int64), tf.zeros([], tf.int64))
 
-    def init(self) -> NoiseState:
-        """Returns the state before round 0."""
-        return NoiseState(
-            fingerprint=_fingerprint.words(self._fingerprint),
-            round=tf.zeros([], tf.int64),
-            keys=_past.no_keys(self._limit),
-            rows=self._first_rows(),
-            coefficients=tuple(map(tf.convert_to_tensor, self.coefficients())),
+def _seed(insecure_seed: int | None) -> int | None:
+    """Returns the seed of repeatable noise, or `None`.
+
+    Raises:
+        InputTypeError: If it is anything else than a whole number.
+        InputValueError: If it is out of range.
+    """
+    if insecure_seed is None:
+        return None
+    checked = validation.whole("insecure_seed", insecure_seed, at_least=0)
+    if checked >= _INT64_LIMIT:
+        raise InputValueError(f"insecure_seed={checked} must be below 2**63.")
+    return checked
+
+
+def checked_keys(drawn: Any) -> np.ndarray:
+    """Returns a copy of keys of rounds, int64 `[rounds, 2]`.
+
+    Raises:
+        InputValueError: If they are of another shape or type.
+    """
+    found = np.array(drawn)
+    if found.dtype != np.int64 or found.ndim != 2 or found.shape[1] != KEY_WORDS:
+        raise InputValueError(f"keys of type {found.dtype} and shape {found.shape} must be int64 [rounds, 2].")
+    return found
+
+
+def float32_at_least(name: str, value: float) -> np.float32:
+    """Returns the smallest float32 that is at least `value`: noise is never rounded down.
+
+    Example:
+        >>> bool(float32_at_least("stddev", 0.1) >= 0.1)
+        True
+
+    Raises:
+        InputValueError: If it is too large for float32.
+    """
+    with np.errstate(over="ignore"):
+        result = np.float32(value)
+    if float(result) < value:
+        result = np.nextafter(result, np.float32(np.inf))
+    if not np.isfinite(result):
+        raise InputValueError(f"{name}={value!r} is too large for float32.")
+    return result
+
+
+def _check_recursion(mechanism: Mechanism) -> None:
+    """Raises unless matrices and recursion of a mechanism are consistent.
+
+    Formal guarantee: for the first rounds (32, or twice its rows of memory and eight, or as many as the mechanism has)
+    the weights of z in what the recursion computes are C⁻¹, for C of the mechanism and as cast to float32. Noise that
+    is not C⁻¹z voids every guarantee of this package. On a grid, what the recursion's own C differs from C in all
+    rounds is added to the sensitivity.
+
+    Raises:
+        InputTypeError: If `recursion` returns anything but a `Recursion`.
+        InputValueError: If anything does not hold.
+    """
+    for each in (mechanism, mechanism.cast_to_float32()):
+        recursion = each.recursion()
+        _check_first_rounds(each, recursion)
+        if recursion.kept is not None:
+            _check_first_rounds(each, recursion.kept)
+
+
+def _check_first_rounds(mechanism: Mechanism, recursion: Recursion) -> None:
+    # A subclass could compute anything.
+    if type(recursion) is not Recursion:
+        raise InputTypeError(
+            f"the recursion of kind {mechanism.kind!r} is {recursion!r}: return a mechanisms.Recursion."
         )
-
-    # All decisions that depend on a tensor are TensorFlow's own: there is nothing to convert.
-    @tf.autograph.experimental.do_not_convert
-    def next(self, state: NoiseState) -> tuple[tf.Tensor, NoiseState]:
-        """Returns this round's noise, `[dimension]`, and the state of the next round.
-
-        Raises:
-            InputValueError: If a `tf.function` takes the state from outside of it.
-            tf.errors.InvalidArgumentError: From the graph, past the last round of the mechanism, or for a state of
-                other noise.
-        """
-        state.refuse_constant()
-        checks = [*_fingerprint.checks(state.fingerprint, self._fingerprint), *self._limit_checks(state.round)]
-        with tf.control_dependencies(checks):
-            # Everything that reads a table does so by this number, and therefore after the check.
-            state = state._replace(round=tf.identity(state.round))
-        # TensorFlow can strip assertions from graphs: the noise, and so the release, is then NaN.
-        valid = tf.reduce_all(tf.equal(state.fingerprint, _fingerprint.words(self._fingerprint)))
-        if self._limit is not None:
-            valid &= state.round < self._limit
-        return self._advance(self._key(state.round), state, tf.where(valid, self._stddev, type(self._stddev)(np.nan)))
-
-    def replay(self, keys: tf.Tensor) -> NoiseState:
-        """Returns the state after the rounds that drew `keys`, int64 `[rounds, 2]`, by running them again.
-
-        Formal guarantee: the state is the one after those rounds, bit for bit: with a grid on every machine, in floats
-        on the same one. No key is drawn, and nothing is released a second time: the noise rows are dropped. Later
-        rounds draw fresh keys.
-
-        Raises:
-            InputValueError: If the shape or type of `keys` is wrong, or it has more rounds than the mechanism.
-            tf.errors.InvalidArgumentError: From the graph, past the last round of the stream.
-        """
-        keys = tf.convert_to_tensor(keys)
-        if keys.dtype != tf.int64 or keys.shape.rank != 2 or keys.shape[1] != _keys.KEY_WORDS:
-            raise InputValueError(f"keys of type {keys.dtype.name} and shape {keys.shape} must be int64 [rounds, 2].")
-        if keys.shape[0]:
-            self.mechanism.check(keys.shape[0])
-        if tf.executing_eagerly():
-            return tf.function(self._replayed, input_signature=[tf.TensorSpec(_past.SHAPE, tf.int64)], autograph=False)(
-                keys
-            )
-        return self._replayed(keys)
-
-    def _replayed(self, keys: tf.Tensor) -> NoiseState:
-        count, start = tf.shape(keys, tf.int64)[0], self.init()
-        # Not a constant, as in `next`: TensorFlow would multiply constants first, which rounds differently.
-        stddev = tf.where(count >= 0, self._stddev, type(self._stddev)(np.nan))
-        shapes = tf.nest.map_structure(lambda tensor: tensor.shape, start)._replace(keys=tf.TensorShape(_past.SHAPE))
-
-        def again(state: NoiseState) -> tuple[NoiseState]:
-            # In a graph the number of keys may be unknown before it runs.
-            with tf.control_dependencies(self._limit_checks(state.round)):
-                key = tf.identity(keys[state.round])
-            return (self._advance(key, state, stddev)[1],)
-
-        # Sequentially: two rounds at once would only take twice the memory.
-        return tf.while_loop(
-            lambda state: state.round < count, again, (start,), shape_invariants=(shapes,), parallel_iterations=1
-        )[0]
-
-    def _advance(self, key: tf.Tensor, state: NoiseState, stddev: tf.Tensor) -> tuple[tf.Tensor, NoiseState]:
-        row, rows = self._row(key, state, stddev)
-        keys = _past.with_key(state.keys, state.round, key, self._limit)
-        return row, state._replace(round=state.round + 1, keys=keys, rows=rows)
-
-    def _key(self, step: tf.Tensor) -> tf.Tensor:
-        if self._repeated is not None:
-            return tf.gather(tf.constant(self._repeated), step)
-        if self._insecure_seed is None:
-            with tf.control_dependencies([step]):
-                return _keys.system_key()
-        return _keys.insecure_key(self._insecure_seed, step)
-
-    def _limit_checks(self, step: tf.Tensor) -> list[tf.Operation]:
-        if self._limit is None:
-            return []
-        message = arguments.past_the_end(self.mechanism, self._limit)
-        check = tf.debugging.assert_less(step, tf.constant(self._limit, tf.int64), message=message)
-        return [] if check is None else [check]
+    enough = min(max(_FEWEST_ROUNDS, 2 * recursion.rows + 8), _MOST_ROUNDS)
+    rounds = min(mechanism.max_rounds or enough, recursion.rounds or enough, enough)
+    sensitivities.check_outside(mechanism, rounds)
+    inverse, found = mechanism.inverse(rounds), recursion.responses(rounds)
+    error = np.abs(found - inverse).max(axis=1) / np.abs(inverse).max(axis=1)
+    # NaN must not pass.
+    wrong = ~(error <= _TOLERANCE)
+    if np.any(wrong):
+        first = int(np.argmax(wrong))
+        raise InputValueError(
+            f"the recursion of kind {mechanism.kind!r} is not C⁻¹z: row {first} has the weights "
+            f"{found[first, : first + 1][-3:].tolist()} and must have {inverse[first, : first + 1][-3:].tolist()}. "
+            "There is no privacy with other noise."
+        )

@@ -27,7 +27,7 @@ _SCRAMBLING_KEY = np.array([0x3EC8F720, 0x02461E29], np.uint64)
 
 
 def draw(key: np.ndarray, dimension: int) -> np.ndarray:
-    """Returns the standard normals of a key, the same as from `tff_mf.noise` in TensorFlow, bit for bit.
+    """Returns the standard normals of a key, the same as from `tff_mf.noise.tensorflow` in TensorFlow, bit for bit.
 
     Formal guarantee: as for `from_words`, with the words of Philox 4x32-10 in place of random ones. No word is used
     twice: first words and levels have disjoint ranges of the counter.

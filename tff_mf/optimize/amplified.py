@@ -4,19 +4,192 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from tff_mf import validation
+from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
 from tff_mf.errors import InputValueError
-from tff_mf.mechanisms import BandedToeplitz, Mechanism, OptimizedFor, series
-from tff_mf.optimize._amplified_families import BLTFamily, Column, best_column
-from tff_mf.optimize._amplified_search import AmplifiedSearch, Turns
-from tff_mf.optimize._blt_search import Optimum, descend, increment_limits, with_one_more_buffer, without_buffers
-from tff_mf.optimize._status import MechanismT, with_status
-from tff_mf.optimize.banded_toeplitz import check_bands
+from tff_mf.mechanisms import BLT, BandedToeplitz, Mechanism, OptimizedFor, series
+from tff_mf.optimize._descent import MechanismT, Value, with_status
+from tff_mf.optimize.banded_toeplitz import ToeplitzLoss, check_bands, log_product
+from tff_mf.optimize.blt import BLTLoss, Optimum, descend, increment_limits, with_one_more_buffer, without_buffers
 from tff_mf.participation import FixedEpoch
 from tff_mf.workloads import PrefixSum, ToeplitzWorkload
+
+_ITERATIONS = 300
+
+# The smallest normal float32: the cast to float32 would make a faster decay 0.
+_FASTEST_DECAY = float(np.finfo(np.float32).tiny)
+
+
+class Column(NamedTuple):
+    """A column c with c_0 = 1, the log of its surrogate loss, and the largest entry of its projected gradient."""
+
+    column: np.ndarray
+    log_loss: float
+    gradient_norm: float
+
+
+def best_column(loss: Callable[[np.ndarray], Value], start: np.ndarray) -> Column:
+    """Returns the c ≥ 0 with c_0 = 1 and as many entries as `start` where the loss is least."""
+    # Imported here: it would double the time of `import tff_mf`.
+    import scipy.optimize
+
+    if len(start) == 1:
+        return Column(np.ones(1), float(loss(np.ones(1)).value), 0.0)
+
+    def of_free(free: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = loss(np.append(1.0, free))
+        return value, gradient[1:]
+
+    found = scipy.optimize.minimize(
+        of_free,
+        start[1:] / start[0],
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0, None)] * (len(start) - 1),
+        options={"maxcor": 20, "maxiter": _ITERATIONS, "ftol": 1e-9},
+    )
+    projected = found.x - np.maximum(found.x - found.jac, 0)
+    return Column(np.append(1.0, found.x), float(found.fun), float(np.abs(projected).max()))
+
+
+class BLTFamily:
+    """BLTs in the variables of `BLTLoss`, whose values all have ω > 0, under a loss of their coefficients."""
+
+    def __init__(self, optimized_for: OptimizedFor) -> None:
+        self._optimized_for = optimized_for
+        self._steps = np.arange(optimized_for.rounds - 1.0)[:, np.newaxis]
+
+    def mechanism(self, variables: np.ndarray) -> BLT:
+        """Returns the BLT."""
+        if not len(variables):
+            return BLT(theta=(0.5,), omega=(0.0,), optimized_for=self._optimized_for)
+        theta, omega = self._loss(len(variables) // 2).parameters(variables)
+        theta = np.maximum(theta, _FASTEST_DECAY).tolist()
+        return BLT(theta=theta, omega=omega.tolist(), optimized_for=self._optimized_for)
+
+    def column(self, variables: np.ndarray) -> np.ndarray:
+        """Returns the coefficients, float64 `[rounds]`."""
+        theta, omega = self._loss(len(variables) // 2).parameters(variables)
+        return np.append(1.0, np.exp(np.log(theta) * self._steps) @ omega)
+
+    def loss(
+        self, of_column: Callable[[np.ndarray], Value], buffers: int
+    ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        """Returns a loss of coefficients as one of variables."""
+        variables_of = self._loss(buffers)
+
+        def of_variables(variables: np.ndarray) -> tuple[float, np.ndarray]:
+            theta, omega = variables_of.parameters(variables)
+            decayed = np.exp(np.log(theta) * self._steps)
+            value, by_column = of_column(np.append(1.0, decayed @ omega))
+            by_log_omega = omega * (by_column[1:] @ decayed)
+            by_exponent = -omega * ((by_column[1:] * self._steps[:, 0]) @ decayed)
+            return value, variables_of.gradient(variables, by_log_omega, by_exponent)
+
+        return of_variables
+
+    def _loss(self, buffers: int) -> BLTLoss:
+        return BLTLoss(self._optimized_for, "rms", buffers)
+
+
+# The newest W has at least this part in the mean.
+_NEWEST = 0.25
+
+# Turns at most, and the least relative gain that one of the last two must have.
+_TURNS, _GAIN = 12, 1e-3
+
+State = TypeVar("State")
+
+
+class Turns(NamedTuple, Generic[State]):
+    """The best state of all turns, its σ·error, and whether the last turns gained nothing."""
+
+    state: State
+    loss: float
+    settled: bool
+
+
+class AmplifiedSearch:
+    """The mean of all W so far, and the losses of all C so far.
+
+    Attributes:
+        optimized_for: The setting.
+        objective: "rms" or "max".
+        epsilon: ε of the target.
+        delta: δ of the target.
+        history: σ·error of every C that was measured, an estimate.
+        noise_multiplier: σ of the C that was measured last, an estimate.
+    """
+
+    def __init__(self, optimized_for: OptimizedFor, objective: str, *, epsilon: float, delta: float) -> None:
+        """Takes a setting whose min-sep is the number of bins, "rms" or "max", and the target."""
+        self.optimized_for, self.objective = optimized_for, objective
+        self.epsilon, self.delta = epsilon, delta
+        self.history: list[float] = []
+        self._error = ToeplitzLoss(optimized_for, objective)
+        self._rounds, self._bins = optimized_for.rounds, optimized_for.participation.min_sep
+        self.noise_multiplier = math.nan
+        self._mean = np.zeros((self._bins, self._bins))
+
+    def measure(self, column: np.ndarray) -> float:
+        """Returns σ·error of C = LtToep(`column`), and adds its W to the mean."""
+        gram = balls_in_bins_gram(BandedToeplitz(column=column.tolist()), self._rounds, bins=self._bins)
+        estimator = BallsInBinsEstimator(gram)
+        self.noise_multiplier = estimator.noise_multiplier(epsilon=self.epsilon, delta=self.delta)
+        weights = estimator.epsilon(noise_multiplier=self.noise_multiplier, delta=self.delta).gradient
+        part = max(_NEWEST, 1 / (1 + len(self.history)))
+        if self.history:
+            self._mean *= (1 - part) / np.vdot(self._mean, gram)
+        self._mean += part * weights / np.vdot(weights, gram)
+        error = self._error.squared_error(column).value
+        self.history.append(self.noise_multiplier * math.sqrt(error))
+        return self.history[-1]
+
+    def surrogate(self, length: int) -> Callable[[np.ndarray], Value]:
+        """Returns log √(⟨W, G(C)⟩·error²) for columns of up to `length` entries, with its gradient."""
+        quadratic = quadratic_form(self._mean, self._rounds, length)
+
+        def loss(column: np.ndarray) -> Value:
+            by_column = quadratic[: len(column), : len(column)] @ column
+            return log_product(self._error.squared_error(column), Value(float(column @ by_column), 2 * by_column))
+
+        return loss
+
+    def alternate(
+        self, state: State, column_of: Callable[[State], np.ndarray], improved: Callable[[State], State]
+    ) -> Turns[State]:
+        """Measures and improves a state in turns, until the loss no longer falls, and returns the best state."""
+        best, since = (math.inf, state), 0
+        for turn in range(_TURNS):
+            loss = self.measure(column_of(state))
+            since = 0 if loss < best[0] * (1 - _GAIN) else since + 1
+            best = min(best, (loss, state), key=lambda each: each[0])
+            if since == 2:
+                break
+            if turn < _TURNS - 1:
+                state = improved(state)
+        return Turns(best[1], best[0], since == 2)
+
+
+def quadratic_form(weights: np.ndarray, rounds: int, length: int) -> np.ndarray:
+    """Returns Q, float64 `[length, length]`, with cᵀQc = ⟨W, G⟩ for C = LtToep(c) and a symmetric W.
+
+    Entry t of m_j is the sum of c_{t−r} over the rounds r = j, j + b, … up to t. So Q_{l,l'} is the sum over t of
+    W_{ij} for the bins i and j of the rounds t − l and t − l': a sum along a diagonal of W, repeated periodically.
+    """
+    bins = len(weights)
+    quadratic = np.empty((length, length))
+    for apart in range(length):
+        earlier = np.arange(rounds - apart)
+        sums = np.cumsum(weights[earlier % bins, (earlier + apart) % bins])
+        later = np.arange(apart, length)
+        quadratic[later, later - apart] = quadratic[later - apart, later] = sums[rounds - 1 - later]
+    return quadratic
+
 
 # A matrix of rounds × rounds, or of bands × bands, is held.
 _MOST = 4096

@@ -12,7 +12,7 @@ from tff_mf import accounting, validation
 from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
-from tff_mf.noise import NoiseState, build_stream
+from tff_mf.noise.tensorflow import NoiseState, build_stream
 from tff_mf.participation import Participation
 from tff_mf.queries._query import MatrixFactorizationQuery
 from tff_mf.queries.clipping import Clipped, checked_clip_norm, passes

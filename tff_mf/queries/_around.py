@@ -8,7 +8,7 @@ import tensorflow_privacy as tfp
 
 from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.noise import NoiseState
+from tff_mf.noise.tensorflow import NoiseState
 from tff_mf.participation import Participation
 from tff_mf.queries._query import MatrixFactorizationQuery
 

@@ -14,7 +14,7 @@ from tff_mf import accounting, validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
-from tff_mf.noise import NoiseState, build_stream
+from tff_mf.noise.tensorflow import NoiseState, build_stream
 from tff_mf.participation import Participation
 from tff_mf.queries import clipping
 

@@ -1,13 +1,80 @@
-"""`register_mechanism`, and how what it registered is found again."""
+"""`register_mechanism`: what a kind of mechanism has, and how it is found again."""
 
+import dataclasses
 import inspect
 import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tff_mf import validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
+from tff_mf.participation import Participation
 from tff_mf.registry._codec import Codec
-from tff_mf.registry._record import MechanismKind, Named, Search, Sensitivity, Stream
+
+# Name of the tensor with the first rows and columns of C.
+SAMPLE = "encoder_sample"
+
+# Of the mechanism, the rounds and the schema; `None` where there is no closed form.
+Sensitivity = Callable[[Any, int, Participation], Any]
+Named = Mapping[str, Callable[[int | None], Mechanism]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """How a mechanism of a kind is found for a setting: what `tff-mf optimize` and `train --mechanism` call.
+
+    Attributes:
+        optimizer: A function of `rounds`, `participation` and the `options`, all by name, that returns what the
+            optimizers of this package do.
+        options: Options of the command line that the optimizer takes: some of "bands", "buffers", "objective",
+            "unit_norms", "workload" and "progress".
+        objective: The loss that it minimizes by default, "rms" or "max".
+        toeplitz: Whether it takes only workloads that are constant along diagonals.
+    """
+
+    optimizer: Callable[..., Any]
+    options: tuple[str, ...] = ()
+    objective: str = "rms"
+    toeplitz: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MechanismKind:
+    """A registered kind of mechanism; see `register_mechanism`.
+
+    Attributes:
+        kind: Its name in artifacts, reports and errors.
+        mechanism: The class of its mechanisms.
+        codec: How its parameters are written and read.
+        sensitivity: Its own closed form, or `None`.
+        search: How one is found for a setting, or `None`.
+        named: Mechanisms that need no search, by the names of the command line: functions of the rounds, which may be
+            `None`.
+        outside: Whether the mechanism is defined outside of this package, so that everything is checked.
+    """
+
+    kind: str
+    mechanism: type[Mechanism]
+    codec: Codec
+    outside: bool
+    sensitivity: Sensitivity | None = None
+    search: Search | None = None
+    named: Named = dataclasses.field(default_factory=dict)
+
+    @property
+    def command_name(self) -> str:
+        """The kind as the command line spells it."""
+        return self.kind.replace("_", "-")
+
+    @property
+    def axes(self) -> Mapping[str, int]:
+        """Number of axes of each tensor of an artifact: the codec's, and a sample of C for a class from outside.
+
+        With the sample, an artifact and the noise of a state belong to one C, also if the code that defines C changes.
+        """
+        return {**self.codec.axes, **({SAMPLE: 2} if self.outside else {})}
+
 
 _KINDS: dict[str, MechanismKind] = {}
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
@@ -22,7 +89,6 @@ def register_mechanism(
     *,
     codec: Codec | None = None,
     sensitivity: Sensitivity | None = None,
-    stream: Stream | str | None = None,
     search: Search | None = None,
     named: Named | None = None,
 ) -> MechanismKind:
@@ -35,8 +101,7 @@ def register_mechanism(
         sensitivity or ε is stated, and whenever it is saved or loaded.
         Sensitivity: always by this package's rules for the structure of C, exact or a proven upper bound. A closed
         form that is below what clients attain is refused.
-        Noise: the first 32 rows of the stream must be C⁻¹z for the z of the keys it drew; checked whenever a stream is
-        built.
+        Noise: in the first 32 rounds, the recursion must be C⁻¹; checked whenever a stream is built.
         Artifacts: loading a file never imports code.
         A subclass inherits nothing: kinds are found by the exact class.
 
@@ -46,9 +111,6 @@ def register_mechanism(
         sensitivity: Closed form: a function of mechanism, rounds and participation that returns a float, or `None`
             where it knows none. In this package it is the sensitivity; from outside it is checked, and the rules for
             Toeplitz, banded or any matrices are used.
-        stream: A function of the mechanism, and of `dimension`, `stddev` and `insecure_seed` by name, that returns a
-            `tff_mf.noise.NoiseStream`, such as a subclass of it; or its name as "package.module:function", imported
-            when the first stream is built. By default the rows of C⁻¹, with as many draws in a round as rounds so far.
         search: How one is found for a setting, for the command line.
         named: Mechanisms that the command line knows by a name: functions of the rounds, which may be `None`.
 
@@ -70,7 +132,6 @@ def register_mechanism(
         mechanism=mechanism,
         codec=Codec.of_fields(mechanism) if codec is None else codec,
         sensitivity=sensitivity,
-        stream=stream,
         search=search,
         named={} if named is None else dict(named),
         outside=not mechanism.__module__.startswith("tff_mf."),
@@ -167,10 +228,8 @@ def _check_class(mechanism: type[Mechanism]) -> None:
 
 def _check_parts(record: MechanismKind) -> None:
     validation.instance("codec", record.codec, Codec, "pass registry.Codec, or None for one of the fields")
-    for name in ("sensitivity", "stream"):
-        value = getattr(record, name)
-        if value is not None and not callable(value) and not (name == "stream" and isinstance(value, str)):
-            raise InputTypeError(f"{name}={value!r} must be a function, or None.")
+    if record.sensitivity is not None and not callable(record.sensitivity):
+        raise InputTypeError(f"sensitivity={record.sensitivity!r} must be a function, or None.")
     if record.search is not None:
         validation.instance("search", record.search, Search, "pass registry.Search, or None")
 

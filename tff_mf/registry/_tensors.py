@@ -1,13 +1,13 @@
-"""The parameters of any registered mechanism as tensors, with a sample of the C that they gave."""
+"""The parameters of any registered mechanism as tensors, with a sample of the C that they gave, and their digest."""
 
+import hashlib
 from collections.abc import Mapping
 
 import numpy as np
 
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism, OptimizedFor
-from tff_mf.registry._kinds import registered
-from tff_mf.registry._record import SAMPLE, MechanismKind
+from tff_mf.registry._kinds import SAMPLE, MechanismKind, registered
 
 _SAMPLED = 32
 
@@ -65,6 +65,31 @@ def mechanism_of(
                 "the code that it was written with, and keep in fields all that C depends on"
             )
     return mechanism
+
+
+def content_digest(mechanism: Mechanism) -> bytes:
+    """Returns the SHA-256 of a mechanism's kind and parameters: equal for equal strategy matrices of one kind.
+
+    The setting that a mechanism was optimized for is no part of it.
+
+    Args:
+        mechanism: A registered mechanism.
+
+    Example:
+        >>> from tff_mf import BLT, Identity
+        >>> blt = BLT(theta=[0.5], omega=[0.25])
+        >>> content_digest(blt) == content_digest(BLT(theta=[0.5], omega=[0.25])) != content_digest(Identity())
+        True
+
+    Raises:
+        InputTypeError: If the exact class is not registered.
+        InputValueError: If the codec of a class from outside loses something.
+    """
+    tensors = tensors_of(mechanism)
+    digest = hashlib.sha256(mechanism.kind.encode())
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].shape}".encode() + tensors[name].astype("<f8").tobytes())
+    return digest.digest()
 
 
 def _sample(mechanism: Mechanism) -> np.ndarray:

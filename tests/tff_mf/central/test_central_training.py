@@ -15,7 +15,7 @@ tf = pytest.importorskip("tensorflow")
 import tensorflow_privacy as tfp  # noqa: E402
 
 from tff_mf import central  # noqa: E402
-from tff_mf.noise import _keys  # noqa: E402
+from tff_mf.noise.tensorflow import _keys  # noqa: E402
 
 N, D = 6, 3
 

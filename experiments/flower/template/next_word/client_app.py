@@ -1,6 +1,6 @@
 """What a node does: it trains the model on its own examples, and replies with it. Needs NumPy and Flower only.
 
-`clipping.py`, `integers.py` and `mods.py` are copies of tff-mf's.
+`clipping.py` and `mods.py` are copies of tff-mf's.
 """
 
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict

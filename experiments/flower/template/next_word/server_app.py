@@ -9,7 +9,7 @@ from flwr.serverapp import Grid, ServerApp
 import tff_mf
 from next_word import data, task
 from tff_mf.experiments import flower
-from tff_mf.experiments.flower import identities
+from tff_mf.experiments.flower import cohorts
 
 app = ServerApp()
 
@@ -54,7 +54,7 @@ def main(grid: Grid, context: Context) -> None:
         plan,
         settings=_settings(config, integers=plan.grid is not None),
         initial_arrays=initial,
-        identify=identities.by_partition if simulation else identities.by_public_key,
+        identify=cohorts.by_partition if simulation else cohorts.by_public_key,
         population=population,
         simulation=simulation,
     ) as strategy:

@@ -1,0 +1,223 @@
+"""What noise in NumPy has of its own: states and their files, generators, restarts, and no TensorFlow."""
+
+import hashlib
+import os
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import scipy.stats
+
+import tff_mf
+from tff_mf.noise import numpy as streams
+from tff_mf.noise.numpy import _generators
+
+from .test_noise_laws import BLT, GRID, NUMPY, STDDEV, Run, assert_close, assert_same, rows_of
+
+GENERATORS = ("philox", "aes", "tensorflow")
+
+
+@pytest.fixture(params=GENERATORS)
+def generator(request):
+    if request.param == "aes":
+        pytest.importorskip("cryptography")
+    return request.param
+
+
+def test_noise_of_a_generator(generator):
+    dimension = 2**18 + 5 if generator == "tensorflow" else 2**16 + 4099
+    Run(NUMPY, BLT, 3, dimension=dimension, generator=generator).assert_is_the_inverse_times_z()
+    run = Run(NUMPY, tff_mf.Tree(3), 3, dimension=dimension, grid=GRID, generator=generator)
+    z = NUMPY.drawn_again(run.stream, run.keys) * STDDEV * 2**GRID.bits
+    assert np.abs(run.rows - tff_mf.Tree(3).inverse(3) @ z).max() < 5
+
+
+def test_normals_of_a_generator(generator):
+    """Of a normal law, independent in parts, rounds and coordinates."""
+    dimension = 2**17 + 3
+    stream = streams.build_stream(tff_mf.Identity(), dimension=dimension, stddev=1.0, generator=generator)
+    rows, _ = rows_of(stream, 3)
+    assert scipy.stats.kstest(rows[0][::7], "norm").pvalue > 1e-6
+    assert abs(np.mean(rows[0] ** 2) - 1) < 0.02
+    assert np.abs(rows[0]).max() > 4
+    parts = np.array_split(rows.ravel()[: 9 * 2**14], 9)
+    correlations = np.corrcoef(parts)[np.triu_indices(9, 1)]
+    assert np.abs(correlations).max() < 6 / 2**7
+
+
+def test_generators_are_checked():
+    for wrong, message in (("pcg64", "generator='pcg64'"), (7, "generator=7")):
+        with pytest.raises(tff_mf.InputError, match=message):
+            streams.build_stream(BLT, dimension=3, stddev=1.0, generator=wrong)
+
+
+def test_aes_is_the_block_cipher_of_the_counter():
+    pytest.importorskip("cryptography")
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    key = np.array([-5, 2**40])
+    words = _generators._aes_words(key, 2**62 + 7, 3)
+    cipher = Cipher(algorithms.AES(key.astype("<i8").tobytes()), modes.ECB()).encryptor()
+    blocks = b"".join((2**62 + 7 + index).to_bytes(16, "big") for index in range(2))
+    assert words.tobytes() == cipher.update(blocks)[:24]
+
+
+def test_words_of_numpy_are_counted_as_blocks():
+    key = np.array([-5, 2**40])
+    words = _generators._numpy_words(key, 2**62, 40)
+    for offset in range(0, 20, 2):
+        np.testing.assert_array_equal(_generators._numpy_words(key, 2**62 + offset, 4), words[2 * offset :][:4])
+
+
+def test_tensorflows_normals_in_numpy():
+    pytest.importorskip("tensorflow")
+    from tff_mf.noise.tensorflow import build_stream
+
+    for mechanism in (tff_mf.Identity(), BLT):
+        arguments = {"dimension": 2**15 + 7, "stddev": 3.0, "insecure_seed": 5}
+        ours, _ = rows_of(streams.build_stream(mechanism, generator="tensorflow", **arguments), 3)
+        theirs, _ = rows_of(build_stream(mechanism, **arguments), 3)
+        assert np.abs(ours - theirs).max() < 1e-5 * np.abs(theirs).max()
+
+
+@pytest.mark.parametrize("grid", [None, GRID], ids=["floats", "grid"])
+def test_a_state_file_is_resumed(tmp_path, grid):
+    stream = streams.build_stream(tff_mf.BandedToeplitz.square_root(40), dimension=6, stddev=1.0, grid=grid)
+    _, state = rows_of(stream, 5)
+    file = tmp_path / "noise.safetensors"
+    streams.save_state(state, file)
+    assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
+    again = streams.load_state(file)
+    assert again.keys() == state.keys()
+    assert_same(NUMPY, again, state)
+    assert not np.any(stream.next(again)[0] == stream.next(state)[0])
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    stream = streams.build_stream(BLT, dimension=6, stddev=1.0)
+    file, damaged = tmp_path / "noise.safetensors", tmp_path / "damaged.safetensors"
+    streams.save_state(rows_of(stream, 2)[1], file)
+    content = file.read_bytes()
+    for place in range(0, len(content), 7):
+        damaged.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        with pytest.raises(tff_mf.InputError, match="is damaged, or no state of noise"):
+            streams.load_state(damaged)
+    for part in (b"", content[:100], content[:-1], content + b"0"):
+        damaged.write_bytes(part)
+        with pytest.raises(tff_mf.InputError, match="is damaged, or no state of noise"):
+            streams.load_state(damaged)
+    safetensors.numpy.save_file({"theta": np.zeros(3)}, damaged)
+    with pytest.raises(tff_mf.InputError, match="no state of noise"):
+        streams.load_state(damaged)
+    with pytest.raises(FileNotFoundError):
+        streams.load_state(tmp_path / "none.safetensors")
+
+
+DAMAGE = {
+    "no round": lambda state: state.pop("round"),
+    "round is damaged|keys is": lambda state: state.update(round=np.array(3)),
+    "round=-1": lambda state: state.update(round=np.array(-1)),
+    "round is int64 \\[1\\]": lambda state: state.update(round=np.array([2])),
+    "keys is int64 \\[1, 2\\]": lambda state: state.update(keys=state["keys"][:1]),
+    "row_3 is missing": lambda state: state.pop("row_3"),
+    "row_9 must not be there": lambda state: state.update(row_9=state["row_0"]),
+    "row_1 is float64": lambda state: state.update(row_1=state["row_1"].astype(np.float64)),
+    "row_1 is float32 \\[5\\]": lambda state: state.update(row_1=state["row_1"][:5]),
+    "state of type dict must be": lambda state: state.update(row_1=[0.0]),
+    "state is of other noise": lambda state: state.update(fingerprint=state["fingerprint"] + 1),
+}
+
+
+@pytest.mark.parametrize("message", DAMAGE)
+def test_a_damaged_state_is_refused(message):
+    stream = streams.build_stream(BLT, dimension=6, stddev=1.0)
+    _, state = rows_of(stream, 2)
+    DAMAGE[message](state)
+    with pytest.raises(tff_mf.InputError, match=message.replace("no round", "round is missing")):
+        stream.next(state)
+
+
+def test_a_state_of_another_generator_is_refused(generator):
+    state = streams.build_stream(BLT, dimension=6, stddev=1.0, generator=generator).init()
+    for other in ({"generator": each} for each in GENERATORS if each not in (generator, "aes")):
+        with pytest.raises(tff_mf.InputError, match="other noise"):
+            streams.build_stream(BLT, dimension=6, stddev=1.0, **other).next(state)
+
+
+def test_the_noise_does_not_share_memory_with_the_state(make_mechanism):
+    """A caller who adds updates to the noise in place changes no later round."""
+    stream = streams.build_stream(make_mechanism(6), dimension=3, stddev=1.0)
+    _, state = rows_of(stream, 3)
+    noise, after = stream.next(state)
+    assert not any(np.shares_memory(noise, array) for array in after.values())
+
+
+def test_restarts_are_independent_streams():
+    inner = streams.build_stream(tff_mf.Tree(4), dimension=5, stddev=2.0)
+    stream = streams.RestartedStream(inner, restart_every=4, rounds=10)
+    state, rows, drawn = stream.init(), [], []
+    for _ in range(10):
+        noise, after = stream.next(state)
+        rows.append(noise)
+        again = stream.replay(after["keys"], rounds_done=len(rows))
+        assert again.keys() == after.keys()
+        assert_same(NUMPY, again, after)
+        # A restart forgets its keys, as the memory.
+        drawn.append(after["keys"][-1] if len(after["keys"]) else None)
+        state = after
+    inverse = tff_mf.Tree(4).inverse(4)
+    z = NUMPY.drawn_again(inner, np.array(drawn[:3])) * 2.0
+    assert_close(np.stack(rows[:3]), inverse[:3, :3] @ z)
+    z = NUMPY.drawn_again(inner, np.array(drawn[8:])) * 2.0
+    assert_close(np.stack(rows[8:]), inverse[:2, :2] @ z)
+    with pytest.raises(tff_mf.InputError, match="defined for 10 rounds"):
+        stream.next(state)
+    for other in (inner, streams.RestartedStream(inner, restart_every=3)):
+        with pytest.raises(tff_mf.InputError, match=r"other noise|must not be there"):
+            other.next(state)
+    with pytest.raises(tff_mf.InputError, match="does not fit round"):
+        stream.next(state | {"rounds_done": np.array(9)})
+    for keys, done, message in (
+        (state["keys"], 9, "do not fit"),
+        (state["keys"][:1], 10, "do not fit"),
+        (state["keys"], 14, "at most 10"),
+        (np.zeros([5, 2], np.int64), 9, "more"),
+    ):
+        with pytest.raises(tff_mf.InputError, match=message):
+            stream.replay(keys, rounds_done=done)
+    with pytest.raises(tff_mf.InputError, match="rounds=5"):
+        streams.RestartedStream(inner, restart_every=5)
+
+
+def test_a_forked_process_draws_other_keys():
+    stream = streams.build_stream(tff_mf.Identity(), dimension=2, stddev=1.0)
+    state, (read, write) = stream.init(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, stream.next(state)[1]["keys"].tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 16) != stream.next(state)[1]["keys"].tobytes()
+
+
+def test_streams_bring_in_no_framework():
+    program = "import sys, tff_mf.noise.numpy; print([each for each in ('tensorflow', 'jax') if each in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(
+        tff_mf.required_packages, "is_installed", lambda name: name not in ("cryptography", "tensorflow")
+    )
+    with pytest.raises(ImportError, match=r"pip install 'tff-mf\[aes\]'"):
+        streams.build_stream(BLT, dimension=2, stddev=1.0, generator="aes")
+
+
+def test_numpys_philox_is_the_one_that_it_was():
+    """NumPy promises it; noise that is drawn again from its keys relies on it."""
+    words = np.random.Philox(key=[1, 2], counter=[3, 0, 0, 0]).random_raw(64)
+    assert hashlib.sha256(words.astype("<u8").tobytes()).hexdigest()[:16] == "138104ef669646fa"

@@ -1,0 +1,282 @@
+"""Recursions of noise as data, which any engine runs, in floats or on a grid of integers.
+
+Round t computes n_t = scale·s·z_t − L_t from the round's draw and from rows of memory, of which L_t is a weighted sum.
+After it, each row of memory stays, moves, or is replaced by a weighted sum. Rounds belong to a few cases of fixed
+structure. What differs within a case is a line of weights for each round.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from tff_mf import _matrices
+
+# Sources of a sum beside the rows of memory, which are 0, 1, …, and the sums of the product after them: the new row
+# n_t, L_t, and s·z_t. On a grid there is no s·z_t to remember: n_t is rounded.
+NEW, PAST, DRAWN = -1, -2, -3
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A weight that differs from round to round: a place in the round's line of weights."""
+
+    place: int
+
+
+Weight = float | Entry
+# Pairs of a source and its weight, added up in this order.
+Terms = tuple[tuple[int, Weight], ...]
+# A whole number of rounds: a Python number, or a tensor of the engine.
+Round = Any
+
+
+class Operations:
+    """What rules of a recursion may ask for beside arithmetic: here of Python numbers and NumPy arrays.
+
+    Each engine has one such class for its tensors. All operations are those of IEEE 754 or of whole numbers, so that
+    engines agree bit for bit.
+    """
+
+    where = staticmethod(np.where)
+    sqrt = staticmethod(np.sqrt)
+    minimum = staticmethod(np.minimum)
+
+    @staticmethod
+    def carry(done: int) -> int:
+        """Returns the height of the largest block of 2^height rounds that the round after `done` rounds completes."""
+        return (done ^ (done + 1)).bit_length() - 1
+
+    @staticmethod
+    def pick(values: Sequence[int], index: int) -> int:
+        """Returns values[index]."""
+        return values[index]
+
+    @staticmethod
+    def lines(table: np.ndarray, first: int, count: int) -> np.ndarray:
+        """Returns `count` lines of a table, `[count, columns]`."""
+        return table[first : first + count]
+
+    @staticmethod
+    def take(lines: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Returns lines[i, columns[i, j]] for each i and j."""
+        return np.take_along_axis(lines, columns, axis=1)
+
+
+Tables = Sequence[Any]
+Rule = Callable[[Round, Tables, Any], Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Product:
+    """Several weighted sums of the same rows of memory, as one matrix product.
+
+    Attributes:
+        sums: Number of sums. As sources they follow the rows of memory.
+        rows: The rows of memory.
+        weights: `[sums, rows]`, or a rule that returns it for a round.
+    """
+
+    sums: int
+    rows: Sequence[int]
+    weights: np.ndarray | Rule
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """The structure of some rounds.
+
+    Attributes:
+        scale: 1 / C_tt; on a grid, rounded up.
+        past: Terms of L_t: of rows of memory and of sums of the product.
+        after: For each row of memory after the round: the number of the row that it is before it, or its terms.
+        product: Sums that `past` and `after` may use.
+    """
+
+    scale: Weight = 1.0
+    past: Terms = ()
+    after: tuple[int | Terms, ...] = ()
+    product: Product | None = None
+
+    def weights(self) -> list[Weight]:
+        """Returns the scale and all weights of sums."""
+        sums = (terms for terms in (self.past, *self.after) if not isinstance(terms, int))
+        return [self.scale, *(weight for terms in sums for _, weight in terms)]
+
+
+# Terms of a round: pairs of a source and a number.
+Numbers = tuple[tuple[int, float], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """One round: a case with its weights.
+
+    Attributes:
+        scale: 1 / C_tt.
+        past: Terms of L_t.
+        after: For each row of memory after the round: the number of the row that it is before it, or its terms.
+        product: Weights `[sums, rows]` and rows of the product.
+        again: Rounds of which s·z is drawn again, and their weights in −L_t.
+    """
+
+    scale: float
+    past: Numbers
+    after: tuple[int | Numbers, ...]
+    product: tuple[np.ndarray, Sequence[int]] | None
+    again: Sequence[tuple[int, float]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Recursion:
+    """The rounds of a mechanism's noise.
+
+    Rules get the number of rounds so far, the tables and the operations, of numbers or of an engine's tensors, and must
+    not branch on them.
+
+    Attributes:
+        rows: Number of rows of memory, which are zero before round 0.
+        cases: The structures of rounds.
+        case: Rule for the place of a round's case in `cases`.
+        tables: float64 tables for the other rules. An engine keeps them in the state, not in its graph.
+        line: Rule for a round's line of weights, which entries of the case refer to.
+        again: Rule for s·z of earlier rounds that is drawn again: the first round, and the weights in −L_t of it and of
+            all rounds after it. Such a recursion runs in floats only.
+        in_use: Rule for the number of rows of memory in use.
+        rounds: Last round; `None` for any number.
+        stored: On a grid, the type of rows that are copies of n_t.
+        sums: On a grid, the number of first rows that are sums and no copies of n_t, for a number of rounds; `None` if
+            all rows are in float64.
+        exact: Whether sums on a grid are exact in any order.
+        kept: The same noise in less time, with rows of memory for what is drawn again; `None` if there is none.
+    """
+
+    rows: int
+    cases: tuple[Case, ...]
+    case: Rule | None = None
+    tables: tuple[np.ndarray, ...] = ()
+    line: Rule | None = None
+    again: Rule | None = None
+    in_use: Rule | None = None
+    rounds: int | None = None
+    stored: str = "float64"
+    sums: Callable[[int], int] | None = None
+    exact: bool = False
+    kept: "Recursion | None" = None
+
+    @classmethod
+    def linear(cls, *, past: Sequence[float], after: Sequence[Sequence[tuple[int, float]]], scale: float = 1.0) -> Self:
+        """Returns the recursion whose rounds are all alike.
+
+        Args:
+            past: Weight of each row of memory in L_t.
+            after: Terms of each row of memory after a round.
+            scale: 1 / C_tt.
+
+        Example:
+            >>> halves = Recursion.linear(past=[0.5], after=[[(0, 0.5), (NEW, 1.0)]])
+            >>> halves.rows, halves.step(0).past
+            (1, ((0, 0.5),))
+        """
+        sums = tuple(tuple((source, float(weight)) for source, weight in terms) for terms in after)
+        case = Case(scale=float(scale), past=tuple(enumerate(map(float, past))), after=sums)
+        return cls(rows=len(after), cases=(case,))
+
+    @property
+    def runs_on_a_grid(self) -> bool:
+        """Whether nothing but n is remembered of earlier rounds, and no draw is."""
+        sums = [terms for case in self.cases for terms in (case.past, *case.after) if not isinstance(terms, int)]
+        return self.again is None and not any(source == DRAWN for terms in sums for source, _ in terms)
+
+    def case_of(self, done: Round, operations: Any = Operations) -> Any:
+        """Returns the place in `cases` of the round after `done` rounds."""
+        return 0 if self.case is None else self.case(done, self.tables, operations)
+
+    def rows_in_use(self, done: Round, operations: Any = Operations) -> Any:
+        """Returns how many rows of memory are in use after `done` rounds: not secret."""
+        if self.in_use is None:
+            return operations.minimum(done * self.rows, self.rows)
+        return self.in_use(done, self.tables, operations)
+
+    def types(self, done: int) -> list[str]:
+        """Returns the type of each row of memory on a grid after `done` rounds."""
+        sums = self.rows if self.sums is None else self.sums(done)
+        return ["float64"] * sums + [self.stored] * (self.rows - sums)
+
+    def step(self, done: int) -> Step:
+        """Returns the round after `done` rounds, without terms of weight 0."""
+        case = self.cases[int(self.case_of(done))]
+        line = () if self.line is None else self.line(done, self.tables, Operations)
+
+        def number(weight: Weight) -> float:
+            return float(line[weight.place]) if isinstance(weight, Entry) else weight
+
+        def terms(given: Terms) -> Numbers:
+            known = ((source, number(weight)) for source, weight in given)
+            return tuple((source, weight) for source, weight in known if weight)
+
+        def row(given: int | Terms) -> int | Numbers:
+            if isinstance(given, int):
+                return given
+            found = terms(given)
+            return found[0][0] if len(found) == 1 and 0 <= found[0][0] < self.rows and found[0][1] == 1 else found
+
+        again: list[tuple[int, float]] = []
+        if self.again is not None:
+            first, weights = self.again(done, self.tables, Operations)
+            again = [(int(first) + place, float(weight)) for place, weight in enumerate(weights) if weight]
+        product = None
+        if case.product is not None:
+            given = case.product.weights
+            known = given if isinstance(given, np.ndarray) else given(done, self.tables, Operations)
+            product = known, case.product.rows
+        return Step(
+            scale=number(case.scale),
+            past=terms(case.past),
+            after=tuple(map(row, case.after)),
+            product=product,
+            again=again,
+        )
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the numbers that noise is computed from, for fingerprints: others do not continue a state."""
+        weights = [weight for case in self.cases for weight in case.weights() if not isinstance(weight, Entry)]
+        products = (case.product.weights for case in self.cases if case.product is not None)
+        arrays = (product for product in products if isinstance(product, np.ndarray))
+        return _matrices.digest([np.array(weights), *arrays, *self.tables])
+
+    def responses(self, rounds: int) -> np.ndarray:
+        """Returns the matrix that the recursion is, float64 `[rounds, rounds]`: row t has the weights of z in n_t / s.
+
+        Formal guarantee: it is C⁻¹ up to rounding if the recursion is the one of C.
+        """
+        memory = np.zeros((self.rows, rounds))
+        found = np.zeros((rounds, rounds))
+        for done in range(rounds):
+            found[done], memory = self._responses_of(self.step(done), done, memory)
+        return found
+
+    def _responses_of(self, step: Step, done: int, memory: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        drawn = np.zeros(memory.shape[1])
+        drawn[done] = 1.0
+        products = () if step.product is None else step.product[0] @ memory[list(step.product[1])]
+        special = {DRAWN: drawn}
+
+        def total(terms: Numbers) -> np.ndarray:
+            found = np.zeros(memory.shape[1])
+            for source, weight in terms:
+                if source < 0:
+                    found += weight * special[source]
+                else:
+                    found += weight * (memory[source] if source < self.rows else products[source - self.rows])
+            return found
+
+        special[PAST] = total(step.past)
+        for earlier, weight in step.again:
+            special[PAST][earlier] -= weight
+        special[NEW] = step.scale * drawn - special[PAST]
+        after = [memory[entry] if isinstance(entry, int) else total(entry) for entry in step.after]
+        return special[NEW], np.array(after).reshape(memory.shape)

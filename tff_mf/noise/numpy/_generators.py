@@ -1,0 +1,129 @@
+"""Keys of the noise, and generators of standard normals from a key, from any part of their coordinates on."""
+
+import abc
+import functools
+import hashlib
+import secrets
+
+import numpy as np
+
+from tff_mf import grids, normals, required_packages, validation
+
+_KEY_BYTES = 16
+_PART = 2**15
+# Words of a block of `normals.draw_part`, and of NumPy's Philox.
+_WORDS, _NUMPY_WORDS = normals.WORDS_OF_A_BLOCK, 4
+
+
+def system_key() -> np.ndarray:
+    """Returns a fresh key, int64 `[2]`, from the operating system's generator."""
+    return np.frombuffer(secrets.token_bytes(_KEY_BYTES), np.int64)
+
+
+def insecure_key(insecure_seed: int, step: int) -> np.ndarray:
+    """Returns the key of round `step` for a seed that is not secret, int64 `[2]`: for tests only.
+
+    `tff_mf.noise.tensorflow` has the same: `tf.random.experimental.stateless_fold_in` of the seed.
+    """
+    (word,) = normals.words(np.array([insecure_seed, 0]), 0, 1)
+    return np.array([word, step])
+
+
+class Generator(abc.ABC):
+    """Standard normals of a key of 128 bits: a coordinate's normal depends on the key and the coordinate alone.
+
+    Attributes:
+        name: Name of the normals, for fingerprints: with another one, a key gives other noise.
+        part: `write` starts at multiples of this number of coordinates.
+    """
+
+    name: str
+    part = _PART
+
+    @abc.abstractmethod
+    def write(self, key: np.ndarray, begin: int, out: np.ndarray) -> None:
+        """Writes the normals of a key, int64 `[2]`, of the coordinates from `begin` on: at most one part."""
+
+
+class Philox(Generator):
+    """NumPy's Philox 4x64-10 and the sampler of `tff_mf.normals`."""
+
+    def __init__(self) -> None:
+        self.name = f"numpy philox {_digest_of_numpy()} {self.part} {grids.sampler()}"
+
+    def write(self, key: np.ndarray, begin: int, out: np.ndarray) -> None:
+        out[:] = normals.draw_part(functools.partial(_numpy_words, key), begin, len(out))
+
+
+class AES(Generator):
+    """AES-128 in counter mode, a cryptographic generator, and the sampler of `tff_mf.normals`."""
+
+    def __init__(self) -> None:
+        required_packages.packages("generator='aes'", "cryptography")
+        self.name = f"aes-128-ctr {self.part} {grids.sampler()}"
+
+    def write(self, key: np.ndarray, begin: int, out: np.ndarray) -> None:
+        out[:] = normals.draw_part(functools.partial(_aes_words, key), begin, len(out))
+
+
+class TensorFlow(Generator):
+    """The normals of `noise.tensorflow` for a grid, bit for bit: TensorFlow's Philox 4x32-10 and `tff_mf.normals`."""
+
+    part = normals.PART
+
+    def __init__(self) -> None:
+        self.name = f"tensorflow {grids.sampler()}"
+
+    def write(self, key: np.ndarray, begin: int, out: np.ndarray) -> None:
+        out[:] = normals.draw_part(functools.partial(normals.words, key), begin, len(out))
+
+
+class TensorFlowFloats(Generator):
+    """The normals of `noise.tensorflow` in floats, up to the rounding of logarithm, sine and cosine in float32."""
+
+    def __init__(self) -> None:
+        self.name = "tensorflow float32"
+
+    def write(self, key: np.ndarray, begin: int, out: np.ndarray) -> None:
+        # Blocks of four normals.
+        count = -(-len(out) // 4)
+        halves = normals.words(key, begin // 4, 2 * count).view(np.uint32) & np.uint32(2**23 - 1)
+        radius, angle = halves.reshape(2 * count, 2).T.astype(np.float32) * np.float32(2.0**-23)
+        length = np.sqrt(np.float32(-2) * np.log(np.maximum(radius, np.float32(1e-7))))
+        angle = np.float32(2 * np.pi) * angle
+        out[:] = np.stack([np.sin(angle) * length, np.cos(angle) * length], axis=1).reshape(-1)[: len(out)]
+
+
+def generator_of(name: str | None, *, on_grid: bool) -> Generator:
+    """Returns the generator of a name: by default "tensorflow" on a grid and "philox" otherwise.
+
+    Raises:
+        InputTypeError: If the name is no text.
+        InputValueError: If it is none of "philox", "aes" and "tensorflow".
+        ImportError: If it needs a package that is not installed.
+    """
+    default = "tensorflow" if on_grid else "philox"
+    name = validation.one_of("generator", default if name is None else name, ("philox", "aes", "tensorflow"))
+    if name == "tensorflow":
+        return TensorFlow() if on_grid else TensorFlowFloats()
+    return AES() if name == "aes" else Philox()
+
+
+def _numpy_words(key: np.ndarray, block: int, count: int) -> np.ndarray:
+    """Returns words from an even block of `normals.draw_part` on, int64 `[count]`."""
+    counter = np.array([block * _WORDS // _NUMPY_WORDS, 0, 0, 0], np.uint64)
+    return np.random.Philox(key=key.view(np.uint64), counter=counter).random_raw(count).view(np.int64)
+
+
+def _aes_words(key: np.ndarray, block: int, count: int) -> np.ndarray:
+    """Returns words from a block of the counter on, int64 `[count]`."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    cipher = Cipher(algorithms.AES(key.astype("<i8").tobytes()), modes.CTR(block.to_bytes(16, "big")))
+    return np.frombuffer(cipher.encryptor().update(bytes(8 * count)), "<i8")
+
+
+@functools.cache
+def _digest_of_numpy() -> str:
+    """Returns a digest of what NumPy makes of a key: NumPy promises that it stays, and noise relies on it."""
+    return hashlib.sha256(_numpy_words(np.array([1, 2]), 6, 64).astype("<i8").tobytes()).hexdigest()[:16]

@@ -1,0 +1,171 @@
+"""States of noise: a dictionary of NumPy arrays, checked before it is continued, and its file."""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from tff_mf import files
+from tff_mf.errors import InputTypeError, InputValueError
+
+NoiseState = dict[str, np.ndarray]
+"""State of a stream: `fingerprint`, int64 `[4]`; `round`, int64 `[]`; `keys`, int64 `[round, 2]`; `row_0`, `row_1`, …,
+each `[dimension]`. Secret: with it, the noise of past rounds can be subtracted."""
+
+_DIGEST = "digest"
+_REMEDY = "take the newest state that next returned, or rebuild it from its keys with replay"
+
+
+def new_state(fingerprint: bytes, rows: Sequence[np.ndarray], *, keys: np.ndarray | None = None) -> NoiseState:
+    """Returns the state after the rounds of `keys`, int64 `[rounds, 2]`, of which there are none by default."""
+    keys = np.zeros([0, 2], np.int64) if keys is None else keys
+    return {
+        "fingerprint": np.frombuffer(fingerprint, "<i8").astype(np.int64),
+        "round": np.array(len(keys), np.int64),
+        "keys": keys,
+        **{f"row_{index}": row for index, row in enumerate(rows)},
+    }
+
+
+def check_state(
+    state: Mapping[str, np.ndarray], fingerprint: bytes, *, dimension: int, types: Callable[[int], Sequence[str]]
+) -> int:
+    """Returns the number of rounds of a state, if it is one of the noise with this fingerprint and nothing is missing.
+
+    Formal guarantee: a state of other noise is refused. C⁻¹z cancels earlier noise; with a smaller scale or another
+    matrix, it would cancel noise that past rounds need.
+
+    Args:
+        state: The state.
+        fingerprint: Of the stream that continues it.
+        dimension: Number of coordinates of a row.
+        types: Returns the type of each row after a number of rounds.
+
+    Raises:
+        InputTypeError: If it is no mapping of NumPy arrays.
+        InputValueError: If it is a state of other noise, or damaged.
+    """
+    check_arrays(state)
+    expect(state, "fingerprint", np.int64, (4,))
+    if state["fingerprint"].astype("<i8").tobytes() != fingerprint:
+        raise InputValueError(
+            "state is of other noise than this stream's: mechanism, stddev, grid, generator, insecure_seed, "
+            "or what the stream is bound to, differ. Continue it with the arguments that it was begun with."
+        )
+    expect(state, "round", np.int64, ())
+    done = int(state["round"])
+    if done < 0:
+        raise InputValueError(f"state is damaged: round={done} must be at least 0; {_REMEDY}.")
+    expect(state, "keys", np.int64, (done, 2))
+    expected = types(done)
+    for index, kind in enumerate(expected):
+        expect(state, f"row_{index}", np.dtype(kind), (dimension,))
+    more = sorted(set(state) - {"fingerprint", "round", "keys", *(f"row_{index}" for index in range(len(expected)))})
+    if more:
+        raise InputValueError(f"state is damaged: {', '.join(more)} must not be there; {_REMEDY}.")
+    return done
+
+
+def check_arrays(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """Returns a state if it is a mapping of NumPy arrays.
+
+    Raises:
+        InputTypeError: If it is anything else.
+    """
+    if not isinstance(state, Mapping) or not all(isinstance(value, np.ndarray) for value in state.values()):
+        raise InputTypeError(
+            f"state of type {type(state).__name__} must be a dict of NumPy arrays, as init returns it."
+        )
+    return state
+
+
+def expect(state: Mapping[str, np.ndarray], name: str, dtype: np.dtype | type, shape: tuple[int, ...]) -> None:
+    """Raises unless a state has an array of this name, type and shape.
+
+    Raises:
+        InputValueError: If it has not.
+    """
+    if name not in state:
+        raise InputValueError(f"state is damaged: {name} is missing; {_REMEDY}.")
+    found = state[name]
+    if found.dtype != dtype or found.shape != shape:
+        raise InputValueError(
+            f"state is damaged: {name} is {found.dtype} {list(found.shape)} and must be {np.dtype(dtype)} "
+            f"{list(shape)}; {_REMEDY}."
+        )
+
+
+def save_state(state: Mapping[str, np.ndarray], path: str | os.PathLike[str]) -> None:
+    """Writes a state as a safetensors file that only its owner can read, atomically and durably.
+
+    Formal guarantee: after a crash the old file or the new one is there, never a part of one. The file is as secret as
+    the state: with it, the noise of past rounds can be subtracted.
+
+    Args:
+        state: What `NoiseStream.next` returned.
+        path: The file, which is replaced if it exists.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from tff_mf import BLT
+        >>> from tff_mf.noise import numpy as streams
+        >>> stream = streams.build_stream(BLT.production("b400"), dimension=3, stddev=2.0)
+        >>> noise, state = stream.next(stream.init())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_state(state, pathlib.Path(folder, "noise.safetensors"))
+        ...     again = load_state(pathlib.Path(folder, "noise.safetensors"))
+        >>> noise, state = stream.next(again)
+        >>> int(state["round"])
+        2
+
+    Raises:
+        InputTypeError: If it is no dict of NumPy arrays.
+        OSError: If it cannot be written.
+    """
+    arrays = {name: np.ascontiguousarray(value) for name, value in check_arrays(state).items()}
+    # ascontiguousarray gives numbers an axis.
+    arrays = {name: value.reshape(state[name].shape) for name, value in arrays.items()}
+    with files.atomic_file(path, mode=0o600) as file:
+        safetensors.numpy.save_file(arrays, file.name, {_DIGEST: _digest_of(arrays)})
+    files.sync_folder(os.path.dirname(os.path.abspath(path)))
+
+
+def load_state(path: str | os.PathLike[str]) -> NoiseState:
+    """Returns the state of a file of `save_state`; `NoiseStream.next` then refuses it if it is of other noise.
+
+    Formal guarantee: what it returns is what was saved, bit for bit: a damaged file is refused. The digest is no
+    signature: someone who can write the file can write another state.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputValueError: If the file is damaged, or no state.
+        OSError: If it cannot be read.
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{os.fspath(path)} is no file.")
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            digest = (file.metadata() or {}).get(_DIGEST)
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except safetensors.SafetensorError as error:
+        raise InputValueError(f"{os.fspath(path)} is damaged, or no state of noise: {error}.") from error
+    if digest != _digest_of(state):
+        raise InputValueError(
+            f"{os.fspath(path)} is damaged, or no state of noise: its digest does not fit its content. Take an older "
+            "file of the same run, whose rounds have not been released, or rebuild the state from its keys with replay."
+        )
+    return state
+
+
+def _digest_of(state: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.blake2b(digest_size=32)
+    for name in sorted(state):
+        array = state[name]
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data if array.ndim else array.tobytes())
+    return digest.hexdigest()
