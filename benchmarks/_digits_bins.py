@@ -58,15 +58,13 @@ class BallsInBins(Order):
 
     def epsilon(self, mechanism: tff_mf.Mechanism, *, noise_multiplier: float, delta: float) -> float:
         """Returns the certified ε."""
-        found = tff_mf.balls_in_bins_epsilon(
-            mechanism, self.rounds, bins=self.groups, noise_multiplier=noise_multiplier, delta=delta
-        )
-        return found.epsilon
+        sampling = tff_mf.BallsInBins(groups=self.groups)
+        return tff_mf.epsilon(mechanism, self.rounds, sampling, noise_multiplier=noise_multiplier, delta=delta)
 
     def calibrate_noise_multiplier(self, mechanism: tff_mf.Mechanism, *, epsilon: float, delta: float) -> float:
         """Returns the certified σ."""
-        found = tff_mf.calibrate_balls_in_bins(mechanism, self.rounds, bins=self.groups, epsilon=epsilon, delta=delta)
-        return found.noise_multiplier
+        sampling = tff_mf.BallsInBins(groups=self.groups)
+        return tff_mf.calibrate_noise_multiplier(mechanism, self.rounds, sampling, epsilon=epsilon, delta=delta)
 
 
 def prepared(

@@ -96,14 +96,10 @@ def banded_table_3() -> Figures:
             losses = {}
             for bands in candidates:
                 matrix, error = _unit_norms(rounds, bands)
-                sigma = tff_mf.calibrate_amplified_noise_multiplier(
-                    matrix,
-                    rounds,
-                    population=population,
-                    clients_per_round=population // rounds * epochs,
-                    epsilon=epsilon,
-                    delta=1e-6,
+                sampling = tff_mf.CyclicPoisson(
+                    groups=bands, population=population, clients_per_round=population // rounds * epochs
                 )
+                sigma = tff_mf.calibrate_noise_multiplier(matrix, rounds, sampling, epsilon=epsilon, delta=1e-6)
                 losses[bands] = sigma * error
             yield f"ε={epsilon}, k={epochs}", str(printed), min(losses, key=lambda bands: losses[bands])
 
@@ -124,16 +120,16 @@ def banded_table_4() -> Figures:
 
 def banded_table_5() -> Figures:
     """Noise multipliers of table 5 with amplification, at C of sensitivity 1 over six epochs."""
-    setting = {"population": CLIENTS, "clients_per_round": 1000, "delta": 1e-6}
+    setting = {"population": CLIENTS, "clients_per_round": 1000}
     for epsilon, printed in ((1, "0.37313"), (2, "0.30481"), (4, "0.25136"), (8, "0.20567"), (16, "0.16876")):
-        sigma = tff_mf.calibrate_amplified_noise_multiplier(tff_mf.Identity(), 2052, **setting, epsilon=epsilon)
+        run = (tff_mf.Identity(), 2052, tff_mf.Poisson(**setting))
+        sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=1e-6)
         yield f"DP-SGD, ε={epsilon}", printed, sigma / math.sqrt(6)
     for bands, epsilon, printed in ((9, 1, "0.79118"), (18, 2, "0.64708"), (32, 4, "0.52224"), (64, 8, "0.43490")):
         # Only the number of bands and the column norm, 1, matter.
         column = np.full(bands, bands**-0.5)
-        sigma = tff_mf.calibrate_amplified_noise_multiplier(
-            tff_mf.BandedToeplitz(column=column), 2052, **setting, epsilon=epsilon
-        )
+        run = (tff_mf.BandedToeplitz(column=column), 2052, tff_mf.CyclicPoisson(groups=bands, **setting))
+        sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=1e-6)
         yield f"{bands} bands, ε={epsilon}", printed, sigma / math.sqrt(6)
 
 

@@ -37,14 +37,8 @@ def main() -> None:
             for bands, mechanism in mechanisms.items():
                 if bands << power > ROUNDS:
                     continue
-                sigma = tff_mf.calibrate_amplified_noise_multiplier(
-                    mechanism,
-                    ROUNDS,
-                    population=ROUNDS,
-                    clients_per_round=2**power,
-                    epsilon=epsilon,
-                    delta=DELTA,
-                )
+                sampling = tff_mf.CyclicPoisson(groups=bands, population=ROUNDS, clients_per_round=2**power)
+                sigma = tff_mf.calibrate_noise_multiplier(mechanism, ROUNDS, sampling, epsilon=epsilon, delta=DELTA)
                 losses[bands] = sigma * errors[bands]
             best = min(losses, key=losses.__getitem__)
             same += best == theirs

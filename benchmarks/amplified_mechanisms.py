@@ -53,9 +53,11 @@ def main() -> None:
             seconds, size = time.process_time() - start, _size(made.mechanism)
             text, error = f"{size}, found in {seconds:.0f} s of CPU time", made.estimated_error
             if asked.certify:
-                found = tff_mf.calibrate_balls_in_bins(made.mechanism, ROUNDS, bins=BINS, **level)
-                error = found.noise_multiplier * tff_mf.rms_error(made.mechanism, ROUNDS)
-                text += f", certified ε ≤ {found.epsilon:.4f} by {found.bound}; estimated {made.estimated_error:.3f}"
+                run = (made.mechanism, ROUNDS, tff_mf.BallsInBins(groups=BINS))
+                sigma = tff_mf.calibrate_noise_multiplier(*run, **level)
+                found = tff_mf.guarantee(*run, noise_multiplier=sigma).at(delta=DELTA)
+                error = sigma * tff_mf.rms_error(made.mechanism, ROUNDS)
+                text += f", certified ε ≤ {found.epsilon:.4f} by {found.theorem}; estimated {made.estimated_error:.3f}"
             _report(curves, name, epsilon, error, text)
         for name, mechanism in fixed.items():
             estimator = tff_mf.BallsInBinsEstimator(tff_mf.balls_in_bins_gram(mechanism, ROUNDS, bins=BINS))
@@ -74,9 +76,8 @@ def _size(mechanism: tff_mf.Mechanism) -> str:
 
 
 def _cyclic(mechanism: tff_mf.Banded, epsilon: float) -> float:
-    sigma = tff_mf.calibrate_amplified_noise_multiplier(
-        mechanism, ROUNDS, population=342_000, clients_per_round=1000, epsilon=epsilon, delta=DELTA
-    )
+    sampling = tff_mf.CyclicPoisson(groups=mechanism.bands, population=342_000, clients_per_round=1000)
+    sigma = tff_mf.calibrate_noise_multiplier(mechanism, ROUNDS, sampling, epsilon=epsilon, delta=DELTA)
     return sigma * tff_mf.rms_error(mechanism, ROUNDS)
 
 

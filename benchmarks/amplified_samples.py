@@ -16,6 +16,8 @@ import subprocess
 import numpy as np
 
 import tff_mf
+from tff_mf.accounting._sampling import FAILURE, Question
+from tff_mf.accounting.balls_in_bins._bounds import directions
 
 DELTA = 1e-3
 LARGE = 2052
@@ -40,19 +42,13 @@ def settings():
 def certified(column, rounds: int, min_sep: int, probability: float, sigma: float):
     """Returns both directions of the certificate."""
     mechanism = tff_mf.BandedToeplitz(column=[float(each) for each in column])
-    if probability == 1:
-        found = tff_mf.balls_in_bins_epsilon(mechanism, rounds, bins=min_sep, noise_multiplier=sigma, delta=DELTA)
-    else:
-        found = tff_mf.min_sep_poisson_epsilon(
-            mechanism,
-            rounds,
-            min_sep=min_sep,
-            probability=probability,
-            noise_multiplier=sigma,
-            delta=DELTA,
-            samples=10_000 if rounds == LARGE else 200_000,
-        )
-    return found.remove, found.add
+    samples = 10_000 if rounds == LARGE and probability < 1 else 200_000
+    bins = tff_mf.BallsInBins(groups=min_sep) if probability == 1 else None
+    sampling = bins or tff_mf.BMinSep(min_sep=min_sep, probability=probability)
+    run = sampling.run(Question(mechanism=mechanism, rounds=rounds, sampling=sampling, samples=samples))
+    if bins:
+        return directions(run.problem(sigma), DELTA, failure=FAILURE * DELTA)
+    return run.directions(sigma, DELTA, run.columns, share=1.0)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ import numpy as np
 
 import tff_mf
 from tff_mf import gaussian
+from tff_mf.accounting import bands_and_norm
 
 ROUNDS, BINS, LIMIT, DELTA = 2052, 342, 6, 1e-6
 POPULATION = 342_000
@@ -38,20 +39,20 @@ def poisson(mechanism: tff_mf.Mechanism, sigma: float) -> str:
     if isinstance(mechanism, tff_mf.BLT):
         return "-"
     size = POPULATION // BINS
-    found = tff_mf.amplified_epsilon(
-        mechanism, ROUNDS, population=POPULATION, clients_per_round=size, noise_multiplier=sigma, delta=DELTA
-    )
+    bands = bands_and_norm(mechanism, ROUNDS)[0]
+    sampling = tff_mf.CyclicPoisson(groups=bands, population=POPULATION, clients_per_round=size)
+    found = tff_mf.epsilon(mechanism, ROUNDS, sampling, noise_multiplier=sigma, delta=DELTA)
     return f"{found:.3f}"
 
 
 def row(mechanism: tff_mf.Mechanism, sigma: float, delta: float) -> str:
     began = time.process_time()
-    found = tff_mf.balls_in_bins_epsilon(mechanism, ROUNDS, bins=BINS, noise_multiplier=sigma, delta=delta)
+    sampling = tff_mf.BallsInBins(groups=BINS)
+    found = tff_mf.guarantee(mechanism, ROUNDS, sampling, noise_multiplier=sigma).at(delta=delta)
     spent = time.process_time() - began
     return (
-        f"estimate {found.estimate:.4f}  certified {found.epsilon:.4f} ({found.bound})  "
-        f"remove {found.remove.value:.4f} ({found.remove.bound})  add {found.add.value:.4f} ({found.add.bound})  "
-        f"{found.samples} samples  {spent:.1f} s"
+        f"estimate {found.estimate or found.epsilon:.4f}  {found.bound} {found.epsilon:.4f} ({found.theorem}, to "
+        f"{found.direction})  {found.samples} samples  {spent:.1f} s"
     )
 
 
@@ -105,11 +106,13 @@ def own() -> None:
         print(f"BLT(3), unamplified {epsilon} at δ = 1e-10: {row(mechanism, sigma, 1e-10)}", flush=True)
     for epsilon in (2, 8):
         began = time.process_time()
-        found = tff_mf.calibrate_balls_in_bins(mechanism, ROUNDS, bins=BINS, epsilon=epsilon, delta=DELTA)
-        error = found.noise_multiplier * tff_mf.rms_error(mechanism, ROUNDS)
+        run = (mechanism, ROUNDS, tff_mf.BallsInBins(groups=BINS))
+        sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=DELTA)
+        found = tff_mf.guarantee(*run, noise_multiplier=sigma).at(delta=DELTA)
+        error = sigma * tff_mf.rms_error(mechanism, ROUNDS)
         spent = time.process_time() - began
         print(
-            f"BLT(3), σ for {epsilon}: {found.noise_multiplier:.4f}, certified {found.epsilon:.4f} ({found.bound}), "
+            f"BLT(3), σ for {epsilon}: {sigma:.4f}, certified {found.epsilon:.4f} ({found.theorem}), "
             f"σ·RMS {error:.3f}, {spent:.1f} s",
             flush=True,
         )

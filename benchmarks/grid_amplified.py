@@ -11,7 +11,8 @@ import argparse
 import tff_mf
 
 STACKOVERFLOW_LSTM = 4_050_748
-SETTING = {"population": 342_477, "clients_per_round": 1000, "noise_multiplier": 1.5, "delta": 1e-6}
+COHORTS = {"population": 342_477, "clients_per_round": 1000}
+LEVEL = {"noise_multiplier": 1.5, "delta": 1e-6}
 ROUNDS, BITS = 2052, 16
 
 
@@ -19,13 +20,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dimension", type=int, default=STACKOVERFLOW_LSTM)
     dimension = parser.parse_args().dimension
-    grid = tff_mf.Grid(bits=BITS, max_clients=2 * int(SETTING["clients_per_round"]))
+    grid = tff_mf.Grid(bits=BITS, max_clients=2 * int(COHORTS["clients_per_round"]))
     print("| bands | ε without a grid | ε on the grid |")
     print("|---|---|---|")
     for bands in (1, 9, 64):
         mechanism = tff_mf.BandedToeplitz(column=[1.0, *(0.3 / (lag + 1) for lag in range(1, bands))])
-        plain = tff_mf.amplified_epsilon(mechanism, ROUNDS, **SETTING)
-        charged = tff_mf.amplified_epsilon(mechanism, ROUNDS, **SETTING, grid=grid, dimension=dimension)
+        run = (mechanism, ROUNDS, tff_mf.CyclicPoisson(groups=bands, **COHORTS))
+        plain = tff_mf.epsilon(*run, **LEVEL)
+        charged = tff_mf.epsilon(*run, **LEVEL, grid=grid, dimension=dimension)
         print(f"| {bands} | {plain:.4f} | {charged:.4f} |", flush=True)
 
 

@@ -19,11 +19,12 @@ def main(settings=((1000, 4.0), (3000, 4.0), (3000, 8.0), (10000, 4.0), (10000, 
     for rounds, sigma in settings:
         row = []
         for epochs in EPOCHS:
-            given = {"noise_multiplier": sigma, "delta": DELTA, "epochs": epochs}
-            shuffled = tff_mf.shuffled_epsilon(tff_mf.Identity(), rounds * epochs, **given)
+            run = (tff_mf.Identity(), rounds * epochs, tff_mf.ShuffledEpochs(epochs=epochs))
+            shuffled = tff_mf.epsilon(*run, noise_multiplier=sigma, delta=DELTA)
             known = tff_mf.Guarantee(mu=math.sqrt(epochs) / sigma).epsilon(DELTA)
             row.append(f"{shuffled:.3f} / {known:.3f}")
-        same = tff_mf.shuffled_epsilon(tff_mf.Identity(), rounds, noise_multiplier=sigma / math.sqrt(5), delta=DELTA)
+        once = (tff_mf.Identity(), rounds, tff_mf.ShuffledEpochs())
+        same = tff_mf.epsilon(*once, noise_multiplier=sigma / math.sqrt(5), delta=DELTA)
         print(rounds, sigma, *row, f"{same:.3f}", sep="  ", flush=True)
 
 

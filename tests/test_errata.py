@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import tff_mf
+from tests.tff_mf.samplings import cyclic_event
 from tff_mf import FixedEpoch, MinSep, SingleParticipation
 from tff_mf.experiments.cli import cli
 
@@ -196,7 +197,7 @@ def test_algorithm_3_of_the_supplement_is_below_the_sensitivity():
 def test_printed_accounting_code_samples_with_more_than_probability_one():
     assert all(float(row[1]) > 1 for row in cells("banded-code")[1:])
     for bands, *_, probability, count in cells("banded-code"):
-        event = tff_mf.amplified_dp_event(
+        event = cyclic_event(
             tff_mf.BandedToeplitz(column=[1.0] * bands),
             2052,
             population=342_477,

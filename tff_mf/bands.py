@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from tff_mf import validation
-from tff_mf.amplification import calibrate_amplified_noise_multiplier
+from tff_mf.accounting import CyclicPoisson, calibrate_noise_multiplier
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Banded
 from tff_mf.optimize import optimize_banded
@@ -42,7 +42,7 @@ def amplified_bands(
     With few bands the sampling probability B·b̂/N is small; with many the noise is better correlated. One band is
     DP-SGD, and the number of bands at which the probability is 1 is BandMF without amplification.
 
-    Formal guarantee: as for `amplified_epsilon`, for each of the results with its noise multiplier.
+    Formal guarantee: as for `CyclicPoisson`, for each of the results with its noise multiplier.
 
     Args:
         rounds: Number of rounds n.
@@ -77,14 +77,8 @@ def amplified_bands(
     found = []
     for count in counts:
         mechanism = optimize_banded(rounds=rounds, bands=count)
-        sigma = calibrate_amplified_noise_multiplier(
-            mechanism,
-            rounds,
-            population=population,
-            clients_per_round=clients_per_round,
-            epsilon=epsilon,
-            delta=delta,
-        )
+        sampling = CyclicPoisson(groups=count, population=population, clients_per_round=clients_per_round)
+        sigma = calibrate_noise_multiplier(mechanism, rounds, sampling, epsilon=epsilon, delta=delta)
         error = sigma * rms_error(mechanism, rounds)
         found.append(AmplifiedBands(bands=count, noise_multiplier=sigma, rms_error=error, mechanism=mechanism))
     return tuple(sorted(found, key=lambda each: each.rms_error))

@@ -133,10 +133,14 @@ class Losses:
 NOTHING = Losses.of(np.zeros(1), np.ones(1))
 
 
-def epsilon(each: Sequence[Losses], count: int, delta: float, *, most: float, gaussian: float = 0.0) -> float:
-    """Returns ε ≤ `most` for which `count` releases and a Gaussian one are (ε, δ)-DP in each direction, or `most`.
+def epsilon(
+    each: Sequence[Losses], count: int, delta: float, *, most: float, gaussian: float = 0.0, least: float = 0.0
+) -> float:
+    """Returns ε, from `least` to `most`, for which releases and a Gaussian one are (ε, δ)-DP in each direction.
 
     Formal guarantee: not below the smallest such ε, including all rounding errors, unless `most` is.
+
+    It is `most` if none is found below it.
 
     Args:
         each: The privacy loss of one release, in each direction.
@@ -144,13 +148,14 @@ def epsilon(each: Sequence[Losses], count: int, delta: float, *, most: float, ga
         delta: δ.
         most: An ε that is known otherwise, or infinity.
         gaussian: μ of the Gaussian release; 0 for none.
+        least: An ε below which none is looked for.
 
     Example:
         >>> coin = Losses.of(np.array([-1.0, 1.0]), 1 / (1 + np.exp([1.0, -1.0])))
         >>> [round(epsilon([coin], n, 1e-6, most=math.inf), 2) for n in (1, 100)]
         [1.0, 83.53]
     """
-    found = 0.0
+    found = least
     for losses in each:
         found = _at_least(found, losses, count, delta - count * losses.infinite * (1 + _UNIT), most, gaussian)
     return found

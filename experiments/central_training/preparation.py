@@ -5,7 +5,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import tff_mf
-from tff_mf import amplification
+from tff_mf import accounting
 from tff_mf.errors import InputValueError
 
 from ..privacy import statements
@@ -90,7 +90,7 @@ def _order(configuration: CentralConfiguration, mechanism: tff_mf.Mechanism) -> 
     if configuration.sampling == "fixed_order":
         return central.FixedOrder(**common, epochs=configuration.epochs)
     rounds = configuration.rounds
-    groups, _ = amplification.bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))
+    groups, _ = accounting.bands_and_norm(mechanism, rounds)
     return central.PoissonSampling(**common, rounds=rounds, groups=groups)
 
 

@@ -142,7 +142,7 @@ class Flags:
 
     def check_sampling(self) -> None:
         """Refuses a sampling that no implemented theorem covers."""
-        validation.one_of("sampling", self.sampling, (*amplification.KINDS, amplification.BALLS_IN_BINS))
+        validation.one_of("sampling", self.sampling, amplification.ACCOUNTED)
         if self.adjacency != "zero-out":
             raise click.UsageError(
                 f"--sampling {self.sampling} does not go with --adjacency {self.adjacency}: amplification is "
@@ -152,6 +152,14 @@ class Flags:
             raise click.UsageError(
                 f"--sampling {self.sampling} does not go with --restart-every: no theorem here covers both; leave one "
                 "out."
+            )
+
+    def refuse_b_min_sep(self, command: str) -> None:
+        """Refuses a sampling for which no mechanism is made."""
+        if self.sampling == "b_min_sep":
+            raise click.UsageError(
+                f"--sampling b_min_sep does not go with `{command}`: account and calibrate accept it, for a mechanism "
+                "of at most --min-sep bands."
             )
 
     @property
@@ -199,7 +207,9 @@ class Flags:
         """Returns the participation schema of the sampling; refuses flags that contradict it."""
         assert self.rounds is not None
         assert self.sampling is not None
-        schema = amplification.bound_by(self.sampling, groups, self.rounds)
+        sampled = self.sampled()
+        assert sampled is not None
+        schema = amplification.deployed(**sampled, groups=groups).schema(self.rounds)
         b, k = schema.min_sep, schema.max_participations
         if self.min_sep not in (None, b) or self.max_participations not in (None, k):
             raise click.UsageError(

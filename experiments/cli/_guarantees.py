@@ -78,10 +78,6 @@ class Found:
         """Returns ε with amplification, in its own entries, if --sampling was given."""
         if self.sampled is None:
             return {}
-        if self.sampled["kind"] == amplification.BALLS_IN_BINS:
-            return self._certified(
-                tff_mf.balls_in_bins_epsilon(**self._bins, noise_multiplier=noise_multiplier, delta=delta)
-            )
         found = amplification.in_secret(
             self.mechanism,
             self.setting.rounds,
@@ -90,7 +86,12 @@ class Found:
             delta=delta,
             **self._on_grid,
         )
-        return {"amplified_epsilon": found.epsilon, "amplified_statement": found.statement}
+        by = {"amplified_bound": found.level.theorem, "amplified_failure": found.level.failure}
+        return {
+            "amplified_epsilon": found.epsilon,
+            **({} if self.sampled["kind"] in amplification.KINDS else by),
+            "amplified_statement": found.statement,
+        }
 
     @property
     def _on_grid(self) -> dict[str, Any]:
@@ -117,14 +118,12 @@ class Found:
         """Returns the noise multiplier with amplification, and its ε with and without, if --sampling was given."""
         if self.sampled is None:
             return {}
-        if self.sampled["kind"] == amplification.BALLS_IN_BINS:
-            return self._calibrated_in_bins(epsilon, delta)
-        amplification.check_bands(self.mechanism, self.setting.rounds, self.sampled["kind"], self.sampled["groups"])
-        multiplier = tff_mf.calibrate_amplified_noise_multiplier(
+        if self.sampled["kind"] in amplification.KINDS:
+            amplification.check_bands(self.mechanism, self.setting.rounds, self.sampled["kind"], self.sampled["groups"])
+        multiplier = tff_mf.calibrate_noise_multiplier(
             self.mechanism,
             self.setting.rounds,
-            population=self.sampled["population"],
-            clients_per_round=self.sampled["clients_per_round"],
+            amplification.deployed(**self.sampled),
             epsilon=epsilon,
             delta=delta,
             **self._on_grid,
@@ -134,37 +133,6 @@ class Found:
             "amplified_noise_multiplier": multiplier,
             **self.amplified(multiplier, delta),
             "epsilon_if_cohorts_are_known": known,
-        }
-
-    def _calibrated_in_bins(self, epsilon: float, delta: float) -> dict[str, Any]:
-        """Returns the certified noise multiplier with balls in bins, and its ε with and without amplification."""
-        found = tff_mf.calibrate_balls_in_bins(**self._bins, epsilon=epsilon, delta=delta)
-        known = self.setting.guarantee(self.mechanism, found.noise_multiplier).epsilon(delta)
-        return {
-            "amplified_noise_multiplier": found.noise_multiplier,
-            **self._certified(found),
-            "epsilon_if_cohorts_are_known": known,
-        }
-
-    @property
-    def _bins(self) -> dict[str, Any]:
-        assert self.sampled is not None
-        return {
-            "mechanism": self.mechanism,
-            "rounds": self.setting.rounds,
-            "bins": self.sampled["groups"],
-            "clients_per_round": self.sampled["clients_per_round"],
-            **self._on_grid,
-        }
-
-    def _certified(self, found: tff_mf.BallsInBinsGuarantee) -> dict[str, Any]:
-        assert self.sampled is not None
-        cohorts = {name: self.sampled[name] for name in ("population", "clients_per_round")}
-        return {
-            "amplified_epsilon": found.epsilon,
-            "amplified_bound": found.bound,
-            "amplified_failure": found.failure,
-            "amplified_statement": amplification.in_bins(found, self.setting.rounds, **cohorts).statement,
         }
 
     def report(self, result: Mapping[str, Any], *, as_json: bool) -> None:

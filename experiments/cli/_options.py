@@ -11,7 +11,7 @@ import rich_click as click
 from click.shell_completion import CompletionItem
 
 from tff_mf import required_packages, validation
-from tff_mf.guarantees import ADJACENCIES
+from tff_mf.accounting import ADJACENCIES
 
 from ..configuration import mechanism_names
 from ..configuration.run import PROPOSED, RunConfiguration
@@ -118,8 +118,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "bands": {"type": int, "help": "Number b̂ of bands of a banded mechanism; --min-sep if not given."},
     "buffers": {"type": int, "help": "Number of buffers of a BLT; chosen by the optimizer if not given."},
     "sampling": {
-        "type": Words((*amplification.KINDS, amplification.BALLS_IN_BINS)),
-        "help": "Also print figures amplified by sampling: poisson, cyclic_poisson or balls_in_bins. They "
+        "type": Words(amplification.ACCOUNTED),
+        "help": "Also print figures amplified by sampling: poisson, cyclic_poisson, balls_in_bins or b_min_sep. They "
         "hold only if cohorts are random and remain secret.",
     },
     "population": {
@@ -228,8 +228,8 @@ HELP = {
     "unit_norms": UNIT_NORMS,
     "clients_per_round": "Clients that train in a round.",
     "cohort": "Clients that a round stands for, simulated by --clients-per-round.",
-    "sampling": "How cohorts are drawn: min_sep, shuffled_epochs, fixed_epochs, timer, poisson, cyclic_poisson, "
-    "balls_in_bins, min_sep_poisson or random_allocation.",
+    "sampling": "How cohorts are drawn: min_sep, spaced_epochs, fixed_epochs, timer, poisson, cyclic_poisson, "
+    "balls_in_bins, b_min_sep or random_allocation.",
     "timer_hours": "With --sampling timer: hours that a device waits after taking part; --min-sep rounds if not given.",
     "round_minutes": "With --timer-hours: minutes that a round takes on average.",
     "participation_schema": "Participation schema of the guarantee: min_sep, or fixed_epoch, which is the default with "

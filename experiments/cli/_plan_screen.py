@@ -177,7 +177,7 @@ def bins_lines(
         refused: Whether no guarantee is stated, for which the plan names the reason.
     """
     objective = {"rms": "RMS error", "max": "max error"}[known.objective]
-    bins, level = found.guarantee.bins, statements.level("epsilon", epsilon)
+    bins, level = found.sampling.groups, statements.level("epsilon", epsilon)
     rows = []
     for each in options:
         copies = _NONE if each.memory_rows is None else str(each.memory_rows)
@@ -191,12 +191,11 @@ def bins_lines(
 
 
 def _certificate(found: CertifiedOption, objective: str) -> str:
-    guarantee = found.guarantee
     return (
-        f"Certified: {found.option.name}, amplified σ = {digits.upwards(guarantee.noise_multiplier)}, "
-        f"{objective} {digits.nearest(found.error)} clip norms, amplified ε {digits.upwards(guarantee.epsilon)} "
-        f"({guarantee.bound} bound), and {digits.upwards(found.epsilon_if_known)} if cohorts are known; "
-        f"{integers.included(guarantee.grid)}. `tff-mf optimize blt` or `banded-toeplitz` with --sampling "
+        f"Certified: {found.option.name}, amplified σ = {digits.upwards(found.noise_multiplier)}, "
+        f"{objective} {digits.nearest(found.error)} clip norms, amplified ε {digits.upwards(found.level.epsilon)} "
+        f"({found.level.theorem} bound), and {digits.upwards(found.epsilon_if_known)} if cohorts are known; "
+        f"{integers.included(found.grid)}. `tff-mf optimize blt` or `banded-toeplitz` with --sampling "
         "balls_in_bins saves the mechanism."
     )
 
@@ -204,7 +203,7 @@ def _certificate(found: CertifiedOption, objective: str) -> str:
 def _bins(known: Deployment, options: Sequence[BinsOption], found: CertifiedOption) -> dict[str, Any]:
     return {
         "sampling": "balls_in_bins",
-        "bins": found.guarantee.bins,
+        "bins": found.sampling.groups,
         "amplified": [
             {
                 "name": each.name,
@@ -216,10 +215,10 @@ def _bins(known: Deployment, options: Sequence[BinsOption], found: CertifiedOpti
         ],
         "amplified_chosen": {
             "name": found.option.name,
-            "amplified_noise_multiplier": found.guarantee.noise_multiplier,
-            "amplified_epsilon": found.guarantee.epsilon,
-            "amplified_bound": found.guarantee.bound,
-            "amplified_failure": found.guarantee.failure,
+            "amplified_noise_multiplier": found.noise_multiplier,
+            "amplified_epsilon": found.level.epsilon,
+            "amplified_bound": found.level.theorem,
+            "amplified_failure": found.level.failure,
             "epsilon_if_cohorts_are_known": _finite_value(found.epsilon_if_known),
             f"{known.objective}_error": found.error,
         },

@@ -96,6 +96,7 @@ def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bo
             "--sampling balls_in_bins does not go with `optimize banded`: take `optimize banded-toeplitz` or "
             "`optimize blt`."
         )
+    flags.refuse_b_min_sep("optimize banded")
     if flags.sampling == "poisson":
         raise click.UsageError(
             "--sampling poisson amplifies one band only, which is `identity`: use --sampling cyclic_poisson."

@@ -186,6 +186,7 @@ def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:
     """Returns the deployment of the flags; refuses flags that a picture cannot show."""
     if flags.sampling is not None:
         flags.check_sampling()
+        flags.refuse_b_min_sep("plan")
     assert flags.rounds is not None
     assert flags.population is not None
     assert flags.clients_per_round is not None

@@ -7,8 +7,8 @@ from typing import Any
 
 import tff_mf
 from tff_mf import grids, registry, validation
+from tff_mf.accounting import ADJACENCIES
 from tff_mf.errors import InputValueError
-from tff_mf.guarantees import ADJACENCIES
 from tff_mf.sensitivities.losses import Errors, restart_errors
 from tff_mf.workloads import ToeplitzWorkload
 

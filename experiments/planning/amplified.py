@@ -44,7 +44,7 @@ def options(
 ) -> list[AmplifiedOption]:
     """Returns numbers of bands, powers of 2 that population and cohorts allow, the one with the least error first.
 
-    Formal guarantee: as for `tff_mf.amplified_epsilon`: only where cohorts are drawn in secret.
+    Formal guarantee: as for `tff_mf.CyclicPoisson`: only where cohorts are drawn in secret.
 
     Args:
         deployment: The estimates; the participation follows from the sampling, not from `min_sep`.
@@ -87,9 +87,10 @@ def _at(
     on_grid: dict[str, Any],
 ) -> AmplifiedOption:
     cohorts = {"population": deployment.population, "clients_per_round": deployment.clients_per_round}
+    sampling = amplification.deployed(kind, groups=bands, **cohorts)
     if epsilon is not None:
-        noise_multiplier = tff_mf.calibrate_amplified_noise_multiplier(
-            mechanism, deployment.rounds, **cohorts, epsilon=epsilon, delta=deployment.delta, **on_grid
+        noise_multiplier = tff_mf.calibrate_noise_multiplier(
+            mechanism, deployment.rounds, sampling, epsilon=epsilon, delta=deployment.delta, **on_grid
         )
     assert noise_multiplier is not None
     found = amplification.in_secret(
@@ -102,9 +103,7 @@ def _at(
         delta=deployment.delta,
         **on_grid,
     )
-    by_turns = dataclasses.replace(
-        deployment.setting, participation=amplification.bound_by(kind, bands, deployment.rounds), **on_grid
-    )
+    by_turns = dataclasses.replace(deployment.setting, participation=sampling.schema(deployment.rounds), **on_grid)
     return AmplifiedOption(
         bands=bands,
         noise_multiplier=noise_multiplier,

@@ -38,13 +38,19 @@ class CertifiedOption:
 
     Attributes:
         option: The mechanism, and its estimates.
-        guarantee: σ, and the ε that is certified for it.
+        sampling: How clients are put into bins.
+        noise_multiplier: σ.
+        level: The ε that is certified for it.
+        grid: The grid whose integers it is about, or `None` for real numbers.
         error: Error of the objective at that σ.
         epsilon_if_known: ε at the same noise if cohorts are known.
     """
 
     option: BinsOption
-    guarantee: tff_mf.BallsInBinsGuarantee
+    sampling: tff_mf.BallsInBins
+    noise_multiplier: float
+    level: tff_mf.Level
+    grid: tff_mf.Grid | None
     error: float
     epsilon_if_known: float
 
@@ -52,8 +58,8 @@ class CertifiedOption:
 def options(deployment: Deployment, epsilon: float, known: Sequence[Option]) -> list[BinsOption]:
     """Returns mechanisms for balls in bins at equal estimated ε, the one with the least error first.
 
-    They are those made for it, and those that were made without amplification. Mechanisms with an entry of C below 0
-    are left out: no theorem covers them.
+    They are those made for it, and those that were made without amplification. Mechanisms with more
+    entries of C than are computed with are left out.
 
     Args:
         deployment: The estimates; its min-sep is the number of bins.
@@ -103,7 +109,7 @@ def certified(
 ) -> CertifiedOption:
     """Returns the certificate of a mechanism that was chosen.
 
-    Formal guarantee: as for `tff_mf.balls_in_bins_epsilon`: only where groups are drawn in secret, and stay secret.
+    Formal guarantee: as for `tff_mf.BallsInBins`: only where groups are drawn in secret, and stay secret.
 
     Args:
         deployment: The estimates.
@@ -115,26 +121,18 @@ def certified(
     Raises:
         InputError: If an argument is out of range.
     """
-    bins = deployment.resolved_min_sep
     on_grid: dict[str, Any] = {} if grid is None else {"grid": grid, "dimension": dimension}
-    guarantee = tff_mf.calibrate_balls_in_bins(
-        chosen.mechanism,
-        deployment.rounds,
-        bins=bins,
-        epsilon=epsilon,
-        delta=deployment.delta,
-        clients_per_round=deployment.clients_per_round,
-        **on_grid,
-    )
-    by_turns = dataclasses.replace(
-        deployment.setting,
-        **on_grid,
-        participation=tff_mf.FixedEpoch(min_sep=bins, max_participations=-(-deployment.rounds // bins)),
-    )
-    sigma = guarantee.noise_multiplier
+    sampling = tff_mf.BallsInBins(groups=deployment.resolved_min_sep, clients_per_round=deployment.clients_per_round)
+    run = (chosen.mechanism, deployment.rounds, sampling)
+    sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=deployment.delta, **on_grid)
+    level = tff_mf.guarantee(*run, noise_multiplier=sigma, **on_grid).at(delta=deployment.delta)
+    by_turns = dataclasses.replace(deployment.setting, **on_grid, participation=sampling.schema(deployment.rounds))
     return CertifiedOption(
         option=chosen,
-        guarantee=guarantee,
+        sampling=sampling,
+        noise_multiplier=sigma,
+        level=level,
+        grid=grid,
         error=sigma * getattr(by_turns.errors(chosen.mechanism), deployment.objective),
         epsilon_if_known=by_turns.guarantee(chosen.mechanism, sigma).epsilon(deployment.delta),
     )

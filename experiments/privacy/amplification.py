@@ -4,16 +4,18 @@ import dataclasses
 
 import tff_mf
 from tff_mf import validation
-from tff_mf.amplification import bands_and_norm
+from tff_mf.accounting import bands_and_norm
 from tff_mf.errors import InputValueError
 
-from ..sampling.settings import SamplingSettings
+from ..sampling.settings import SamplingSettings, sampling_of
 from . import statements
 from .plan import PrivacyPlan
 
 KINDS = ("poisson", "cyclic_poisson")
 # For which mechanisms are made and compared; of a run with known cohorts nothing amplified is computed.
 BALLS_IN_BINS = "balls_in_bins"
+# For a mechanism and numbers that are given, an ε is computed for each of these.
+ACCOUNTED = (*KINDS, BALLS_IN_BINS, "b_min_sep")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,12 +26,14 @@ class Amplified:
         epsilon: ε with amplification by sampling, for the cohort that the run stands for.
         population: Clients of such a deployment that cohorts are drawn from.
         claim: The content of its one-line statement.
+        level: ε with the bound that it comes from.
         simulated: Whether a run with known cohorts simulates the deployment.
     """
 
     epsilon: float
     population: int
     claim: statements.Claim
+    level: tff_mf.Level
     simulated: bool = True
 
     @property
@@ -50,7 +54,7 @@ class Amplified:
 def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int) -> Amplified | None:
     """Returns what amplification by sampling would give, or None if no theorem here covers the run.
 
-    Formal guarantee: as for `tff_mf.amplified_epsilon`, for groups enlarged in proportion to the
+    Formal guarantee: as for `tff_mf.CyclicPoisson`, for groups enlarged in proportion to the
     cohort, rounded down: a client of such a deployment takes part with the probability of one of this run, or with a
     larger one. It covers Poisson sampling of a mechanism with one band, and cyclic Poisson sampling of one with as many
     bands as groups; neither restarts of the noise, nor the counts of adaptive clipping. What a grid costs is included.
@@ -81,51 +85,53 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
     # By the run's own groups, with the clients left over that never take part: dividing the whole population by
     # clients per round first, and then by groups, would make q smaller than it was.
     scaled = groups * (population // groups * privacy.cohort // privacy.clients_per_round)
-    epsilon = tff_mf.amplified_epsilon(
+    level = tff_mf.guarantee(
         privacy.mechanism,
         privacy.rounds,
-        population=scaled,
-        clients_per_round=privacy.cohort,
+        deployed(sampling.kind, groups=groups, population=scaled, clients_per_round=privacy.cohort),
         noise_multiplier=privacy.noise_multiplier,
-        delta=privacy.delta,
         grid=privacy.grid,
         dimension=privacy.dimension,
-    )
+    ).at(delta=privacy.delta)
     claim = privacy.claim(population=scaled)
     return Amplified(
-        epsilon=epsilon,
+        epsilon=level.epsilon,
         population=scaled,
+        level=level,
         claim=dataclasses.replace(
             claim,
             guarantee=None,
-            amplified=epsilon,
-            participation=_cohorts(sampling.kind, groups),
+            amplified=level.epsilon,
+            participation=_cohorts(sampling.kind, groups, None),
             clients_per_round=privacy.cohort,
         ),
     )
 
 
-def bound_by(kind: str, groups: int, rounds: int) -> tff_mf.Participation:
-    """Returns the participation schema that sampling by itself ensures, without amplification.
-
-    Formal guarantee: every pattern of rounds that a client of such sampling may have is one of the schema's.
+def deployed(kind: str, *, groups: int, population: int, clients_per_round: int) -> tff_mf.Sampling:
+    """Returns the sampling of a deployment that draws its cohorts in secret, by the name of its kind.
 
     Args:
-        kind: "poisson" or "cyclic_poisson".
-        groups: Groups of clients that take turns; 1 for "poisson".
-        rounds: Number of rounds n.
+        kind: One of `ACCOUNTED`.
+        groups: Groups of clients that take turns, or the min-sep of "b_min_sep"; 1 for "poisson".
+        population: Clients that cohorts are drawn from.
+        clients_per_round: Clients of a round on average.
 
     Example:
-        >>> bound_by("cyclic_poisson", 4, 10)
+        >>> deployed("cyclic_poisson", groups=4, population=100, clients_per_round=5).schema(10)
         FixedEpoch(min_sep=4, max_participations=3)
 
     Raises:
-        InputValueError: If an argument is out of range.
+        InputError: If an argument is out of range.
     """
-    validation.one_of("sampling", kind, KINDS)
-    turns = -(-validation.whole("rounds", rounds) // validation.whole("groups", groups))
-    schema = tff_mf.MinSep if kind == "poisson" else tff_mf.FixedEpoch
-    return schema(min_sep=groups, max_participations=turns)
+    validation.one_of("sampling", kind, ACCOUNTED)
+    return sampling_of(
+        SamplingSettings(kind=kind),
+        min_sep=groups,
+        max_participations=1,
+        population=population,
+        clients_per_round=clients_per_round,
+    )
 
 
 def in_secret(
@@ -143,14 +149,17 @@ def in_secret(
 ) -> Amplified:
     """Returns the amplified ε of a deployment that draws its cohorts in secret.
 
-    Formal guarantee: as for `tff_mf.amplified_epsilon`, which needs the mechanism to have as many bands as there are
-    groups; anything else is refused.
+    With balls in bins, as many clients are put into bins as `clients_per_round` of them in each on average; the
+    statement names their number, as a grid has room for their cohorts.
+
+    Formal guarantee: as for the sampling of `deployed`. Poisson sampling needs the mechanism to have as many bands as
+    there are groups; anything else is refused.
 
     Args:
         mechanism: The mechanism.
         rounds: Number of rounds n.
-        kind: "poisson" or "cyclic_poisson".
-        groups: Groups of clients that take turns; 1 for "poisson".
+        kind: One of `ACCOUNTED`.
+        groups: Groups of clients that take turns, or the min-sep of "b_min_sep"; 1 for "poisson".
         population: Clients that cohorts are drawn from.
         clients_per_round: Clients of a round on average.
         noise_multiplier: σ.
@@ -166,63 +175,28 @@ def in_secret(
     Raises:
         InputError: If an argument is out of range, or no theorem here covers mechanism and sampling.
     """
-    check_bands(mechanism, rounds, kind, groups)
-    epsilon = tff_mf.amplified_epsilon(
+    if kind in KINDS:
+        check_bands(mechanism, rounds, kind, groups)
+    level = tff_mf.guarantee(
         mechanism,
         rounds,
-        population=population,
-        clients_per_round=clients_per_round,
+        deployed(kind, groups=groups, population=population, clients_per_round=clients_per_round),
         noise_multiplier=noise_multiplier,
-        delta=delta,
         grid=grid,
         dimension=dimension,
-    )
+    ).at(delta=delta)
     claim = statements.Claim(
         guarantee=None,
-        amplified=epsilon,
+        amplified=level.epsilon,
         delta=delta,
         rounds=rounds,
-        participation=_cohorts(kind, groups),
+        participation=_cohorts(kind, groups, grid),
         population=population,
         cohort=clients_per_round,
         clients_per_round=clients_per_round,
     )
-    return Amplified(epsilon=epsilon, population=population, claim=claim, simulated=False)
-
-
-def in_bins(found: tff_mf.BallsInBinsGuarantee, rounds: int, *, population: int, clients_per_round: int) -> Amplified:
-    """Returns the certified ε of a deployment that puts its clients into bins in secret.
-
-    As many clients are put into bins as `clients_per_round` of them in each on average, as
-    `sampling.plan_balls_in_bins` does; the statement names their number, as a grid has room for their cohorts.
-
-    Formal guarantee: as for `tff_mf.balls_in_bins_epsilon`, if `found` is certified; anything else is refused.
-
-    Args:
-        found: The certificate.
-        rounds: Number of rounds n.
-        population: Clients that those who are put into bins are chosen from.
-        clients_per_round: Clients of a round on average.
-
-    Raises:
-        InputValueError: If `found` is not certified.
-    """
-    if not found.certified:
-        raise InputValueError("found is not certified: leave the seed out.")
-    numbers = (
-        "real numbers and not the integers of a grid" if found.grid is None else f"integers of {found.grid.bits} bits"
-    )
-    claim = statements.Claim(
-        guarantee=None,
-        amplified=found.epsilon,
-        delta=found.delta,
-        rounds=rounds,
-        participation=f"cohorts by {BALLS_IN_BINS} sampling that nobody knows, {found.bins} groups, {numbers}",
-        population=population,
-        cohort=clients_per_round,
-        clients_per_round=clients_per_round,
-    )
-    return Amplified(epsilon=found.epsilon, population=found.bins * clients_per_round, claim=claim, simulated=False)
+    drawn = groups * clients_per_round if kind == BALLS_IN_BINS else population
+    return Amplified(epsilon=level.epsilon, population=drawn, claim=claim, level=level, simulated=False)
 
 
 def bands_of(mechanism: tff_mf.Mechanism, rounds: int) -> int:
@@ -232,7 +206,7 @@ def bands_of(mechanism: tff_mf.Mechanism, rounds: int) -> int:
         >>> bands_of(tff_mf.Identity(), 8)
         1
     """
-    return bands_and_norm(mechanism.cast_to_float32(), mechanism.check(rounds))[0]
+    return bands_and_norm(mechanism, rounds)[0]
 
 
 def check_bands(mechanism: tff_mf.Mechanism, rounds: int, kind: str, groups: int) -> None:
@@ -255,6 +229,9 @@ def check_bands(mechanism: tff_mf.Mechanism, rounds: int, kind: str, groups: int
     )
 
 
-def _cohorts(kind: str, groups: int) -> str:
-    turns = "" if kind == "poisson" else f", {groups} groups in turn"
+def _cohorts(kind: str, groups: int, grid: tff_mf.Grid | None) -> str:
+    if kind == BALLS_IN_BINS:
+        numbers = "real numbers and not the integers of a grid" if grid is None else f"integers of {grid.bits} bits"
+        return f"cohorts by {kind} sampling that nobody knows, {groups} groups, {numbers}"
+    turns = {"poisson": "", "b_min_sep": f", min-sep {groups}"}.get(kind, f", {groups} groups in turn")
     return f"cohorts by {kind} sampling that nobody knows{turns}"

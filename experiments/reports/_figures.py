@@ -9,8 +9,8 @@ from typing import Any
 
 import tff_mf
 from tff_mf import grids
+from tff_mf.accounting import guarantee_on_grid
 from tff_mf.errors import InputError
-from tff_mf.guarantees import guarantee_on_grid
 
 from ..output.text import seen, spaced, up, words
 from ..privacy import statements

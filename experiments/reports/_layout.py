@@ -100,7 +100,7 @@ NOT_COVERED = [
 ]
 
 # Kinds of sampling that amplify where cohorts are secret, and of which a report states no amplified ε at all.
-IN_SECRET = ("balls_in_bins", "min_sep_poisson", "random_allocation")
+IN_SECRET = ("balls_in_bins", "b_min_sep", "random_allocation")
 NOT_IN_SECRET = (
     "an amplified ε: sampling={kind!r} amplifies only where the rounds of a client are drawn independently of those of "
     "others, once for the run, and stay secret; here they follow from a seed, and the cohorts are logged"

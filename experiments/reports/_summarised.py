@@ -14,8 +14,7 @@ from ..privacy import amplification, statements, summary
 from ..run_folder.metrics import ACCURACY, ROUND, Metrics, smoothed
 from ..run_folder.names import MODEL, SUMMARY
 from ..run_folder.run_record import RunRecord
-from ..sampling import planner_name
-from ..sampling.settings import SamplingSettings
+from ..sampling.settings import SamplingSettings, sampler_name
 from ._evidence import CRITICAL, Evidence, Finding
 from ._run_record import plan_of
 from .questions import QUESTIONS
@@ -106,7 +105,7 @@ def _claims(
     in_secret = None
     if stored.get("amplified_epsilon") is not None and clients is not None:
         kind = SamplingSettings(**record.settings["sampling"])
-        if planner_name(kind.kind) == record.sampler and clients <= (record.population or 0):
+        if sampler_name(kind.kind) == record.sampler and clients <= (record.population or 0):
             in_secret = _adopted(stored["amplified_epsilon"], amplification.amplified(privacy, kind, clients))
     claim = stored.get("claim")
     said: Mapping[str, Any] = claim if isinstance(claim, Mapping) else {}

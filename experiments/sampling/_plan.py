@@ -4,16 +4,22 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Sequence
 
 import numpy as np
 
 import tff_mf
 from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.draws import NOBODY, SeededDraws
+from tff_mf.errors import InputTypeError, InputValueError
 
-from . import _checks
+from ._secret import CohortSecret
+from .settings import FIXED_EPOCH_KINDS, SamplingSettings, sampling_of
 
-NOBODY = -1
+# Schemas of nothing but how often, and how far apart, a client takes part.
+_COUNTED = (tff_mf.MinSep, tff_mf.SingleParticipation)
+# Those that cohorts can be planned for, and checked in a log.
+_PLANNED = (*_COUNTED, tff_mf.FixedEpoch)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +40,14 @@ class ObservedParticipation:
     common_step: int | None = dataclasses.field(default=None, compare=False, repr=False)
     span: int | None = dataclasses.field(default=None, compare=False, repr=False)
 
+    @classmethod
+    def at_most(cls, schema: tff_mf.Participation) -> "ObservedParticipation":
+        """Returns what is observed of a client that takes part as often as a schema allows."""
+        apart = schema.min_sep if schema.max_participations > 1 else None
+        step = apart if isinstance(schema, tff_mf.FixedEpoch) else None
+        span = step and step * (schema.max_participations - 1)
+        return cls(min_sep=apart, max_participations=schema.max_participations, common_step=step, span=span)
+
     def within(self, participation: tff_mf.Participation) -> bool:
         """Returns whether a guarantee for `participation` covers what was observed.
 
@@ -53,7 +67,7 @@ class ObservedParticipation:
         counted = apart and self.max_participations <= participation.max_participations
         if type(participation) is tff_mf.FixedEpoch:
             return counted and self._in_place(participation)
-        return counted and type(participation) in _checks.COUNTED
+        return counted and type(participation) in _COUNTED
 
     def _in_place(self, participation: tff_mf.FixedEpoch) -> bool:
         """Returns whether clients kept their place in an epoch, and came within the epochs of the schema."""
@@ -86,8 +100,8 @@ class CohortPlan:
     indices: np.ndarray
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "client_ids", _checks.population(self.client_ids))
-        _checks.check_participation(self.participation, _checks.PLANNED)
+        object.__setattr__(self, "client_ids", _population(self.client_ids))
+        _check_participation(self.participation, _PLANNED)
         indices = np.array(self.indices)
         if indices.ndim != 2 or indices.size == 0 or not np.issubdtype(indices.dtype, np.integer):
             raise InputValueError(
@@ -105,7 +119,7 @@ class CohortPlan:
             raise InputValueError(
                 f"indices have min_sep={observed.min_sep} and max_participations={observed.max_participations}"
                 f"{_in_epochs(observed, self.participation)}, which {self.participation} does not allow; use "
-                f"{_planner(self.participation)}."
+                "plan_cohorts."
             )
 
     @property
@@ -169,5 +183,137 @@ def _in_epochs(observed: ObservedParticipation, participation: tff_mf.Participat
     return f", with rounds of a client {observed.common_step} or a multiple of it apart and {observed.span} at most"
 
 
-def _planner(participation: tff_mf.Participation) -> str:
-    return "plan_fixed_epochs" if isinstance(participation, tff_mf.FixedEpoch) else "plan_cohorts"
+def plan_cohorts(
+    *,
+    client_ids: Sequence[str],
+    clients_per_round: int,
+    rounds: int,
+    participation: tff_mf.Participation,
+    seed: int | None = None,
+    secret: CohortSecret | None = None,
+    sampling: SamplingSettings | None = None,
+) -> CohortPlan:
+    """Returns the cohorts of a run, drawn by `cohorts` of the sampling that the settings name.
+
+    Every kind but a timer keeps `participation`, or is refused; a timer may not, which the log then shows.
+
+    Formal guarantee: without amplification, that of the schema. Amplified, it is that of the sampling, on two
+    conditions: cohorts follow from a `secret`, drawn for this run alone, and nobody who sees the released sums ever
+    learns a cohort, nor the `digest` or the `clients_per_round` of the plan. With a `seed` the cohorts follow from it,
+    as suits a simulation: an amplified ε is then not a statement about its clients.
+
+    Args:
+        client_ids: The population; the plan depends on its order.
+        clients_per_round: Size of a cohort, for some kinds on average.
+        rounds: Number n of rounds.
+        participation: The schema to keep.
+        seed: The same arguments give the same plan.
+        secret: A secret from the randomness of the system, in place of a seed; a resumed run needs the same.
+        sampling: How cohorts are drawn; if not given, uniformly from all clients that the schema allows.
+
+    Returns:
+        The plan; `plan.observed()` may be better than `participation`, never worse.
+
+    Example:
+        >>> plan = plan_cohorts(
+        ...     client_ids=["a", "b", "c", "d"], clients_per_round=1, rounds=8,
+        ...     participation=tff_mf.MinSep(min_sep=3, max_participations=3), seed=1)
+        >>> plan.observed().min_sep
+        3
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If the population cannot fill the cohorts, the sampling does not keep `participation`, or not
+            exactly one of `seed` and `secret` is given.
+    """
+    settings = SamplingSettings() if sampling is None else sampling
+    clients = _population(client_ids)
+    for name, value in (("clients_per_round", clients_per_round), ("rounds", rounds)):
+        validation.whole(name, value)
+    _check_participation(participation, _PLANNED if settings.kind in FIXED_EPOCH_KINDS else _COUNTED)
+    drawn_by = sampling_of(
+        settings,
+        min_sep=participation.min_sep,
+        max_participations=participation.max_participations,
+        population=len(clients),
+        clients_per_round=clients_per_round,
+    )
+    schema = drawn_by.schema(rounds)
+    if settings.kind != "timer" and not ObservedParticipation.at_most(schema).within(participation):
+        raise InputValueError(
+            f"sampling={settings.kind!r} with rounds={rounds} bounds clients by min_sep={schema.min_sep} and "
+            f"max_participations={schema.max_participations} only; assume that, not "
+            f"min_sep={participation.min_sep} and max_participations={participation.max_participations}."
+        )
+    if secret is not None and seed is None:
+        draws = secret.draws(clients, drawn_by)
+    elif secret is None and seed is not None:
+        draws = SeededDraws(seed)
+    else:
+        raise InputValueError("Give either seed=…, for a simulation, or secret=CohortSecret.drawn(), not both.")
+    indices = drawn_by.cohorts(len(clients), rounds, clients_per_round=clients_per_round, draws=draws)
+    if settings.kind != "timer":
+        return CohortPlan(client_ids=clients, participation=participation, indices=indices)
+    plan = CohortPlan(client_ids=clients, participation=schema, indices=indices)
+    if settings.timer_hours is None:
+        return plan
+    # What came out of a clock is all that is known.
+    observed = plan.observed()
+    kept = tff_mf.MinSep(min_sep=observed.min_sep or rounds, max_participations=observed.max_participations)
+    return dataclasses.replace(plan, participation=kept)
+
+
+def without_dropped(plan: CohortPlan, dropout: float, *, seed: int) -> CohortPlan:
+    """Returns the plan without the clients that drop out, each with probability `dropout`, independently.
+
+    Train on the result and log `plan`. A client whose update did not arrive added nothing to the round's sum, and
+    the guarantee would hold without counting it. But a server cannot always tell an update that was never sent from
+    one that was lost later, and the device's timer has started either way. So it is counted: the observed
+    participation is then never better than the true one. The noise, and the number that the sum is divided by,
+    stay what they are.
+
+    Args:
+        plan: Who is in which cohort.
+        dropout: Probability to drop out, at least 0 and below 1.
+        seed: The same arguments give the same result.
+
+    Example:
+        >>> plan = CohortPlan(client_ids=("a", "b", "c"), indices=np.array([[0, 1], [2, 0]]),
+        ...                   participation=tff_mf.MinSep(min_sep=1, max_participations=2))
+        >>> [without_dropped(plan, 0.5, seed=2).cohort(t) for t in range(2)]
+        [('a',), ('c', 'a')]
+
+    Raises:
+        InputTypeError: If `dropout` is not a number.
+        InputValueError: If it is out of range.
+    """
+    if not 0 <= validation.real("dropout", dropout) < 1:
+        raise InputValueError(f"dropout={dropout!r} must lie in [0, 1).")
+    if dropout == 0:
+        return plan
+    gone = SeededDraws(seed, stream=1).generator.random(plan.indices.shape) < dropout
+    return dataclasses.replace(plan, indices=np.where(gone, NOBODY, plan.indices))
+
+
+def _population(client_ids: Sequence[str]) -> tuple[str, ...]:
+    """Returns the ids of a population, no id twice."""
+    if isinstance(client_ids, str) or not isinstance(client_ids, Sequence):
+        raise InputTypeError(f"client_ids={client_ids!r:.80} must be a sequence of strings.")
+    strange = next((client_id for client_id in client_ids if not isinstance(client_id, str)), None)
+    if strange is not None:
+        raise InputTypeError(f"client_ids has {strange!r}; every id must be a string.")
+    if not client_ids:
+        raise InputValueError("client_ids=[] is an empty population; pass at least one client.")
+    if len(set(client_ids)) < len(client_ids):
+        raise InputValueError(f"client_ids has {len(client_ids)} ids, only {len(set(client_ids))} of them different.")
+    return tuple(client_ids)
+
+
+def _check_participation(participation: tff_mf.Participation, schemas: tuple[type[tff_mf.Participation], ...]) -> None:
+    """Raises unless the schema is of one of these classes, and of no class derived from them."""
+    if type(participation) not in schemas:
+        names = " or ".join(each.__name__ for each in schemas)
+        raise InputTypeError(
+            f"participation={participation!r} must be of the class {names}: these cohorts keep no other schema; pass "
+            "tff_mf.MinSep(min_sep=..., max_participations=...)."
+        )

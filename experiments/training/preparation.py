@@ -103,8 +103,8 @@ def prepare(
         InputValueError: If the training clients cannot fill the cohorts, or settings and privacy do not fit each other.
     """
     splits = named_data.load(data)
-    cohorts = sampling.plan(
-        settings.sampling,
+    cohorts = sampling.plan_cohorts(
+        sampling=settings.sampling,
         client_ids=splits.train.client_ids,
         clients_per_round=privacy.clients_per_round,
         rounds=privacy.rounds,

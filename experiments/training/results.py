@@ -13,12 +13,13 @@ import safetensors.numpy
 
 import tff_mf
 
-from .. import reports, sampling
+from .. import reports
 from ..output import files
 from ..privacy.summary import privacy_claims
 from ..run_folder.folders import versions
 from ..run_folder.names import MODEL, PARTICIPATION, SUMMARY, VOCABULARY
 from ..run_folder.participation_log import read_observed
+from ..sampling.settings import sampler_name
 from .execution import TrainedRun
 from .preparation import PreparedRun
 from .task import METRICS
@@ -77,7 +78,7 @@ def write_plan(prepared: PreparedRun, folder: pathlib.Path) -> None:
         prepared.privacy,
         clip_norm=settings.clip_norm,
         cohorts=[cohorts.cohort(t) for t in range(cohorts.rounds)],
-        sampler=sampling.planner_name(settings.sampling.kind),
+        sampler=sampler_name(settings.sampling.kind),
         simulation=True,
         population=prepared.population,
         released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],

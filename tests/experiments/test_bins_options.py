@@ -2,6 +2,7 @@
 
 import json
 
+import click
 import pytest
 
 import tff_mf
@@ -19,9 +20,9 @@ def test_optimize_certifies_what_it_found(tmp_path):
     assert made["bands"] == mechanism.bands <= 6
     assert (made["participation"], made["min_sep"], made["max_participations"]) == ("FixedEpoch", 8, 4)
     sigma = made["amplified_noise_multiplier"]
-    again = tff_mf.balls_in_bins_epsilon(mechanism, 32, bins=8, noise_multiplier=sigma, delta=1e-4)
+    again = tff_mf.guarantee(mechanism, 32, tff_mf.BallsInBins(groups=8), noise_multiplier=sigma).at(delta=1e-4)
     assert made["amplified_epsilon"] <= 2
-    assert again.certified
+    assert again.failure <= 1e-7
     # `optimize` knows no model, and so no grid.
     assert "8 groups, real numbers and not the integers of a grid" in made["amplified_statement"]
     assert again.epsilon == pytest.approx(made["amplified_epsilon"], rel=0.01)
@@ -48,6 +49,25 @@ def test_account_and_calibrate_certify_a_mechanism_that_is_named():
         numbers = "integers of 12 bits" if "--grid" in flags else "real numbers and not the integers of a grid"
         assert f"8 groups, {numbers}" in stated["amplified_statement"]
         assert "cohorts" not in stated["statement"]
+
+
+def test_account_and_calibrate_know_b_min_sep(tmp_path):
+    tff_mf.save(tff_mf.BandedToeplitz.square_root(4), tmp_path / "f")
+    cohorts = ["--population", 400, "--clients-per-round", 10, "--rounds", 32, "--delta", 1e-4]
+    flags = [tmp_path / "f", *cohorts, "--sampling", "b_min_sep", "--min-sep", 8]
+    made = json.loads(printed("calibrate", *flags, "--epsilon", 2, "--json"))
+    sigma = made["amplified_noise_multiplier"]
+    stated = json.loads(printed("account", *flags, "--noise-multiplier", sigma, "--json"))
+    assert (stated["participation"], stated["min_sep"], stated["max_participations"]) == ("MinSep", 8, 4)
+    sampling = tff_mf.BMinSep.of_population(min_sep=8, population=400, clients_per_round=10)
+    again = tff_mf.epsilon(tff_mf.load(tmp_path / "f"), 32, sampling, noise_multiplier=sigma, delta=1e-4)
+    assert stated["amplified_epsilon"] == pytest.approx(again, rel=0.02)
+    assert made["amplified_epsilon"] <= 2 < stated["epsilon"] == made["epsilon_if_cohorts_are_known"]
+    assert stated["amplified_failure"] <= 1e-4 / 1000
+    assert "b_min_sep sampling that nobody knows, min-sep 8" in stated["amplified_statement"]
+    for command in (["plan", "--epsilon", 2], ["optimize", "banded", "--epsilon", 2, "--out", tmp_path / "g"]):
+        with pytest.raises(click.UsageError, match="account and calibrate"):
+            printed(*command, *cohorts, "--sampling", "b_min_sep")
 
 
 def test_a_certificate_names_the_clients_for_whose_cohorts_a_sum_has_room():

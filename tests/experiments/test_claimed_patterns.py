@@ -184,7 +184,7 @@ def test_a_policy_of_fixed_epochs_allows_them_alone():
 
 @given(
     st.sampled_from(
-        ["fixed_epochs", "cyclic_poisson", "balls_in_bins", "shuffled_epochs", "min_sep", "timer", "min_sep_poisson"]
+        ["fixed_epochs", "cyclic_poisson", "balls_in_bins", "spaced_epochs", "min_sep", "timer", "b_min_sep"]
     ),
     *(st.integers(1, most) for most in (4, 3, 12, 9)),
     st.integers(0, 99),
@@ -195,8 +195,8 @@ def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clien
     named = tff_mf.FixedEpoch if kind in ("fixed_epochs", "cyclic_poisson", "balls_in_bins") else tff_mf.MinSep
     names = [f"c{index}" for index in range(min_sep * clients + more)]
     try:
-        made = sampling.plan(
-            SamplingSettings(kind=kind),
+        made = sampling.plan_cohorts(
+            sampling=SamplingSettings(kind=kind),
             client_ids=names,
             clients_per_round=clients,
             rounds=rounds,

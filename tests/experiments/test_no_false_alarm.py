@@ -34,7 +34,7 @@ from .stand_in import ROUNDS, build_task, put_in_place, trained
 # Every mechanism, every kind of sampling, and every other way to train, each at least once.
 KINDS = {
     "blt, a simulated cohort": "--mechanism blt --cohort 30 --epsilon 2",
-    "banded, shuffled epochs": "--mechanism banded --sampling shuffled_epochs --dropout 0.3",
+    "banded, shuffled epochs": "--mechanism banded --sampling spaced_epochs --dropout 0.3",
     "banded-toeplitz, fixed epochs": "--mechanism banded-toeplitz --sampling fixed_epochs",
     "banded-inverse, timer": "--mechanism banded-inverse --sampling timer",
     "dense, poisson": "--mechanism dense --sampling poisson --min-sep 1 --max-participations 8",
@@ -43,7 +43,7 @@ KINDS = {
     "tree-online, gradients": "--mechanism tree-online --algorithm fed_sgd",
     "production, a rate from the noise": "--mechanism production:b100 --server-learning-rate proposed",
     "blt, balls in bins": "--mechanism blt --sampling balls_in_bins",
-    "banded, poisson with a separation": "--mechanism banded --sampling min_sep_poisson",
+    "banded, poisson with a separation": "--mechanism banded --sampling b_min_sep",
     "identity, random allocation": "--mechanism identity --sampling random_allocation --min-sep 1",
     "identity, without checkpoints": "--mechanism identity --checkpoint-every 0",
 }
@@ -172,7 +172,7 @@ def test_a_claim_of_fixed_epochs_needs_a_sampling_that_keeps_places(run):
     (run / "run.json").write_text(json.dumps({**record, "participation": "FixedEpoch"}))
     (run / "summary.json").unlink()
     run_folders.consistent(run, planned=True)
-    assert any("sampling='shuffled_epochs' does not keep places" in each for each in critical(run))
+    assert any("sampling='spaced_epochs' does not keep places" in each for each in critical(run))
     for name in ("planned.json", "report.json"):
         assert json.loads((run / name).read_text())["headline"].startswith("NO ε CAN BE STATED")
 

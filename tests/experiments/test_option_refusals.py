@@ -77,7 +77,6 @@ REFUSED = [
         ],
         "prefix sums",
     ),
-    (["account", "dense", *ACCOUNT[2:], *BINS, "--min-sep", 3], "no theorem amplifies a C with entries below 0"),
     ([*ACCOUNT, *BINS, "--min-sep", 31], "too few clients for 31 bins"),
     ([*ACCOUNT, *BINS, "--adjacency", "replace-one"], "proven for zero-out only"),
     (["optimize", "banded", *OPTIMIZE, *BINS, *LEVEL], "take `optimize banded-toeplitz`"),

@@ -20,8 +20,7 @@ from tff_mf.experiments.privacy import amplification, summary
 from tff_mf.experiments.reports import SCHEMA as JSON_SCHEMA
 from tff_mf.experiments.reports.questions import QUESTIONS
 from tff_mf.experiments.run_folder.participation_log import read_observed
-from tff_mf.experiments.sampling import planner_name
-from tff_mf.experiments.sampling.settings import SamplingSettings
+from tff_mf.experiments.sampling.settings import SamplingSettings, sampler_name
 
 from .shared import critical, invoke, violated
 
@@ -553,7 +552,7 @@ def test_an_amplified_epsilon_is_of_the_sampler_and_of_the_clients_of_the_run(tm
     """`clients` are those that the settings name: no more than the population can train."""
     privacy, folder = plan(mechanism=tff_mf.Identity()), tmp_path / "run"
     kinds = {"sampling": msgspec.to_builtins(SamplingSettings(kind="poisson"))}
-    sampler, more = planner_name(kind), {"settings": {**kinds, "training_clients": clients}, "population": 20_000}
+    sampler, more = sampler_name(kind), {"settings": {**kinds, "training_clients": clients}, "population": 20_000}
     start(folder, privacy=privacy, sampler=sampler, **more)
     run(folder)
     in_secret = amplification.amplified(privacy, SamplingSettings(kind="poisson"), clients)

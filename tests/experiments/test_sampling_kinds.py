@@ -21,8 +21,8 @@ TWO = "2" * 32
 
 def made(kind, population=40, clients_per_round=4, rounds=30, min_sep=5, max_participations=None, seed=1, **clock):
     limit = max_participations or math.ceil(rounds / min_sep)
-    return sampling.plan(
-        SamplingSettings(kind=kind, **clock),
+    return sampling.plan_cohorts(
+        sampling=SamplingSettings(kind=kind, **clock),
         client_ids=[f"client{i}" for i in range(population)],
         clients_per_round=clients_per_round,
         rounds=rounds,
@@ -62,7 +62,7 @@ def test_every_kind_keeps_the_schema_or_is_refused(kind, **setting):
         plan = made(kind, **setting)
     except InputValueError:
         # A cyclic kind has as many groups as min_sep, however few the rounds; epochs may be too short for k.
-        assert not enough or kind in (*BY_GROUPS, "min_sep_poisson", "shuffled_epochs", "min_sep")
+        assert not enough or kind in (*BY_GROUPS, "b_min_sep", "spaced_epochs", "min_sep")
         return
     for rounds in rounds_of_clients(plan).values():
         assert len(rounds) <= math.ceil(setting["rounds"] / setting["min_sep"])
@@ -73,19 +73,19 @@ def test_every_kind_keeps_the_schema_or_is_refused(kind, **setting):
 def test_a_shuffled_epoch_has_each_client_at_most_once(population, rounds, seed):
     epoch = population // 4
     plan = made(
-        "shuffled_epochs", population, rounds=rounds, min_sep=max(1, epoch // 2), max_participations=60, seed=seed
+        "spaced_epochs", population, rounds=rounds, min_sep=max(1, epoch // 2), max_participations=60, seed=seed
     )
     for client_rounds in rounds_of_clients(plan).values():
         assert len({t // epoch for t in client_rounds}) == len(client_rounds)
 
 
 def test_epochs_are_shuffled_anew_and_their_borders_are_kept():
-    plan = made("shuffled_epochs", rounds=60, min_sep=6, max_participations=6)
+    plan = made("spaced_epochs", rounds=60, min_sep=6, max_participations=6)
     assert {len(rounds) for rounds in rounds_of_clients(plan).values()} == {6}
     assert plan.observed().min_sep == 6
     assert set(plan.cohort(0)) != set(plan.cohort(10))
-    with pytest.raises(InputValueError, match="shuffled_epochs"):
-        made("shuffled_epochs", rounds=60, min_sep=6, max_participations=5)
+    with pytest.raises(InputValueError, match="SpacedEpochs"):
+        made("spaced_epochs", rounds=60, min_sep=6, max_participations=5)
 
 
 def test_fixed_epochs_bring_each_client_back_in_the_same_place():
@@ -151,51 +151,76 @@ def test_each_client_is_in_one_bin_of_all_with_equal_probability():
     # Binomial(12,000, 1/5), which no fixed size is: within five standard deviations, and not all equal.
     assert np.abs(sizes - 2400).max() < 5 * math.sqrt(12_000 * 0.16)
     assert len(set(sizes)) > 1
-    with pytest.raises(InputValueError, match="max_participations=2 of rounds=10"):
+    with pytest.raises(InputValueError, match="max_participations=2 only"):
         made("balls_in_bins", rounds=10, max_participations=1)
 
 
-def test_secret_groups_outlast_a_run_and_are_seen_nowhere(tmp_path):
+def group_of(secret, names, groups=6):
+    """Returns the place of every client, as `BallsInBins` asks for it."""
+    return secret.draws(names, tff_mf.BallsInBins(groups=groups)).places(np.arange(len(names)), groups)
+
+
+def test_a_secret_outlasts_a_run_and_is_seen_nowhere(tmp_path):
     setting = {
         "client_ids": [f"client{i}" for i in range(600)],
         "clients_per_round": 100,
         "rounds": 12,
         "participation": tff_mf.FixedEpoch(min_sep=6, max_participations=2),
+        "sampling": SamplingSettings(kind="balls_in_bins"),
     }
-    secret = sampling.SecretGroups.drawn(6)
-    secret.save(tmp_path / "groups.key")
-    assert (tmp_path / "groups.key").stat().st_mode & 0o777 == 0o600
+    secret = sampling.CohortSecret.drawn()
+    secret.save(tmp_path / "cohorts.key")
+    assert (tmp_path / "cohorts.key").stat().st_mode & 0o777 == 0o600
     assert secret.key.hex() not in repr(secret)
     assert "key" not in repr(secret)
-    plan = sampling.plan_balls_in_bins(**setting, secret=secret)
-    assert plan == sampling.plan_balls_in_bins(
-        **setting, secret=sampling.SecretGroups.load(tmp_path / "groups.key", run=secret.run)
-    )
-    assert plan != sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.drawn(6))
-    assert all(t % 6 == secret.group_of(client) for t in range(12) for client in plan.cohort(t))
+    plan = sampling.plan_cohorts(**setting, secret=secret)
+    loaded = sampling.CohortSecret.load(tmp_path / "cohorts.key", run=secret.run)
+    assert loaded == secret
+    assert plan == sampling.plan_cohorts(**setting, secret=loaded)
+    assert plan != sampling.plan_cohorts(**setting, secret=sampling.CohortSecret.drawn())
     sizes = np.array([len(plan.cohort(t)) for t in range(6)])
     assert np.abs(sizes - 100).max() < 6 * math.sqrt(600 * 5 / 36)
     with pytest.raises(InputValueError, match="exists"):
-        sampling.SecretGroups.drawn(6).save(tmp_path / "groups.key")
-    assert sampling.SecretGroups.load(tmp_path / "groups.key", run=secret.run) == secret
+        sampling.CohortSecret.drawn().save(tmp_path / "cohorts.key")
+    assert sampling.CohortSecret.load(tmp_path / "cohorts.key", run=secret.run) == secret
+
+
+@pytest.mark.parametrize("kind", SAMPLING_KINDS)
+def test_a_secret_draws_cohorts_of_every_kind_again_and_none_of_another(kind):
+    setting = {"client_ids": [f"c{i}" for i in range(60)], "clients_per_round": 5, "rounds": 12}
+    setting["participation"] = tff_mf.MinSep(min_sep=1 if kind in ANY_ROUND else 3, max_participations=12)
+    secret, settings = sampling.CohortSecret.drawn(), SamplingSettings(kind=kind)
+    one, other = (sampling.plan_cohorts(**setting, secret=secret, sampling=settings) for _ in range(2))
+    assert one == other
+    assert one != sampling.plan_cohorts(**setting, secret=sampling.CohortSecret.drawn(), sampling=settings)
+
+
+def test_the_group_of_a_client_follows_from_its_id_and_the_sampling():
+    secret, names = sampling.CohortSecret.drawn(), [f"client{i}" for i in range(6000)]
+    groups = group_of(secret, names)
+    assert np.array_equal(groups[::-1], group_of(secret, names[::-1]))
+    draws = secret.draws(names, tff_mf.BallsInBins(groups=6))
+    # Another choice, and another sampling: binomial(6000, 1/6).
+    draws.places(np.arange(1), 6)
+    for others in (draws.places(np.arange(6000), 6), group_of(secret, names, groups=12) % 6):
+        assert abs(np.sum(groups == others) - 1000) < 7 * math.sqrt(6000 * 5 / 36)
 
 
 def test_another_run_cannot_have_the_same_groups(tmp_path):
     """Their file is refused; the key under another name leads to groups that agree by chance only."""
-    secret = sampling.SecretGroups.drawn(6)
-    secret.save(tmp_path / "groups.key")
-    with pytest.raises(InputValueError, match="groups of another run than run='2222"):
-        sampling.SecretGroups.load(tmp_path / "groups.key", run=TWO)
-    other = sampling.SecretGroups(groups=6, run=TWO, key=secret.key)
+    secret = sampling.CohortSecret.drawn()
+    secret.save(tmp_path / "cohorts.key")
+    with pytest.raises(InputValueError, match="secret of another run than run='2222"):
+        sampling.CohortSecret.load(tmp_path / "cohorts.key", run=TWO)
     names = [f"client{i}" for i in range(6000)]
-    same = sum(secret.group_of(name) == other.group_of(name) for name in names)
+    other = sampling.CohortSecret(run=TWO, key=secret.key)
     # Binomial(6000, 1/6).
-    assert abs(same - 1000) < 6 * math.sqrt(6000 * 5 / 36)
+    assert abs(np.sum(group_of(secret, names) == group_of(other, names)) - 1000) < 7 * math.sqrt(6000 * 5 / 36)
     for name in ("", "first", secret.run[:-1], secret.run[:-1] + "G", secret.run + "\n"):
         with pytest.raises(InputValueError, match="random identifier"):
-            sampling.SecretGroups.drawn(6, run=name)
+            sampling.CohortSecret.drawn(run=name)
     with pytest.raises(InputTypeError, match="run=1"):
-        sampling.SecretGroups(groups=6, run=1, key=secret.key)
+        sampling.CohortSecret(run=1, key=secret.key)
 
 
 def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
@@ -204,57 +229,57 @@ def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
     folder.mkdir()
     (folder / "run.json").write_text("{}")
     with ledger.open_ledger(folder / "ledger.jsonl") as begun:
-        secret = sampling.SecretGroups.drawn(6, run=begun.run)
-        secret.save(tmp_path / "groups.key")
+        secret = sampling.CohortSecret.drawn(run=begun.run)
+        secret.save(tmp_path / "cohorts.key")
     with ledger.open_ledger(folder / "ledger.jsonl") as resumed:
-        assert sampling.SecretGroups.load(tmp_path / "groups.key", run=resumed.run) == secret
+        assert sampling.CohortSecret.load(tmp_path / "cohorts.key", run=resumed.run) == secret
     folder.rename(tmp_path / "aside")
     folder.mkdir()
     (folder / "run.json").write_text("{}")
     with ledger.open_ledger(folder / "ledger.jsonl") as second:
-        with pytest.raises(InputValueError, match="groups of another run"):
-            sampling.SecretGroups.load(tmp_path / "groups.key", run=second.run)
+        with pytest.raises(InputValueError, match="secret of another run"):
+            sampling.CohortSecret.load(tmp_path / "cohorts.key", run=second.run)
         with pytest.raises(InputValueError, match="random identifier"):
-            sampling.SecretGroups.load(tmp_path / "groups.key", run="first")
+            sampling.CohortSecret.load(tmp_path / "cohorts.key", run="first")
 
 
-@pytest.mark.parametrize("kind", sorted({*SAMPLING_KINDS}))
+@pytest.mark.parametrize("kind", SAMPLING_KINDS)
 def test_reports_say_why_a_sampling_has_no_amplified_epsilon(kind):
     record = types.SimpleNamespace(settings={"sampling": {"kind": kind}})
     texts = _sections._sampling(record)
-    assert len(texts) == (kind in ("balls_in_bins", "min_sep_poisson", "random_allocation"))
+    assert len(texts) == (kind in ("balls_in_bins", "b_min_sep", "random_allocation"))
     assert all("the cohorts are logged" in text and repr(kind) in text for text in texts)
     assert _sections._sampling(types.SimpleNamespace(settings={})) == []
 
 
 def test_who_takes_part_says_nothing_about_the_group():
-    secret = sampling.SecretGroups.drawn(2)
-    names = [f"client{i}" for i in range(8000)]
-    first = np.array([secret.group_of(names[index]) for index in secret.chosen(names, 4000)])
+    names, drawn_by = [f"client{i}" for i in range(8000)], tff_mf.BallsInBins(groups=2, clients_per_round=2000)
+    cohorts = drawn_by.cohorts(8000, 2, draws=sampling.CohortSecret.drawn().draws(names, drawn_by))
+    sizes = np.sum(cohorts >= 0, axis=1)
+    assert sizes.sum() == 4000
     # Binomial(4000, 1/2).
-    assert abs(first.sum() - 2000) < 6 * math.sqrt(1000)
+    assert abs(sizes[0] - 2000) < 7 * math.sqrt(1000)
 
 
-def test_misuse_of_secret_groups_is_refused(tmp_path):
-    (tmp_path / "other").write_bytes(f'tff-mf secret groups 2\nsix\n"{TWO}"\n'.encode() + bytes(32))
-    (tmp_path / "short").write_bytes(f'tff-mf secret groups 2\n6\n"{TWO}"\n'.encode() + bytes(31))
+def test_misuse_of_a_secret_is_refused(tmp_path):
+    (tmp_path / "other").write_bytes(f'another file\n"{TWO}"\n'.encode() + bytes(32))
+    (tmp_path / "short").write_bytes(f'tff-mf secret of cohorts\n"{TWO}"\n'.encode() + bytes(31))
     setting = {"client_ids": ["a", "b"], "clients_per_round": 1, "rounds": 2}
     setting["participation"] = tff_mf.FixedEpoch(min_sep=2, max_participations=1)
-    for wrong in ({}, {"seed": 1, "secret": sampling.SecretGroups.drawn(2)}):
+    setting["sampling"] = SamplingSettings(kind="balls_in_bins")
+    for wrong in ({}, {"seed": 1, "secret": sampling.CohortSecret.drawn()}):
         with pytest.raises(InputValueError, match="either seed"):
-            sampling.plan_balls_in_bins(**setting, **wrong)
-    with pytest.raises(InputValueError, match="3 groups"):
-        sampling.plan_balls_in_bins(**setting, secret=sampling.SecretGroups.drawn(3))
-    with pytest.raises(InputValueError, match="no secret groups"):
-        sampling.SecretGroups.load(tmp_path / "other", run=TWO)
+            sampling.plan_cohorts(**setting, **wrong)
+    with pytest.raises(InputValueError, match="no secret of cohorts"):
+        sampling.CohortSecret.load(tmp_path / "other", run=TWO)
     with pytest.raises(InputValueError, match="31 bytes"):
-        sampling.SecretGroups.load(tmp_path / "short", run=TWO)
+        sampling.CohortSecret.load(tmp_path / "short", run=TWO)
     with pytest.raises(InputTypeError, match="bytes"):
-        sampling.SecretGroups(groups=2, run=TWO, key="secret")
+        sampling.CohortSecret(run=TWO, key="secret")
 
 
 def test_poisson_sampling_with_a_separation_is_stationary_from_the_first_round():
-    plans = [made("min_sep_poisson", population=900, clients_per_round=100, rounds=12, seed=seed) for seed in range(40)]
+    plans = [made("b_min_sep", population=900, clients_per_round=100, rounds=12, seed=seed) for seed in range(40)]
     sizes = np.array([[len(plan.cohort(t)) for t in range(12)] for plan in plans])
     # Each size has a variance below that of Binomial(900, 1/9): the coins of one round are independent.
     assert np.abs(sizes.mean(axis=0) - 100).max() < 5 * math.sqrt(900 * 8 / 81 / 40)

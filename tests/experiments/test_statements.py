@@ -9,12 +9,15 @@ import re
 import types
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import run_folders
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tff_mf
+from tests.tff_mf.samplings import cyclic_epsilon
+from tff_mf.draws import SeededDraws
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.configuration.settings import TrainingSettings
 from tff_mf.experiments.output import digits
@@ -23,7 +26,7 @@ from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.privacy import statements
 from tff_mf.experiments.privacy.amplification import amplified
 from tff_mf.experiments.sampling import ObservedParticipation
-from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings
+from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings, sampling_of
 from tff_mf.experiments.training import preparation, results
 
 from .shared import invoke
@@ -324,11 +327,9 @@ def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_draw
     own = {"clients_per_round": 5, "cohort": 100, "noise_multiplier": 4.0}
     plan = run_folders.plan(mechanism=mechanism, rounds=80, participation=schema, **own)
     found = amplified(plan, SamplingSettings(kind="cyclic_poisson"), 119)
-    drawn = tff_mf.amplified_epsilon(
-        mechanism, 80, population=119, clients_per_round=5, noise_multiplier=4.0, delta=1e-6
-    )
+    drawn = cyclic_epsilon(mechanism, 80, population=119, clients_per_round=5, noise_multiplier=4.0, delta=1e-6)
     assert found.epsilon >= drawn
-    before = tff_mf.amplified_epsilon(
+    before = cyclic_epsilon(
         mechanism, 80, population=119 * 100 // 5, clients_per_round=100, noise_multiplier=4.0, delta=1e-6
     )
     assert before < 0.98 * drawn
@@ -338,12 +339,15 @@ def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_draw
 
 @pytest.mark.parametrize("kind", SAMPLING_KINDS)
 def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
-    """A public name, of the function that `sampling.plan` calls."""
-    schema = tff_mf.MinSep(min_sep=1, max_participations=4)
+    """A public name, of the class whose objects draw cohorts and are accounted for."""
+    apart, turns = (1, 4) if kind in ("poisson", "random_allocation") else (2, 2)
+    schema = tff_mf.MinSep(min_sep=apart, max_participations=turns)
     privacy = run_folders.plan(mechanism=tff_mf.Identity(), rounds=4, participation=schema)
     settings = TrainingSettings(sampling=SamplingSettings(kind=kind))
     setting = {"clients_per_round": 2, "rounds": 4, "participation": privacy.participation, "seed": 1}
-    cohorts = sampling.plan(settings.sampling, client_ids=[f"c{index}" for index in range(9)], **setting)
+    cohorts = sampling.plan_cohorts(
+        sampling=settings.sampling, client_ids=[f"c{index}" for index in range(9)], **setting
+    )
     shared = preparation.measured_on(cohorts.client_ids, ["d1", "c3"])
     prepared = types.SimpleNamespace(
         settings=settings, privacy=privacy, cohorts=cohorts, population=9, measured_on=shared
@@ -355,7 +359,9 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     assert "clients that do not train" not in planned
     assert preparation.measured_on(cohorts.client_ids, ["d1"]) == "clients that do not train"
     name = reports.read_configuration(tmp_path).sampler
-    assert name.startswith("tff_mf.experiments.sampling.plan_")
-    named = getattr(sampling, name.rpartition(".")[2])
-    assert named(client_ids=[f"c{index}" for index in range(9)], **setting) == cohorts
+    drawn_by = sampling_of(
+        settings.sampling, min_sep=apart, max_participations=turns, population=9, clients_per_round=2
+    )
+    assert isinstance(drawn_by, getattr(tff_mf, name.removeprefix("tff_mf.")))
+    assert np.array_equal(drawn_by.cohorts(9, 4, clients_per_round=2, draws=SeededDraws(1)), cohorts.indices)
     assert f"by {name}" in json.dumps(reports.build(tmp_path, realised=False)["assumptions"])

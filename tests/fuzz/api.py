@@ -60,13 +60,8 @@ _WORKLOAD = (
     | st.just(tff_mf.MomentumWithRates(rates=[0.5] * 24, momentum=0.5))
 )
 _SETTING = {"mechanism": _MECHANISM, "rounds": _ROUNDS, "participation": _SCHEMA}
+_RUN = {"mechanism": _MECHANISM, "rounds": _ROUNDS, "sampling": _SCHEMA}
 _LOSS = {"mechanism": _MECHANISM, "rounds": _ROUNDS, "workload": _WORKLOAD}
-_AMPLIFIED = {
-    "mechanism": st.sampled_from([tff_mf.Identity(), tff_mf.BandedToeplitz.square_root(4)]),
-    "rounds": _ROUNDS,
-    "population": st.integers(1, 10_000),
-    "clients_per_round": st.integers(1, 100),
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,13 +141,13 @@ CALLS = (
     _called(tff_mf.max_error, **_LOSS),
     _called(tff_mf.rms_loss, **_SETTING, workload=_WORKLOAD),
     _called(tff_mf.max_loss, **_SETTING, workload=_WORKLOAD),
-    _called(tff_mf.zcdp_rho, **_SETTING, noise_multiplier=_SIGMA),
-    _called(tff_mf.effective_noise_multiplier, **_SETTING, noise_multiplier=_SIGMA),
-    _called(tff_mf.epsilon, **_SETTING, noise_multiplier=_SIGMA, delta=_DELTA),
-    _called(tff_mf.calibrate_noise_multiplier, **_SETTING, epsilon=_SIGMA, delta=_DELTA),
+    _called(tff_mf.zcdp_rho, **_RUN, noise_multiplier=_SIGMA),
+    _called(tff_mf.effective_noise_multiplier, **_RUN, noise_multiplier=_SIGMA),
+    _called(tff_mf.epsilon, **_RUN, noise_multiplier=_SIGMA, delta=_DELTA),
+    _called(tff_mf.calibrate_noise_multiplier, **_RUN, epsilon=_SIGMA, delta=_DELTA),
     _called(
         tff_mf.guarantee,
-        **_SETTING,
+        **_RUN,
         noise_multiplier=_SIGMA,
         restart_every=st.none() | _ROUNDS,
         adjacency=st.sampled_from(["zero-out", "replace-one", "other"]),
@@ -174,16 +169,20 @@ CALLS = (
     _by_type(SamplingSettings),
     _by_type(settings.TrainingSettings),
     _called(_read_run, table=st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3)),
-    _called(tff_mf.dp_event, **_SETTING, noise_multiplier=_SIGMA, slow=True),
-    _called(tff_mf.amplified_epsilon, **_AMPLIFIED, noise_multiplier=_SIGMA, delta=_DELTA, slow=True),
-    _called(tff_mf.amplified_dp_event, **_AMPLIFIED, noise_multiplier=_SIGMA, slow=True),
+    _called(tff_mf.dp_event, **_RUN, noise_multiplier=_SIGMA, slow=True),
+    _called(tff_mf.Poisson, population=_ROUNDS, clients_per_round=_SIGMA),
+    _called(tff_mf.CyclicPoisson, groups=_ROUNDS, population=_ROUNDS, clients_per_round=_SIGMA),
+    _called(tff_mf.BallsInBins, groups=_ROUNDS, clients_per_round=_SIGMA),
+    _called(tff_mf.BMinSep, min_sep=_ROUNDS, probability=_DELTA),
+    _called(tff_mf.RandomAllocation, participations=_ROUNDS),
+    _called(tff_mf.ShuffledEpochs, epochs=_ROUNDS),
     _called(
-        tff_mf.shuffled_epsilon,
+        tff_mf.epsilon,
         mechanism=_MECHANISM,
         rounds=_ROUNDS,
+        sampling=st.sampled_from([tff_mf.Poisson(population=100, clients_per_round=5), tff_mf.ShuffledEpochs()]),
         noise_multiplier=_SIGMA,
         delta=_DELTA,
-        epochs=st.integers(1, 4),
         slow=True,
     ),
     _called(

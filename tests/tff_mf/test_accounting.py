@@ -176,7 +176,7 @@ def test_bad_epsilons_are_named(target):
     [
         (("b400", 2350, FIVE), "mechanism="),
         ((B400, "2350", FIVE), "rounds="),
-        ((B400, 2350, 5), "participation="),
+        ((B400, 2350, 5), "sampling="),
         ((B400, 1000, FIVE), "rounds=1000"),
     ],
 )

@@ -7,8 +7,9 @@ import pytest
 
 import tff_mf
 from tests.tff_mf import balls_in_bins_oracle, secret_rounds_oracle
-from tff_mf import calibrate_random_allocation_noise_multiplier, composed_losses, random_allocation_epsilon
-from tff_mf.allocation import Atoms, one_of_many
+from tests.tff_mf.samplings import allocated_epsilon, allocated_sigma, bins_level, cyclic_epsilon
+from tff_mf import composed_losses
+from tff_mf.accounting.allocation import Atoms, one_of_many
 
 IDENTITY = tff_mf.Identity()
 
@@ -26,7 +27,7 @@ def test_one_of_many_is_just_above_quadrature(bins, sigma):
 @pytest.mark.parametrize(("rounds", "turns", "sigma"), [(3, 2, 0.8), (3, 2, 2.0), (3, 3, 1.0), (3, 1, 1.0)])
 def test_not_below_the_list_of_all_allocations(rounds, turns, sigma):
     delta = 1e-4
-    found = random_allocation_epsilon(IDENTITY, rounds, participations=turns, noise_multiplier=sigma, delta=delta)
+    found = allocated_epsilon(IDENTITY, rounds, participations=turns, noise_multiplier=sigma, delta=delta)
     rows, chances = secret_rounds_oracle.allocations(rounds, turns)
     setting = {"points": 121, "reach": 6.5}
     for share, holds in ((1.0, True), (0.8 if turns < 3 else 0.98, False)):
@@ -42,7 +43,7 @@ def test_not_below_the_list_of_all_allocations(rounds, turns, sigma):
 
 def test_all_rounds_are_not_amplified():
     setting = {"noise_multiplier": 1.5, "delta": 1e-6}
-    found = random_allocation_epsilon(IDENTITY, 5, participations=5, **setting)
+    found = allocated_epsilon(IDENTITY, 5, participations=5, **setting)
     schema = tff_mf.MinSep(min_sep=1, max_participations=5)
     assert found == pytest.approx(tff_mf.epsilon(IDENTITY, 5, schema, **setting), rel=1e-9)
 
@@ -54,9 +55,7 @@ def test_products_of_poisson_rounds_are_what_the_accountant_of_poisson_sampling_
     level = Atoms(points=1 - q + q * one.points, masses=one.masses, spill=q * one.spill, rounding=one.rounding)
     losses = [level.losses(remove=remove) for remove in (True, False)]
     found = composed_losses.epsilon(losses, 10, delta, most=50.0)
-    expected = tff_mf.amplified_epsilon(
-        IDENTITY, 10, population=100, clients_per_round=10, noise_multiplier=1.0, delta=delta
-    )
+    expected = cyclic_epsilon(IDENTITY, 10, population=100, clients_per_round=10, noise_multiplier=1.0, delta=delta)
     assert expected * (1 - 2e-4) <= found <= expected * (1 + 1e-3)
 
 
@@ -71,19 +70,19 @@ def test_means_and_masses_are_kept():
 @pytest.mark.long  # Those above cover ε, which the search of σ calls.
 def test_calibration_reaches_the_target():
     setting = {"participations": 1, "delta": 1e-4}
-    sigma = calibrate_random_allocation_noise_multiplier(IDENTITY, 4, epsilon=1.0, **setting)
-    assert 0.98 < random_allocation_epsilon(IDENTITY, 4, noise_multiplier=sigma, **setting) <= 1.0
+    sigma = allocated_sigma(IDENTITY, 4, epsilon=1.0, **setting)
+    assert 0.98 < allocated_epsilon(IDENTITY, 4, noise_multiplier=sigma, **setting) <= 1.0
 
 
 def test_balls_in_bins_of_the_identity_are_bounded_without_samples():
     """Of 7 rounds and 3 bins, one bin has 3 rounds, and others 2: all are taken for as large as the largest."""
-    found = tff_mf.balls_in_bins_epsilon(IDENTITY, 7, bins=3, noise_multiplier=2.0, delta=1e-5)
-    assert (found.bound, found.samples, found.failure, found.certified) == ("allocation", 0, 0.0, True)
+    found = bins_level(IDENTITY, 7, bins=3, noise_multiplier=2.0, delta=1e-5)
+    assert (found.theorem, found.samples, found.failure, found.bound) == ("allocation", 0, 0.0, "proved")
     gram = np.diag([3.0, 2.0, 2.0]) / 4
     exact = [balls_in_bins_oracle.quadrature(gram, found.epsilon, remove=each) for each in (True, False)]
     assert max(exact) <= 1e-5
-    again = tff_mf.balls_in_bins_delta(IDENTITY, 7, bins=3, noise_multiplier=2.0, epsilon=found.epsilon)
-    assert again.bound == "allocation"
+    again = bins_level(IDENTITY, 7, bins=3, noise_multiplier=2.0, epsilon=found.epsilon)
+    assert again.theorem == "allocation"
     assert max(exact) <= again.delta <= 1.001e-5
 
 
@@ -100,12 +99,12 @@ def test_balls_in_bins_of_the_identity_are_bounded_without_samples():
 def test_what_no_theorem_covers_is_refused(mechanism, changed, message):
     setting = {"participations": 2, "noise_multiplier": 1.0, "delta": 1e-6} | changed
     with pytest.raises(ValueError, match=message):
-        random_allocation_epsilon(mechanism, 8, **setting)
+        allocated_epsilon(mechanism, 8, **setting)
 
 
 def test_products_beyond_what_float64_holds():
     """The product of 32 such likelihood ratios has points far above e^709. Each is at least half of its round's."""
-    found = random_allocation_epsilon(IDENTITY, 64, participations=32, noise_multiplier=0.09, delta=1e-12)
+    found = allocated_epsilon(IDENTITY, 64, participations=32, noise_multiplier=0.09, delta=1e-12)
     schema = tff_mf.MinSep(min_sep=1, max_participations=32)
     plain = tff_mf.epsilon(IDENTITY, 64, schema, noise_multiplier=0.09, delta=1e-12)
     assert plain - 32 * math.log(2) <= found < plain
@@ -113,7 +112,7 @@ def test_products_beyond_what_float64_holds():
 
 @pytest.mark.parametrize("sigma", [0.0, 0.02, 1e6])
 def test_extreme_noise(sigma):
-    found = random_allocation_epsilon(IDENTITY, 8, participations=2, noise_multiplier=sigma, delta=1e-6)
+    found = allocated_epsilon(IDENTITY, 8, participations=2, noise_multiplier=sigma, delta=1e-6)
     schema = tff_mf.MinSep(min_sep=1, max_participations=2)
     plain = tff_mf.epsilon(IDENTITY, 8, schema, noise_multiplier=sigma, delta=1e-6)
     assert found <= plain * (1 + 1e-9) or found == plain == math.inf

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import tff_mf
-from tff_mf.amplification import bands_and_norm
-from tff_mf.shuffling import clones_delta, clones_epsilon
+from tests.tff_mf.samplings import cyclic_epsilon, cyclic_event, cyclic_sigma, shuffled_epsilon
+from tff_mf.accounting import bands_and_norm
+from tff_mf.accounting.shuffled_epochs import clones_delta, clones_epsilon
 
 STACK_OVERFLOW = {"population": 342_477, "clients_per_round": 1000}
 
@@ -28,11 +29,9 @@ def banded(bands):
 def test_the_amplified_runs_of_stack_overflow(bands, sigma, epsilon):
     """Choquette-Choo et al. (2023), table 5, where C is scaled to sensitivity 1 for k = 6."""
     sigma *= math.sqrt(6)
-    ours = tff_mf.amplified_epsilon(banded(bands), 2052, **STACK_OVERFLOW, noise_multiplier=sigma, delta=1e-6)
+    ours = cyclic_epsilon(banded(bands), 2052, **STACK_OVERFLOW, noise_multiplier=sigma, delta=1e-6)
     assert ours == pytest.approx(epsilon, rel=2e-3)
-    calibrated = tff_mf.calibrate_amplified_noise_multiplier(
-        banded(bands), 2052, **STACK_OVERFLOW, epsilon=epsilon, delta=1e-6
-    )
+    calibrated = cyclic_sigma(banded(bands), 2052, **STACK_OVERFLOW, epsilon=epsilon, delta=1e-6)
     assert calibrated == pytest.approx(sigma, rel=2e-3)
 
 
@@ -76,7 +75,7 @@ def exact_delta(epsilon, queries, probability, mu):
 )
 def test_epsilon_is_never_below_the_integral(queries, probability, mu, delta):
     setting = {"population": 10**6, "clients_per_round": probability * 10**6}
-    epsilon = tff_mf.amplified_epsilon(tff_mf.Identity(), queries, **setting, noise_multiplier=1 / mu, delta=delta)
+    epsilon = cyclic_epsilon(tff_mf.Identity(), queries, **setting, noise_multiplier=1 / mu, delta=delta)
     assert exact_delta(epsilon, queries, probability, mu) <= delta * (1 + 1e-7)
     if epsilon > 0:
         assert exact_delta(0.99 * epsilon - 1e-4, queries, probability, mu) > delta
@@ -85,9 +84,7 @@ def test_epsilon_is_never_below_the_integral(queries, probability, mu, delta):
 def test_simulated_runs_with_two_bands_satisfy_epsilon():
     """The whole run with two bands and four rounds, one client in rounds 0 and 2 or not, in 200,000 simulations."""
     mechanism, probability, sigma, delta = tff_mf.BandedToeplitz(column=[1.0, 0.75]), 0.3, 1.0, 0.01
-    epsilon = tff_mf.amplified_epsilon(
-        mechanism, 4, population=20, clients_per_round=3, noise_multiplier=sigma, delta=delta
-    )
+    epsilon = cyclic_epsilon(mechanism, 4, population=20, clients_per_round=3, noise_multiplier=sigma, delta=delta)
     rng = np.random.default_rng(2)
     encoder = mechanism.encoder(4)
     patterns = [np.array([first, 0, second, 0.0]) for first, second in itertools.product((0, 1), repeat=2)]
@@ -106,16 +103,14 @@ def test_simulated_runs_with_two_bands_satisfy_epsilon():
 def test_a_sampling_probability_of_one_amplifies_nothing():
     schema = tff_mf.FixedEpoch(min_sep=4, max_participations=3)
     mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25, 0.125])
-    sampled = tff_mf.amplified_epsilon(
-        mechanism, 12, population=40, clients_per_round=10, noise_multiplier=5, delta=1e-6
-    )
+    sampled = cyclic_epsilon(mechanism, 12, population=40, clients_per_round=10, noise_multiplier=5, delta=1e-6)
     plain = tff_mf.epsilon(mechanism, 12, schema, noise_multiplier=5, delta=1e-6)
     # Theorem 4 uses the largest column norm for all columns; the last column is shorter.
     assert plain <= sampled <= plain * 1.01
 
 
 def test_the_event_is_that_of_the_paper():
-    event = tff_mf.amplified_dp_event(banded(9), 2052, **STACK_OVERFLOW, noise_multiplier=2.0)
+    event = cyclic_event(banded(9), 2052, **STACK_OVERFLOW, noise_multiplier=2.0)
     assert event.count == math.ceil(2052 / 9)
     assert event.event.sampling_probability == 1000 / (342_477 // 9)
     assert event.event.event.noise_multiplier == pytest.approx(2.0, rel=1e-9)
@@ -128,17 +123,18 @@ def test_the_event_is_that_of_the_paper():
 def test_calibration_never_overshoots_and_is_tight(target, delta, clients):
     setting = {"population": 200, "clients_per_round": clients}
     mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.1])
-    sigma = tff_mf.calibrate_amplified_noise_multiplier(mechanism, 30, **setting, epsilon=target, delta=delta)
-    epsilon = tff_mf.amplified_epsilon(mechanism, 30, **setting, noise_multiplier=sigma, delta=delta)
+    sigma = cyclic_sigma(mechanism, 30, **setting, epsilon=target, delta=delta)
+    epsilon = cyclic_epsilon(mechanism, 30, **setting, noise_multiplier=sigma, delta=delta)
     assert epsilon <= target
-    less = tff_mf.amplified_epsilon(mechanism, 30, **setting, noise_multiplier=0.99 * sigma, delta=delta)
+    less = cyclic_epsilon(mechanism, 30, **setting, noise_multiplier=0.99 * sigma, delta=delta)
     assert less > target
 
 
 def test_bands_are_counted_from_the_entries():
     assert bands_and_norm(tff_mf.BandedToeplitz(column=[1.0, 0.0, 0.0]), 9) == (1, 1.0)
     dense = tff_mf.Dense(matrix=[[3.0, 0, 0], [4, 1, 0], [0, 0, 1]])
-    assert bands_and_norm(dense, 3) == (2, 5.0)
+    released = float(np.linalg.norm(dense.cast_to_float32().encoder(3)[:, 0]))
+    assert bands_and_norm(dense, 3) == (2, pytest.approx(released, rel=1e-15)) == (2, pytest.approx(5))
     assert bands_and_norm(tff_mf.optimize_banded(rounds=12, bands=4), 12)[0] == 4
     assert bands_and_norm(tff_mf.Tree(4), 4)[0] == 4
 
@@ -230,7 +226,7 @@ def test_simulated_shuffled_epochs_satisfy_epsilon(epochs):
     """Against others that contribute −1 and a client that contributes 1 or 0, in 4,000 simulated runs."""
     count, sigma, delta = 1000, 4.0, 0.02
     run = {"noise_multiplier": sigma, "delta": delta, "epochs": epochs}
-    epsilon = tff_mf.shuffled_epsilon(tff_mf.Identity(), epochs * count, **run)
+    epsilon = shuffled_epsilon(tff_mf.Identity(), epochs * count, **run)
     assert 0 < epsilon < 0.8 * tff_mf.Guarantee(mu=math.sqrt(epochs) / sigma).epsilon(delta)
     rng = np.random.default_rng(3)
     losses = np.zeros(4000)
@@ -252,13 +248,13 @@ def test_shuffling_never_hurts_and_needs_many_rounds():
     mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5])
     once = tff_mf.SingleParticipation()
     for rounds, noise in ((2, 3.0), (4000, 1.0), (4000, 10.0)):
-        shuffled = tff_mf.shuffled_epsilon(mechanism, rounds, noise_multiplier=noise, delta=1e-6)
+        shuffled = shuffled_epsilon(mechanism, rounds, noise_multiplier=noise, delta=1e-6)
         plain = tff_mf.epsilon(mechanism, rounds, once, noise_multiplier=noise, delta=1e-6)
         assert shuffled <= plain * (1 + 1e-9)
     assert shuffled < plain / 2
-    more_bands = tff_mf.shuffled_epsilon(banded(8), 4000, noise_multiplier=10, delta=1e-6)
-    assert more_bands > tff_mf.shuffled_epsilon(banded(2), 4000, noise_multiplier=10, delta=1e-6)
-    assert tff_mf.shuffled_epsilon(mechanism, 9, noise_multiplier=0, delta=1e-6) == math.inf
+    more_bands = shuffled_epsilon(banded(8), 4000, noise_multiplier=10, delta=1e-6)
+    assert more_bands > shuffled_epsilon(banded(2), 4000, noise_multiplier=10, delta=1e-6)
+    assert shuffled_epsilon(mechanism, 9, noise_multiplier=0, delta=1e-6) == math.inf
 
 
 @pytest.mark.once
@@ -266,18 +262,18 @@ def test_several_shuffled_epochs_never_hurt():
     """Above one epoch, below known rounds; and what is not proven is refused or not claimed."""
     mechanism = tff_mf.BandedToeplitz(column=[0.8, 0.6])
     run = {"noise_multiplier": 6.0, "delta": 1e-6}
-    one = tff_mf.shuffled_epsilon(mechanism, 6000, **run)
-    three = tff_mf.shuffled_epsilon(mechanism, 18000, epochs=3, **run)
+    one = shuffled_epsilon(mechanism, 6000, **run)
+    three = shuffled_epsilon(mechanism, 18000, epochs=3, **run)
     schema = tff_mf.FixedEpoch(min_sep=6000, max_participations=3)
     assert one < three < 0.7 * tff_mf.epsilon(mechanism, 18000, schema, noise_multiplier=6.0, delta=1e-6)
     known = math.sqrt(3) * (1 + 1e-9)
-    few = tff_mf.shuffled_epsilon(mechanism, 12, epochs=3, **run)
+    few = shuffled_epsilon(mechanism, 12, epochs=3, **run)
     assert few == pytest.approx(tff_mf.Guarantee(mu=known / 6).epsilon(1e-6), rel=1e-6)
     for rounds, epochs in ((7, 2), (9, 3), (12, 5)):
         with pytest.raises(tff_mf.InputError, match=f"rounds={rounds} with epochs={epochs} and 2 bands"):
-            tff_mf.shuffled_epsilon(mechanism, rounds, epochs=epochs, **run)
+            shuffled_epsilon(mechanism, rounds, epochs=epochs, **run)
     with pytest.raises(tff_mf.InputError, match="epochs="):
-        tff_mf.shuffled_epsilon(mechanism, 12, epochs=0, **run)
+        shuffled_epsilon(mechanism, 12, epochs=0, **run)
     assert clones_epsilon(100, 701.0, 0.1, epochs=2) == math.inf
     # A share of ε₀ below what float64 has beside 1.
     assert 120.0 <= clones_epsilon(100, 60.0, 1e-6, epochs=2) * (1 + 1e-9) < 120.1
@@ -311,10 +307,10 @@ SETTING = {"population": 100, "clients_per_round": 5, "noise_multiplier": 1.0, "
 )
 def test_bad_arguments_are_named(changes, field):
     with pytest.raises(tff_mf.InputError, match=field):
-        tff_mf.amplified_epsilon(tff_mf.BandedToeplitz(column=[1.0, 0.5]), 8, **{**SETTING, **changes})
+        cyclic_epsilon(tff_mf.BandedToeplitz(column=[1.0, 0.5]), 8, **{**SETTING, **changes})
     with pytest.raises(tff_mf.InputError, match="mechanism="):
-        tff_mf.shuffled_epsilon("tree", 8, noise_multiplier=1, delta=1e-6)
+        shuffled_epsilon("tree", 8, noise_multiplier=1, delta=1e-6)
 
 
 def test_epsilon_is_infinite_without_noise():
-    assert tff_mf.amplified_epsilon(tff_mf.Identity(), 8, **{**SETTING, "noise_multiplier": 0}) == math.inf
+    assert cyclic_epsilon(tff_mf.Identity(), 8, **{**SETTING, "noise_multiplier": 0}) == math.inf

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf import amplification, composed_losses, shuffling
+from tff_mf import composed_losses
+from tff_mf.accounting import poisson, shuffled_epochs
 from tff_mf.composed_losses import NOTHING, Losses
 
 from ..machines import environments
@@ -20,7 +21,7 @@ from .composed_losses_oracle import amplified, figures
 
 
 def one_direction(queries, probability, sigma, delta, takes_part):
-    losses = Losses(nodes=functools.partial(amplification._nodes, probability, 1 / sigma, takes_part))
+    losses = Losses(nodes=functools.partial(poisson._nodes, probability, 1 / sigma, takes_part))
     return composed_losses.epsilon([losses], queries, delta, most=math.inf)
 
 
@@ -98,7 +99,7 @@ def test_rounding_errors_are_within_their_bounds(probability, mu, takes_part, s)
     if np.finfo(np.longdouble).eps > 1e-18:
         pytest.skip("long doubles are doubles here")
     unit, side = 0.7, 9
-    nodes = amplification._nodes(probability, mu, takes_part, s, unit * side**2)
+    nodes = poisson._nodes(probability, mu, takes_part, s, unit * side**2)
     logs, errors, log_error = composed_losses._ratios(nodes, s, unit, side)
     losses, weights = oracle.nodes(probability, mu, takes_part, s, unit * side**2)
     log = np.log1p(np.sum(np.exp(weights) * np.expm1(s * losses)))
@@ -131,7 +132,7 @@ def test_other_machines_state_the_same_epsilon(name):
 
 def test_several_shuffles_at_a_small_delta():
     """ε was infinite, and so never amplified, for δ ≤ 1e-10."""
-    found = [shuffling.clones_epsilon(1000, 1.0, delta, epochs=4) for delta in (1e-9, 1e-10, 1e-12)]
+    found = [shuffled_epochs.clones_epsilon(1000, 1.0, delta, epochs=4) for delta in (1e-9, 1e-10, 1e-12)]
     assert found == sorted(found)
     assert found[-1] < 1.0
 
@@ -140,7 +141,7 @@ def test_several_shuffles_at_a_small_delta():
 def test_the_loss_of_a_client_who_nearly_always_takes_part_is_as_exact_as_claimed(rest):
     """log(1 − q + q·e^y) cancels where it is far below 0, if it is computed from e^y − 1."""
     probability, mu, x = 1 - rest, 2.0, np.linspace(-30.0, 3.0, 200)
-    found, y = amplification._log_ratio(probability, mu, x), mu * (x - mu / 2)
+    found, y = poisson._log_ratio(probability, mu, x), mu * (x - mu / 2)
     share = probability * np.exp(y - found)
     claimed = 16 * 2.0**-53 * (np.abs(found) + share * (1 + np.abs(y) + mu * np.abs(x) + mu * mu))
     with mpmath.workdps(60):

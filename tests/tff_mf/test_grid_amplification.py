@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
-from hypothesis import strategies as st
 
 import tff_mf
+from tests.tff_mf.samplings import cyclic_epsilon, cyclic_sigma
 from tff_mf import gaussian, grids
 from tff_mf.errors import InputValueError
 
@@ -53,7 +52,7 @@ def test_epsilon_covers_laws_that_are_moved_for_each_draw_of_the_cohort(probabil
 
     def ideal(part):
         setting = {"population": 10**6, "clients_per_round": probability * 10**6}
-        return tff_mf.amplified_epsilon(tff_mf.Identity(), 1, **setting, noise_multiplier=1 / mu, delta=part)
+        return cyclic_epsilon(tff_mf.Identity(), 1, **setting, noise_multiplier=1 / mu, delta=part)
 
     epsilon = grids.epsilon_of_chain(delta, cost, ideal)
     assert worst_delta(epsilon, probability, mu, charge) <= delta * (1 + 1e-6)
@@ -75,33 +74,18 @@ def test_the_chain_by_brute_force_over_events(mu):
         assert np.max(one - math.exp(ideal + 2 * factor) * other) <= bound
 
 
-@given(st.floats(0.05, 20.0), st.floats(-10, -2), st.floats(-6, -1), st.floats(-40, -12))
-def test_the_ideal_level_is_enough(epsilon, exponent, charge, tail):
-    delta, cost = 10.0**exponent, dataclasses.replace(FREE, mu=10.0**charge, tail=10.0**tail)
-    level = grids.ideal_level(epsilon, delta, cost)
-    if level is None:
-        return
-    factor = (min(epsilon, gaussian.largest_epsilon_with_tail(delta, cost.tail)) - level[0]) / 2
-    assert 0 < level[0] < epsilon
-    assert 0 < level[1] < delta
-    assert grids.delta_of_chain(*level, cost, factor=factor) <= delta * (1 + 1e-9)
-    assert grids.epsilon_of_chain(delta, cost, lambda part: level[0] if part <= level[1] else 0.9 * level[0]) > 0
-
-
 def test_a_charge_that_leaves_nothing_has_no_epsilon():
     tail = dataclasses.replace(FREE, mu=1e-3, tail=1e-6)
-    assert grids.ideal_level(1.0, 1e-6, tail) is None
     assert grids.epsilon_of_chain(1e-6, tail, lambda part: 1.0) == math.inf
     assert grids.epsilon_of_chain(1e-6, FREE, lambda part: 800.0) == math.inf
     assert grids.delta_of_chain(800.0, 1e-6, FREE, factor=0.0) == 1.0
-    assert grids.ideal_level(0.01, 1e-6, dataclasses.replace(FREE, mu=0.1)) is None
 
 
 @pytest.mark.parametrize("bands", [4])
 def test_a_grid_raises_an_amplified_epsilon_by_its_charge(bands):
     mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.3, 0.2][:bands])
-    plain = tff_mf.amplified_epsilon(mechanism, 16, **STACK_OVERFLOW, noise_multiplier=0.8, delta=1e-8)
-    charged = tff_mf.amplified_epsilon(mechanism, 16, **STACK_OVERFLOW, noise_multiplier=0.8, delta=1e-8, **ON_GRID)
+    plain = cyclic_epsilon(mechanism, 16, **STACK_OVERFLOW, noise_multiplier=0.8, delta=1e-8)
+    charged = cyclic_epsilon(mechanism, 16, **STACK_OVERFLOW, noise_multiplier=0.8, delta=1e-8, **ON_GRID)
     charge = grids.charge(mechanism, 16, 1, noise_multiplier=0.8, **ON_GRID)
     # Two steps of a, each some 7 standard deviations of μ_c; and the share of δ that is left to what is beyond.
     assert plain + 4 * charge.mu < charged < 1.003 * plain + 20 * charge.mu
@@ -117,7 +101,7 @@ def test_a_grid_raises_an_amplified_epsilon_by_its_charge(bands):
 
 def test_without_secrecy_nothing_is_amplified_on_a_grid():
     one = {"population": 1000, "clients_per_round": 1000, "noise_multiplier": 20.0, "delta": 1e-6}
-    found = tff_mf.amplified_epsilon(tff_mf.Identity(), 8, **one, **ON_GRID)
+    found = cyclic_epsilon(tff_mf.Identity(), 8, **one, **ON_GRID)
     schema = tff_mf.MinSep(min_sep=1, max_participations=8)
     known = tff_mf.guarantee(tff_mf.Identity(), 8, schema, noise_multiplier=20.0, **ON_GRID).epsilon(1e-6)
     assert found == pytest.approx(known, rel=1e-6)
@@ -125,12 +109,12 @@ def test_without_secrecy_nothing_is_amplified_on_a_grid():
 
 def test_the_noise_multiplier_on_a_grid_suffices_and_is_the_smallest():
     setting = {"population": 10_000, "clients_per_round": 1000, "delta": 1e-6, **ON_GRID}
-    sigma = tff_mf.calibrate_amplified_noise_multiplier(tff_mf.Identity(), 16, **setting, epsilon=2.0)
-    assert tff_mf.amplified_epsilon(tff_mf.Identity(), 16, **setting, noise_multiplier=sigma) <= 2.0
-    assert tff_mf.amplified_epsilon(tff_mf.Identity(), 16, **setting, noise_multiplier=0.995 * sigma) > 2.0
+    sigma = cyclic_sigma(tff_mf.Identity(), 16, **setting, epsilon=2.0)
+    assert cyclic_epsilon(tff_mf.Identity(), 16, **setting, noise_multiplier=sigma) <= 2.0
+    assert cyclic_epsilon(tff_mf.Identity(), 16, **setting, noise_multiplier=0.995 * sigma) > 2.0
     fine = {**setting, "grid": tff_mf.Grid(bits=26, max_clients=2000), "dimension": 10**10}
-    with pytest.raises(InputValueError, match="costs too much"):
-        tff_mf.calibrate_amplified_noise_multiplier(tff_mf.Identity(), 4, **fine, epsilon=1.0)
+    with pytest.raises(InputValueError, match="fewer bits"):
+        cyclic_sigma(tff_mf.Identity(), 4, **fine, epsilon=1.0)
 
 
 @pytest.mark.parametrize(("mean", "room"), [(3.0, 8), (50.0, 90), (0.2, 3)])
@@ -145,7 +129,7 @@ def test_the_room_of_a_sum_bounds_the_tail_of_a_cohort(mean, room):
 def test_cohorts_that_do_not_fit_a_sum_are_part_of_delta():
     setting = {"population": 342_477, "noise_multiplier": 0.8, "delta": 1e-6, "dimension": LSTM}
     little, enough = (
-        tff_mf.amplified_epsilon(
+        cyclic_epsilon(
             tff_mf.Identity(), 16, **setting, clients_per_round=900, grid=tff_mf.Grid(bits=16, max_clients=room)
         )
         for room in (901, 1800)
@@ -157,6 +141,6 @@ def test_cohorts_that_do_not_fit_a_sum_are_part_of_delta():
 def test_grid_and_dimension_go_together():
     for only in ({"grid": GRID}, {"dimension": 3}):
         with pytest.raises(InputValueError, match="must be given together"):
-            tff_mf.amplified_epsilon(
+            cyclic_epsilon(
                 tff_mf.Identity(), 4, population=10, clients_per_round=2, noise_multiplier=1.0, delta=1e-6, **only
             )

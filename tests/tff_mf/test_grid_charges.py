@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 
 import tff_mf
+from tests.tff_mf.samplings import cyclic_epsilon, cyclic_sigma
 from tff_mf import gaussian, grids, normals
 from tff_mf.errors import InputTypeError, InputValueError
 
@@ -137,8 +138,8 @@ def test_a_target_above_the_largest_epsilon_is_reached_with_a_smaller_one():
     less = tff_mf.guarantee(tff_mf.Identity(), 40, SCHEMA, noise_multiplier=0.95 * sigma, **arguments)
     assert less.epsilon(1e-10) == math.inf
     setting = {"population": 100, "clients_per_round": 50, "delta": 1e-10, **arguments}
-    amplified = tff_mf.calibrate_amplified_noise_multiplier(tff_mf.Identity(), 40, **setting, epsilon=60.0)
-    assert tff_mf.amplified_epsilon(tff_mf.Identity(), 40, **setting, noise_multiplier=amplified) < 60
+    amplified = cyclic_sigma(tff_mf.Identity(), 40, **setting, epsilon=60.0)
+    assert cyclic_epsilon(tff_mf.Identity(), 40, **setting, noise_multiplier=amplified) < 60
     with pytest.raises(InputValueError, match="too small for noise on a grid"):
         tff_mf.calibrate_noise_multiplier(tff_mf.Identity(), 40, SCHEMA, epsilon=60.0, delta=1e-24, **arguments)
 

@@ -13,10 +13,11 @@ import pytest
 import scipy.stats
 
 import tff_mf
-from tff_mf import grids, random_allocation
-from tff_mf.balls_in_bins import _account, _on_grid
+from tests.tff_mf.samplings import allocated_epsilon, allocated_sigma, bins_level, bins_sigma, min_sep_level
+from tff_mf import grids
+from tff_mf.accounting._sampling import Question
+from tff_mf.accounting.balls_in_bins._sampling import widened
 from tff_mf.errors import InputValueError
-from tff_mf.min_sep_poisson import _account as _min_sep
 
 FREE = grids.GridCharge(mu=0.0, tail=0.0, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
 ON_GRID = {"grid": tff_mf.Grid(bits=16, max_clients=1000), "dimension": 4_050_748, "clients_per_round": 100}
@@ -48,24 +49,22 @@ def moved_delta(epsilon, weights, means, charge):
     return found
 
 
+def charged(sampling, mechanism, charge, delta, **share):
+    """Returns ε of a run of two rounds that costs this charge, or what is smaller for known rounds."""
+    run = sampling.run(Question(mechanism=mechanism, rounds=2, sampling=sampling, samples=20_000))
+    return run.charged(SIGMA, delta, charge, **share).epsilon
+
+
 def in_bins(charge, delta):
-    problem = _account._problem(TWO_BANDS, 2, 2, SIGMA, 20_000, None)
-    return _on_grid.epsilon_on_grid(problem, charge, delta, share=1.0).epsilon
+    return charged(tff_mf.BallsInBins(groups=2), TWO_BANDS, charge, delta, share=1.0)
 
 
 def min_sep(charge, delta):
-    chain = _min_sep._chain(2, 2, 0.3)
-    columns = np.array([[1.0, 0.5], [1.0, 0.0]])
-    known = tff_mf.Guarantee(mu=math.sqrt(1.25) / SIGMA + 2 * charge.mu)
-    generator = np.random.default_rng()
-    problem = _min_sep._Problem(
-        chain=chain, columns=columns, sigma=SIGMA, known=known, samples=20_000, generator=generator
-    )
-    return _min_sep._on_grid(problem, charge, delta).epsilon
+    return charged(tff_mf.BMinSep(min_sep=2, probability=0.3), TWO_BANDS, charge, delta, share=1.0)
 
 
 def allocated(charge, delta):
-    return random_allocation._on_grid(2, 1, 1.0, SIGMA, delta, charge)
+    return charged(tff_mf.RandomAllocation(participations=1), tff_mf.Identity(), charge, delta)
 
 
 FIRST, SECOND, NEVER = (1 / SIGMA, 0.5 / SIGMA), (0.0, 1 / SIGMA), (0.0, 0.0)
@@ -88,6 +87,26 @@ def test_epsilon_covers_laws_that_are_moved_for_each_choice_of_rounds(name):
     ideal = certified(FREE, DELTA)
     assert moved_delta(ideal, weights, means, 0.0) <= DELTA * (1 + 1e-6)
     assert moved_delta(ideal, weights, means, 2 * CHARGE) > DELTA
+
+
+@pytest.mark.parametrize(
+    ("sampling", "weights"),
+    [(tff_mf.BallsInBins(groups=2), (0.5, 0.5)), (tff_mf.BMinSep(min_sep=2, probability=0.3), HISTORIES)],
+    ids=["balls in bins", "b-min-sep"],
+)
+def test_epsilon_covers_every_sign_of_what_a_client_sends_where_c_has_an_entry_below_zero(sampling, weights):
+    """The worst contributions change their signs, and attain the ε of |C|; equal ones are far below it."""
+    signed = tff_mf.BandedToeplitz(column=[1.0, -0.5])
+    epsilon = charged(sampling, signed, None, DELTA, share=1.0)
+    assert epsilon == pytest.approx(charged(sampling, TWO_BANDS, None, DELTA, share=1.0), rel=0.02)
+    worst = {}
+    for signs in itertools.product((1, -1), repeat=2):
+        means = np.array([[signs[0], -0.5 * signs[0]], [0, signs[1]], [0, 0]]) / SIGMA
+        one = sum(weight * density(mean) for weight, mean in zip(weights, means, strict=False))
+        other = density(NEVER)
+        worst[signs] = max(hockey_stick(epsilon, one, other), hockey_stick(epsilon, other, one))
+    assert max(worst.values()) <= DELTA * (1 + 1e-6)
+    assert worst[1, -1] > 0.8 * DELTA > worst[1, 1]
 
 
 def integers(bits, sent):
@@ -126,7 +145,7 @@ def test_a_matrix_that_is_rounded_has_inner_products_below_the_bound():
         groups = np.tile(np.eye(4), 2)
         norm = float(np.linalg.norm(change, axis=0).max())
         rounded, plain = (entries + change) @ groups.T, entries @ groups.T
-        assert np.all(rounded.T @ rounded <= _on_grid.widened(plain.T @ plain, 2 * norm) + 1e-12)
+        assert np.all(rounded.T @ rounded <= widened(plain.T @ plain, 2 * norm) + 1e-12)
 
 
 @pytest.mark.once
@@ -134,58 +153,47 @@ def test_a_matrix_that_is_rounded_has_inner_products_below_the_bound():
 def test_a_grid_raises_epsilon_a_little(name):
     common = {"noise_multiplier": 2.0, "delta": 1e-4}
     found = {
-        "balls in bins": lambda **on: tff_mf.balls_in_bins_epsilon(TWO_BANDS, 8, bins=4, samples=4000, **common, **on),
-        "b-min-sep": lambda **on: tff_mf.min_sep_poisson_epsilon(
-            TWO_BANDS, 8, min_sep=2, probability=0.5, samples=4000, **common, **on
+        "balls in bins": lambda **on: bins_level(TWO_BANDS, 8, bins=4, samples=4000, **common, **on).epsilon,
+        "b-min-sep": lambda **on: (
+            min_sep_level(TWO_BANDS, 8, min_sep=2, probability=0.5, samples=4000, **common, **on).epsilon
         ),
-        "random allocation": lambda **on: tff_mf.random_allocation_epsilon(
-            tff_mf.Identity(), 8, participations=2, **common, **on
-        ),
+        "random allocation": lambda **on: allocated_epsilon(tff_mf.Identity(), 8, participations=2, **common, **on),
     }[name]
-    plain, charged = found(), found(**ON_GRID)
+    plain, charge = found(), found(**ON_GRID)
     if name == "random allocation":
-        assert plain < charged < 1.02 * plain
+        assert plain < charge < 1.02 * plain
         return
-    assert (plain.grid, charged.grid) == (None, ON_GRID["grid"])
     # Certificates by sampling differ from call to call.
-    assert 0.9 * plain.epsilon < charged.epsilon < 1.15 * plain.epsilon
-    assert charged.delta == common["delta"]
-    assert charged.epsilon > charged.remove.value
+    assert 0.9 * plain < charge < 1.15 * plain
 
 
 @pytest.mark.once
 def test_a_calibrated_noise_multiplier_suffices_on_a_grid():
-    found = tff_mf.calibrate_balls_in_bins(TWO_BANDS, 8, bins=4, epsilon=1.0, delta=1e-4, samples=4000, **ON_GRID)
-    assert found.epsilon <= 1.0
-    assert found.grid == ON_GRID["grid"]
-    plain = tff_mf.calibrate_balls_in_bins(TWO_BANDS, 8, bins=4, epsilon=1.0, delta=1e-4, samples=4000)
-    assert found.noise_multiplier > 0.98 * plain.noise_multiplier
+    run = {"bins": 4, "samples": 4000}
+    sigma = bins_sigma(TWO_BANDS, 8, **run, epsilon=1.0, delta=1e-4, **ON_GRID)
+    assert bins_level(TWO_BANDS, 8, **run, noise_multiplier=sigma, delta=1e-4, **ON_GRID).epsilon <= 1.0
+    assert sigma > 0.98 * bins_sigma(TWO_BANDS, 8, **run, epsilon=1.0, delta=1e-4)
 
 
 @pytest.mark.long  # Ten seconds; the search stops at a σ whose ε it computed, by the function that is tested above.
 def test_a_calibrated_noise_multiplier_of_random_allocation_suffices_on_a_grid():
-    setting = {"participations": 1, "epsilon": 1.0, "delta": 1e-4}
-    sigma = tff_mf.calibrate_random_allocation_noise_multiplier(tff_mf.Identity(), 4, **setting, **ON_GRID)
-    del setting["epsilon"]
-    again = tff_mf.random_allocation_epsilon(tff_mf.Identity(), 4, **setting, noise_multiplier=sigma, **ON_GRID)
-    assert 0.99 < again <= 1.0
+    setting = {"participations": 1, "delta": 1e-4, **ON_GRID}
+    sigma = allocated_sigma(tff_mf.Identity(), 4, **setting, epsilon=1.0)
+    assert 0.99 < allocated_epsilon(tff_mf.Identity(), 4, **setting, noise_multiplier=sigma) <= 1.0
 
 
 @pytest.mark.once
 def test_a_cohort_without_room_has_no_epsilon_and_no_noise_multiplier():
     little = {**ON_GRID, "clients_per_round": 999.0}
     common = {"noise_multiplier": 2.0, "delta": 1e-4}
-    assert tff_mf.balls_in_bins_epsilon(TWO_BANDS, 8, bins=4, **common, **little).epsilon == math.inf
-    found = tff_mf.min_sep_poisson_epsilon(TWO_BANDS, 8, min_sep=2, probability=0.5, samples=1000, **common, **little)
+    assert bins_level(TWO_BANDS, 8, bins=4, **common, **little).epsilon == math.inf
+    found = min_sep_level(TWO_BANDS, 8, min_sep=2, probability=0.5, samples=1000, **common, **little)
     assert (found.epsilon, found.failure) == (math.inf, 0.0)
-    allocation = tff_mf.random_allocation_epsilon(tff_mf.Identity(), 8, participations=2, **common, **little)
-    assert allocation == math.inf
-    with pytest.raises(InputValueError, match="too little room"):
-        tff_mf.calibrate_balls_in_bins(TWO_BANDS, 8, bins=4, epsilon=1.0, delta=1e-4, samples=1000, **little)
-    with pytest.raises(InputValueError, match="larger max_clients"):
-        tff_mf.calibrate_random_allocation_noise_multiplier(
-            tff_mf.Identity(), 4, participations=1, epsilon=1.0, delta=1e-4, **little
-        )
+    assert allocated_epsilon(tff_mf.Identity(), 8, participations=2, **common, **little) == math.inf
+    with pytest.raises(InputValueError):
+        bins_sigma(TWO_BANDS, 8, bins=4, epsilon=1.0, delta=1e-4, samples=1000, **little)
+    with pytest.raises(InputValueError):
+        allocated_sigma(tff_mf.Identity(), 4, participations=1, epsilon=1.0, delta=1e-4, **little)
 
 
 def test_what_a_grid_needs_goes_together():
@@ -193,7 +201,7 @@ def test_what_a_grid_needs_goes_together():
     for missing, message in (("dimension", "together"), ("grid", "together"), ("clients_per_round", "is missing")):
         some = {name: value for name, value in ON_GRID.items() if name != missing}
         with pytest.raises(InputValueError, match=message):
-            tff_mf.balls_in_bins_epsilon(TWO_BANDS, 8, **setting, **some)
+            bins_level(TWO_BANDS, 8, **setting, **some)
 
 
 def test_a_class_that_is_not_registered_is_refused():
@@ -202,4 +210,4 @@ def test_a_class_that_is_not_registered_is_refused():
         pass
 
     with pytest.raises(tff_mf.InputError, match="is not registered"):
-        tff_mf.balls_in_bins_epsilon(Foreign(column=[1.0, 0.5]), 8, bins=4, noise_multiplier=2.0, delta=1e-4, **ON_GRID)
+        bins_level(Foreign(column=[1.0, 0.5]), 8, bins=4, noise_multiplier=2.0, delta=1e-4, **ON_GRID)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf import balls_in_bins
 from tff_mf.errors import InputError, InputTypeError, InputValueError
 from tff_mf.mechanisms import OptimizedFor
 from tff_mf.optimize.amplified import AmplifiedSearch, BLTFamily, best_column, quadratic_form
@@ -20,7 +19,7 @@ SETTING = {"rounds": ROUNDS, "bins": BINS, "delta": DELTA}
 
 def error_at(mechanism, epsilon, objective="rms", rounds=ROUNDS, bins=BINS):
     """σ·error, estimated from the mechanism alone."""
-    estimator = tff_mf.BallsInBinsEstimator(balls_in_bins.balls_in_bins_gram(mechanism, rounds, bins=bins))
+    estimator = tff_mf.BallsInBinsEstimator(tff_mf.balls_in_bins_gram(mechanism, rounds, bins=bins))
     error = tff_mf.rms_error if objective == "rms" else tff_mf.max_error
     return estimator.noise_multiplier(epsilon=epsilon, delta=DELTA) * error(mechanism, rounds)
 

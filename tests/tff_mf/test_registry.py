@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tff_mf
+from tests.tff_mf.samplings import cyclic_event
 from tff_mf import artifacts, registry
 from tff_mf.mechanisms import BandedMechanism, ToeplitzMechanism
 from tff_mf.noise import numpy as streams
@@ -167,9 +168,9 @@ def test_a_banded_outsider_is_amplified_by_its_bands():
             return dataclasses.replace(self, second=float32(self.second))
 
     tff_mf.register_mechanism(Two)
-    found = tff_mf.amplified_dp_event(Two(second=0.5), 8, population=100, clients_per_round=5, noise_multiplier=1)
+    found = cyclic_event(Two(second=0.5), 8, population=100, clients_per_round=5, noise_multiplier=1)
     twin = tff_mf.BandedToeplitz(column=[1.0, 0.5])
-    assert found == tff_mf.amplified_dp_event(twin, 8, population=100, clients_per_round=5, noise_multiplier=1)
+    assert found == cyclic_event(twin, 8, population=100, clients_per_round=5, noise_multiplier=1)
 
 
 def too_small(mechanism, rounds, participation):
@@ -414,18 +415,21 @@ def test_noise_of_an_inverse_that_depends_on_the_rounds_is_refused():
 
 def test_a_cast_of_another_class_is_refused():
     mechanism = with_diagonals(lambda n: np.outer(THREE, np.ones(n)), cast_to_float32=lambda self: tff_mf.Identity())
-    noise, clients = {"noise_multiplier": 5.0}, {"population": 30, "clients_per_round": 2}
+    noise = {"noise_multiplier": 5.0}
+    samplings = (
+        tff_mf.CyclicPoisson(groups=3, population=30, clients_per_round=2),
+        tff_mf.ShuffledEpochs(),
+        tff_mf.RandomAllocation(participations=2),
+        tff_mf.BMinSep(min_sep=3, probability=0.1),
+        tff_mf.BallsInBins(groups=3),
+    )
     for use in (
         lambda: tff_mf.check_mechanism(mechanism),
         lambda: tff_mf.sensitivity(mechanism, 9, SCHEMA),
         lambda: tff_mf.dp_event(mechanism, 9, SCHEMA, **noise),
         lambda: tff_mf.guarantee(mechanism, 9, SCHEMA, restart_every=4, **noise),
         lambda: tff_mf.calibrate_noise_multiplier(mechanism, 9, SCHEMA, epsilon=1.0, delta=1e-6),
-        lambda: tff_mf.amplified_epsilon(mechanism, 9, delta=1e-6, **clients, **noise),
-        lambda: tff_mf.shuffled_epsilon(mechanism, 9, delta=1e-6, **noise),
-        lambda: tff_mf.random_allocation_epsilon(mechanism, 9, participations=2, delta=1e-6, **noise),
-        lambda: tff_mf.min_sep_poisson_epsilon(mechanism, 9, min_sep=3, probability=0.1, delta=1e-6, **noise),
-        lambda: tff_mf.balls_in_bins_epsilon(mechanism, 9, bins=3, delta=1e-6, **noise),
+        *(lambda sampling=sampling: tff_mf.guarantee(mechanism, 9, sampling, **noise) for sampling in samplings),
     ):
         with pytest.raises(tff_mf.InputError, match="must return its own class, not Identity"):
             use()

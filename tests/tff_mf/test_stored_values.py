@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tff_mf
+from tests.tff_mf.samplings import cyclic_epsilon, cyclic_event, shuffled_epsilon
 
 STORED = json.loads((pathlib.Path(__file__).parent / "stored_values.json").read_text())
 ROUNDS, DELTA = 50, 1e-6
@@ -61,12 +62,12 @@ def of_secret_cohorts(mechanism):
     cohorts = {"population": 1000, "clients_per_round": 10}
     found = {}
     for sigma in (0.5, 4.0):
-        amplified = tff_mf.amplified_epsilon(mechanism, ROUNDS, **cohorts, noise_multiplier=sigma, delta=DELTA)
-        event = tff_mf.amplified_dp_event(mechanism, ROUNDS, **cohorts, noise_multiplier=sigma).event
+        amplified = cyclic_epsilon(mechanism, ROUNDS, **cohorts, noise_multiplier=sigma, delta=DELTA)
+        event = cyclic_event(mechanism, ROUNDS, **cohorts, noise_multiplier=sigma).event
         found[f"amplified/{sigma}"] = amplified
         found[f"amplified event/{sigma}"] = float(event.event.noise_multiplier)
         found[f"sampling probability/{sigma}"] = float(event.sampling_probability)
-        found[f"shuffled/{sigma}"] = tff_mf.shuffled_epsilon(mechanism, ROUNDS, noise_multiplier=sigma, delta=DELTA)
+        found[f"shuffled/{sigma}"] = shuffled_epsilon(mechanism, ROUNDS, noise_multiplier=sigma, delta=DELTA)
     return found
 
 

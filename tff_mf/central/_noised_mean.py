@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_mf import guarantees, validation
+from tff_mf import accounting, validation
 from tff_mf.central._order import Order
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
@@ -105,7 +105,7 @@ class NoisedMean:
         divisor = float(self._order.batch_size)
         return [part / tf.cast(divisor, part.dtype) for part in noised], state
 
-    def guarantee(self, *, adjacency: str = "zero-out") -> guarantees.Guarantee:
+    def guarantee(self, *, adjacency: str = "zero-out") -> accounting.Guarantee:
         """Returns the guarantee of the whole training, without amplification: see `Order.guarantee`.
 
         Raises:

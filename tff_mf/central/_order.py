@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tff_mf import guarantees, validation
+from tff_mf import accounting, validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import FixedEpoch
-
-# In place of an example, where a batch has fewer than its row has places.
-NOBODY = -1
 
 
 class Order(abc.ABC):
@@ -80,7 +77,7 @@ class Order(abc.ABC):
 
     def guarantee(
         self, mechanism: Mechanism, *, noise_multiplier: float, adjacency: str = "zero-out"
-    ) -> guarantees.Guarantee:
+    ) -> accounting.Guarantee:
         """Returns the guarantee of the whole training, without amplification.
 
         Formal guarantee: as for `tff_mf.guarantee` for `rounds` and `participation`, with one example in the place of
@@ -96,7 +93,7 @@ class Order(abc.ABC):
             InputTypeError: If an argument is of the wrong type.
             InputValueError: If an argument is out of range.
         """
-        return guarantees.guarantee(
+        return accounting.guarantee(
             mechanism, self.rounds, self.participation, noise_multiplier=noise_multiplier, adjacency=adjacency
         )
 

@@ -2,21 +2,15 @@
 
 import dataclasses
 import functools
-import os
-from typing import Any
 
 import numpy as np
 
-from tff_mf import amplification, validation
-from tff_mf.central._order import NOBODY, Order, digest
+from tff_mf import accounting, validation
+from tff_mf.central._order import Order, digest
+from tff_mf.draws import SeededDraws, SystemDraws, rows_of
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.participation import FixedEpoch
-from tff_mf.sensitivities import as_released
-
-_COIN_BITS = 64
-# Coins that are in memory at a time.
-_MOST_COINS = 2**22
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +20,7 @@ class PoissonSampling(Order):
     In round i, each example of group i mod `groups` is in the batch with probability q = B / ⌊N / groups⌋,
     independently of everything else. Batches therefore differ in size, and may be empty.
 
-    Formal guarantee: with coins from the operating system, `epsilon` is the amplified ε of `tff_mf.amplified_epsilon`.
+    Formal guarantee: with coins from the operating system, `epsilon` is the amplified ε of `tff_mf.CyclicPoisson`.
     It holds as long as nobody learns which examples were in a batch, or how many. Coins are drawn when a round needs
     them and are never stored; the probability is q, or below it by at most 2⁻⁶⁴. Groups are shuffled once, by a public
     seed; examples that fill no group never take part. With `insecure_seed`, no ε is stated. `guarantee`, without
@@ -36,7 +30,7 @@ class PoissonSampling(Order):
         examples: Number N of examples.
         batch_size: Expected number B of examples in a batch.
         rounds: Number of rounds n.
-        groups: Number of groups; must be the number of bands of C for `epsilon`: 1 for `Identity`, DP-SGD.
+        groups: Number of groups; at least the number of bands of C for `epsilon`: 1 for `Identity`, DP-SGD.
         seed: The same seed gives the same groups.
         insecure_seed: Makes the coins repeatable. TEST ONLY.
 
@@ -95,34 +89,22 @@ class PoissonSampling(Order):
         Each call tosses new coins, unless `insecure_seed` is given.
         """
         begin, count = self._checked_rounds(begin, count)
-        drawn = [self._groups[t % self.groups][self._joins(t)] for t in range(begin, begin + count)]
-        rows = np.full((count, max([1, *map(len, drawn)])), NOBODY, np.int32)
-        for row, present in zip(rows, drawn, strict=True):
-            row[: len(present)] = present
-        return rows
+        groups = self._groups
+        return rows_of(
+            [self.sampling.joined(groups[t % self.groups], self._coins(t)) for t in range(begin, begin + count)]
+        )
 
-    def _joins(self, step: int) -> np.ndarray:
-        """Returns which examples of the group of a round join it, bool `[⌊N / groups⌋]`."""
-        size = self._groups.shape[1]
-        # A coin is below it with probability ⌊q·2⁶⁴⌋ / 2⁶⁴, in exact arithmetic.
-        below = (self.batch_size << _COIN_BITS) // size
-        if below >> _COIN_BITS:
-            return np.ones(size, bool)
-        if self.insecure_seed is not None:
-            random = np.random.Generator(np.random.PCG64([self.insecure_seed, step])).bytes
-        else:
-            random = os.urandom
-        parts = [
-            np.frombuffer(random(min(_MOST_COINS, size - start) * 8), np.uint64) < np.uint64(below)
-            for start in range(0, size, _MOST_COINS)
-        ]
-        return np.concatenate(parts)
+    def _coins(self, step: int) -> SystemDraws | SeededDraws:
+        return SystemDraws() if self.insecure_seed is None else SeededDraws(self.insecure_seed, stream=1 + step)
+
+    @property
+    def sampling(self) -> accounting.CyclicPoisson:
+        """The sampling that draws the batches, and that is accounted for."""
+        return accounting.CyclicPoisson(groups=self.groups, population=self.examples, clients_per_round=self.batch_size)
 
     @functools.cached_property
     def _groups(self) -> np.ndarray:
-        order = np.random.Generator(np.random.PCG64(self.seed)).permutation(self.examples)
-        size = self.examples // self.groups
-        return order[: self.groups * size].reshape(self.groups, size).astype(np.int32)
+        return self.sampling.members(SeededDraws(self.seed)).astype(np.int32)
 
     @property
     def fingerprint(self) -> bytes:
@@ -133,36 +115,22 @@ class PoissonSampling(Order):
 
         Raises:
             InputTypeError: If an argument is of the wrong type.
-            InputValueError: If an argument is out of range, the number of bands of C is not `groups`, or the coins are
-                repeatable.
+            InputValueError: If an argument is out of range, C has more bands than `groups`, or coins are repeatable.
         """
-        self._check_amplified(mechanism)
-        return amplification.amplified_epsilon(
-            mechanism, self.rounds, **self._population, noise_multiplier=noise_multiplier, delta=delta
-        )
+        self._check_secret()
+        return accounting.epsilon(mechanism, self.rounds, self.sampling, noise_multiplier=noise_multiplier, delta=delta)
 
     def calibrate_noise_multiplier(self, mechanism: Mechanism, *, epsilon: float, delta: float) -> float:
-        self._check_amplified(mechanism)
-        return amplification.calibrate_amplified_noise_multiplier(
-            mechanism, self.rounds, **self._population, epsilon=epsilon, delta=delta
+        self._check_secret()
+        return accounting.calibrate_noise_multiplier(
+            mechanism, self.rounds, self.sampling, epsilon=epsilon, delta=delta
         )
 
-    @property
-    def _population(self) -> dict[str, Any]:
-        return {"population": self.examples, "clients_per_round": self.batch_size}
-
-    def _check_amplified(self, mechanism: Mechanism) -> None:
+    def _check_secret(self) -> None:
         if self.insecure:
             raise InputValueError(
                 f"insecure_seed={self.insecure_seed} makes the batches known: TEST ONLY, no amplified ε holds. "
                 "Leave it out."
-            )
-        validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.Banded")
-        bands, _ = amplification.bands_and_norm(as_released(mechanism), mechanism.check(self.rounds))
-        if bands != self.groups:
-            raise InputValueError(
-                f"groups={self.groups}, but C has {bands} bands: amplification is proven for as many groups as bands. "
-                f"Take groups={bands}."
             )
 
     def _drawn(self) -> str:

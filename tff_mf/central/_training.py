@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from tff_mf import guarantees, validation
+from tff_mf import accounting, validation
 from tff_mf.central import _checkpoint, _model_checks
 from tff_mf.central._clipped_sum import ClippedSum
 from tff_mf.central._noised_mean import NoisedMean
@@ -120,7 +120,7 @@ class Training:
         self._settle()
         return self._read()
 
-    def guarantee(self, *, adjacency: str = "zero-out") -> guarantees.Guarantee:
+    def guarantee(self, *, adjacency: str = "zero-out") -> accounting.Guarantee:
         """Returns the guarantee of all rounds of the order, without amplification: see `Order.guarantee`.
 
         Raises:

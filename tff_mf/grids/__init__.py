@@ -2,11 +2,8 @@
 
 from tff_mf.grids._charge import GridCharge as GridCharge
 from tff_mf.grids._charge import charge as charge
-from tff_mf.grids._closeness import charged_epsilon as charged_epsilon
 from tff_mf.grids._closeness import delta_of_chain as delta_of_chain
 from tff_mf.grids._closeness import epsilon_of_chain as epsilon_of_chain
-from tff_mf.grids._closeness import ideal_delta as ideal_delta
-from tff_mf.grids._closeness import ideal_level as ideal_level
 from tff_mf.grids._cohorts import charge_of_secret_cohorts as charge_of_secret_cohorts
 from tff_mf.grids._cohorts import overflow as overflow
 from tff_mf.grids._grid import FEWEST_BITS as FEWEST_BITS

@@ -46,16 +46,20 @@ def delta_of_chain(epsilon: float, delta: float, charge: GridCharge, *, factor: 
     return min(1.0, total * (1 + _SLACK))
 
 
-def epsilon_of_chain(delta: float, charge: GridCharge, epsilon_from: Callable[[float], float]) -> float:
+def epsilon_of_chain(
+    delta: float, charge: GridCharge, epsilon_from: Callable[[float], float], *, about: float | None = None
+) -> float:
     """Returns an ε for which a computed release is (ε, δ)-DP, from the ideal release's ε at a slightly smaller δ.
 
-    Formal guarantee: as for `delta_of_chain`, which is computed for the result and is at most `delta`. Infinite if no
-    such ε was found.
+    Formal guarantee: as for `delta_of_chain`, which is computed for the result and is at most `delta`; a is the
+    smallest that was tried. Infinite if no such ε was found.
 
     Args:
         delta: δ, strictly between 0 and 1.
         charge: What the integers cost; its `sensitivity` must be part of the ideal release.
         epsilon_from: Returns an ε for which the ideal release is (ε, δ′)-DP, for every δ′.
+        about: ε of the ideal release, roughly: it says how much of δ to leave to the ideal release, whose ε is then
+            asked for once, as a certificate by sampling has to be. `None` asks twice.
 
     Example:
         >>> small = GridCharge(mu=1e-3, tail=1e-24, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
@@ -67,97 +71,17 @@ def epsilon_of_chain(delta: float, charge: GridCharge, epsilon_from: Callable[[f
         InputValueError: If it is out of range.
     """
     delta = validation.open_unit("delta", delta)
-    # ε decreases with δ: this one is above that of the result, unless the charge leaves less than half of δ.
-    above = epsilon_from(delta / 2)
-    factor = _factor(above, delta, charge)
-    if above + 2 * factor > _LARGEST_EXPONENT:
-        return math.inf
-    part = _left(above + 2 * factor, delta, charge, factor)
+    # ε decreases with δ: that of half of δ is above that of the result, unless the charge leaves less.
+    about = epsilon_from(delta / 2) if about is None else min(about, _LARGEST_PLANNED)
+    factor = _factor(about, delta, charge)
+    part = _left(about + 2 * factor, delta, charge, factor)
     if part <= 0:
         return math.inf
-    epsilon = epsilon_from(part)
-    if delta_of_chain(epsilon, part, charge, factor=factor) > delta:
-        return math.inf
-    return (epsilon + 2 * factor) * (1 + _SLACK)
-
-
-def ideal_delta(about: float, delta: float, charge: GridCharge) -> float:
-    """Returns the δ to leave to the ideal release if its ε is about `about`; 0 if nothing is left.
-
-    Formal guarantee: none, as any δ may be taken: `charged_epsilon` holds for all.
-
-    Args:
-        about: ε of the ideal release, roughly.
-        delta: δ of the computed release, strictly between 0 and 1.
-        charge: What the integers cost; its `sensitivity` must be part of the ideal release.
-
-    Example:
-        >>> small = GridCharge(mu=1e-3, tail=1e-24, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
-        >>> f"{ideal_delta(1.0, 1e-6, small):.3g}"
-        '9.84e-07'
-    """
-    about = min(about, _LARGEST_PLANNED)
-    factor = _factor(about, delta, charge)
-    return max(0.0, _left(about + 2 * factor, delta, charge, factor))
-
-
-def charged_epsilon(epsilon: float, part: float, delta: float, charge: GridCharge) -> float:
-    """Returns an ε for which a computed release is (ε, δ)-DP if the ideal one is (`epsilon`, `part`)-DP.
-
-    Formal guarantee: as for `delta_of_chain`, which is at most `delta` for the result; a is the smallest that was
-    tried, and may depend on `epsilon`. Infinite if there is none.
-
-    Args:
-        epsilon: ε of the ideal release at `part`, at least 0.
-        part: δ of the ideal release, above 0 and at most `delta`.
-        delta: δ of the computed release, strictly between 0 and 1.
-        charge: What the integers cost; its `sensitivity` must be part of the ideal release.
-
-    Example:
-        >>> small = GridCharge(mu=1e-3, tail=1e-24, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
-        >>> round(charged_epsilon(1.0, 9.8e-7, 1e-6, small), 3), charged_epsilon(1.0, 1e-6, 1e-6, small)
-        (1.009, inf)
-    """
-    most = math.log(delta / part)
-    for step in range(_FACTORS + 1):
-        factor = most * step / _FACTORS
-        if delta_of_chain(epsilon, part, charge, factor=factor) <= delta:
-            return (epsilon + 2 * factor) * (1 + _SLACK)
+    epsilon, most = epsilon_from(part), math.log(delta / part)
+    for tried in sorted([factor, *(most * step / _FACTORS for step in range(_FACTORS + 1))]):
+        if delta_of_chain(epsilon, part, charge, factor=tried) <= delta:
+            return (epsilon + 2 * tried) * (1 + _SLACK)
     return math.inf
-
-
-def ideal_level(epsilon: float, delta: float, charge: GridCharge) -> tuple[float, float] | None:
-    """Returns an (ε, δ) that is enough for the ideal release so that the computed one is (`epsilon`, `delta`)-DP.
-
-    Formal guarantee: as for `delta_of_chain`, which is computed for the result. `None` if none was found: the charge
-    alone exceeds what is allowed.
-
-    Args:
-        epsilon: ε of the computed release, above 0.
-        delta: δ of the computed release, strictly between 0 and 1.
-        charge: What the integers cost; its `sensitivity` must be part of the ideal release.
-
-    Example:
-        >>> small = GridCharge(mu=1e-3, tail=1e-24, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
-        >>> tuple(f"{each:.3g}" for each in ideal_level(1.0, 1e-6, small))
-        ('0.991', '9.84e-07')
-        >>> ideal_level(0.001, 1e-6, small)
-
-    Raises:
-        InputTypeError: If an argument is not a number.
-        InputValueError: If an argument is out of range.
-    """
-    epsilon, delta = validation.positive("epsilon", epsilon), validation.open_unit("delta", delta)
-    # A smaller ε is enough, where the tail leaves nothing of δ at the one that was asked for.
-    if charge.tail:
-        epsilon = min(epsilon, gaussian.largest_epsilon_with_tail(delta, charge.tail))
-    if not 0 < epsilon <= _LARGEST_EXPONENT:
-        return None
-    factor = _factor(epsilon, delta, charge)
-    ideal, part = (epsilon - 2 * factor) * (1 - _SLACK), _left(epsilon, delta, charge, factor)
-    if ideal <= 0 or part <= 0 or delta_of_chain(ideal, part, charge, factor=factor) > delta:
-        return None
-    return ideal, part
 
 
 def _factor(epsilon: float, delta: float, charge: GridCharge) -> float:

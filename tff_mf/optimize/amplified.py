@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from tff_mf import validation
-from tff_mf.balls_in_bins import BallsInBinsEstimator, balls_in_bins_gram
+from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
 from tff_mf.errors import InputValueError
 from tff_mf.mechanisms import BLT, BandedToeplitz, Mechanism, OptimizedFor, series
 from tff_mf.optimize._descent import MechanismT, Value, with_status
@@ -206,7 +206,8 @@ _BANDS_OF_FEW_BINS = 128
 class AmplifiedOptimum:
     """A mechanism made for balls-in-bins sampling, with estimates of its noise and its error.
 
-    The estimates are for comparisons and no guarantee. `tff_mf.calibrate_balls_in_bins` gives σ with a certificate.
+    The estimates are for comparisons and no guarantee. `tff_mf.calibrate_noise_multiplier` with `tff_mf.BallsInBins`
+    gives σ with a certificate.
 
     Attributes:
         mechanism: The mechanism, whose `optimized_for.search` says how the search ended.

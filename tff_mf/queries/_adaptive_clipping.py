@@ -8,7 +8,7 @@ import dp_accounting
 import numpy as np
 import tensorflow as tf
 
-from tff_mf import guarantees, validation
+from tff_mf import accounting, validation
 from tff_mf.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
@@ -136,11 +136,11 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
 
     def guarantee(
         self, rounds: int, participation: Participation, *, restart_every: int | None = None
-    ) -> guarantees.Guarantee:
+    ) -> accounting.Guarantee:
         sums = super().guarantee(rounds, participation, restart_every=restart_every)
         stddev = self._clipping.count_stddev
-        counts = guarantees.adaptive_clipping_guarantee(rounds, participation, count_stddev=stddev, grid=self.grid)
-        return guarantees.compose_guarantees(sums, counts)
+        counts = accounting.adaptive_clipping_guarantee(rounds, participation, count_stddev=stddev, grid=self.grid)
+        return accounting.compose_guarantees(sums, counts)
 
     def initial_global_state(self) -> AdaptiveClippingState:
         super().initial_global_state()

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
-from tff_mf import guarantees, validation
+from tff_mf import accounting, validation
 from tff_mf.errors import InputTypeError, InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
@@ -170,7 +170,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
 
     def guarantee(
         self, rounds: int, participation: Participation, *, restart_every: int | None = None
-    ) -> guarantees.Guarantee:
+    ) -> accounting.Guarantee:
         """Returns the guarantee of a whole run, which is restarted every `restart_every` rounds unless that is `None`.
 
         Raises:
@@ -181,7 +181,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
                 "insecure_seed was given, or keys are repeated: TEST ONLY, such a run has no privacy guarantee. Build "
                 "the query without either."
             )
-        return guarantees.guarantee(
+        return accounting.guarantee(
             self._mechanism,
             rounds,
             participation,

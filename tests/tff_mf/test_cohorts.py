@@ -1,0 +1,199 @@
+"""Cohorts follow the law that the theorem of their sampling assumes, jointly for several clients."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+import tff_mf
+from tff_mf.draws import SeededDraws, SystemDraws
+
+# A test of random numbers from the system fails once in so many runs of it.
+RARE = 1e-12
+
+
+def coins(probability, rounds, of=None):
+    """Returns the law of a client that joins each round, or each of some, by a coin toss."""
+    law = collections.Counter()
+    for pattern in itertools.product((0, 1), repeat=rounds):
+        each = [
+            (probability if bit else 1 - probability) if of is None or t in of else float(not bit)
+            for t, bit in enumerate(pattern)
+        ]
+        law[pattern] += np.prod(each)
+    return law
+
+
+def product(*laws):
+    """Returns the joint law of independent clients."""
+    return {
+        tuple(pattern for pattern, _ in each): float(np.prod([share for _, share in each]))
+        for each in itertools.product(*(law.items() for law in laws))
+    }
+
+
+def uniform(patterns):
+    """Returns the law of a client for which all patterns are as likely."""
+    return {pattern: 1 / len(patterns) for pattern in patterns}
+
+
+def at(rounds, *taken):
+    """Returns the pattern of a client that takes part in some rounds."""
+    return tuple(int(t in taken) for t in range(rounds))
+
+
+def spaced(probability, min_sep, rounds):
+    """Returns the law of a client of b-min-sep sampling, by the chain of its waiting times in its stationary state."""
+    chain = {(0, ()): 1 / (1 + probability * (min_sep - 1))}
+    for wait in range(1, min_sep):
+        chain[wait, ()] = probability / (1 + probability * (min_sep - 1))
+    for _ in range(rounds):
+        after = collections.Counter()
+        for (wait, pattern), share in chain.items():
+            if wait:
+                after[wait - 1, (*pattern, 0)] += share
+            else:
+                after[min_sep - 1, (*pattern, 1)] += share * probability
+                after[0, (*pattern, 0)] += share * (1 - probability)
+        chain = after
+    law = collections.Counter()
+    for (_, pattern), share in chain.items():
+        law[pattern] += share
+    return law
+
+
+def in_turn():
+    """Returns the joint law of clients of two groups of two that take turns, with coins of probability ½."""
+    law = collections.Counter()
+    for first in itertools.combinations(range(4), 2):
+        laws = [coins(0.5, 3, (0, 2) if client in first else (1,)) for client in range(4)]
+        for patterns, share in product(*laws).items():
+            law[patterns] += share / 6
+    return law
+
+
+def shuffled(clients, groups, epochs):
+    """Returns the joint law of clients who are shuffled in groups of their own, anew in every epoch."""
+    turns = clients // groups
+    law = collections.Counter()
+    for order in itertools.permutations(range(clients)):
+        members = np.reshape(order, (groups, turns))
+        for shuffles in itertools.product(itertools.permutations(range(turns)), repeat=groups * epochs):
+            taken = [[] for _ in range(clients)]
+            for epoch in range(epochs):
+                for group in range(groups):
+                    for turn, place in enumerate(shuffles[epoch * groups + group]):
+                        taken[members[group, place]].append((epoch * turns + turn) * groups + group)
+            law[tuple(at(clients * epochs, *rounds) for rounds in taken)] += 1
+    total = sum(law.values())
+    return {pattern: count / total for pattern, count in law.items()}
+
+
+def settings():
+    """Returns samplings with numbers of clients and rounds, the size of a cohort, and the joint law of all clients."""
+    return {
+        "Poisson": (tff_mf.Poisson(population=3, clients_per_round=1), 3, 2, None, product(*[coins(1 / 3, 2)] * 3)),
+        "CyclicPoisson": (tff_mf.CyclicPoisson(groups=2, population=4, clients_per_round=1), 4, 3, None, in_turn()),
+        "BallsInBins": (
+            *(tff_mf.BallsInBins(groups=3), 2, 4, None),
+            product(*[uniform([at(4, 0, 3), at(4, 1), at(4, 2)])] * 2),
+        ),
+        "BMinSep": (tff_mf.BMinSep(min_sep=3, probability=0.4), 2, 4, None, product(*[spaced(0.4, 3, 4)] * 2)),
+        "RandomAllocation": (
+            *(tff_mf.RandomAllocation(participations=2), 2, 4, None),
+            product(*[uniform([at(4, *pair) for pair in itertools.combinations(range(4), 2)])] * 2),
+        ),
+        "ShuffledEpochs": (tff_mf.ShuffledEpochs(epochs=2), 3, 6, 1, shuffled(3, 1, 2)),
+        "ShuffledEpochs in groups": (tff_mf.ShuffledEpochs(epochs=2, groups=2), 4, 8, 1, shuffled(4, 2, 2)),
+    }
+
+
+SETTINGS = settings()
+
+
+def excess(sampling, clients, rounds, size, law, draws, runs):
+    """Returns χ² of the joint patterns of all clients in many runs, over the quantile that is exceeded so rarely."""
+    counts = collections.Counter()
+    for _ in range(runs):
+        cohorts = sampling.cohorts(clients, rounds, clients_per_round=size, draws=draws)
+        present = np.zeros((clients + 1, rounds), int)
+        present[cohorts, np.arange(rounds)[:, np.newaxis]] = 1
+        counts[tuple(map(tuple, present[:clients].tolist()))] += 1
+    likely = {pattern: share * runs for pattern, share in law.items() if share}
+    assert counts.keys() <= likely.keys()
+    found = sum((counts[pattern] - expected) ** 2 / expected for pattern, expected in likely.items())
+    return found / chi2.isf(RARE, len(likely) - 1)
+
+
+@pytest.mark.parametrize("runs", [4000, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("draws", [SeededDraws(7), SystemDraws()], ids=["seeded", "of the system"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_cohorts_follow_the_law_that_is_accounted_for(name, draws, runs):
+    assert excess(*SETTINGS[name], draws, runs) < 1
+
+
+def test_a_law_that_is_a_little_different_is_told_apart():
+    sampling, clients, rounds, size, _ = SETTINGS["Poisson"]
+    assert excess(sampling, clients, rounds, size, product(*[coins(0.38, 2)] * 3), SeededDraws(7), 4000) > 1
+    sampling, clients, rounds, size, _ = SETTINGS["BMinSep"]
+    # As if every client were available in the first round.
+    fresh = collections.Counter()
+    for pattern in ((0, 0, 0, 0), at(4, 0), at(4, 1), at(4, 2), at(4, 3), at(4, 0, 3)):
+        fresh[pattern] = 0.4 ** sum(pattern) * 0.6 ** {0: 4, 1: next((t for t in range(4) if pattern[t]), 0)}.get(
+            sum(pattern), 0
+        )
+    fresh[at(4, 0)] *= 0.6
+    assert sum(fresh.values()) == pytest.approx(1)
+    assert excess(sampling, clients, rounds, size, product(fresh, fresh), SeededDraws(7), 4000) > 1
+
+
+def test_the_sampling_and_the_cohorts_have_one_set_of_numbers():
+    """What the accountant is given cannot differ from what the sampler draws."""
+    poisson = tff_mf.Poisson(population=30, clients_per_round=3)
+    with pytest.raises(tff_mf.InputError, match="clients=40 must be population=30"):
+        poisson.cohorts(40, 5)
+    with pytest.raises(tff_mf.InputError, match="clients_per_round=4"):
+        poisson.cohorts(30, 5, clients_per_round=4)
+    with pytest.raises(tff_mf.InputError, match="clients_per_round is missing"):
+        tff_mf.MinSep(min_sep=2, max_participations=2).cohorts(30, 4)
+    for sampling in (
+        tff_mf.BallsInBins(groups=4, clients_per_round=10),
+        tff_mf.RandomAllocation(participations=2, clients_per_round=20),
+    ):
+        with pytest.raises(tff_mf.InputError, match="too few"):
+            sampling.cohorts(30, 8)
+    with pytest.raises(tff_mf.InputError, match="multiple of 4"):
+        tff_mf.ShuffledEpochs(epochs=2, groups=2).cohorts(30, 6, clients_per_round=1)
+
+
+def test_a_schema_from_outside_is_not_drawn_by_the_rules_of_another():
+    class Weekly(tff_mf.MinSep):
+        def _has(self, pattern):
+            return all(t % 7 == 0 for t in pattern) and super()._has(pattern)
+
+    with pytest.raises(tff_mf.InputError, match="draw your own"):
+        Weekly(min_sep=7, max_participations=2).cohorts(30, 14, clients_per_round=2)
+
+
+@pytest.mark.parametrize("draws", [SeededDraws(3), SystemDraws()], ids=["seeded", "of the system"])
+def test_choices_are_uniform(draws):
+    counts = np.zeros((4, 8))
+    for _ in range(2000):
+        counts[0, draws.order(8)[0]] += 1
+        counts[1, draws.chosen(8, 2)[-1]] += 1
+        counts[2, draws.places(np.arange(1), 8)[0]] += 1
+        counts[3] += np.isin(np.arange(8), draws.joining(8, 0.125))
+    assert np.all(np.sum((counts[:3] - 250) ** 2 / 250, axis=1) < chi2.isf(RARE, 7))
+    assert np.all((counts[3] - 250) ** 2 / (250 * 7 / 8) < chi2.isf(RARE, 1))
+    waits = [draws.waiting(4) for _ in range(2000)]
+    # Mean 4 and variance 4.
+    assert abs(np.mean(waits) - 4) < 8 * (4 / 2000) ** 0.5
+
+
+def test_a_place_that_would_be_more_likely_is_drawn_again(monkeypatch):
+    words = iter([[2**64 - 1, 4], [7]])
+    draws = SystemDraws()
+    monkeypatch.setattr(draws, "words", lambda count: np.array(next(words), np.uint64))
+    assert draws.places(np.arange(2), 3).tolist() == [1, 1]

@@ -1,0 +1,401 @@
+"""The guarantee of a whole run, in every privacy measure, for either adjacency, and composed with others; and σ for it.
+
+Noise C⁻¹z added to a stream x is C⁻¹(Cx + z): everything a run releases is a function of Cx + z, one Gaussian release
+of a vector with sensitivity sens_Π(C). Its ε is exactly that of the Gaussian mechanism with the effective noise
+multiplier σ / sens_Π(C); no composition takes place. One number μ = sens_Π(C) / σ describes it, and the run is μ-GDP
+(Gaussian differential privacy), and so is any composition of such runs. Where cohorts are drawn at random and kept
+secret, ε is smaller: the file of each sampling has its theorem.
+
+Every function here accounts for `mechanism.cast_to_float32()`, whose float32 parameters the noise runs with.
+"""
+
+import dataclasses
+import math
+import sys
+import typing
+from collections.abc import Callable
+
+from tff_mf import gaussian, grids, validation
+from tff_mf.accounting._result import ADJACENCIES, SLACK, Guarantee
+from tff_mf.accounting._sampling import Question, calibrated, check_sampling, released_sensitivity
+from tff_mf.errors import InputValueError
+from tff_mf.grids import Grid
+from tff_mf.mechanisms import Identity, Mechanism
+from tff_mf.participation import Sampling
+
+if typing.TYPE_CHECKING:
+    import dp_accounting
+
+
+def guarantee(
+    mechanism: Mechanism,
+    rounds: int,
+    sampling: Sampling,
+    *,
+    noise_multiplier: float,
+    restart_every: int | None = None,
+    adjacency: str = "zero-out",
+    grid: Grid | None = None,
+    dimension: int | None = None,
+    samples: int = 200_000,
+) -> Guarantee:
+    """Returns the guarantee of a whole run, with or without restarts, by the least of the bounds that apply.
+
+    It is the ε of all rounds together; composing an ε of each round would be wrong. Composition assumes fresh noise in
+    every round, but here the noise of a round returns, with the opposite sign, in later ones. How much a pattern of
+    rounds reveals is measured by the sensitivity of C, and by no quantity of a single round.
+
+    Formal guarantee:
+        Adjacency: `adjacency`; zero-out alone is amplified by secret cohorts.
+        Participation: cohorts are drawn by `sampling`. For a participation schema, the client's rounds form a pattern
+        of it within all `rounds`, across restarts. For any other sampling its own condition holds, which its class
+        states; `sampling.schema(rounds)` holds for whoever knows the cohorts, and what follows from it is never
+        exceeded.
+        Sensitivity: that of `mechanism.cast_to_float32()`, or a proven upper bound, rounded up; see
+        `restart_sensitivity`.
+        Released: all `rounds` noised sums. Composing the result once a round, or once a restart, would be wrong.
+        Arithmetic: without `grid`, noise is taken to be Gaussian with real values, which floating-point numbers are
+        not. With it, the release is the integers that are computed; what they cost is included: `grids.charge`.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        sampling: How cohorts are drawn: `MinSep`, `FixedEpoch` or `SingleParticipation`, of which nothing is secret, or
+            `Poisson`, `CyclicPoisson`, `BallsInBins`, `BMinSep`, `RandomAllocation` or `ShuffledEpochs`.
+        noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
+        restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
+        adjacency: "zero-out" or "replace-one".
+        grid: The grid on which records are summed and noised, or `None` for floating point.
+        dimension: Number d of coordinates of a record, with a grid.
+        samples: Number of samples in each direction, where ε is certified by sampling.
+
+    Example:
+        >>> from tff_mf import MinSep, Tree
+        >>> p = MinSep(min_sep=314, max_participations=6)
+        >>> found = guarantee(Tree(2000, variant="online"), 2000, p, noise_multiplier=7)
+        >>> round(found.zcdp_rho, 2), round(found.epsilon(1e-10), 2), round(found.epsilon_from_zcdp(1e-10), 2)
+        (0.81, 8.53, 8.9)
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
+    question = Question(
+        mechanism=mechanism,
+        rounds=rounds,
+        sampling=sampling,
+        restart_every=restart_every,
+        adjacency=adjacency,
+        grid=grid,
+        dimension=dimension,
+        samples=samples,
+    )
+    return question.answered(sigma)
+
+
+def effective_noise_multiplier(
+    mechanism: Mechanism, rounds: int, sampling: Sampling, *, noise_multiplier: float
+) -> float:
+    """Returns σ / sens_Π(C): the noise multiplier of the equivalent Gaussian mechanism.
+
+    It is the plain quotient, for display; every privacy measure here is computed from a sensitivity that is rounded up.
+
+    Formal guarantee: as for `epsilon`.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        sampling: How cohorts are drawn; of the schema that also holds if they are secret.
+        noise_multiplier: σ, as for `epsilon`.
+
+    Example:
+        >>> from tff_mf import Identity, MinSep
+        >>> effective_noise_multiplier(Identity(), 9, MinSep(min_sep=2, max_participations=4), noise_multiplier=3)
+        1.5
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
+    check_sampling(sampling)
+    return sigma / released_sensitivity(mechanism, rounds, sampling.schema(rounds)).value
+
+
+def zcdp_rho(mechanism: Mechanism, rounds: int, sampling: Sampling, *, noise_multiplier: float) -> float:
+    """Returns ρ for which the whole run is ρ-zCDP, whoever knows the cohorts: `zcdp_rho` of `guarantee`.
+
+    Source: Bun and Steinke (2016), proposition 1.6.
+
+    Example:
+        >>> from tff_mf import BLT, MinSep
+        >>> p = MinSep(min_sep=447, max_participations=5)
+        >>> round(zcdp_rho(BLT.production("b400"), 2350, p, noise_multiplier=7.379), 3)
+        0.195
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    return guarantee(mechanism, rounds, sampling, noise_multiplier=noise_multiplier).zcdp_rho
+
+
+def epsilon(
+    mechanism: Mechanism,
+    rounds: int,
+    sampling: Sampling,
+    *,
+    noise_multiplier: float,
+    delta: float,
+    restart_every: int | None = None,
+    adjacency: str = "zero-out",
+    grid: Grid | None = None,
+    dimension: int | None = None,
+    samples: int = 200_000,
+) -> float:
+    """Returns ε for which the whole run is (ε, δ)-DP: `epsilon(delta)` of `guarantee` for the same arguments.
+
+    Example:
+        >>> from tff_mf import BLT, MinSep
+        >>> p = MinSep(min_sep=447, max_participations=5)
+        >>> round(epsilon(BLT.production("b400"), 2350, p, noise_multiplier=7.379, delta=1e-10), 2)
+        3.93
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    # Checked before the sensitivity, which may take seconds.
+    validation.open_unit("delta", delta)
+    found = guarantee(
+        mechanism,
+        rounds,
+        sampling,
+        noise_multiplier=noise_multiplier,
+        restart_every=restart_every,
+        adjacency=adjacency,
+        grid=grid,
+        dimension=dimension,
+        samples=samples,
+    )
+    return found.epsilon(delta)
+
+
+def dp_event(
+    mechanism: Mechanism, rounds: int, sampling: Sampling, *, noise_multiplier: float
+) -> "dp_accounting.DpEvent":
+    """Returns the whole run as one event of dp-accounting: `dp_event` of `guarantee`.
+
+    Compose it with events of other runs, but never with itself once per round.
+
+    Example:
+        >>> from tff_mf import Identity, SingleParticipation
+        >>> round(dp_event(Identity(), 10, SingleParticipation(), noise_multiplier=2.0).noise_multiplier, 9)
+        2.0
+        >>> from tff_mf import Poisson
+        >>> event = dp_event(Identity(), 8, Poisson(population=100, clients_per_round=5), noise_multiplier=1)
+        >>> event.count, event.event.sampling_probability
+        (8, 0.05)
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    return guarantee(mechanism, rounds, sampling, noise_multiplier=noise_multiplier).dp_event()
+
+
+def calibrate_noise_multiplier(
+    mechanism: Mechanism,
+    rounds: int,
+    sampling: Sampling,
+    *,
+    epsilon: float,
+    delta: float,
+    restart_every: int | None = None,
+    adjacency: str = "zero-out",
+    grid: Grid | None = None,
+    dimension: int | None = None,
+    samples: int = 200_000,
+) -> float:
+    """Returns the smallest σ for which the whole run is (ε, δ)-DP, rounded up to 32 bits.
+
+    With secret cohorts it is within 0.1 % of the smallest, or 0.5 % where ε is certified by sampling.
+
+    Formal guarantee: as for `tff_mf.guarantee`, whose `epsilon(delta)` for the result is at most the requested
+    `epsilon`, on this machine and on every other one. Where ε is certified by sampling, all certificates of the search
+    together fail with at most δ/1000, which δ includes. This process answers with the one that was found; another one
+    draws its own, whose ε may differ in the third digit.
+
+    Args:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        sampling: How cohorts are drawn, as for `guarantee`.
+        epsilon: ε, greater than 0.
+        delta: δ, strictly between 0 and 1.
+        restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
+        adjacency: "zero-out" or "replace-one".
+        grid: The grid on which records are summed and noised, or `None` for floating point.
+        dimension: Number d of coordinates of a record, with a grid.
+        samples: Number of samples of each certificate in each direction, where ε is certified by sampling.
+
+    Example:
+        >>> from tff_mf import Identity, SingleParticipation
+        >>> round(calibrate_noise_multiplier(Identity(), 100, SingleParticipation(), epsilon=1.0, delta=1e-6), 4)
+        4.2247
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or no finite noise is enough.
+    """
+    target = validation.positive("epsilon", epsilon)
+    delta = validation.open_unit("delta", delta)
+    question = Question(
+        mechanism=mechanism,
+        rounds=rounds,
+        sampling=sampling,
+        restart_every=restart_every,
+        adjacency=adjacency,
+        grid=grid,
+        dimension=dimension,
+        samples=samples,
+    )
+    return calibrated(question, target, delta, known=lambda asked: _calibrated(asked, target, delta))
+
+
+def _calibrated(question: Question, target: float, delta: float) -> float:
+    """Returns the smallest σ for which the run is (target, δ)-DP for whoever knows the cohorts."""
+    sens = question.sensitivity.value
+    # Twice a float is exact, so that this doubles μ as `Guarantee.replace_one` does.
+    sens *= 2 if question.adjacency == "replace-one" else 1
+    # σ is sens / μ, as μ is sens / σ.
+    sigma = max(gaussian.rounded_sigma(gaussian.mu_of(sens, gaussian.mu_from(target, delta))), sys.float_info.min)
+    step = 2.0**-40
+    while sigma < math.inf and Guarantee.of_gaussian(sens, gaussian.on_every_machine(sigma)).epsilon(delta) > target:
+        sigma, step = gaussian.rounded_sigma(sigma * (1 + step)), 2 * step
+    if sigma == math.inf:
+        raise InputValueError(f"epsilon={target!r} at delta={delta!r} needs more noise than float64 can represent.")
+    if question.grid is None:
+        return sigma
+    return _raised(sigma, lambda tried: question.known(gaussian.on_every_machine(tried)), target=target, delta=delta)
+
+
+def _raised(sigma: float, of: Callable[[float], Guarantee], *, target: float, delta: float) -> float:
+    """Returns a noise multiplier with which the noise of a grid is (target, δ)-DP, from one for real noise.
+
+    What a grid costs hardly depends on σ, so that μ·σ hardly changes, and few steps are enough. A target above what the
+    tail allows is replaced by that: the release is then (ε, δ)-DP with a smaller ε.
+    """
+    try:
+        found = of(sigma)
+    except InputValueError as error:
+        raise InputValueError(f"epsilon={target!r} at delta={delta!r} has no noise on this grid: {error}") from error
+    largest = gaussian.largest_epsilon_with_tail(delta, found.tail)
+    if largest <= 0:
+        raise InputValueError(
+            f"delta={delta!r} is too small for noise on a grid, whose tail of {found.tail!r} is part of it."
+        )
+    allowed = gaussian.mu_from(target, delta) if target <= largest else gaussian.mu_from(largest, delta / 2)
+    target = min(target, largest)
+    for exponent in range(-40, 0):
+        if found.epsilon(delta) <= target:
+            return sigma
+        sigma = gaussian.rounded_sigma(sigma * max(found.mu / allowed, 1.0) * (1 + 2.0**exponent))
+        found = of(sigma)
+    raise InputValueError(
+        f"epsilon={target!r} at delta={delta!r} is not reached with noise on a grid: take fewer bits, or a larger ε."
+    )
+
+
+def adaptive_clipping_guarantee(
+    rounds: int,
+    sampling: Sampling,
+    *,
+    count_stddev: float,
+    adjacency: str = "zero-out",
+    grid: Grid | None = None,
+) -> Guarantee:
+    """Returns the guarantee of the noised counts that adaptive clipping releases, one per round.
+
+    In each round a client adds +½ if its update is below the clip norm, and −½ otherwise, to a sum with independent
+    noise of standard deviation `count_stddev`. An update that is set to zero is below every clip norm, so that a client
+    whose update was above it changes its term from −½ to +½. That is the identity mechanism with sensitivity 1 per
+    participation: μ = √k / count_stddev. The sums of updates are a separate release: compose their guarantee with this
+    one. A new clip norm changes the noise, and correlated noise of different clip norms does not cancel: restart it.
+
+    Formal guarantee:
+        Adjacency: `adjacency`. Replacing an update changes a count no more than setting it to zero.
+        Participation: as for `sampling.schema(rounds)`, whoever knows the cohorts: nothing is amplified.
+        Sensitivity: √k for either adjacency, exact.
+        Released: all counts, and the clip norms computed from them.
+        Arithmetic: that of `guarantee`: on a grid, a count is one coordinate, with integer noise of its own.
+
+    Args:
+        rounds: Number of rounds n.
+        sampling: How cohorts are drawn.
+        count_stddev: Standard deviation of the noise of a count; at least 0.
+        adjacency: "zero-out" or "replace-one".
+        grid: The grid, in units of 2^-bits of which counts are integers, or `None` for floating point.
+
+    Source: Andrew et al. (2021), section 2, for the counts. Their theorem 1 has half of this sensitivity, because it is
+    about a client that is absent, which removes ±½, rather than one whose update is zero.
+
+    Example:
+        >>> from tff_mf import MinSep
+        >>> counts = adaptive_clipping_guarantee(100, MinSep(min_sep=20, max_participations=4), count_stddev=10)
+        >>> round(counts.mu, 6)
+        0.2
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range.
+    """
+    check_sampling(sampling)
+    schema = sampling.schema(rounds)
+    schema.check(rounds)
+    validation.one_of("adjacency", adjacency, ADJACENCIES)
+    stddev = validation.nonnegative("count_stddev", count_stddev)
+    if grids.check(grid) is None:
+        zero_out = Guarantee.of_gaussian(math.sqrt(schema.max_participations), stddev)
+    else:
+        zero_out = guarantee(Identity(), rounds, schema, noise_multiplier=stddev, grid=grid, dimension=1)
+    return dataclasses.replace(zero_out, adjacency=adjacency)
+
+
+def compose_guarantees(*guarantees: Guarantee) -> Guarantee:
+    """Returns the guarantee of several releases together, whose μ² is the sum of theirs.
+
+    For releases with independent noise, such as several runs, restarts with different noise, and the counts of adaptive
+    clipping. Not for the rounds of one run, which share noise.
+
+    Formal guarantee:
+        Adjacency: that of the guarantees, which must be the same.
+        Released: all of the releases; each may be chosen adaptively. One client is assumed to be the worst case of
+        every release, which is exact if all have the same worst pattern of rounds, and an upper bound otherwise.
+        Tails add up. Secret cohorts add nothing: what is composed is the guarantee for whoever knows them.
+
+    Args:
+        guarantees: At least one.
+
+    Source: Dong, Roth and Su (2022), corollary 2.
+
+    Example:
+        >>> round(compose_guarantees(Guarantee(mu=3.0), Guarantee(mu=4.0)).mu, 9)
+        5.0
+
+    Raises:
+        InputTypeError: If one is not a `Guarantee`.
+        InputValueError: If there is none, or their adjacencies differ.
+    """
+    for each in guarantees:
+        validation.instance("guarantees", each, Guarantee, "make one with tff_mf.guarantee")
+    adjacencies = sorted({each.adjacency for each in guarantees})
+    if len(adjacencies) != 1:
+        raise InputValueError(
+            f"guarantees have the adjacencies {adjacencies}: pass at least one guarantee, and all with the same "
+            "adjacency; replace_one() turns zero-out into replace-one."
+        )
+    mus = [each.mu for each in guarantees]
+    total = mus[0] if len(mus) == 1 else math.hypot(*mus) * (1 + SLACK)
+    tail = math.fsum(each.tail for each in guarantees)
+    return Guarantee(mu=total, adjacency=adjacencies[0], tail=min(1.0, tail * (1 + SLACK)))

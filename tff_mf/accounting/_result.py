@@ -1,0 +1,271 @@
+"""`Guarantee`: what a whole run guarantees, in every privacy measure, and `Level`, one (ε, δ) of it with its bound."""
+
+import abc
+import dataclasses
+import math
+import typing
+from typing import Self
+
+from tff_mf import composed_losses, gaussian, validation
+from tff_mf.composed_losses import NOTHING
+from tff_mf.errors import InputValueError
+
+if typing.TYPE_CHECKING:
+    import dp_accounting
+
+ADJACENCIES = ("zero-out", "replace-one")
+
+# Exceeds the rounding error of the few operations that turn one figure here into another.
+SLACK = 2.0**-48
+# Far below every δ that dp-accounting resolves.
+_LARGEST_LEFT_OUT = 1e-20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Level:
+    """One (ε, δ) of a run, and how it is known.
+
+    Formal guarantee: the run is (ε, δ)-DP, except with probability `failure` over the samples that were drawn for it,
+    which δ includes.
+
+    Attributes:
+        epsilon: ε.
+        delta: δ.
+        bound: "exact", "proved", or "certified" by sampling.
+        theorem: Name of the bound, which is the least of those that apply.
+        direction: "remove" for the run with the client against the run without it, "add" for the opposite, "both" where
+            the two are the same.
+        failure: Probability that the certificate is wrong; 0 unless it is by sampling.
+        samples: Number of samples that were drawn.
+        estimate: An estimate of ε, or of δ if that was asked for, without a certificate.
+        seconds: Time that it took.
+    """
+
+    epsilon: float
+    delta: float
+    bound: str
+    theorem: str
+    direction: str = "both"
+    failure: float = 0.0
+    samples: int = 0
+    estimate: float | None = None
+    seconds: float = 0.0
+
+
+class Amplification(abc.ABC):
+    """What the secrecy of its cohorts adds to the guarantee of a run, at one noise multiplier."""
+
+    @abc.abstractmethod
+    def is_of(self, mu: float) -> bool:
+        """Whether the run has this μ where cohorts are known: another guarantee is not amplified by this."""
+
+    @abc.abstractmethod
+    def at_delta(self, delta: float) -> Level:
+        """Returns ε at δ; asked again, the same."""
+
+    @abc.abstractmethod
+    def at_epsilon(self, epsilon: float) -> Level:
+        """Returns δ at ε; asked again, the same."""
+
+    @abc.abstractmethod
+    def dp_event(self) -> "dp_accounting.DpEvent | None":
+        """Returns the run as an event of dp-accounting, or `None` if there is none."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """What everything that a run releases guarantees: μ-GDP, and ε, δ and ρ.
+
+    μ and ρ hold for whoever knows the cohorts. ε and δ are smaller than what follows from them where the run's sampling
+    keeps the cohorts secret: `at` says by which theorem, and with what certainty.
+
+    Formal guarantee:
+        Adjacency: "zero-out" is all contributions of one client set to zero; "replace-one" is all contributions of one
+        client replaced by others, each of L2 norm at most the clip norm, which doubles the sensitivity.
+        Released: all noised sums that it was computed for, and whatever is computed from them.
+        Every figure is rounded in the direction of less privacy.
+
+    Attributes:
+        mu: μ, at least 0: two neighboring releases are no easier to tell apart than one draw of N(μ, 1) and one of
+            N(0, 1). Infinite without noise.
+        adjacency: "zero-out" or "replace-one".
+        tail: For noise on a grid, the release is within `tail`, in total variation, of one that is μ-GDP, for every
+            data set: δ is larger by (1 + e^ε)·tail. Otherwise 0.
+        exact: Whether no smaller μ holds.
+        amplified: What secret cohorts add, or `None`.
+
+    Source: Dong, Roth and Su (2022), definition 4, for μ-GDP; Bun and Steinke (2016), proposition 1.6, for ρ.
+
+    Example:
+        >>> Guarantee(mu=1.0).zcdp_rho
+        0.5000000000000018
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range.
+    """
+
+    mu: float
+    adjacency: str = "zero-out"
+    tail: float = 0.0
+    exact: bool = dataclasses.field(default=False, compare=False, repr=False)
+    amplified: Amplification | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.mu != math.inf:
+            object.__setattr__(self, "mu", validation.nonnegative("mu", self.mu))
+        validation.one_of("adjacency", self.adjacency, ADJACENCIES)
+        object.__setattr__(self, "tail", validation.nonnegative("tail", self.tail))
+        if self.tail > 1:
+            raise InputValueError(f"tail={self.tail!r} must be at most 1: it is a probability.")
+
+    @classmethod
+    def of_gaussian(cls, sensitivity: float, noise_multiplier: float) -> Self:
+        """Returns the zero-out guarantee of one Gaussian release, μ rounded up by more than the error of its arguments.
+
+        Args:
+            sensitivity: Its sensitivity, at least 0.
+            noise_multiplier: σ, standard deviation of its noise in the same units, at least 0.
+
+        Example:
+            >>> Guarantee.of_gaussian(1.0, 2.0).mu > 0.5
+            True
+        """
+        return cls(mu=gaussian.mu_of(sensitivity, noise_multiplier))
+
+    @property
+    def effective_noise_multiplier(self) -> float:
+        """σ of the equivalent Gaussian release with sensitivity 1, rounded down; infinite if nothing is released."""
+        return 1 / self.mu * (1 - SLACK) if self.mu else math.inf
+
+    @property
+    def zcdp_rho(self) -> float:
+        """ρ for which the release is ρ-zCDP: μ² / 2. With a tail, that of the release within `tail` of it."""
+        return gaussian.rho_of(self.mu)
+
+    @property
+    def bound(self) -> str:
+        """How μ is known: "exact", or "proved" if it is an upper bound; `at` says how ε is."""
+        return "exact" if self.exact and not self.tail else "proved"
+
+    def at(self, *, delta: float | None = None, epsilon: float | None = None) -> Level:
+        """Returns ε at δ, or δ at ε, by the least of the bounds that apply, with its name.
+
+        One call is one certificate where it is by sampling: asked again, a result answers the same.
+
+        Raises:
+            InputValueError: If not exactly one of both is given, or it is out of range.
+        """
+        if (delta is None) == (epsilon is None):
+            raise InputValueError("Give either delta=δ or epsilon=ε, and not both.")
+        secret = self._secret
+        if delta is not None:
+            delta = validation.open_unit("delta", delta)
+            plain = self._plain(self._epsilon_if_known(delta), delta)
+            found = secret.at_delta(delta) if secret and plain.epsilon else plain
+            return found if found.epsilon < plain.epsilon else plain
+        assert epsilon is not None
+        plain = self._plain(
+            epsilon, gaussian.delta_with_tail(validation.nonnegative("epsilon", epsilon), self.mu, self.tail)
+        )
+        found = secret.at_epsilon(epsilon) if secret and plain.delta else plain
+        return found if found.delta < plain.delta else plain
+
+    @property
+    def _secret(self) -> Amplification | None:
+        """What secret cohorts add to this guarantee, and not to another one that it was copied from."""
+        return self.amplified if self.amplified and self.amplified.is_of(self.mu) else None
+
+    def _plain(self, epsilon: float, delta: float) -> Level:
+        return Level(epsilon=epsilon, delta=delta, bound=self.bound, theorem="unamplified")
+
+    def epsilon(self, delta: float) -> float:
+        """Returns ε for which the release is (ε, δ)-DP: the smallest that is known, as `at` explains.
+
+        Source: Balle and Wang (2018), theorem 8, where cohorts may be known.
+        """
+        return self.at(delta=delta).epsilon
+
+    def _epsilon_if_known(self, delta: float) -> float:
+        return gaussian.epsilon_with_tail(validation.open_unit("delta", delta), self.tail, self._epsilon)
+
+    def _epsilon(self, delta: float) -> float:
+        return gaussian.epsilon_from_delta(delta, self.mu)
+
+    def delta(self, epsilon: float) -> float:
+        """Returns δ for which the release is (ε, δ)-DP: the smallest that is known, as `at` explains."""
+        return self.at(epsilon=epsilon).delta
+
+    def epsilon_by_pld(self, delta: float) -> float:
+        """Returns ε by the moments of the privacy loss (`tff_mf.composed_losses`), for comparison with `epsilon`."""
+        return gaussian.epsilon_with_tail(validation.open_unit("delta", delta), self.tail, self._epsilon_by_pld)
+
+    def _epsilon_by_pld(self, delta: float) -> float:
+        if self.mu in (0.0, math.inf):
+            return self.mu
+        return composed_losses.epsilon([NOTHING], 1, delta, most=math.inf, gaussian=self.mu)
+
+    def epsilon_from_zcdp(self, delta: float) -> float:
+        """Returns the ε implied by ρ alone, which is larger than `epsilon` and which some publications state.
+
+        inf over α > 1 of ρα + log(1/(αδ)) / (α − 1) + log(1 − 1/α), at a nearly optimal α; the bound holds at any α.
+
+        Source: Canonne, Kamath and Steinke (2020), proposition 12, for Rényi divergence ρα.
+        """
+        return gaussian.epsilon_with_tail(validation.open_unit("delta", delta), self.tail, self._epsilon_from_zcdp)
+
+    def _epsilon_from_zcdp(self, delta: float) -> float:
+        log_delta = math.log(delta)
+        rho = self.zcdp_rho
+        if rho in (0.0, math.inf):
+            return rho
+        # Imported here: it would double the time of `import tff_mf`.
+        from scipy.optimize import minimize_scalar
+
+        def bound(log_order: float) -> float:
+            order = 1 + math.exp(log_order)
+            if order == 1:
+                return math.inf
+            return rho * order - (log_delta + math.log(order)) / (order - 1) + math.log1p(-1 / order)
+
+        middle = 0.5 * math.log(-log_delta / rho)
+        found = minimize_scalar(bound, bounds=(middle - 5, middle + 5), method="bounded")
+        return max(0.0, float(found.fun) * (1 + SLACK))
+
+    def replace_one(self) -> "Guarantee":
+        """Returns the guarantee for "replace-one": itself if it is one, and otherwise with μ doubled.
+
+        Nothing is amplified then: no theorem here compares two runs with the client.
+        """
+        if self.adjacency == "replace-one":
+            return self
+        return dataclasses.replace(self, mu=2 * self.mu, adjacency="replace-one", amplified=None)
+
+    def under(self, adjacency: str) -> "Guarantee":
+        """Returns this zero-out guarantee for an adjacency, "zero-out" or "replace-one"."""
+        validation.one_of("adjacency", adjacency, ADJACENCIES)
+        return self.replace_one() if adjacency == "replace-one" else self
+
+    def dp_event(self) -> "dp_accounting.DpEvent":
+        """Returns the release as one event of dp-accounting.
+
+        It is a Gaussian with the effective noise multiplier, or, for Poisson sampling, a sequence of sampled Gaussians.
+
+        dp-accounting has no event for a tail: add (1 + e^ε)·`tail` to the δ of whatever is computed from the event.
+
+        Raises:
+            InputValueError: If the tail is above 1e-20, and so may not be left out.
+        """
+        if self.tail > _LARGEST_LEFT_OUT:
+            raise InputValueError(
+                f"tail={self.tail!r} is above {_LARGEST_LEFT_OUT}, and dp-accounting has no event for it: use epsilon "
+                "and delta of the guarantee itself."
+            )
+        sampled = self._secret.dp_event() if self._secret else None
+        if sampled is not None:
+            return sampled
+        # Imported here: it takes a second, and no other function needs it.
+        import dp_accounting
+
+        # pyrefly: ignore[unexpected-keyword]: it cannot see the fields of classes made with attr.s.
+        return dp_accounting.GaussianDpEvent(noise_multiplier=self.effective_noise_multiplier)
