@@ -264,8 +264,8 @@ def test_every_mechanism_and_sampling_is_among_the_runs():
 
 @pytest.mark.parametrize("version", ["0.1", "0.1.0.dev240+g699c5e88f", "0.1.0.dev240+g699c5e88f.d20261124", "1.0rc1"])
 def test_versions_of_commits_are_versions(version):
-    assert _summarised.re.fullmatch(_summarised.VERSION, version)
-    assert not _summarised.re.fullmatch(_summarised.VERSION, f"{version}, ε≤0.1")
+    assert _summarised.re.fullmatch(_summarised.RELEASE, version)
+    assert not _summarised.re.fullmatch(_summarised.RELEASE, f"{version}, ε≤0.1")
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
