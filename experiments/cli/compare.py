@@ -141,9 +141,9 @@ def _list(*, as_json: bool) -> None:
 
 def _estimate(path: pathlib.Path, *, fraction: float | None, dataset: str | None, as_json: bool) -> None:
     from .. import comparison
-    from ..comparison import _results
+    from ..comparison import measured
 
-    found = comparison.estimate(path, dataset=dataset, fraction=fraction, measure=_results.measure)
+    found = comparison.estimate(path, dataset=dataset, fraction=fraction, measure=measured.measure)
     if as_json:
         click.echo(json.dumps(found))
         return

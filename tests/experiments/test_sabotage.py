@@ -71,7 +71,7 @@ def forged(change, stem="report"):
         report = json.loads((folder / f"{stem}.json").read_text())
         change(report)
         report["digest"] = reports._build.digest(report)
-        (folder / f"{stem}.json").write_text(reports._files.as_text(report))
+        (folder / f"{stem}.json").write_text(reports._check.as_text(report))
         (folder / f"{stem}.md").write_text(reports.markdown(report))
 
     return edit

@@ -164,8 +164,8 @@ class Resumption:
             for where, name, value in (
                 (training_task, "build_task", lambda *given, **more: task),
                 (preparation, "build_process", lambda *given: (self._process, self._process.mean)),
-                (preparation.text_file, "load", lambda path: self._splits),
-                (preparation.text_file, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
+                (preparation.named_data, "load", lambda path: self._splits),
+                (preparation.named_data, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
                 (aggregators, "resident_context", lambda **given: contextlib.nullcontext()),
                 (checkpoints.Recovery, "load", loaded),
             ):

@@ -152,7 +152,7 @@ CALLS = (
         restart_every=st.none() | _ROUNDS,
         adjacency=st.sampled_from(["zero-out", "replace-one", "other"]),
     ),
-    _called(tff_mf.adaptive_clipping_guarantee, rounds=_ROUNDS, participation=_SCHEMA, count_stddev=_SIGMA),
+    _called(tff_mf.adaptive_clipping_guarantee, rounds=_ROUNDS, sampling=_SCHEMA, count_stddev=_SIGMA),
     *(
         _called(method, rounds=_ROUNDS)
         for mechanism in _ALL

@@ -289,7 +289,7 @@ def _logs() -> list[Reader]:
             if not isinstance(entry, dict):
                 lines.append(json.dumps(entry) + "\n")
                 continue
-            line, head = ledger._ledger_lines.chained(head, entry)
+            line, head = ledger.chained(head, entry)
             lines.append(line)
         return "".join(lines).encode()
 

@@ -7,7 +7,7 @@ from tff_mf.experiments.run_folder import ledger
 def _chained(*entries: dict[str, object]) -> bytes:
     head, lines = "", []
     for entry in entries:
-        line, head = ledger._ledger_lines.chained(head, entry)
+        line, head = ledger.chained(head, entry)
         lines.append(line)
     return "".join(lines).encode()
 
