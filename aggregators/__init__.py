@@ -4,7 +4,7 @@ Packages, lowest first: `computations` and `workers`; `factories` and `resident`
 `export`. Users import the names below.
 """
 
-from tff_mf import required_packages
+from tff_mf.base import required_packages
 
 required_packages.packages("An aggregator", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
 

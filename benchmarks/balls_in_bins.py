@@ -19,8 +19,8 @@ import time
 import numpy as np
 
 import tff_mf
-from tff_mf import gaussian
 from tff_mf.accounting import bands_and_norm
+from tff_mf.numerics import gaussian
 
 ROUNDS, BINS, LIMIT, DELTA = 2052, 342, 6, 1e-6
 POPULATION = 342_000

@@ -6,7 +6,7 @@ For each mechanism and ε, batch size, momentum and learning rate are chosen by 
 same search; five other seeds are then trained with the choice and evaluated on the test split. Each run is a line in
 FOLDER/runs.jsonl, and is not repeated: a study that was stopped continues. --seconds stops it after so many; --tables
 only writes the results again. Runs that differ in rate, momentum and seed share one traced graph: a loop of
-`tff_mf.central`'s parts, whose examples are permuted for each seed.
+`tff_mf.keras`'s parts, whose examples are permuted for each seed.
 """
 
 import argparse
@@ -110,7 +110,7 @@ class Trainer:
     def __init__(self, setting: Setting, data: data_sets.ImageData) -> None:
         import tensorflow as tf
 
-        from tff_mf import central
+        from tff_mf import keras
 
         self._setting, self._data = setting, data
         self._model = self._network(seed=0)
@@ -120,8 +120,8 @@ class Trainer:
         self._examples = [tf.Variable(part) for part in data.train]
         prepared = setting.prepared
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        self._sum = central.ClippedSum(self._model, loss, clip_norm=1.0)
-        self._noise = central.NoisedMean(
+        self._sum = keras.ClippedSum(self._model, loss, clip_norm=1.0)
+        self._noise = keras.NoisedMean(
             prepared.mechanism,
             self._variables,
             order=prepared.order,

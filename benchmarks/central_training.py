@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow_privacy.privacy.keras_models import dp_keras_model
 
 import tff_mf
-from tff_mf import central
+from tff_mf import keras
 
 _layers = tf.keras.layers
 
@@ -58,9 +58,9 @@ def main() -> None:
     y = np.random.default_rng(1).integers(0, 10, count)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
-    def training(model: tf.keras.Model, mechanism: tff_mf.Mechanism, order: central.Order) -> Callable[[], object]:
+    def training(model: tf.keras.Model, mechanism: tff_mf.Mechanism, order: keras.Order) -> Callable[[], object]:
         model.compile(tf.keras.optimizers.SGD(0.1, 0.9), loss)
-        trained = central.Training(model, x, y, order=order, mechanism=mechanism, clip_norm=1.0, noise_multiplier=1.0)
+        trained = keras.Training(model, x, y, order=order, mechanism=mechanism, clip_norm=1.0, noise_multiplier=1.0)
         return lambda: trained.fit(epochs=1)
 
     def keras(model: tf.keras.Model) -> Callable[[], object]:
@@ -74,8 +74,8 @@ def main() -> None:
         inner = chain()
         return tf.keras.Model(inner.inputs, inner.outputs)
 
-    fixed = central.FixedOrder(examples=count, batch_size=batch, epochs=given.repeats + 1)
-    sampled = central.PoissonSampling(examples=count, batch_size=batch, rounds=(given.repeats + 1) * given.rounds)
+    fixed = keras.FixedOrder(examples=count, batch_size=batch, epochs=given.repeats + 1)
+    sampled = keras.PoissonSampling(examples=count, batch_size=batch, rounds=(given.repeats + 1) * given.rounds)
     blt, banded = tff_mf.BLT.production("b400"), tff_mf.BandedToeplitz.square_root(14)
     ways = {
         "Keras without privacy": lambda: keras(chain()),

@@ -75,8 +75,8 @@ def _attack(tf: object, pairs: int) -> None:
     """Prints the share of pairs that no key can produce, with victims of some norms in four million coordinates."""
     import numpy as np
 
-    from tff_mf import normals
     from tff_mf.noise.tensorflow import exact_normal
+    from tff_mf.numerics import normals
 
     stddev, cells = np.float32(7.379), 2.0**18
     key = tf.constant(np.frombuffer(os.urandom(16), np.int64))

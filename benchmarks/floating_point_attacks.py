@@ -19,7 +19,8 @@ import numpy as np
 import tensorflow as tf
 
 import tff_mf
-from tff_mf import normals, queries
+from tff_mf import queries
+from tff_mf.numerics import normals
 
 STDDEV = 7.379
 SIZES = (1.0, 0.1, 0.001)

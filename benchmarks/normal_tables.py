@@ -1,4 +1,4 @@
-"""Makes tff_mf/normals/tables.npz, the tables of the normals whose error is proved (docs/floating-point.md).
+"""Makes tff_mf/numerics/normals/tables.npz, the tables of the normals whose error is proved (docs/floating-point.md).
 
 python benchmarks/normal_tables.py [--out FILE]
 

@@ -19,9 +19,10 @@ pytest.importorskip("tensorflow_federated")
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf import aggregators, central, normals, queries
+from tff_mf import aggregators, keras, queries
 from tff_mf.experiments.cli import cli
 from tff_mf.noise import numpy as streams
+from tff_mf.numerics import normals
 
 from .documented import unknown
 
@@ -45,7 +46,7 @@ LIBRARIES = {
     "tff_mf": tff_mf,
     "normals": normals,
     "queries": queries,
-    "central": central,
+    "keras": keras,
     "streams": streams,
     "aggregators": aggregators,
 }
@@ -95,7 +96,7 @@ def test_every_name_in_the_docs_is_one_of_its_module(module):
 # tests/tff_mf/test_doctests.py runs the other modules of that layer; Flower is in another environment.
 WITH_EXAMPLES = [
     ".".join(path.relative_to(HERE).with_suffix("").parts).removesuffix(".__init__")
-    for pattern in ("tff_mf/noise/tensorflow", "tff_mf/queries", "tff_mf/central", "aggregators", "experiments")
+    for pattern in ("tff_mf/noise/tensorflow", "tff_mf/queries", "tff_mf/keras", "aggregators", "experiments")
     for path in sorted((HERE / pattern).rglob("*.py"))
     if ">>>" in path.read_text() and "flower" not in path.parts
 ]

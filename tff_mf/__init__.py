@@ -24,10 +24,8 @@ from tff_mf.accounting import guarantee as guarantee
 from tff_mf.accounting import zcdp_rho as zcdp_rho
 from tff_mf.artifacts import load as load
 from tff_mf.artifacts import save as save
-from tff_mf.bands import AmplifiedBands as AmplifiedBands
-from tff_mf.bands import amplified_bands as amplified_bands
-from tff_mf.errors import ArtifactError as ArtifactError
-from tff_mf.errors import InputError as InputError
+from tff_mf.base.errors import ArtifactError as ArtifactError
+from tff_mf.base.errors import InputError as InputError
 from tff_mf.grids import Grid as Grid
 from tff_mf.mechanisms import BLT as BLT
 from tff_mf.mechanisms import Banded as Banded
@@ -49,15 +47,22 @@ from tff_mf.optimize import optimize_banded_plus_low_rank as optimize_banded_plu
 from tff_mf.optimize import optimize_banded_toeplitz as optimize_banded_toeplitz
 from tff_mf.optimize import optimize_blt as optimize_blt
 from tff_mf.optimize import optimize_dense as optimize_dense
-from tff_mf.participation import FixedEpoch as FixedEpoch
-from tff_mf.participation import MinSep as MinSep
-from tff_mf.participation import Participation as Participation
-from tff_mf.participation import Sampling as Sampling
-from tff_mf.participation import SingleParticipation as SingleParticipation
-from tff_mf.participation import SpacedEpochs as SpacedEpochs
-from tff_mf.participation import Timer as Timer
+from tff_mf.optimize.bands import AmplifiedBands as AmplifiedBands
+from tff_mf.optimize.bands import amplified_bands as amplified_bands
+from tff_mf.problem.participation import FixedEpoch as FixedEpoch
+from tff_mf.problem.participation import MinSep as MinSep
+from tff_mf.problem.participation import Participation as Participation
+from tff_mf.problem.participation import Sampling as Sampling
+from tff_mf.problem.participation import SingleParticipation as SingleParticipation
+from tff_mf.problem.participation import SpacedEpochs as SpacedEpochs
+from tff_mf.problem.participation import Timer as Timer
+from tff_mf.problem.workloads import LearningRates as LearningRates
+from tff_mf.problem.workloads import LinearSchedule as LinearSchedule
+from tff_mf.problem.workloads import Momentum as Momentum
+from tff_mf.problem.workloads import MomentumWithRates as MomentumWithRates
+from tff_mf.problem.workloads import PrefixSum as PrefixSum
+from tff_mf.problem.workloads import Workload as Workload
 from tff_mf.registry import register_mechanism as register_mechanism
-from tff_mf.restarts import restart_sensitivity as restart_sensitivity
 from tff_mf.sensitivities import SensitivityResult as SensitivityResult
 from tff_mf.sensitivities import check_mechanism as check_mechanism
 from tff_mf.sensitivities import explain_sensitivity as explain_sensitivity
@@ -67,11 +72,6 @@ from tff_mf.sensitivities.losses import max_error as max_error
 from tff_mf.sensitivities.losses import max_loss as max_loss
 from tff_mf.sensitivities.losses import rms_error as rms_error
 from tff_mf.sensitivities.losses import rms_loss as rms_loss
-from tff_mf.workloads import LearningRates as LearningRates
-from tff_mf.workloads import LinearSchedule as LinearSchedule
-from tff_mf.workloads import Momentum as Momentum
-from tff_mf.workloads import MomentumWithRates as MomentumWithRates
-from tff_mf.workloads import PrefixSum as PrefixSum
-from tff_mf.workloads import Workload as Workload
+from tff_mf.sensitivities.restarts import restart_sensitivity as restart_sensitivity
 
 __version__ = _version("tff-mf")

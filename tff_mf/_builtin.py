@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tff_mf import optimize
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import (
     BLT,
     Banded,

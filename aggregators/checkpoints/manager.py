@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow_federated as tff
 import tree
 
-from tff_mf import checkpoint_files, files, validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import checkpoint_files, files, validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.noise.tensorflow import NoiseState
 
 from ..factories.factory import MFAggregationFactory

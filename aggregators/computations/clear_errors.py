@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import grpc
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 # An assertion of `tff_mf.noise.tensorflow` in the graph, as TensorFlow prints it.
 _PAST_THE_END = re.compile(r"The [^\[\]]+ is defined for \d+ rounds, and all of them have run\.")

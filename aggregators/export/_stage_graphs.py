@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf.errors import InputTypeError
+from tff_mf.base.errors import InputTypeError
 
 SEPARATOR = "__"
 # Constants of at least this size are a model or a matrix, and become inputs.

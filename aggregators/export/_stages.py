@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ..factories.factory import MFAggregationFactory
 from ._stage_graphs import (

@@ -9,8 +9,9 @@ import numpy as np
 import safetensors.numpy
 import tensorflow_federated as tff
 
-from tff_mf import checkpoint_files, grids, validation
-from tff_mf.errors import InputValueError
+from tff_mf import grids
+from tff_mf.base import checkpoint_files, validation
+from tff_mf.base.errors import InputValueError
 
 from ..computations import forms as tff_forms
 from ..factories import record_sums

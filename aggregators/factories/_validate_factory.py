@@ -2,7 +2,7 @@
 
 import tensorflow_federated as tff
 
-from tff_mf import validation
+from tff_mf.base import validation
 
 
 def unweighted(aggregator: object, remedy: str) -> None:

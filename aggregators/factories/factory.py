@@ -13,8 +13,9 @@ import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 import tff_mf
-from tff_mf import queries, validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf import queries
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.noise import tensorflow as noise
 
 from ..computations import transfers

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.queries import clipping
 
 # Number of values in one sum that were scaled, and number that were set to zero.

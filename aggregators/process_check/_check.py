@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf import validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.queries import clipping
 
 from ..factories.factory import MFAggregationFactory, build_mf_aggregator

@@ -8,8 +8,8 @@ import numpy as np
 from scipy import stats
 
 import tff_mf
-from tff_mf import normals
 from tff_mf.noise.tensorflow import NoiseState
+from tff_mf.numerics import normals
 
 from ._probe import CHANCE, UNDIVIDED, Findings, Probe, Seen
 

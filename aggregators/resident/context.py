@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow_federated as tff
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..computations import forms, secure, transfers
 from ..computations.clear_errors import cleared

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import tensorflow_federated as tff
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from .processes import ending_workers
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import tff_mf
-from tff_mf import validation
+from tff_mf.base import validation
 
 from ..output import progress
 from ..output.digits import rounded_up

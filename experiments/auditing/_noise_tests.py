@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 from scipy import stats
 
-from tff_mf import normals
+from tff_mf.numerics import normals
 
 from ._result import Test
 

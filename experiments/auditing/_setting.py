@@ -4,8 +4,8 @@ import dataclasses
 import functools
 
 import tff_mf
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 COUNTS = "counts: "
 

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Meta, UnsetType
 
 import tff_mf
-from tff_mf import strict_json
-from tff_mf.errors import InputError, InputValueError
+from tff_mf.base import strict_json
+from tff_mf.base.errors import InputError, InputValueError
 
 from .. import reports
 from ..output import agreement, typed

@@ -8,7 +8,7 @@ import sys
 from typing import Any, TextIO
 
 from tff_mf import registry
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 
 from ... import aggregators
 from ..training import learning_process, task

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..output import typed
 from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY

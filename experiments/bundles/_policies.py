@@ -8,8 +8,8 @@ import re
 from typing import Any
 
 import tff_mf
-from tff_mf import validation
-from tff_mf.errors import InputError, InputTypeError, InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputError, InputTypeError, InputValueError
 
 from ._manifest import POLICY
 

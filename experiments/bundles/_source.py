@@ -5,7 +5,7 @@ import json
 import pathlib
 from collections.abc import Sequence
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from .. import reports
 from ..configuration import layers, toml_file

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from .. import reports
 from ..configuration import toml_file

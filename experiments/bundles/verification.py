@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import safetensors.numpy
 
-from tff_mf import required_packages
-from tff_mf.errors import InputError
+from tff_mf.base import required_packages
+from tff_mf.base.errors import InputError
 
 from .. import reports
 from ..configuration import layers

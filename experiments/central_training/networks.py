@@ -32,7 +32,7 @@ def build(name: str, *, shape: Sequence[int], classes: int, seed: int) -> "tf.ke
     """
     import tensorflow as tf
 
-    from tff_mf import validation
+    from tff_mf.base import validation
 
     validation.one_of("network", name, NAMES)
     initial = _InitialWeights(seed)

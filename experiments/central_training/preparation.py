@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tff_mf
 from tff_mf import accounting
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..privacy import statements
 from . import networks
@@ -15,7 +15,7 @@ from .settings import CentralConfiguration
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tff_mf import central
+    from tff_mf import keras
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class PreparedTraining:
 
     configuration: CentralConfiguration
     mechanism: tff_mf.Mechanism
-    order: "central.Order"
+    order: "keras.Order"
     noise_multiplier: float
     epsilon: float
     statement: str
@@ -44,7 +44,7 @@ def prepare(
 ) -> PreparedTraining:
     """Returns the parts of a training.
 
-    Formal guarantee: `epsilon` and `statement` are the order's (`tff_mf.central.Order`), for the σ that is
+    Formal guarantee: `epsilon` and `statement` are the order's (`tff_mf.keras.Order`), for the σ that is
     returned: with `epsilon` in the settings, the smallest σ at which the order's ε does not exceed it.
 
     Args:
@@ -79,8 +79,8 @@ def prepare(
     )
 
 
-def _order(configuration: CentralConfiguration, mechanism: tff_mf.Mechanism) -> "central.Order":
-    from tff_mf import central
+def _order(configuration: CentralConfiguration, mechanism: tff_mf.Mechanism) -> "keras.Order":
+    from tff_mf import keras
 
     common = {
         "examples": configuration.examples,
@@ -88,10 +88,10 @@ def _order(configuration: CentralConfiguration, mechanism: tff_mf.Mechanism) -> 
         "seed": configuration.seed,
     }
     if configuration.sampling == "fixed_order":
-        return central.FixedOrder(**common, epochs=configuration.epochs)
+        return keras.FixedOrder(**common, epochs=configuration.epochs)
     rounds = configuration.rounds
     groups, _ = accounting.bands_and_norm(mechanism, rounds)
-    return central.PoissonSampling(**common, rounds=rounds, groups=groups)
+    return keras.PoissonSampling(**common, rounds=rounds, groups=groups)
 
 
 def compiled_network(configuration: CentralConfiguration) -> "tf.keras.Sequential":
@@ -128,11 +128,11 @@ def _learning_rate(configuration: CentralConfiguration) -> Any:
     return configuration.learning_rate if not (configuration.warmup or configuration.cooldown) else _RoundRates()
 
 
-def training_of(prepared: PreparedTraining, model: "tf.keras.Sequential", examples: Any) -> "central.Training":
+def training_of(prepared: PreparedTraining, model: "tf.keras.Sequential", examples: Any) -> "keras.Training":
     """Returns the training of a model on examples, a pair of images and labels."""
-    from tff_mf import central
+    from tff_mf import keras
 
-    return central.Training(
+    return keras.Training(
         model,
         *examples,
         order=prepared.order,

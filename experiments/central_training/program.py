@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..output import files
 from ..run_folder import folders, metrics
@@ -35,7 +35,7 @@ def run(
     if there is one. The test split is evaluated once, at the end. At the end the weights are written, and the
     checkpoint, which has the keys of the noise, is removed.
 
-    Formal guarantee: as for `tff_mf.central.Training`, for the training part of the data; weights, metrics and summary
+    Formal guarantee: as for `tff_mf.keras.Training`, for the training part of the data; weights, metrics and summary
     are computed from what it covers. The validation and the test part are not protected.
 
     Args:

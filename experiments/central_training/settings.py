@@ -3,8 +3,8 @@
 import pathlib
 
 import tff_mf
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from ..configuration import mechanism_names
 from ..configuration.mechanism_names import MechanismSetting

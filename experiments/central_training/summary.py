@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
-from tff_mf import strict_json
+from tff_mf.base import strict_json
 
 from ..run_folder.folders import versions
 from .data_sets import ImageData

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import rich_click as click
 
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 
 from . import _boundary, _completion
 from ._boundary import Group

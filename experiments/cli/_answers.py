@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from tff_mf import strict_json
-from tff_mf.errors import InputError, InputValueError
+from tff_mf.base import strict_json
+from tff_mf.base.errors import InputError, InputValueError
 
 from ..output import files
 from ..reports import questions

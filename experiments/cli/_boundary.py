@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import rich_click as click
 from click.core import ParameterSource
 
-from tff_mf import validation
-from tff_mf.errors import InputError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputError
 
 _LONGEST = 4095
 _SHOWN = 60

@@ -8,7 +8,7 @@ import platform
 import re
 
 import tff_mf
-from tff_mf import required_packages
+from tff_mf.base import required_packages
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)$", re.MULTILINE)
 _TRAINING = ("tensorflow", "tensorflow-privacy", "tensorflow-federated")

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 import tff_mf
-from tff_mf import validation
+from tff_mf.base import validation
 
 from ..configuration import mechanism_names
 from ..configuration.mechanism_names import MechanismSetting

@@ -10,8 +10,8 @@ import msgspec
 import rich_click as click
 from click.shell_completion import CompletionItem
 
-from tff_mf import required_packages, validation
 from tff_mf.accounting import ADJACENCIES
+from tff_mf.base import required_packages, validation
 
 from ..configuration import mechanism_names
 from ..configuration.run import PROPOSED, RunConfiguration

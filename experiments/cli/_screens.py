@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import tff_mf
-from tff_mf import strict_json
+from tff_mf.base import strict_json
 
 from ..configuration.layers import Layer
 from ..configuration.presets import Preset

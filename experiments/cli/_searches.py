@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 import tff_mf
-from tff_mf import registry, validation
-from tff_mf.errors import InputValueError
+from tff_mf import registry
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from ..configuration import mechanism_names
 from ..configuration.mechanism_names import MechanismSetting

@@ -42,7 +42,7 @@ def audit(what: str, flags: Flags, coordinates: int | None, noise_scale: float, 
     `production:b100` and so on, or `identity`. Exit status 1 if a test fails.
     """
     import tff_mf
-    from tff_mf import required_packages, validation
+    from tff_mf.base import required_packages, validation
 
     required_packages.packages("Auditing", "tensorflow")
     from .. import auditing, reports
@@ -86,7 +86,7 @@ def _of_artifact(
 ) -> dict[str, Any]:
     """Returns the claims for an artifact; options that were not given are those that it was optimized for."""
     import tff_mf
-    from tff_mf import validation
+    from tff_mf.base import validation
 
     mechanism = mechanism_names.load(what)
     optimized_for = mechanism.optimized_for

@@ -9,7 +9,7 @@ import rich_click as click
 from click import get_current_context
 from click.core import ParameterSource
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from . import _options, _screens
 
@@ -64,7 +64,7 @@ def compare(
     if listed:
         _list(as_json=as_json)
         return
-    from tff_mf import required_packages
+    from tff_mf.base import required_packages
 
     page = _options.html_page(html)
     path = _path_of(file, spec)

@@ -24,7 +24,7 @@ def data() -> None:
 @_options.as_json
 def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
     """Write docstrings as a data set: each module is a client, each English sentence an example."""
-    from tff_mf import required_packages
+    from tff_mf.base import required_packages
 
     required_packages.packages("Writing a data set", "tensorflow_federated")
     from ..datasets.pydoc import write_pydoc

@@ -21,7 +21,7 @@ def demo(out: str, as_json: bool) -> None:
 
     Writes summary.json, accuracy.png and both runs: about a minute on 2 cores after installation.
     """
-    from tff_mf import required_packages
+    from tff_mf.base import required_packages
 
     required_packages.packages("The demo", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
     from ..run_folder import folders

@@ -55,7 +55,7 @@ def export(
     RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings. A deployment starts from the beginning, with
     the whole cohort and all of its noise. The printed digest identifies the whole bundle: keep it for `tff-mf verify`.
     """
-    from tff_mf import required_packages, validation
+    from tff_mf.base import required_packages, validation
 
     # First, so that wrong values are refused before a data set is made.
     validation.positive("round_minutes", round_minutes)

@@ -17,7 +17,7 @@ def export_model(run: str, out: str, as_json: bool) -> None:
     RUN is the folder of a finished run of `tff-mf train`, or of a finished deployment. None of the server's state is
     written.
     """
-    from tff_mf import required_packages
+    from tff_mf.base import required_packages
 
     required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from .. import bundles

@@ -124,7 +124,7 @@ def _check(folder: pathlib.Path, held: str | None, *, as_json: bool) -> None:
 
 
 def _is_current(folder: pathlib.Path) -> bool:
-    from tff_mf.errors import InputError
+    from tff_mf.base.errors import InputError
 
     from .. import reports
 

@@ -90,7 +90,7 @@ def train(
     if resume:
         layer = toml_file.begun(layer, folders.resumable_folder(path))
     configuration = layers.configuration(layer)
-    from tff_mf import required_packages
+    from tff_mf.base import required_packages
 
     required_packages.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ..configuration import settings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from click import get_current_context
 
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 
 from ..central_training import data_sets, networks
 from ..central_training.settings import PRESETS, SAMPLING_KINDS, CentralConfiguration
@@ -95,7 +95,7 @@ def train_central(
     configuration.check()
     if not without_epsilon:
         configuration.check_statable()
-    from tff_mf import required_packages
+    from tff_mf.base import required_packages
 
     required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
     from ..central_training import preparation

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from . import _options, _screens
 
@@ -43,7 +43,7 @@ def verify(
     The first line says what protects against a rewritten bundle: a digest from elsewhere, or nothing. Exit
     status 1 if the bundle must not be deployed; the wrong file is named.
     """
-    from tff_mf import validation
+    from tff_mf.base import validation
 
     from .. import bundles
 

@@ -29,8 +29,8 @@ def worker(port: int, public: bool, max_concurrent_clients: int, threads: int | 
     read clients' data and the secret noise. Therefore it starts only in a network of its own, which has nothing but
     loopback; docs/workers.md has the command, and tunnels from other machines. With --public it starts anywhere.
     """
-    from tff_mf import required_packages
-    from tff_mf.errors import InputValueError
+    from tff_mf.base import required_packages
+    from tff_mf.base.errors import InputValueError
 
     threads = 1 if threads is None else threads
     if not 0 < threads <= 1024:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tff_mf
-from tff_mf import validation
+from tff_mf.base import validation
 
 from ..configuration import learning_rates
 from ..datasets import named_data

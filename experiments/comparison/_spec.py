@@ -14,8 +14,8 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 from msgspec import Meta
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from ..configuration import layers, mechanism_names, presets, toml_file
 from ..configuration.layers import Layer

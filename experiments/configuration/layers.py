@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tff_mf.errors import InputError, InputValueError
+from tff_mf.base.errors import InputError, InputValueError
 
 from ..output import typed
 from ..output.typed import Record

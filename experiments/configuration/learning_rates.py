@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 import tff_mf
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.sensitivities.losses import restart_errors
 
 from ..privacy.plan import PrivacyPlan

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tff_mf
-from tff_mf import grids, registry, validation
+from tff_mf import grids, registry
 from tff_mf.accounting import ADJACENCIES
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.problem.workloads import ToeplitzWorkload
 from tff_mf.sensitivities.losses import Errors, restart_errors
-from tff_mf.workloads import ToeplitzWorkload
 
 from ..output import progress
 from ..privacy import statements

@@ -3,8 +3,9 @@
 from typing import Any
 
 import tff_mf
-from tff_mf import grids, validation
-from tff_mf.errors import InputValueError
+from tff_mf import grids
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from ..output.typed import Number, Record, Whole, fields_of
 from ..privacy.plan import PrivacyPlan, check_level, check_restarts, checked_cohort, plan_privacy

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
-from tff_mf import validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.grids import FEWEST_BITS, MOST_BITS
 
 from ..output import typed

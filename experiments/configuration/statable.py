@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..privacy import statements
 

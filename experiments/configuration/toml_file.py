@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..datasets import named_data
 from ..output import files, typed

@@ -4,8 +4,8 @@ import collections
 import os
 import pathlib
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from . import pydoc, sqlite, synthetic
 

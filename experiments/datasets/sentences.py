@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from . import synthetic
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..output import files
 from . import pydoc, sqlite

@@ -3,7 +3,7 @@
 Needs `flwr`, and no TensorFlow. Public modules: `cohorts`, `identities`, `integers`, `mods` and `app`.
 """
 
-from tff_mf import required_packages
+from tff_mf.base import required_packages
 
 required_packages.packages("Training on Flower", "flwr")
 

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 
 from . import app
 

@@ -6,8 +6,8 @@ import pathlib
 import re
 from collections.abc import Mapping
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from ..output import files
 from .settings import settings_of

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from tff_mf import checkpoint_files, files
-from tff_mf.errors import InputValueError
+from tff_mf.base import checkpoint_files, files
+from tff_mf.base.errors import InputValueError
 from tff_mf.noise import numpy as streams
 from tff_mf.noise.numpy import NoiseState
 

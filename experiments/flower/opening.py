@@ -10,8 +10,8 @@ import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from .. import guard, reports
 from ..guard.run_guard import RunGuard

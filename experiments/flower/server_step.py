@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 import tff_mf
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from .. import guard
 from ..configuration.settings import AUTO, grid_of

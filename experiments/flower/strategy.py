@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 from google.protobuf.message import DecodeError
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..guard.run_guard import RunGuard
 from ..output import files

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, Metadata
 
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ..run_folder.metrics import ReportCounts
 from .summands import Arrays, Summands

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tff_mf
-from tff_mf import validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ..privacy.plan import PrivacyPlan
 from ..run_folder.names import CHECKPOINTS, LEDGER, METRICS, MODEL, PARTICIPATION, REPORT, SUMMARY

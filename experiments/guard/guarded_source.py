@@ -11,8 +11,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
 from ..sampling.data_source import ClientDatasets, saved_fields

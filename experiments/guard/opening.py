@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tff_mf import validation
+from tff_mf.base import validation
 
 from .. import reports
 from ..output import agreement, files

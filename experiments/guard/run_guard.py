@@ -9,8 +9,8 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from .. import reports as run_reports
 from ..run_folder import run_log

@@ -18,8 +18,8 @@ import numpy as np
 from matplotlib import figure, ticker
 
 import tff_mf
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from . import files
 
@@ -380,7 +380,7 @@ def checked_path(path: str | os.PathLike, option: str = "plot") -> pathlib.Path:
     Example:
         >>> checked_path("losses.jpg")
         Traceback (most recent call last):
-        tff_mf.errors.InputValueError: plot='losses.jpg' must end in .png, .svg or .pdf.
+        tff_mf.base.errors.InputValueError: plot='losses.jpg' must end in .png, .svg or .pdf.
     """
     validation.instance(option, path, (str, os.PathLike), "pass the path of a picture")
     path = pathlib.Path(path)

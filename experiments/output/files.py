@@ -10,11 +10,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
-from tff_mf import files
-from tff_mf.errors import InputValueError
-from tff_mf.files import atomic_file as atomic_file
-from tff_mf.files import sync_folder as sync_folder
-from tff_mf.files import write_atomically as write_atomically
+from tff_mf.base import files
+from tff_mf.base.errors import InputValueError
+from tff_mf.base.files import atomic_file as atomic_file
+from tff_mf.base.files import sync_folder as sync_folder
+from tff_mf.base.files import write_atomically as write_atomically
 
 FOLDER_LOCK = ".lock"
 

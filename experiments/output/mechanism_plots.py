@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import tff_mf
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from . import figures
 

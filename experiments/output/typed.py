@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from tff_mf import strict_json, validation
-from tff_mf.errors import InputError, InputValueError
+from tff_mf.base import strict_json, validation
+from tff_mf.base.errors import InputError, InputValueError
 
 _Kind = TypeVar("_Kind")
 
@@ -70,7 +70,7 @@ def convert(value: Any, kind: type[_Kind], where: str = "") -> _Kind:
         ...     rounds: Count
         >>> convert({"rounds": 0}, Size, "size.toml")
         Traceback (most recent call last):
-        tff_mf.errors.InputValueError: size.toml: rounds=0 must be a whole number of at least 1.
+        tff_mf.base.errors.InputValueError: size.toml: rounds=0 must be a whole number of at least 1.
     """
     try:
         return msgspec.convert(value, kind)

@@ -11,7 +11,7 @@ import jinja2
 import markupsafe
 
 import tff_mf
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..output import digits, figures, files
 from ..output.text import seen, spaced, up, words
@@ -55,7 +55,7 @@ def check_page(path: str) -> pathlib.Path:
     Example:
         >>> check_page("report.pdf")
         Traceback (most recent call last):
-        tff_mf.errors.InputValueError: html='report.pdf' must end in .html: browsers go by that.
+        tff_mf.base.errors.InputValueError: html='report.pdf' must end in .html: browsers go by that.
     """
     found = pathlib.Path(path)
     if found.suffix.lower() not in _ENDINGS:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tff_mf
-from tff_mf.errors import InputValueError
-from tff_mf.workloads import ToeplitzWorkload
+from tff_mf.base.errors import InputValueError
+from tff_mf.problem.workloads import ToeplitzWorkload
 
 from ..configuration.settings import state_rows
 from .deployment import Deployment

@@ -3,8 +3,8 @@
 import dataclasses
 
 import tff_mf
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from ..configuration.mechanism_names import MechanismSetting
 

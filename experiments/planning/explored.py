@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import tff_mf
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
+from tff_mf.base.strict_json import finite
 from tff_mf.sensitivities.losses import errors, round_errors
-from tff_mf.strict_json import finite
 
 from ..output import digits, figures, progress
 from ..output.figures import Axis, Chart, Curve

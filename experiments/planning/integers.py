@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import tff_mf
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 
 from ..configuration.settings import AUTO, ModelConfig, dimension_of, grid_of
 from ..output import digits

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import tff_mf
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.sensitivities.losses import Errors
 
 from ..configuration import mechanism_names

@@ -14,8 +14,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from ..configuration import learning_rates
 from ..configuration.settings import TrainingSettings

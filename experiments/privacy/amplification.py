@@ -3,9 +3,9 @@
 import dataclasses
 
 import tff_mf
-from tff_mf import validation
 from tff_mf.accounting import bands_and_norm
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from ..sampling.settings import SamplingSettings, sampling_of
 from . import statements

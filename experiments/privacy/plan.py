@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import tff_mf
-from tff_mf import gaussian, grids, validation
-from tff_mf.errors import InputValueError
+from tff_mf import grids
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.numerics import gaussian
 
 from .. import sampling
 from ..output.digits import rounded_up

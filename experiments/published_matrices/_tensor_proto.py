@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..output import protobufs
 

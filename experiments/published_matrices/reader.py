@@ -10,10 +10,10 @@ import pathlib
 
 import numpy as np
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Banded, Dense, OptimizedFor
-from tff_mf.participation import Participation
-from tff_mf.workloads import LearningRates, Momentum, MomentumWithRates, PrefixSum, Workload
+from tff_mf.problem.participation import Participation
+from tff_mf.problem.workloads import LearningRates, Momentum, MomentumWithRates, PrefixSum, Workload
 
 from . import _tensor_proto
 

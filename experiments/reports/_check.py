@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tff_mf import strict_json, validation
-from tff_mf.errors import InputError
+from tff_mf.base import strict_json, validation
+from tff_mf.base.errors import InputError
 
 from ..output import agreement
 from ..output.files import FOLDER_LOCK, write_atomically

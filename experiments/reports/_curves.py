@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tff_mf
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 from tff_mf.sensitivities.losses import round_errors
 
 from ..privacy.statements import block_ends, deltas, of_some_rounds

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 import tff_mf
-from tff_mf import files
-from tff_mf.errors import InputError
+from tff_mf.base import files
+from tff_mf.base.errors import InputError
 
 from .. import auditing
 from ..output import typed

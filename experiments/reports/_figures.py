@@ -10,7 +10,7 @@ from typing import Any
 import tff_mf
 from tff_mf import grids
 from tff_mf.accounting import guarantee_on_grid
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 
 from ..output.text import seen, spaced, up, words
 from ..privacy import statements

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tff_mf
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..privacy.plan import PrivacyPlan, plan_privacy
 from ..run_folder import run_record

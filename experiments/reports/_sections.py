@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
-from tff_mf import strict_json
+from tff_mf.base import strict_json
 
 from ..privacy import statements
 from ..run_folder.metrics import ALSO_TRAINING, NOT_TRAINING

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 
 from ..output import agreement, typed
 from ..privacy import amplification, statements, summary

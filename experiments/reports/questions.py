@@ -8,8 +8,8 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tff_mf import strict_json
-from tff_mf.errors import InputValueError
+from tff_mf.base import strict_json
+from tff_mf.base.errors import InputValueError
 
 from ..output.typed import MOST_CLIENTS
 from ..run_folder.names import ANSWERS

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..output import files
 from .ledger import read_ledger
@@ -66,10 +66,10 @@ def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str) 
         >>> check_same({"rounds": 8}, {"rounds": 8}, run="out")
         >>> check_same({}, {"rounds": 8}, run="out")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        tff_mf.errors.InputValueError: rounds=… missing, a setting that the run in 'out' began with, 8: resume it ...
+        tff_mf.base.errors.InputValueError: rounds=… missing, a setting that the run in 'out' began with, 8: ...
         >>> check_same({"rounds": 9}, {"rounds": 8}, run="out")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        tff_mf.errors.InputValueError: rounds=9 is not the setting that the run in 'out' began with, 8: resume it ...
+        tff_mf.base.errors.InputValueError: rounds=9 is not the setting that the run in 'out' began with, 8: ...
     """
     for name in {**given, **begun}:
         if given.get(name) != begun.get(name):

@@ -11,7 +11,7 @@ import safetensors
 import safetensors.numpy
 from msgspec import Meta
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..output import typed
 from ..output.files import file_hash

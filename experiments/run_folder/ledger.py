@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from tff_mf.errors import InputError, InputValueError
+from tff_mf.base.errors import InputError, InputValueError
 
 from ..output import files, typed
 from ..output.typed import Count, CountOrZero, Number, Record

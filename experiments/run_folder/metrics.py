@@ -8,7 +8,7 @@ import pathlib
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..output import files
 from ..output.typed import CountOrZero, Record

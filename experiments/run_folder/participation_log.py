@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..output import files
 from ..sampling import ObservedParticipation

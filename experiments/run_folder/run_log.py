@@ -5,7 +5,7 @@ import contextlib
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from . import ledger, participation_log, run_record
 from .names import LEDGER, PARTICIPATION

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 import tff_mf
-from tff_mf import strict_json, validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import strict_json, validation
+from tff_mf.base.errors import InputValueError
 
 from ..output import files, typed
 from ..output.files import file_hash

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 import tff_mf
-from tff_mf import validation
-from tff_mf.draws import NOBODY, SeededDraws
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.problem.draws import NOBODY, SeededDraws
 
 from ._secret import CohortSecret
 from .settings import FIXED_EPOCH_KINDS, SamplingSettings, sampling_of

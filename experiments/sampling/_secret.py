@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 import tff_mf
-from tff_mf import files
-from tff_mf.draws import Draws, SystemDraws
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base import files
+from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.problem.draws import Draws, SystemDraws
 
 _KEY_BYTES = 32
 _RUN_DIGITS = 32
@@ -34,7 +34,7 @@ class CohortSecret:
     the same key.
 
     Formal guarantee: to anyone without the key, the choices of runs with different identifiers are independent, and as
-    likely as `tff_mf.draws` says, up to a difference of 2⁻¹⁹² and the advantage of an attacker on BLAKE2b or SHAKE256
+    likely as `problem.draws` says, up to a difference of 2⁻¹⁹² and the advantage of an attacker on BLAKE2b or SHAKE256
     as a pseudorandom function, as the noise is up to that on its generator.
 
     Attributes:

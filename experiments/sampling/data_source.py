@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from . import CohortPlan
 

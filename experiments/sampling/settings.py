@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import msgspec
 
 import tff_mf
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 _CLASSES: Mapping[str, type[tff_mf.Sampling]] = {
     "min_sep": tff_mf.MinSep,

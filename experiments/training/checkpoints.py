@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow_federated as tff
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
 from ..output import files, typed

@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 import tree
 
 from tff_mf import queries
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
 from ..configuration.mechanism_names import RAMP_FLOOR

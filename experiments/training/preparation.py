@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import tensorflow_federated as tff
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
 from .. import sampling

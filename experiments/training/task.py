@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf import strict_json
-from tff_mf.errors import InputValueError
+from tff_mf.base import strict_json
+from tff_mf.base.errors import InputValueError
 
 from ..configuration.settings import ALL, TrainingSettings
 from ..datasets import sentences

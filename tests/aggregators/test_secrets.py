@@ -17,8 +17,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf import aggregators, checkpoint_files, queries
+from tff_mf import aggregators, queries
 from tff_mf.aggregators.checkpoints import manager
+from tff_mf.base import checkpoint_files
 
 DIMENSION = 2000
 ROUNDS = 6

@@ -210,7 +210,7 @@ def test_a_loader_that_returns_something_else_is_refused(monkeypatch):
 
 @pytest.mark.parametrize(("dataset", "parameters"), [("mnist", 26_010), ("cifar10", 550_570), ("digits", 1_258)])
 def test_networks_have_the_papers_number_of_parameters(dataset, parameters):
-    from tff_mf import central
+    from tff_mf import keras
 
     source = data_sets.named(dataset)
     first, again, other = (
@@ -221,7 +221,7 @@ def test_networks_have_the_papers_number_of_parameters(dataset, parameters):
         np.testing.assert_array_equal(weights, same)
         assert weights.ndim == 1 or not np.array_equal(weights, different)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    assert central.ClippedSum(first, loss, clip_norm=1.0).on_whole_batches
+    assert keras.ClippedSum(first, loss, clip_norm=1.0).on_whole_batches
 
 
 TREE = ["--preset", "digits", "--epochs", 2, "--batch-size", 256, "--mechanism", "tree-full"]

@@ -14,7 +14,7 @@ import pytest
 import run_folders
 
 import tff_mf
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 from tff_mf.experiments import cli, reports
 from tff_mf.experiments.configuration import toml_file
 from tff_mf.experiments.configuration.run import RunConfiguration

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments.datasets import pydoc, sqlite
 
 # Enough text for three splits, little enough for a test.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
 
 

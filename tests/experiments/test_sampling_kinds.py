@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
 from tff_mf.experiments.reports import _sections
 from tff_mf.experiments.run_folder import ledger

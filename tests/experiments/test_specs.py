@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import tff_mf
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 from tff_mf.experiments import cli, comparison
 from tff_mf.experiments.comparison import _estimate, _spec, specs
 from tff_mf.experiments.configuration import layers, mechanism_names, settings

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.python.simulation.baselines.stackoverflow import word_prediction_tasks
 
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments.datasets import pydoc, sqlite
 
 # A client of each split.
@@ -207,7 +207,7 @@ def test_a_path_must_be_one():
 def test_a_damaged_file_is_refused_before_tensorflow_is_loaded(damaged):
     damaged.write_bytes(b"")
     code = (
-        "import sys; from tff_mf.errors import InputValueError; from tff_mf.experiments.datasets import sqlite\n"
+        "import sys; from tff_mf.base.errors import InputValueError; from tff_mf.experiments.datasets import sqlite\n"
         f"try: sqlite.load({str(damaged)!r})\n"
         "except InputValueError: sys.exit('tensorflow' in sys.modules)\n"
         "sys.exit(3)"

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tests.tff_mf.samplings import cyclic_epsilon
-from tff_mf.draws import SeededDraws
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.configuration.settings import TrainingSettings
 from tff_mf.experiments.output import digits
@@ -28,6 +27,7 @@ from tff_mf.experiments.privacy.amplification import amplified
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings, sampling_of
 from tff_mf.experiments.training import preparation, results
+from tff_mf.problem.draws import SeededDraws
 
 from .shared import invoke
 
@@ -39,7 +39,7 @@ CLAIM = statements.Claim(
 LOOKS_LIKE_ONE = re.compile(r"[εϵ]\s*[=≤<]\s*$|[εϵ]\s*[=≤<]\s*[\d{]|δ\s*=[^)]*\)-DP\b|\bDP, central")
 # A worth, and a label of what noise was calibrated to, are figures of no run.
 # The second is of central training, whose layer cannot import the first: its rules are those of an order of examples.
-MAY = {"experiments/privacy/statements.py", "tff_mf/central/_order.py"}
+MAY = {"experiments/privacy/statements.py", "tff_mf/keras/_order.py"}
 
 
 def stated(claim):

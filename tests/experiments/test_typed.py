@@ -3,7 +3,7 @@
 import pytest
 
 import tff_mf
-from tff_mf import strict_json
+from tff_mf.base import strict_json
 from tff_mf.experiments.output import typed
 
 

@@ -26,7 +26,7 @@ from outcomes import CRASHED, DAMAGES, DETECTED, HARMLESS, SILENT, Outcome, dama
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration import settings

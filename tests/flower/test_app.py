@@ -14,7 +14,7 @@ from flwr.app import Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
 
 import tff_mf
-from tff_mf.errors import InputValueError, MissingDependencyError
+from tff_mf.base.errors import InputValueError, MissingDependencyError
 from tff_mf.experiments import guard, reports
 from tff_mf.experiments.flower import app
 from tff_mf.experiments.privacy import plan_privacy

@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 
 import tff_mf
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.experiments import flower, reports
 from tff_mf.experiments.flower import clipping, cohorts, mods
 from tff_mf.experiments.flower import strategy as strategies

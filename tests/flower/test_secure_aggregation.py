@@ -8,7 +8,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.secure_aggregation.quantization import dequantize, quantize
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 from .fleet import Fleet
 from .test_grid import BITS, opened, sent

@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
 from google.protobuf.message import DecodeError
 
 import tff_mf
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import flower, reports, sampling
 from tff_mf.experiments.flower import cohorts
 from tff_mf.experiments.privacy import plan_privacy

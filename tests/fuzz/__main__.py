@@ -13,7 +13,7 @@ import time
 
 from readers import Reader, all_readers
 
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 
 _HANG_SECONDS = 10.0
 

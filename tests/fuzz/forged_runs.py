@@ -26,7 +26,7 @@ import faulty_runs
 import run_folders
 
 import tff_mf
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import files
 

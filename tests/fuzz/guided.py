@@ -19,7 +19,7 @@ import atheris
 with atheris.instrument_imports(include=["tff_mf"]):
     from readers import Reader, all_readers
 
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 
 _BYTES = (
     "artifact",

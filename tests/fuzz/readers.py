@@ -400,7 +400,7 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
 
 
 def _checkpoints(folder: pathlib.Path) -> list[Reader]:
-    from tff_mf import checkpoint_files
+    from tff_mf.base import checkpoint_files
 
     path, input_path = folder / "checkpoint_1.safetensors", folder / "input.safetensors"
     leaves = {"leaves": [{"tensor": 0}, {"tensor": 1}, {"json": 3}], "replay": True, "noise": "ab"}

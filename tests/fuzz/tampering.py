@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable
 
 import tff_mf
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import _device_file, _manifest
 from tff_mf.experiments.output import files

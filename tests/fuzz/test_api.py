@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 pytest.importorskip("tensorflow_federated")
 from api import CALLS, JUNK, named
 
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 
 _TIMES = int(os.environ.get("TFF_MF_FUZZ", "1"))
 _HANG_SECONDS = 120.0

@@ -13,7 +13,7 @@ pytest.importorskip("tensorflow_federated")
 from readers import all_readers
 from seeds import SEEDS
 
-from tff_mf.errors import InputError
+from tff_mf.base.errors import InputError
 
 INPUTS = 150
 _MOST_BYTES = 200 * 2**20

@@ -3,7 +3,7 @@
     δ(ε) = 1/(2πi) ∫ E[e^(zL)]ⁿ·e^(−zε) / (z(z + 1)) dz,    Re z = s > 0,
 
 for the loss L of one query, without a grid of losses, without another release and without bounds on errors: what
-`tff_mf.composed_losses` must not be below. Both integrals are sums, fine enough that all contours agree to 1e-12.
+`numerics.composed_losses` must not be below. Both integrals are sums, fine enough that all contours agree to 1e-12.
 `python tests/tff_mf/composed_losses_oracle.py` prints `TABLE`.
 """
 

@@ -11,7 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf import gaussian
+from tff_mf.numerics import gaussian
 
 ONCE = tff_mf.SingleParticipation()
 FIVE = tff_mf.MinSep(min_sep=447, max_participations=5)

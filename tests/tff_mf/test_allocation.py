@@ -8,8 +8,8 @@ import pytest
 import tff_mf
 from tests.tff_mf import balls_in_bins_oracle, secret_rounds_oracle
 from tests.tff_mf.samplings import allocated_epsilon, allocated_sigma, bins_level, cyclic_epsilon
-from tff_mf import composed_losses
 from tff_mf.accounting.allocation import Atoms, one_of_many
+from tff_mf.numerics import composed_losses
 
 IDENTITY = tff_mf.Identity()
 

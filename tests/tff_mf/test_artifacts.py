@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf import artifacts
-from tff_mf.errors import ArtifactError, InputTypeError, InputValueError
+from tff_mf.base.errors import ArtifactError, InputTypeError, InputValueError
 
 from .test_noise_laws import shapes
 

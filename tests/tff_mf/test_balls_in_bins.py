@@ -10,13 +10,13 @@ import pytest
 import tff_mf
 from tests.tff_mf import balls_in_bins_oracle as oracle
 from tests.tff_mf.samplings import bins_level, bins_sigma, cyclic_epsilon
-from tff_mf import gaussian
 from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
 from tff_mf.accounting.balls_in_bins._directions import Add, Remove, add_direction, remove_direction
 from tff_mf.accounting.balls_in_bins._majorant import Moments, _proven, central_moments, moment_delta
 from tff_mf.accounting.balls_in_bins._pair import dominating_pair, gaussian_delta
 from tff_mf.accounting.balls_in_bins._tilts import Sampler, Tilts
 from tff_mf.accounting.betting import Claim, best_bets, mean_is_at_most, strongest
+from tff_mf.numerics import gaussian
 
 BLT = tff_mf.BLT(theta=[0.9, 0.5], omega=[0.1, 0.2])
 BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6, 0.3])

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import chi2
 
 import tff_mf
-from tff_mf.draws import SeededDraws, SystemDraws
+from tff_mf.problem.draws import SeededDraws, SystemDraws
 
 # A test of random numbers from the system fails once in so many runs of it.
 RARE = 1e-12

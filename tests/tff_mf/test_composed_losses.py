@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf import composed_losses
 from tff_mf.accounting import poisson, shuffled_epochs
-from tff_mf.composed_losses import NOTHING, Losses
+from tff_mf.numerics import composed_losses
+from tff_mf.numerics.composed_losses import NOTHING, Losses
 
 from ..machines import environments
 from . import composed_losses_oracle as oracle

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-from tff_mf import normals  # noqa: E402
-from tff_mf.errors import InputValueError  # noqa: E402
+from tff_mf.base.errors import InputValueError  # noqa: E402
 from tff_mf.noise.tensorflow import _normals, exact_normal, in_parts  # noqa: E402
+from tff_mf.numerics import normals  # noqa: E402
 
 KEY = np.array([0x0123456789ABCDEF, -(2**62) - 12345], np.int64)
 STDDEV = np.float32(7.379)

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from tff_mf import files
+from tff_mf.base import files
 
 
 @pytest.mark.parametrize("content", [b"\xff\x00", "σ = 7.379\n"])

@@ -12,7 +12,8 @@ import tff_mf
 
 tf = pytest.importorskip("tensorflow")
 
-from tff_mf import normals, queries  # noqa: E402
+from tff_mf import queries  # noqa: E402
+from tff_mf.numerics import normals  # noqa: E402
 
 GRID = tff_mf.Grid(bits=16, max_clients=10_000)
 SIZES = (1.0, 0.1, 0.001)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tff_mf import gaussian
+from tff_mf.numerics import gaussian
 
 RELATIVE, ABSOLUTE = 1e-9, 1e-14
 

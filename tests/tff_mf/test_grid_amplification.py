@@ -10,8 +10,9 @@ import scipy.stats
 
 import tff_mf
 from tests.tff_mf.samplings import cyclic_epsilon, cyclic_sigma
-from tff_mf import gaussian, grids
-from tff_mf.errors import InputValueError
+from tff_mf import grids
+from tff_mf.base.errors import InputValueError
+from tff_mf.numerics import gaussian
 
 GRID = tff_mf.Grid(bits=16, max_clients=2000)
 LSTM = 4_050_748

@@ -10,8 +10,9 @@ import scipy.stats
 
 import tff_mf
 from tests.tff_mf.samplings import cyclic_epsilon, cyclic_sigma
-from tff_mf import gaussian, grids, normals
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf import grids
+from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.numerics import gaussian, normals
 
 from .grid_oracle import couplings, exact_scales
 

@@ -17,7 +17,7 @@ from tests.tff_mf.samplings import allocated_epsilon, allocated_sigma, bins_leve
 from tff_mf import grids
 from tff_mf.accounting._sampling import Question
 from tff_mf.accounting.balls_in_bins._sampling import widened
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 
 FREE = grids.GridCharge(mu=0.0, tail=0.0, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
 ON_GRID = {"grid": tff_mf.Grid(bits=16, max_clients=1000), "dimension": 4_050_748, "clients_per_round": 100}

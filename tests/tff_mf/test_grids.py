@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 4, 5, 2**20, 2**20 + 1, 2**22, 2**22 + 1, 4_050_748, 2**40])

@@ -26,12 +26,12 @@ def run(program):
     )
 
 
-@pytest.mark.parametrize("module", ["queries", "aggregators", "noise.tensorflow", "central"])
+@pytest.mark.parametrize("module", ["queries", "aggregators", "noise.tensorflow", "keras"])
 def test_the_error_has_the_command(module):
     finished = run(f"import tff_mf.{module}")
     assert finished.returncode == 1
     last = finished.stderr.strip().splitlines()[-1]
-    assert last.startswith("tff_mf.errors.MissingDependencyError")
+    assert last.startswith("tff_mf.base.errors.MissingDependencyError")
     assert REMEDY in last
 
 

@@ -211,7 +211,7 @@ def test_streams_bring_in_no_framework():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(
-        tff_mf.required_packages, "is_installed", lambda name: name not in ("cryptography", "tensorflow")
+        tff_mf.base.required_packages, "is_installed", lambda name: name not in ("cryptography", "tensorflow")
     )
     with pytest.raises(ImportError, match=r"pip install 'tff-mf\[aes\]'"):
         streams.build_stream(BLT, dimension=2, stddev=1.0, generator="aes")

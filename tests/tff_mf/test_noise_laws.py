@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf import grids, normals, registry
+from tff_mf import grids, registry
 from tff_mf.mechanisms import Recursion
 from tff_mf.mechanisms.recursion import NEW, PAST, Case
 from tff_mf.noise import numpy as streams
 from tff_mf.noise.numpy import _advance, _generators
+from tff_mf.numerics import normals
 
 try:
     import tensorflow as tf

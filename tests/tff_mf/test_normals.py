@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
-from tff_mf import normals
-from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.normals import _error
+from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.numerics import normals
+from tff_mf.numerics.normals import _error
 
 from . import normal_law
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.errors import InputError, InputTypeError, InputValueError
+from tff_mf.base.errors import InputError, InputTypeError, InputValueError
 from tff_mf.mechanisms import OptimizedFor
 from tff_mf.optimize.amplified import AmplifiedSearch, BLTFamily, best_column, quadratic_form
 

@@ -10,7 +10,7 @@ import tff_mf
 from tff_mf.optimize import banded
 from tff_mf.optimize.banded import BandedError, inverse_diagonals
 from tff_mf.optimize.banded_toeplitz import ToeplitzLoss
-from tff_mf.workloads import ToeplitzWorkload, Workload
+from tff_mf.problem.workloads import ToeplitzWorkload, Workload
 
 RATES = tff_mf.LinearSchedule(warmup_rounds=2, cooldown_rounds=1, cooldown_to=0.25)
 OBJECTIVES = ("rms", "max")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 
 
 def test_min_sep_patterns_are_those_of_the_definition():

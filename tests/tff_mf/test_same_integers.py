@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf import _in_order
+from tff_mf.base import in_order
 from tff_mf.mechanisms import past_rows
 from tff_mf.noise import numpy as streams
 
@@ -83,28 +83,28 @@ def test_solve_takes_one_column_after_another(rounds):
             expected[k] /= lower[k, k]
             for later in range(k + 1, rounds):
                 expected[later] -= lower[later, k] * expected[k]
-        np.testing.assert_array_equal(_in_order.solve(lower, right), expected)
+        np.testing.assert_array_equal(in_order.solve(lower, right), expected)
 
 
 @pytest.mark.parametrize("bands", [1, 2, 7, 300])
 @pytest.mark.parametrize("rounds", [1, 2, 1024, 1025, 3000])
 def test_reciprocals_over_several_blocks(bands, rounds):
     column = [1.25, *(1 / np.arange(2.0, bands + 1))]
-    found = _in_order.reciprocal(column, rounds)
+    found = in_order.reciprocal(column, rounds)
     product = np.convolve(column, found)[:rounds]
     np.testing.assert_allclose(product, np.eye(1, rounds)[0], atol=1e-14)
 
 
 def test_sums_and_products_are_in_order():
     row = np.array([2.0**53, *[1.0] * 40, -(2.0**53)])
-    assert _in_order.sums(row) == 0.0
-    assert _in_order.product(row[np.newaxis], np.ones((42, 1))) == 0.0
+    assert in_order.sums(row) == 0.0
+    assert in_order.product(row[np.newaxis], np.ones((42, 1))) == 0.0
 
 
 def test_another_computed_inverse_is_refused_in_floats(monkeypatch):
     matrix = np.tri(6) / 3
     state = streams.build_stream(tff_mf.Dense(matrix=matrix), dimension=2, stddev=1.0).init()
-    solve = _in_order.solve
-    monkeypatch.setattr(_in_order, "solve", lambda lower, right: solve(lower, right) + 1e-14 * np.tri(6))
+    solve = in_order.solve
+    monkeypatch.setattr(in_order, "solve", lambda lower, right: solve(lower, right) + 1e-14 * np.tri(6))
     with pytest.raises(tff_mf.InputError, match="other noise"):
         streams.build_stream(tff_mf.Dense(matrix=matrix), dimension=2, stddev=1.0).next(state)

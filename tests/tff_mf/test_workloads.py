@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.errors import InputTypeError, InputValueError
-from tff_mf.workloads import ToeplitzWorkload, Workload
+from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.problem.workloads import ToeplitzWorkload, Workload
 
 RATES = (0.5, 1.0, 0.25, 0.0, 2.0, 1.0, 0.75, 0.125)
 SCHEDULE = tff_mf.LinearSchedule(warmup_rounds=3, cooldown_rounds=4)

@@ -15,13 +15,15 @@ import sys
 import typing
 from collections.abc import Callable
 
-from tff_mf import gaussian, grids, validation
+from tff_mf import grids
 from tff_mf.accounting._result import ADJACENCIES, SLACK, Guarantee
 from tff_mf.accounting._sampling import Question, calibrated, check_sampling, released_sensitivity
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
-from tff_mf.participation import Sampling
+from tff_mf.numerics import gaussian
+from tff_mf.problem.participation import Sampling
 
 if typing.TYPE_CHECKING:
     import dp_accounting

@@ -6,9 +6,10 @@ import math
 import typing
 from typing import Self
 
-from tff_mf import composed_losses, gaussian, validation
-from tff_mf.composed_losses import NOTHING
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.numerics import composed_losses, gaussian
+from tff_mf.numerics.composed_losses import NOTHING
 
 if typing.TYPE_CHECKING:
     import dp_accounting
@@ -197,7 +198,7 @@ class Guarantee:
         return self.at(epsilon=epsilon).delta
 
     def epsilon_by_pld(self, delta: float) -> float:
-        """Returns ε by the moments of the privacy loss (`tff_mf.composed_losses`), for comparison with `epsilon`."""
+        """Returns ε by the moments of the privacy loss (`numerics.composed_losses`), for comparison with `epsilon`."""
         return gaussian.epsilon_with_tail(validation.open_unit("delta", delta), self.tail, self._epsilon_by_pld)
 
     def _epsilon_by_pld(self, delta: float) -> float:

@@ -9,14 +9,16 @@ import time
 import typing
 from collections.abc import Callable
 
-from tff_mf import composed_losses, gaussian, grids, validation
+from tff_mf import grids
 from tff_mf.accounting._result import ADJACENCIES, SLACK, Amplification, Guarantee, Level
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
-from tff_mf.participation import Participation, Sampling
-from tff_mf.restarts import restart_sensitivity
+from tff_mf.numerics import composed_losses, gaussian
+from tff_mf.problem.participation import Participation, Sampling
 from tff_mf.sensitivities import SensitivityResult, as_released
+from tff_mf.sensitivities.restarts import restart_sensitivity
 
 if typing.TYPE_CHECKING:
     import dp_accounting

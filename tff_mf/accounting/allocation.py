@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
-from tff_mf import gaussian
-from tff_mf.composed_losses import Losses
+from tff_mf.numerics import gaussian
+from tff_mf.numerics.composed_losses import Losses
 
 # Points of a grid.
 _POINTS = 1200

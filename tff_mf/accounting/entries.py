@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from tff_mf import _matrices, sensitivities, validation
-from tff_mf.errors import InputValueError
+from tff_mf import sensitivities
+from tff_mf.base import matrices, validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
 
 
@@ -28,14 +29,14 @@ def diagonals_of(mechanism: Mechanism, rounds: int) -> np.ndarray:
     sensitivities.check_outside(mechanism, rounds)
     if isinstance(mechanism, ToeplitzMechanism):
         column = mechanism.coefficients(validation.listable(rounds))
-        found = _matrices.shaped("coefficients", column, (rounds,))[:, np.newaxis]
+        found = matrices.shaped("coefficients", column, (rounds,))[:, np.newaxis]
     elif isinstance(mechanism, BandedMechanism):
         diagonals = mechanism.diagonals(validation.listable(rounds))
-        found = np.array(_matrices.shaped("diagonals", diagonals, (mechanism.bands, rounds))[:rounds])
+        found = np.array(matrices.shaped("diagonals", diagonals, (mechanism.bands, rounds))[:rounds])
         for offset, diagonal in enumerate(found):
             diagonal[rounds - offset :] = 0
     else:
-        matrix = _matrices.shaped("encoder", mechanism.encoder(validation.dense(rounds)), (rounds, rounds))
+        matrix = matrices.shaped("encoder", mechanism.encoder(validation.dense(rounds)), (rounds, rounds))
         bands = 1 + int(np.max(np.subtract(*np.nonzero(matrix)), initial=0))
         found = np.zeros((bands, rounds))
         for offset, diagonal in enumerate(found):

@@ -16,14 +16,15 @@ import typing
 
 import numpy as np
 
-from tff_mf import composed_losses, validation
 from tff_mf.accounting._result import Guarantee, Level
 from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, worst
 from tff_mf.accounting.entries import bands_and_norm
-from tff_mf.composed_losses import Losses, Nodes
-from tff_mf.draws import Cohorts, Draws
-from tff_mf.errors import InputValueError
-from tff_mf.participation import FixedEpoch, MinSep, Participation
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.numerics import composed_losses
+from tff_mf.numerics.composed_losses import Losses, Nodes
+from tff_mf.problem.draws import Cohorts, Draws
+from tff_mf.problem.participation import FixedEpoch, MinSep, Participation
 
 if typing.TYPE_CHECKING:
     import dp_accounting
@@ -58,8 +59,8 @@ class CyclicPoisson(SecretSampling):
         population: Number of clients N, at least b.
         clients_per_round: Expected size of a cohort, above 0 and at most ⌊N / b⌋.
 
-    Source: Choquette-Choo et al. (2023), theorem 4 and corollary E.1; `tff_mf.composed_losses` for the arithmetic, with
-    its proof; docs/floating-point.md for the grid.
+    Source: Choquette-Choo et al. (2023), theorem 4 and corollary E.1; `numerics.composed_losses` for the arithmetic,
+    with its proof; docs/floating-point.md for the grid.
 
     Example:
         >>> from tff_mf import BandedToeplitz, epsilon

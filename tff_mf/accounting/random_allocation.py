@@ -6,14 +6,15 @@ import math
 
 import numpy as np
 
-from tff_mf import composed_losses, validation
 from tff_mf.accounting._result import Guarantee, Level
 from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, taking_part, worst
 from tff_mf.accounting.allocation import one_of_many
 from tff_mf.accounting.entries import bands_and_norm
-from tff_mf.draws import Cohorts, Draws
-from tff_mf.errors import InputValueError
-from tff_mf.participation import MinSep, Participation
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.numerics import composed_losses
+from tff_mf.problem.draws import Cohorts, Draws
+from tff_mf.problem.participation import MinSep, Participation
 
 _THEOREM = "random allocation"
 

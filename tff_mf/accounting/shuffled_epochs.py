@@ -30,14 +30,15 @@ import math
 
 import numpy as np
 
-from tff_mf import composed_losses, validation
 from tff_mf.accounting._result import Guarantee, Level
 from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, worst
 from tff_mf.accounting.entries import bands_and_norm
-from tff_mf.composed_losses import Losses
-from tff_mf.draws import Cohorts, Draws
-from tff_mf.errors import InputValueError
-from tff_mf.participation import MinSep, Participation, SingleParticipation, cohort_size
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.numerics import composed_losses
+from tff_mf.numerics.composed_losses import Losses
+from tff_mf.problem.draws import Cohorts, Draws
+from tff_mf.problem.participation import MinSep, Participation, SingleParticipation, cohort_size
 
 _THEOREM, _KNOWN = "shuffled epochs", "a round known in each epoch"
 # Shares of δ to try for the difference between (ε₀, δ₀)-DP, which Gaussian noise has, and pure ε₀-DP.

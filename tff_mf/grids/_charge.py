@@ -3,13 +3,14 @@
 import dataclasses
 import math
 
-from tff_mf import normals, validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.grids._grid import Grid
 from tff_mf.grids._recursion import recursion
 from tff_mf.grids._sampler import LARGEST_NORMAL
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.grid_recursion import ROUNDING, SLACK
+from tff_mf.numerics import normals
 
 # Of a whole run: far below every δ, and still within 12 standard deviations.
 _TAIL = 1e-24

@@ -4,8 +4,8 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.grids._charge import GridCharge, charge
 from tff_mf.grids._grid import Grid, check
 from tff_mf.mechanisms import Mechanism

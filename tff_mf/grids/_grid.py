@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Self
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 # With fewer bits, rounding moves an update by a noticeable part of the clip norm; with more, squared norms of integers
 # are not exact in float64.

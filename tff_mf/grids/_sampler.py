@@ -4,8 +4,8 @@ import functools
 import hashlib
 from typing import Any
 
-from tff_mf import normals
 from tff_mf.grids._grid import Grid
+from tff_mf.numerics import normals
 
 # End of the last table: what lies beyond it is drawn there.
 LARGEST_NORMAL = 13.5
@@ -17,13 +17,13 @@ def sampler() -> str:
 
     Example:
         >>> sampler().split()[0]
-        'tff_mf.normals'
+        'tff_mf.numerics.normals'
     """
     tables = normals.tables()
     digest = hashlib.sha256()
     for table in (tables.layers, *tables.edges, *tables.cumulative):
         digest.update(table.astype("<i8").tobytes())
-    return f"tff_mf.normals {normals.PART} {digest.hexdigest()}"
+    return f"tff_mf.numerics.normals {normals.PART} {digest.hexdigest()}"
 
 
 def description(grid: Grid) -> dict[str, Any]:

@@ -7,15 +7,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _in_order, _matrices, validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base import in_order, matrices, validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._search_status import SearchStatus
 from tff_mf.mechanisms.analyzed import Analyzed
 from tff_mf.mechanisms.grid_recursion import GridRecursion
 from tff_mf.mechanisms.past_rows import OfRows, of_diagonals
 from tff_mf.mechanisms.recursion import Case, Entry, Recursion
-from tff_mf.participation import Participation
-from tff_mf.workloads import PrefixSum, Workload
+from tff_mf.problem.participation import Participation
+from tff_mf.problem.workloads import PrefixSum, Workload
 
 # Rounds of a Toeplitz mechanism without a last one and without a recursion of its own.
 _MOST_TOEPLITZ_ROUNDS = 2**14
@@ -181,10 +181,10 @@ class ToeplitzMechanism(Mechanism):
         """Returns the first column of C⁻¹, float64 `[rounds]`."""
 
     def encoder(self, rounds: int) -> np.ndarray:
-        return _matrices.lower_toeplitz(self.coefficients(validation.dense(self.check(rounds))))
+        return matrices.lower_toeplitz(self.coefficients(validation.dense(self.check(rounds))))
 
     def inverse(self, rounds: int) -> np.ndarray:
-        return _matrices.lower_toeplitz(self.inverse_coefficients(validation.dense(self.check(rounds))))
+        return matrices.lower_toeplitz(self.inverse_coefficients(validation.dense(self.check(rounds))))
 
     def recursion(self) -> Recursion:
         rounds = self.max_rounds or _MOST_TOEPLITZ_ROUNDS
@@ -225,4 +225,4 @@ class BandedMechanism(Mechanism):
         return matrix
 
     def inverse(self, rounds: int) -> np.ndarray:
-        return _in_order.solve(self.encoder(rounds), np.eye(rounds))
+        return in_order.solve(self.encoder(rounds), np.eye(rounds))

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tff_mf.participation import MinSep
+from tff_mf.problem.participation import MinSep
 
 
 class Setting(NamedTuple):

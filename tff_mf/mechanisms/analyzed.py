@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tff_mf import _in_order
-from tff_mf.errors import InputValueError
+from tff_mf.base import in_order
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms.grid_recursion import (
     LARGEST,
     LARGEST_ERROR,
@@ -172,7 +172,7 @@ def _change(of: _ByContent) -> float:
             claimed = mechanism.encoder(rounds)
             found, sizes = (_encoder(recursion, rounds, of) for of in (float, abs))
         change = np.abs(found - claimed) + rounds * terms * 4 * ROUNDING * sizes
-        norm = float(np.sqrt(_in_order.sums(np.square(change).T)).max()) * SLACK
+        norm = float(np.sqrt(in_order.sums(np.square(change).T)).max()) * SLACK
     return norm if norm >= 0 else math.inf
 
 
@@ -250,7 +250,7 @@ def _bounds(recursion: Recursion, rounds: int) -> np.ndarray:
         for row, entry in enumerate(step.after):
             memory[row, : done + 1] = known[entry] if isinstance(entry, int) else _vector_sum(entry, known, (new, past))
         found[done] = (
-            [_sum(new), _sum(past), *_in_order.sums(np.abs(memory[:, : done + 1]))]
+            [_sum(new), _sum(past), *in_order.sums(np.abs(memory[:, : done + 1]))]
             if recursion.rows
             else [_sum(new), 0.0]
         )
@@ -258,7 +258,7 @@ def _bounds(recursion: Recursion, rounds: int) -> np.ndarray:
 
 
 def _sum(values: np.ndarray) -> float:
-    return float(_in_order.sums(np.abs(values)))
+    return float(in_order.sums(np.abs(values)))
 
 
 def _vector_sum(terms: Numbers, memory: np.ndarray, special: Sequence[np.ndarray]) -> np.ndarray:
@@ -372,10 +372,10 @@ def _sum_of_powers(matrix: np.ndarray, vector: np.ndarray, count: int) -> np.nda
         while count:
             if count & 1:
                 total = sums + _times(power, total)
-            sums, power = sums + _times(power, sums), _in_order.product(power, power)
+            sums, power = sums + _times(power, sums), in_order.product(power, power)
             count >>= 1
     return total
 
 
 def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    return _in_order.product(matrix, vector[:, np.newaxis])[:, 0]
+    return in_order.product(matrix, vector[:, np.newaxis])[:, 0]

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import BandedMechanism
 from tff_mf.mechanisms.grid_recursion import GridRecursion

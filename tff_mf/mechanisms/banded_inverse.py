@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _in_order, validation
+from tff_mf.base import in_order, validation
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
 from tff_mf.mechanisms.grid_recursion import MOST_ROUNDS, ROUNDING, SLACK, GridRecursion, allowed
@@ -63,7 +63,7 @@ class BandedInverse(ToeplitzMechanism):
 
     def coefficients(self, rounds: int) -> np.ndarray:
         """Returns the first column of C, float64 `[rounds]`, in O(rounds · bands)."""
-        return _in_order.reciprocal(self.inverse_column, validation.listable(rounds))
+        return in_order.reciprocal(self.inverse_column, validation.listable(rounds))
 
     def inverse_coefficients(self, rounds: int) -> np.ndarray:
         """Returns the first column of C⁻¹, float64 `[rounds]`."""

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _in_order, validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base import in_order, validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
 from tff_mf.mechanisms.recursion import DRAWN, NEW, Case, Entry, Recursion
 
@@ -71,14 +71,14 @@ class BandedPlusLowRank(Mechanism):
         """Returns B, lower-triangular, float64 `[rounds, rounds]`."""
         rounds = validation.dense(self.check(rounds))
         offsets = min(len(self.diagonals), rounds)
-        decoder = np.tril(_in_order.product(self.left[:rounds], self.right[:rounds].T), -offsets)
+        decoder = np.tril(in_order.product(self.left[:rounds], self.right[:rounds].T), -offsets)
         for offset in range(offsets):
             np.fill_diagonal(decoder[offset:], self.diagonals[offset, offset:rounds])
         return decoder
 
     def encoder(self, rounds: int) -> np.ndarray:
         decoder = self.decoder(rounds)
-        return _in_order.solve(decoder, np.tri(len(decoder)))
+        return in_order.solve(decoder, np.tri(len(decoder)))
 
     def inverse(self, rounds: int) -> np.ndarray:
         return np.diff(self.decoder(rounds), axis=0, prepend=0.0)

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _in_order, validation
+from tff_mf.base import in_order, validation
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
 from tff_mf.mechanisms.grid_recursion import GridRecursion
@@ -70,7 +70,7 @@ class BandedToeplitz(ToeplitzMechanism):
 
     def inverse_coefficients(self, rounds: int) -> np.ndarray:
         """Returns the first column of C⁻¹, float64 `[rounds]`, in O(rounds · bands)."""
-        return _in_order.reciprocal(self.column, validation.listable(rounds))
+        return in_order.reciprocal(self.column, validation.listable(rounds))
 
     def cast_to_float32(self) -> Self:
         return dataclasses.replace(self, column=series.float32(self.column))

@@ -6,8 +6,8 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from tff_mf import validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import _production
 from tff_mf.mechanisms._mechanism import OptimizedFor, ToeplitzMechanism
 from tff_mf.mechanisms.analyzed import Analyzed

@@ -6,8 +6,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _in_order, validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base import in_order, validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
 
 
@@ -54,7 +54,7 @@ class Dense(Mechanism):
 
     @functools.cached_property
     def _inverse(self) -> np.ndarray:
-        return _in_order.solve(self.matrix, np.eye(len(self.matrix)))
+        return in_order.solve(self.matrix, np.eye(len(self.matrix)))
 
     @functools.cached_property
     def _cast(self) -> Self:
@@ -65,7 +65,7 @@ class Dense(Mechanism):
                 "the inverse of this dense mechanism does not fit into float32, in which noise is computed: scale the "
                 "matrix so that its diagonal is near 1."
             )
-        return dataclasses.replace(self, matrix=_in_order.solve(cast, np.eye(len(cast))))
+        return dataclasses.replace(self, matrix=in_order.solve(cast, np.eye(len(cast))))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Dense):

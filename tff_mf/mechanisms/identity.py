@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf import validation
+from tff_mf.base import validation
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
 from tff_mf.mechanisms.analyzed import Analyzed
 from tff_mf.mechanisms.grid_recursion import GridRecursion

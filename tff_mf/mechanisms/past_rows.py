@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tff_mf import _in_order
+from tff_mf.base import in_order
 from tff_mf.mechanisms.grid_recursion import MOST_ROUNDS, SLACK, GridRecursion, allowed
 from tff_mf.mechanisms.recursion import NEW, Case, Entry, Product, Recursion, Rule
 
@@ -207,7 +207,7 @@ def _sums(coefficients: np.ndarray) -> float:
     """Returns a bound on the sum of absolute values of a row of K, with what its terms are added to."""
     if coefficients.shape[1] == 0:
         return SLACK
-    return (float(_in_order.sums(np.abs(coefficients)).max()) + 1) * SLACK
+    return (float(in_order.sums(np.abs(coefficients)).max()) + 1) * SLACK
 
 
 def _bits_within(needed: float) -> int:
@@ -229,13 +229,13 @@ def _streamed_norms(content: bytes, shape: tuple[int, int], bits: int) -> np.nda
     diagonal, coefficients = entries[:, 0], _rounded(entries, bits)
     if len(entries) == 1:
         with np.errstate(over="ignore", invalid="ignore"):
-            column = _in_order.reciprocal((1.0, *coefficients[0].tolist()), MOST_ROUNDS)
+            column = in_order.reciprocal((1.0, *coefficients[0].tolist()), MOST_ROUNDS)
             return np.add.accumulate(np.abs(column)) / diagonal[0]
     rounds = len(diagonal)
     matrix = np.eye(rounds)
     for offset in range(1, entries.shape[1]):
         later = np.arange(offset, rounds)
         matrix[later, later - offset] = coefficients[later, offset - 1]
-    inverse = _in_order.solve(matrix, np.diag(1 / diagonal))
+    inverse = in_order.solve(matrix, np.diag(1 / diagonal))
     with np.errstate(over="ignore"):
-        return np.maximum.accumulate(_in_order.sums(np.abs(inverse)))
+        return np.maximum.accumulate(in_order.sums(np.abs(inverse)))

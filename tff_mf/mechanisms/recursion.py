@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from tff_mf import _matrices
+from tff_mf.base import matrices
 
 # Sources of a sum beside the rows of memory, which are 0, 1, …, and the sums of the product after them: the new row
 # n_t, L_t, and s·z_t. On a grid there is no s·z_t to remember: n_t is rounded.
@@ -258,7 +258,7 @@ class Recursion:
                 [int(self.case_of(done)) for done in range(min(_CASES_OF_A_DIGEST, self.rounds or _CASES_OF_A_DIGEST))],
             )
         )
-        return _matrices.digest([np.frombuffer(structure.encode(), np.uint8), np.array(weights), *arrays, *self.tables])
+        return matrices.digest([np.frombuffer(structure.encode(), np.uint8), np.array(weights), *arrays, *self.tables])
 
     def responses(self, rounds: int) -> np.ndarray:
         """Returns the matrix that the recursion is, float64 `[rounds, rounds]`: row t has the weights of z in n_t / s.

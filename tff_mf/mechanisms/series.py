@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tff_mf import validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 
 # Noise is computed in float32, where smaller numbers are 0 or lose digits, and larger ones are infinite.
 SMALLEST = float(np.finfo(np.float32).tiny)

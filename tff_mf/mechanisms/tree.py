@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tff_mf import _in_order, validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import in_order, validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import grid_recursion, tree_factors
 from tff_mf.mechanisms._mechanism import Mechanism
 from tff_mf.mechanisms.grid_recursion import ROUNDING, SLACK, GridRecursion, allowed
@@ -203,7 +203,7 @@ class _OnGrid(GridRecursion[Tree]):
             return (3 * levels + 8) * ROUNDING * (math.fsum(blocks) + 1) * SLACK
         weights = self._full_table[:, 1:]
         # At each level, a weight is multiplied by a factor that takes at most 16 operations.
-        total = float(_in_order.product(weights, np.array(blocks[: weights.shape[1]])[:, np.newaxis]).max(initial=0.0))
+        total = float(in_order.product(weights, np.array(blocks[: weights.shape[1]])[:, np.newaxis]).max(initial=0.0))
         return (16 * levels + 20) * ROUNDING * (total + 1) * SLACK
 
     @property
@@ -230,10 +230,10 @@ def _estimate_norms(levels: int) -> list[float]:
 def _norms(tree: Tree) -> list[float]:
     """Returns the largest sum of absolute values of a row of C⁻¹, and of a sum of rows of a block of each height."""
     inverse = tree.inverse(tree.rounds)
-    norms = [float(_in_order.sums(np.abs(inverse)).max())]
+    norms = [float(in_order.sums(np.abs(inverse)).max())]
     blocks = inverse
     for _ in range(tree.rounds.bit_length()):
-        norms.append(float(_in_order.sums(np.abs(blocks)).max(initial=0.0)))
+        norms.append(float(in_order.sums(np.abs(blocks)).max(initial=0.0)))
         whole = len(blocks) // 2 * 2
         blocks = blocks[0:whole:2] + blocks[1:whole:2]
     return norms

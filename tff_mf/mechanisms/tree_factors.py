@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tff_mf import _in_order
+from tff_mf.base import in_order
 
 # Exceeds the relative error of a computed 1 / C_tt.
 ROUND_UP = 1 + 2.0**-44
@@ -49,7 +49,7 @@ def full_encoder(height: int, alpha: float = 0.0) -> np.ndarray:
         return np.array([[math.sqrt(1 + alpha)]])
     left, right, coupling = full_split(height, alpha)
     after = full_encoder(height - 1, right)
-    return _lower(full_encoder(height - 1, left), coupling * _in_order.sums(after)[:, np.newaxis], after)
+    return _lower(full_encoder(height - 1, left), coupling * in_order.sums(after)[:, np.newaxis], after)
 
 
 def full_inverse(height: int, alpha: float = 0.0) -> np.ndarray:
@@ -58,7 +58,7 @@ def full_inverse(height: int, alpha: float = 0.0) -> np.ndarray:
         return np.array([[1 / math.sqrt(1 + alpha)]])
     left, right, coupling = full_split(height, alpha)
     before = full_inverse(height - 1, left)
-    return _lower(before, -coupling * _in_order.sums(before.T), full_inverse(height - 1, right))
+    return _lower(before, -coupling * in_order.sums(before.T), full_inverse(height - 1, right))
 
 
 def online_weight(height: int) -> float:

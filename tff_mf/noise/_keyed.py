@@ -6,8 +6,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from tff_mf import registry, sensitivities, validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf import registry, sensitivities
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.grids import LARGEST_NORMAL, Grid, recursion
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import Recursion

@@ -8,15 +8,15 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from tff_mf import validation
 from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import BLT, BandedToeplitz, Mechanism, OptimizedFor, series
 from tff_mf.optimize._descent import MechanismT, Value, with_status
 from tff_mf.optimize.banded_toeplitz import ToeplitzLoss, check_bands, log_product
 from tff_mf.optimize.blt import BLTLoss, Optimum, descend, increment_limits, with_one_more_buffer, without_buffers
-from tff_mf.participation import FixedEpoch
-from tff_mf.workloads import PrefixSum, ToeplitzWorkload
+from tff_mf.problem.participation import FixedEpoch
+from tff_mf.problem.workloads import PrefixSum, ToeplitzWorkload
 
 _ITERATIONS = 300
 

@@ -6,14 +6,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Banded, OptimizedFor
 from tff_mf.mechanisms.banded import in_matrix
 from tff_mf.optimize._descent import Descent, Progress, Value, descend, with_descent
 from tff_mf.optimize.banded_toeplitz import best_column, check_bands
-from tff_mf.participation import FixedEpoch, MinSep, Participation, SingleParticipation
-from tff_mf.workloads import LearningRates, Momentum, MomentumWithRates, PrefixSum, Workload
+from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
+from tff_mf.problem.workloads import LearningRates, Momentum, MomentumWithRates, PrefixSum, Workload
 
 # A workload with a rate of 0 has no inverse. In the search, rates are at least this share of the largest.
 _SMALLEST_RATE = 1e-3

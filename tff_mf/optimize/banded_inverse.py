@@ -9,9 +9,9 @@ from tff_mf.mechanisms import BandedInverse, OptimizedFor, series
 from tff_mf.optimize import _descent
 from tff_mf.optimize._descent import Descent, Value, nothing_to_choose, with_descent
 from tff_mf.optimize.banded_toeplitz import checked_arguments, correlate, log_product, weights
-from tff_mf.participation import Participation
+from tff_mf.problem.participation import Participation
+from tff_mf.problem.workloads import ToeplitzWorkload
 from tff_mf.sensitivities import sums, toeplitz
-from tff_mf.workloads import ToeplitzWorkload
 
 # Sums of squares of larger coefficients overflow.
 _LARGEST = 1e100

@@ -4,11 +4,11 @@ import time
 
 import numpy as np
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import BandedPlusLowRank, Mechanism
 from tff_mf.optimize._descent import with_status
-from tff_mf.workloads import PrefixSum
+from tff_mf.problem.workloads import PrefixSum
 
 # Denisov et al. (2022), appendix H, take 1e-6; at 256 rounds that doubles the remaining distance.
 _PENALTY = 1e-9

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import BandedToeplitz, OptimizedFor, series
 from tff_mf.optimize._descent import Descent, Value, descend, with_descent
-from tff_mf.participation import Participation
-from tff_mf.workloads import PrefixSum, ToeplitzWorkload
+from tff_mf.problem.participation import Participation
+from tff_mf.problem.workloads import PrefixSum, ToeplitzWorkload
 
 
 class ToeplitzLoss:

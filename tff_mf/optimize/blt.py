@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import BLT, BLTParameters, OptimizedFor
 from tff_mf.mechanisms.geometric import geometric_sum, weighted_geometric_sum
 from tff_mf.optimize._descent import with_status
-from tff_mf.participation import Participation
+from tff_mf.problem.participation import Participation
 
 
 class Term(NamedTuple):

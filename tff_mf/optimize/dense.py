@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Dense, OptimizedFor
 from tff_mf.optimize._descent import Progress, with_status
-from tff_mf.participation import FixedEpoch, Participation
-from tff_mf.workloads import PrefixSum, Workload
+from tff_mf.problem.participation import FixedEpoch, Participation
+from tff_mf.problem.workloads import PrefixSum, Workload
 
 # Least eigenvalue of U's blocks, scaled to a unit diagonal: a Cholesky factor needs it to be positive.
 _LEAST_EIGENVALUE = 1e-9

@@ -1,6 +1,6 @@
 """TensorFlow Privacy queries that add a mechanism's correlated noise to a sum of clipped records."""
 
-from tff_mf import required_packages
+from tff_mf.base import required_packages
 
 required_packages.packages("A query", "tensorflow", "tensorflow_privacy")
 

@@ -8,12 +8,13 @@ import dp_accounting
 import numpy as np
 import tensorflow as tf
 
-from tff_mf import accounting, validation
-from tff_mf.errors import InputValueError
+from tff_mf import accounting
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.noise.tensorflow import NoiseState, build_stream
-from tff_mf.participation import Participation
+from tff_mf.problem.participation import Participation
 from tff_mf.queries._query import MatrixFactorizationQuery
 from tff_mf.queries.clipping import Clipped, checked_clip_norm, passes
 

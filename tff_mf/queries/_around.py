@@ -6,10 +6,10 @@ import dp_accounting
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
-from tff_mf import validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.noise.tensorflow import NoiseState
-from tff_mf.participation import Participation
+from tff_mf.problem.participation import Participation
 from tff_mf.queries._query import MatrixFactorizationQuery
 
 

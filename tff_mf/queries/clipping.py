@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tff_mf import validation
+from tff_mf.base import validation
 from tff_mf.grids import Grid
 
 LEAF_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism, OptimizedFor
 
 # Whole numbers up to here are exact in float64.

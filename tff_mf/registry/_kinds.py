@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tff_mf import validation
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
-from tff_mf.participation import Participation
+from tff_mf.problem.participation import Participation
 from tff_mf.registry._codec import Codec
 
 # Name of the tensor with the first rows and columns of C.

@@ -7,8 +7,8 @@ import pathlib
 import sys
 from collections.abc import Iterable
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 # Separated as in PATH.
 VARIABLE = "TFF_MF_PLUGINS"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism, OptimizedFor
 from tff_mf.registry._kinds import SAMPLE, MechanismKind, registered
 

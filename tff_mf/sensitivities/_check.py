@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tff_mf import _matrices, registry
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf import registry
+from tff_mf.base import matrices
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
-from tff_mf.participation import FixedEpoch, MinSep, Participation
+from tff_mf.problem.participation import FixedEpoch, MinSep, Participation
 from tff_mf.sensitivities.general import SensitivityResult, by_structure
 
 # Whole matrices of this many rounds take about a second.
@@ -177,7 +178,7 @@ def _check_matrices(mechanism: Mechanism, rounds: int) -> None:
     if isinstance(mechanism, ToeplitzMechanism):
         for name, matrix in (("coefficients", encoder), ("inverse_coefficients", inverse)):
             column = _numbers(mechanism, name, (rounds,))
-            _same(mechanism, name, _matrices.lower_toeplitz(column), matrix, "the matrix")
+            _same(mechanism, name, matrices.lower_toeplitz(column), matrix, "the matrix")
     if isinstance(mechanism, BandedMechanism):
         matrix = np.zeros((rounds, rounds))
         for offset, diagonal in enumerate(_leading_part(mechanism, "diagonals", rounds)[:rounds]):
@@ -225,7 +226,7 @@ def _within(diagonals: np.ndarray) -> np.ndarray:
 
 
 def _numbers(mechanism: Mechanism, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    array = _matrices.shaped(f"{name} of kind {mechanism.kind!r}", getattr(mechanism, name)(shape[-1]), shape)
+    array = matrices.shaped(f"{name} of kind {mechanism.kind!r}", getattr(mechanism, name)(shape[-1]), shape)
     if name != "diagonals" and not np.all(np.isfinite(array)):
         raise InputValueError(f"{name} of kind {mechanism.kind!r} holds NaN or infinity for rounds={shape[-1]}.")
     if name in ("encoder", "inverse") and np.any(np.triu(array, 1)):

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from tff_mf import _matrices, validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import matrices, validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import BandedMechanism, Mechanism
-from tff_mf.participation import FixedEpoch, Participation
+from tff_mf.problem.participation import FixedEpoch, Participation
 from tff_mf.sensitivities import sums
 
 # Sums of squares of larger numbers may overflow; squares of numbers that are all smaller may be zero.
@@ -66,7 +66,7 @@ def by_structure(mechanism: Mechanism, rounds: int, participation: Participation
 def _of_diagonals(mechanism: BandedMechanism, rounds: int, participation: Participation) -> SensitivityResult:
     """Goes by the diagonals that are not all zero, whatever the mechanism says of its bands."""
     found = mechanism.diagonals(validation.listable(rounds))
-    diagonals = np.array(_matrices.shaped("diagonals", found, (mechanism.bands, rounds))[:rounds])
+    diagonals = np.array(matrices.shaped("diagonals", found, (mechanism.bands, rounds))[:rounds])
     for offset, diagonal in enumerate(diagonals):
         diagonal[rounds - offset :] = 0
     diagonals, scale = scaled(mechanism, diagonals)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf import validation
+from tff_mf.base import validation
 from tff_mf.mechanisms import BLT, Mechanism, ToeplitzMechanism, blt_sums
-from tff_mf.participation import Participation
+from tff_mf.problem.participation import Participation
+from tff_mf.problem.workloads import PrefixSum, ToeplitzWorkload, Workload
 from tff_mf.sensitivities._api import sensitivity
-from tff_mf.workloads import PrefixSum, ToeplitzWorkload, Workload
 
 
 def rms_error(mechanism: Mechanism, rounds: int, workload: Workload | None = None) -> float:

@@ -5,9 +5,9 @@ from typing import TypeGuard
 
 import numpy as np
 
-from tff_mf import _matrices, validation
+from tff_mf.base import matrices, validation
 from tff_mf.mechanisms import BLT, ToeplitzMechanism, blt_sums
-from tff_mf.participation import FixedEpoch, Participation
+from tff_mf.problem.participation import FixedEpoch, Participation
 from tff_mf.sensitivities import sums
 from tff_mf.sensitivities.general import SensitivityResult, by_structure, enlarged, fixed_epoch, scaled
 
@@ -19,7 +19,7 @@ _MOST_PRODUCTS = 2**28
 def of_coefficients(mechanism: ToeplitzMechanism, rounds: int, participation: Participation) -> SensitivityResult:
     """Returns the sensitivity by the rule whose conditions `c` meets; they are checked without any tolerance."""
     found = mechanism.coefficients(validation.listable(rounds))
-    column, scale = scaled(mechanism, _matrices.shaped("coefficients", found, (rounds,)))
+    column, scale = scaled(mechanism, matrices.shaped("coefficients", found, (rounds,)))
     return enlarged(_of_column(column, participation), scale)
 
 

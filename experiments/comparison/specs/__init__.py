@@ -2,8 +2,8 @@
 
 import pathlib
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 _FOLDER = pathlib.Path(__file__).parent
 

@@ -7,8 +7,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from ...output import typed
 from ...output.typed import Record

@@ -13,8 +13,9 @@ tf = pytest.importorskip("tensorflow")
 import dp_accounting  # noqa: E402
 from dp_accounting.pld import PLDAccountant  # noqa: E402
 
-from tff_mf import central, draws  # noqa: E402
-from tff_mf.central import _clipped_sum, _per_example  # noqa: E402
+from tff_mf import keras  # noqa: E402
+from tff_mf.keras import _clipped_sum, _per_example  # noqa: E402
+from tff_mf.problem import draws  # noqa: E402
 from tff_mf.queries import clipping  # noqa: E402
 
 layers = tf.keras.layers
@@ -33,7 +34,7 @@ def rounds_of_examples(order):
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 4), st.integers(0, 3))
 def test_a_fixed_order_has_the_participation_that_it_is_accounted_for(batch_size, more, epochs, seed):
-    order = central.FixedOrder(examples=batch_size + more, batch_size=batch_size, epochs=epochs, seed=seed)
+    order = keras.FixedOrder(examples=batch_size + more, batch_size=batch_size, epochs=epochs, seed=seed)
     found = rounds_of_examples(order)
     assert len(found) == order.epoch_rounds * batch_size
     for rounds in found.values():
@@ -45,7 +46,7 @@ def test_a_fixed_order_has_the_participation_that_it_is_accounted_for(batch_size
 
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 3), st.integers(0, 3))
 def test_sampled_examples_take_part_in_the_rounds_of_their_group_only(groups, rounds, batch_size, seed):
-    order = central.PoissonSampling(
+    order = keras.PoissonSampling(
         examples=groups * batch_size + seed, batch_size=batch_size, rounds=rounds, groups=groups, seed=seed
     )
     for pattern in rounds_of_examples(order).values():
@@ -54,7 +55,7 @@ def test_sampled_examples_take_part_in_the_rounds_of_their_group_only(groups, ro
 
 
 def test_examples_join_by_coins_of_the_operating_system(monkeypatch):
-    order = central.PoissonSampling(examples=9, batch_size=2, rounds=4)
+    order = keras.PoissonSampling(examples=9, batch_size=2, rounds=4)
     threshold = 2 * 2**64 // 9
     coins = np.array([0, threshold - 1, threshold, threshold + 1, 2**64 - 1] + 4 * [2**63], np.uint64)
     monkeypatch.setattr(draws.os, "urandom", lambda count: coins.tobytes()[:count])
@@ -65,33 +66,33 @@ def test_examples_join_by_coins_of_the_operating_system(monkeypatch):
 
 
 def test_batches_of_poisson_sampling_are_as_large_as_expected_and_never_the_same():
-    order = central.PoissonSampling(examples=4000, batch_size=400, rounds=60)
+    order = keras.PoissonSampling(examples=4000, batch_size=400, rounds=60)
     first, second = order.batches(0, 60), order.batches(0, 60)
     sizes = np.sum(first >= 0, axis=1)
     # Seven standard deviations of the mean of 60 binomials, and of their variance, nearly.
     assert abs(np.mean(sizes) - 400) < 7 * (360 / 60) ** 0.5
     assert 120 < np.var(sizes) < 900
     assert first.shape != second.shape or not np.any(np.all(first == second, axis=1))
-    known = central.PoissonSampling(examples=4000, batch_size=400, rounds=60, insecure_seed=3)
+    known = keras.PoissonSampling(examples=4000, batch_size=400, rounds=60, insecure_seed=3)
     assert np.array_equal(known.batches(0, 60)[20:23, :300], known.batches(20, 3)[:, :300])
 
 
 def test_all_join_if_the_batch_is_the_group():
-    order = central.PoissonSampling(examples=7, batch_size=3, rounds=2, groups=2)
+    order = keras.PoissonSampling(examples=7, batch_size=3, rounds=2, groups=2)
     assert [len(row[row >= 0]) for row in order.batches(0, 2)] == [3, 3]
 
 
 def test_epsilon_is_that_of_dp_accounting():
-    fixed = central.FixedOrder(examples=1797, batch_size=128, epochs=20)
+    fixed = keras.FixedOrder(examples=1797, batch_size=128, epochs=20)
     event = dp_accounting.GaussianDpEvent(8.0 / 20**0.5)
     expected = PLDAccountant().compose(event).get_epsilon(1e-5)
     assert fixed.epsilon(tff_mf.Identity(), noise_multiplier=8.0, delta=1e-5) == pytest.approx(expected, rel=1e-3)
-    sampled = central.PoissonSampling(examples=1797, batch_size=128, rounds=280)
+    sampled = keras.PoissonSampling(examples=1797, batch_size=128, rounds=280)
     one = dp_accounting.PoissonSampledDpEvent(128 / 1797, dp_accounting.GaussianDpEvent(2.0))
     expected = PLDAccountant().compose(one, 280).get_epsilon(1e-5)
     assert sampled.epsilon(tff_mf.Identity(), noise_multiplier=2.0, delta=1e-5) == pytest.approx(expected, rel=2e-3)
     banded = tff_mf.BandedToeplitz.square_root(4)
-    cyclic = central.PoissonSampling(examples=1797, batch_size=128, rounds=280, groups=4)
+    cyclic = keras.PoissonSampling(examples=1797, batch_size=128, rounds=280, groups=4)
     norm = tff_mf.sensitivity(banded, 280, tff_mf.SingleParticipation())
     one = dp_accounting.PoissonSampledDpEvent(128 / 449, dp_accounting.GaussianDpEvent(2.0 / norm))
     expected = PLDAccountant().compose(one, 70).get_epsilon(1e-5)
@@ -101,8 +102,8 @@ def test_epsilon_is_that_of_dp_accounting():
 @pytest.mark.parametrize(
     ("order", "mechanism"),
     [
-        (central.FixedOrder(examples=100, batch_size=10, epochs=4), tff_mf.Tree(40)),
-        (central.PoissonSampling(examples=100, batch_size=10, rounds=40), tff_mf.Identity()),
+        (keras.FixedOrder(examples=100, batch_size=10, epochs=4), tff_mf.Tree(40)),
+        (keras.PoissonSampling(examples=100, batch_size=10, rounds=40), tff_mf.Identity()),
     ],
 )
 def test_calibrated_noise_reaches_the_target(order, mechanism):
@@ -117,7 +118,7 @@ def test_calibrated_noise_reaches_the_target(order, mechanism):
 
 
 def test_orders_refuse_what_they_have_no_epsilon_for():
-    known = central.PoissonSampling(examples=100, batch_size=10, rounds=40, insecure_seed=1)
+    known = keras.PoissonSampling(examples=100, batch_size=10, rounds=40, insecure_seed=1)
     for state in (
         lambda order: order.epsilon(tff_mf.Identity(), noise_multiplier=1.0, delta=1e-3),
         lambda order: order.calibrate_noise_multiplier(tff_mf.Identity(), epsilon=1.0, delta=1e-3),
@@ -125,7 +126,7 @@ def test_orders_refuse_what_they_have_no_epsilon_for():
     ):
         with pytest.raises(tff_mf.InputError, match="TEST ONLY"):
             state(known)
-    order = central.PoissonSampling(examples=100, batch_size=10, rounds=40, groups=3)
+    order = keras.PoissonSampling(examples=100, batch_size=10, rounds=40, groups=3)
     for mechanism, bands in ((tff_mf.BandedToeplitz.square_root(4), 4), (tff_mf.Tree(40), 32)):
         with pytest.raises(tff_mf.InputError, match=f"mechanism has {bands} bands"):
             order.epsilon(mechanism, noise_multiplier=1.0, delta=1e-3)
@@ -136,15 +137,15 @@ def test_orders_refuse_what_they_have_no_epsilon_for():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: central.FixedOrder(examples=3, batch_size=4, epochs=1), "batch_size=4 exceeds examples=3"),
-        (lambda: central.FixedOrder(examples=3, batch_size=2, epochs=0), "epochs=0"),
-        (lambda: central.FixedOrder(examples=3, batch_size=2.0, epochs=1), "batch_size=2.0"),
-        (lambda: central.PoissonSampling(examples=9, batch_size=4, rounds=2, groups=3), "batch_size=4 exceeds the 3"),
-        (lambda: central.FixedOrder(examples=4, batch_size=2, epochs=2).batches(3, 2), "exceed the 4 rounds"),
-        (lambda: central.FixedOrder(examples=4, batch_size=2, epochs=2).dataset(np.ones([5, 2])), "shape"),
-        (lambda: central.read_examples(tf.data.Dataset.range(9), examples=8), "more elements, but examples=8"),
-        (lambda: central.read_examples(tf.data.Dataset.range(9).repeat(), examples=9), "more"),
-        (lambda: central.read_examples(tf.data.Dataset.range(9).batch(3), examples=9), "only 3 elements"),
+        (lambda: keras.FixedOrder(examples=3, batch_size=4, epochs=1), "batch_size=4 exceeds examples=3"),
+        (lambda: keras.FixedOrder(examples=3, batch_size=2, epochs=0), "epochs=0"),
+        (lambda: keras.FixedOrder(examples=3, batch_size=2.0, epochs=1), "batch_size=2.0"),
+        (lambda: keras.PoissonSampling(examples=9, batch_size=4, rounds=2, groups=3), "batch_size=4 exceeds the 3"),
+        (lambda: keras.FixedOrder(examples=4, batch_size=2, epochs=2).batches(3, 2), "exceed the 4 rounds"),
+        (lambda: keras.FixedOrder(examples=4, batch_size=2, epochs=2).dataset(np.ones([5, 2])), "shape"),
+        (lambda: keras.read_examples(tf.data.Dataset.range(9), examples=8), "more elements, but examples=8"),
+        (lambda: keras.read_examples(tf.data.Dataset.range(9).repeat(), examples=9), "more"),
+        (lambda: keras.read_examples(tf.data.Dataset.range(9).batch(3), examples=9), "only 3 elements"),
     ],
 )
 def test_bad_orders_are_refused(make, message):
@@ -154,11 +155,11 @@ def test_bad_orders_are_refused(make, message):
 
 def test_a_data_set_has_the_batches_of_the_order():
     x = np.arange(10.0)
-    order = central.FixedOrder(examples=10, batch_size=3, epochs=2, seed=1)
+    order = keras.FixedOrder(examples=10, batch_size=3, epochs=2, seed=1)
     found = [batch["x"].numpy().tolist() for batch in order.dataset({"x": x})]
     assert found == order.batches(0, 6).tolist()
     assert [batch.numpy().tolist() for batch in order.dataset(x, begin=4)] == found[4:]
-    sampled = central.PoissonSampling(examples=10, batch_size=1, rounds=30, insecure_seed=0)
+    sampled = keras.PoissonSampling(examples=10, batch_size=1, rounds=30, insecure_seed=0)
     rows = [row[row >= 0].tolist() for row in sampled.batches(0, 30)]
     assert [] in rows
     assert [batch.numpy().tolist() for batch in sampled.dataset(x)] == rows
@@ -166,7 +167,7 @@ def test_a_data_set_has_the_batches_of_the_order():
 
 def test_a_data_set_is_read_once_into_fixed_places():
     dataset = tf.data.Dataset.from_tensor_slices({"a": [1, 2, 3], "b": [[1.0], [2.0], [3.0]]}).shuffle(3)
-    found = central.read_examples(dataset, examples=3)
+    found = keras.read_examples(dataset, examples=3)
     assert sorted(found["a"]) == [1, 2, 3]
     assert np.array_equal(found["a"], found["b"][:, 0])
 
@@ -242,7 +243,7 @@ def difference(found, expected):
 def test_the_sum_is_that_of_a_plain_loop(make, whole, monkeypatch):
     tf.keras.utils.set_random_seed(0)
     model = make()
-    total = central.ClippedSum(model, "sparse_categorical_crossentropy", clip_norm=CLIP)
+    total = keras.ClippedSum(model, "sparse_categorical_crossentropy", clip_norm=CLIP)
     assert total.on_whole_batches == (make in (convolutions, frozen_and_dilated))
     if not whole:
         # Two examples at a time, the last alone.
@@ -269,7 +270,7 @@ def test_words_of_an_embedding_are_clipped_as_in_a_plain_loop():
     )
     words, targets = np.array([[1, 1, 2, 0], [4, 4, 4, 4]]), np.array([0, 2])
     terms = [term(model, x, y) for x, y in zip(words, targets, strict=True)]
-    total = central.ClippedSum(model, "sparse_categorical_crossentropy", clip_norm=CLIP)
+    total = keras.ClippedSum(model, "sparse_categorical_crossentropy", clip_norm=CLIP)
     assert difference(total(words, targets), [np.sum(parts, axis=0) for parts in zip(*terms, strict=True)]) < 1e-6
 
 
@@ -285,7 +286,7 @@ def test_sequences_are_clipped_as_in_a_plain_loop():
     )
     words, targets = np.array([[1, 1, 2, 0], [4, 4, 4, 4], [3, 0, 0, 0]]), np.array([0, 2, 1])
     terms = [term(model, x, y) for x, y in zip(words, targets, strict=True)]
-    total = central.ClippedSum(model, "sparse_categorical_crossentropy", clip_norm=CLIP)
+    total = keras.ClippedSum(model, "sparse_categorical_crossentropy", clip_norm=CLIP)
     assert difference(total(words, targets), [np.sum(parts, axis=0) for parts in zip(*terms, strict=True)]) < 1e-6
 
 
@@ -312,7 +313,7 @@ def test_no_example_contributes_more_than_the_clip_norm(left, right, clip_norm):
 
 def test_dropout_has_one_mask_for_norm_and_gradient():
     model = tf.keras.Sequential([layers.Dropout(0.5, input_shape=(200,)), layers.Dense(1, use_bias=False)])
-    total = central.ClippedSum(model, lambda target, output: output - target, clip_norm=1.0)
+    total = keras.ClippedSum(model, lambda target, output: output - target, clip_norm=1.0)
     assert total.on_whole_batches
     x = np.ones([1, 200], np.float32)
     norms = [np.linalg.norm(total(x, np.ones([1, 1], np.float32))[0].numpy().astype(np.float64)) for _ in range(5)]
@@ -335,7 +336,7 @@ def test_fast_clipping_of_tensorflow_privacy_exceeds_the_norm():
     shared = tf.keras.Model(inputs, layers.Add()([dense(inputs), dense(inputs)]))
     x, y = tf.constant([[3.0, 4.0]]), tf.constant([[50.0, -20.0]])
     assert np.linalg.norm(fast_gradients(shared, x, y)[0]) == pytest.approx(2**0.5, rel=1e-3)
-    ours = central.ClippedSum(shared, "mean_squared_error", clip_norm=1.0)(x, y)
+    ours = keras.ClippedSum(shared, "mean_squared_error", clip_norm=1.0)(x, y)
     assert np.linalg.norm(ours[0]) <= 1
     dropout = tf.keras.Sequential([layers.Dropout(0.75, input_shape=(200,)), layers.Dense(1, use_bias=False)])
     x, y = tf.ones([1, 200]), tf.constant([[1e4]])
@@ -410,20 +411,20 @@ def half():
 )
 def test_models_without_terms_of_single_examples_are_refused(make, message):
     with pytest.raises(tff_mf.InputError, match=message):
-        central.ClippedSum(make(), "mean_squared_error", clip_norm=1.0)(np.ones([2, 2]), np.ones([2, 2]))
+        keras.ClippedSum(make(), "mean_squared_error", clip_norm=1.0)(np.ones([2, 2]), np.ones([2, 2]))
 
 
 def test_a_model_that_changes_after_it_was_passed_is_refused():
     """Else the layer would compute with the whole batch."""
     model = built()
-    total = central.ClippedSum(model, "mean_squared_error", clip_norm=1.0)
+    total = keras.ClippedSum(model, "mean_squared_error", clip_norm=1.0)
     model.add(layers.Lambda(lambda value: value - tf.reduce_mean(value, axis=0)))
     with pytest.raises(tff_mf.InputError, match="other layers than when it was passed"):
         total(np.ones([2, 2], np.float32), np.ones([2, 2], np.float32))
 
 
 def test_models_are_refused_where_no_graph_shows_what_they_do():
-    total = central.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
+    total = keras.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
     tf.config.run_functions_eagerly(True)
     try:
         with pytest.raises(tff_mf.InputError, match="run eagerly"):
@@ -435,7 +436,7 @@ def test_models_are_refused_where_no_graph_shows_what_they_do():
 @pytest.mark.parametrize("lengths", [(3, 1, 3), (1, 3, 3), (3, 3, 1)])
 def test_arrays_of_a_batch_have_one_length(lengths):
     """Else TensorFlow repeats an array of one: the targets, or the inputs, of one example would be those of all."""
-    total = central.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
+    total = keras.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
     arrays = [tf.ones([length, 2]) for length in lengths[:2]] + [tf.ones(lengths[2:], tf.bool)]
     with pytest.raises(tff_mf.InputError, match="one entry for each example"):
         total(*arrays)
@@ -446,7 +447,7 @@ def test_arrays_of_a_batch_have_one_length(lengths):
 
 def test_a_frozen_normalization_is_a_constant():
     model = built(layers.BatchNormalization(trainable=False))
-    total = central.ClippedSum(model, "mean_squared_error", clip_norm=1.0)(X[:, 0, 0], X[:, 0, 0])
+    total = keras.ClippedSum(model, "mean_squared_error", clip_norm=1.0)(X[:, 0, 0], X[:, 0, 0])
     assert [part.shape for part in total] == [(2, 2), (2,)]
 
 
@@ -462,18 +463,18 @@ def soft_placement():
 @pytest.mark.usefixtures("soft_placement")
 def test_several_replicas_are_refused():
     with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope(), pytest.raises(tff_mf.InputError, match="replicas"):
-        central.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
+        keras.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
 
 
 def test_losses_and_shorter_floats_of_processors_are_refused(monkeypatch):
     for loss, message in (("no such loss", "no such loss"), (["mse"], "one loss")):
         with pytest.raises(tff_mf.InputError, match=message):
-            central.ClippedSum(built(), loss, clip_norm=1.0)
+            keras.ClippedSum(built(), loss, clip_norm=1.0)
     with monkeypatch.context() as patch:
         options = {"auto_mixed_precision_onednn_bfloat16": True, "auto_mixed_precision": False}
         patch.setattr(tf.config.optimizer, "get_experimental_options", lambda: options)
         with pytest.raises(tff_mf.InputError, match="'auto_mixed_precision_onednn_bfloat16'"):
-            central.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
+            keras.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU:0"])
     with pytest.raises(tff_mf.InputError, match="enable_tensor_float_32_execution"):
-        central.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)
+        keras.ClippedSum(built(), "mean_squared_error", clip_norm=1.0)

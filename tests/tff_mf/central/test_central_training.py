@@ -14,7 +14,7 @@ import tff_mf
 tf = pytest.importorskip("tensorflow")
 import tensorflow_privacy as tfp  # noqa: E402
 
-from tff_mf import central  # noqa: E402
+from tff_mf import keras  # noqa: E402
 from tff_mf.noise.tensorflow import _keys  # noqa: E402
 
 N, D = 6, 3
@@ -51,11 +51,11 @@ def linear(optimizer="sgd"):
 X = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
 Y = np.full([N, 1], 9.0, np.float32)
 ZEROS = np.zeros([N, D], np.float32)
-ORDER = central.FixedOrder(examples=N, batch_size=2, epochs=3)
+ORDER = keras.FixedOrder(examples=N, batch_size=2, epochs=3)
 
 
 def training(mechanism=None, *, model=None, x=X, y=Y, order=ORDER, noise_multiplier=2.0, **arguments):
-    return central.Training(
+    return keras.Training(
         linear() if model is None else model,
         x,
         y,
@@ -152,7 +152,7 @@ def test_no_example_moves_the_releases_by_more_than_the_sensitivity():
 
 
 def test_a_sampled_training_sums_the_batches_that_were_drawn():
-    order = central.PoissonSampling(examples=N, batch_size=1, rounds=12, groups=2, insecure_seed=5)
+    order = keras.PoissonSampling(examples=N, batch_size=1, rounds=12, groups=2, insecure_seed=5)
     trained, optimizer = recorded(rounds=12, order=order, noise_multiplier=0.0, x=np.eye(N, D, dtype=np.float32))
     trained.fit()
     rows = [row[row >= 0].tolist() for row in order.batches(0, 12)]
@@ -280,14 +280,14 @@ def test_two_threads_do_not_run_a_round_twice():
 
 
 def test_seeds_of_layers_are_refused_with_sampled_batches():
-    """One example fewer moves the masks of all others; see `tff_mf.central._model_checks.check_unseeded`."""
+    """One example fewer moves the masks of all others; see `tff_mf.keras._model_checks.check_unseeded`."""
 
     def trained(seed):
         model = tf.keras.Sequential(
             [tf.keras.layers.Dropout(0.5, seed=seed, input_shape=(D,)), tf.keras.layers.Dense(1)]
         )
         model.compile("sgd", "mean_squared_error")
-        return training(model=model, order=central.PoissonSampling(examples=N, batch_size=2, rounds=3))._run
+        return training(model=model, order=keras.PoissonSampling(examples=N, batch_size=2, rounds=3))._run
 
     with pytest.raises(tff_mf.InputError, match="random numbers with a seed"):
         trained(1)
@@ -439,7 +439,7 @@ def test_checkpoints_of_other_trainings_are_refused(tmp_path):
     trained = training(mechanism)
     trained.fit(epochs=1)
     trained.save(path)
-    other_order = central.FixedOrder(examples=N, batch_size=2, epochs=3, seed=1)
+    other_order = keras.FixedOrder(examples=N, batch_size=2, epochs=3, seed=1)
     for arguments, message in (
         ({"x": X[::-1]}, "other examples, or in another order"),
         ({"order": other_order}, "noise is of another training"),
@@ -495,8 +495,8 @@ def test_what_cannot_be_trained_is_refused(make, message):
 
 def test_a_loop_of_ones_own_has_the_same_noise():
     model, mechanism = linear(), MECHANISMS["tree"]
-    noise = central.NoisedMean(mechanism, model.trainable_variables, order=ORDER, clip_norm=0.5, noise_multiplier=2.0)
-    total = central.ClippedSum(model, "mean_squared_error", clip_norm=0.5)
+    noise = keras.NoisedMean(mechanism, model.trainable_variables, order=ORDER, clip_norm=0.5, noise_multiplier=2.0)
+    total = keras.ClippedSum(model, "mean_squared_error", clip_norm=0.5)
     step = tf.function(lambda x, y, state: noise.next(total(x, y), state), reduce_retracing=True)
     state, means = noise.init(), []
     for x, y in ORDER.dataset((ZEROS, Y)):
@@ -508,4 +508,4 @@ def test_a_loop_of_ones_own_has_the_same_noise():
         step(ZEROS[:2], Y[:2], state)
     assert noise.epsilon(1e-3) == ORDER.epsilon(mechanism, noise_multiplier=2.0, delta=1e-3)
     with pytest.raises(tff_mf.InputError, match="nothing to train"):
-        central.NoisedMean(mechanism, [], order=ORDER, clip_norm=0.5, noise_multiplier=2.0)
+        keras.NoisedMean(mechanism, [], order=ORDER, clip_norm=0.5, noise_multiplier=2.0)

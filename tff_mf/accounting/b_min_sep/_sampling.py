@@ -5,17 +5,18 @@ import math
 
 import numpy as np
 
-from tff_mf import gaussian, validation
 from tff_mf.accounting._result import Level
 from tff_mf.accounting._sampling import FAILURE, Question, SecretRun, SecretSampling
 from tff_mf.accounting.b_min_sep._chain import Chain
 from tff_mf.accounting.b_min_sep._directions import Add, Losses, Remove, Signals
 from tff_mf.accounting.betting import Claim, DirectionBound, decided, growth, strongest
 from tff_mf.accounting.entries import magnitudes_of
-from tff_mf.draws import Cohorts, Draws
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
-from tff_mf.participation import MinSep, Participation
+from tff_mf.numerics import gaussian
+from tff_mf.problem.draws import Cohorts, Draws
+from tff_mf.problem.participation import MinSep, Participation
 
 _MOST_ENTRIES = 2**24
 # What the package allows for the entries of C, and for sums of their products: δ grows with every entry.

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 
-from tff_mf import gaussian
 from tff_mf.accounting import allocation
 from tff_mf.accounting._result import Level
 from tff_mf.accounting._sampling import FAILURE
@@ -15,6 +14,7 @@ from tff_mf.accounting.balls_in_bins._majorant import Moments, moment_delta, mom
 from tff_mf.accounting.balls_in_bins._pair import Pair, dominating_pair
 from tff_mf.accounting.balls_in_bins._tilts import LARGEST_VARIANCE
 from tff_mf.accounting.betting import Claim, DirectionBound, decided, strongest
+from tff_mf.numerics import gaussian
 
 # The deterministic bound is taken if it exceeds the estimate by less than this share.
 _CLOSE = 0.004

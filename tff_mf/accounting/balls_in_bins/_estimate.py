@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from tff_mf import gaussian, validation
 from tff_mf.accounting.balls_in_bins._pair import Pair, dominating_pair, gaussian_delta, log_mean_exp
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.numerics import gaussian
 
 # Tilts of the proposals, used in equal shares.
 _TILTS = (1.0, 1.5, 2.2, 3.2, 5.0, 8.0)

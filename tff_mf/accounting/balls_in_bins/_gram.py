@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tff_mf import validation
 from tff_mf.accounting.entries import magnitudes_of
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 
 # Above them, matrices of bins × bins and of rounds × bins take minutes or gigabytes.

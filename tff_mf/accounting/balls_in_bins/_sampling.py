@@ -5,15 +5,16 @@ import math
 
 import numpy as np
 
-from tff_mf import gaussian, validation
 from tff_mf.accounting._result import Level
 from tff_mf.accounting._sampling import FAILURE, Question, SecretRun, SecretSampling, taking_part
 from tff_mf.accounting.balls_in_bins._bounds import Problem, delta_bound, epsilon_bound
 from tff_mf.accounting.balls_in_bins._estimate import BallsInBinsEstimator
 from tff_mf.accounting.balls_in_bins._gram import balls_in_bins_gram, gram_error
-from tff_mf.draws import Cohorts, Draws
-from tff_mf.errors import InputValueError
-from tff_mf.participation import FixedEpoch, Participation
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.numerics import gaussian
+from tff_mf.problem.draws import Cohorts, Draws
+from tff_mf.problem.participation import FixedEpoch, Participation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,9 @@ import secrets
 
 import numpy as np
 
-from tff_mf import grids, normals, required_packages, validation
+from tff_mf import grids
+from tff_mf.base import required_packages, validation
+from tff_mf.numerics import normals
 
 _KEY_BYTES = 16
 _PART = 2**15
@@ -46,7 +48,7 @@ class Generator(abc.ABC):
 
 
 class Philox(Generator):
-    """NumPy's Philox 4x64-10 and the sampler of `tff_mf.normals`."""
+    """NumPy's Philox 4x64-10 and the sampler of `tff_mf.numerics.normals`."""
 
     def __init__(self) -> None:
         self.name = f"numpy philox {_digest_of_numpy()} {self.part} {grids.sampler()}"
@@ -56,7 +58,7 @@ class Philox(Generator):
 
 
 class AES(Generator):
-    """AES-128 in counter mode, a cryptographic generator, and the sampler of `tff_mf.normals`."""
+    """AES-128 in counter mode, a cryptographic generator, and the sampler of `tff_mf.numerics.normals`."""
 
     def __init__(self) -> None:
         required_packages.packages("generator='aes'", "cryptography")
@@ -67,7 +69,7 @@ class AES(Generator):
 
 
 class TensorFlow(Generator):
-    """The normals of `noise.tensorflow` for a grid, bit for bit: TensorFlow's Philox 4x32-10 and `tff_mf.normals`."""
+    """The normals of `noise.tensorflow` for a grid, bit for bit: TensorFlow's Philox 4x32-10 and `numerics.normals`."""
 
     part = normals.PART
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tff_mf import validation
-from tff_mf.errors import InputValueError
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.noise.numpy._states import NoiseState, check_arrays, expect
 from tff_mf.noise.numpy._stream import NoiseStream
 

@@ -8,8 +8,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from tff_mf import files
-from tff_mf.errors import InputTypeError, InputValueError
+from tff_mf.base import files
+from tff_mf.base.errors import InputTypeError, InputValueError
 
 NoiseState = dict[str, np.ndarray]
 """State of a stream: `fingerprint`, int64 `[4]`; `round`, int64 `[]`; `keys`, int64 `[round, 2]`; `row_0`, `row_1`, …,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tff_mf import grids
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import Step

@@ -1,9 +1,9 @@
 """Streams the correlated noise C⁻¹z in TensorFlow.
 
-In `tff_mf` only `noise.tensorflow`, `queries` and `central` import TensorFlow.
+In `tff_mf` only `noise.tensorflow`, `queries` and `keras` import TensorFlow.
 """
 
-from tff_mf import required_packages
+from tff_mf.base import required_packages
 
 required_packages.packages("Noise", "tensorflow")
 

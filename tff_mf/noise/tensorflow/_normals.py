@@ -1,11 +1,11 @@
-"""Standard normals whose error is proved, in TensorFlow: the arithmetic of `tff_mf.normals`, bit for bit."""
+"""Standard normals whose error is proved, in TensorFlow: the arithmetic of `tff_mf.numerics.normals`, bit for bit."""
 
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from tff_mf import normals
+from tff_mf.numerics import normals
 
 _PHILOX = 1
 # Knuth, volume 3, section 5.3.4.
@@ -16,10 +16,10 @@ UsePart = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, ...]]
 
 
 def exact_normal(key: tf.Tensor, dimension: int) -> tf.Tensor:
-    """Returns the standard normals of a key, float64 `[dimension]`: the same as `tff_mf.normals.draw` gives.
+    """Returns the standard normals of a key, float64 `[dimension]`: the same as `tff_mf.numerics.normals.draw` gives.
 
     Formal guarantee: coordinates are independent, and the probability of every cell is that of a normal up to the
-    factor of `tff_mf.normals.rounding_error`, if Philox's words are independent and uniform (docs/floating-point.md).
+    factor of `numerics.normals.rounding_error`, if Philox's words are independent and uniform (docs/floating-point.md).
     That is about values that are rounded to a grid, not about the float64 values themselves, which give clients away.
     The graph optimizer does not change a bit: no operation adds a product. XLA refuses to compile the sampler.
 
@@ -136,7 +136,7 @@ def _covered(words: tf.Tensor, constants: _Constants) -> tuple[tf.Tensor, tf.Ten
 
 
 def _of_pieces(words: tf.Tensor, constants: _Constants, level: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns |z| of what no layer covers, and whether it is left to the next level: see `tff_mf.normals`."""
+    """Returns |z| of what no layer covers, and whether it is left to the next level: see `tff_mf.numerics.normals`."""
     cumulative = constants.cumulative[constants.first_mass[level] : constants.first_mass[level + 1]]
     item = tf.searchsorted(cumulative, words[0], side="right", out_type=tf.int64)
     piece, statistic = item // normals.STATISTICS, item % normals.STATISTICS

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.noise._keyed import KEY_WORDS
 
 KEYS_SHAPE = (None, KEY_WORDS)

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_mf import grids
-from tff_mf.errors import InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise._keyed import KEY_WORDS, KeyedStream

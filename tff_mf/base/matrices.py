@@ -1,0 +1,51 @@
+"""Dense matrices of mechanisms and workloads."""
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+
+from tff_mf.base.errors import InputTypeError, InputValueError
+
+
+def lower_toeplitz(column: np.ndarray) -> np.ndarray:
+    """Returns the lower-triangular Toeplitz matrix with this first column, float64 `[rounds, rounds]`.
+
+    Example:
+        >>> lower_toeplitz(np.array([1.0, 2.0]))
+        array([[1., 0.],
+               [2., 1.]])
+    """
+    rounds = len(column)
+    padded = np.concatenate([np.zeros(rounds - 1), column])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, rounds)
+    return windows[:, ::-1].copy()
+
+
+def shaped(name: str, found: object, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns what a method of a mechanism returned, if it is a float64 array of the documented shape.
+
+    A class from outside may return less, which would pass for a smaller matrix, or whole numbers, whose squares wrap.
+
+    Raises:
+        InputTypeError: If it is not an array of float64.
+        InputValueError: If it has another shape.
+    """
+    if not isinstance(found, np.ndarray) or found.dtype != np.float64:
+        raise InputTypeError(f"{name} must return an array of float64.")
+    if found.shape != shape:
+        raise InputValueError(f"{name} has the shape {found.shape} and must have {shape}.")
+    return found
+
+
+def digest(arrays: Iterable[np.ndarray]) -> str:
+    """Returns the SHA-256 of arrays of numbers: of their shapes, and of their bits as float64.
+
+    Example:
+        >>> digest([np.zeros(2)]) == digest([np.zeros(2, np.float32)]) != digest([np.zeros(1), np.zeros(1)])
+        True
+    """
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(f"{array.shape}".encode() + np.ascontiguousarray(array, "<f8").tobytes())
+    return found.hexdigest()

@@ -1,0 +1,195 @@
+"""Sum of the gradients of single examples, each of which is clipped."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.keras import _chain, _model_checks
+from tff_mf.keras._per_example import Gradients, Stacked
+from tff_mf.queries import clipping
+
+# Values of single examples' gradients that are in memory at a time.
+_MOST_VALUES = 2**25
+
+Loss = Callable[[Any, Any], tf.Tensor]
+
+
+class ClippedSum:
+    """The sum over a batch of the gradients of single examples, each clipped to the norm `clip_norm`.
+
+    Formal guarantee: the result is a sum of one term for each example of the batch, which depends on that example, the
+    weights and random bits (of dropout) alone. The L2 norm of a term, over all variables together, is at most
+    ζ = `clip_norm` in exact arithmetic, by norms in float64 and the margins of `tff_mf.queries.clipping.clip_record`. A
+    term that is not finite is zero. The rounding of the sum itself, in float32, is not covered, as it is not for sums
+    of clients.
+
+    A loss or a model that computes with several examples at once has no such terms. Losses, and all models but chains
+    of known layers, are therefore evaluated on batches of one example, in parallel (`tf.vectorized_map`; one by one if
+    the model has recurrent layers that are not unrolled). Layers that update variables in training, such as
+    `BatchNormalization`, and losses that are added to the model, such as regularizers, are refused. A
+    `tf.keras.Sequential` of dense, convolution, pooling, dropout and similar layers is evaluated on the whole batch,
+    which is several times faster.
+
+    TensorFlow Privacy's fast gradient clipping is not used: docs/central-training.md says why.
+
+    Args:
+        model: A model that is built; `training=True` is passed to it.
+        loss: A loss of Keras, by name or as an object, or a function of (targets, outputs). It gets a batch of one; if
+            it returns several values, their mean is taken.
+        clip_norm: Bound ζ on the norm of an example's gradient; from 1e-20 to 1e20.
+
+    Source: Abadi et al. (2016), algorithm 1; Goodfellow (2015) for the norms of dense layers.
+
+    Example:
+        >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, use_bias=False, input_shape=(2,))])
+        >>> model.set_weights([tf.zeros([2, 1])])
+        >>> total = ClippedSum(model, "mean_squared_error", clip_norm=1.0)
+        >>> total(tf.constant([[3.0, 4.0], [0.1, 0.0]]), tf.constant([[5.0], [-1.0]]))[0].numpy().round(3)
+        array([[-0.4],
+               [-0.8]], dtype=float32)
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If the model is refused, or `clip_norm` is out of range.
+    """
+
+    def __init__(self, model: tf.keras.Model, loss: str | Loss, *, clip_norm: float) -> None:
+        _model_checks.check(model)
+        self._model, self._loss = model, _loss(loss)
+        self._clip_norm = clipping.checked_clip_norm(clip_norm)
+        self._chain = _chain.is_chain(model)
+        self._variables = model.trainable_variables
+        self._function = tf.function(self._checked_sum, autograph=False, reduce_retracing=True)
+
+    @property
+    def on_whole_batches(self) -> bool:
+        """Whether the model is evaluated on whole batches, because it is a chain of known layers."""
+        return self._chain
+
+    def __call__(self, x: Any, y: Any, present: tf.Tensor | None = None) -> list[tf.Tensor]:
+        """Returns the sum over a batch.
+
+        Args:
+            x: Inputs: a structure of tensors, `[batch, ...]` each.
+            y: Targets: a structure of tensors, `[batch, ...]` each.
+            present: Which places of the batch hold an example, bool `[batch]`; all if `None`. Others contribute zero.
+
+        Returns:
+            A list of tensors, float32, one for each of `model.trainable_variables`.
+
+        Raises:
+            InputValueError: If the model updates variables or adds losses when it is called.
+        """
+        if tf.config.functions_run_eagerly():
+            raise InputValueError(
+                "functions run eagerly, and no graph shows whether the model updates variables: call "
+                "tf.config.run_functions_eagerly(False)."
+            )
+        x, y = (tf.nest.map_structure(tf.convert_to_tensor, part) for part in (x, y))
+        if present is None:
+            present = tf.ones([tf.shape(tf.nest.flatten(x)[0])[0]], tf.bool)
+        return self._function(x, y, present)
+
+    def _checked_sum(self, x: Any, y: Any, present: tf.Tensor) -> list[tf.Tensor]:
+        self._check_unchanged()
+        with tf.control_dependencies(_of_one_length([*tf.nest.flatten((x, y)), present])):
+            found = self._sum(*tf.nest.map_structure(tf.identity, (x, y, present)))
+        _model_checks.check_graph(self._model, tf.compat.v1.get_default_graph())
+        return found
+
+    def _check_unchanged(self) -> None:
+        # A graph is made when the sum is first computed, and again for other shapes.
+        _model_checks.check(self._model)
+        variables = self._model.trainable_variables
+        if _chain.is_chain(self._model) != self._chain or list(map(id, variables)) != list(map(id, self._variables)):
+            raise InputValueError("model has other layers than when it was passed: make it whole first.")
+
+    def _sum(self, x: Any, y: Any, present: tf.Tensor) -> list[tf.Tensor]:
+        size = max(1, _MOST_VALUES // _values_of(self._model, self._chain))
+        if present.shape[0] is not None and present.shape[0] <= size:
+            return self._part(x, y, present)
+        batch = tf.shape(present)[0]
+
+        def add(begin: tf.Tensor, sums: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+            part = tf.nest.map_structure(lambda tensor: tensor[begin : begin + size], (x, y, present))
+            return begin + size, [old + new for old, new in zip(sums, self._part(*part), strict=True)]
+
+        zeros = [tf.zeros(variable.shape, tf.float32) for variable in self._variables]
+        # One part at a time: the parts are there to bound memory.
+        return tf.while_loop(lambda begin, _: begin < batch, add, [tf.constant(0), zeros], parallel_iterations=1)[1]
+
+    def _part(self, x: Any, y: Any, present: tf.Tensor) -> list[tf.Tensor]:
+        gradients = self._chain_gradients(x, y) if self._chain else self._mapped_gradients(x, y)
+        norms = tf.sqrt(tf.add_n([each.squared_norms() for each in gradients]))
+        factors = tf.where(present, clipping.factors(norms, tf.constant(self._clip_norm)), 0.0)
+        return [each.weighted_sum(factors) for each in gradients]
+
+    def _chain_gradients(self, x: tf.Tensor, y: Any) -> list[Gradients]:
+        def of_loss(results: tf.Tensor, activation: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+            def one(parts: Any) -> tf.Tensor:
+                target, result = parts
+                with tf.GradientTape() as tape:
+                    tape.watch(result)
+                    value = self._value(target, activation(result[tf.newaxis]))
+                return tape.gradient(value, result, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+            return tf.vectorized_map(one, (y, results))
+
+        return _chain.chain_gradients(self._model, x, of_loss)
+
+    def _mapped_gradients(self, x: Any, y: Any) -> list[Gradients]:
+        def one(parts: Any) -> list[tf.Tensor]:
+            inputs, target = parts
+            with tf.GradientTape() as tape:
+                outputs = self._model(tf.nest.map_structure(_batch_of_one, inputs), training=True)
+                value = self._value(target, outputs)
+            found = tape.gradient(value, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            return [tf.convert_to_tensor(gradient) for gradient in found]
+
+        if not _has_loops(self._model):
+            return [Stacked(values) for values in tf.vectorized_map(one, (x, y))]
+        specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in self._variables]
+        return [Stacked(values) for values in tf.map_fn(one, (x, y), fn_output_signature=specs)]
+
+    def _value(self, target: Any, outputs: Any) -> tf.Tensor:
+        return tf.reduce_mean(self._loss(tf.nest.map_structure(_batch_of_one, target), outputs))
+
+
+def _batch_of_one(tensor: tf.Tensor) -> tf.Tensor:
+    return tensor[tf.newaxis]
+
+
+def _of_one_length(tensors: list[tf.Tensor]) -> list[Any]:
+    """Returns checks that all tensors have one entry for each example: TensorFlow repeats one for all others."""
+    lengths = {0 if tensor.shape.rank == 0 else tensor.shape[0] for tensor in tensors} - {None}
+    if len(lengths) > 1:
+        shapes = [str(tensor.shape) for tensor in tensors]
+        raise InputValueError(f"a batch has arrays of the shapes {shapes}: each must have one entry for each example.")
+    message = "The arrays of a batch must have one entry for each example."
+    checks = [tf.debugging.assert_equal(tf.shape(each)[0], tf.shape(tensors[0])[0], message) for each in tensors[1:]]
+    return [check for check in checks if check is not None]
+
+
+def _has_loops(model: tf.keras.Model) -> bool:
+    """Returns whether a model has loops over time steps, which `tf.vectorized_map` cannot differentiate."""
+    return any(isinstance(layer, tf.keras.layers.RNN) and not layer.unroll for layer in model._flatten_layers())
+
+
+def _values_of(model: tf.keras.Model, chain: bool) -> int:
+    """Returns how many values the gradients of one example have in memory."""
+    if chain:
+        return _chain.values_in_memory(model)
+    return sum(variable.shape.num_elements() for variable in model.trainable_variables)
+
+
+def _loss(loss: str | Loss) -> Loss:
+    if isinstance(loss, str):
+        try:
+            return tf.keras.losses.get(loss)
+        except ValueError:
+            raise InputTypeError(f"loss={loss!r} is not the name of a loss of Keras.") from None
+    if not callable(loss):
+        raise InputTypeError(f"loss={loss!r} must be one loss of Keras, by name or as an object, or a function.")
+    return loss

@@ -1,0 +1,142 @@
+"""Models that central training refuses, because a gradient would depend on several examples, or on none."""
+
+import re
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+
+# Operations that TensorFlow calls stateful, and that store and write nothing but states of random generators. All
+# others of them may leave exact values of examples behind: in variables, tables, queues, files, or Python.
+_HARMLESS = re.compile(
+    r"^(ReadVariableOp|ResourceGather(Nd)?|VariableShape|Var(Handle|IsInitialized)Op|(Anonymous)?(Mutable)?HashTable(V2)?"
+    r"|LookupTable(Find|Size)V2|(Stateful)?PartitionedCall|If|While|Case|Assert|CheckNumerics(V2)?|CudnnRNN\w*"
+    r"|Random\w+|Multinomial|ParameterizedTruncatedNormal|TruncatedNormal|SampleDistortedBoundingBox(V2)?"
+    r"|RngReadAndSkip|Stateful(Uniform|StandardNormal|Truncated|Random)\w*|\w*CandidateSampler"
+    r"|TensorArray\w*|StackV2|StackPopV2|StackCloseV2|StackPushV2)$"
+)
+_NORMALIZATIONS = (tf.keras.layers.BatchNormalization,)
+
+
+def check(model: Any) -> None:
+    """Raises unless single examples' gradients of a model can be computed: as far as its layers show.
+
+    Formal guarantee: with `check_graph`, a model that passes changes no variable when a gradient is computed, so that
+    all that training leaves of an example is its clipped gradient.
+
+    Raises:
+        InputTypeError: If it is not a Keras model.
+        InputValueError: If it is refused.
+    """
+    validation.instance("model", model, tf.keras.Model, "pass a Keras model")
+    if not model.built:
+        raise InputValueError("model is not built: call it on one example, or give its first layer an input_shape.")
+    for layer in model._flatten_layers():
+        if isinstance(layer, _NORMALIZATIONS) and layer.trainable:
+            raise InputValueError(
+                f"model has the layer {layer.name!r}, a {type(layer).__name__}, which computes with all examples of a "
+                "batch and stores their statistics without noise: use GroupNormalization or LayerNormalization, or "
+                "set trainable=False on it."
+            )
+    if not model.trainable_variables:
+        raise InputValueError("model has no trainable variables.")
+    for variable in model.trainable_variables:
+        if variable.dtype != tf.float32:
+            raise InputValueError(
+                f"model has the variable {variable.name!r} of type {variable.dtype.name}: gradients are clipped in "
+                "float32; make the model with variables of float32."
+            )
+    _check_losses(model)
+    if tf.config.list_physical_devices("GPU") and tf.config.experimental.tensor_float_32_execution_enabled():
+        raise InputValueError(
+            "TensorFloat-32 is enabled, with which clipped gradients exceed their norm by up to a thousandth: call "
+            "tf.config.experimental.enable_tensor_float_32_execution(False)."
+        )
+    options = tf.config.optimizer.get_experimental_options()
+    shortened = sorted(name for name, value in options.items() if name.startswith("auto_mixed_precision") and value)
+    if shortened:
+        raise InputValueError(
+            f"TensorFlow's optimizer of graphs has the option {shortened[0]!r}, with which clipped gradients exceed "
+            "their norm: set it to False with tf.config.optimizer.set_experimental_options."
+        )
+    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        raise InputValueError("model is on several replicas, each of which would draw noise of its own: use one.")
+
+
+def check_graph(model: tf.keras.Model, graph: Any) -> None:
+    """Raises if a graph that computes a model's gradients changes variables, or if the model added losses to it.
+
+    Raises:
+        InputValueError: If it does.
+    """
+    _check_losses(model)
+    found = sorted(
+        (node.name, node.op) for node in _nodes(graph) if _is_stateful(node.op) and not _HARMLESS.match(node.op)
+    )
+    if found:
+        name, op = found[0]
+        raise InputValueError(
+            f"model or loss updates variables, writes or runs Python when it is trained, in {name!r}, a {op}: what it "
+            "leaves is without noise. Take layers without such state, or set trainable=False on them."
+        )
+
+
+def check_unseeded(graph: Any) -> None:
+    """Raises if a graph has random operations with a seed, for batches that are sampled.
+
+    The places of a batch have random bits of their own. If those are known, as by a seed, and one example fewer is in a
+    batch, all that follow it move, and their gradients change: by more than the clip norm of one example.
+
+    Raises:
+        InputValueError: If it does.
+    """
+    found = sorted(node.name for node in _nodes(graph) if node.attr["seed"].i or node.attr["seed2"].i)
+    if found:
+        raise InputValueError(
+            f"model has random numbers with a seed, in {found[0]!r}: with sampled batches, each example that joins "
+            "would change the numbers of others. Call tf.random.set_seed(None) before the model is trained, and give "
+            "its layers no seed."
+        )
+
+
+def _nodes(graph: Any) -> list[Any]:
+    definition = graph.as_graph_def()
+    return [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+
+
+def _is_stateful(name: str) -> bool:
+    # Functions of the library, which TensorFlow may call by their names, are no operations; their own nodes are seen.
+    definition = op_def_registry.get(name)
+    return definition is not None and definition.is_stateful
+
+
+def _check_losses(model: tf.keras.Model) -> None:
+    if model.losses:
+        raise InputValueError(
+            "model has losses of its own, from a regularizer or add_loss, which are not clipped: take them out; for "
+            "weight decay use an optimizer that has it, such as AdamW."
+        )
+
+
+def built_optimizer(model: tf.keras.Model) -> Any:
+    """Returns the optimizer of a model, with its variables.
+
+    Raises:
+        InputValueError: If it scales losses, or clips and adds noise itself.
+    """
+    optimizer = model.optimizer
+    if isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
+        raise InputValueError(
+            "the model's optimizer scales losses, and clipped gradients are not scaled: take another."
+        )
+    if type(optimizer).__module__.startswith("tensorflow_privacy"):
+        raise InputValueError(
+            f"the model's optimizer is {type(optimizer).__name__} of TensorFlow Privacy, which clips and adds noise "
+            "itself: take an ordinary one, such as tf.keras.optimizers.SGD."
+        )
+    if hasattr(optimizer, "build"):
+        optimizer.build(model.trainable_variables)
+    return optimizer

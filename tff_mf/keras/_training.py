@@ -1,0 +1,342 @@
+"""Training of a Keras model in which every example of one data set is protected."""
+
+import functools
+import os
+import pathlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import tensorflow as tf
+
+from tff_mf import accounting
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.keras import _checkpoint, _model_checks
+from tff_mf.keras._clipped_sum import ClippedSum
+from tff_mf.keras._noised_mean import NoisedMean
+from tff_mf.keras._order import Order
+from tff_mf.mechanisms import Mechanism
+
+
+class Training:
+    """Trains a compiled Keras model on arrays, with the noise of any mechanism.
+
+    In each round, the gradients of the examples in its batch are clipped one by one and added up; noise is added to the
+    sum; and the model's own optimizer gets the result, divided by the constant batch size. The data, the order and the
+    state of the noise belong to this object: no argument of `fit` can change them. The state is in variables that are
+    not part of the model, so that nothing that Keras saves contains a key of the noise.
+
+    Formal guarantee: the weights after every round, and everything computed from them, have the guarantee of
+    `order.guarantee(mechanism, noise_multiplier=...)`, or of `order.epsilon(...)` with the order's amplification. This
+    holds for any number of calls of `fit`, also after errors: each execution of a round draws fresh noise, and the
+    graph refuses more rounds than the order has. It assumes that the initial weights, the settings and what callbacks
+    compute do not depend on the examples, and that nothing else about the examples is released. Training metrics are
+    exact, and are therefore not computed. Random layers whose seed is known are refused with sampled batches, as far as
+    the graph shows it: not augmentation layers that draw from a `tf.random.Generator`. After `restore`, it holds if
+    nothing was released that was computed after the checkpoint.
+
+    Args:
+        model: A built and compiled Keras model. Its optimizer may be any; its loss is applied to single examples, and
+            its metrics are used for validation only. Refused models: see `ClippedSum`.
+        x: Inputs: a structure of arrays, each with one entry for each example.
+        y: Targets: a structure of arrays, each with one entry for each example.
+        order: The order of the examples.
+        mechanism: The mechanism.
+        clip_norm: Bound ζ on the L2 norm of an example's gradient; from 1e-20 to 1e20.
+        noise_multiplier: σ: standard deviation of each coordinate of Z divided by `clip_norm`.
+        insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
+
+    Example:
+        >>> import tff_mf
+        >>> from tff_mf import keras
+        >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
+        >>> model.compile("sgd", "mean_squared_error")
+        >>> order, mechanism = keras.FixedOrder(examples=12, batch_size=4, epochs=2), tff_mf.Tree(6)
+        >>> sigma = order.calibrate_noise_multiplier(mechanism, epsilon=8.0, delta=1e-3)
+        >>> training = Training(model, tf.ones([12, 2]), tf.ones([12, 1]), order=order, mechanism=mechanism,
+        ...                     clip_norm=1.0, noise_multiplier=sigma)
+        >>> _ = training.fit()
+        >>> training.rounds, round(training.epsilon(1e-3), 6)
+        (6, 8.0)
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, the arrays are not of the order's number of examples, or the
+            model is refused.
+    """
+
+    def __init__(
+        self,
+        model: tf.keras.Model,
+        x: Any,
+        y: Any,
+        *,
+        order: Order,
+        mechanism: Mechanism,
+        clip_norm: float,
+        noise_multiplier: float,
+        insecure_seed: int | None = None,
+    ) -> None:
+        validation.instance("order", order, Order, "pass a tff_mf.keras.FixedOrder or PoissonSampling")
+        validation.instance("model", model, tf.keras.Model, "pass a Keras model")
+        if getattr(model, "optimizer", None) is None or getattr(model, "loss", None) is None:
+            raise InputValueError("model has no optimizer and loss: call model.compile(optimizer, loss) first.")
+        if not tf.executing_eagerly():
+            raise InputValueError("a Training must be made eagerly: make it outside of any tf.function or graph.")
+        self._clipped_sum = ClippedSum(model, model.loss, clip_norm=clip_norm)
+        self._noise = NoisedMean(
+            mechanism,
+            model.trainable_variables,
+            order=order,
+            clip_norm=clip_norm,
+            noise_multiplier=noise_multiplier,
+            insecure_seed=insecure_seed,
+        )
+        self._model, self._optimizer = model, _model_checks.built_optimizer(model)
+        self._variables = model.trainable_variables
+        self._examples = order.checked((x, y))
+        self._state = tf.nest.map_structure(_variable, self._noise.init())
+        self._path: pathlib.Path | None = None
+        self._lock, self._torn = threading.RLock(), False
+
+    @property
+    def model(self) -> tf.keras.Model:
+        """The model."""
+        return self._model
+
+    @property
+    def order(self) -> Order:
+        """The order of the examples."""
+        return self._noise.order
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds whose noise has been drawn."""
+        return int(self._state.noise.round)
+
+    @property
+    def state(self) -> Any:
+        """State of the noise. Secret, because the noise can be subtracted with it."""
+        self._settle()
+        return self._read()
+
+    def guarantee(self, *, adjacency: str = "zero-out") -> accounting.Guarantee:
+        """Returns the guarantee of all rounds of the order, without amplification: see `Order.guarantee`.
+
+        Raises:
+            InputValueError: If the noise is repeatable.
+        """
+        return self._noise.guarantee(adjacency=adjacency)
+
+    def epsilon(self, delta: float) -> float:
+        """Returns ε of all rounds of the order, for zero-out of one example: see `Order.epsilon`.
+
+        Raises:
+            InputValueError: If the noise is repeatable, or no ε is known for the order and the mechanism.
+        """
+        return self._noise.epsilon(delta)
+
+    def statement(self, delta: float) -> str:
+        """Returns the guarantee of all rounds of the order in one line: see `Order.statement`.
+
+        Raises:
+            InputValueError: As `epsilon`, and if δ is not below 1 / examples.
+        """
+        return self._noise.statement(delta)
+
+    def fit(
+        self,
+        *,
+        epochs: int | None = None,
+        validation_data: Any = None,
+        callbacks: Sequence[tf.keras.callbacks.Callback] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> tf.keras.callbacks.History:
+        """Trains for some epochs, and returns the history of validation, as `fit` of a Keras model does.
+
+        After each epoch, the model is evaluated on `validation_data`, a checkpoint is written, and callbacks of Keras
+        are called, in this order: what callbacks release, the checkpoint has. They are called for epochs only, not for
+        single batches. No metric of the training examples is computed.
+
+        Args:
+            epochs: How many epochs to train; all that remain if `None`.
+            validation_data: (x, y), or a `tf.data.Dataset` of batches, of other examples, which are not protected.
+            callbacks: Callbacks of Keras, such as `tf.keras.callbacks.EarlyStopping`.
+            checkpoint: A file. If it exists, training continues from it; after each epoch it is written. See `save`.
+
+        Raises:
+            InputTypeError: If an argument is of the wrong type.
+            InputValueError: If the order has fewer epochs left, or the checkpoint is of another training.
+        """
+        if any(isinstance(callback, tf.keras.callbacks.BackupAndRestore) for callback in callbacks):
+            raise InputValueError(
+                "callbacks has a BackupAndRestore, which restores the weights but not the noise, so that all rounds "
+                "would run again: give checkpoint= instead."
+            )
+        if checkpoint is not None:
+            self._continue_from(pathlib.Path(checkpoint))
+        last = self._last_round(epochs)
+        history = tf.keras.callbacks.History()
+        called = tf.keras.callbacks.CallbackList([*callbacks, history], model=self._model)
+        self._model.stop_training = False
+        called.on_train_begin()
+        while self.rounds < last and not self._model.stop_training:
+            epoch = self.rounds // self.order.epoch_rounds
+            called.on_epoch_begin(epoch)
+            self._train(min(last, (epoch + 1) * self.order.epoch_rounds))
+            logs = self._validated(validation_data)
+            if checkpoint is not None:
+                self.save(checkpoint)
+            called.on_epoch_end(epoch, logs)
+        called.on_train_end()
+        return history
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint: weights, variables of the optimizer, and the state of the noise.
+
+        Only the file's owner can read it (mode 0600). It is as secret as the examples: with it, the noise can be
+        removed from every released model. It replaces an earlier one atomically. Save before you release anything, and
+        keep no copies: two trainings that continue from one checkpoint are not covered by one guarantee.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        with self._lock:
+            self._settle()
+            _checkpoint.write(pathlib.Path(path), self._parts(), self._state, self._examples)
+        self._path = pathlib.Path(path).absolute()
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Continues from a checkpoint, in a new object with the same arguments.
+
+        Formal guarantee: as for the class, if nothing was released that was computed after the checkpoint. The rounds
+        after it are run again with fresh noise on the same past. A checkpoint with another mechanism, noise, order or
+        data is refused.
+
+        Args:
+            path: The file that `save` wrote.
+
+        Raises:
+            InputValueError: If the file is not a checkpoint of such a training, or rounds have run in this object.
+            OSError: If it cannot be read.
+        """
+        if self.rounds:
+            raise InputValueError(
+                f"{self.rounds} rounds have run: restore into a new Training, made with the same arguments."
+            )
+        self._torn = True
+        _checkpoint.read(pathlib.Path(path), self._parts(), self._state, self._examples)
+        self._torn = False
+        self._path = pathlib.Path(path).absolute()
+
+    def __reduce__(self) -> NoReturn:
+        raise InputTypeError("a Training cannot be pickled, because it has the keys of the noise: use save.")
+
+    def _parts(self) -> dict[str, list[tf.Variable]]:
+        # Read when it is needed: an optimizer may make variables in its first step.
+        variables = self._optimizer.variables
+        return {"model": self._model.weights, "optimizer": variables() if callable(variables) else variables}
+
+    def _continue_from(self, path: pathlib.Path) -> None:
+        if self._path == path.absolute() or not path.exists():
+            return
+        if self.rounds:
+            raise InputValueError(
+                f"checkpoint={str(path)!r} exists and is not of this training, which has run {self.rounds} rounds: "
+                "give another file."
+            )
+        self.restore(path)
+
+    def _last_round(self, epochs: int | None) -> int:
+        begun, rounds, length = self.rounds, self.order.rounds, self.order.epoch_rounds
+        left = -(-rounds // length) - begun // length
+        if begun >= rounds or (epochs is not None and validation.whole("epochs", epochs) > left):
+            asked = "" if epochs is None else f"epochs={epochs} is more than the {left} that are left: "
+            raise InputValueError(
+                f"{asked}{begun} of the {rounds} rounds that the order accounts for have run. Make an order of more "
+                "epochs, calibrate the noise for it, and train from the start."
+            )
+        return rounds if epochs is None else min(rounds, (begun // length + epochs) * length)
+
+    def _validated(self, validation_data: Any) -> dict[str, float]:
+        if validation_data is None:
+            return {}
+        data = (validation_data,) if isinstance(validation_data, tf.data.Dataset) else validation_data
+        found = self._model.evaluate(*data, verbose=0, return_dict=True)
+        return {f"val_{name}": value for name, value in found.items()}
+
+    def _train(self, end: int) -> None:
+        # Two threads that ran a round of one state would release two results whose difference has little noise in it.
+        with self._lock:
+            self._settle()
+            begin, run = self.rounds, self._run
+            rows = tf.constant(self.order.batches(begin, max(0, end - begin)))
+            self._torn = True
+            run(rows, tf.constant(begin, tf.int64))
+            self._torn = False
+
+    def _read(self) -> Any:
+        return tf.nest.map_structure(lambda variable: variable.read_value(), self._state)
+
+    def _settle(self) -> None:
+        """Computes the state of the noise from its keys, if an error may have come between two of its variables."""
+        with self._lock:
+            if self._torn:
+                noise = self._noise.query.replay(self._state.noise.keys[: self.rounds])
+                tf.nest.map_structure(lambda variable, value: variable.assign(value), self._state.noise, noise)
+                self._torn = False
+
+    @functools.cached_property
+    def _run(self) -> Callable[[tf.Tensor, tf.Tensor], object]:
+        width = None if self.order.is_sampled else self.order.batch_size
+        specs = [tf.TensorSpec([None, width], tf.int32), tf.TensorSpec([], tf.int64)]
+        # One trace, made here: TensorFlow would warn of a second training that its function is traced again.
+        function = tf.function(self._run_rounds, autograph=False).get_concrete_function(*specs)
+        if self.order.is_sampled and not self.order.insecure:
+            _model_checks.check_unseeded(function.graph)
+        return function
+
+    def _run_rounds(self, rows: tf.Tensor, begin: tf.Tensor) -> None:
+        end = begin + tf.shape(rows, tf.int64)[0]
+        # The state itself says which round is next, and so which batch.
+        tf.while_loop(lambda step: step < end, lambda step: self._round(rows, step - begin), [self._state.noise.round])
+
+    def _round(self, rows: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+        row = tf.gather(rows, index)
+        if self.order.is_sampled:
+            # A batch of no examples would have no shape: one place stays, and holds nobody.
+            row = row[: tf.maximum(1, tf.math.count_nonzero(row >= 0, dtype=tf.int32))]
+        x, y = tf.nest.map_structure(lambda tensor: tf.gather(tensor, tf.maximum(row, 0)), self._examples)
+        total = self._clipped_sum(x, y, row >= 0)
+        mean, state = self._noise.next(total, self._read())
+        self._optimizer.apply_gradients(zip(self._stored(mean, state), self._variables, strict=True))
+        return state.noise.round
+
+    def _stored(self, mean: list[tf.Tensor], state: Any) -> list[tf.Tensor]:
+        """Returns the mean, which has no value until the state is stored; of the state, the keys are stored first.
+
+        TensorFlow runs in any order what does not depend on each other, and stops anywhere at an error: at an example
+        that the model cannot compute with, or in the optimizer. A round is recorded with its key, or not at all, and
+        the optimizer gets nothing of a round that is not.
+        """
+        noise, variables = state.noise, self._state.noise
+        with tf.control_dependencies(mean):
+            keys = variables.keys.assign(noise.keys, read_value=False)
+        with tf.control_dependencies([keys]):
+            step = variables.round.assign(noise.round, read_value=False)
+        with tf.control_dependencies([step]):
+            rest = [
+                variable.assign(row, read_value=False) for variable, row in zip(variables.rows, noise.rows, strict=True)
+            ]
+        with tf.control_dependencies([step, *rest]):
+            return [tf.identity(part) for part in mean]
+
+
+def _variable(initial: tf.Tensor) -> tf.Variable:
+    # The capacity for keys may grow.
+    shape = tf.TensorShape([None, *initial.shape[1:]]) if initial.shape.rank == 2 else initial.shape
+    return tf.Variable(initial, trainable=False, shape=shape)

@@ -1,0 +1,1 @@
+"""The problem: who takes part, by which draws, and what is estimated."""
