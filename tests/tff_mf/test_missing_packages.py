@@ -64,7 +64,7 @@ def test_commands_that_need_it_say_so_in_one_line(command):
 
 def test_other_versions_of_python_are_not_advised_to_install_tff():
     finished = run(
-        "from tff_mf import required_packages\nrequired_packages.PYTHON = (3, 0)\n"
+        "from tff_mf.base import required_packages\nrequired_packages.PYTHON = (3, 0)\n"
         "sys.argv = 'tff-mf train --rounds 5 --clients-per-round 2 --epsilon 1 --delta 1e-6'.split()\n"
         "from tff_mf.experiments.cli import main\nmain()"
     )
@@ -105,7 +105,7 @@ def test_doctor_accepts_tff_mf_alone_and_says_what_works():
 
 def test_doctor_advises_no_pins_that_this_python_cannot_have():
     finished = run(
-        "from tff_mf import required_packages\nrequired_packages.PYTHON = (3, 0)\n"
+        "from tff_mf.base import required_packages\nrequired_packages.PYTHON = (3, 0)\n"
         f"sys.argv = ['tff-mf', 'doctor']\n{DOCTOR}"
     )
     assert finished.returncode == 0, finished.stderr
