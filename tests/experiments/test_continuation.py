@@ -238,6 +238,7 @@ def freed():
 
 def slow():
     try:
+        print("begun", flush=True)
         time.sleep(60)
     finally:
         print("unwinding", flush=True)
@@ -275,6 +276,8 @@ def started(body, signal="SIGINT"):
 
 def test_a_second_interrupt_ends_at_once_without_a_traceback():
     with started("slow") as process:
+        # Not before: an interrupt may arrive ahead of the `try`.
+        assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "unwinding\n"
         process.send_signal(signal.SIGINT)
