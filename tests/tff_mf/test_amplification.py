@@ -314,3 +314,22 @@ def test_bad_arguments_are_named(changes, field):
 
 def test_epsilon_is_infinite_without_noise():
     assert cyclic_epsilon(tff_mf.Identity(), 8, **{**SETTING, "noise_multiplier": 0}) == math.inf
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [tff_mf.Poisson(population=1, clients_per_round=1), tff_mf.RandomAllocation(participations=2)],
+    ids=["poisson", "random allocation"],
+)
+def test_delta_is_1_where_nothing_less_is_known(sampling):
+    """Each client is in each of two rounds: δ(0) is 2Φ(√2/(2σ)) − 1, which is nearer to 1 than any float."""
+    found = tff_mf.guarantee(tff_mf.Identity(), 2, sampling, noise_multiplier=0.05)
+    assert found.at(epsilon=0.0).delta == 1.0
+
+
+def test_cohorts_of_more_clients_than_a_grid_was_charged_for_are_refused():
+    sampling = tff_mf.BMinSep(min_sep=2, probability=0.5, clients_per_round=1)
+    with pytest.raises(tff_mf.InputError, match="clients=1000"):
+        sampling.cohorts(1000, 20)
+    of_three = tff_mf.BMinSep.of_population(min_sep=2, population=9, clients_per_round=3)
+    assert len(of_three.cohorts(9, 4)) == 4

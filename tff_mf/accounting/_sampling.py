@@ -264,6 +264,9 @@ class SecretRun(abc.ABC):
                 "what may fail. Ask for epsilon(delta)."
             )
         high, low = 1 - 2.0**-20, _LEAST
+        # Nothing below 1 is known to hold.
+        if (most := self.level(sigma, high, share=1.0)).epsilon > epsilon:
+            return dataclasses.replace(most, epsilon=epsilon, delta=1.0, estimate=1.0)
         if self.level(sigma, low, share=1.0).epsilon <= epsilon:
             high = low
         while high > low * (1 + _WIDTH):

@@ -115,7 +115,16 @@ class BMinSep(SecretSampling):
 
         A client is then available with probability 1 / (1 + p·(b − 1)), and otherwise after 1 to b − 1 rounds, each
         equally likely.
+
+        Raises:
+            InputValueError: If cohorts would be larger than the guarantee on a grid takes them to be.
         """
+        expected = clients * self.probability / (1 + self.probability * (self.min_sep - 1))
+        if self.clients_per_round is not None and expected > self.clients_per_round * (1 + 1e-9):
+            raise InputValueError(
+                f"clients={clients} make cohorts of {expected:.6g} clients on average, more than clients_per_round="
+                f"{self.clients_per_round}: build the sampling with BMinSep.of_population for as many clients."
+            )
         available_from = 1 + draws.places(np.arange(clients), self.min_sep - 1)
         available_from[draws.joining(clients, 1 / (1 + self.probability * (self.min_sep - 1)))] = 0
         cohorts = []
