@@ -12,7 +12,8 @@ from ..configuration import layers, toml_file
 from ..configuration.run import RunConfiguration
 from ..configuration.settings import TrainingSettings, of_run
 from ..datasets import named_data
-from ..privacy.plan import PrivacyPlan, checked_cohort
+from ..privacy.guarantee import checked_cohort
+from ..privacy.plan import PrivacyPlan
 from ..run_folder import folders, names
 from ..run_folder.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
 

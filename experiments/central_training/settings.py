@@ -10,7 +10,7 @@ from ..configuration import mechanism_names
 from ..configuration.mechanism_names import MechanismSetting
 from ..configuration.presets import PresetFolder
 from ..output.typed import Number, Record, Whole
-from ..privacy.plan import check_level
+from ..privacy.guarantee import check_level
 from . import data_sets, networks
 
 SAMPLING_KINDS = ("fixed_order", "poisson", "cyclic_poisson")

@@ -12,7 +12,7 @@ from ..configuration import learning_rates
 from ..datasets import named_data
 from ..output import files
 from ..run_folder import folders
-from . import _report, _results, _runs, _spec
+from . import _report, _results, _runs, _scaling, _spec
 from ._runs import RESULT, TABLE, Places
 
 
@@ -72,8 +72,8 @@ def _about(spec: pathlib.Path, planned: Sequence[_spec.PlannedRun], fraction: fl
     """Returns what the results say of their specification, and what of it was made smaller."""
     found: dict[str, Any] = dict(_spec.about(spec))
     if fraction is not None:
-        changed = _spec.changes(planned)
-        found["scaled"] = {"fraction": fraction, "fields": changed, "note": _spec.in_words(fraction, changed)}
+        changed = _scaling.changes(planned)
+        found["scaled"] = {"fraction": fraction, "fields": changed, "note": _scaling.in_words(fraction, changed)}
     return found
 
 

@@ -8,7 +8,8 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ..output.typed import Number, Record, Whole, fields_of
-from ..privacy.plan import PrivacyPlan, check_level, check_restarts, checked_cohort, plan_privacy
+from ..privacy.guarantee import check_level, check_restarts, checked_cohort
+from ..privacy.plan import PrivacyPlan, plan_privacy
 from ..run_folder.initial_model import DEFAULT_DATASET, InitialModel, given
 from ..sampling.settings import FIXED_EPOCH_KINDS, SCHEMAS, SamplingSettings
 from . import learning_rates, mechanism_names

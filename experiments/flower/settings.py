@@ -14,7 +14,8 @@ from tff_mf.base.errors import InputValueError
 
 from .. import guard
 from ..configuration.settings import AUTO, grid_of
-from ..privacy.plan import PrivacyPlan, checked_cohort, plan_privacy
+from ..privacy.guarantee import checked_cohort
+from ..privacy.plan import PrivacyPlan, plan_privacy
 from ..run_folder.names import MECHANISM, RUN_JSON
 from ..run_folder.run_record import RunRecord, file_hash, read_record
 from .cohorts import Waiting

@@ -14,7 +14,7 @@ import tff_mf
 from tff_mf.base.errors import InputValueError
 
 from ..output import files
-from .ledger import read_ledger
+from ._ledger_lines import read_ledger
 from .names import (
     CHECKPOINTED_RUN,
     CHECKPOINTS,

@@ -16,7 +16,7 @@ from tff_mf.base.errors import InputValueError
 
 from ..output import files
 from ..sampling import ObservedParticipation
-from .ledger import Begin, cohort_digest
+from ._ledger_lines import Begin, cohort_digest
 
 _FIELDS = ["round", "attempt", "client"]
 _MOST_DIGITS = 18

@@ -11,7 +11,7 @@ import pytest
 import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import cli, comparison
-from tff_mf.experiments.comparison import _estimate, _spec, specs
+from tff_mf.experiments.comparison import _estimate, _scaling, _spec, specs
 from tff_mf.experiments.configuration import layers, mechanism_names, settings
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.datasets import named_data, synthetic
@@ -215,7 +215,7 @@ def test_participations_stay_as_many_and_as_far_apart(min_sep, k, more, fraction
         },
         "test",
     )
-    before, after = layers.configuration(layer), layers.configuration(_spec.scaled(layer, fraction))
+    before, after = layers.configuration(layer), layers.configuration(_scaling.scaled(layer, fraction))
     assert after.max_participations == k
     assert after.min_sep <= max(1, min_sep)
     after.participation().check(after.rounds)
@@ -230,7 +230,7 @@ def test_participations_stay_as_many_and_as_far_apart(min_sep, k, more, fraction
 def test_a_client_that_may_take_part_in_every_round_still_may():
     values = {"rounds": 500, "min_sep": 1, "max_participations": 500, "clients_per_round": 100, "delta": 1e-6}
     layer = Layer.of({**values, "mechanism": "identity", "noise_multiplier": 2.0}, "test")
-    small = layers.configuration(_spec.scaled(layer, 0.02))
+    small = layers.configuration(_scaling.scaled(layer, 0.02))
     assert (small.rounds, small.min_sep, small.max_participations, small.clients_per_round) == (10, 1, 10, 2)
     # √500 at full size and √10 here: the same noise over the sensitivity.
     assert small.noise_multiplier == pytest.approx(2.0 * (10 / 500) ** 0.5)
@@ -242,7 +242,7 @@ def test_a_client_that_may_take_part_in_every_round_still_may():
 )
 def test_a_fraction_measures_on_fewer_sentences(given, fraction, left):
     values = {"rounds": 500, "max_participations": 1, "clients_per_round": 100, "delta": 1e-6, "epsilon": 2.0}
-    small = _spec.scaled(Layer.of({**values, "test_examples": given, "evaluation_examples": 60}, "test"), fraction)
+    small = _scaling.scaled(Layer.of({**values, "test_examples": given, "evaluation_examples": 60}, "test"), fraction)
     assert layers.configuration(small).test_examples == left
     assert layers.configuration(small).evaluation_examples == 60
 
@@ -252,13 +252,13 @@ def test_what_was_made_smaller_is_said(tmp_path):
         tmp_path, '[[grid]]\nmechanism = "identity"\nepsilon = 2.0\nlabel = "X"\npublished = { accuracy = 3 }\n'
     )
     runs = _spec.read(path, fraction=0.25)
-    changed = _spec.changes([*runs, *_spec.read(specs.path_of("kairouz-table-4"), fraction=0.25)])
+    changed = _scaling.changes([*runs, *_spec.read(specs.path_of("kairouz-table-4"), fraction=0.25)])
     assert changed["test_examples"] == {"from": [20_000, "all"], "to": [5000]}
-    assert "test examples 20,000 to all → 5,000" in _spec.in_words(0.25, changed)
-    changed = _spec.changes(runs)
+    assert "test examples 20,000 to all → 5,000" in _scaling.in_words(0.25, changed)
+    changed = _scaling.changes(runs)
     assert changed["rounds"] == {"from": [24], "to": [6]}
     assert changed["min_sep"] == {"from": [8], "to": [2]}
-    assert "rounds 24 → 6; min sep 8 → 2" in _spec.in_words(0.25, changed)
+    assert "rounds 24 → 6; min sep 8 → 2" in _scaling.in_words(0.25, changed)
 
 
 def test_published_values_are_only_for_tables_that_say_what_they_are(tmp_path):

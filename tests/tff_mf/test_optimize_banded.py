@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.optimize import banded
-from tff_mf.optimize.banded import BandedError, inverse_diagonals
+from tff_mf.optimize._banded_loss import BandedError, inverse_diagonals
 from tff_mf.optimize.banded_toeplitz import ToeplitzLoss
 from tff_mf.problem.workloads import ToeplitzWorkload, Workload
 

@@ -1,0 +1,200 @@
+"""The guarantee of a run with restarts and adaptive clipping, the noise for a given ε, and checks of both."""
+
+import math
+import sys
+
+import tff_mf
+from tff_mf import grids
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.numerics import gaussian
+
+from ..output.digits import rounded_up
+
+
+def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta: float) -> None:
+    """Raises unless exactly one of ε and σ is given, and all numbers are in range.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If one is out of range, or not exactly one of `epsilon` and `noise_multiplier` is given.
+    """
+    if (epsilon is None) == (noise_multiplier is None):
+        raise InputValueError("Give either epsilon=ε or noise_multiplier=σ, and not both.")
+    validation.open_unit("delta", delta)
+    if epsilon is not None:
+        validation.positive("epsilon", epsilon)
+    if noise_multiplier is not None:
+        validation.nonnegative("noise_multiplier", noise_multiplier)
+
+
+def check_grid(grid: tff_mf.Grid | None, dimension: int | None) -> None:
+    """Raises unless grid and number of parameters are given together.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If only one is given, or the number is out of range.
+    """
+    grids.check(grid)
+    if (grid is None) != (dimension is None):
+        raise InputValueError(
+            f"grid={grid!r} and dimension={dimension!r} must be given together: what a grid costs depends on both."
+        )
+    if dimension is not None:
+        validation.whole("dimension", dimension)
+
+
+def checked_cohort(clients_per_round: int, cohort: int | None) -> int:
+    """Returns how many clients a round stands for.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or the cohort is smaller than what simulates it.
+    """
+    clients_per_round = validation.whole("clients_per_round", clients_per_round)
+    cohort = clients_per_round if cohort is None else validation.whole("cohort", cohort)
+    if cohort < clients_per_round:
+        raise InputValueError(
+            f"cohort={cohort} must be at least clients_per_round={clients_per_round}: fewer clients simulate more."
+        )
+    return cohort
+
+
+def check_restarts(rounds: int, restart_every: int | None, adaptive_count_stddev: float | None) -> None:
+    """Raises unless restarts lie within the run, and adaptive clipping has restarts at which the clip norm can change.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If one is out of range, or adaptive clipping has no restarts.
+    """
+    if restart_every is not None and validation.whole("restart_every", restart_every) >= rounds:
+        raise InputValueError(
+            f"restart_every={restart_every} must be less than rounds={rounds}: the noise would never start anew; leave "
+            "it out."
+        )
+    if adaptive_count_stddev is None:
+        return
+    validation.positive("adaptive_count_stddev", adaptive_count_stddev)
+    if restart_every is None:
+        raise InputValueError(
+            f"adaptive_count_stddev={adaptive_count_stddev!r} needs restart_every: the clip norm adapts at restarts "
+            "only, as correlated noise of two clip norms does not cancel."
+        )
+
+
+def _finite(value: float) -> float | None:
+    return None if value == float("inf") else value
+
+
+def run_guarantee(
+    mechanism: tff_mf.Mechanism,
+    rounds: int,
+    participation: tff_mf.Participation,
+    *,
+    noise_multiplier: float,
+    restart_every: int | None = None,
+    count_stddev: float | None = None,
+    grid: tff_mf.Grid | None = None,
+    dimension: int | None = None,
+) -> tff_mf.Guarantee:
+    """Returns the guarantee of everything that a run releases, over all its restarts.
+
+    Formal guarantee: as for `tff_mf.guarantee` for the sums, composed with
+    `tff_mf.adaptive_clipping_guarantee` for the counts if there are any.
+
+    Args:
+        mechanism: The mechanism; with restarts, the mechanism of one restart.
+        rounds: Number of rounds n of the whole run.
+        participation: The participation schema Π of the whole run.
+        noise_multiplier: σ.
+        restart_every: Rounds after which noise starts anew with fresh z, or `None`.
+        count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
+        grid: The grid on which updates and counts are summed and noised, or `None` for floating point.
+        dimension: Number of the model's parameters or more, with a grid.
+
+    Raises:
+        InputError: If an argument is of the wrong type or out of range.
+    """
+    sums = tff_mf.guarantee(
+        mechanism,
+        rounds,
+        participation,
+        noise_multiplier=noise_multiplier,
+        restart_every=restart_every,
+        grid=grid,
+        dimension=dimension,
+    )
+    if count_stddev is None:
+        return sums
+    return tff_mf.compose_guarantees(
+        sums, tff_mf.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev, grid=grid)
+    )
+
+
+def run_noise_multiplier(
+    mechanism: tff_mf.Mechanism,
+    rounds: int,
+    participation: tff_mf.Participation,
+    *,
+    epsilon: float,
+    delta: float,
+    restart_every: int | None = None,
+    count_stddev: float | None = None,
+    grid: tff_mf.Grid | None = None,
+    dimension: int | None = None,
+) -> float:
+    """Returns the smallest σ, rounded up to 32 bits, for which a whole run is (ε, δ)-DP.
+
+    The μ² of sums and counts add up: the counts take their part of the μ that `epsilon` allows.
+
+    Formal guarantee: as for `run_guarantee`, whose ε for the result is at most `epsilon`, on every machine.
+
+    Args:
+        mechanism: The mechanism; with restarts, the mechanism of one restart.
+        rounds: Number of rounds n of the whole run.
+        participation: The participation schema Π of the whole run.
+        epsilon: ε that the whole run may reach.
+        delta: δ.
+        restart_every: Rounds after which noise starts anew with fresh z, or `None`.
+        count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
+        grid: The grid on which updates and counts are summed and noised, or `None` for floating point.
+        dimension: Number of the model's parameters or more, with a grid.
+
+    Raises:
+        InputError: If an argument is of the wrong type or out of range.
+        InputValueError: If the counts alone exceed `epsilon`, or no finite noise is enough.
+    """
+    run = (mechanism, rounds, participation)
+    arithmetic = {"restart_every": restart_every, "grid": grid, "dimension": dimension}
+    sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=delta, **arithmetic)
+    if count_stddev is None:
+        return sigma
+    # Where counts take nearly all of it, σ is far more sensitive to it than to its own rounding.
+    floats = grid is None
+    allowed = (
+        gaussian.mu_from(epsilon, delta) if floats else run_guarantee(*run, noise_multiplier=sigma, **arithmetic).mu
+    )
+    counts = tff_mf.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev, grid=grid)
+    if counts.mu >= allowed:
+        least = rounded_up(math.sqrt(participation.max_participations) / allowed)
+        raise InputValueError(
+            f"adaptive_count_stddev={count_stddev!r} alone costs an ε of {rounded_up(counts.epsilon(delta))}, and "
+            f"epsilon={epsilon!r} is allowed: give the counts more noise, above {least}."
+        )
+
+    def reached(noise_multiplier: float) -> float:
+        sigma = gaussian.on_every_machine(noise_multiplier)
+        return run_guarantee(*run, noise_multiplier=sigma, count_stddev=count_stddev, **arithmetic).epsilon(delta)
+
+    of_sums = math.sqrt((allowed - counts.mu) * (allowed + counts.mu))
+    sigma *= allowed / of_sums
+    if grid is not None:
+        # What a grid costs is not in proportion to 1/σ.
+        for _ in range(3):
+            sigma *= run_guarantee(*run, noise_multiplier=sigma, **arithmetic).mu / of_sums
+    sigma, step = gaussian.rounded_sigma(sigma), 2.0**-40
+    while sigma < math.inf and reached(sigma) > epsilon:
+        sigma, step = gaussian.rounded_sigma(max(sigma, sys.float_info.min) * (1 + step)), 2 * step
+    if sigma == math.inf:
+        raise InputValueError(f"epsilon={epsilon!r} at delta={delta!r} needs more noise than float64 can hold.")
+    return sigma
