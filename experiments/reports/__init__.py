@@ -18,10 +18,10 @@ from ._check import of_another_version as of_another_version
 from ._check import write as write
 from ._check import write_anew as write_anew
 from ._curves import curves as curves
+from ._device_reports import published as published
 from ._evidence import Assumption as Assumption
 from ._evidence import Finding as Finding
 from ._evidence import audit_setting as audit_setting
-from ._evidence import published as published
 from ._figures import planned_epsilon as planned_epsilon
 from ._judgement import claim_so_far as claim_so_far
 from ._markdown import about as about_lines  # noqa: F401

@@ -23,7 +23,8 @@ from ..run_folder.names import (
 )
 from ..run_folder.run_record import read_record
 from . import _arithmetic, _sections
-from ._evidence import DEVICE_REPORTS, Case, device_reports, gather, published
+from ._device_reports import DEVICE_REPORTS, device_reports, published
+from ._evidence import Case, gather
 from ._judgement import judge, recomputed_words
 from ._layout import CAVEATS
 from .questions import QUESTIONS, read_answers

@@ -14,6 +14,7 @@ from ..privacy.plan import deployed_population
 from ..run_folder.run_record import RunRecord, read_record
 from . import _figures
 from ._assumptions import assess
+from ._device_reports import device_findings
 from ._evidence import (
     CRITICAL,
     NO_AUDIT,
@@ -24,7 +25,6 @@ from ._evidence import (
     Case,
     Evidence,
     Finding,
-    device_findings,
     gather,
     read_audit,
 )

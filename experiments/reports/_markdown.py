@@ -9,7 +9,7 @@ from typing import Any
 from ..output.digits import rounded_up as rounded_up
 from ..output.text import spaced, up, words
 from . import _arithmetic, _figures
-from ._evidence import DEVICE_REPORTS
+from ._device_reports import DEVICE_REPORTS
 from ._layout import below, bullets, digits, paragraph, plain, section, table
 
 _OPTIMIZED_FOR = re.compile(

@@ -12,9 +12,10 @@ from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import BLT, BandedToeplitz, Mechanism, OptimizedFor, series
+from tff_mf.optimize._blt_loss import BLTLoss
 from tff_mf.optimize._descent import MechanismT, Value, with_status
 from tff_mf.optimize.banded_toeplitz import ToeplitzLoss, check_bands, log_product
-from tff_mf.optimize.blt import BLTLoss, Optimum, descend, increment_limits, with_one_more_buffer, without_buffers
+from tff_mf.optimize.blt import Optimum, descend, increment_limits, with_one_more_buffer, without_buffers
 from tff_mf.problem.participation import FixedEpoch
 from tff_mf.problem.workloads import PrefixSum, ToeplitzWorkload
 
