@@ -737,3 +737,38 @@ def test_state_that_is_not_a_field_is_found(tmp_path):
 def test_the_check_of_rounds_cannot_be_overridden():
     with pytest.raises(tff_mf.InputError, match="must not override check"):
         tff_mf.register_mechanism(geometric_class(check=lambda self, rounds: min(rounds, 20)))
+
+
+def test_an_amplified_answer_is_of_the_mechanism_and_not_of_an_equal_one():
+    alike = {"__eq__": lambda self, other: type(self) is type(other), "__hash__": lambda self: 1}
+    small = geometric(alpha=0.1, beta=0.2, **alike)
+    large = dataclasses.replace(small, alpha=0.9, beta=0.95)
+    assert small == large
+    run = {"rounds": 12, "sampling": tff_mf.BallsInBins(groups=3)}
+    few, more = (tff_mf.epsilon(each, **run, noise_multiplier=4.0, delta=1e-4) for each in (small, large))
+    assert few < more
+
+
+def test_a_search_is_not_repeated_until_it_is_lucky():
+    mechanism = geometric()
+    run = (mechanism, 8, tff_mf.BallsInBins(groups=4))
+    asked = {"epsilon": 1.0, "delta": 1e-3, "samples": 2000}
+    assert len({tff_mf.calibrate_noise_multiplier(*run, **asked) for _ in range(3)}) == 1
+    banded, b_min_sep = tff_mf.BandedToeplitz(column=[1.0, 0.5]), tff_mf.BMinSep(min_sep=2, probability=0.2)
+    again = {tff_mf.calibrate_noise_multiplier(banded, 4, b_min_sep, **asked) for _ in range(3)}
+    assert len(again) == 1
+    assert tff_mf.epsilon(banded, 4, b_min_sep, noise_multiplier=again.pop(), delta=1e-3, samples=2000) <= 1.0
+
+
+def test_a_theorem_about_bands_takes_no_grid_with_a_recursion_from_outside():
+    mechanism = any_matrix(np.eye(4))
+    on_grid = {"noise_multiplier": 2.0, "delta": 1e-4, "grid": tff_mf.Grid(bits=16, max_clients=40), "dimension": 5}
+    for sampling in (
+        tff_mf.Poisson(population=40, clients_per_round=2),
+        tff_mf.BMinSep.of_population(min_sep=2, population=40, clients_per_round=2),
+        tff_mf.RandomAllocation(participations=1, clients_per_round=10),
+    ):
+        with pytest.raises(tff_mf.InputError, match="outside of tff_mf"):
+            tff_mf.epsilon(mechanism, 4, sampling, **on_grid)
+    bins = tff_mf.BallsInBins(groups=2, clients_per_round=2)
+    assert 0 < tff_mf.epsilon(mechanism, 4, bins, **on_grid) < np.inf

@@ -1,7 +1,6 @@
 """Samplings whose cohorts are secret: what each must answer, and how its answers become a guarantee."""
 
 import abc
-import contextlib
 import dataclasses
 import functools
 import math
@@ -9,7 +8,7 @@ import time
 import typing
 from collections.abc import Callable
 
-from tff_mf import grids
+from tff_mf import grids, registry
 from tff_mf.accounting._result import ADJACENCIES, SLACK, Amplification, Guarantee, Level
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -96,10 +95,37 @@ class Question:
         """The sensitivity of the mechanism as it is released, over all restarts."""
         return released_sensitivity(self.mechanism, self.rounds, self.schema, restart_every=self.restart_every)
 
+    @functools.cached_property
+    def key(self) -> tuple[object, ...] | None:
+        """What is asked, by content; `None` for a mechanism that is not registered.
+
+        A class may compare its mechanisms by less than C depends on: an answer would then be the one for another C.
+        """
+        if registry.find(self.mechanism) is None:
+            return None
+        others = (each.name for each in dataclasses.fields(self) if each.name != "mechanism")
+        content = type(self.mechanism), registry.content_digest(self.mechanism)
+        return *content, *(getattr(self, name) for name in others)
+
     def charge_of(
-        self, participations: int, clients_per_round: float | None
+        self, participations: int, clients_per_round: float | None, *, needs_bands: bool
     ) -> Callable[[float], grids.GridCharge] | None:
-        """Returns what the integers of a run with secret cohorts cost, as a function of σ; `None` without a grid."""
+        """Returns what the integers of a run with secret cohorts cost, as a function of σ; `None` without a grid.
+
+        Args:
+            participations: Largest number of rounds of a client.
+            clients_per_round: Expected size of a cohort.
+            needs_bands: Whether the theorem needs that C̃ is 0 where C is, which is known of this package's mechanisms.
+
+        Raises:
+            InputValueError: If it needs that, and the mechanism is from outside.
+        """
+        record = registry.find(self.mechanism)
+        if needs_bands and self.grid is not None and record is not None and record.outside:
+            raise InputValueError(
+                f"mechanism of kind {self.mechanism.kind!r} is from outside of tff_mf, and on a grid its recursion may "
+                "compute with entries beyond the bands of C: take tff_mf.BallsInBins, or grid=None."
+            )
         return grids.charge_of_secret_cohorts(
             self.mechanism,
             self.rounds,
@@ -116,7 +142,7 @@ class Question:
             found = Guarantee.of_gaussian(sens.value, sigma).under(self.adjacency)
             return dataclasses.replace(found, exact=sens.exact)
         room = getattr(self.sampling, "clients_per_round", None)
-        secret = self.charge_of(schema.max_participations, room) if self.is_secret else None
+        secret = self.charge_of(schema.max_participations, room, needs_bands=False) if self.is_secret else None
         charge = (
             secret(sigma)
             if secret
@@ -346,6 +372,8 @@ class SecretSampling(Sampling):
 
 # Answers of this process: a certificate that is asked for again is not drawn again.
 _ANSWERS: dict[tuple[object, ...], Level] = {}
+# σ that this process found: each search draws certificates, and a second one could be luckier.
+_FOUND: dict[tuple[object, ...] | None, float] = {}
 _MOST_ANSWERS = 4096
 
 
@@ -378,12 +406,9 @@ class Secret(Amplification):
         return self.prepared.dp_event(self.sigma)
 
     def _answered(self, name: str, value: float, answer: Callable[[], Level]) -> Level:
-        key = (self.question, self.sigma, name, value)
-        try:
-            hash(key)
-        except TypeError:
-            # A mechanism from outside need not be hashable.
+        if self.question.key is None:
             return answer()
+        key = (*self.question.key, self.sigma, name, value)
         if key not in _ANSWERS:
             began = time.perf_counter()
             _keep(key, dataclasses.replace(answer(), seconds=time.perf_counter() - began))
@@ -402,6 +427,9 @@ def calibrated(question: Question, epsilon: float, delta: float, *, known: Calla
     sampling = question.sampling
     if not isinstance(sampling, SecretSampling):
         return known(question)
+    asked = None if question.key is None else (*question.key, epsilon, delta)
+    if asked in _FOUND:
+        return _FOUND[asked]
     on_real_numbers = dataclasses.replace(question, grid=None, dimension=None)
     found = sampling.run(question).search(epsilon, delta, known=known(on_real_numbers))
     if found is None:
@@ -409,8 +437,9 @@ def calibrated(question: Question, epsilon: float, delta: float, *, known: Calla
     sigma, level = found
     # Certificates of the other attempts could have failed as well.
     failure = FAILURE * delta if level.failure else 0.0
-    with contextlib.suppress(TypeError):
-        _keep((question, sigma, "delta", delta), dataclasses.replace(level, failure=failure))
+    if question.key is not None and asked is not None:
+        _keep((*question.key, sigma, "delta", delta), dataclasses.replace(level, failure=failure))
+        _FOUND[asked] = sigma
     return sigma
 
 

@@ -88,7 +88,7 @@ class RandomAllocation(SecretSampling):
             )
         if turns > rounds:
             raise InputValueError(f"participations={turns} must be at most rounds={rounds}.")
-        charge_of = question.charge_of(turns, self.clients_per_round)
+        charge_of = question.charge_of(turns, self.clients_per_round, needs_bands=True)
         return _AllocatedRun(releases=rounds // turns, turns=turns, norm=norm, charge_of=charge_of)
 
 
