@@ -82,10 +82,6 @@ def check_restarts(rounds: int, restart_every: int | None, adaptive_count_stddev
         )
 
 
-def _finite(value: float) -> float | None:
-    return None if value == float("inf") else value
-
-
 def run_guarantee(
     mechanism: tff_mf.Mechanism,
     rounds: int,

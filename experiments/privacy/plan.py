@@ -9,11 +9,11 @@ from typing import Any
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.base.strict_json import finite
 
 from .. import sampling
 from . import statements
 from .guarantee import (
-    _finite,
     check_grid,
     check_level,
     check_restarts,
@@ -145,9 +145,9 @@ class PrivacyPlan:
         found = self.guarantee
         return {
             "mechanism": self.mechanism.kind,
-            "epsilon": _finite(found.epsilon(self.delta)),
+            "epsilon": finite(found.epsilon(self.delta)),
             "delta": self.delta,
-            "zcdp_rho": _finite(found.zcdp_rho),
+            "zcdp_rho": finite(found.zcdp_rho),
             "adjacency": found.adjacency,
             "noise_multiplier": self.noise_multiplier,
             "sensitivity": self.sensitivity,
@@ -157,7 +157,7 @@ class PrivacyPlan:
             "cohort": self.cohort,
             "clients_per_round": self.clients_per_round,
             "noise_multiplier_as_run": self.noise_multiplier_as_run,
-            "epsilon_as_run": _finite(self.epsilon_as_run),
+            "epsilon_as_run": finite(self.epsilon_as_run),
             "test_only": self.insecure,
             "restart_every": self.restart_every,
             "adaptive_count_stddev": self.adaptive_count_stddev,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import tff_mf
+from tff_mf.base.strict_json import finite
 
 from ..output.digits import rounded_up
 from ..output.text import up
@@ -250,8 +251,8 @@ def facts(claim: Claim) -> dict[str, Any]:
     found["epsilon"] = claim.epsilon
     if known is not None:
         found |= {name: getattr(known, name) for name in ("zcdp_rho", "mu", "tail")}
-        found["epsilon_as_run"] = _finite(claim.epsilon_as_run)
-        found["epsilon_of_a_person"] = None if several is None else _finite(claim.epsilon_of(several))
+        found["epsilon_as_run"] = finite(claim.epsilon_as_run)
+        found["epsilon_of_a_person"] = None if several is None else finite(claim.epsilon_of(several))
     return found
 
 
@@ -433,7 +434,3 @@ def _worth(epsilon: float | None) -> str:
         if epsilon is not None and epsilon <= largest:
             return f"tier {number}, {name}"
     return f"tier {len(_TIERS) + 1}, {_LAST_TIER}"
-
-
-def _finite(value: float) -> float | None:
-    return None if math.isinf(value) else value

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tff_mf import grids
+from tff_mf.base.strict_json import finite
 
 from ..output.text import words
 from ..run_folder.run_record import RunRecord
 from . import _layout
 from ._evidence import ASSUMED, HOLDS, VIOLATED, Case, Judged
-from ._figures import Figures, finite
+from ._figures import Figures
 from ._layout import tiny
 
 # The engine of `tff_mf.experiments.flower`, in the settings of its runs.

@@ -8,6 +8,7 @@ from typing import Any
 
 import tff_mf
 from tff_mf.base.errors import InputError
+from tff_mf.base.strict_json import finite
 from tff_mf.sensitivities.losses import round_errors
 
 from ..privacy.statements import block_ends, deltas, of_some_rounds
@@ -64,7 +65,7 @@ def curves(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
 def _over_delta(record: RunRecord, figures: Figures | None) -> Points:
     if figures is None:
         return []
-    return [(delta, _figures.finite(figures.guarantee.epsilon(delta))) for delta in deltas(record.delta)]
+    return [(delta, finite(figures.guarantee.epsilon(delta))) for delta in deltas(record.delta)]
 
 
 def _planned_over_rounds(record: RunRecord, mechanism: tff_mf.Mechanism | None, planned: Figures | None) -> Points:
@@ -115,7 +116,7 @@ def _points(
             known = whole.guarantee
         if known is not None:
             largest = max(largest, min(known.epsilon(record.delta), most))
-            found.append((rounds, _figures.finite(largest)))
+            found.append((rounds, finite(largest)))
     return found
 
 

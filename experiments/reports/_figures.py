@@ -11,6 +11,7 @@ import tff_mf
 from tff_mf import grids
 from tff_mf.accounting import guarantee_on_grid
 from tff_mf.base.errors import InputError
+from tff_mf.base.strict_json import finite
 
 from ..output.text import seen, spaced, up, words
 from ..privacy import statements
@@ -224,11 +225,6 @@ def guarantee_of(
         grid=record.grid,
     )
     return tff_mf.compose_guarantees(found, counts)
-
-
-def finite(value: float) -> float | None:
-    """Returns a figure for JSON: `None` if it is infinite."""
-    return None if math.isinf(value) else value
 
 
 # Largest difference of two accountants that agree, relative where ε is above 1.
