@@ -13,6 +13,7 @@ from tff_mf.mechanisms.blt import BLT as BLT
 from tff_mf.mechanisms.blt import BLTParameters as BLTParameters
 from tff_mf.mechanisms.dense import Dense as Dense
 from tff_mf.mechanisms.identity import Identity as Identity
+from tff_mf.mechanisms.recursion import NEW as NEW
 from tff_mf.mechanisms.recursion import Case as Case
 from tff_mf.mechanisms.recursion import Recursion as Recursion
 from tff_mf.mechanisms.tree import Tree as Tree
