@@ -192,6 +192,17 @@ def test_restarts_are_independent_streams():
         streams.RestartedStream(inner, restart_every=5)
 
 
+def test_restarts_end_with_the_run_that_a_stream_was_limited_to():
+    inner = streams.build_stream(tff_mf.Tree(4), dimension=5, stddev=2.0).limited_to(3)
+    for rounds, last in ((None, 3), (2, 2), (9, 3)):
+        stream = streams.RestartedStream(inner, restart_every=2, rounds=rounds)
+        _, state = rows_of(stream, last)
+        with pytest.raises(tff_mf.InputError, match=f"defined for {last} rounds"):
+            stream.next(state)
+        with pytest.raises(tff_mf.InputError, match=f"at most {last}"):
+            stream.replay(np.zeros([0, 2], np.int64), rounds_done=4)
+
+
 def test_a_forked_process_draws_other_keys():
     stream = streams.build_stream(tff_mf.Identity(), dimension=2, stddev=1.0)
     state, (read, write) = stream.init(), os.pipe()

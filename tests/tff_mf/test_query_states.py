@@ -90,6 +90,15 @@ def test_a_run_with_restarts_ends_too(clipping):
         query.get_noised_result(query.initial_sample_state(SPEC), state)
 
 
+def test_restarts_end_with_the_run_that_a_query_was_limited_to():
+    query = queries.RestartedQuery(build(mechanism=tff_mf.Tree(4)).limited_to(3), restart_every=2)
+    state = query.initial_global_state()
+    for _ in range(3):
+        _, state, _ = step(query, state)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is defined for 3 rounds, and all of them have run"):
+        step(query, state)
+
+
 def test_rounds_that_are_none_are_refused():
     for rounds, error in ((0, ValueError), (2.5, TypeError), (True, TypeError)):
         with pytest.raises(error, match="rounds"):

@@ -1,20 +1,26 @@
-"""What the streams of all engines share: settings, checks, the fingerprint of the noise, the last round, given keys."""
+"""The state machine of noise, which every engine runs: keys, rounds, the last round, states of other noise."""
 
+import abc
 import copy
 import hashlib
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tff_mf import registry, sensitivities
+from tff_mf import grids, registry, sensitivities
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.grids import LARGEST_NORMAL, Grid, recursion
+from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
-from tff_mf.mechanisms.recursion import Recursion
+from tff_mf.mechanisms.recursion import Operations, Recursion
 
 # A key is 128 bits: two words.
 KEY_WORDS = 2
+OTHER_NOISE = (
+    "This state is of other noise than this stream draws: mechanism, stddev (clip_norm, noise_multiplier), grid, "
+    "generator, insecure_seed, or what the stream is bound to (restart_every, adaptive_clipping), differ. Continue it "
+    "with the arguments that it was begun with."
+)
 _INT64_LIMIT = 2**63
 # Smaller products with normals are near the least numbers of float32, which engines may take for 0.
 _SMALLEST = 2.0**-100
@@ -24,24 +30,46 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 32, 2**9
 _TOLERANCE = 1e-9
 
 
-class KeyedStream:
-    """The noise of a mechanism, and the limits of its rounds, apart from the engine that computes it.
+class KeyedStream(abc.ABC):
+    """Streams the rows of σζ·C⁻¹z, one per round: the state machine of all engines.
 
-    Formal guarantee: for a mechanism from outside of this package, matrices and recursion are checked to be consistent.
+    Formal guarantee: row t is σζ(C⁻¹z)_t for the mechanism's C with float32 parameters, up to the rounding of float32,
+    where z has independent standard Gaussian rows, and row i is drawn from a key of 128 bits that the operating system
+    gives when round i runs. Two steps from one state draw two keys: a round that runs again, after a failure or a
+    resume, gets fresh noise, independent of the first attempt, on the same past. A state of another mechanism,
+    `stddev`, grid, engine or setting (`bound_to`) is refused: C⁻¹z cancels earlier noise, and with a smaller scale or
+    another matrix it would cancel noise that past rounds need. So is a round after the last one. With `insecure_seed`
+    only the refusals hold. Matrices and recursion of a mechanism from outside of this package are checked first.
+
+    With a grid, rows are integers n_t = R(s_t·z_t − L_t) in units of the grid, with R(v) = ⌊v + ½⌋. L_t is a function
+    of past n alone, equal to Σ_{i<t} C_ti n_i / C_tt up to the error of `GridRecursion`, and s_t is s / C_tt, rounded
+    up. Released sums y = x + n of integers x are then a function of the adaptive Gaussian release Cx + z, up to that
+    error: R commutes with the shift by x_t. Rounding halves to even does not. What errors and the normals cost is in
+    `tff_mf.guarantee` with the same grid; see docs/floating-point.md. Engines give the same integers, bit for bit, for
+    the same keys.
+
+    An engine is a subclass of about 200 lines: an interpreter of `Recursion`, which knows no mechanism, and the methods
+    below that are abstract. They enforce in the engine's own way what is decided here: which state is continued, which
+    round is the last, and where a key comes from. tests/tff_mf/test_noise_laws.py then takes a class of a few lines.
 
     Args:
-        mechanism: The mechanism.
+        mechanism: The mechanism; streamed with the parameters of `mechanism.cast_to_float32()`.
         dimension: Number of coordinates of a row.
-        stddev: Standard deviation of each coordinate of the independent noise, in units of the clip norm with a grid.
-        grid: The grid, or `None` for floats.
+        stddev: Standard deviation of each coordinate of the independent noise: σ times the clip norm; with a grid, σ.
+        grid: The grid, in units of which rows are, or `None` for floats.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
         engine: What computes the noise: streams of two engines do not continue each other's states.
         fast: Whether to keep rows of memory in place of draws, and to let a row change its type on a grid.
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the grid does not fit the noise.
+        InputTypeError: If an argument is of the wrong type; if the exact class of the mechanism is not registered, or
+            its kind has neither a recursion nor an end.
+        InputValueError: If an argument is out of range, the matrices of a kind from outside are not consistent, or the
+            grid does not fit the noise.
     """
+
+    # What rules of a recursion compute with: an engine has its own.
+    _operations: ClassVar[Any] = Operations
 
     def __init__(
         self,
@@ -57,7 +85,7 @@ class KeyedStream:
         record = registry.registered(mechanism)
         self.mechanism = mechanism.cast_to_float32()
         self._dimension = validation.whole("dimension", dimension)
-        self._grid, self._insecure_seed = grid, _seed(insecure_seed)
+        self._grid, self._insecure_seed = grids.check(grid), _seed(insecure_seed)
         self._repeated: np.ndarray | None = None
         stddev = validation.nonnegative("stddev", stddev)
         if record.outside:
@@ -69,17 +97,103 @@ class KeyedStream:
             if 0 < stddev < _SMALLEST:
                 raise InputValueError(f"stddev={stddev!r} is too small for float32: the noise would be rounded to 0.")
             self._stddev: np.floating = float32_at_least("stddev", stddev)
-            limits = (mechanism.max_rounds, self.mechanism.max_rounds, self._recursion.rounds)
+            last = self._recursion.rounds
         else:
             self._stddev = np.float64(stddev * 2**grid.bits)
-            bounded = recursion(mechanism, deviation=float(self._stddev), largest_normal=LARGEST_NORMAL)
+            bounded = grids.recursion(mechanism, deviation=float(self._stddev), largest_normal=grids.LARGEST_NORMAL)
             bounded.check(self._dimension)
             self._recursion = bounded.in_place if fast else bounded.recursion
-            setting = (repr(grid),)
-            limits = (mechanism.max_rounds, self.mechanism.max_rounds, bounded.rounds)
+            setting, last = (repr(grid),), bounded.rounds
+        limits = (mechanism.max_rounds, self.mechanism.max_rounds, last)
         self._limit = min((limit for limit in limits if limit is not None), default=None)
+        self._run_rounds: int | None = None
         drawn = repr((engine, float(self._stddev), insecure_seed, self._recursion.digest, *setting))
         self._fingerprint = hashlib.sha256(registry.content_digest(mechanism) + drawn.encode()).digest()
+
+    def rows_in_use(self, rounds: Any) -> Any:
+        """Returns how many rows of memory are in use after `rounds` rounds: not secret."""
+        return self._recursion.rows_in_use(rounds, self._operations)
+
+    @abc.abstractmethod
+    def init(self) -> Any:
+        """Returns the state before round 0."""
+
+    def next(self, state: Any) -> tuple[Any, Any]:
+        """Returns this round's noise, `[dimension]`, and the state of the next round. The given one is not changed.
+
+        Raises:
+            InputError: Past the last round, or for a state of other noise or a damaged one. TensorFlow raises
+                `tf.errors.InvalidArgumentError`, from the graph.
+        """
+        ends, given = self._ends(), self._repeated
+        if given is not None:
+            ends.append((len(given), f"keys of {len(given)} rounds were given, and all of them have run."))
+        state, done, stddev = self._admitted(state, ends)
+        return self._advanced(state, done, self._key(done), stddev)
+
+    def replay(self, keys: Any) -> Any:
+        """Returns the state after the rounds that drew `keys`, int64 `[rounds, 2]`, by running them again.
+
+        Formal guarantee: the state is the one after those rounds, bit for bit: with a grid on every machine, in floats
+        on the same one. No key is drawn, and nothing is released a second time: the noise rows are dropped. Later
+        rounds draw fresh keys.
+
+        Raises:
+            InputValueError: If the shape or type of `keys` is wrong, or it has more rounds than the stream; in a graph
+                that does not know their number, it fails when it runs.
+        """
+        keys = self._as_keys(keys)
+        _check_keys(keys)
+        # A graph may not know their number: `None`.
+        if self._limit is not None and (keys.shape[0] or 0) > self._limit:
+            raise InputValueError(f"keys of {keys.shape[0]} rounds are more than the {self._limit} of this stream.")
+        return self._replayed(keys, self._ends())
+
+    def _key(self, done: Any) -> Any:
+        if self._repeated is not None:
+            return self._as_keys(self._repeated)[done]
+        if self._insecure_seed is None:
+            return self._system_key(done)
+        return self._insecure_key(self._insecure_seed, done)
+
+    def _ends(self) -> list[tuple[int, str]]:
+        """Returns numbers of rounds after which none may run, and what to say of the next one."""
+        if self._limit is None:
+            return []
+        # A limit below the mechanism's own comes from a run.
+        defined = f"{self.mechanism.kind} mechanism"
+        if self._limit != self.mechanism.max_rounds:
+            defined = f"run of this {defined}"
+        return [(self._limit, f"The {defined} is defined for {self._limit} rounds, and all of them have run.")]
+
+    @abc.abstractmethod
+    def _admitted(self, state: Any, ends: list[tuple[int, str]]) -> tuple[Any, Any, Any]:
+        """Refuses a state with another fingerprint (`OTHER_NOISE`) and a round at one of the ends.
+
+        Returns:
+            The state; its number of rounds, read after the refusals; and `_stddev`, or NaN where an engine may lose
+            its refusals, as graphs lose assertions.
+        """
+
+    @abc.abstractmethod
+    def _advanced(self, state: Any, done: Any, key: Any, stddev: Any) -> tuple[Any, Any]:
+        """Returns the noise of the round after `done` rounds with this key, and the state after it."""
+
+    @abc.abstractmethod
+    def _replayed(self, keys: Any, ends: list[tuple[int, str]]) -> Any:
+        """Returns the state after the rounds of these keys."""
+
+    @abc.abstractmethod
+    def _as_keys(self, keys: Any) -> Any:
+        """Returns keys as an array of the engine."""
+
+    @abc.abstractmethod
+    def _system_key(self, done: Any) -> Any:
+        """Returns a fresh key, int64 `[2]`, from the operating system, when the round runs."""
+
+    @abc.abstractmethod
+    def _insecure_key(self, seed: int, done: Any) -> Any:
+        """Returns the key of a round for the seed, which is not secret: the same in all engines."""
 
     def bound_to(self, setting: str) -> Self:
         """Returns the same stream with a fingerprint of its own for `setting`.
@@ -97,11 +211,10 @@ class KeyedStream:
         Noise and fingerprint are the same: a stream of more rounds can continue the state.
 
         Raises:
-            InputTypeError: If `rounds` is not a whole number.
-            InputValueError: If it is below 1, or more than the stream is defined for.
+            InputError: If `rounds` is no whole number of at least 1, or more than the stream is defined for.
         """
         limited = copy.copy(self)
-        limited._limit = self.mechanism.check(validation.whole("rounds", rounds))
+        limited._limit = limited._run_rounds = self.mechanism.check(validation.whole("rounds", rounds))
         if self._limit is not None and rounds > self._limit:
             raise InputValueError(f"rounds={rounds} is more than the {self._limit} that this stream is defined for.")
         return limited
@@ -119,7 +232,8 @@ class KeyedStream:
             InputValueError: If they are of another shape or type.
         """
         repeating = copy.copy(self)
-        repeating._repeated = checked_keys(keys)
+        repeating._repeated = np.array(keys)
+        _check_keys(repeating._repeated)
         return repeating
 
     @property
@@ -133,13 +247,11 @@ class KeyedStream:
         return self._stddev
 
     @property
-    def insecure_seed(self) -> int | None:
-        """The seed of repeatable noise, or `None`."""
-        return self._insecure_seed
-
-    @property
     def fingerprint(self) -> bytes:
-        """Digest of everything that the noise depends on except its keys, and of the settings that it is bound to."""
+        """Digest of everything that the noise depends on except its keys, and of the settings that it is bound to.
+
+        The dimension is no part of it: noise of other coordinates is drawn from the same words of a key.
+        """
         return self._fingerprint
 
     @property
@@ -148,27 +260,9 @@ class KeyedStream:
         return self._limit
 
     @property
-    def row_count(self) -> int:
-        """Number of rows of memory; they are zero before round 0."""
-        return self._recursion.rows
-
-    def _past_the_end(self) -> str:
-        # A limit below the mechanism's own comes from a run.
-        defined = f"{self.mechanism.kind} mechanism"
-        if self._limit != self.mechanism.max_rounds:
-            defined = f"run of this {defined}"
-        return f"The {defined} is defined for {self._limit} rounds, and all of them have run."
-
-    def _check_replayed(self, rounds: int) -> None:
-        """Refuses to replay more rounds than the stream has.
-
-        Raises:
-            InputValueError: If there are more.
-        """
-        if rounds:
-            self.mechanism.check(rounds)
-        if self._limit is not None and rounds > self._limit:
-            raise InputValueError(f"keys of {rounds} rounds are more than the {self._limit} of this stream.")
+    def run_rounds(self) -> int | None:
+        """Number of rounds that `limited_to` left; `None` without it."""
+        return self._run_rounds
 
 
 def _seed(insecure_seed: int | None) -> int | None:
@@ -186,16 +280,9 @@ def _seed(insecure_seed: int | None) -> int | None:
     return checked
 
 
-def checked_keys(drawn: Any) -> np.ndarray:
-    """Returns a copy of keys of rounds, int64 `[rounds, 2]`.
-
-    Raises:
-        InputValueError: If they are of another shape or type.
-    """
-    found = np.array(drawn)
-    if found.dtype != np.int64 or found.ndim != 2 or found.shape[1] != KEY_WORDS:
-        raise InputValueError(f"keys of type {found.dtype} and shape {found.shape} must be int64 [rounds, 2].")
-    return found
+def _check_keys(keys: Any) -> None:
+    if keys.dtype != np.int64 or len(keys.shape) != 2 or keys.shape[1] != KEY_WORDS:
+        raise InputValueError(f"keys of type {keys.dtype.name} and shape {keys.shape} must be int64 [rounds, 2].")
 
 
 def float32_at_least(name: str, value: float) -> np.float32:

@@ -25,7 +25,8 @@ class RestartedQuery(tfp.RestartQuery):
     take part before and after a restart, and `dp_event` accounts for both.
 
     Args:
-        query: The query; its mechanism must be defined for at least `restart_every` rounds.
+        query: The query; its mechanism must be defined for at least `restart_every` rounds. If it was limited
+            (`limited_to`), the whole run is.
         restart_every: Number of rounds between restarts, at least 1.
         rounds: Number of rounds of the whole run, over all restarts: the graph refuses the next one. `None` for any
             number.
@@ -53,7 +54,8 @@ class RestartedQuery(tfp.RestartQuery):
                 f"query={query!r} must be a query of tff_mf: restarts are accounted for by its mechanism."
             )
         self._restart_every = query.mechanism.check(validation.whole("restart_every", restart_every))
-        self._rounds = None if rounds is None else validation.whole("rounds", rounds)
+        given = None if rounds is None else validation.whole("rounds", rounds)
+        self._rounds = min((each for each in (given, query.run_rounds) if each is not None), default=None)
         query = query.bound_to(f"restart_every={self._restart_every}")
         super().__init__(query, tfp.restart_query.PeriodicRoundRestartIndicator(period=self._restart_every))
 

@@ -137,6 +137,11 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         return limited
 
     @property
+    def run_rounds(self) -> int | None:
+        """Number of rounds that `limited_to` left; `None` without it."""
+        return self._stream.run_rounds
+
+    @property
     def fingerprint(self) -> bytes:
         """Digest of everything that the noise depends on except its keys: mechanism, clip norm, σ, restarts etc."""
         return self._stream.fingerprint
@@ -302,7 +307,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         if self._grid is not None:
             stddev = np.float32(float(stddev) * 2.0**-self._grid.bits * float(self._clip_norm))
         return collections.OrderedDict(
-            round=step, noise_stddev=tf.constant(stddev), rows_in_use=self._stream.rows_in_use(step)
+            round=step, noise_stddev=tf.constant(stddev), rows_in_use=tf.cast(self._stream.rows_in_use(step), tf.int64)
         )
 
 

@@ -23,7 +23,8 @@ class RestartedStream:
     participations after a restart add to those before. A state of a stream that restarts at other rounds is refused.
 
     Args:
-        stream: The stream; it must have at least `restart_every` rounds.
+        stream: The stream; it must have at least `restart_every` rounds. If it was limited (`limited_to`), the whole
+            run is.
         restart_every: Number of rounds between restarts, at least 1.
         rounds: Number of rounds of the whole run, over all restarts: the next one is refused. `None` for any number.
 
@@ -50,7 +51,8 @@ class RestartedStream:
         # Refuses more rounds than the stream has.
         stream.limited_to(self._restart_every)
         self._stream = stream.bound_to(f"restart_every={self._restart_every}")
-        self._rounds = None if rounds is None else validation.whole("rounds", rounds)
+        given = None if rounds is None else validation.whole("rounds", rounds)
+        self._rounds = min((each for each in (given, stream.run_rounds) if each is not None), default=None)
 
     @property
     def fingerprint(self) -> bytes:

@@ -10,6 +10,7 @@ import safetensors.numpy
 
 from tff_mf.base import files
 from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.noise._keyed import OTHER_NOISE
 
 NoiseState = dict[str, np.ndarray]
 """State of a stream: `fingerprint`, int64 `[4]`; `round`, int64 `[]`; `keys`, int64 `[round, 2]`; `row_0`, `row_1`, …,
@@ -35,9 +36,6 @@ def check_state(
 ) -> int:
     """Returns the number of rounds of a state, if it is one of the noise with this fingerprint and nothing is missing.
 
-    Formal guarantee: a state of other noise is refused. C⁻¹z cancels earlier noise; with a smaller scale or another
-    matrix, it would cancel noise that past rounds need.
-
     Args:
         state: The state.
         fingerprint: Of the stream that continues it.
@@ -51,10 +49,7 @@ def check_state(
     check_arrays(state)
     expect(state, "fingerprint", np.int64, (4,))
     if state["fingerprint"].astype("<i8").tobytes() != fingerprint:
-        raise InputValueError(
-            "state is of other noise than this stream's: mechanism, stddev, grid, generator, insecure_seed, "
-            "or what the stream is bound to, differ. Continue it with the arguments that it was begun with."
-        )
+        raise InputValueError(OTHER_NOISE)
     expect(state, "round", np.int64, ())
     done = int(state["round"])
     if done < 0:

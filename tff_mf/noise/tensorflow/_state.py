@@ -12,10 +12,6 @@ KEYS_SHAPE = (None, KEY_WORDS)
 # 16 KB. A larger one would make the state of every short run larger, a smaller one would change shape more often.
 _FIRST_CAPACITY = 1024
 _FINGERPRINT_WORDS = 4
-_OTHER_NOISE = (
-    "This state is of other noise than this process draws: mechanism, clip_norm, noise_multiplier, restart_every, "
-    "adaptive_clipping, grid or insecure_seed differ. Continue it with the arguments that it was begun with."
-)
 
 
 class NoiseState(NamedTuple):
@@ -66,19 +62,6 @@ class NoiseState(NamedTuple):
 def fingerprint_words(digest: bytes) -> tf.Tensor:
     """Returns a digest of 32 bytes as a state stores it, int64 `[4]`."""
     return tf.constant(np.frombuffer(digest, "<i8"), tf.int64, [_FINGERPRINT_WORDS])
-
-
-def fingerprint_checks(found: tf.Tensor, digest: bytes) -> list[tf.Operation]:
-    """Returns the operations, in a graph, that fail if a state's fingerprint is not that of `digest`.
-
-    Formal guarantee: operations that depend on them do not run for a state of other noise. C⁻¹z cancels earlier noise;
-    with a smaller scale or another matrix, it would cancel noise that past rounds need.
-
-    Raises:
-        tf.errors.InvalidArgumentError: When run eagerly on such a state.
-    """
-    check = tf.debugging.assert_equal(found, fingerprint_words(digest), message=_OTHER_NOISE)
-    return [] if check is None else [check]
 
 
 def no_keys(limit: int | None) -> tf.Tensor:
