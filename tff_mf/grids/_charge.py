@@ -3,13 +3,12 @@
 import dataclasses
 import math
 
+from tff_mf import registry
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.grids._grid import Grid
-from tff_mf.grids._recursion import recursion
-from tff_mf.grids._sampler import LARGEST_NORMAL
+from tff_mf.grids._grid import LARGEST_NORMAL, Grid
 from tff_mf.mechanisms import Mechanism
-from tff_mf.mechanisms.grid_recursion import ROUNDING, SLACK
+from tff_mf.mechanisms.grid_recursion import ROUNDING, SLACK, GridRecursion
 from tff_mf.numerics import normals
 
 # Of a whole run: far below every δ, and still within 12 standard deviations.
@@ -40,6 +39,31 @@ class GridCharge:
     error: float
     log_ratio: float
     limit: float
+
+
+def recursion(mechanism: Mechanism, *, deviation: float, largest_normal: float) -> GridRecursion:
+    """Returns the recursion of a mechanism on a grid, with the bounds that its guarantee is computed from.
+
+    Args:
+        mechanism: The mechanism; its parameters are cast to float32.
+        deviation: s, standard deviation of a coordinate of the independent noise in units of the grid.
+        largest_normal: T, largest absolute value of a standard normal that is drawn.
+
+    Example:
+        >>> from tff_mf import BLT
+        >>> found = recursion(BLT.production("b400"), deviation=7.0 * 2**16, largest_normal=13.0)
+        >>> found.error(2052) < 1e-6, found.largest < 2**31
+        (True, True)
+
+    Formal guarantee: the bounds of a mechanism from outside of this package are computed from its recursion, or from C;
+    `grid_recursion` of its class, which it may have inherited, is not asked.
+
+    Raises:
+        InputTypeError: If the exact class of the mechanism is not registered, or it has no integer recursion.
+        InputValueError: If its integers would be too large.
+    """
+    bounds = Mechanism.grid_recursion if registry.registered(mechanism).outside else type(mechanism).grid_recursion
+    return bounds(mechanism.cast_to_float32(), deviation=deviation, largest_normal=largest_normal)
 
 
 def charge(

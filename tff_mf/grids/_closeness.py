@@ -66,10 +66,6 @@ def epsilon_of_chain(
         >>> small = GridCharge(mu=1e-3, tail=1e-24, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
         >>> round(epsilon_of_chain(1e-6, small, lambda delta: 1.0), 3)
         1.009
-
-    Raises:
-        InputTypeError: If `delta` is not a number.
-        InputValueError: If it is out of range.
     """
     delta = validation.open_unit("delta", delta)
     # ε decreases with δ: that of half of δ is above that of the result, unless the charge leaves less.

@@ -44,7 +44,6 @@ def charge_of_secret_cohorts(
         True
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
         InputValueError: If only some of grid, dimension and clients_per_round are given.
     """
     if (check(grid) is None) != (dimension is None):

@@ -1,16 +1,22 @@
-"""`Grid`: the integers on which updates are summed and noised, so that the guarantee is about released numbers."""
+"""`Grid`: the integers on which updates are summed and noised, and the normals that their noise is drawn from."""
 
 import dataclasses
-from typing import Self
+import functools
+import hashlib
+from typing import Any, Self
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.numerics import normals
 
 # With fewer bits, rounding moves an update by a noticeable part of the clip norm; with more, squared norms of integers
 # are not exact in float64.
 FEWEST_BITS, MOST_BITS = 8, 26
 # Noise and sums below this are exact in float64, and so is the sum of both.
 LARGEST = 2**52
+
+# End of the last table of normals: what lies beyond it is drawn there.
+LARGEST_NORMAL = 13.5
 
 _INT32_LIMIT = 2**31
 _SPARE_BITS = 5
@@ -36,7 +42,6 @@ class Grid:
         ('int32', 30)
 
     Raises:
-        InputTypeError: If a field is not a whole number.
         InputValueError: If a field is out of range, or a sum of so many records could be inexact.
     """
 
@@ -70,10 +75,6 @@ class Grid:
         Example:
             >>> Grid.auto(dimension=4_050_748, max_clients=100)
             Grid(bits=16, max_clients=100)
-
-        Raises:
-            InputTypeError: If an argument is not a whole number.
-            InputValueError: If an argument is out of range.
         """
         # ⌈½ log₂ d⌉ is the smallest b with 4^b ≥ d.
         half = ((validation.whole("dimension", dimension) - 1).bit_length() + 1) // 2
@@ -105,10 +106,37 @@ def check(grid: Grid | None) -> Grid | None:
 
     Example:
         >>> check(None)
-
-    Raises:
-        InputTypeError: If it is anything else.
     """
     if grid is not None:
         validation.instance("grid", grid, Grid, "pass tff_mf.Grid(bits=..., max_clients=...), or None")
     return grid
+
+
+@functools.cache
+def sampler() -> str:
+    """Returns the name of the sampler, for fingerprints: with other tables, a key gives other noise.
+
+    Example:
+        >>> sampler().split()[0]
+        'tff_mf.numerics.normals'
+    """
+    tables = normals.tables()
+    digest = hashlib.sha256()
+    for table in (tables.layers, *tables.edges, *tables.cumulative):
+        digest.update(table.astype("<i8").tobytes())
+    return f"tff_mf.numerics.normals {normals.PART} {digest.hexdigest()}"
+
+
+def description(grid: Grid) -> dict[str, Any]:
+    """Returns what determines the integers of a run on a grid, as JSON: `bits`, `max_clients`, `integers`, `sampler`.
+
+    Example:
+        >>> description(Grid(bits=16, max_clients=6500))["integers"]
+        'int32'
+    """
+    return {
+        "bits": grid.bits,
+        "max_clients": grid.max_clients,
+        "integers": grid.integers,
+        "sampler": sampler(),
+    }

@@ -3,8 +3,8 @@
 from tff_mf.mechanisms._mechanism import BandedMechanism as BandedMechanism
 from tff_mf.mechanisms._mechanism import Mechanism as Mechanism
 from tff_mf.mechanisms._mechanism import OptimizedFor as OptimizedFor
+from tff_mf.mechanisms._mechanism import SearchStatus as SearchStatus
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism as ToeplitzMechanism
-from tff_mf.mechanisms._search_status import SearchStatus as SearchStatus
 from tff_mf.mechanisms.banded import Banded as Banded
 from tff_mf.mechanisms.banded_inverse import BandedInverse as BandedInverse
 from tff_mf.mechanisms.banded_plus_low_rank import BandedPlusLowRank as BandedPlusLowRank

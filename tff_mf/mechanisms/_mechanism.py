@@ -2,14 +2,13 @@
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from tff_mf.base import in_order, matrices, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms._search_status import SearchStatus
 from tff_mf.mechanisms.analyzed import Analyzed
 from tff_mf.mechanisms.grid_recursion import GridRecursion
 from tff_mf.mechanisms.past_rows import OfRows, of_diagonals
@@ -21,6 +20,32 @@ from tff_mf.problem.workloads import PrefixSum, Workload
 _MOST_TOEPLITZ_ROUNDS = 2**14
 # Of a matrix of rows.
 _MOST_ROWS = 2**12
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchStatus:
+    """How an optimizer's search ended. It describes one search in this process and is not stored in artifacts.
+
+    Whether the search converged, and its duality gap, are fields of `OptimizedFor`, which artifacts store.
+
+    Attributes:
+        objective: The loss that was minimized, "max" or "rms".
+        loss: That loss, recomputed from the parameters of the mechanism that the optimizer returned.
+        message: How the search ended, in words.
+        iterations: Iterations of the optimizer, over all its starts.
+        seconds: Wall-clock time.
+        gradient_norm: Largest entry of the gradient of log(loss) at the end, or the measure of stationarity that the
+            optimizer's docstring names instead.
+        history: Losses during the search; each optimizer's docstring says at which points.
+    """
+
+    objective: str
+    loss: float
+    message: str
+    iterations: int
+    seconds: float
+    gradient_norm: float
+    history: tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +81,7 @@ class OptimizedFor:
             validation.instance("converged", self.converged, bool, "True, False or None")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Mechanism(abc.ABC):
     """A lower-triangular strategy matrix C; noise is C⁻¹z for independent Gaussian rows z.
 
@@ -72,6 +97,19 @@ class Mechanism(abc.ABC):
             validation.instance("optimized_for", self.optimized_for, OptimizedFor, "pass tff_mf.OptimizedFor or None")
             self.check(self.optimized_for.rounds)
 
+    def content(self) -> tuple[Any, ...]:
+        """Returns the class and all fields but `optimized_for`, for comparisons: arrays by their values."""
+        fields = [each.name for each in dataclasses.fields(self) if each.name != "optimized_for"]
+        return type(self), *(_comparable(getattr(self, name)) for name in fields)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mechanism):
+            return NotImplemented
+        return self.optimized_for == other.optimized_for and self.content() == other.content()
+
+    def __hash__(self) -> int:
+        return hash((self.optimized_for, *self.content()))
+
     @property
     def max_rounds(self) -> int | None:
         """Number of rounds that C is defined for; `None` for any number."""
@@ -81,7 +119,6 @@ class Mechanism(abc.ABC):
         """Returns `rounds` if C is defined for that many, else raises.
 
         Raises:
-            InputTypeError: If `rounds` is not a whole number.
             InputValueError: If `rounds` is below 1 or above `max_rounds`.
         """
         rounds = validation.whole("rounds", rounds)
@@ -168,7 +205,16 @@ class Mechanism(abc.ABC):
         return OfRows(self, of_diagonals(diagonals), deviation=deviation, largest_normal=largest_normal, banded=False)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+def _comparable(value: Any) -> Any:
+    """Returns a value that can be hashed, and is equal for equal fields; one that equals no other for unknown types."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value.shape, value.dtype.str, value.tobytes()
+    if isinstance(value, list | tuple):
+        return tuple(map(_comparable, value))
+    return value if isinstance(value, Hashable) else object()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ToeplitzMechanism(Mechanism):
     """A strategy matrix that is constant along each diagonal."""
 
@@ -197,7 +243,7 @@ class ToeplitzMechanism(Mechanism):
         return Recursion(rows=0, cases=(case,), tables=(column[::-1].copy(),), again=again, rounds=rounds)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class BandedMechanism(Mechanism):
     """A strategy matrix with entries only on its main diagonal and the `bands` − 1 diagonals below.
 

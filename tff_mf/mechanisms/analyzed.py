@@ -1,11 +1,10 @@
 """Any recursion on a grid of integers: bounds are computed from its data, by a theorem in docs/floating-point.md."""
 
-import collections.abc
 import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from tff_mf.mechanisms.grid_recursion import (
     GridRecursion,
     allowed,
 )
-from tff_mf.mechanisms.recursion import NEW, PAST, Numbers, Recursion, Step, Terms
+from tff_mf.mechanisms.recursion import NEW, PAST, Numbers, Recursion, Step, Terms, unit_vectors
 
 if TYPE_CHECKING:
     from tff_mf.mechanisms._mechanism import Mechanism
@@ -48,15 +47,15 @@ class Analyzed(GridRecursion["Mechanism"]):
         self, mechanism: "Mechanism", *, deviation: float, largest_normal: float, as_stored: bool = False
     ) -> None:
         super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
-        known = _ByContent.of(mechanism)
+        known = _ByContent(mechanism.content(), mechanism)
         self._recursion, self._norms = _analyzed(known)
         self._change = 0.0 if as_stored else _change(known)
-        scales = [self._recursion.step(done).scale for done in range(1 if self._alike else len(self._norms))]
+        scales = [self._recursion.step(done).scale for done in range(1 if self._recursion.alike else len(self._norms))]
         if not 0 < min(scales) <= max(scales) < math.inf:
             raise InputValueError(f"the recursion of kind {mechanism.kind!r} has a scale that is no number above 0.")
         # A scale may be rounded up.
         self.smallest_diagonal, self.largest_diagonal = SLACK**-1 / max(scales), SLACK / min(scales)
-        if self._alike and scales[0] == 1.0:
+        if self._recursion.alike and scales[0] == 1.0:
             self.smallest_diagonal = self.largest_diagonal = 1.0
         with np.errstate(over="ignore"):
             bounds = self._norms * self.unit
@@ -74,10 +73,6 @@ class Analyzed(GridRecursion["Mechanism"]):
         if rounds == 0:
             allowed(mechanism.kind, np.array([np.inf]))
         self._rounds, self._errors = rounds, functools.cache(errors)
-
-    @property
-    def _alike(self) -> bool:
-        return _is_alike(self._recursion)
 
     @property
     def recursion(self) -> Recursion:
@@ -98,31 +93,12 @@ class Analyzed(GridRecursion["Mechanism"]):
         return self._errors(min(rounds, self._rounds))
 
 
-def _is_alike(recursion: Recursion) -> bool:
-    """Returns whether all rounds are the same."""
-    return len(recursion.cases) == 1 and recursion.line is None and recursion.cases[0].product is None
-
-
 @dataclasses.dataclass(frozen=True)
 class _ByContent:
     """A mechanism, equal to those of its class whose fields have the same values, however the class compares them."""
 
     content: tuple[Any, ...]
     mechanism: "Mechanism" = dataclasses.field(compare=False)
-
-    @classmethod
-    def of(cls, mechanism: "Mechanism") -> Self:
-        fields = [each.name for each in dataclasses.fields(mechanism) if each.name != "optimized_for"]
-        return cls((type(mechanism), *(_content(getattr(mechanism, name)) for name in fields)), mechanism)
-
-
-def _content(value: Any) -> Any:
-    """Returns a value that can be hashed, and is equal for equal fields; one that equals no other for unknown types."""
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return value.shape, value.dtype.str, value.tobytes()
-    if isinstance(value, list | tuple):
-        return tuple(map(_content, value))
-    return value if isinstance(value, collections.abc.Hashable) else object()
 
 
 # A calibration asks for many deviations.
@@ -142,13 +118,13 @@ def _analyzed(of: _ByContent) -> tuple[Recursion, np.ndarray]:
         )
     rounds = _rounds_of(mechanism, recursion)
     with np.errstate(over="ignore", invalid="ignore"):
-        norms = _bounds_of_alike(recursion, rounds) if _is_alike(recursion) else _bounds(recursion, rounds)
+        norms = _bounds(recursion, rounds)
     norms.setflags(write=False)
     return recursion, norms
 
 
 def _rounds_of(mechanism: "Mechanism", recursion: Recursion) -> int:
-    most = MOST_ROUNDS if _is_alike(recursion) and _column(mechanism) is not None else MOST_WHOLE_ROUNDS
+    most = MOST_ROUNDS if recursion.alike and _column(mechanism) is not None else MOST_WHOLE_ROUNDS
     return min(most, recursion.rounds or most, mechanism.max_rounds or most)
 
 
@@ -165,107 +141,33 @@ def _change(of: _ByContent) -> float:
     rounds, terms = _rounds_of(mechanism, recursion), 1 + max(len(case.weights()) for case in recursion.cases)
     with np.errstate(over="ignore", invalid="ignore"):
         column = _column(mechanism)
-        if _is_alike(recursion) and column is not None:
-            claimed = column(rounds)[:, np.newaxis]
-            found, sizes = (_column_of_alike(recursion, rounds, of) for of in (float, abs))
-        else:
-            claimed = mechanism.encoder(rounds)
-            found, sizes = (_encoder(recursion, rounds, of) for of in (float, abs))
+        toeplitz = recursion.alike and column is not None
+        claimed = column(rounds) if toeplitz else mechanism.encoder(rounds)
+        found, sizes = (_encoder(recursion, rounds, toeplitz=toeplitz, of=of) for of in (float, abs))
         change = np.abs(found - claimed) + rounds * terms * 4 * ROUNDING * sizes
-        norm = float(np.sqrt(in_order.sums(np.square(change).T)).max()) * SLACK
+        norm = float(np.sqrt(in_order.sums(np.square(change).T).max())) * SLACK
     return norm if norm >= 0 else math.inf
 
 
-def _column_of_alike(recursion: Recursion, rounds: int, of: Callable[[float], float]) -> np.ndarray:
-    """Returns the first column of what `_encoder` returns, for rounds that are the same, in Python's numbers."""
-    step = recursion.step(0)
-    terms = _weighted(step.past, of)
-    after = [entry if isinstance(entry, int) else _weighted(entry, of) for entry in step.after]
-    memory, found = [0.0] * recursion.rows, np.empty((rounds, 1))
-    for done in range(rounds):
-        new, past = float(done == 0), _plain_sum(terms, memory, ())
-        found[done] = new + past
-        memory = [
-            memory[entry] if isinstance(entry, int) else _plain_sum(entry, memory, (new, past)) for entry in after
-        ]
-    return found / step.scale
-
-
-def _encoder(recursion: Recursion, rounds: int, of: Callable[[float], float]) -> np.ndarray:
-    """Returns the C̃ of a recursion, or of the one whose weights are `of` its weights."""
-    memory, found = np.zeros((recursion.rows, rounds)), np.zeros((rounds, rounds))
-    for done in range(rounds):
-        step = recursion.step(done)
-        new = np.zeros(rounds)
-        new[done] = 1.0
-        past = _vector_sum(_weighted(step.past, of), memory, ())
-        found[done] = (new + past) / step.scale
-        after = [
-            memory[entry] if isinstance(entry, int) else _vector_sum(_weighted(entry, of), memory, (new, past))
-            for entry in step.after
-        ]
-        memory = np.array(after).reshape(memory.shape)
-    return found
-
-
-def _weighted(terms: Numbers, of: Callable[[float], float]) -> Numbers:
-    return tuple((source, of(weight)) for source, weight in terms)
-
-
-def _bounds_of_alike(recursion: Recursion, rounds: int) -> np.ndarray:
-    """As `_bounds`, for rounds that are the same: the response to the first v, in Python's numbers."""
-    step = recursion.step(0)
-    memory, total = [0.0] * recursion.rows, [0.0] * (2 + recursion.rows)
-    found = np.empty((rounds, len(total)))
-    for done in range(rounds):
-        past = _plain_sum(step.past, memory, ())
-        new = (step.scale if done == 0 else 0.0) - past
-        memory = [
-            memory[entry] if isinstance(entry, int) else _plain_sum(entry, memory, (new, past)) for entry in step.after
-        ]
-        total = [before + abs(each) for before, each in zip(total, (new, past, *memory), strict=True)]
-        found[done] = total
-    return found
-
-
-def _plain_sum(terms: Numbers, memory: Sequence[float], special: Sequence[float]) -> float:
-    total = 0.0
-    for source, weight in terms:
-        total += weight * (memory[source] if source >= 0 else special[-1 - source])
-    return total
+def _encoder(recursion: Recursion, rounds: int, *, toeplitz: bool, of: Callable[[float], float]) -> np.ndarray:
+    """Returns the C̃ of a recursion whose weights are `of` its weights, or its first column."""
+    drawn = _first if toeplitz else unit_vectors(rounds)
+    return np.array([(new + past) / scale for scale, new, past, _ in recursion.run(rounds, drawn, of=of, given=True)])
 
 
 def _bounds(recursion: Recursion, rounds: int) -> np.ndarray:
     """Returns bounds on |n_t|, |L_t| and rows after round t for |v_i| ≤ scale_i, so far, `[rounds, 2 + rows]`."""
-    memory = np.zeros((recursion.rows, rounds))
-    found = np.empty((rounds, 2 + recursion.rows))
-    for done in range(rounds):
-        step = recursion.step(done)
-        # What has been drawn so far: everything else is 0.
-        known = memory[:, : done + 1]
-        past = _vector_sum(step.past, known, ())
-        new = -past
-        new[done] += step.scale
-        memory = memory.copy()
-        for row, entry in enumerate(step.after):
-            memory[row, : done + 1] = known[entry] if isinstance(entry, int) else _vector_sum(entry, known, (new, past))
-        found[done] = (
-            [_sum(new), _sum(past), *in_order.sums(np.abs(memory[:, : done + 1]))]
-            if recursion.rows
-            else [_sum(new), 0.0]
-        )
-    return np.maximum.accumulate(found)
+    if recursion.alike:
+        # The response to the first v, in Python's numbers.
+        responses = [(new, past, *memory) for _, new, past, memory in recursion.run(rounds, _first)]
+        return np.add.accumulate(np.abs(responses))
+    responses = recursion.run(rounds, unit_vectors(rounds))
+    sums = [in_order.sums(np.abs([new, past, *memory])) for _, new, past, memory in responses]
+    return np.maximum.accumulate(sums)
 
 
-def _sum(values: np.ndarray) -> float:
-    return float(in_order.sums(np.abs(values)))
-
-
-def _vector_sum(terms: Numbers, memory: np.ndarray, special: Sequence[np.ndarray]) -> np.ndarray:
-    total = np.zeros(memory.shape[1])
-    for source, weight in terms:
-        total += weight * (memory[source] if source >= 0 else special[-1 - source])
-    return total
+def _first(done: int) -> float:
+    return float(done == 0)
 
 
 def _error(recursion: Recursion, norms: np.ndarray, unit: float, rounds: int) -> float:
@@ -274,7 +176,7 @@ def _error(recursion: Recursion, norms: np.ndarray, unit: float, rounds: int) ->
     whole = _whole_rows(recursion)
     memory, largest = np.zeros(recursion.rows), 0.0
     local = functools.partial(_local_error, whole=whole, new=new, past=past, rows=rows)
-    if _is_alike(recursion):
+    if recursion.alike:
         step = recursion.step(0)
         transition, added = _transition(recursion, step, local)
         memory = _sum_of_powers(transition, added, rounds)

@@ -29,7 +29,6 @@ class Banded(BandedMechanism):
                [0.  , 0.25, 2.  ]])
 
     Raises:
-        InputTypeError: If `values` is not an array of numbers.
         InputValueError: If its shape is wrong, or a value is out of range.
     """
 
@@ -63,14 +62,6 @@ class Banded(BandedMechanism):
     def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
         entries = of_diagonals(self.values)
         return OfRows(self, entries, deviation=deviation, largest_normal=largest_normal, banded=True)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Banded):
-            return NotImplemented
-        return self.optimized_for == other.optimized_for and np.array_equal(self.values, other.values)
-
-    def __hash__(self) -> int:
-        return hash((self.optimized_for, self.values.shape, self.values.tobytes()))
 
 
 def _checked(values: object) -> np.ndarray:

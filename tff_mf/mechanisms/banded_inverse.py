@@ -27,10 +27,6 @@ class BandedInverse(ToeplitzMechanism):
     Example:
         >>> BandedInverse(inverse_column=[1.0, -0.5]).coefficients(4)
         array([1.   , 0.5  , 0.25 , 0.125])
-
-    Raises:
-        InputTypeError: If a parameter is not a sequence of numbers.
-        InputValueError: If a parameter is out of range.
     """
 
     kind: ClassVar[str] = "banded_inverse"
@@ -49,10 +45,6 @@ class BandedInverse(ToeplitzMechanism):
         Example:
             >>> BandedInverse.square_root(3).inverse_column
             (1.0, -0.5, -0.125)
-
-        Raises:
-            InputTypeError: If `bands` is not a whole number.
-            InputValueError: If `bands` is below 1.
         """
         return cls(inverse_column=series.square_root(validation.listable(bands, "bands")).tolist())
 

@@ -32,7 +32,6 @@ class BandedPlusLowRank(Mechanism):
                [0.5, 0.5, 1. ]])
 
     Raises:
-        InputTypeError: If a field is not an array of numbers.
         InputValueError: If the shapes do not fit together, or a number is out of range.
     """
 
@@ -111,18 +110,6 @@ class BandedPlusLowRank(Mechanism):
 
         case = Case(scale=Entry(0), past=past, after=(*after, ((last, 1.0), (NEW, 1.0))))
         return Recursion(rows=last + 1, cases=(case,), tables=(table,), line=line, rounds=self.max_rounds)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, BandedPlusLowRank):
-            return NotImplemented
-        same = all(np.array_equal(ours, theirs) for ours, theirs in zip(self._arrays(), other._arrays(), strict=True))
-        return self.optimized_for == other.optimized_for and same
-
-    def __hash__(self) -> int:
-        return hash((self.optimized_for, *(array.tobytes() for array in self._arrays())))
-
-    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.diagonals, self.left, self.right
 
 
 def _numbers(name: str, values: object) -> np.ndarray:

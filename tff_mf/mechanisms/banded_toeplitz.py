@@ -28,10 +28,6 @@ class BandedToeplitz(ToeplitzMechanism):
         array([1. , 0.5, 0. , 0. ])
         >>> BandedToeplitz(column=[1.0, 0.5]).inverse_coefficients(4)
         array([ 1.   , -0.5  ,  0.25 , -0.125])
-
-    Raises:
-        InputTypeError: If a parameter is not a sequence of numbers.
-        InputValueError: If a parameter is out of range.
     """
 
     kind: ClassVar[str] = "banded_toeplitz"
@@ -52,10 +48,6 @@ class BandedToeplitz(ToeplitzMechanism):
         Example:
             >>> BandedToeplitz.square_root(3).column
             (1.0, 0.5, 0.375)
-
-        Raises:
-            InputTypeError: If `bands` is not a whole number.
-            InputValueError: If `bands` is below 1.
         """
         return cls(column=series.inverse_square_root(validation.listable(bands, "bands")).tolist())
 

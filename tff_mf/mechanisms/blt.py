@@ -7,16 +7,32 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from tff_mf.base import validation
-from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms import _production
+from tff_mf.base.errors import InputValueError
+from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import OptimizedFor, ToeplitzMechanism
 from tff_mf.mechanisms.analyzed import Analyzed
 from tff_mf.mechanisms.grid_recursion import GridRecursion
 from tff_mf.mechanisms.recursion import NEW, Recursion
+from tff_mf.problem.participation import MinSep
 
-# Noise is computed in float32, where a smaller decay is 0 and a larger scale is infinite.
-_SMALLEST = float(np.finfo(np.float32).tiny)
-_LARGEST = float(np.finfo(np.float32).max)
+# θ, ω, rounds, minimum separation and participations: McMahan et al. (2024), appendix F.
+_PRODUCTION = {
+    "b100": (
+        (0.989739971007307, 0.7352001759538236, 0.16776199983448145, 0.1677619998016191),
+        (0.20502892852480875, 0.23357939425278557, 0.03479503245420878, 0.03479509876050538),
+        (2000, 100, 10),
+    ),
+    "b400": (
+        (0.9999999999921251, 0.9944453083640997, 0.8985923474607591, 0.4912001418098778),
+        (0.0070314825502323835, 0.10613806907600574, 0.1898159060327625, 0.1966594748073734),
+        (4000, 400, 5),
+    ),
+    "b1000": (
+        (0.99999999999983397, 0.9973412136664378, 0.9584629472313878, 0.6581796870749317),
+        (0.008657392263671862, 0.05890891298180163, 0.14548176930698697, 0.2770117005326523),
+        (4000, 1000, 2),
+    ),
+}
 
 
 class BLTParameters(NamedTuple):
@@ -41,7 +57,6 @@ class BLT(ToeplitzMechanism):
         array([1.    , 0.25  , 0.125 , 0.0625])
 
     Raises:
-        InputTypeError: If a parameter is not a sequence of numbers.
         InputValueError: If a parameter is out of range, or the two differ in length.
     """
 
@@ -51,18 +66,18 @@ class BLT(ToeplitzMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        theta = _numbers("theta", self.theta)
-        omega = _numbers("omega", self.omega)
+        theta = series.numbers("theta", self.theta, each="buffer")
+        omega = series.numbers("omega", self.omega, each="buffer")
         if len(theta) != len(omega):
             raise InputValueError(
                 f"theta has {len(theta)} values and omega has {len(omega)}: give one of each per buffer."
             )
         for index, value in enumerate(theta):
-            if not _SMALLEST <= value <= 1:
-                raise InputValueError(f"theta[{index}]={value!r} must be at least {_SMALLEST} and at most 1.")
+            if not series.SMALLEST <= value <= 1:
+                raise InputValueError(f"theta[{index}]={value!r} must be at least {series.SMALLEST} and at most 1.")
         for index, value in enumerate(omega):
-            if not 0 <= value <= _LARGEST:
-                raise InputValueError(f"omega[{index}]={value!r} must be at least 0 and at most {_LARGEST}.")
+            if not 0 <= value <= series.LARGEST:
+                raise InputValueError(f"omega[{index}]={value!r} must be at least 0 and at most {series.LARGEST}.")
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "omega", omega)
 
@@ -70,8 +85,7 @@ class BLT(ToeplitzMechanism):
     def production(cls, name: str) -> Self:
         """Returns a BLT that trained production language models, by name: b100, b400 or b1000.
 
-        The name is the minimum separation it was optimized for. Source: McMahan et al. (2024),
-        appendix F.
+        The name is the minimum separation it was optimized for. Source: McMahan et al. (2024), appendix F.
 
         Example:
             >>> BLT.production("b400").optimized_for.participation.min_sep
@@ -80,12 +94,11 @@ class BLT(ToeplitzMechanism):
         Raises:
             InputValueError: If there is no such name.
         """
-        setting = _production.SETTINGS[validation.one_of("name", name, cls.production_names())]
-        return cls(
-            theta=setting.theta,
-            omega=setting.omega,
-            optimized_for=OptimizedFor(rounds=setting.rounds, participation=setting.participation),
-        )
+        theta, omega, (rounds, min_sep, participations) = _PRODUCTION[
+            validation.one_of("name", name, cls.production_names())
+        ]
+        schema = MinSep(min_sep=min_sep, max_participations=participations)
+        return cls(theta=theta, omega=omega, optimized_for=OptimizedFor(rounds=rounds, participation=schema))
 
     @staticmethod
     def production_names() -> tuple[str, ...]:
@@ -95,7 +108,7 @@ class BLT(ToeplitzMechanism):
             >>> BLT.production_names()
             ('b100', 'b400', 'b1000')
         """
-        return tuple(_production.SETTINGS)
+        return tuple(_PRODUCTION)
 
     @property
     def buffers(self) -> int:
@@ -124,7 +137,7 @@ class BLT(ToeplitzMechanism):
         return _exponential_sum(self.inverse_parameters(), rounds)
 
     def cast_to_float32(self) -> Self:
-        return dataclasses.replace(self, theta=_float32(self.theta), omega=_float32(self.omega))
+        return dataclasses.replace(self, theta=series.float32(self.theta), omega=series.float32(self.omega))
 
     def recursion(self) -> Recursion:
         """McMahan et al. (2024), equation 3 and algorithm 3: L_t = ωᵀS, then S ← diag(θ)S + 1n_t."""
@@ -136,14 +149,6 @@ class BLT(ToeplitzMechanism):
         return Analyzed(self, deviation=deviation, largest_normal=largest_normal, as_stored=True)
 
 
-def _numbers(name: str, values: object) -> tuple[float, ...]:
-    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-        raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one per buffer.")
-    if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
-        raise InputValueError(f"{name}={values!r} must hold one number per buffer, and at least one.")
-    return tuple(validation.real(f"{name}[{index}]", value) for index, value in enumerate(values))
-
-
 def _exponential_sum(parameters: BLTParameters, rounds: int) -> np.ndarray:
     rounds = validation.listable(rounds)
     column = np.ones(rounds)
@@ -152,7 +157,3 @@ def _exponential_sum(parameters: BLTParameters, rounds: int) -> np.ndarray:
         omega * np.power(theta, powers) for theta, omega in zip(parameters.theta, parameters.omega, strict=True)
     )
     return column
-
-
-def _float32(values: Sequence[float]) -> tuple[float, ...]:
-    return tuple(float(np.float32(value)) for value in values)

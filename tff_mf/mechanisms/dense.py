@@ -24,7 +24,6 @@ class Dense(Mechanism):
                [-0.25,  0.5 ]])
 
     Raises:
-        InputTypeError: If `matrix` is not an array of numbers.
         InputValueError: If it is not square, not lower-triangular, singular or not finite.
     """
 
@@ -66,14 +65,6 @@ class Dense(Mechanism):
                 "matrix so that its diagonal is near 1."
             )
         return dataclasses.replace(self, matrix=in_order.solve(cast, np.eye(len(cast))))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Dense):
-            return NotImplemented
-        return self.optimized_for == other.optimized_for and np.array_equal(self.matrix, other.matrix)
-
-    def __hash__(self) -> int:
-        return hash((self.optimized_for, self.matrix.shape, self.matrix.tobytes()))
 
 
 def _checked(matrix: object) -> np.ndarray:

@@ -7,7 +7,7 @@ structure. What differs within a case is a line of weights for each round.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -206,8 +206,8 @@ class Recursion:
         sums = self.rows if self.sums is None else self.sums(done)
         return ["float64"] * sums + [self.stored] * (self.rows - sums)
 
-    def step(self, done: int) -> Step:
-        """Returns the round after `done` rounds, without terms of weight 0."""
+    def step(self, done: int, of: Callable[[float], float] = float) -> Step:
+        """Returns the round after `done` rounds, without terms of weight 0; `of` is applied to the weights of terms."""
         case = self.cases[int(self.case_of(done))]
         line = () if self.line is None else self.line(done, self.tables, Operations)
 
@@ -215,7 +215,7 @@ class Recursion:
             return float(line[weight.place]) if isinstance(weight, Entry) else weight
 
         def terms(given: Terms) -> Numbers:
-            known = ((source, number(weight)) for source, weight in given)
+            known = ((source, of(number(weight))) for source, weight in given)
             return tuple((source, weight) for source, weight in known if weight)
 
         def row(given: int | Terms) -> int | Numbers:
@@ -260,35 +260,58 @@ class Recursion:
         )
         return matrices.digest([np.frombuffer(structure.encode(), np.uint8), np.array(weights), *arrays, *self.tables])
 
+    @property
+    def alike(self) -> bool:
+        """Whether all rounds are the same."""
+        return len(self.cases) == 1 and self.line is None and self.cases[0].product is None and self.again is None
+
+    def run(
+        self, rounds: int, draw: Callable[[int], Any], *, of: Callable[[float], float] = float, given: bool = False
+    ) -> Iterator[tuple[float, Any, Any, list[Any]]]:
+        """Yields 1 / C_tt, n_t, L_t and the rows of memory after each round, one operation after another in float64.
+
+        Args:
+            rounds: Number of rounds.
+            draw: Gives z_t of a round, or n_t if `given`: a number, or a vector of them.
+            of: As for `step`.
+            given: Whether L_t is computed for given n.
+        """
+        zero, alike = 0.0 * draw(0), self.alike
+        memory, step = [zero] * self.rows, self.step(0, of)
+        for done in range(rounds):
+            step = step if alike else self.step(done, of)
+            products = () if step.product is None else step.product[0] @ np.array(memory)[list(step.product[1])]
+            drawn = draw(done)
+            past = _total(step.past, [*memory, *products], zero)
+            for earlier, weight in step.again:
+                past = past - weight * draw(earlier)
+            new = drawn if given else step.scale * drawn - past
+            # Places from the end are those of the new row, L_t and the draw.
+            sources = [*memory, *products, drawn, past, new]
+            memory = [memory[entry] if isinstance(entry, int) else _total(entry, sources, zero) for entry in step.after]
+            yield step.scale, new, past, memory
+
     def responses(self, rounds: int) -> np.ndarray:
         """Returns the matrix that the recursion is, float64 `[rounds, rounds]`: row t has the weights of z in n_t / s.
 
         Formal guarantee: it is C⁻¹ up to rounding if the recursion is the one of C.
         """
-        memory = np.zeros((self.rows, rounds))
-        found = np.zeros((rounds, rounds))
-        for done in range(rounds):
-            found[done], memory = self._responses_of(self.step(done), done, memory)
-        return found
+        return np.array([new for _, new, _, _ in self.run(rounds, unit_vectors(rounds))])
 
-    def _responses_of(self, step: Step, done: int, memory: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        drawn = np.zeros(memory.shape[1])
-        drawn[done] = 1.0
-        products = () if step.product is None else step.product[0] @ memory[list(step.product[1])]
-        special = {DRAWN: drawn}
 
-        def total(terms: Numbers) -> np.ndarray:
-            found = np.zeros(memory.shape[1])
-            for source, weight in terms:
-                if source < 0:
-                    found += weight * special[source]
-                else:
-                    found += weight * (memory[source] if source < self.rows else products[source - self.rows])
-            return found
+def unit_vectors(rounds: int) -> Callable[[int], np.ndarray]:
+    """Returns what gives the unit vector of a round, float64 `[rounds]`."""
 
-        special[PAST] = total(step.past)
-        for earlier, weight in step.again:
-            special[PAST][earlier] -= weight
-        special[NEW] = step.scale * drawn - special[PAST]
-        after = [memory[entry] if isinstance(entry, int) else total(entry) for entry in step.after]
-        return special[NEW], np.array(after).reshape(memory.shape)
+    def of_round(done: int) -> np.ndarray:
+        vector = np.zeros(rounds)
+        vector[done] = 1.0
+        return vector
+
+    return of_round
+
+
+def _total(terms: Numbers, sources: Sequence[Any], zero: Any) -> Any:
+    total = zero
+    for source, weight in terms:
+        total = total + weight * sources[source]
+    return total

@@ -14,23 +14,28 @@ LARGEST = float(np.finfo(np.float32).max)
 _BLOCK = 256
 
 
+def numbers(name: str, values: object, *, each: str) -> tuple[float, ...]:
+    """Returns a sequence of numbers, one per band or buffer, as plain floats."""
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
+        raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one per {each}.")
+    if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
+        raise InputValueError(f"{name}={values!r} must hold one number per {each}, and at least one.")
+    return tuple(validation.real(f"{name}[{index}]", value) for index, value in enumerate(values))
+
+
 def checked(name: str, values: object) -> tuple[float, ...]:
     """Returns the coefficients of a banded Toeplitz matrix as plain floats, the first of them above 0."""
-    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-        raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one per band.")
-    if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
-        raise InputValueError(f"{name}={values!r} must hold one number per band, and at least one.")
-    numbers = tuple(validation.real(f"{name}[{index}]", value) for index, value in enumerate(values))
-    if not SMALLEST <= numbers[0] <= LARGEST:
+    found = numbers(name, values, each="band")
+    if not SMALLEST <= found[0] <= LARGEST:
         raise InputValueError(
-            f"{name}[0]={numbers[0]!r}, the main diagonal, must be at least {SMALLEST} and at most {LARGEST}."
+            f"{name}[0]={found[0]!r}, the main diagonal, must be at least {SMALLEST} and at most {LARGEST}."
         )
-    for index, number in enumerate(numbers):
+    for index, number in enumerate(found):
         if abs(number) > LARGEST:
             raise InputValueError(
                 f"{name}[{index}]={number!r} must be at most {LARGEST}, because noise is computed in float32."
             )
-    return numbers
+    return found
 
 
 def float32(coefficients: Sequence[float]) -> tuple[float, ...]:

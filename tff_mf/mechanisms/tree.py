@@ -46,10 +46,6 @@ class Tree(Mechanism):
         >>> Tree(2, variant="full").encoder(2).round(4)
         array([[1.2247, 0.    ],
                [0.7071, 1.4142]])
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range.
     """
 
     kind: ClassVar[str] = "tree"

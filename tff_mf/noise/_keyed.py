@@ -266,12 +266,7 @@ class KeyedStream(abc.ABC):
 
 
 def _seed(insecure_seed: int | None) -> int | None:
-    """Returns the seed of repeatable noise, or `None`.
-
-    Raises:
-        InputTypeError: If it is anything else than a whole number.
-        InputValueError: If it is out of range.
-    """
+    """Returns the seed of repeatable noise, or `None`."""
     if insecure_seed is None:
         return None
     checked = validation.whole("insecure_seed", insecure_seed, at_least=0)

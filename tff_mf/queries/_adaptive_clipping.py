@@ -29,10 +29,6 @@ class AdaptiveClipping:
         count_stddev: Standard deviation of the noise of each round's count of records below the clip norm.
         target_quantile: Fraction of records that should be below the clip norm.
         learning_rate: η: at a restart the clip norm is multiplied by exp(η·(target_quantile − observed fraction)).
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range.
     """
 
     count_stddev: float
@@ -102,7 +98,6 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         1.455
 
     Raises:
-        InputTypeError: If an argument, or a leaf of `record_specs`, is of the wrong type.
         InputValueError: If an argument is out of range, or the shape of a leaf is not fixed.
     """
 

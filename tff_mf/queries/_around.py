@@ -44,7 +44,6 @@ class RestartedQuery(tfp.RestartQuery):
         1.789
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
         InputValueError: If a number of rounds is below 1, or `restart_every` exceeds the rounds of the mechanism.
     """
 

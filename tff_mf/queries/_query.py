@@ -61,7 +61,6 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         grid: The integers that records are rounded to and summed in, or `None` for sums and noise in floating point.
 
     Raises:
-        InputTypeError: If an argument, or a leaf of `record_specs`, is of the wrong type.
         InputValueError: If an argument is out of range, or the shape of a leaf is not fixed.
     """
 

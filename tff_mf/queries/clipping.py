@@ -42,12 +42,7 @@ class Clipped(NamedTuple):
 
 
 def checked_clip_norm(value: object) -> np.float32:
-    """Returns the largest float32 that is at most a clip norm.
-
-    Raises:
-        InputTypeError: If it is not a number.
-        InputValueError: If it is out of range.
-    """
+    """Returns the largest float32 that is at most a clip norm."""
     clip_norm = validation.clip_norm(value)
     result = np.float32(clip_norm)
     return np.nextafter(result, np.float32(0)) if float(result) > clip_norm else result

@@ -160,7 +160,6 @@ def named(kind: str) -> MechanismKind:
         'identity'
 
     Raises:
-        InputTypeError: If it is not text.
         UnknownKindError: If no such kind is registered: an `InputValueError`.
     """
     validation.instance("kind", kind, str, f"one of {', '.join(_KINDS)}")

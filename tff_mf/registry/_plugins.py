@@ -50,7 +50,6 @@ def import_plugin(name: str) -> None:
         imported
 
     Raises:
-        InputTypeError: If it is no text.
         InputValueError: If there is no such file or module, or another module has its name.
     """
     validation.instance("plugin", name, str, "give the path of a .py file, or the name of a module")

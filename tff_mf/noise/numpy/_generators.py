@@ -100,7 +100,6 @@ def generator_of(name: str | None, *, on_grid: bool) -> Generator:
     """Returns the generator of a name: by default "tensorflow" on a grid and "philox" otherwise.
 
     Raises:
-        InputTypeError: If the name is no text.
         InputValueError: If it is none of "philox", "aes" and "tensorflow".
         ImportError: If it needs a package that is not installed.
     """

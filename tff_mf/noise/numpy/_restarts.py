@@ -41,7 +41,6 @@ class RestartedStream:
         (8, 0)
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
         InputValueError: If a number of rounds is below 1, or `restart_every` exceeds the rounds of the stream.
     """
 
@@ -101,7 +100,6 @@ class RestartedStream:
             rounds_done: Rounds over all restarts.
 
         Raises:
-            InputTypeError: If `rounds_done` is not a whole number.
             InputValueError: If the keys do not belong to the rounds since the last restart, or there are more rounds
                 than the run has.
         """

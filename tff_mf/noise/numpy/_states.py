@@ -65,11 +65,7 @@ def check_state(
 
 
 def check_arrays(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """Returns a state if it is a mapping of NumPy arrays.
-
-    Raises:
-        InputTypeError: If it is anything else.
-    """
+    """Returns a state if it is a mapping of NumPy arrays."""
     if not isinstance(state, Mapping) or not all(isinstance(value, np.ndarray) for value in state.values()):
         raise InputTypeError(
             f"state of type {type(state).__name__} must be a dict of NumPy arrays, as init returns it."
@@ -117,7 +113,6 @@ def save_state(state: Mapping[str, np.ndarray], path: str | os.PathLike[str]) ->
         2
 
     Raises:
-        InputTypeError: If it is no dict of NumPy arrays.
         OSError: If it cannot be written.
     """
     arrays = {name: np.ascontiguousarray(value) for name, value in check_arrays(state).items()}
