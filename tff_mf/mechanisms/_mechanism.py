@@ -11,7 +11,7 @@ from tff_mf.base import in_order, matrices, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms.analyzed import Analyzed
 from tff_mf.mechanisms.grid_recursion import GridRecursion
-from tff_mf.mechanisms.past_rows import OfRows, of_diagonals
+from tff_mf.mechanisms.past_rows import OfRows
 from tff_mf.mechanisms.recursion import Case, Entry, Recursion
 from tff_mf.problem.participation import Participation
 from tff_mf.problem.workloads import PrefixSum, Workload
@@ -199,10 +199,10 @@ class Mechanism(abc.ABC):
                 "clients away."
             )
         encoder = self.encoder(rounds)
-        diagonals = np.zeros_like(encoder)
-        for offset in range(rounds):
-            diagonals[offset, : rounds - offset] = np.diagonal(encoder, -offset)
-        return OfRows(self, of_diagonals(diagonals), deviation=deviation, largest_normal=largest_normal, banded=False)
+        entries = np.zeros_like(encoder)
+        for done, row in enumerate(encoder):
+            entries[done, : done + 1] = row[done::-1]
+        return OfRows(self, entries, deviation=deviation, largest_normal=largest_normal, banded=False)
 
 
 def _comparable(value: Any) -> Any:

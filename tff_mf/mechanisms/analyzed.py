@@ -1,5 +1,6 @@
 """Any recursion on a grid of integers: bounds are computed from its data, by a theorem in docs/floating-point.md."""
 
+import bisect
 import dataclasses
 import functools
 import math
@@ -65,11 +66,7 @@ class Analyzed(GridRecursion["Mechanism"]):
         rounds = allowed(mechanism.kind, most)
         limit = min(LARGEST_ERROR, _LARGEST_SHARE * self.unit)
         if not errors(rounds) <= limit:
-            fewest = 0
-            while rounds - fewest > 1:
-                middle = (fewest + rounds) // 2
-                fewest, rounds = (middle, rounds) if errors(middle) <= limit else (fewest, middle)
-            rounds = fewest
+            rounds = bisect.bisect_left(range(1, rounds), True, key=lambda count: not errors(count) <= limit)
         if rounds == 0:
             allowed(mechanism.kind, np.array([np.inf]))
         self._rounds, self._errors = rounds, functools.cache(errors)

@@ -87,18 +87,8 @@ class GridRecursion(abc.ABC, Generic[_M]):
     def error(self, rounds: int) -> float:
         """Returns e: bound on the error of a computed L_t − ½, as a function of past n, in units of the grid."""
 
-    @property
-    def kept_rows(self) -> int:
-        """Number of rows of memory of a mechanism that is not banded, which is for small models."""
-        return 0
-
     def check(self, dimension: int) -> None:
-        """Refuses a recursion that would keep too many numbers.
-
-        Raises:
-            InputValueError: If it would.
-        """
-        check_rows(self.mechanism.kind, bands=1 + self.kept_rows, dimension=dimension)
+        """Refuses a recursion that would keep too many numbers: of a mechanism that is not banded, `check_rows`."""
 
 
 def allowed(name: str, largest: np.ndarray, error: np.ndarray | float = 0.0) -> int:

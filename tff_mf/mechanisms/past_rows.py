@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tff_mf.base import in_order
-from tff_mf.mechanisms.grid_recursion import MOST_ROUNDS, SLACK, GridRecursion, allowed
+from tff_mf.mechanisms.grid_recursion import MOST_ROUNDS, SLACK, GridRecursion, allowed, check_rows
 from tff_mf.mechanisms.recursion import NEW, Case, Entry, Product, Recursion, Rule
 
 if TYPE_CHECKING:
@@ -140,19 +140,14 @@ class OfRows(GridRecursion["Mechanism"]):
         diagonal = entries[:, 0]
         self.smallest_diagonal, self.largest_diagonal = float(diagonal.min()), float(diagonal.max())
         self.relative_scales = (1 / diagonal) * (1 + 2.0**-50)
-        self._fit(self.unit)
-
-    def _fit(self, unit: float) -> None:
-        """Sets the coefficients and the last round, so that no sum of products exceeds 2^52.
-
-        C̃ is streamed, and is bounded: where C is nearly singular, C̃⁻¹ can be larger than C⁻¹ by any factor.
-        """
+        # So that no sum of products exceeds 2^52. C̃ is streamed, and is bounded: where C is nearly singular, C̃⁻¹ can be
+        # larger than C⁻¹ by any factor.
         bits, most = math.inf, _MOST_BITS
         while most < bits:
             bits = self.coefficient_bits = most
             self.coefficients = _rounded(self._entries, bits)
             with np.errstate(over="ignore"):
-                self._norms = _streamed_norms(self._entries.tobytes(), self._entries.shape, bits) * unit
+                self._norms = _streamed_norms(self._entries.tobytes(), self._entries.shape, bits) * self.unit
                 needed = self._norms * _sums(self.coefficients)
                 self._rounds = allowed(self.mechanism.kind, needed * 2.0**_FEWEST_BITS)
             most = _bits_within(float(needed[self._rounds - 1]))
@@ -198,9 +193,9 @@ class OfRows(GridRecursion["Mechanism"]):
     def error(self, rounds: int) -> float:
         return 0.0
 
-    @property
-    def kept_rows(self) -> int:
-        return 0 if self._banded else self.bands - 1
+    def check(self, dimension: int) -> None:
+        if not self._banded:
+            check_rows(self.mechanism.kind, bands=self.bands, dimension=dimension)
 
 
 def _sums(coefficients: np.ndarray) -> float:

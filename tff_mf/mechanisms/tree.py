@@ -109,8 +109,13 @@ class Tree(Mechanism):
             after: list[int | Terms] = list(range(levels))
             if height < levels:
                 after[height] = ((NEW, 1.0), *((row, 1.0) for row in range(height)))
-            scale, past = self._of_height(height) if not full else (Entry(0), _entries(levels))
-            return Case(scale=scale, past=past, after=tuple(after))
+            if full:
+                return Case(
+                    scale=Entry(0), past=tuple((row, Entry(1 + row)) for row in range(levels)), after=tuple(after)
+                )
+            vanilla = self.variant == "vanilla"
+            scale, weights = (1.0, [1.0] * height) if vanilla else tree_factors.online_step(height)
+            return Case(scale=scale, past=tuple(enumerate(weights)), after=tuple(after))
 
         return Recursion(
             rows=levels,
@@ -123,16 +128,6 @@ class Tree(Mechanism):
 
     def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
         return _OnGrid(self, deviation=deviation, largest_normal=largest_normal)
-
-    def _of_height(self, height: int) -> tuple[float, Terms]:
-        if self.variant == "vanilla":
-            return 1.0, tuple((row, 1.0) for row in range(height))
-        scale, weights = tree_factors.online_step(height)
-        return scale, tuple(enumerate(weights))
-
-
-def _entries(levels: int) -> Terms:
-    return tuple((row, Entry(1 + row)) for row in range(levels))
 
 
 def _full_line(rounds: int, done: Any, operations: Any) -> list[Any]:

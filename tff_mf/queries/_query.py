@@ -271,7 +271,8 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
 
         TensorFlow would broadcast other shapes: one noise value, or one clipped value, to many coordinates.
         """
-        leaves = _tensors(value)
+        # Leaves may be Python numbers.
+        leaves = [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(value)]
         self._check_shapes(name, leaves)
         return [tf.ensure_shape(leaf, spec.shape) for leaf, spec in zip(leaves, self._leaves, strict=True)]
 
@@ -384,11 +385,6 @@ def build_query(
         insecure_seed=insecure_seed,
         grid=grid,
     )
-
-
-def _tensors(record: Any) -> list[tf.Tensor]:
-    """Returns the leaves of a record, which may be Python numbers, as tensors."""
-    return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(record)]
 
 
 def _leaf_specs(record_specs: Any) -> list[tf.TensorSpec]:

@@ -145,11 +145,6 @@ def norm_passes(length: tf.Tensor, clip_norm: tf.Tensor) -> tf.Tensor:
     return _passed(length, clip_norm, _PASSING)
 
 
-def add(total: tf.Tensor, noise: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Returns `total`, of the type that `clip_record` returns, plus the float32 `noise`, in the type of the leaf."""
-    return tf.cast(total + tf.cast(noise, total.dtype), dtype)
-
-
 def summed_type(dtype: tf.DType) -> tf.DType:
     """Returns the type in which leaves of a type are clipped and summed."""
     return tf.float64 if dtype == tf.float64 else tf.float32
@@ -330,7 +325,7 @@ class Summands:
     def noised(self, total: tf.Tensor, noise: tf.Tensor, unit: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
         """Returns a leaf of the sum with its noise, as floating-point numbers of type `dtype`."""
         del unit
-        return add(total, noise, dtype)
+        return tf.cast(total + tf.cast(noise, total.dtype), dtype)
 
 
 class GridSummands(Summands):

@@ -57,7 +57,7 @@ class Codec:
         whole = {name for name in names if hints[name] is int}
 
         def encode(value: Mechanism) -> dict[str, np.ndarray]:
-            return {name: _tensor(getattr(value, name)) for name in names}
+            return {name: np.atleast_1d(np.array(getattr(value, name), np.float64)) for name in names}
 
         def decode(tensors: Mapping[str, np.ndarray], optimized_for: OptimizedFor | None) -> Mechanism:
             fields = {name: _field(name, tensors[name], count, name in whole) for name, count in known.items()}
@@ -82,10 +82,6 @@ def _number(name: str, tensor: np.ndarray) -> float:
     if tensor.shape != (1,):
         raise InputValueError(f"its tensor {name!r} must be one number")
     return float(tensor[0])
-
-
-def _tensor(value: Any) -> np.ndarray:
-    return np.atleast_1d(np.array(value, np.float64))
 
 
 def _field(name: str, tensor: np.ndarray, axes: int, whole: bool) -> Any:

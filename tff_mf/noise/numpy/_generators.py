@@ -43,8 +43,12 @@ class Generator(abc.ABC):
     part = _PART
 
     @abc.abstractmethod
+    def words(self, key: np.ndarray, block: int, count: int) -> np.ndarray:
+        """Returns words of a key from a block of `normals.draw_part` on, int64 `[count]`."""
+
     def write(self, key: np.ndarray, begin: int, out: np.ndarray) -> None:
         """Writes the normals of a key, int64 `[2]`, of the coordinates from `begin` on: at most one part."""
+        out[:] = normals.draw_part(functools.partial(self.words, key), begin, len(out))
 
 
 class Philox(Generator):
@@ -53,8 +57,8 @@ class Philox(Generator):
     def __init__(self) -> None:
         self.name = f"numpy philox {_digest_of_numpy()} {self.part} {grids.sampler()}"
 
-    def write(self, key: np.ndarray, begin: int, out: np.ndarray) -> None:
-        out[:] = normals.draw_part(functools.partial(_numpy_words, key), begin, len(out))
+    def words(self, key: np.ndarray, block: int, count: int) -> np.ndarray:
+        return _numpy_words(key, block, count)
 
 
 class AES(Generator):
@@ -64,8 +68,8 @@ class AES(Generator):
         required_packages.packages("generator='aes'", "cryptography")
         self.name = f"aes-128-ctr {self.part} {grids.sampler()}"
 
-    def write(self, key: np.ndarray, begin: int, out: np.ndarray) -> None:
-        out[:] = normals.draw_part(functools.partial(_aes_words, key), begin, len(out))
+    def words(self, key: np.ndarray, block: int, count: int) -> np.ndarray:
+        return _aes_words(key, block, count)
 
 
 class TensorFlow(Generator):
@@ -76,12 +80,14 @@ class TensorFlow(Generator):
     def __init__(self) -> None:
         self.name = f"tensorflow {grids.sampler()}"
 
-    def write(self, key: np.ndarray, begin: int, out: np.ndarray) -> None:
-        out[:] = normals.draw_part(functools.partial(normals.words, key), begin, len(out))
+    def words(self, key: np.ndarray, block: int, count: int) -> np.ndarray:
+        return normals.words(key, block, count)
 
 
-class TensorFlowFloats(Generator):
+class TensorFlowFloats(TensorFlow):
     """The normals of `noise.tensorflow` in floats, up to the rounding of logarithm, sine and cosine in float32."""
+
+    part = _PART
 
     def __init__(self) -> None:
         self.name = "tensorflow float32"

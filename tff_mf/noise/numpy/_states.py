@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import safetensors
@@ -10,14 +10,13 @@ import safetensors.numpy
 
 from tff_mf.base import files
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.noise._keyed import OTHER_NOISE
 
 NoiseState = dict[str, np.ndarray]
 """State of a stream: `fingerprint`, int64 `[4]`; `round`, int64 `[]`; `keys`, int64 `[round, 2]`; `row_0`, `row_1`, …,
 each `[dimension]`. Secret: with it, the noise of past rounds can be subtracted."""
 
 _DIGEST = "digest"
-_REMEDY = "take the newest state that next returned, or rebuild it from its keys with replay"
+REMEDY = "take the newest state that next returned, or rebuild it from its keys with replay"
 
 
 def new_state(fingerprint: bytes, rows: Sequence[np.ndarray], *, keys: np.ndarray | None = None) -> NoiseState:
@@ -29,39 +28,6 @@ def new_state(fingerprint: bytes, rows: Sequence[np.ndarray], *, keys: np.ndarra
         "keys": keys,
         **{f"row_{index}": row for index, row in enumerate(rows)},
     }
-
-
-def check_state(
-    state: Mapping[str, np.ndarray], fingerprint: bytes, *, dimension: int, types: Callable[[int], Sequence[str]]
-) -> int:
-    """Returns the number of rounds of a state, if it is one of the noise with this fingerprint and nothing is missing.
-
-    Args:
-        state: The state.
-        fingerprint: Of the stream that continues it.
-        dimension: Number of coordinates of a row.
-        types: Returns the type of each row after a number of rounds.
-
-    Raises:
-        InputTypeError: If it is no mapping of NumPy arrays.
-        InputValueError: If it is a state of other noise, or damaged.
-    """
-    check_arrays(state)
-    expect(state, "fingerprint", np.int64, (4,))
-    if state["fingerprint"].astype("<i8").tobytes() != fingerprint:
-        raise InputValueError(OTHER_NOISE)
-    expect(state, "round", np.int64, ())
-    done = int(state["round"])
-    if done < 0:
-        raise InputValueError(f"state is damaged: round={done} must be at least 0; {_REMEDY}.")
-    expect(state, "keys", np.int64, (done, 2))
-    expected = types(done)
-    for index, kind in enumerate(expected):
-        expect(state, f"row_{index}", np.dtype(kind), (dimension,))
-    more = sorted(set(state) - {"fingerprint", "round", "keys", *(f"row_{index}" for index in range(len(expected)))})
-    if more:
-        raise InputValueError(f"state is damaged: {', '.join(more)} must not be there; {_REMEDY}.")
-    return done
 
 
 def check_arrays(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
@@ -80,12 +46,12 @@ def expect(state: Mapping[str, np.ndarray], name: str, dtype: np.dtype | type, s
         InputValueError: If it has not.
     """
     if name not in state:
-        raise InputValueError(f"state is damaged: {name} is missing; {_REMEDY}.")
+        raise InputValueError(f"state is damaged: {name} is missing; {REMEDY}.")
     found = state[name]
     if found.dtype != dtype or found.shape != shape:
         raise InputValueError(
             f"state is damaged: {name} is {found.dtype} {list(found.shape)} and must be {np.dtype(dtype)} "
-            f"{list(shape)}; {_REMEDY}."
+            f"{list(shape)}; {REMEDY}."
         )
 
 

@@ -9,10 +9,10 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import Step
-from tff_mf.noise._keyed import KeyedStream, float32_at_least
+from tff_mf.noise._keyed import KEY_WORDS, OTHER_NOISE, KeyedStream, float32_at_least
 from tff_mf.noise.numpy._advance import Advance
 from tff_mf.noise.numpy._generators import generator_of, insecure_key, system_key
-from tff_mf.noise.numpy._states import NoiseState, check_state, new_state
+from tff_mf.noise.numpy._states import REMEDY, NoiseState, check_arrays, expect, new_state
 
 
 class NoiseStream(KeyedStream):
@@ -63,7 +63,22 @@ class NoiseStream(KeyedStream):
             InputTypeError: If the state is no dict of NumPy arrays.
             InputValueError: For a state of other noise, or a damaged one.
         """
-        return check_state(state, self._fingerprint, dimension=self._dimension, types=self._types)
+        check_arrays(state)
+        expect(state, "fingerprint", np.int64, (4,))
+        if state["fingerprint"].astype("<i8").tobytes() != self._fingerprint:
+            raise InputValueError(OTHER_NOISE)
+        expect(state, "round", np.int64, ())
+        done = int(state["round"])
+        if done < 0:
+            raise InputValueError(f"state is damaged: round={done} must be at least 0; {REMEDY}.")
+        rows = {f"row_{index}": kind for index, kind in enumerate(self._types(done))}
+        expect(state, "keys", np.int64, (done, KEY_WORDS))
+        for name, kind in rows.items():
+            expect(state, name, np.dtype(kind), (self._dimension,))
+        more = sorted(set(state) - {"fingerprint", "round", "keys", *rows})
+        if more:
+            raise InputValueError(f"state is damaged: {', '.join(more)} must not be there; {REMEDY}.")
+        return done
 
     def _types(self, done: int) -> list[str]:
         """Returns the type of each row of memory after `done` rounds."""
