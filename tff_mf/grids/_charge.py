@@ -44,10 +44,7 @@ class GridCharge:
 def recursion(mechanism: Mechanism, *, deviation: float, largest_normal: float) -> GridRecursion:
     """Returns the recursion of a mechanism on a grid, with the bounds that its guarantee is computed from.
 
-    Args:
-        mechanism: The mechanism; its parameters are cast to float32.
-        deviation: s, standard deviation of a coordinate of the independent noise in units of the grid.
-        largest_normal: T, largest absolute value of a standard normal that is drawn.
+    The parameters are cast to float32; the other arguments are as of `GridRecursion`.
 
     Example:
         >>> from tff_mf import BLT
@@ -101,7 +98,6 @@ def charge(
         (True, True, 0.0)
 
     Raises:
-        InputTypeError: If an argument is of the wrong type, or the exact class of the mechanism is not registered.
         InputValueError: If an argument is out of range, the mechanism has fewer rounds on this grid, or the grid is too
             fine for float64.
     """

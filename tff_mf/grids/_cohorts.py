@@ -29,9 +29,9 @@ def charge_of_secret_cohorts(
     which ends the run, if clients join independently of one another.
 
     Args:
-        mechanism: The mechanism.
-        rounds: Number of rounds n.
-        max_participations: Largest number of rounds of a client, for `sensitivity`.
+        mechanism: As for `charge`.
+        rounds: As for `charge`.
+        max_participations: As for `charge`.
         grid: The grid, or `None` for floating point.
         dimension: Number d of coordinates of a record, with a grid.
         clients_per_round: Expected size of a cohort, with a grid.

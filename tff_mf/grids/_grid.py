@@ -40,9 +40,6 @@ class Grid:
         >>> grid = Grid(bits=16, max_clients=6500)
         >>> grid.integers, grid.bits_per_coordinate
         ('int32', 30)
-
-    Raises:
-        InputValueError: If a field is out of range, or a sum of so many records could be inexact.
     """
 
     bits: int

@@ -116,11 +116,7 @@ class Mechanism(abc.ABC):
         return None
 
     def check(self, rounds: int) -> int:
-        """Returns `rounds` if C is defined for that many, else raises.
-
-        Raises:
-            InputValueError: If `rounds` is below 1 or above `max_rounds`.
-        """
+        """Returns `rounds` if C is defined for that many, else raises."""
         rounds = validation.whole("rounds", rounds)
         if self.max_rounds is not None and rounds > self.max_rounds:
             raise InputValueError(
@@ -177,15 +173,7 @@ class Mechanism(abc.ABC):
     def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
         """Returns the recursion on a grid of integers of this mechanism, whose parameters have been cast to float32.
 
-        A mechanism of this package overrides it with a proof of tighter bounds.
-
-        Args:
-            deviation: s, standard deviation of a coordinate of the independent noise in units of the grid.
-            largest_normal: T, largest absolute value of a standard normal that is drawn.
-
-        Raises:
-            InputTypeError: If there is none, because C has no last round.
-            InputValueError: If its integers would be too large.
+        A mechanism of this package overrides it with a proof of tighter bounds. Arguments are as of `GridRecursion`.
         """
         recursion = self.recursion()
         if recursion.runs_on_a_grid:

@@ -38,9 +38,6 @@ class Analyzed(GridRecursion["Mechanism"]):
     it is off by goes through the recursion of the memory for given n, with absolute values of weights.
 
     Args:
-        mechanism: The mechanism, cast to float32.
-        deviation: s.
-        largest_normal: T.
         as_stored: Whether the recursion's weights are parameters of C, so that it is the recursion of exactly C.
     """
 
@@ -101,11 +98,7 @@ class _ByContent:
 # A calibration asks for many deviations.
 @functools.lru_cache(maxsize=8)
 def _analyzed(of: _ByContent) -> tuple[Recursion, np.ndarray]:
-    """Returns a mechanism's recursion, and the bounds of `_bounds`.
-
-    Raises:
-        InputValueError: If the recursion has what the bounds are not about.
-    """
+    """Returns a mechanism's recursion, and the bounds of `_bounds`."""
     mechanism = of.mechanism
     recursion = mechanism.recursion()
     if recursion.stored != "float64" or recursion.exact or any(case.product is not None for case in recursion.cases):

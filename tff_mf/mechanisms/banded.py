@@ -27,9 +27,6 @@ class Banded(BandedMechanism):
         array([[1.  , 0.  , 0.  ],
                [0.5 , 1.  , 0.  ],
                [0.  , 0.25, 2.  ]])
-
-    Raises:
-        InputValueError: If its shape is wrong, or a value is out of range.
     """
 
     kind: ClassVar[str] = "banded"
@@ -45,7 +42,6 @@ class Banded(BandedMechanism):
 
     @property
     def max_rounds(self) -> int:
-        """Number of rounds that C is defined for."""
         return self.values.shape[1]
 
     def diagonals(self, rounds: int) -> np.ndarray:

@@ -58,7 +58,6 @@ class BandedInverse(ToeplitzMechanism):
         return in_order.reciprocal(self.inverse_column, validation.listable(rounds))
 
     def inverse_coefficients(self, rounds: int) -> np.ndarray:
-        """Returns the first column of C⁻¹, float64 `[rounds]`."""
         return series.padded(self.inverse_column, validation.listable(rounds))
 
     def cast_to_float32(self) -> Self:

@@ -30,9 +30,6 @@ class BandedPlusLowRank(Mechanism):
         array([[1. , 0. , 0. ],
                [0.5, 1. , 0. ],
                [0.5, 0.5, 1. ]])
-
-    Raises:
-        InputValueError: If the shapes do not fit together, or a number is out of range.
     """
 
     kind: ClassVar[str] = "structured"
@@ -63,7 +60,6 @@ class BandedPlusLowRank(Mechanism):
 
     @property
     def max_rounds(self) -> int:
-        """Number of rounds that C is defined for."""
         return len(self.left)
 
     def decoder(self, rounds: int) -> np.ndarray:

@@ -53,11 +53,10 @@ class BandedToeplitz(ToeplitzMechanism):
 
     @property
     def bands(self) -> int:
-        """Number of diagonals b̂."""
+        """Number of diagonals b̂ of C."""
         return len(self.column)
 
     def coefficients(self, rounds: int) -> np.ndarray:
-        """Returns the first column of C, float64 `[rounds]`."""
         return series.padded(self.column, validation.listable(rounds))
 
     def inverse_coefficients(self, rounds: int) -> np.ndarray:

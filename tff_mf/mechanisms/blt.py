@@ -55,9 +55,6 @@ class BLT(ToeplitzMechanism):
     Example:
         >>> BLT(theta=[0.5], omega=[0.25]).coefficients(4)
         array([1.    , 0.25  , 0.125 , 0.0625])
-
-    Raises:
-        InputValueError: If a parameter is out of range, or the two differ in length.
     """
 
     kind: ClassVar[str] = "blt"
@@ -90,9 +87,6 @@ class BLT(ToeplitzMechanism):
         Example:
             >>> BLT.production("b400").optimized_for.participation.min_sep
             400
-
-        Raises:
-            InputValueError: If there is no such name.
         """
         theta, omega, (rounds, min_sep, participations) = _PRODUCTION[
             validation.one_of("name", name, cls.production_names())
@@ -129,11 +123,9 @@ class BLT(ToeplitzMechanism):
         return BLTParameters(theta=values[::-1], omega=-((root @ vectors)[::-1] ** 2))
 
     def coefficients(self, rounds: int) -> np.ndarray:
-        """Returns the first column of C, float64 `[rounds]`: equation 2."""
         return _exponential_sum(BLTParameters(np.asarray(self.theta), np.asarray(self.omega)), rounds)
 
     def inverse_coefficients(self, rounds: int) -> np.ndarray:
-        """Returns the first column of C⁻¹, float64 `[rounds]`: equation 2 for (θ̂, ω̂)."""
         return _exponential_sum(self.inverse_parameters(), rounds)
 
     def cast_to_float32(self) -> Self:

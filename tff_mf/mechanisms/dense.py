@@ -22,9 +22,6 @@ class Dense(Mechanism):
         >>> Dense(matrix=[[1.0, 0.0], [0.5, 2.0]]).inverse(2)
         array([[ 1.  ,  0.  ],
                [-0.25,  0.5 ]])
-
-    Raises:
-        InputValueError: If it is not square, not lower-triangular, singular or not finite.
     """
 
     kind: ClassVar[str] = "dense"
@@ -36,7 +33,6 @@ class Dense(Mechanism):
 
     @property
     def max_rounds(self) -> int:
-        """Number of rounds that C is defined for."""
         return len(self.matrix)
 
     def encoder(self, rounds: int) -> np.ndarray:

@@ -92,11 +92,7 @@ class GridRecursion(abc.ABC, Generic[_M]):
 
 
 def allowed(name: str, largest: np.ndarray, error: np.ndarray | float = 0.0) -> int:
-    """Returns how many rounds have integers and errors within their bounds, for bounds that never decrease.
-
-    Raises:
-        InputValueError: If the first round has not.
-    """
+    """Returns how many rounds have integers and errors within their bounds, for bounds that never decrease."""
     with np.errstate(invalid="ignore"):
         fits = (largest <= LARGEST) & (np.asarray(error) <= LARGEST_ERROR)
     rounds = len(fits) if fits.all() else int(np.argmin(fits))
@@ -109,7 +105,7 @@ def allowed(name: str, largest: np.ndarray, error: np.ndarray | float = 0.0) -> 
 
 
 def check_rows(kind: str, *, bands: int, dimension: int) -> None:
-    """Refuses the noise of a mechanism that is not banded if it would keep too many numbers.
+    """Refuses the noise of a mechanism that is not banded if it would keep more than 2^28 numbers.
 
     Args:
         kind: The kind of the mechanism.
@@ -118,9 +114,6 @@ def check_rows(kind: str, *, bands: int, dimension: int) -> None:
 
     Example:
         >>> check_rows("dense", bands=64, dimension=4_050_748)
-
-    Raises:
-        InputValueError: If all rows have more than 2^28 entries.
     """
     entries = (bands - 1) * dimension
     if entries > _MOST_ENTRIES:

@@ -24,13 +24,11 @@ class Identity(ToeplitzMechanism):
     kind: ClassVar[str] = "identity"
 
     def coefficients(self, rounds: int) -> np.ndarray:
-        """Returns the first column of C, float64 `[rounds]`."""
         column = np.zeros(validation.listable(rounds))
         column[0] = 1.0
         return column
 
     def inverse_coefficients(self, rounds: int) -> np.ndarray:
-        """Returns the first column of C⁻¹, float64 `[rounds]`."""
         return self.coefficients(rounds)
 
     def cast_to_float32(self) -> Self:

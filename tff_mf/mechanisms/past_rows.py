@@ -125,10 +125,7 @@ class OfRows(GridRecursion["Mechanism"]):
     change of C, and so of the sensitivity: `column_change`. It is for any C with few diagonals, or few rounds.
 
     Args:
-        mechanism: The mechanism, cast to float32.
         entries: C by rows, from the main diagonal to the left, float64 `[rounds, bands]`; one line if C is Toeplitz.
-        deviation: s.
-        largest_normal: T.
         banded: Whether C has few diagonals: otherwise it is for small models.
     """
 

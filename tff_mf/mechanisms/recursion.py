@@ -113,13 +113,9 @@ Numbers = tuple[tuple[int, float], ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """One round: a case with its weights.
+    """One round: a `Case` with numbers for its weights.
 
     Attributes:
-        scale: 1 / C_tt.
-        past: Terms of L_t.
-        after: For each row of memory after the round: the number of the row that it is before it, or its terms.
-        product: Weights `[sums, rows]` and rows of the product.
         again: Rounds of which s·z is drawn again, and their weights in −L_t.
     """
 

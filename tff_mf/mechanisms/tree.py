@@ -61,7 +61,6 @@ class Tree(Mechanism):
 
     @property
     def max_rounds(self) -> int:
-        """Number of rounds that C is defined for: `rounds`."""
         return self.rounds
 
     def encoder(self, rounds: int) -> np.ndarray:

@@ -227,9 +227,6 @@ class KeyedStream(abc.ABC):
 
         Args:
             keys: Keys that were drawn, int64 `[rounds, 2]`.
-
-        Raises:
-            InputValueError: If they are of another shape or type.
         """
         repeating = copy.copy(self)
         repeating._repeated = np.array(keys)
@@ -286,9 +283,6 @@ def float32_at_least(name: str, value: float) -> np.float32:
     Example:
         >>> bool(float32_at_least("stddev", 0.1) >= 0.1)
         True
-
-    Raises:
-        InputValueError: If it is too large for float32.
     """
     with np.errstate(over="ignore"):
         result = np.float32(value)
@@ -306,10 +300,6 @@ def _check_recursion(mechanism: Mechanism) -> None:
     the weights of z in what the recursion computes are C⁻¹, for C of the mechanism and as cast to float32. Noise that
     is not C⁻¹z voids every guarantee of this package. On a grid, what the recursion's own C differs from C in all
     rounds is added to the sensitivity.
-
-    Raises:
-        InputTypeError: If `recursion` returns anything but a `Recursion`.
-        InputValueError: If anything does not hold.
     """
     for each in (mechanism, mechanism.cast_to_float32()):
         recursion = each.recursion()

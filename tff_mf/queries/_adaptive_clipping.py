@@ -74,15 +74,12 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
     2^bits units under every clip norm. A count is a sum of ±2^(bits − 1), in units of 2^-bits, with integer noise of
     its own, and its charge is in `guarantee` too.
 
+    Other arguments are as of the base class.
+
     Args:
-        mechanism: The mechanism.
-        record_specs: Structure of `tf.TensorSpec`, float and of fixed shape: one client's record.
         clip_norm: Bound on the L2 norm of a record until the first restart.
-        noise_multiplier: σ: standard deviation of each coordinate of Z divided by the clip norm.
         clipping: How the clip norm adapts to the records.
         clients_per_round: Expected number of records in a round, by which counts are divided.
-        insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
-        grid: The integers that records and counts are summed in, or `None` for floating point.
 
     Source: Andrew et al. (2021), section 2, with the geometric update; across restarts as in TensorFlow Privacy's
     `QAdaClipTreeResSumQuery`, but with independent noise of the counts.
@@ -96,9 +93,6 @@ class AdaptiveClippingQuery(MatrixFactorizationQuery):
         >>> event = query.dp_event(64, tff_mf.MinSep(min_sep=16, max_participations=4))
         >>> round(event.noise_multiplier, 3)
         1.455
-
-    Raises:
-        InputValueError: If an argument is out of range, or the shape of a leaf is not fixed.
     """
 
     def __init__(

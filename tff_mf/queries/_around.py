@@ -42,9 +42,6 @@ class RestartedQuery(tfp.RestartQuery):
         >>> event = RestartedQuery(tree, restart_every=16).dp_event(64, tff_mf.MinSep(min_sep=16, max_participations=4))
         >>> round(event.noise_multiplier, 3)
         1.789
-
-    Raises:
-        InputValueError: If a number of rounds is below 1, or `restart_every` exceeds the rounds of the mechanism.
     """
 
     def __init__(self, query: MatrixFactorizationQuery, *, restart_every: int, rounds: int | None = None) -> None:
@@ -59,13 +56,7 @@ class RestartedQuery(tfp.RestartQuery):
         super().__init__(query, tfp.restart_query.PeriodicRoundRestartIndicator(period=self._restart_every))
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
-        """Returns the noised sum and the state of the next round, restarted after every `restart_every` rounds.
-
-        Raises:
-            InputValueError: If a `tf.function` takes the state from outside of it.
-            tf.errors.InvalidArgumentError: From the graph, past the last round of the run or of the mechanism, or for a
-                state of other noise.
-        """
+        """Returns the noised sum and the state of the next round, restarted after every `restart_every` rounds."""
         # Here, since the function with both branches gets the state as an argument.
         global_state.inner_query_state.noise.refuse_constant()
         if self._rounds is None:

@@ -59,9 +59,6 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
             privacy.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
         grid: The integers that records are rounded to and summed in, or `None` for sums and noise in floating point.
-
-    Raises:
-        InputValueError: If an argument is out of range, or the shape of a leaf is not fixed.
     """
 
     _kinds: ClassVar[tuple[str, ...]] = ()
@@ -229,9 +226,6 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         """Returns the record clipped to the norm `params`; one that is not finite becomes zero.
 
         It is in float32 or wider; with a grid, it is a tuple of the record in integers, and 1, the number of clients.
-
-        Raises:
-            InputValueError: If the record has other shapes than `record_specs`.
         """
         clipped = self._summands.clipped(self._checked("record", record), params)
         return self._summands.of(tf.nest.pack_sequence_as(record, clipped), 1)
@@ -245,11 +239,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         return self._summands.clipped_again(record, tf.constant(self._clip_norm))
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
-        """Returns the noised sum, the state of the next round, and `UnsupportedDpEvent`: see the class.
-
-        Raises:
-            InputValueError: If the sum has other shapes than `record_specs`.
-        """
+        """Returns the noised sum, the state of the next round, and `UnsupportedDpEvent`: see the class."""
         row, noise = self._stream.next(global_state.noise)
         result = self._noised(sample_state, row, self._clip_norm)
         return result, QueryState(noise=noise), dp_accounting.UnsupportedDpEvent()
@@ -370,10 +360,6 @@ def build_query(
         >>> event = query.dp_event(2350, tff_mf.MinSep(min_sep=447, max_participations=5))
         >>> round(event.noise_multiplier, 3)
         1.601
-
-    Raises:
-        InputTypeError: If the exact class of the mechanism is not registered, or an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the stream of a kind from outside does not give C⁻¹z.
     """
     of_kinds = [each for each in MatrixFactorizationQuery.__subclasses__() if each._kinds]
     query = next((each for each in of_kinds if each.takes(mechanism)), MatrixFactorizationQuery)

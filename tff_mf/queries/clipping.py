@@ -215,17 +215,10 @@ def clip_to_grid(leaves: list[tf.Tensor], clip_norm: tf.Tensor, *, bits: int, dt
 
 
 def clip_integers_again(leaves: list[tf.Tensor], *, bits: int) -> Clipped:
-    """Clips a record of integers that its client should have clipped, and says whether it had not.
+    """Clips a record of int32 or int64 that its client should have clipped, and says whether it had not.
 
     Formal guarantee: as for `clip_to_grid` for any integers, also for the smallest and the largest that their type can
     represent. A record that is within the bound is unchanged: neither scaled nor zeroed.
-
-    Args:
-        leaves: int32 or int64 tensors of any shape: the record that a client sent.
-        bits: As for `clip_to_grid`.
-
-    Returns:
-        The record, in the types of the leaves.
 
     Example:
         >>> clipped = clip_integers_again([tf.constant([3000, -4000])], bits=10)

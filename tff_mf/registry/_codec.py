@@ -67,11 +67,7 @@ class Codec:
 
 
 def whole_number(name: str, tensor: np.ndarray) -> int:
-    """Returns the whole number that a tensor holds.
-
-    Raises:
-        InputValueError: If it holds anything else.
-    """
+    """Returns the whole number that a tensor holds."""
     value = _number(name, tensor)
     if not value.is_integer() or abs(value) > _LARGEST_WHOLE:
         raise InputValueError(f"its tensor {name!r} must be one whole number")

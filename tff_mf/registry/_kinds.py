@@ -41,16 +41,10 @@ class Search:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MechanismKind:
-    """A registered kind of mechanism; see `register_mechanism`.
+    """A registered kind of mechanism: the arguments of `register_mechanism`.
 
     Attributes:
         kind: Its name in artifacts, reports and errors.
-        mechanism: The class of its mechanisms.
-        codec: How its parameters are written and read.
-        sensitivity: Its own closed form, or `None`.
-        search: How one is found for a setting, or `None`.
-        named: Mechanisms that need no search, by the names of the command line: functions of the rounds, which may be
-            `None`.
         outside: Whether the mechanism is defined outside of this package, so that everything is checked.
     """
 
@@ -178,9 +172,6 @@ def find(mechanism: Mechanism) -> MechanismKind | None:
         >>> from tff_mf import Identity
         >>> find(Identity()).kind
         'identity'
-
-    Raises:
-        InputValueError: If the `kind` of the mechanism differs from the registered one.
     """
     record = next((each for each in _KINDS.values() if each.mechanism is type(mechanism)), None)
     if record is not None and mechanism.kind != record.kind:

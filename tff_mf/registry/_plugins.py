@@ -21,9 +21,6 @@ def import_plugins(names: Iterable[str] = ()) -> None:
 
     Args:
         names: As for `import_plugin`.
-
-    Raises:
-        InputValueError: If there is no such file or module, or another module has its name.
     """
     found = [*filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)), *names]
     for name in found:

@@ -22,10 +22,6 @@ def tensors_of(mechanism: Mechanism) -> dict[str, np.ndarray]:
         >>> from tff_mf import BLT
         >>> tensors_of(BLT(theta=[0.5], omega=[0.25]))
         {'theta': array([0.5]), 'omega': array([0.25])}
-
-    Raises:
-        InputTypeError: If the exact class is not registered, or its codec gives other arrays.
-        InputValueError: If its codec gives other tensors than it declares.
     """
     record = registered(mechanism)
     tensors = dict(record.codec.encode(mechanism))
@@ -47,11 +43,6 @@ def mechanism_of(
 
     Formal guarantee: the C of a mechanism from outside has the first rows and columns that it had when the tensors were
     written. Code that has changed since then would otherwise give the noise, and the ε, of another C.
-
-    Raises:
-        InputTypeError: If the codec gives a mechanism of another class.
-        InputValueError: If C differs from the one that was written.
-        InputError: If the tensors belong to no mechanism.
     """
     given = {name: tensor for name, tensor in tensors.items() if name in record.codec.axes}
     mechanism = record.codec.decode(given, optimized_for)
@@ -80,10 +71,6 @@ def content_digest(mechanism: Mechanism) -> bytes:
         >>> blt = BLT(theta=[0.5], omega=[0.25])
         >>> content_digest(blt) == content_digest(BLT(theta=[0.5], omega=[0.25])) != content_digest(Identity())
         True
-
-    Raises:
-        InputTypeError: If the exact class is not registered.
-        InputValueError: If the codec of a class from outside loses something.
     """
     tensors = tensors_of(mechanism)
     digest = hashlib.sha256(mechanism.kind.encode())

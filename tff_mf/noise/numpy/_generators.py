@@ -103,12 +103,7 @@ class TensorFlowFloats(TensorFlow):
 
 
 def generator_of(name: str | None, *, on_grid: bool) -> Generator:
-    """Returns the generator of a name: by default "tensorflow" on a grid and "philox" otherwise.
-
-    Raises:
-        InputValueError: If it is none of "philox", "aes" and "tensorflow".
-        ImportError: If it needs a package that is not installed.
-    """
+    """Returns the generator of a name: by default "tensorflow" on a grid and "philox" otherwise."""
     default = "tensorflow" if on_grid else "philox"
     name = validation.one_of("generator", default if name is None else name, ("philox", "aes", "tensorflow"))
     if name == "tensorflow":

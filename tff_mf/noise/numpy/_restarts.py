@@ -39,9 +39,6 @@ class RestartedStream:
         ...     noise, state = stream.next(state)
         >>> int(state["rounds_done"]), int(state["round"])
         (8, 0)
-
-    Raises:
-        InputValueError: If a number of rounds is below 1, or `restart_every` exceeds the rounds of the stream.
     """
 
     def __init__(self, stream: NoiseStream, *, restart_every: int, rounds: int | None = None) -> None:
@@ -68,12 +65,7 @@ class RestartedStream:
         return self._stream.init() | {_DONE: np.array(0, np.int64)}
 
     def next(self, state: Mapping[str, np.ndarray]) -> tuple[np.ndarray, NoiseState]:
-        """Returns this round's noise and the state of the next round: see `NoiseStream.next`.
-
-        Raises:
-            InputTypeError: If the state is no dict of NumPy arrays.
-            InputValueError: Past the last round, for a state of other noise, or for a damaged one.
-        """
+        """Returns this round's noise and the state of the next round: see `NoiseStream.next`."""
         inner = dict(check_arrays(state))
         expect(inner, _DONE, np.int64, ())
         done = int(inner.pop(_DONE))

@@ -40,11 +40,7 @@ def check_arrays(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
 
 
 def expect(state: Mapping[str, np.ndarray], name: str, dtype: np.dtype | type, shape: tuple[int, ...]) -> None:
-    """Raises unless a state has an array of this name, type and shape.
-
-    Raises:
-        InputValueError: If it has not.
-    """
+    """Raises unless a state has an array of this name, type and shape."""
     if name not in state:
         raise InputValueError(f"state is damaged: {name} is missing; {REMEDY}.")
     found = state[name]
@@ -77,9 +73,6 @@ def save_state(state: Mapping[str, np.ndarray], path: str | os.PathLike[str]) ->
         >>> noise, state = stream.next(again)
         >>> int(state["round"])
         2
-
-    Raises:
-        OSError: If it cannot be written.
     """
     arrays = {name: np.ascontiguousarray(value) for name, value in check_arrays(state).items()}
     # ascontiguousarray gives numbers an axis.
@@ -97,10 +90,6 @@ def load_state(path: str | os.PathLike[str]) -> NoiseState:
 
     Args:
         path: The file.
-
-    Raises:
-        InputValueError: If the file is damaged, or no state.
-        OSError: If it cannot be read.
     """
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{os.fspath(path)} is no file.")

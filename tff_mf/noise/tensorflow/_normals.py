@@ -1,6 +1,6 @@
 """Standard normals whose error is proved, in TensorFlow: the arithmetic of `tff_mf.numerics.normals`, bit for bit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -54,22 +54,27 @@ def in_parts(key: tf.Tensor, dimension: int, use: UsePart, dtypes: list[tf.DType
         >>> in_parts(tf.constant([1, 2], tf.int64), 1000, rounded, [tf.int64])[0].shape
         TensorShape([1000])
     """
-    table = normals.tables()
-    constants = _Constants(table)
-    generator = _Generator(key)
-    count = -(-dimension // normals.PART)
+    constants, generator = _Constants(normals.tables()), _Generator(key)
+    return by_parts(
+        dimension, normals.PART, lambda begin, end: use(_part(constants, generator, begin, end), begin, end), dtypes
+    )
+
+
+def by_parts(
+    dimension: int, size: int, use: Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tensor]], dtypes: Sequence[tf.DType]
+) -> list[tf.Tensor]:
+    """Returns the rows whose coordinates from `begin` to `end` are what `use` returns, part by part of one size."""
+    count = -(-dimension // size)
     if count == 1:
-        bounds = tf.constant(0), tf.constant(dimension)
-        found = use(_part(constants, generator, *bounds), *bounds)
-        return [tf.ensure_shape(each, [dimension]) for each in found]
+        return [tf.ensure_shape(each, [dimension]) for each in use(tf.constant(0), tf.constant(dimension))]
 
     def one_part(index: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
-        begin = index * normals.PART
-        end = tf.minimum(begin + normals.PART, dimension)
-        found = use(_part(constants, generator, begin, end), begin, end)
+        begin = index * size
+        found = use(begin, tf.minimum(begin + size, dimension))
         return index + 1, [array.write(index, each) for array, each in zip(arrays, found, strict=True)]
 
     arrays = [tf.TensorArray(dtype, count, infer_shape=False, element_shape=[None]) for dtype in dtypes]
+    # Two: what one part needs is read while another is computed.
     _, arrays = tf.while_loop(lambda index, _: index < count, one_part, [tf.constant(0), arrays], parallel_iterations=2)
     return [tf.ensure_shape(array.concat(), [dimension]) for array in arrays]
 

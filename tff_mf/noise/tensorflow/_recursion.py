@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Case, Entry, Product, Recursion, Rule, Terms, Weight
 from tff_mf.noise.tensorflow import _keys
-from tff_mf.noise.tensorflow._normals import in_parts
+from tff_mf.noise.tensorflow._normals import by_parts, in_parts
 
 Tensors = tuple[tf.Tensor, ...]
 # More terms than these are one matrix product, where the order of additions does not matter. In a branch of a decision,
@@ -307,21 +307,9 @@ def weighted_sums(weights: tf.Tensor, rows: Sequence[tf.Tensor]) -> list[tf.Tens
     """
     (dimension,), sums = rows[0].shape, weights.shape[0]
     size = max(_ALIGNED, min(_LARGEST_PART, _PART // len(rows) // _ALIGNED * _ALIGNED))
-    if dimension <= size:
-        return tf.unstack(tf.matmul(weights, _stacked(rows, weights.dtype)), num=sums)
-    count = -(-dimension // size)
 
-    def one_part(index: tf.Tensor, parts: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
-        begin = index * size
-        end = tf.minimum(begin + size, dimension)
-        products = tf.unstack(tf.matmul(weights, _stacked([row[begin:end] for row in rows], weights.dtype)), num=sums)
-        return index + 1, [part.write(index, product) for part, product in zip(parts, products, strict=True)]
+    def of_part(begin: tf.Tensor, end: tf.Tensor) -> list[tf.Tensor]:
+        parts = rows if dimension <= size else [row[begin:end] for row in rows]
+        return tf.unstack(tf.matmul(weights, tf.stack([tf.cast(part, weights.dtype) for part in parts])), num=sums)
 
-    parts = [tf.TensorArray(weights.dtype, count, infer_shape=False, element_shape=[None]) for _ in range(sums)]
-    # Two: the rows of one part are stacked while those of another are multiplied.
-    _, parts = tf.while_loop(lambda index, _: index < count, one_part, [tf.constant(0), parts], parallel_iterations=2)
-    return [tf.ensure_shape(part.concat(), [dimension]) for part in parts]
-
-
-def _stacked(rows: Sequence[tf.Tensor], dtype: tf.DType) -> tf.Tensor:
-    return tf.stack([tf.cast(row, dtype) for row in rows])
+    return by_parts(dimension, size, of_part, [weights.dtype] * sums)

@@ -46,11 +46,7 @@ class NoiseState(NamedTuple):
         return self.keys[: self.round]
 
     def refuse_constant(self) -> None:
-        """Raises if a `tf.function` takes the state from outside of it, which would be the same one in every call.
-
-        Raises:
-            InputValueError: If it does.
-        """
+        """Raises if a `tf.function` takes the state from outside of it, which would be the same one in every call."""
         if not (tf.executing_eagerly() or isinstance(self.round, tf.Variable) or tf.is_symbolic_tensor(self.round)):
             raise InputValueError(
                 "state must be an argument of the tf.function that steps it, or be created in it: a state from outside "
