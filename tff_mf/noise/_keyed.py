@@ -114,6 +114,10 @@ class KeyedStream(abc.ABC):
         """Returns how many rows of memory are in use after `rounds` rounds: not secret."""
         return self._recursion.rows_in_use(rounds, self._operations)
 
+    def _types(self, done: int) -> list[str]:
+        """Returns the type of each row of memory after `done` rounds."""
+        return ["float32"] * self._recursion.rows if self._grid is None else self._recursion.types(done)
+
     @abc.abstractmethod
     def init(self) -> Any:
         """Returns the state before round 0."""

@@ -80,10 +80,6 @@ class NoiseStream(KeyedStream):
             raise InputValueError(f"state is damaged: {', '.join(more)} must not be there; {REMEDY}.")
         return done
 
-    def _types(self, done: int) -> list[str]:
-        """Returns the type of each row of memory after `done` rounds."""
-        return ["float32"] * self._recursion.rows if self._grid is None else self._recursion.types(done)
-
     def _admitted(self, state: Any, ends: list[tuple[int, str]]) -> tuple[NoiseState, int, np.floating]:
         done = self.check(state)
         for end, message in ends:

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Case, Entry, Product, Recursion, Rule, Terms, Weight
+from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Case, Entry, Product, Recursion, Rule, Terms
 from tff_mf.noise.tensorflow import _keys
 from tff_mf.noise.tensorflow._normals import by_parts, in_parts
 
 Tensors = tuple[tf.Tensor, ...]
+# Weights and rows of a sum.
+Known = Sequence[tuple[tf.Tensor | float, tf.Tensor]]
 # More terms than these are one matrix product, where the order of additions does not matter. In a branch of a decision,
 # the graph optimizer adds up several terms in an order that depends on the rest of the graph: a replay would differ.
 _FEW_TERMS, _FEW_TERMS_OF_A_BRANCH = 5, 2
@@ -89,11 +91,6 @@ class Runner:
             and not self.remembers_past
         )
 
-    def first_rows(self) -> Tensors:
-        """Returns the rows of memory before round 0."""
-        types = self._recursion.types(0) if self._on_grid else ["float32"] * self._recursion.rows
-        return tuple(tf.zeros([self._dimension], each) for each in types)
-
     def tables(self) -> list[np.ndarray]:
         """Returns the tables of the recursion in the type of the arithmetic."""
         return [table.astype(self._type.as_numpy_dtype) for table in self._recursion.tables]
@@ -103,13 +100,7 @@ class Runner:
     ) -> tuple[tf.Tensor, Tensors]:
         """Returns the row of noise of a key, and the rows of memory after it.
 
-        Args:
-            key: int64 `[2]`.
-            done: Number of rounds so far, int64 `[]`.
-            rows: The rows of memory.
-            tables: Those of the recursion.
-            keys: Keys of the rounds so far.
-            stddev: Standard deviation of the independent noise, which is NaN in a round that must not run.
+        `keys` are those of the `done` rounds so far, and `stddev` is NaN in a round that must not run.
         """
         line = None if self._recursion.line is None else self._recursion.line(done, tables, Operations)
         return _Round(self, line, done, rows, tables, keys, stddev).run(key)
@@ -165,8 +156,8 @@ class _Round:
         if self._runner.remembers_past:
             past = tf.broadcast_to(self._sum(case.past, products), [self._runner._dimension])
             return (past if again is None else -self._with_earlier(-past, again)), *early
-        terms = ((DRAWN, case.scale), *((source, _negative(weight)) for source, weight in case.past))
-        new = self._sum(terms, products)
+        past = [(-weight, row) for weight, row in self._known(case.past, products)]
+        new = self._added([*self._known(((DRAWN, case.scale),), products), *past])
         return (new if again is None else self._with_earlier(new, again)), *early
 
     def _after(self, case: Case) -> Tensors:
@@ -209,7 +200,12 @@ class _Round:
         return self._sum(entry, products)
 
     def _sum(self, terms: Terms, products: Sequence[tf.Tensor]) -> tf.Tensor:
-        known = [(self._weight(weight), self._source(source, products)) for source, weight in terms]
+        return self._added(self._known(terms, products))
+
+    def _known(self, terms: Terms, products: Sequence[tf.Tensor]) -> Known:
+        return [(self._weight(weight), self._source(source, products)) for source, weight in terms]
+
+    def _added(self, known: Known) -> tf.Tensor:
         if not known:
             return tf.zeros([], self._runner._type)
         if self._on_grid and not self._recursion.exact:
@@ -234,8 +230,6 @@ class _Round:
         return self._rows[source] if source < len(self._rows) else products[source - len(self._rows)]
 
     def _weight(self, weight: Any) -> tf.Tensor | float:
-        if isinstance(weight, _Negative):
-            return -self._weight(weight.entry)
         return tf.cast(self._line[weight.place], self._runner._type) if isinstance(weight, Entry) else weight
 
     def _with_earlier(self, new: tf.Tensor, again: Rule) -> tf.Tensor:
@@ -252,17 +246,6 @@ class _Round:
         return tf.while_loop(lambda index, _: index < count, add, start, parallel_iterations=1)[1]
 
 
-class _Negative:
-    """The negative of an entry."""
-
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
-
-
-def _negative(weight: Weight) -> Any:
-    return _Negative(weight) if isinstance(weight, Entry) else -weight
-
-
 def _times(weight: tf.Tensor | float, row: tf.Tensor) -> tf.Tensor:
     return row if isinstance(weight, float) and weight == 1 else weight * row
 
@@ -275,7 +258,7 @@ def _part_of(row: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
     return row[begin:end] if row.shape.rank else row
 
 
-def _in_order(terms: Sequence[tuple[tf.Tensor | float, tf.Tensor]]) -> tf.Tensor:
+def _in_order(terms: Known) -> tf.Tensor:
     """Returns the sum of weights times rows, each product and each sum rounded once, in this order.
 
     Products with −weights are subtracted, which gives the same bits. The graph optimizer would turn additions into one

@@ -48,7 +48,7 @@ class NoiseStream(KeyedStream):
             fingerprint=_state.fingerprint_words(self._fingerprint),
             round=tf.zeros([], tf.int64),
             keys=_state.no_keys(self._limit),
-            rows=self._runner.first_rows(),
+            rows=tuple(tf.zeros([self._dimension], each) for each in self._types(0)),
             coefficients=tuple(map(tf.convert_to_tensor, self._runner.tables())),
         )
 
