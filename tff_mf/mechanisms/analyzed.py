@@ -47,7 +47,7 @@ class Analyzed(GridRecursion["Mechanism"]):
         super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
         known = _ByContent(mechanism.content(), mechanism)
         self._recursion, self._norms = _analyzed(known)
-        self._change = 0.0 if as_stored else _change(known)
+        self.column_change = 0.0 if as_stored else _change(known)
         scales = [self._recursion.step(done).scale for done in range(1 if self._recursion.alike else len(self._norms))]
         if not 0 < min(scales) <= max(scales) < math.inf:
             raise InputValueError(f"the recursion of kind {mechanism.kind!r} has a scale that is no number above 0.")
@@ -66,25 +66,17 @@ class Analyzed(GridRecursion["Mechanism"]):
             rounds = bisect.bisect_left(range(1, rounds), True, key=lambda count: not errors(count) <= limit)
         if rounds == 0:
             allowed(mechanism.kind, np.array([np.inf]))
-        self._rounds, self._errors = rounds, functools.cache(errors)
+        self.rounds, self._errors = rounds, functools.cache(errors)
 
     @property
     def recursion(self) -> Recursion:
         return self._recursion
 
-    @property
-    def rounds(self) -> int:
-        return self._rounds
-
-    @property
-    def column_change(self) -> float:
-        return self._change
-
     def largest_within(self, rounds: int) -> float:
         return float(self._largest[rounds - 1])
 
     def error(self, rounds: int) -> float:
-        return self._errors(min(rounds, self._rounds))
+        return self._errors(min(rounds, self.rounds))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -105,18 +105,14 @@ class _OnGrid(GridRecursion[BandedInverse]):
             response = np.add.accumulate(np.abs(mechanism.coefficients(MOST_ROUNDS))) * first
         step = ((mechanism.bands + 3) * weight + 2) * ROUNDING * bound
         self._errors = (response * step + ROUNDING * (self._largest + 1)) * SLACK
-        self._rounds = allowed("banded_inverse", np.full(MOST_ROUNDS, self._largest), self._errors)
+        self.rounds = allowed("banded_inverse", np.full(MOST_ROUNDS, self._largest), self._errors)
 
     @property
     def recursion(self) -> Recursion:
         return self.mechanism.kept_recursion()
 
-    @property
-    def rounds(self) -> int:
-        return self._rounds
-
     def largest_within(self, rounds: int) -> float:
         return self._largest
 
     def error(self, rounds: int) -> float:
-        return float(self._errors[min(rounds, self._rounds) - 1])
+        return float(self._errors[min(rounds, self.rounds) - 1])

@@ -37,8 +37,17 @@ class GridRecursion(abc.ABC, Generic[_M]):
         mechanism: The mechanism, cast to float32.
         deviation: s, standard deviation of a coordinate of the independent noise in units of the grid.
         largest_normal: T, largest absolute value of a standard normal that is drawn.
+
+    Attributes:
+        rounds: Last round of the stream.
+        column_change: Bound on the norm of a column of C̃ − C, for the C̃ with the entries that the recursion computes
+            with.
+        smallest_diagonal: Bound on the entries of C's diagonal.
+        largest_diagonal: Bound on the entries of C's diagonal.
     """
 
+    rounds: int
+    column_change = 0.0
     smallest_diagonal = largest_diagonal = 1.0
 
     def __init__(self, mechanism: _M, *, deviation: float, largest_normal: float) -> None:
@@ -60,19 +69,9 @@ class GridRecursion(abc.ABC, Generic[_M]):
         return self.recursion
 
     @property
-    @abc.abstractmethod
-    def rounds(self) -> int:
-        """Last round of the stream."""
-
-    @property
     def largest(self) -> float:
         """Bound on |n_t| in all rounds of the stream."""
         return self.largest_within(self.rounds)
-
-    @property
-    def column_change(self) -> float:
-        """Bound on the norm of a column of C̃ − C, for the C̃ with the entries that the recursion computes with."""
-        return 0.0
 
     @property
     def digest(self) -> str:

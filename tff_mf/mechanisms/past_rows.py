@@ -146,8 +146,9 @@ class OfRows(GridRecursion["Mechanism"]):
             with np.errstate(over="ignore"):
                 self._norms = _streamed_norms(self._entries.tobytes(), self._entries.shape, bits) * self.unit
                 needed = self._norms * _sums(self.coefficients)
-                self._rounds = allowed(self.mechanism.kind, needed * 2.0**_FEWEST_BITS)
-            most = _bits_within(float(needed[self._rounds - 1]))
+                self.rounds = allowed(self.mechanism.kind, needed * 2.0**_FEWEST_BITS)
+            most = _bits_within(float(needed[self.rounds - 1]))
+        self.column_change = self._change()
 
     @property
     def bands(self) -> int:
@@ -167,25 +168,8 @@ class OfRows(GridRecursion["Mechanism"]):
     def in_place(self) -> Recursion:
         return past_rows(self.relative_scales, self.coefficients, stored=self.stored)
 
-    @property
-    def rounds(self) -> int:
-        return self._rounds
-
     def largest_within(self, rounds: int) -> float:
         return float(self._norms[rounds - 1])
-
-    @property
-    def column_change(self) -> float:
-        entries = self._entries
-        change = np.abs(entries[:, :1] * self.coefficients - entries[:, 1:])
-        # Of the quotient and of this difference.
-        change += 2.0**-50 * np.abs(entries[:, 1:])
-        if len(entries) == 1:
-            return float(np.linalg.norm(change)) * SLACK
-        rounds, squares = len(entries), np.zeros(len(entries))
-        for offset in range(1, self.bands):
-            squares[: rounds - offset] += change[offset:, offset - 1] ** 2
-        return float(np.sqrt(squares.max(initial=0.0))) * SLACK
 
     def error(self, rounds: int) -> float:
         return 0.0
@@ -193,6 +177,17 @@ class OfRows(GridRecursion["Mechanism"]):
     def check(self, dimension: int) -> None:
         if not self._banded:
             check_rows(self.mechanism.kind, bands=self.bands, dimension=dimension)
+
+    def _change(self) -> float:
+        # Of the quotient and of this difference too.
+        below = self._entries[:, 1:]
+        change = np.abs(self._entries[:, :1] * self.coefficients - below) + 2.0**-50 * np.abs(below)
+        if len(change) == 1:
+            return float(np.linalg.norm(change)) * SLACK
+        squares = np.zeros(len(change))
+        for offset in range(1, self.bands):
+            squares[: len(change) - offset] += change[offset:, offset - 1] ** 2
+        return float(np.sqrt(squares.max(initial=0.0))) * SLACK
 
 
 def _sums(coefficients: np.ndarray) -> float:

@@ -160,7 +160,7 @@ class _OnGrid(GridRecursion[Tree]):
 
     def __init__(self, mechanism: Tree, *, deviation: float, largest_normal: float) -> None:
         super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
-        self._levels = mechanism.rounds.bit_length()
+        self.rounds, self._levels = mechanism.rounds, mechanism.rounds.bit_length()
         # 1/√(1 + α) with α below the number of levels, and online_scale, which is at least ½.
         largest = {"full": math.sqrt(1 + self._levels), "online": 2.0, "vanilla": 1.0}
         self.largest_diagonal = largest[mechanism.variant]
@@ -177,8 +177,8 @@ class _OnGrid(GridRecursion[Tree]):
         return [(levels + 1.0) ** 2, *[block] * levels]
 
     @property
-    def rounds(self) -> int:
-        return self.mechanism.rounds
+    def recursion(self) -> Recursion:
+        return self.mechanism.recursion()
 
     def largest_within(self, rounds: int) -> float:
         return self._largest
@@ -195,10 +195,6 @@ class _OnGrid(GridRecursion[Tree]):
         # At each level, a weight is multiplied by a factor that takes at most 16 operations.
         total = float(in_order.product(weights, np.array(blocks[: weights.shape[1]])[:, np.newaxis]).max(initial=0.0))
         return (16 * levels + 20) * ROUNDING * (total + 1) * SLACK
-
-    @property
-    def recursion(self) -> Recursion:
-        return self.mechanism.recursion()
 
     @functools.cached_property
     def _full_table(self) -> np.ndarray:
