@@ -139,7 +139,11 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
 
     @property
     def fingerprint(self) -> bytes:
-        """Digest of everything that the noise depends on except its keys: mechanism, clip norm, σ, restarts etc."""
+        """Digest of everything that the noise depends on except its keys: mechanism, clip norm, σ, restarts etc.
+
+        The records are no part of it: an aggregator has its fingerprint before it knows a model. The guarantee is about
+        the vector of all leaves, in any order; records whose leaves change places only get noise that cancels less.
+        """
         return self._stream.fingerprint
 
     @property
