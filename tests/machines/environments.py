@@ -30,6 +30,8 @@ _CLEARED = (
     "NPY_DISABLE_CPU_FEATURES",
     "TF_ENABLE_ONEDNN_OPTS",
 )
+# Kernels with instructions that not every CPU has, by a feature of NumPy that comes with them.
+_NEEDED = {"SkylakeX": "AVX512_SKX", "Haswell": "AVX2", "Zen": "AVX2"}
 # Processes may be many at once, and the matrices of tests are small.
 _ALWAYS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -75,10 +77,13 @@ ENVIRONMENTS: Mapping[str, Environment] = {
 def variables(name: str) -> Mapping[str, str]:
     """Returns all environment variables of a process in an environment.
 
-    Features that this CPU lacks are not named: NumPy refuses to disable them.
+    Features that this CPU lacks are not named: NumPy refuses to disable them. Nor are kernels that need such features,
+    with which a process would be killed: it then has those of this machine.
     """
     found = {key: value for key, value in os.environ.items() if key not in _CLEARED}
     found |= {**_ALWAYS, **ENVIRONMENTS[name].variables}
+    if _NEEDED.get(found.get("OPENBLAS_CORETYPE", ""), "") not in {"", *_features()}:
+        del found["OPENBLAS_CORETYPE"]
     disabled = found.get("NPY_DISABLE_CPU_FEATURES")
     if disabled is not None:
         found["NPY_DISABLE_CPU_FEATURES"] = " ".join(each for each in disabled.split() if each in _features())
