@@ -41,14 +41,14 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def write(cells: Sequence[Cell], crossings: Sequence[Cell], runs: Sequence[Cell], seconds: float) -> None:
-    """Writes `digits.json`, the pictures, and the tables of `digits.md`."""
+    """Writes `digits.json`, the pictures, and the tables of `docs/results.md`."""
     found = {"cells": cells, "gaps": _gaps(cells), "crossings": crossings, "cpu_seconds": round(seconds)}
     lines = ",\n".join(f"  {json.dumps(run)}" for run in runs)
     text = json.dumps(found, indent=1).removesuffix("\n}")
     (FOLDER / "digits.json").write_text(f'{text},\n "runs": [\n{lines}\n ]\n}}\n')
     for ending in ("svg", "png"):
         _draw(cells, crossings[0], FOLDER / f"digits.{ending}")
-    page = FOLDER / "digits.md"
+    page = FOLDER.parent / "results.md"
     text = page.read_text()
     texts = {"table": _table(cells), "gaps": _gap_table(cells), "crossings": _crossing_table(crossings)}
     for name, table in texts.items():

@@ -205,14 +205,14 @@ def test_settings_of_results_are_whole_and_named_in_their_page(path):
     from tff_mf.experiments.comparison import _spec
 
     assert _spec.read(path)
-    page = HERE / "docs" / "demo.md" if path.stem.startswith("demo") else RESULTS / "pydoc.md"
+    page = HERE / "docs" / ("demo.md" if path.stem.startswith("demo") else "results.md")
     assert f"docs/results/{path.name}" in page.read_text()
 
 
 def test_figures_of_results_are_what_their_command_wrote():
     from tff_mf.experiments.comparison import _report, _spec
 
-    page = (RESULTS / "pydoc.md").read_text()
+    page = (HERE / "docs" / "results.md").read_text()
     result = json.loads((RESULTS / "pydoc.json").read_text())
     assert result["runs_planned"] == len(_spec.read(RESULTS / "pydoc.toml"))
     heading, tuning, table, *_ = _report.as_markdown(result).split("\n\n")
