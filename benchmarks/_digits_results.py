@@ -59,24 +59,22 @@ def write(cells: Sequence[Cell], crossings: Sequence[Cell], runs: Sequence[Cell]
 
 
 def _table(cells: Sequence[Cell]) -> str:
+    """Returns test accuracies by mechanism and ε; settings of each are in `digits.json`."""
+    found = {(cell["mechanism"], cell["epsilon"]): cell for cell in cells}
+    mechanisms, epsilons = (list(dict.fromkeys(each)) for each in zip(*found, strict=True))
     lines = [
-        "| ε | mechanism | test accuracy, % | batch, epochs | momentum | rate | σ | error | validation, % |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| test accuracy, % | " + " | ".join(f"ε = {epsilon:g}" for epsilon in epsilons) + " |",
+        "|---|" + "---|" * len(epsilons),
     ]
-    for cell in cells:
-        mean, half = interval(list(cell["test"].values()))
-        lines.append(
-            f"| {cell['epsilon']:g} | {_named(cell)} | {100 * mean:.1f} ± {100 * half:.1f} | {cell['batch_size']}, "
-            f"{cell['epochs']} | {cell['momentum']:g} | {cell['learning_rate']:.3g} | {cell['noise_multiplier']:.3g} | "
-            f"{cell['error']:.3f} | {100 * cell['validation']:.1f} |"
-        )
+    for mechanism in mechanisms:
+        texts = [_accuracy(found[mechanism, epsilon]) for epsilon in epsilons]
+        lines.append(f"| {mechanism} | " + " | ".join(texts) + " |")
     return "\n".join(lines)
 
 
-def _named(cell: Cell) -> str:
-    if not cell["bands"]:
-        return cell["mechanism"]
-    return f"{cell['mechanism']}, {cell['bands']} band{'s' * (cell['bands'] > 1)}"
+def _accuracy(cell: Cell) -> str:
+    mean, half = interval(list(cell["test"].values()))
+    return f"{100 * mean:.1f} ± {100 * half:.1f}"
 
 
 def _gaps(cells: Sequence[Cell]) -> list[dict[str, Any]]:
