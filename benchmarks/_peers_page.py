@@ -4,7 +4,7 @@ import functools
 import itertools
 import pathlib
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_mf.experiments.output import figures
@@ -27,10 +27,8 @@ def tables(found: Mapping[str, Any]) -> list[str]:
         for name in _KINDS
         for model in found.get(name, ())
     ]
-    workers = ["| round | seconds | times as fast |", _rule(2)]
-    for name in ("workers", "larger"):
-        for model, part in found.get(name, {}).items():
-            workers += _workers(model, part)
+    workers = ["| round | seconds | times as fast |", "|---|---|---|"]
+    workers += [_workers(model, part) for name in ("workers", "larger") for model, part in found.get(name, {}).items()]
     return ["\n".join(compared), "\n".join(workers)]
 
 
@@ -46,12 +44,11 @@ def _compared(title: str, times: Mapping[str, Pairs]) -> str:
     return f"| {title} | {_seconds(plain, 0)} ({_seconds(plain, 1)}) | {' | '.join(ratios)} |"
 
 
-def _workers(model: str, part: Mapping[str, Any]) -> Iterator[str]:
-    times = part["times"]
-    first = next(iter(times))
+def _workers(model: str, part: Mapping[str, Any]) -> str:
+    first, *others = part["times"].items()
     title = _TITLES[model].replace(f"{_CLIENTS[model]} clients", f"{part.get('cohort', _CLIENTS[model])} clients")
-    for name, pairs in times.items():
-        yield f"| {title}: {name} | {_seconds(pairs, 0)} | {_ratio(times[first], pairs, 0)} |"
+    faster = "; ".join(f"{name}: {_ratio(first[1], pairs, 0)}" for name, pairs in others)
+    return f"| {title} | {first[0]}: {_seconds(first[1], 0)} | {faster} |"
 
 
 def _seconds(pairs: Pairs, column: int) -> str:
