@@ -41,14 +41,14 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def write(cells: Sequence[Cell], crossings: Sequence[Cell], runs: Sequence[Cell], seconds: float) -> None:
-    """Writes `digits.json`, the pictures, and the tables of `digits.md`."""
+    """Writes `digits.json`, the pictures, and the tables of `docs/results.md`."""
     found = {"cells": cells, "gaps": _gaps(cells), "crossings": crossings, "cpu_seconds": round(seconds)}
     lines = ",\n".join(f"  {json.dumps(run)}" for run in runs)
     text = json.dumps(found, indent=1).removesuffix("\n}")
     (FOLDER / "digits.json").write_text(f'{text},\n "runs": [\n{lines}\n ]\n}}\n')
     for ending in ("svg", "png"):
         _draw(cells, crossings[0], FOLDER / f"digits.{ending}")
-    page = FOLDER / "digits.md"
+    page = FOLDER.parent / "results.md"
     text = page.read_text()
     texts = {"table": _table(cells), "gaps": _gap_table(cells), "crossings": _crossing_table(crossings)}
     for name, table in texts.items():
@@ -59,24 +59,22 @@ def write(cells: Sequence[Cell], crossings: Sequence[Cell], runs: Sequence[Cell]
 
 
 def _table(cells: Sequence[Cell]) -> str:
+    """Returns test accuracies by mechanism and ε; settings of each are in `digits.json`."""
+    found = {(cell["mechanism"], cell["epsilon"]): cell for cell in cells}
+    mechanisms, epsilons = (list(dict.fromkeys(each)) for each in zip(*found, strict=True))
     lines = [
-        "| ε | mechanism | test accuracy, % | batch, epochs | momentum | rate | σ | error | validation, % |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| test accuracy, % | " + " | ".join(f"ε = {epsilon:g}" for epsilon in epsilons) + " |",
+        "|---|" + "---|" * len(epsilons),
     ]
-    for cell in cells:
-        mean, half = interval(list(cell["test"].values()))
-        lines.append(
-            f"| {cell['epsilon']:g} | {_named(cell)} | {100 * mean:.1f} ± {100 * half:.1f} | {cell['batch_size']}, "
-            f"{cell['epochs']} | {cell['momentum']:g} | {cell['learning_rate']:.3g} | {cell['noise_multiplier']:.3g} | "
-            f"{cell['error']:.3f} | {100 * cell['validation']:.1f} |"
-        )
+    for mechanism in mechanisms:
+        texts = [_accuracy(found[mechanism, epsilon]) for epsilon in epsilons]
+        lines.append(f"| {mechanism} | " + " | ".join(texts) + " |")
     return "\n".join(lines)
 
 
-def _named(cell: Cell) -> str:
-    if not cell["bands"]:
-        return cell["mechanism"]
-    return f"{cell['mechanism']}, {cell['bands']} band{'s' * (cell['bands'] > 1)}"
+def _accuracy(cell: Cell) -> str:
+    mean, half = interval(list(cell["test"].values()))
+    return f"{100 * mean:.1f} ± {100 * half:.1f}"
 
 
 def _gaps(cells: Sequence[Cell]) -> list[dict[str, Any]]:

@@ -12,55 +12,47 @@ from tff_mf.experiments.output import figures
 PLAIN = "plain TensorFlow"
 _TITLES = {"lstm": "LSTM of the papers, 10 clients × 32 sentences", "conv": "light model, 100 clients × 16 sentences"}
 _CLIENTS = {"lstm": 10, "conv": 100}
-_KINDS = {"table": "sentences of `pydoc`", "full": "sentences of 20 words, without padding"}
-_COLUMNS = "| | wall seconds | CPU seconds | wall / plain | CPU / plain | models apart |\n|---|--:|--:|--:|--:|--:|"
+_KINDS = {"table": "padded", "full": "no padding"}
 _MARKS = ("<!-- measured -->", "<!-- until here -->")
 
 Pairs = Sequence[Sequence[float]]
 
 
-def tables(found: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the tables by their parts and models, each with a line above that says what it is of."""
-    compared = {
-        f"{name}, {model}": _table(name, model, found[name][model]) for name in _KINDS for model in found.get(name, ())
-    }
-    workers = {
-        f"{name}, {model}": _workers(model, part)
-        for name in ("workers", "larger")
-        for model, part in found.get(name, {}).items()
-    }
-    return compared | workers
-
-
-def _table(name: str, model: str, part: Mapping[str, Any]) -> str:
-    times = part["times"]
-    rows = [
-        f"| {peer} | {_seconds(pairs, 0)} | {_seconds(pairs, 1)} | {_ratio(pairs, times[PLAIN], 0)} | "
-        f"{_ratio(pairs, times[PLAIN], 1)} | {_apart(part['apart'][peer])} |"
-        for peer, pairs in times.items()
+def tables(found: Mapping[str, Any]) -> list[str]:
+    """Returns two tables: the same round in each framework, and workers."""
+    peers = list(next(iter(found["table"].values()))["times"])
+    compared = [f"| round | {peers[0]}, seconds | {' | '.join(peers[1:])} |", _rule(len(peers))]
+    compared += [
+        _compared(f"{_TITLES[model]}, {_KINDS[name]}", found[name][model]["times"])
+        for name in _KINDS
+        for model in found.get(name, ())
     ]
-    return "\n".join([_heading(f"{_TITLES[model]}, {_KINDS[name]}", part, len(times[PLAIN])), "", _COLUMNS, *rows, ""])
+    workers = ["| round | seconds | times as fast |", "|---|---|---|"]
+    workers += [_workers(model, part) for name in ("workers", "larger") for model, part in found.get(name, {}).items()]
+    return ["\n".join(compared), "\n".join(workers)]
+
+
+def _rule(columns: int) -> str:
+    return f"|---|{columns * '--:|'}"
+
+
+def _compared(title: str, times: Mapping[str, Pairs]) -> str:
+    plain = times[PLAIN]
+    ratios = [
+        f"{_ratio(pairs, plain, 0)} ({_ratio(pairs, plain, 1)})" for peer, pairs in times.items() if peer != PLAIN
+    ]
+    return f"| {title} | {_seconds(plain, 0)} ({_seconds(plain, 1)}) | {' | '.join(ratios)} |"
 
 
 def _workers(model: str, part: Mapping[str, Any]) -> str:
-    times = part["times"]
-    first = next(iter(times))
-    rows = [f"| {name} | {_seconds(pairs, 0)} | {_ratio(times[first], pairs, 0)} |" for name, pairs in times.items()]
+    first, *others = part["times"].items()
     title = _TITLES[model].replace(f"{_CLIENTS[model]} clients", f"{part.get('cohort', _CLIENTS[model])} clients")
-    heading = _heading(title, part, len(times[first]))
-    return "\n".join([heading, "", "| | wall seconds | times as fast |\n|---|--:|--:|", *rows, ""])
-
-
-def _heading(title: str, part: Mapping[str, Any], turns: int) -> str:
-    cores = f"{part['cores']} core" + ("s" if part["cores"] > 1 else "")
-    before, after = part["load"]
-    rounds = f"{turns} rounds of each; load of the machine {before:.0f} before, {after:.0f} after"
-    return f"**{title}**\n({cores}, {rounds}):"
+    faster = "; ".join(f"{name}: {_ratio(first[1], pairs, 0)}" for name, pairs in others)
+    return f"| {title} | {first[0]}: {_seconds(first[1], 0)} | {faster} |"
 
 
 def _seconds(pairs: Pairs, column: int) -> str:
-    values = [pair[column] for pair in pairs]
-    return f"{statistics.median(values):.2f} (least {min(values):.2f})"
+    return f"{statistics.median(pair[column] for pair in pairs):.2f}"
 
 
 def _ratio(pairs: Pairs, others: Pairs, column: int) -> str:
@@ -68,15 +60,11 @@ def _ratio(pairs: Pairs, others: Pairs, column: int) -> str:
     return f"{statistics.median(one[column] / other[column] for one, other in zip(pairs, others, strict=True)):.2f}"
 
 
-def _apart(distance: float) -> str:
-    return f"{distance:.0e}" if distance else "0"
-
-
 def filled(text: str, found: Mapping[str, Any]) -> str:
     """Returns a page with the tables of what was measured between its two marks."""
     before, _, rest = text.partition(_MARKS[0])
     _, _, after = rest.partition(_MARKS[1])
-    return "".join([before, _MARKS[0], "\n\n", "\n".join(tables(found).values()), "\n", _MARKS[1], after])
+    return "".join([before, _MARKS[0], "\n\n", "\n\n".join(tables(found)), "\n\n", _MARKS[1], after])
 
 
 def draw(found: Mapping[str, Any], path: pathlib.Path) -> None:

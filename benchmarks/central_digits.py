@@ -1,4 +1,4 @@
-"""Every mechanism at the same (ε, δ) on scikit-learn's digits, trained centrally: docs/results/digits.md.
+"""Every mechanism at the same (ε, δ) on scikit-learn's digits, trained centrally: docs/results.md.
 
 python benchmarks/central_digits.py [--work FOLDER] [--seconds S] [--tables]
 

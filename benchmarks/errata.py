@@ -1,6 +1,10 @@
-"""Prints the tables of docs/errata.md, computed with NumPy alone: `python benchmarks/errata.py [NAME ...]`."""
+"""Prints the tables of docs/errata.md, computed with NumPy alone: `python benchmarks/errata.py [--json] [NAME ...]`.
+
+Long tables are in docs/results/errata.json instead, which has what `--json` prints.
+"""
 
 import functools
+import json
 import sys
 from collections.abc import Callable, Iterator
 
@@ -29,11 +33,19 @@ def table(name: str) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    as_json = arguments[:1] == ["--json"]
+    names = arguments[as_json:]
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
         print(f"no check {unknown[0]!r}; there are: {', '.join(CHECKS)}", file=sys.stderr)
         return 2
+    if as_json:
+        lines = {
+            name: ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows(name)) for name in names or CHECKS
+        }
+        print("{\n" + ",\n".join(f'"{name}": [\n{text}\n]' for name, text in lines.items()) + "\n}")
+        return 0
     for name in names or CHECKS:
         print(f"{name}\n\n{table(name)}\n")
     return 0

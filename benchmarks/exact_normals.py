@@ -3,8 +3,8 @@
 python benchmarks/exact_normals.py [--dimension D] [--threads T] [--turns N] [--draws N | --pairs N]
 
 Times are ratios to TensorFlow's float32 draw of as many normals, in turns within one run. `--draws` is the number of
-draws of a Kolmogorov-Smirnov test, 10⁹ for the figure in docs/floating-point.md (three minutes); `--pairs` that of the
-pairs that are attacked.
+draws of a Kolmogorov-Smirnov test, 10⁹ for the figure in docs/proofs/floating-point.md (three minutes); `--pairs` is
+the number of pairs that are attacked.
 """
 
 import argparse

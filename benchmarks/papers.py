@@ -1,8 +1,10 @@
-"""Recomputes printed figures of the papers that need no training: `python benchmarks/papers.py [NAME ...]`.
+"""Recomputes printed figures of the papers that need no training: `python benchmarks/papers.py [--csv] [NAME ...]`.
 
-Without names, all checks that take seconds. docs/papers.md says which table or figure each belongs to.
+Without names, all checks that take seconds. docs/papers.md says which table or figure each belongs to. `--csv` prints
+rows of docs/results/papers.csv.
 """
 
+import csv
 import sys
 from collections.abc import Callable, Iterator
 
@@ -36,27 +38,31 @@ def agrees(printed: str, ours: float) -> bool:
     return -1.001 * unit < ours - float(printed) <= 0.501 * unit
 
 
-def table(name: str) -> tuple[str, int, int]:
-    """Returns the table of a check in Markdown, the number of printed figures in it, and how many of them agree."""
-    lines, count, same = ["| figure | printed | ours | |", "| --- | --- | --- | --- |"], 0, 0
+def rows(name: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yields the figures of a check: which one, as printed, ours, and how far apart they are, or nothing."""
     for figure, printed, ours in CHECKS[name]():
-        agreed = not printed or agrees(printed, ours)
-        count, same = count + bool(printed), same + bool(printed and agreed)
-        lines.append(f"| {figure} | {printed} | {ours:.7g} | {'' if agreed else _apart(printed, ours)} |")
-    return "\n".join(lines), count, same
+        yield figure, printed, f"{ours:.7g}", "" if not printed or agrees(printed, ours) else _apart(printed, ours)
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    as_csv = arguments[:1] == ["--csv"]
+    names = arguments[as_csv:]
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
         print(f"no check {unknown[0]!r}; there are: {', '.join(CHECKS)}", file=sys.stderr)
         return 2
     count = same = 0
     for name in names or [each for each in CHECKS if each not in LONG]:
-        text, figures, agreed = table(name)
-        count, same = count + figures, same + agreed
-        print(f"{name}\n\n{text}\n", flush=True)
-    print(f"{same} of {count} figures agree in all printed digits, rounded to the nearest or up.")
+        if not as_csv:
+            print(f"\n{name}")
+        for row in rows(name):
+            count, same = count + bool(row[1]), same + bool(row[1] and not row[3])
+            if as_csv:
+                csv.writer(sys.stdout, lineterminator="\n").writerow((name, *row))
+            else:
+                print("  {:40} {:>10} {:>12} {}".format(*row), flush=True)
+    if not as_csv:
+        print(f"\n{same} of {count} figures agree in all printed digits, rounded to the nearest or up.")
     return 0
 
 

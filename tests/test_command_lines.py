@@ -38,7 +38,7 @@ PAGES = (
     "docs/install",
     "docs/commands",
     "docs/report",
-    "docs/resident",
+    "docs/tff-programs",
     "docs/deployment",
     "docs/own-pipeline",
     "docs/experiments",

@@ -227,7 +227,7 @@ def resident_context(
     Inside the block a loop of `state = process.next(state, data).state`, `tff.program` and
     `tff.learning.programs.train_model` work as with the ordinary context, and the time of a round does not depend on
     the size of the noise state. A value (metrics, a model to evaluate, a checkpoint) is sent to Python when it is read.
-    See `docs/resident.md`.
+    See `docs/tff-programs.md`.
 
     Args:
         workers: Addresses (`host:port`, or `unix:/path`) of running workers to use, the first for the server's values.

@@ -12,7 +12,7 @@ import forged_runs
 
 INPUTS = 60
 
-# Forgeries that amount to another run, so that only the digest detects them: see docs/reliability-details.md.
+# Forgeries that amount to another run, so that only the digest detects them: see SECURITY.md.
 PASS_WITHOUT_DIGEST = {
     "a digit anywhere",
     "answers",

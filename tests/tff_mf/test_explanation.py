@@ -11,7 +11,7 @@ import tff_mf
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 PAGES = [path for path in sorted((DOCS / "explanation").glob("*.md")) if "```pycon" in path.read_text()]
-FIGURES_OF = ("explanation/guarantee.md", "faq.md", "explanation/correlated-noise.md")
+FIGURES_OF = ("explanation/guarantee.md", "troubleshooting.md", "explanation/correlated-noise.md")
 NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
 # tests/test_tutorials.py and tests/flower run the others.
 WITHOUT_TENSORFLOW = [
@@ -47,9 +47,9 @@ def test_a_notebook_prints_its_stored_output(path, tmp_path, monkeypatch):
 
 
 def test_pages_repeat_the_figures_of_pages_that_compute_them():
-    guarantee, faq, noise = ((DOCS / name).read_text() for name in FIGURES_OF)
+    guarantee, questions, noise = ((DOCS / name).read_text() for name in FIGURES_OF)
     assert "1.46 to 1.68" in guarantee
-    assert "1.46 to 1.68" in faq
+    assert "1.46 to 1.68" in questions
     trained = (DOCS / "tutorials" / "ten-minutes.ipynb").read_text()
     for kind, falling, constant in (("independent", "0.062", "0.195"), ("BLT        ", "0.037", "0.303")):
         assert all(f"{kind}  ε = 2.00   error {error}" in trained for error in (falling, constant))

@@ -76,8 +76,8 @@ def charge(
     """Returns what integer noise costs in the guarantee of a whole run, with or without restarts.
 
     Formal guarantee: μ_c = e·√(n·d)/s + √(π/2)·√(n·d)·η for n·d coordinates, where s = σ·2^bits / max C_tt is the
-    least standard deviation of a round's noise in units of the grid. It is a theorem of docs/floating-point.md, which
-    takes the words of the generator for random ones. Rounded up.
+    least standard deviation of a round's noise in units of the grid. It is a theorem of
+    docs/proofs/floating-point.md, which takes the words of the generator for random ones. Rounded up.
 
     Args:
         mechanism: The mechanism with strategy matrix C.

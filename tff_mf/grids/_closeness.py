@@ -26,7 +26,8 @@ def delta_of_chain(epsilon: float, delta: float, charge: GridCharge, *, factor: 
 
         δ = e^a·`delta` + (1 + e^(ε + a))·δ_c(a) + (1 + e^(ε + 2a))·τ,
 
-    by the chain of the four laws that docs/floating-point.md compares. Rounded up; 1 where an exponential overflows.
+    by the chain of the four laws that docs/proofs/floating-point.md compares. Rounded up; 1 where an exponential
+    overflows.
 
     Args:
         epsilon: ε of the ideal release, at least 0.

@@ -1,4 +1,4 @@
-"""Any recursion on a grid of integers: bounds are computed from its data, by a theorem in docs/floating-point.md."""
+"""Any recursion on a grid of integers: bounds from its data, by a theorem in docs/proofs/floating-point.md."""
 
 import bisect
 import dataclasses

@@ -1,4 +1,4 @@
-"""Recursions on a grid of integers, with the bounds that their guarantee is computed from: docs/floating-point.md."""
+"""Recursions on a grid of integers, with the bounds that ε is computed from: docs/proofs/floating-point.md."""
 
 import abc
 from typing import TYPE_CHECKING, Generic, TypeVar

@@ -1,4 +1,4 @@
-"""How far the probability of a cell is from a normal's: the bound that docs/floating-point.md proves."""
+"""How far the probability of a cell is from a normal's: the bound that docs/proofs/floating-point.md proves."""
 
 import dataclasses
 import math
@@ -54,7 +54,7 @@ def rounding_error(
     what later operations compute from ẑ, with |v − ẑ| ≤ later + later_relative·|ẑ|. For every real shift L and every
     cell I = [L + k·cell, L + (k + 1)·cell) within [−T, T], |log(P(v ∈ I)/P(Z ∈ I))| ≤ log_ratio. The probability that
     v, or Z, lies in another cell is at most `tail`. Coordinates are independent, so that both hold for any L that
-    depends on other coordinates. Source: docs/floating-point.md, section "The sampler".
+    depends on other coordinates. Source: docs/proofs/floating-point.md, section "The sampler".
 
     Args:
         cell: Width of the cells in standard deviations: 1/s where s·z is rounded to whole numbers.
