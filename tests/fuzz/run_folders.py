@@ -19,7 +19,7 @@ from tff_mf.experiments.privacy import summary
 from tff_mf.experiments.privacy.plan import PrivacyPlan, plan_privacy
 from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.run_folder.metrics import ACCURACY
-from tff_mf.experiments.run_folder.participation_log import read_observed
+from tff_mf.experiments.run_folder.observed_participation import read_observed
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
 ANSWERS: dict[str, Any] = {
@@ -146,7 +146,7 @@ def finished(folder: pathlib.Path, **more: Any) -> dict[str, Any]:
 def opened(folder: pathlib.Path, **changes: Any) -> Entry:
     """Returns the first entry of a ledger, bound to the current configuration."""
     about = files.file_hash(folder / names.RUN_JSON)
-    return {"kind": "opened", "version": 1, "run": "0" * 32, "configuration": about, "time": TIME, **changes}
+    return {"kind": "opened", "version": 2, "run": "0" * 32, "configuration": about, "time": TIME, **changes}
 
 
 def end_of(rounds: int) -> Entry:
