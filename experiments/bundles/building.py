@@ -59,7 +59,7 @@ CARRIED = (
 )
 _PACKAGE = "experiments/bundles/runner"
 _TEXTS = {
-    "__main__.py": "import sys\n\nfrom runner.experiments.bundles.runner.__main__ import main\n\nsys.exit(main())\n",
+    "__main__.py": "import sys\n\nimport runner\n\nsys.exit(runner.main())\n",
     "runner/__init__.py": "from .experiments.bundles.runner import *\n",
 }
 # The earliest that a ZIP file can hold.

@@ -90,7 +90,7 @@ def open_strategy(
             "layout": layout.as_json(),
             "noise": stream.fingerprint.hex(),
         }
-        saved = Checkpoints(folder / CHECKPOINTS, run=guarded.run, settings=about)
+        saved = Checkpoints(folder / CHECKPOINTS, about)
         if number := guarded.resume(saved):
             state = loaded(saved, number, plan, replay)
         else:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ...base import checkpoint_files, files
-from ...base.errors import InputValueError
 from .same_settings import check_same
 
 _PREFIX, _SUFFIX = "checkpoint_", ".safetensors"
@@ -18,17 +17,16 @@ class Checkpoints:
     """The states of one run, of which only the newest is kept. A `server_loop.Storage`.
 
     Formal guarantee: `save` returns when the state would survive a power cut, and never replaces the state of a round:
-    of two processes that step one state, the second fails. A file in which a bit has changed, or that is of another
-    run, round or settings, is refused. Folder and files are accessible to their owner only (0700 and 0600).
+    of two processes that step one state, the second fails. A file in which a bit has changed, or that is of a run with
+    other settings, is refused. Folder and files are accessible to their owner only (0700 and 0600).
 
     Args:
         folder: Folder of the states; made if it does not exist.
-        run: The run's identifier, as in its ledger.
         settings: Everything that determines how the run proceeds, as JSON.
     """
 
-    def __init__(self, folder: pathlib.Path, *, run: str, settings: Mapping[str, Any]) -> None:
-        self._folder, self._run, self._settings = folder, run, json.loads(json.dumps(settings))
+    def __init__(self, folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
+        self._folder, self._settings = folder, json.loads(json.dumps(settings))
         checkpoint_files.make_private(folder)
 
     def rounds(self) -> list[int]:
@@ -46,8 +44,7 @@ class Checkpoints:
         Raises:
             FileExistsError: If a state of that round exists.
         """
-        kept = {"settings": self._settings, "run": self._run, "round": round_number, "about": about}
-        checkpoint_files.write(self._path(round_number), state, kept)
+        checkpoint_files.write(self._path(round_number), state, {"settings": self._settings, "about": about})
         for old in self.rounds()[:-1]:
             self._path(old).unlink()
 
@@ -55,15 +52,9 @@ class Checkpoints:
         """Returns the state after a round, whose arrays cannot be written to, and the facts about it.
 
         Raises:
-            InputValueError: If the file is missing or damaged, or of another run or one with other settings.
+            InputValueError: If the file is missing or damaged, or of a run with other settings.
         """
-        path = self._path(round_number)
-        state, kept = checkpoint_files.read(path)
-        if (kept["run"], kept["round"]) != (self._run, round_number):
-            raise InputValueError(
-                f"checkpoint {str(path)!r} is of round {kept['round']} of run {kept['run']:.8}, and not of this one, "
-                f"{self._run:.8}: put the run's own checkpoint back."
-            )
+        state, kept = checkpoint_files.read(self._path(round_number))
         check_same(self._settings, kept["settings"], run=str(self._folder.parent))
         return state, kept["about"]
 

@@ -32,7 +32,7 @@ class Storage(Protocol):
         ...
 
     def about(self, round_number: int) -> Mapping[str, Any]:
-        """Returns the facts that were saved with a state, and raises if they are of another run."""
+        """Returns the facts that were saved with a state."""
         ...
 
 
@@ -226,8 +226,9 @@ class ServerLoop:
         assert self._storage is not None, "call resume first"
         if not self._book.head(round_number):
             raise InputValueError(f"round_number={round_number} was never begun.")
-        about = {"ledger": self._book.head(round_number), "reports": None if reports is None else reports.as_json()}
-        self._storage.save(round_number, state, about)
+        about = {"run": self.run, "round": round_number, "ledger": self._book.head(round_number)}
+        counts = None if reports is None else reports.as_json()
+        self._storage.save(round_number, state, {**about, "reports": counts})
 
     def released(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
         """Records that all rounds up to this one are released; their states must be on disk.
@@ -279,6 +280,11 @@ class ServerLoop:
             )
         # Also where nothing of it is needed: a state of another run is refused before anything is done.
         about = storage.about(newest) if saved else {}
+        if saved and (about["run"], about["round"]) != (self.run, newest):
+            raise InputValueError(
+                f"checkpoint of round {newest} in out={str(self._folder)!r} is of round {about['round']} of run "
+                f"{about['run']:.8}, and not of this one, {self.run:.8}: put the run's own checkpoint back."
+            )
         reports = None
         if newest > self.last_released:
             if about["ledger"] != self._book.head(newest):

@@ -68,7 +68,7 @@ class Recovery:
         begun = out / CHECKPOINTED_RUN
         # A run that was stopped before its first checkpoint folder was written has released nothing: it starts now.
         fresh = not resume or not begun.is_file()
-        self._every, self._folder = every, begun.parent
+        self._every = every
         self._manager: aggregators.CheckpointManager | None = None
         self._run: str | None = None
         self._loaded: dict[int, Mapping[str, Any]] = {}
@@ -103,11 +103,6 @@ class Recovery:
         if saved is None:
             return Progress(state=start)
         kept = json.loads(saved["progress"])
-        if (kept["run"], kept["round_number"]) != (self._run, version):
-            raise InputValueError(
-                f"checkpoint {version} in {str(self._folder)!r} is of round {kept['round_number']} of run "
-                f"{kept['run'][:8]}, and not of this one, {self._run or '':.8}: put the run's own checkpoint back."
-            )
         self._loaded = {version: kept["about"]}
         return Progress(
             state=saved["state"],
@@ -141,8 +136,7 @@ class Recovery:
     def save(self, round_number: int, state: Progress, about: Mapping[str, Any]) -> None:
         """Saves the run where it is, with facts about it."""
         assert self._manager is not None
-        kept = {"run": self._run, "about": about}
-        kept |= {name: value for name, value in vars(state).items() if name != "state"}
+        kept = {"about": about, **{name: value for name, value in vars(state).items() if name != "state"}}
         saved = {"state": state.state, "progress": json.dumps(kept)}
         asyncio.run(self._manager.save(saved, round_number))
 

@@ -108,7 +108,6 @@ def loaded_runner(bundle: pathlib.Path) -> types.ModuleType:
     with mock.patch.object(sys, "path", [str(bundle / "runner.pyz"), *sys.path]):
         importlib.import_module("runner")
         module = importlib.import_module("runner.experiments.bundles.runner")
-        module.main = importlib.import_module("runner.experiments.bundles.runner.__main__").main
     check = module.check_files
     stages = check(bundle)
     module.check_files = module._deployment.check_files = lambda folder, digest=None: (

@@ -51,14 +51,14 @@ def folder(tmp_path):
 class Saved:
     """States of rounds of the run, the newest of round `newest`, as training saved them."""
 
-    def __init__(self, newest, heads):
-        self._newest, self._heads = newest, heads
+    def __init__(self, run, newest, heads):
+        self.run, self._newest, self._heads = run, newest, heads
 
     def rounds(self):
         return [self._newest] if self._newest else []
 
     def about(self, round_number):
-        return {"ledger": self._heads[round_number], "reports": None}
+        return {"run": self.run, "round": round_number, "ledger": self._heads[round_number], "reports": None}
 
     def save(self, round_number, state, about):
         raise AssertionError("no round was computed")
@@ -72,7 +72,8 @@ def check(folder):
     def checked(folder, round_number=4, run=None):
         with server_loop.open_loop(folder, run=run) as loop:
             evaluated = metrics.read_metrics(folder / "metrics.csv").last_evaluated
-            assert loop.resume(Saved(round_number, heads), published=evaluated) == round_number
+            saved = Saved(loop.run, round_number, heads)
+            assert loop.resume(saved, published=evaluated) == round_number
 
     return checked
 
@@ -84,6 +85,17 @@ def test_checkpoints_of_another_run_of_the_same_settings_are_refused(folder, che
         check(folder, run="0" * 32)
     with server_loop.open_loop(folder, run=run) as loop:
         assert loop.run == run
+
+
+def test_a_state_of_another_run_or_round_is_refused(folder):
+    heads = ledger.read_ledger(folder / "ledger.jsonl").heads
+    with server_loop.open_loop(folder) as loop:
+        for run, number in (("0" * 32, 4), (loop.run, 3)):
+            saved = Saved(run, 4, heads)
+            about = saved.about(number)
+            saved.about = lambda _, about=about: about
+            with pytest.raises(InputError, match="and not of this one"):
+                loop.resume(saved)
 
 
 def test_an_intact_run_goes_on(folder, check):
@@ -136,7 +148,7 @@ def test_a_state_of_an_attempt_that_the_ledger_lacks_is_refused(folder, check):
     for name in names:
         (folder / name).write_bytes(older[name])
     with server_loop.open_loop(folder) as loop, pytest.raises(InputError, match="older than the checkpoint of round 5"):
-        loop.resume(Saved(5, heads))
+        loop.resume(Saved(loop.run, 5, heads))
 
 
 def test_a_line_that_was_not_written_to_its_end_did_not_happen(folder, check):

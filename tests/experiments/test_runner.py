@@ -285,7 +285,7 @@ def test_a_deployment_of_another_bundle_is_refused(begun, call, runner, bundle, 
     shutil.copytree(bundle.folder, tmp_path / "other")
     tampering.manifested(lambda manifest: manifest.update(created_by="another"))(tmp_path / "other", None)
     with (
-        pytest.raises(runner.InputError, match="bundle=.* is not the setting that the run"),
+        pytest.raises(runner.InputError, match=r"bundle=.* is not the setting that the run"),
         runner.opened(tmp_path / "run", tmp_path / "other"),
     ):
         pass

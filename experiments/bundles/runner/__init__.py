@@ -24,3 +24,4 @@ from ._deployment import Deployment as Deployment
 from ._deployment import opened as opened
 from ._deployment import start as start
 from ._files import Tensors as Tensors
+from .commands import main as main

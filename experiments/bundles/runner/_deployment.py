@@ -104,7 +104,7 @@ class Deployment:
     def __init__(self, loop: server_loop.ServerLoop, stages: Stages) -> None:
         self._loop, self._stages, self._folder = loop, stages, loop.folder
         self._where = f"deployment={str(self._folder)!r}"
-        self._states = States(self._folder, stages, loop.run)
+        self._states = States(self._folder, stages)
         if not loop.has_ended:
             self._resume()
         self._finish()
@@ -329,7 +329,7 @@ def start(
             raise InputValueError(f"deployment={str(folder)!r} has states but no {LEDGER}: put its ledger back.")
         checkpoints.remove_all(folder / CHECKPOINTS)
         run = secrets.token_hex(16)
-        States(folder, stages, run).save(0, stages.initialize(), {})
+        States(folder, stages).save(0, stages.initialize(), {"run": run, "round": 0})
         with _loop(folder, stages, run) as loop:
             return Deployment(loop, stages).status()
 

@@ -25,11 +25,10 @@ class States(Checkpoints):
     Args:
         deployment: The deployment's folder.
         stages: The bundle's stages.
-        run: The run's identifier.
     """
 
-    def __init__(self, deployment: pathlib.Path, stages: Stages, run: str) -> None:
-        super().__init__(deployment / CHECKPOINTS, run=run, settings={"bundle": stages.manifest["digest"]})
+    def __init__(self, deployment: pathlib.Path, stages: Stages) -> None:
+        super().__init__(deployment / CHECKPOINTS, {"bundle": stages.manifest["digest"]})
         self._stages = stages
         replay = stages.described.get("replay")
         self._drawn = frozenset(replay["outputs"] if replay else ())

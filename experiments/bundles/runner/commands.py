@@ -96,7 +96,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, InputError) else 1
     print(json.dumps(found))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
