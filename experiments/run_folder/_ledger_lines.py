@@ -14,7 +14,7 @@ from ...base import strict_json
 from ...base.errors import InputValueError
 from .report_counts import ReportCounts
 
-VERSION = 2
+VERSION = 1
 # More than the number of people, and small enough that no figure overflows.
 _MOST = 10**12
 
@@ -44,7 +44,6 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("round", "attempt"), (_whole(1), "a whole number of at least 1")),
     **dict.fromkeys(("clients", "rounds"), (_whole(0), "a whole number of at least 0")),
     **dict.fromkeys(("divisor", "clip_norm"), (_is_number, "a number")),
-    "until": (lambda value: value is None or _is_number(value), "a number"),
     "reports": (lambda value: value is None or isinstance(value, ReportCounts), "counts of reports"),
     "time": (_is_time, "a time of UTC in whole seconds"),
 }
@@ -75,10 +74,7 @@ class Opened(Entry):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Begin(Entry):
-    """An attempt to compute a round: numbers counted from 1, clients and their hash, and what bounds their updates.
-
-    A server whose clients report on their own time says until when it takes reports, in seconds since 1970.
-    """
+    """An attempt to compute a round: numbers counted from 1, clients and their hash, and what bounds their updates."""
 
     kind: ClassVar[str] = "begin"
     round: int
@@ -87,7 +83,6 @@ class Begin(Entry):
     cohort: str
     divisor: float
     clip_norm: float
-    until: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -95,15 +95,7 @@ class Ledger:
         self._refuse(self._sequence.begin_refusal(round_number, attempt))
         return attempt
 
-    def begin(
-        self,
-        round_number: int,
-        clients: Sequence[str],
-        *,
-        divisor: float,
-        clip_norm: float,
-        until: float | None = None,
-    ) -> None:
+    def begin(self, round_number: int, clients: Sequence[str], *, divisor: float, clip_norm: float) -> None:
         """Appends that a round is about to be computed, for the first time or again.
 
         Args:
@@ -111,7 +103,6 @@ class Ledger:
             clients: The clients that take part, each once.
             divisor: The number by which the noised sum is divided.
             clip_norm: Bound on the norm of a client's update in this round.
-            until: Time until which reports are taken, in seconds since 1970, if it is limited.
 
         Raises:
             InputValueError: If the round was released, is not the next one, or a client is twice among its clients.
@@ -124,7 +115,6 @@ class Ledger:
                 cohort=cohort_digest(clients),
                 divisor=float(divisor),
                 clip_norm=float(clip_norm),
-                until=until,
             )
         )
 

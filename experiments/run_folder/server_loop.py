@@ -56,13 +56,11 @@ class BegunRound:
         number: The round, counted from 1.
         attempt: How often it was begun.
         clients: Its cohort.
-        until: Time until which reports are taken, in seconds since 1970, if it is limited.
     """
 
     number: int
     attempt: int
     clients: Sequence[str]
-    until: float | None
 
 
 class ServerLoop:
@@ -170,7 +168,7 @@ class ServerLoop:
         newest = self._book.newest
         if newest is None or self.has_ended or not newest.round == self.last_round > self.last_released:
             return None
-        return BegunRound(number=newest.round, attempt=newest.attempt, clients=self._cohort, until=newest.until)
+        return BegunRound(number=newest.round, attempt=newest.attempt, clients=self._cohort)
 
     def is_current(self, round_number: int) -> bool:
         """Returns whether this process began a round, or resumed after it and began none."""
@@ -184,13 +182,12 @@ class ServerLoop:
         """Returns the clients that may take part in the next round."""
         return [client for client in clients if not self._refusal(client)]
 
-    def begin(self, clients: Sequence[str], *, clip_norm: float | None = None, until: float | None = None) -> int:
+    def begin(self, clients: Sequence[str], *, clip_norm: float | None = None) -> int:
         """Records the clients of the next round, and returns the round, counted from 1.
 
         Args:
             clients: Ids of all chosen clients, including those that may never report. May be empty.
             clip_norm: Clip norm of this round, if it adapts; the rules' if not given.
-            until: Time until which reports are taken, in seconds since 1970, if it is limited.
 
         Raises:
             RefusedCohortError: If the schema forbids the round to a client.
@@ -208,7 +205,7 @@ class ServerLoop:
             norm = self._rules.clip_norm if clip_norm is None else validation.positive("clip_norm", clip_norm)
             attempt = self._book.next_attempt(number, read)
             self._write(number, attempt, read)
-            self._note(number, read, clip_norm=norm, until=until)
+            self._note(number, read, norm)
             self._last, self._cohort = number, read
             return number
 
@@ -359,11 +356,11 @@ class ServerLoop:
         schema = self._rules.schema
         return "" if schema is None else schema.refusal(self._past.get(client, ()), self.next_round)
 
-    def _note(self, number: int, clients: Sequence[str], *, clip_norm: float, until: float | None) -> None:
+    def _note(self, number: int, clients: Sequence[str], clip_norm: float) -> None:
         """Appends to the ledger that a round begins whose clients are on disk."""
         if self._rules.restarts_in(number):
             self._book.restarted(number)
-        self._book.begin(number, clients, divisor=self._rules.divisor, clip_norm=clip_norm, until=until)
+        self._book.begin(number, clients, divisor=self._rules.divisor, clip_norm=clip_norm)
         for client in clients:
             self._remember(client, number)
 
@@ -380,7 +377,7 @@ class ServerLoop:
                 "does not follow from the ledger: one of the two files is an older version. Restore both."
             )
         before = self._book.newest
-        self._note(number, clients, clip_norm=before.clip_norm if before else self._rules.clip_norm, until=None)
+        self._note(number, clients, before.clip_norm if before else self._rules.clip_norm)
 
     def _remember(self, client: str, round_number: int) -> None:
         rounds = self._past.setdefault(client, [])

@@ -207,7 +207,7 @@ def test_noise_and_rate_are_those_that_the_run_began_with(folder):
 
 
 def test_a_ledger_of_a_newer_release_is_not_added_to(folder):
-    line, _head = ledger.chained("", {"kind": "opened", "version": 3, "run": "x", "configuration": None})
+    line, _head = ledger.chained("", {"kind": "opened", "version": 2, "run": "x", "configuration": None})
     path = folder / "newer.jsonl"
     path.write_text(line)
     assert ledger.read_ledger(path).problems[0].startswith("line 1 has an entry that this release does not know")

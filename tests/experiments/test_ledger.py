@@ -121,7 +121,7 @@ TIME = "2026-01-02T03:04:05+00:00"
 
 def forged(path, *entries):
     head, lines = "", []
-    for entry in ({"kind": "opened", "version": 2, "run": "x", "configuration": "0" * 64, "time": TIME}, *entries):
+    for entry in ({"kind": "opened", "version": 1, "run": "x", "configuration": "0" * 64, "time": TIME}, *entries):
         line, head = ledger.chained(head, entry)
         lines.append(line)
     path.write_text("".join(lines))

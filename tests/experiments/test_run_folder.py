@@ -17,7 +17,7 @@ from tff_mf.experiments.run_folder.same_settings import check_same
 
 PACKAGE = pathlib.Path(experiments.__file__).parent
 # The runner is copied into bundles and imports nothing of this project.
-ALONE = ("bundles/runner/_bundle.py", "flower/template/next_word/server_app.py")
+ALONE = ("flower/template/next_word/server_app.py",)
 FILES = {value for name, value in vars(names).items() if name.isupper() and "." in value and "/" not in value}
 
 

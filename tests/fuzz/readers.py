@@ -276,7 +276,7 @@ def _toml_value(value: Any) -> str:
 
 def _logs() -> list[Reader]:
     entries = [
-        {"kind": "opened", "version": 2, "run": "ab" * 16, "configuration": "cd" * 32, "time": _TIME},
+        {"kind": "opened", "version": 1, "run": "ab" * 16, "configuration": "cd" * 32, "time": _TIME},
         {"kind": "begin", "round": 1, "attempt": 1, "clients": 2, "cohort": "ab", "divisor": 2, "clip_norm": 1.0},
         {"kind": "released", "round": 1, "attempt": 1},
         {"kind": "restarted", "round": 2},

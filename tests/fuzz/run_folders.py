@@ -146,7 +146,7 @@ def finished(folder: pathlib.Path, **more: Any) -> dict[str, Any]:
 def opened(folder: pathlib.Path, **changes: Any) -> Entry:
     """Returns the first entry of a ledger, bound to the current configuration."""
     about = files.file_hash(folder / names.RUN_JSON)
-    return {"kind": "opened", "version": 2, "run": "0" * 32, "configuration": about, "time": TIME, **changes}
+    return {"kind": "opened", "version": 1, "run": "0" * 32, "configuration": about, "time": TIME, **changes}
 
 
 def end_of(rounds: int) -> Entry:

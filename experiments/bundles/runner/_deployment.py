@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ....base import checkpoint_files, files
+from ....base import checkpoint_files, files, strict_json
 from ....base.errors import InputValueError
 from ....base.tensor_files import decoded, encoded
 from ...output.files import FOLDER_LOCK, alone
@@ -25,7 +26,7 @@ from ._bundle import Stages, check_files
 from ._files import SUFFIX, RefusedUpdateError, Tensors, read_regular, read_update, remove
 from ._states import States
 
-SENT, SUM = "sent.safetensors", "sum.safetensors"
+SENT, SUM, DEADLINE = "sent.safetensors", "sum.safetensors", "deadline.json"
 UPDATES, TAKEN, MODELS = "updates", "taken", "models"
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 # Endings of the scalars in a sum that count the updates that the graphs scaled, or replaced with zero.
@@ -125,7 +126,8 @@ class Deployment:
             raise InputValueError(f"round={number}: no round follows, the deployment was stopped.")
         if number > self._loop.rounds:
             raise InputValueError(f"round={number}: no round follows, of {self._loop.rounds}. Stop the deployment.")
-        if self._loop.open_round and not again:
+        begun = self._loop.open_round
+        if begun and not again:
             raise InputValueError(
                 f"round={number} was begun: continue with accumulate and update. --again discards its reports."
             )
@@ -139,8 +141,13 @@ class Deployment:
         for device in devices:
             if not _DEVICE.fullmatch(device):
                 raise InputValueError(f"device={device!r:.80} must be 1 to 200 letters, digits, dots, _ and -.")
+        attempt = 1 + (begun.attempt if begun else 0)
+        until = None if minutes is None else time.time() + 60 * minutes
+        # Known before the round begins, however soon this process is killed.
+        deadline = json.dumps({"round": number, "attempt": attempt, "until": until})
+        files.write_atomically(self._folder / DEADLINE, deadline, mode=0o600)
         self._loop.goes_back_to(number)
-        self._loop.begin(devices, until=None if minutes is None else time.time() + 60 * minutes)
+        self._loop.begin(devices)
         self._clear()
         self._send()
         return self.status()
@@ -191,7 +198,7 @@ class Deployment:
             found |= {"model": str(self._model(last).relative_to(self._folder)), "counts": counts.as_json()}
         if begun:
             found |= {"round": begun.number, "attempt": begun.attempt, "chosen": len(begun.clients)}
-            found |= {"until": begun.until, "counts": self._sum(begun).counts().as_json()}
+            found |= {"until": self._until(begun), "counts": self._sum(begun).counts().as_json()}
         return found
 
     def _begun(self) -> server_loop.BegunRound:
@@ -203,12 +210,20 @@ class Deployment:
     def _read(self, path: pathlib.Path, begun: server_loop.BegunRound) -> dict[str, np.ndarray]:
         if not path.name.endswith(SUFFIX):
             raise RefusedUpdateError("not chosen")
-        if begun.until is not None and path.lstat().st_mtime > begun.until:
+        until = self._until(begun)
+        if until is not None and path.lstat().st_mtime > until:
             raise RefusedUpdateError("late")
         update, about = read_update(path, self._stages.update_types)
         if any(about.get(name) != value for name, value in self._ticket(begun).items()):
             raise RefusedUpdateError("another round")
         return update
+
+    def _until(self, begun: server_loop.BegunRound) -> float | None:
+        """Returns the time until which reports of a round are taken, if it is limited."""
+        path = self._folder / DEADLINE
+        found = strict_json.read(path, "deadline") if path.exists() else {}
+        of_round = (found.get("round"), found.get("attempt")) == (begun.number, begun.attempt)
+        return found["until"] if of_round else None
 
     def _ticket(self, begun: server_loop.BegunRound) -> dict[str, str]:
         """Returns the metadata of this round's reports, which no other round, attempt or deployment shares."""
@@ -262,7 +277,8 @@ class Deployment:
         if self._loop.has_ended:
             checkpoints.remove_all(self._folder / CHECKPOINTS)
             self._clear()
-            remove(self._folder / UPDATES)
+            for name in (UPDATES, DEADLINE):
+                remove(self._folder / name)
             return
         for name in (UPDATES, TAKEN, MODELS):
             (self._folder / name).mkdir(mode=0o700, exist_ok=True)
