@@ -44,7 +44,10 @@ VARIANTS = {
         for name in ("remapping", "constant_folding", "arithmetic_optimization")
     },
 }
-HIDDEN = ("tensorflow_federated", "tensorflow_privacy", "tff_mf", "safetensors", "scipy", "dp_accounting", "click")
+HIDDEN = (
+    *("tensorflow_federated", "tensorflow_privacy", "tff_mf", "safetensors", "scipy", "dp_accounting", "click"),
+    "msgspec",
+)
 # An operator's program.
 OPERATOR = """
 import json, pathlib, sys
@@ -90,7 +93,7 @@ def operated(bundle: pathlib.Path, root: pathlib.Path, rounds: int, how: dict) -
 def agreement(bundle: pathlib.Path, run: pathlib.Path, examples: np.ndarray) -> dict[str, object]:
     """Returns the number of bits in which models agree with those of TFF: the minimum over their tensors."""
     rounds = len(examples)
-    keys = safetensors.numpy.load_file(run / "state" / f"{rounds:06d}.safetensors")["keys"]
+    keys = safetensors.numpy.load_file(run / "checkpoints" / f"checkpoint_{rounds}.safetensors")["keys"]
     settings, privacy, vocabulary = deployed_again(bundle)
     found: dict[str, object] = {}
     equal = total = 0

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow_federated as tff
 import tree
 
-from tff_mf.base import checkpoint_files, files, validation
+from tff_mf.base import checkpoint_files, files, tensor_files, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.noise.tensorflow import NoiseState
 
@@ -48,13 +48,14 @@ def noise_states(structure: Any) -> list[NoiseState]:
     return found
 
 
-def encoded(leaf: Any, tensors: list[Any]) -> dict[str, Any]:
-    """Returns the description of a leaf, and appends the leaf to `tensors` if it is a tensor."""
-    if not checkpoint_files.is_tensor(leaf) and hasattr(leaf, "numpy"):
+def encoded(leaf: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+    """Returns the description of a leaf, and adds the leaf to `tensors` if it is a tensor."""
+    if not tensor_files.is_tensor(leaf) and hasattr(leaf, "numpy"):
         leaf = leaf.numpy()
-    if checkpoint_files.is_tensor(leaf):
-        tensors.append(leaf)
-        return {"tensor": len(tensors) - 1}
+    if tensor_files.is_tensor(leaf):
+        name = str(len(tensors))
+        tensors[name] = leaf
+        return {"tensor": name}
     if hasattr(leaf, "to_bytes") and hasattr(type(leaf), "from_bytes") and not isinstance(leaf, int):
         return {"serializable": base64.b64encode(leaf.to_bytes()).decode()}
     if isinstance(leaf, np.ndarray | np.generic):
@@ -64,7 +65,7 @@ def encoded(leaf: Any, tensors: list[Any]) -> dict[str, Any]:
     return {"json": leaf}
 
 
-def decoded(leaf: dict[str, Any], tensors: list[np.ndarray], like: Any) -> Any:
+def decoded(leaf: dict[str, Any], tensors: Mapping[str, np.ndarray], like: Any) -> Any:
     """Returns the leaf that `encoded` described; `like` is one of the same type."""
     ((kind, value),) = leaf.items()
     if kind == "tensor":
@@ -176,7 +177,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
     async def _write(self, path: pathlib.Path, program_state: Any, version: int) -> None:
         for check in self._checks:
             check(program_state, version)
-        tensors: list[Any] = []
+        tensors: dict[str, Any] = {}
         leaves = [encoded(leaf, tensors) for leaf in tree.flatten(self._without_rows(program_state))]
         description = {"leaves": leaves, "replay": self._replays, "noise": self._noise}
         await _in_thread(lambda: checkpoint_files.write(path, tensors, description))

@@ -167,10 +167,7 @@ def manifest_file(folder: pathlib.Path) -> tuple[Manifest, str, bytes]:
     Raises:
         InputValueError: If it is missing or was modified.
     """
-    try:
-        _, raw = runner.read_manifest(folder)
-    except runner.RefusedError as error:
-        raise InputValueError(str(error)) from error
+    _, raw = runner.read_manifest(folder)
     return *parse(raw), raw
 
 
@@ -182,7 +179,7 @@ def parse(raw: bytes) -> tuple[Manifest, str]:
     """
     try:
         content = runner.parsed(raw)
-    except runner.RefusedError as error:
+    except InputValueError as error:
         raise InputValueError(f"{MANIFEST}: {error}.") from error
     digest = content.pop("digest")
     del content["version"]

@@ -5,6 +5,7 @@ Therefore graphs are built in their own process, from the files that are already
 """
 
 import contextlib
+import importlib
 import json
 import logging
 import os
@@ -41,7 +42,26 @@ _MODULE = f"{__package__}._graphs"
 # The order of Python's sets depends on hashes, and a GPU draws other normals than a processor.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": "-1"}
 _LAST_BYTES = 2000
-_RUNNER_MAIN = "import sys\n\nfrom runner.__main__ import main\n\nsys.exit(main())\n"
+# The modules of tff-mf that a bundle carries, each as it is, below a package of the name `runner`.
+CARRIED = (
+    *(
+        f"base/{name}.py"
+        for name in ("errors", "validation", "strict_json", "files", "tensor_files", "checkpoint_files")
+    ),
+    "experiments/output/files.py",
+    *(
+        f"experiments/run_folder/{name}.py"
+        for name in (
+            *("names", "rules", "report_counts", "_ledger_lines", "ledger", "participation_log", "same_settings"),
+            *("checkpoints", "server_loop"),
+        )
+    ),
+)
+_PACKAGE = "experiments/bundles/runner"
+_TEXTS = {
+    "__main__.py": "import sys\n\nimport runner\n\nsys.exit(runner.main())\n",
+    "runner/__init__.py": "from .experiments.bundles.runner import *\n",
+}
 # The earliest that a ZIP file can hold.
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -150,15 +170,25 @@ def _set_modes(folder: pathlib.Path) -> None:
 
 
 def _write_runner(path: pathlib.Path) -> None:
-    """Writes the program of a bundle: the package `runner` as it is here, which Python runs as one file.
+    """Writes the program of a bundle: the package `runner` and what it imports, as they are here.
 
-    It is not compressed, so that its text can be read. Equal sources give equal bytes.
+    Python runs it as one file. It is not compressed, so that its text can be read. Equal sources give equal bytes.
     """
-    sources = sorted(pathlib.Path(runner.__file__).parent.glob("*.py"))
-    texts = {"__main__.py": _RUNNER_MAIN, **{f"runner/{each.name}": each.read_text("utf-8") for each in sources}}
     with zipfile.ZipFile(path, "w") as program:
-        for name, text in texts.items():
+        for name, text in runner_sources().items():
             program.writestr(zipfile.ZipInfo(name, _ZIP_TIME), text)
+
+
+def runner_sources() -> dict[str, str]:
+    """Returns the files of a bundle's program: modules of tff-mf, and packages that are empty but for them."""
+    package = pathlib.Path(runner.__file__).parent
+    found = {f"runner/{_PACKAGE}/{each.name}": each for each in package.glob("*.py")}
+    for name in CARRIED:
+        module = importlib.import_module(f"tff_mf.{name.removesuffix('.py').replace('/', '.')}")
+        found[f"runner/{name}"] = pathlib.Path(str(module.__file__))
+    texts = {name: each.read_text("utf-8") for name, each in found.items()}
+    folders = {str(each) for name in texts for each in pathlib.PurePosixPath(name).parents} - {"."}
+    return dict(sorted({**{f"{each}/__init__.py": "" for each in folders}, **texts, **_TEXTS}.items()))
 
 
 def graphs(folder: pathlib.Path) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from tff_mf.base.errors import InputValueError
 from ..datasets import named_data
 from ..output import files, typed
 from ..output.typed import Record
-from ..run_folder import folders, run_record
+from ..run_folder import run_record
 from ..run_folder.initial_model import InitialModel, of_settings
 from ..run_folder.names import RUN_JSON, SETTINGS_TOML
+from ..run_folder.same_settings import check_same
 from . import layers, mechanism_names, presets
 from .layers import Layer
 from .run import PROPOSED, RunConfiguration
@@ -95,7 +96,7 @@ def begun(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunConfigurat
             raise InputValueError(f"out={str(folder)!r} lacks {SETTINGS_TOML}, the settings of its run: restore it.")
         return layer
     values = typed.given(typed.convert(layers.read_toml(path), typed.file_of(_File, kind), str(path)).run)
-    folders.check_same(layer.values, {name: values.get(name) for name in layer.values}, run=str(folder))
+    check_same(layer.values, {name: values.get(name) for name in layer.values}, run=str(folder))
     return Layer.of(values, str(path))
 
 

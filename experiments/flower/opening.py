@@ -14,12 +14,12 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from .. import guard, reports
-from ..guard.run_guard import RunGuard
 from ..privacy.plan import PrivacyPlan
 from ..run_folder import folders, ledger
-from ..run_folder.names import LEDGER, REPORT
+from ..run_folder.checkpoints import Checkpoints, remove_all
+from ..run_folder.names import CHECKPOINTS, LEDGER, REPORT
 from . import cohorts, summands
-from .checkpoints import Checkpoints, Replay, ServerState, as_json, build, keys_since_restart, remove_checkpoints
+from .checkpoints import ServerState, as_json, build, loaded
 from .settings import FlowerSettings, checked_clip_norm
 from .strategy import MFStrategy
 from .summands import Layout
@@ -90,15 +90,16 @@ def open_strategy(
             "layout": layout.as_json(),
             "noise": stream.fingerprint.hex(),
         }
-        checkpoints = Checkpoints(
-            folder, settings=about, run=guarded.run, keys_after=lambda done: keys_since_restart(plan, done)
-        )
-        state = _resumed(guarded, checkpoints, replay, stream.init(), layout.vector(initial))
+        saved = Checkpoints(folder / CHECKPOINTS, about)
+        if number := guarded.resume(saved):
+            state = loaded(saved, number, plan, replay)
+        else:
+            weights = layout.vector(initial)
+            state = ServerState(round_number=0, weights=weights, velocity=np.zeros_like(weights), noise=stream.init())
         yield MFStrategy(
             folder=folder,
             guarded=guarded,
             stream=stream,
-            checkpoints=checkpoints,
             layout=layout,
             state=state,
             settings=settings,
@@ -108,24 +109,6 @@ def open_strategy(
             nodes=_known(identify, nodes),
             draw=cohorts.uniform(plan.clients_per_round) if draw is None else draw,
         )
-
-
-def _resumed(
-    guarded: RunGuard,
-    checkpoints: Checkpoints,
-    replay: Replay,
-    first: Mapping[str, np.ndarray],
-    weights: np.ndarray,
-) -> ServerState:
-    """Returns the newest state, after telling the guard which round it is of; the initial one if there is none."""
-    saved = checkpoints.rounds()
-    if not saved:
-        guarded.goes_on_after(0)
-        return ServerState(round_number=0, weights=weights, velocity=np.zeros_like(weights), noise=first)
-    state, counts = checkpoints.load(saved[-1], replay)
-    # The process may have been stopped between the checkpoint and the ledger.
-    guarded.goes_on_after(state.round_number, run=guarded.run, reports=counts)
-    return state
 
 
 def _name_of(identify: cohorts.Identify) -> str:
@@ -195,5 +178,5 @@ def _finish(folder: pathlib.Path) -> None:
         return
     if not (folder / REPORT).exists():
         reports.write(folder, realised=True)
-    remove_checkpoints(folder)
+    remove_all(folder / CHECKPOINTS)
     raise InputValueError(f"out={str(folder)!r} holds a run that has ended: its model and report are there.")

@@ -18,9 +18,10 @@ from tff_mf.base.errors import InputValueError
 
 from ..guard.run_guard import RunGuard
 from ..output import files
-from ..run_folder.metrics import ReportCounts
-from ..run_folder.names import MODEL
-from .checkpoints import Checkpoints, ServerState, remove_checkpoints
+from ..run_folder.checkpoints import remove_all
+from ..run_folder.names import CHECKPOINTS, MODEL
+from ..run_folder.report_counts import ReportCounts
+from .checkpoints import ServerState
 from .cohorts import Draw, check_drawn
 from .settings import FlowerSettings, checked_clip_norm
 from .summands import Layout, Summands
@@ -56,7 +57,6 @@ class MFStrategy(Strategy):
         folder: pathlib.Path,
         guarded: RunGuard,
         stream: Any,
-        checkpoints: Checkpoints,
         layout: Layout,
         state: ServerState,
         settings: FlowerSettings,
@@ -66,7 +66,7 @@ class MFStrategy(Strategy):
         nodes: Callable[[Grid], Mapping[str, int]],
         draw: Draw,
     ) -> None:
-        self._folder, self._guard, self._checkpoints = folder, guarded, checkpoints
+        self._folder, self._guard = folder, guarded
         self._stream, self._layout = stream, layout
         self._state, self._settings, self._rounds = state, settings, rounds
         self._clients_per_round, self._nodes, self._draw = clients_per_round, nodes, draw
@@ -156,9 +156,8 @@ class MFStrategy(Strategy):
         mean = self._summands.noised(total.total(), noise) / np.float32(self._clients_per_round)
         weights, velocity = self._settings.optimizer.next(self._state.weights, self._state.velocity, mean)
         state = ServerState(round_number=server_round, weights=weights, velocity=velocity, noise=noise_state)
-        # First the state is on disk, then the ledger says so, and only then anything of the round leaves this function.
-        self._checkpoints.save(state, counts)
-        self._guard.released(server_round, reports=counts)
+        # On disk, and released by the ledger, before anything of the round leaves this function.
+        self._guard.finish(state.arrays(), reports=counts)
         self._state = state
         return as_record(self._layout.arrays(weights)), None
 
@@ -245,7 +244,7 @@ class MFStrategy(Strategy):
         files.write_atomically(self._folder / MODEL, safetensors.numpy.save(self.arrays))
         report = self._guard.end()
         # With the keys, the noise can be removed from the models; no round needs them any more.
-        remove_checkpoints(self._folder)
+        remove_all(self._folder / CHECKPOINTS)
         return report
 
     def _gather(self, grid: Grid, round_number: int) -> tuple[Mapping[str, int], list[str]]:

@@ -1,12 +1,11 @@
-"""Checks of a guard before it writes anything: client ids, the noise, the folder, and the checkpoint of a run."""
+"""Checks of a guard before it writes anything: the noise of the aggregator and of states, and the folder."""
 
 import json
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
@@ -22,29 +21,6 @@ _REMAINS = (REPORT, MODEL, METRICS, SUMMARY, PARTICIPATION)
 
 class OtherRoundsError(InputValueError):
     """The noise in a state was drawn for another number of rounds."""
-
-
-def ids(clients: Sequence[str]) -> list[str]:
-    """Returns the ids of a cohort, read once: a sequence that draws clients when it is read could differ the next time.
-
-    Raises:
-        InputTypeError: If `clients` is not a sequence of strings.
-        InputValueError: If an id cannot be written to a file.
-    """
-    if isinstance(clients, str) or not isinstance(clients, Sequence):
-        raise InputTypeError(f"clients={clients!r:.80} must be a sequence of ids.")
-    read = list(clients)
-    for client in read:
-        if not isinstance(client, str):
-            raise InputTypeError(f"clients has {client!r}; every id must be a string.")
-        try:
-            client.encode()
-        except UnicodeEncodeError as error:
-            raise InputValueError(
-                f"clients has {client!r}, which cannot be encoded in UTF-8: {error.reason}. Give the client another id."
-            ) from error
-    # The text itself, and not what a subclass of `str` returns for it.
-    return [str.__str__(client) for client in read]
 
 
 def check_drawn(state: Any, noise: str | None, round_number: int, *, last_released: int) -> None:
@@ -193,44 +169,3 @@ def _ended(path: pathlib.Path) -> bool:
         return False
     except (ValueError, KeyError, TypeError) as error:
         raise InputValueError(f"report={str(path)!r} is damaged: restore it, or name another folder.") from error
-
-
-def refusal(schema: tff_mf.Participation, past: Sequence[int], round_number: int) -> str:
-    """Returns why a client may not take part in a round, given its past rounds; an empty text if it may.
-
-    Past rounds can be later ones, from abandoned attempts. If the round is among them, it counts once.
-
-    Args:
-        schema: The participation schema.
-        past: Rounds for which the client was chosen.
-        round_number: The round.
-
-    Example:
-        >>> refusal(tff_mf.MinSep(min_sep=3, max_participations=2), [1], 3)
-        'took part in round 1: min_sep=3'
-        >>> refusal(tff_mf.FixedEpoch(min_sep=3, max_participations=3), [1], 8)
-        'took part in round 1: with min_sep=3 it may come in rounds 4, 7 after it'
-    """
-    others = [number for number in past if number != round_number]
-    if schema.allows([*others, round_number]):
-        return ""
-    if len(others) + 1 > schema.max_participations:
-        return f"took part in {len(others)} rounds: max_participations={schema.max_participations}"
-    near = [number for number in others if abs(round_number - number) < schema.min_sep]
-    if near:
-        return f"took part in round {near[0]}: min_sep={schema.min_sep}"
-    if isinstance(schema, tff_mf.FixedEpoch):
-        first, b = min(*others, round_number), schema.min_sep
-        places = ", ".join(str(first + index * b) for index in range(1, schema.max_participations))
-        return f"took part in round {others[0]}: with min_sep={b} it may come in rounds {places} after it"
-    return f"took part in rounds {others}, which {schema!r} does not allow together with round {round_number}"
-
-
-def check_run(found: str | None, run: str) -> None:
-    """Raises if a checkpoint belongs to another run: the clients of its rounds are not in the log of this run.
-
-    Raises:
-        InputValueError: If it does.
-    """
-    if found not in (None, run):
-        raise InputValueError(f"run={found!r} of the checkpoint must be {run!r}: load a checkpoint of this run.")

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import pathlib
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from tff_mf.base import validation
 from .. import reports
 from ..output import agreement, files
 from ..privacy.plan import PrivacyPlan
-from ..run_folder import folders, run_log
+from ..run_folder import folders, server_loop
 from ..run_folder.names import LEDGER, RUN_JSON
 from . import _checks
 from .run_guard import RunGuard
@@ -97,5 +98,7 @@ def open_guard(
         record = reports.write_configuration(folder, plan, clip_norm=clip_norm, sampler=sampler, **more)
         if not (folder / LEDGER).exists():
             reports.write(folder, realised=False)
-        with run_log.open_run_log(folder) as log:
-            yield RunGuard(folder, record, log, None if aggregator is None else aggregator.fingerprint)
+        noise = None if aggregator is None else aggregator.fingerprint
+        make = functools.partial(RunGuard, noise=noise)
+        with server_loop.open_loop(folder, rules=record.rules, make=make) as guarded:
+            yield guarded

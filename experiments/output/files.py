@@ -10,11 +10,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
-from tff_mf.base import files
-from tff_mf.base.errors import InputValueError
-from tff_mf.base.files import atomic_file as atomic_file
-from tff_mf.base.files import sync_folder as sync_folder
-from tff_mf.base.files import write_atomically as write_atomically
+from ...base import files
+from ...base.errors import InputValueError
+from ...base.files import atomic_file as atomic_file
+from ...base.files import sync_folder as sync_folder
+from ...base.files import write_atomically as write_atomically
 
 FOLDER_LOCK = ".lock"
 

@@ -257,7 +257,7 @@ def restarts(case: Case) -> Judged:
     text = "noise runs without restart" if every is None else f"noise starts anew every {every} rounds"
     if not case.realised or evidence.ledger is None:
         return ASSUMED, text
-    planned = [number for number in range(1, evidence.rounds + 1) if record.restarts_in(number)]
+    planned = [number for number in range(1, evidence.rounds + 1) if record.rules.restarts_in(number)]
     if evidence.ledger.restarts != planned:
         where = next(iter(sorted(set(evidence.ledger.restarts) ^ set(planned))), evidence.ledger.restarts[:1])
         return VIOLATED, f"{text}, was accounted for, and round {where} differs"

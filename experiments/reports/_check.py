@@ -26,7 +26,6 @@ from ..run_folder.names import (
     PLANNED_TEXT,
     REPORT,
     REPORT_TEXT,
-    STATE,
     SUMMARY,
 )
 from ._build import VERSION, build, digest
@@ -223,7 +222,6 @@ _OF_A_RUN = (
     REPORT_TEXT,
     CHECKPOINTS,
     FOLDER_LOCK,
-    STATE,
 )
 _NOTHING_RAN = "no file of a run that began is here: a run whose files were removed looks the same"
 

@@ -130,7 +130,7 @@ def _errors(record: RunRecord, mechanism: tff_mf.Mechanism | None) -> Points:
     except InputError:
         return []
     scale = record.noise_multiplier * record.clients_per_round / record.cohort * record.clip_norm
-    scale /= record.divisor_or_default
+    scale /= record.rules.divisor
     return of_some_rounds(found, scale)
 
 

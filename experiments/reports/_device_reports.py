@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from ..run_folder.metrics import ReportCounts
+from ..run_folder.report_counts import ReportCounts
 from ._evidence import WARNING, Evidence, Finding
 
 DEVICE_REPORTS = "device_reports"
@@ -29,7 +27,7 @@ def device_reports(evidence: Evidence) -> dict[str, Any] | None:
     return {
         "rounds": len(counts),
         "rounds_without_updates": sum(not each.in_the_model for each in counts.values()),
-        **msgspec.to_builtins(_together(counts)),
+        **_together(counts).as_json(),
         "note": WITHHELD_NOTE,
     }
 

@@ -17,7 +17,8 @@ from ..output.files import file_hash
 from ..run_folder.ledger import LedgerRecord, read_ledger
 from ..run_folder.metrics import Metrics, read_metrics
 from ..run_folder.names import ANSWERS, AUDIT, INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, PARTICIPATION, RUN_JSON
-from ..run_folder.participation_log import observed, read_entries, rounds_by_client
+from ..run_folder.observed_participation import observed, rounds_by_client
+from ..run_folder.participation_log import read_entries
 from ..run_folder.run_record import RunRecord
 from ..sampling import ObservedParticipation
 
@@ -117,7 +118,7 @@ class Evidence:
 
     @functools.cached_property
     def rounds_by_client(self) -> dict[str, list[int]]:
-        """The rounds of each client, counted from 1, see `participation_log.rounds_by_client`."""
+        """The rounds of each client, counted from 1, see `observed_participation.rounds_by_client`."""
         return rounds_by_client(self.attempts)
 
     @functools.cached_property

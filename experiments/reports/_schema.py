@@ -8,7 +8,7 @@ from msgspec import UnsetType
 from ..output import typed
 from ..output.typed import CountOrZero, Number, OpenUnit, one_of, record
 from ..privacy.statements import STATES
-from ..run_folder.metrics import REASONS
+from ..run_folder.report_counts import REASONS
 from ._build import VERSION
 
 _Number, _Whole, _Text = Number | None, int | None, str | None

@@ -4,72 +4,147 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import math
 import pathlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
-import msgspec
-
-from tff_mf.base.errors import InputError, InputValueError
-
-from ..output import typed
-from ..output.typed import Count, CountOrZero, Number, Record
-from .metrics import ReportCounts
+from ...base import strict_json
+from ...base.errors import InputValueError
+from .report_counts import ReportCounts
 
 VERSION = 1
+# More than the number of people, and small enough that no figure overflows.
+_MOST = 10**12
 
 
-class Opened(Record, tag_field="kind", tag="opened"):
+def _whole(least: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value <= _MOST
+
+
+def _is_number(value: Any) -> bool:
+    return (type(value) is int and abs(value) <= _MOST) or (type(value) is float and math.isfinite(value))
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        found = datetime.datetime.fromisoformat(value)
+    except (ValueError, TypeError):
+        return False
+    return found.utcoffset() == datetime.timedelta() and found.isoformat(timespec="seconds") == value
+
+
+# The rule for each field, whatever the entry.
+_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "version": (lambda value: type(value) is int and value == VERSION, f"{VERSION}"),
+    **dict.fromkeys(
+        ("run", "configuration", "cohort"), (lambda value: isinstance(value, str) and value.isprintable(), "a text")
+    ),
+    **dict.fromkeys(("round", "attempt"), (_whole(1), "a whole number of at least 1")),
+    **dict.fromkeys(("clients", "rounds"), (_whole(0), "a whole number of at least 0")),
+    **dict.fromkeys(("divisor", "clip_norm"), (_is_number, "a number")),
+    "reports": (lambda value: value is None or isinstance(value, ReportCounts), "counts of reports"),
+    "time": (_is_time, "a time of UTC in whole seconds"),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A line of a ledger."""
+
+    kind: ClassVar[str] = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the entry as JSON; a field that is not given is left out."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return {"kind": self.kind, **given}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Opened(Entry):
     """The first entry: the format, the run, the hash of its `run.json`, and the time by the clock of the machine."""
 
+    kind: ClassVar[str] = "opened"
     version: int
     run: str
     configuration: str
     time: str
 
-    def __post_init__(self) -> None:
-        _check_time(self.time)
-        if self.version != VERSION:
-            raise InputValueError(f"version={self.version!r} must be {VERSION}.")
 
-
-class Begin(Record, tag_field="kind", tag="begin"):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Begin(Entry):
     """An attempt to compute a round: numbers counted from 1, clients and their hash, and what bounds their updates."""
 
-    round: Count
-    attempt: Count
-    clients: CountOrZero
+    kind: ClassVar[str] = "begin"
+    round: int
+    attempt: int
+    clients: int
     cohort: str
-    divisor: Number
-    clip_norm: Number
+    divisor: float
+    clip_norm: float
 
 
-class Released(Record, omit_defaults=True, tag_field="kind", tag="released"):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Released(Entry):
     """A round whose result may leave the server, with counts of its devices' reports if they were counted."""
 
-    round: Count
-    attempt: Count
+    kind: ClassVar[str] = "released"
+    round: int
+    attempt: int
     reports: ReportCounts | None = None
 
+    def as_json(self) -> dict[str, Any]:
+        found = super().as_json()
+        return found if self.reports is None else {**found, "reports": self.reports.as_json()}
 
-class Restarted(Record, tag_field="kind", tag="restarted"):
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Restarted(Entry):
     """A round, begun next, in which the noise starts anew."""
 
-    round: Count
+    kind: ClassVar[str] = "restarted"
+    round: int
 
 
-class Ended(Record, tag_field="kind", tag="ended"):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ended(Entry):
     """The last entry, with the time by the clock of the machine."""
 
-    rounds: CountOrZero
+    kind: ClassVar[str] = "ended"
+    rounds: int
     time: str
 
-    def __post_init__(self) -> None:
-        _check_time(self.time)
+
+_KINDS: Mapping[str, type[Entry]] = {each.kind: each for each in (Opened, Begin, Released, Restarted, Ended)}
 
 
-Entry = Opened | Begin | Released | Restarted | Ended
+def entry_of(content: Mapping[str, Any]) -> Entry:
+    """Returns the entry that JSON holds.
+
+    Raises:
+        InputValueError: If it is none of this release's.
+
+    Example:
+        >>> entry_of({"kind": "restarted", "round": 3})
+        Restarted(round=3)
+    """
+    fields = dict(content)
+    kind = _KINDS.get(str(fields.pop("kind", None)))
+    if kind is None:
+        raise InputValueError(f"kind={content.get('kind')!r:.80} must be one of {', '.join(_KINDS)}.")
+    if fields.get("reports") is not None:
+        fields["reports"] = ReportCounts.of(fields["reports"])
+    try:
+        found = kind(**fields)
+    except TypeError:
+        known = [each.name for each in dataclasses.fields(kind)]
+        raise InputValueError(f"{', '.join(fields)!r:.200} must be the fields {', '.join(known)}.") from None
+    for name, value in vars(found).items():
+        is_right, rule = _RULES[name]
+        if not is_right(value):
+            raise InputValueError(f"{name}={value!r:.80} must be {rule}.")
+    return found
 
 
 def cohort_digest(clients: Sequence[str]) -> str:
@@ -115,7 +190,7 @@ class LedgerSequence:
             'round 1 was released and never begun'
         """
         if self.ended:
-            return f"{entry.__struct_config__.tag!r} follows the end of the run"
+            return f"{entry.kind!r} follows the end of the run"
         match entry:
             case Begin():
                 return self.begin_refusal(entry.round, entry.attempt)
@@ -199,6 +274,7 @@ class LedgerRecord:
         run: Random identifier of the run; empty if the first line is missing.
         configuration: Hash of `run.json` when the run began; `None` if the ledger does not name it.
         head: Hash of all lines.
+        heads: Hash of all lines up to the newest attempt of each round.
         problems: What is wrong with the file; empty if it is intact.
         impossible: Entries that no run can have written in this order, such as a round that is released twice.
         sequence: The state of the run after the last line.
@@ -219,6 +295,7 @@ class LedgerRecord:
     run: str
     configuration: str | None
     head: str
+    heads: dict[int, str]
     problems: list[str]
     impossible: list[str]
     sequence: LedgerSequence
@@ -234,7 +311,7 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         raise InputValueError(f"ledger={str(path)!r} cannot be read: {error}.") from error
-    head, entries, problems = _intact(lines)
+    heads, entries, problems = _intact(lines)
     begun = [entry for entry in entries if isinstance(entry, Begin)]
     released = [entry for entry in entries if isinstance(entry, Released)]
     first, last = (entries[0], entries[-1]) if entries else (None, None)
@@ -260,7 +337,8 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
         finished=ended.time if ended else None,
         run=opened.run if opened else "",
         configuration=opened.configuration if opened else None,
-        head=head,
+        head=heads[-1] if heads else "",
+        heads={entry.round: head for entry, head in zip(entries, heads, strict=True) if isinstance(entry, Begin)},
         problems=problems,
         impossible=impossible,
         sequence=sequence,
@@ -281,12 +359,13 @@ def _restarts(entries: Sequence[Entry]) -> list[int]:
     return sorted(found | announced)
 
 
-def _intact(lines: list[str]) -> tuple[str, list[Entry], list[str]]:
-    """Returns the hash of the intact lines at the start, their entries, and what is wrong with the line after them."""
-    head, entries, problems = "", [], []
+def _intact(lines: list[str]) -> tuple[list[str], list[Entry], list[str]]:
+    """Returns the intact lines at the start, as hashes and entries, and what is wrong with the line after them."""
+    heads, entries, problems = [], [], []
+    head = ""
     for number, line in enumerate(lines, start=1):
         try:
-            content = json.loads(line)
+            content = strict_json.loads(line)
             claimed = content.pop("chain")
             expected, new_head = chained(head, content)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -296,18 +375,19 @@ def _intact(lines: list[str]) -> tuple[str, list[Entry], list[str]]:
             problems.append(f"line {number} does not follow from the lines before it")
             break
         try:
-            entry = typed.convert(content, Entry, f"line {number} has an entry that this release does not know")
-        except InputError as error:
-            problems.append(str(error))
+            entry = entry_of(content)
+        except InputValueError as error:
+            problems.append(f"line {number} has an entry that this release does not know: {error}")
             break
         if isinstance(entry, Opened) != (number == 1):
             problems.append(f"line {number} has an entry that belongs elsewhere")
             break
         head = new_head
+        heads.append(head)
         entries.append(entry)
     if not entries:
         problems.append("its first line is missing")
-    return head, entries, problems
+    return heads, entries, problems
 
 
 def now() -> str:
@@ -315,17 +395,8 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def _check_time(value: str) -> None:
-    try:
-        found = datetime.datetime.fromisoformat(value)
-    except ValueError:
-        found = None
-    if found is None or found.utcoffset() != datetime.timedelta() or found.isoformat(timespec="seconds") != value:
-        raise InputValueError(f"time={value!r:.80} must be a time of UTC in whole seconds.")
-
-
 def chained(head: str, entry: Entry | Mapping[str, Any]) -> tuple[str, str]:
     """Returns the line of an entry, and the hash of all lines up to it."""
-    content = entry if isinstance(entry, Mapping) else msgspec.to_builtins(entry)
+    content = entry if isinstance(entry, Mapping) else entry.as_json()
     new_head = hashlib.sha256((head + json.dumps(content, sort_keys=True)).encode()).hexdigest()
     return json.dumps({**content, "chain": new_head}) + "\n", new_head

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from tff_mf.base.errors import InputValueError
-
+from ...base.errors import InputValueError
 from ..output import files
 from ._ledger_lines import (
     VERSION,
@@ -27,8 +26,9 @@ from ._ledger_lines import (
     now,
     read_ledger,
 )
-from .metrics import ReportCounts
+from ._ledger_lines import entry_of as entry_of
 from .names import RUN_JSON
+from .report_counts import ReportCounts
 
 
 class Ledger:
@@ -42,6 +42,9 @@ class Ledger:
         self._head = "" if record is None else record.head
         self._sequence = LedgerSequence() if record is None else record.sequence
         self._begun = () if record is None else tuple(record.begun)
+        self._newest = self._begun[-1] if self._begun else None
+        self._heads = {} if record is None else dict(record.heads)
+        self._reports = {} if record is None else dict(record.reports)
 
     @property
     def run(self) -> str:
@@ -54,9 +57,27 @@ class Ledger:
         return self._begun
 
     @property
+    def newest(self) -> Begin | None:
+        """The attempt that was begun last, `None` before the first."""
+        return self._newest
+
+    @property
     def last_released(self) -> int:
         """The last round that was released, 0 if none was."""
         return self._sequence.released
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run has ended, so that no entry can follow."""
+        return self._sequence.ended
+
+    def head(self, round_number: int) -> str:
+        """Returns the hash of all lines up to the newest attempt of a round; an empty text if it was never begun."""
+        return self._heads.get(round_number, "")
+
+    def reports(self, round_number: int) -> ReportCounts | None:
+        """Returns the counts of a round's reports, if it was released with them."""
+        return self._reports.get(round_number)
 
     def next_attempt(self, round_number: int, clients: Sequence[str]) -> int:
         """Returns the number of the attempt if a round were begun now.
@@ -137,6 +158,11 @@ class Ledger:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._sequence.take(entry)
+        if isinstance(entry, Begin):
+            self._newest = entry
+            self._heads[entry.round] = self._head
+        elif isinstance(entry, Released) and entry.reports is not None:
+            self._reports[entry.round] = entry.reports
 
     def _refuse(self, refusal: str) -> None:
         if refusal:
@@ -148,7 +174,7 @@ class Ledger:
 
 @contextlib.contextmanager
 def open_ledger(
-    path: pathlib.Path, *, configuration: pathlib.Path | None = None, run: str | None = None
+    path: pathlib.Path, *, configuration: pathlib.Path | None = None, run: str | None = None, ended: bool = False
 ) -> Iterator[Ledger]:
     """Yields the ledger of a run: a new one, or the existing one of a run that is resumed.
 
@@ -160,6 +186,7 @@ def open_ledger(
             accepts no ledger without it. `run.json` in the folder of the ledger if not given.
         run: Identifier of the run in the checkpoints from which it is resumed: a ledger of another run is refused, and
             a new ledger gets this identifier. If not given, a new ledger gets a new one.
+        ended: Whether the run may have ended; then nothing can be appended.
 
     Raises:
         InputValueError: If the configuration is missing or was changed since the run began, or the existing ledger is
@@ -174,15 +201,22 @@ def open_ledger(
     about = hashlib.sha256(configuration.read_bytes()).hexdigest()
     if path.exists() and _cut_partial_line(path):
         record = read_ledger(path)
-        problems = [*record.problems, *record.impossible, *(["its run has ended"] if record.ended else [])]
+        problems = [
+            *record.problems,
+            *record.impossible,
+            *(["its run has ended"] if record.ended and not ended else []),
+        ]
         if record.configuration != about:
-            problems.append(f"{configuration.name} was changed since the run began: restore it")
+            problems.append(f"{configuration.name} was changed since the run began")
         if run not in (None, record.run):
             problems.append(
                 f"it belongs to run {record.run[:8]}, and the checkpoints to run {run:.8}: restore both from one run"
             )
         if problems:
-            raise InputValueError(f"ledger={str(path)!r} cannot be continued: {'; '.join(problems)}.")
+            raise InputValueError(
+                f"ledger={str(path)!r} cannot be continued: {'; '.join(problems)}. Put the newest files of the run "
+                "back, or start another run in another folder."
+            )
         with path.open("a", encoding="utf-8") as file:
             yield Ledger(file, record.run, record)
         return

@@ -16,8 +16,6 @@ TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
 # Which run the checkpoints belong to, and the settings it began with.
 CHECKPOINTED_RUN = f"{CHECKPOINTS}/{RUN_JSON}"
-# The states of a deployment.
-STATE = "state"
 
 # Written at the end.
 VOCABULARY = "vocabulary.json"

@@ -5,17 +5,13 @@ import csv
 import dataclasses
 import io
 import itertools
-import math
 import os
 import pathlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TextIO
 
-from tff_mf.base.errors import InputValueError
-
+from ...base.errors import InputValueError
 from ..output import files
-from ..sampling import ObservedParticipation
 from ._ledger_lines import Begin, cohort_digest
 
 _FIELDS = ["round", "attempt", "client"]
@@ -109,67 +105,6 @@ def _one_more(path: pathlib.Path, rows: Iterator[list[str]]) -> list[Entry]:
     if len({(entry.round_number, entry.attempt) for entry in found}) > 1:
         raise InputValueError(f"path={str(path)!r} has rounds that the ledger lacks: restore both.")
     return found
-
-
-def read_observed(path: pathlib.Path) -> ObservedParticipation:
-    """Returns how often, and how far apart, clients took part according to a log.
-
-    Formal guarantee: as for `rounds_by_client`.
-
-    Raises:
-        InputValueError: If the file is not a participation log, or its rounds are not in order.
-    """
-    attempts: dict[tuple[int, int], list[str]] = {}
-    for entry in read_entries(path):
-        attempts.setdefault((entry.round_number, entry.attempt), []).append(entry.client)
-    return observed(rounds_by_client(attempts).values())
-
-
-def rounds_by_client(attempts: Mapping[tuple[int, Any], Iterable[str]]) -> dict[str, list[int]]:
-    """Returns the rounds of each client, counted from 1, in order.
-
-    Formal guarantee: a client in several attempts of a round took part in it once, since at most one attempt is
-    released. A client in an abandoned attempt took part in its round all the same. If a client is listed twice in one
-    attempt, its round is listed twice.
-
-    Args:
-        attempts: The clients of each attempt, by round and attempt.
-
-    Example:
-        >>> rounds_by_client({(1, 1): ["ann"], (1, 2): ["ann"], (3, 1): ["ann", "bob"]})
-        {'ann': [1, 3], 'bob': [3]}
-    """
-    found: dict[str, dict[int, int]] = {}
-    for (number, _), clients in sorted(attempts.items(), key=lambda each: each[0][0]):
-        for client, times in Counter(clients).items():
-            of_client = found.setdefault(client, {})
-            of_client[number] = max(times, of_client.get(number, 0))
-    return {
-        client: [number for number, times in rounds.items() for _ in range(times)] for client, rounds in found.items()
-    }
-
-
-def observed(patterns: Iterable[Sequence[int]]) -> ObservedParticipation:
-    """Returns how often, how far apart and in which steps clients took part.
-
-    Args:
-        patterns: The rounds of each client, in order.
-
-    Example:
-        >>> observed([[1, 3], [3]])
-        ObservedParticipation(min_sep=2, max_participations=2)
-    """
-    patterns = [rounds for rounds in patterns if rounds]
-    apart = {b - a for rounds in patterns for a, b in itertools.pairwise(rounds)}
-    most = max(map(len, patterns), default=0)
-    if not apart:
-        return ObservedParticipation(min_sep=None, max_participations=most)
-    return ObservedParticipation(
-        min_sep=min(apart),
-        max_participations=most,
-        common_step=math.gcd(*apart),
-        span=max(rounds[-1] - rounds[0] for rounds in patterns),
-    )
 
 
 def read_entries(path: pathlib.Path) -> Iterator[Entry]:

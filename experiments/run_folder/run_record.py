@@ -14,9 +14,10 @@ from tff_mf.base.errors import InputValueError
 from ..output import files, typed
 from ..output.files import file_hash
 from ..output.typed import Count, NonNegative, OpenUnit, Positive, Record
-from . import folders
 from .folders import readable_folder
 from .names import MECHANISM, RUN_JSON
+from .rules import Rules
+from .same_settings import check_same
 
 _VERSION = 1
 _GRID = ("grid_bits", "grid_max_clients", "dimension")
@@ -48,7 +49,7 @@ class RunRecord(Record):
         mechanism_sha256: Hash of the mechanism's artifact, which is in the same folder.
         restart_every: Rounds after which noise starts anew, or `None`.
         adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if ζ is fixed.
-        divisor: The constant by which noised sums are divided.
+        divisor: The constant by which noised sums are divided; `None` for `clients_per_round`.
         insecure_seed: Seed of repeatable noise: TEST ONLY; or `None`.
         adjacency: "zero-out" or "replace-one".
         cohorts: Hash of each round's planned cohort; empty if cohorts are not planned.
@@ -124,13 +125,9 @@ class RunRecord(Record):
         return _SCHEMAS[self.participation](min_sep=self.min_sep, max_participations=self.max_participations)
 
     @property
-    def divisor_or_default(self) -> float:
-        """The divisor of noised sums; `clients_per_round` if none is named."""
-        return self.divisor or self.clients_per_round
-
-    def restarts_in(self, round_number: int) -> bool:
-        """Returns whether the noise starts anew in a round, counted from 1."""
-        return self.restart_every is not None and round_number > 1 and (round_number - 1) % self.restart_every == 0
+    def rules(self) -> Rules:
+        """The rules of the run's rounds."""
+        return Rules.of(msgspec.structs.asdict(self))
 
 
 def check_fields(names: Iterable[str]) -> None:
@@ -169,7 +166,7 @@ def begin(folder: pathlib.Path, mechanism: tff_mf.Mechanism, fields: Mapping[str
     record = typed.convert(as_json, RunRecord)
     if (folder / RUN_JSON).exists():
         begun = read_record(folder)
-        folders.check_same(_settings(record), _settings(begun), run=str(folder))
+        check_same(_settings(record), _settings(begun), run=str(folder))
         return begun
     text = json.dumps({"version": _VERSION, **msgspec.to_builtins(record)}, indent=1)
     files.write_atomically(folder / RUN_JSON, text + "\n")

@@ -17,13 +17,10 @@ from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
 from ..output import files, typed
-from ..output.files import file_hash
-from ..run_folder.folders import check_same
 from ..run_folder.initial_model import InitialModel, parameters, refused, vocabulary_hash, vocabulary_of
-from ..run_folder.ledger import LedgerRecord, read_ledger
 from ..run_folder.metrics import ROUND, SECONDS, read_metrics, write_metrics
-from ..run_folder.names import CHECKPOINTED_RUN, INITIAL_MODEL, LEDGER, RUN_JSON, VOCABULARY
-from ..run_folder.participation_log import kept_entries
+from ..run_folder.names import CHECKPOINTED_RUN, INITIAL_MODEL, VOCABULARY
+from ..run_folder.same_settings import check_same
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,10 +43,7 @@ class Progress:
 
 
 class Recovery:
-    """The checkpoints of one run, which only a run with the same settings can resume.
-
-    Attributes:
-        fresh: Whether the run starts, and is not resumed.
+    """The checkpoints of one run, which only a run with the same settings can resume. A `server_loop.Storage`.
 
     Args:
         out: Folder of the run.
@@ -73,22 +67,28 @@ class Recovery:
     ) -> None:
         begun = out / CHECKPOINTED_RUN
         # A run that was stopped before its first checkpoint folder was written has released nothing: it starts now.
-        self.fresh = not resume or not begun.is_file()
-        self._every, self._folder = every, begun.parent
+        fresh = not resume or not begun.is_file()
+        self._every = every
         self._manager: aggregators.CheckpointManager | None = None
         self._run: str | None = None
+        self._loaded: dict[int, Mapping[str, Any]] = {}
         if not every and not resume:
             return
         description = json.loads(json.dumps({**description, "noise": aggregator.fingerprint}))
-        self._run = secrets.token_hex(16) if self.fresh else _check_same_run(begun, description)
+        self._run = secrets.token_hex(16) if fresh else _check_same_run(begun, description)
         self._manager = aggregators.CheckpointManager(begun.parent, aggregator=aggregator)
-        if self.fresh:
+        if fresh:
             if asyncio.run(self._manager.get_versions()):
                 raise InputValueError(
                     f"out={str(out)!r} has checkpoints and no {CHECKPOINTED_RUN} that names their run: restore it, or "
                     "start another run in another folder."
                 )
             files.write_atomically(begun, json.dumps({**description, "run": self._run}, indent=2) + "\n")
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the run has checkpoints, from which it can be resumed."""
+        return self._manager is not None
 
     @property
     def run(self) -> str | None:
@@ -103,11 +103,7 @@ class Recovery:
         if saved is None:
             return Progress(state=start)
         kept = json.loads(saved["progress"])
-        if (kept["run"], kept["round_number"]) != (self._run, version):
-            raise InputValueError(
-                f"checkpoint {version} in {str(self._folder)!r} is of round {kept['round_number']} of run "
-                f"{kept['run'][:8]}, and not of this one, {self._run or '':.8}: put the run's own checkpoint back."
-            )
+        self._loaded = {version: kept["about"]}
         return Progress(
             state=saved["state"],
             round_number=kept["round_number"],
@@ -116,32 +112,33 @@ class Recovery:
             seconds=kept["seconds"],
         )
 
+    def rounds(self) -> list[int]:
+        """Returns the rounds whose checkpoint was loaded: the newest, or none."""
+        return list(self._loaded)
+
+    def about(self, round_number: int) -> Mapping[str, Any]:
+        """Returns the facts that were saved with the checkpoint that was loaded."""
+        return self._loaded[round_number]
+
     def is_due(self, round_number: int, *, released: bool) -> bool:
-        """Returns whether `save` writes a checkpoint of a round."""
-        return self._manager is not None and (released or round_number % self._every == 0)
+        """Returns whether a round has to be saved: every so many rounds, and always before a release.
 
-    def save(self, progress: Progress, *, released: bool) -> bool:
-        """Saves the run where it is, if it is due: every so many rounds, and always before a release.
-
-        Formal guarantee: a round of which something is released is on disk when this returns, so that
-        it is never run again: run again, it would be released twice, with different noise on the
-        same clients, which the guarantee does not cover.
+        Formal guarantee: a round of which something is released has to be on disk before, so that it is never run
+        again: run again, it would be released twice, with different noise on the same clients, which the guarantee
+        does not cover.
 
         Args:
-            progress: Where the run is.
-            released: Whether something of the last round is about to be released.
-
-        Returns:
-            Whether no round until here can be run again: they are saved, or the run never resumes.
+            round_number: The round.
+            released: Whether something of the round is about to be released.
         """
-        if self._manager is None:
-            return True
-        if not self.is_due(progress.round_number, released=released):
-            return False
-        kept = {"run": self._run, **{name: value for name, value in vars(progress).items() if name != "state"}}
-        state = {"state": progress.state, "progress": json.dumps(kept)}
-        asyncio.run(self._manager.save(state, progress.round_number))
-        return True
+        return self.resumes and (released or round_number % self._every == 0)
+
+    def save(self, round_number: int, state: Progress, about: Mapping[str, Any]) -> None:
+        """Saves the run where it is, with facts about it."""
+        assert self._manager is not None
+        kept = {"about": about, **{name: value for name, value in vars(state).items() if name != "state"}}
+        saved = {"state": state.state, "progress": json.dumps(kept)}
+        asyncio.run(self._manager.save(saved, round_number))
 
     def finish(self) -> None:
         """Deletes the checkpoints: the run is over, and with their keys the noise can be removed from its models."""
@@ -219,69 +216,6 @@ def keep(given: GivenModel, folder: pathlib.Path) -> None:
 
 
 _LOG = logging.getLogger(__name__)
-
-_REMEDY = "Put the newest checkpoint and the files of the run back, or start another run in another folder."
-
-
-def check(
-    folder: pathlib.Path,
-    round_number: int,
-    *,
-    participation: pathlib.Path,
-    metrics: pathlib.Path,
-    run: str | None = None,
-) -> None:
-    """Raises unless a run may be resumed after `round_number`.
-
-    Formal guarantee: no round runs again that was released according to the ledger or the metrics. A run whose newest
-    checkpoint is lost can therefore not be resumed: its report covers what it released.
-
-    Args:
-        folder: The run's folder.
-        round_number: Last round of its newest checkpoint; 0 if it has none.
-        participation: The participation log.
-        metrics: The metrics.
-        run: Which run the checkpoint is of, if that is known: the ledger must be of the same.
-
-    Raises:
-        InputValueError: If it may not, or a file is damaged.
-    """
-    if not (folder / LEDGER).exists():
-        if round_number or participation.exists():
-            raise InputValueError(f"ledger={str(folder / LEDGER)!r} is missing, and the run has begun. {_REMEDY}")
-        return
-    record = _without_partial_line(folder / LEDGER)
-    if record.configuration != file_hash(folder / RUN_JSON) and record.begun:
-        raise InputValueError(f"run={str(folder / RUN_JSON)!r} was changed since the run began. {_REMEDY}")
-    if run is not None and record.run not in ("", run):
-        raise InputValueError(
-            f"ledger={str(folder / LEDGER)!r} is of run {record.run[:8]}, and the checkpoints are of {run[:8]}: its "
-            f"log would lack who took part in their rounds. {_REMEDY}"
-        )
-    released = max([0, *record.released, read_metrics(metrics).last_evaluated])
-    if released > round_number:
-        raise InputValueError(
-            f"round {released} of the run in out={str(folder)!r} was released, and its newest checkpoint is of round "
-            f"{round_number}: to run rounds again would release them twice. {_REMEDY}"
-        )
-    if round_number > record.sequence.position:
-        raise InputValueError(
-            f"ledger={str(folder / LEDGER)!r} lacks rounds: it ends at {record.sequence.position}, and the newest "
-            f"checkpoint is of round {round_number}. {_REMEDY}"
-        )
-    kept_entries(participation, record.begun)
-
-
-def _without_partial_line(path: pathlib.Path) -> LedgerRecord:
-    record = read_ledger(path)
-    if record.impossible:
-        raise InputValueError(f"ledger={str(path)!r} cannot go on: {'; '.join(record.impossible)}. {_REMEDY}")
-    # A last line that was not written to its end is of something that did not happen.
-    if record.problems and not path.read_bytes().endswith(b"\n"):
-        return record
-    if record.problems:
-        raise InputValueError(f"ledger={str(path)!r} cannot go on: {'; '.join(record.problems)}. {_REMEDY}")
-    return record
 
 
 def restore_metrics(path: pathlib.Path, round_number: int, history: Sequence[Mapping[str, float]]) -> None:

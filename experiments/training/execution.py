@@ -10,6 +10,7 @@ import numpy as np
 from ... import aggregators
 from ...aggregators.workers import processes
 from ..configuration.settings import ExecutionSettings
+from ..run_folder.rules import Rules
 from .checkpoints import Recovery
 from .preparation import PreparedRun
 from .rounds import OnRound, RoundLoop
@@ -46,12 +47,15 @@ def concurrency(execution: ExecutionSettings) -> str:
     return f"clients of a round at once in each worker: {at_once}{inside}"
 
 
-def train(prepared: PreparedRun, out: pathlib.Path, *, on_round: OnRound, execution: ExecutionSettings) -> TrainedRun:
+def train(
+    prepared: PreparedRun, out: pathlib.Path, *, rules: Rules, on_round: OnRound, execution: ExecutionSettings
+) -> TrainedRun:
     """Trains a run to its last round, from the last checkpoint again whenever a worker is lost.
 
     Args:
         prepared: The run.
         out: Its folder, with `run.json`.
+        rules: The rules of its rounds.
         on_round: Called after every round with its number and metrics (empty if not evaluated).
         execution: Where it computes, when it saves checkpoints, and how often it resumes by itself.
 
@@ -69,7 +73,7 @@ def train(prepared: PreparedRun, out: pathlib.Path, *, on_round: OnRound, execut
             with aggregators.resident_context(
                 workers=workers, clients_at_once=execution.clients_at_once, threads=threads
             ):
-                loop = RoundLoop(prepared=prepared, out=out, on_round=on_round)
+                loop = RoundLoop(prepared=prepared, out=out, rules=rules, on_round=on_round)
                 return _trained(loop, saved)
         except aggregators.WorkerLostError as error:
             workers = tuple(address for address in workers if address != error.address)

@@ -1,11 +1,13 @@
 """The training program: federated averaging or SGD, momentum on the server, and noise of a mechanism."""
 
+import dataclasses
 import pathlib
 
 from ..configuration import statable
 from ..configuration.settings import ExecutionSettings, TrainingSettings
 from ..output import files
 from ..privacy.plan import PrivacyPlan
+from ..run_folder.run_record import read_record
 from . import checkpoints, results
 from . import execution as executing
 from .preparation import prepare
@@ -60,5 +62,8 @@ def run(
         if given:
             checkpoints.keep(given, out)
         results.write_plan(prepared, out)
-        trained = executing.train(prepared, out, on_round=on_round, execution=execution)
+        rules = read_record(out).rules
+        if without_epsilon:
+            rules = dataclasses.replace(rules, schema=None)
+        trained = executing.train(prepared, out, rules=rules, on_round=on_round, execution=execution)
         return results.write_results(prepared, trained, out)

@@ -18,7 +18,7 @@ from ..output import files
 from ..privacy.summary import privacy_claims
 from ..run_folder.folders import versions
 from ..run_folder.names import MODEL, PARTICIPATION, SUMMARY, VOCABULARY
-from ..run_folder.participation_log import read_observed
+from ..run_folder.observed_participation import read_observed
 from ..sampling.settings import sampler_name
 from .execution import TrainedRun
 from .preparation import PreparedRun

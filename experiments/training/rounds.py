@@ -16,9 +16,10 @@ from .. import reports
 from ..configuration.settings import TrainingSettings
 from ..output import digits
 from ..privacy.plan import PrivacyPlan
-from ..run_folder import ledger, run_log, run_record
-from ..run_folder.metrics import ROUND, SECONDS
-from ..run_folder.names import LEDGER, METRICS, PARTICIPATION, TENSORBOARD
+from ..run_folder import ledger, server_loop
+from ..run_folder.metrics import ROUND, SECONDS, read_metrics
+from ..run_folder.names import LEDGER, METRICS, TENSORBOARD
+from ..run_folder.rules import Rules
 from . import checkpoints, task
 from .checkpoints import Progress, Recovery
 from .client_batches import Batch, read_ahead
@@ -80,19 +81,19 @@ class Releases:
     """The rounds of a run after they are computed. Made by `opened`.
 
     Formal guarantee: nothing of a round is released, nor does the ledger say so, before the round is on disk if it has
-    to be (see `Recovery.save`), and before all rounds before it are released. At most one round is not yet evaluated
+    to be (see `Recovery.is_due`), and before all rounds before it are released. At most one round is not yet evaluated
     and saved while the next one is computed; after an evaluation or a save has failed, nothing more is released.
 
     Attributes:
         saved: The checkpoints.
-        log: The ledger and the participation log.
+        loop: The run's loop.
         managers: Where metrics are released.
         on_round: Called after every release with the number of the round and its metrics.
         history: Metrics of each evaluated round that is released.
     """
 
     saved: Recovery
-    log: run_log.RunLog
+    loop: server_loop.ServerLoop
     managers: Sequence[tff.program.ReleaseManager]
     on_round: OnRound
     history: tuple[dict[str, float], ...]
@@ -120,7 +121,10 @@ class Releases:
         evaluated = ({ROUND: progress.round_number, **metrics},) if metrics else ()
         row = {SECONDS: progress.seconds, **metrics}
         progress = dataclasses.replace(progress, row=row, history=(*self.history, *evaluated))
-        return progress, metrics, self.saved.save(progress, released=bool(metrics))
+        due = self.saved.is_due(progress.round_number, released=bool(metrics))
+        if due:
+            self.loop.save(progress.round_number, progress)
+        return progress, metrics, due or not self.saved.resumes
 
     def finish(self) -> None:
         """Releases the round that is being evaluated and saved, once it is on disk.
@@ -133,7 +137,7 @@ class Releases:
         pending, self._pending = self._pending, None
         progress, metrics, is_final = pending.result()
         if is_final:
-            self.log.released_until(progress.round_number)
+            self.loop.released(progress.round_number)
         self.history = progress.history
         release(self.managers, progress)
         self.on_round(progress.round_number, metrics)
@@ -142,7 +146,7 @@ class Releases:
 @contextlib.contextmanager
 def opened(
     saved: Recovery,
-    log: run_log.RunLog,
+    loop: server_loop.ServerLoop,
     managers: Sequence[tff.program.ReleaseManager],
     on_round: OnRound,
     history: tuple[dict[str, float], ...],
@@ -153,13 +157,15 @@ def opened(
 
     Args:
         saved: The checkpoints.
-        log: The ledger and the participation log.
+        loop: The run's loop.
         managers: Where metrics are released.
         on_round: Called after every release with the number of the round and its metrics.
         history: Metrics of each evaluated round so far.
     """
     with futures.ThreadPoolExecutor(1) as thread:
-        releases = Releases(saved=saved, log=log, managers=managers, on_round=on_round, history=history, _thread=thread)
+        releases = Releases(
+            saved=saved, loop=loop, managers=managers, on_round=on_round, history=history, _thread=thread
+        )
         yield releases
         releases.finish()
 
@@ -177,11 +183,13 @@ class RoundLoop:
     Attributes:
         prepared: The run.
         out: Its folder, with `run.json`.
+        rules: The rules of its rounds.
         on_round: Called after every round with its number and metrics (empty if not evaluated).
     """
 
     prepared: PreparedRun
     out: pathlib.Path
+    rules: Rules
     on_round: OnRound
 
     def train(self, saved: Recovery, progress: Progress) -> Progress:
@@ -197,27 +205,24 @@ class RoundLoop:
         Raises:
             InputValueError: If the files of a run to resume do not allow that.
         """
-        if not saved.fresh:
-            logs = {"participation": self.out / PARTICIPATION, "metrics": self.out / METRICS}
-            checkpoints.check(self.out, progress.round_number, run=saved.run, **logs)
-        if progress.round_number == self._rounds and ledger.read_ledger(self.out / LEDGER).ended:
-            # Stopped after its last round: only what is written at the end is missing.
-            self._released_again(progress)
-            return progress
         started = time.perf_counter() - progress.seconds
-        with (
-            run_log.open_run_log(self.out, run=saved.run) as log,
-            contextlib.closing(read_ahead(self._cohorts(progress.round_number + 1))) as cohorts,
-        ):
-            # The run may have been stopped between a checkpoint and the ledger's entry of it.
-            log.released_until(progress.round_number)
+        # It may have been stopped after its last round: then only what is written at the end is missing.
+        with server_loop.open_loop(self.out, rules=self.rules, run=saved.run, ended=True) as loop:
+            loop.resume(saved, published=read_metrics(self.out / METRICS).last_evaluated)
             managers = self._released_again(progress)
-            with opened(saved, log, managers, self.on_round, progress.history) as released:
+            if loop.has_ended:
+                return progress
+            with (
+                contextlib.closing(read_ahead(self._cohorts(progress.round_number + 1))) as cohorts,
+                opened(saved, loop, managers, self.on_round, progress.history) as released,
+            ):
                 for batches in cohorts:
-                    self._begin(log, progress)
+                    # All who were chosen: the guarantee does not count on who drops out.
+                    cohort = self.prepared.cohorts.cohort(progress.round_number)
+                    loop.begin(cohort, clip_norm=clip_norm_of(progress.state, self.prepared.settings))
                     progress = self._computed(progress, batches, started)
                     released.add(progress, self._evaluation(progress))
-            log.ended()
+            loop.record_end()
         return dataclasses.replace(progress, history=released.history)
 
     def _cohorts(self, first_round: int) -> Iterator[Sequence[Sequence[Batch]]]:
@@ -228,21 +233,6 @@ class RoundLoop:
     @property
     def _rounds(self) -> int:
         return self.prepared.privacy.rounds
-
-    @functools.cached_property
-    def _record(self) -> run_record.RunRecord:
-        return run_record.read_record(self.out)
-
-    def _begin(self, log: run_log.RunLog, progress: Progress) -> None:
-        number = progress.round_number + 1
-        log.begin(
-            number,
-            # All who were chosen: the guarantee does not count on who drops out.
-            self.prepared.cohorts.cohort(number - 1),
-            divisor=self.prepared.privacy.clients_per_round,
-            clip_norm=clip_norm_of(progress.state, self.prepared.settings),
-            restarts=self._record.restarts_in(number),
-        )
 
     def _computed(self, progress: Progress, batches: Sequence[Sequence[Batch]], started: float) -> Progress:
         """Returns where the run is after the next round, before its model is evaluated."""

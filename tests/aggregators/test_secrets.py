@@ -201,7 +201,7 @@ def test_a_file_is_private_while_it_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", fsync)
     try:
         with pytest.raises(OSError, match="disk full"):
-            checkpoint_files.write(tmp_path / "checkpoint_1.safetensors", [np.arange(3)], {"leaves": []})
+            checkpoint_files.write(tmp_path / "checkpoint_1.safetensors", {"a": np.arange(3)}, {"leaves": []})
     finally:
         os.umask(before)
     assert modes == [0o600]
@@ -253,9 +253,12 @@ def test_the_warning_is_about_readable_keys_only(tmp_path, caplog, files, folder
 @pytest.mark.parametrize("place", [40, 200, -1, -9])
 def test_a_checkpoint_with_one_changed_bit_is_refused(tmp_path, place):
     path = tmp_path / "checkpoint_1.safetensors"
-    checkpoint_files.write(path, [np.arange(6.0), np.arange(4).reshape(2, 2)], {"leaves": [], "noise": "x"})
+    checkpoint_files.write(path, {"a": np.arange(6.0), "b": np.arange(4).reshape(2, 2)}, {"leaves": [], "noise": "x"})
     tensors, description = checkpoint_files.read(path)
-    assert [tensor.tolist() for tensor in tensors] == [[0, 1, 2, 3, 4, 5], [[0, 1], [2, 3]]]
+    assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
+        "a": [0, 1, 2, 3, 4, 5],
+        "b": [[0, 1], [2, 3]],
+    }
     assert description["noise"] == "x"
     assert len(safetensors.numpy.load_file(path)) == 2
     content = bytearray(path.read_bytes())
@@ -270,7 +273,7 @@ def test_a_checkpoint_of_another_version_is_refused_by_the_version(tmp_path, mon
     path = tmp_path / "checkpoint_1.safetensors"
     known = checkpoint_files._VERSION
     monkeypatch.setattr(checkpoint_files, "_VERSION", other)
-    checkpoint_files.write(path, [np.arange(6.0)], {"leaves": []})
+    checkpoint_files.write(path, {"a": np.arange(6.0)}, {"leaves": []})
     monkeypatch.undo()
     with pytest.raises(tff_mf.InputError, match=f"version is {other!r}, and this release reads version {known}"):
         checkpoint_files.read(path)

@@ -23,7 +23,10 @@ import numpy as np
 
 Update = Mapping[str, np.ndarray]
 
-HIDDEN = ("tensorflow_federated", "tensorflow_privacy", "tff_mf", "safetensors", "scipy", "dp_accounting", "click")
+HIDDEN = (
+    *("tensorflow_federated", "tensorflow_privacy", "tff_mf", "safetensors", "scipy", "dp_accounting", "click"),
+    "msgspec",
+)
 _HUGE, _LARGE_FILE_BYTES, _LATE_SECONDS = 1e30, 10 * 2**30, 60 * 60.0
 
 # What becomes of the last report of a hostile device of each kind: the reason for which it is refused, or how it is
@@ -103,8 +106,8 @@ def loaded_runner(bundle: pathlib.Path) -> types.ModuleType:
     for name in [name for name in sys.modules if name.split(".")[0] == "runner"]:
         del sys.modules[name]
     with mock.patch.object(sys, "path", [str(bundle / "runner.pyz"), *sys.path]):
-        module = importlib.import_module("runner")
-        module.main = importlib.import_module("runner.__main__").main
+        importlib.import_module("runner")
+        module = importlib.import_module("runner.experiments.bundles.runner")
     check = module.check_files
     stages = check(bundle)
     module.check_files = module._deployment.check_files = lambda folder, digest=None: (
@@ -172,7 +175,7 @@ class Fleet:
     def _added(self, deployment: Any) -> tuple[dict[str, int], dict[str, np.ndarray]]:
         """Returns the numbers of reports so far, and the sums without the graphs' own counts."""
         numbers = numbers_of(deployment.accumulate()["counts"])
-        sums, _, _ = self._runner._files.unsealed(self._deployment / "sum.safetensors")
+        sums, _ = self._runner.decoded((self._deployment / "sum.safetensors").read_bytes())
         counts = (self._runner._deployment.SCALED, self._runner._deployment.ZEROED)
         return numbers, {name: value for name, value in sums.items() if not name.endswith(counts)}
 
@@ -227,9 +230,9 @@ def numbers_of(counts: Mapping[str, Any]) -> dict[str, int]:
     return {**{name: counts[name] for name in _COUNTED}, **counts["refused"]}
 
 
-def journal_of(deployment: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the entries of a deployment's journal."""
-    return [json.loads(line) for line in (deployment / "journal.jsonl").read_text().splitlines()]
+def ledger_of(deployment: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the entries of a deployment's ledger."""
+    return [json.loads(line) for line in (deployment / "ledger.jsonl").read_text().splitlines()]
 
 
 def operated(
@@ -292,16 +295,16 @@ def _serve(bundle: pathlib.Path, root: pathlib.Path, plan: Mapping[str, Any]) ->
     def call(*arguments: object) -> None:
         assert runner.main([str(each) for each in arguments]) == 0, arguments
 
-    if not (folder / "journal.jsonl").exists():
+    if not (folder / "ledger.jsonl").exists():
         call("start", folder)
     while True:
         call("resume", folder)
-        journal = journal_of(folder)
-        number = 1 + sum(entry["kind"] == "released" for entry in journal)
+        book = ledger_of(folder)
+        number = 1 + sum(entry["kind"] == "released" for entry in book)
         if number > len(plan["cohorts"]):
             return
         chosen = plan["cohorts"][number - 1]
-        if not any((entry["kind"], entry.get("round")) == ("begun", number) for entry in journal):
+        if not any((entry["kind"], entry.get("round")) == ("begin", number) for entry in book):
             (root / "chosen").write_text("\n".join(chosen))
             call("prepare", folder, "--devices", root / "chosen", "--minutes", 30)
         for device in chosen:

@@ -17,8 +17,8 @@ from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _device_file, _manifest, _rounds, verification
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.output import files
-from tff_mf.experiments.run_folder import folders, run_log
-from tff_mf.experiments.run_folder.ledger import ReportCounts
+from tff_mf.experiments.run_folder import folders, server_loop
+from tff_mf.experiments.run_folder.report_counts import ReportCounts
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
 import tampering
@@ -299,10 +299,9 @@ def trained(bundle, tmp_path):
     for name in ("run.json", "mechanism.safetensors", "vocabulary.json"):
         shutil.copyfile(bundle.folder / name, run / name)
     counts = ReportCounts(came=5, counted=4, clipped=1, zeroed=0, refused={"late": 1})
-    with run_log.open_run_log(run) as log:
-        log.begin(1, ["a", "b", "c", "d"], divisor=4, clip_norm=1.0)
-        log.released_until(1, reports=counts)
-        log.ended()
+    with server_loop.open_loop(run) as loop:
+        loop.released(loop.begin(["a", "b", "c", "d"]), reports=counts)
+        loop.record_end()
     initial = safetensors.numpy.load_file(bundle.folder / "server" / "initial.safetensors")
     prefix = "model__trainable__"
     model = {name.removeprefix(prefix): value for name, value in initial.items() if name.startswith(prefix)}

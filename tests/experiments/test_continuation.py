@@ -20,12 +20,12 @@ from tff_mf.experiments.configuration import toml_file
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import TrainingSettings
 from tff_mf.experiments.output import files
-from tff_mf.experiments.run_folder import folders, ledger, run_log
+from tff_mf.experiments.run_folder import folders, ledger, metrics, server_loop
 from tff_mf.experiments.training import checkpoints
 
 from .shared import invoke
 
-COHORTS = [["a", "b"], ["c", "d"], ["a", "c"], ["b", "d"], ["a", "d"]]
+COHORTS = [["a", "c"], ["b", "d"], ["a", "c"], ["b", "d"], ["a", "c"]]
 HISTORY = [{"round": 2, "loss": 0.25}, {"round": 4, "loss": 0.1 + 0.2}]
 
 
@@ -34,11 +34,11 @@ def folder(tmp_path):
     """A run that was killed in round 5, its newest checkpoint of round 4."""
     plan = run_folders.plan(participation=tff_mf.MinSep(min_sep=2, max_participations=4))
     reports.write_configuration(tmp_path, plan, clip_norm=1.0)
-    with run_log.open_run_log(tmp_path) as book:
-        for number, clients in enumerate(COHORTS, start=1):
-            book.begin(number, clients, divisor=2, clip_norm=1.0)
+    with server_loop.open_loop(tmp_path) as loop:
+        for clients in COHORTS:
+            number = loop.begin(clients)
             if number < 5:
-                book.released_until(number)
+                loop.released(number)
     with (tmp_path / "metrics.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, ["round", "seconds", "loss"])
         writer.writeheader()
@@ -48,34 +48,68 @@ def folder(tmp_path):
     return tmp_path
 
 
-def check(folder, round_number=4, run=None):
-    logs = {"participation": folder / "participation.csv", "metrics": folder / "metrics.csv"}
-    checkpoints.check(folder, round_number, run=run, **logs)
+class Saved:
+    """States of rounds of the run, the newest of round `newest`, as training saved them."""
+
+    def __init__(self, run, newest, heads):
+        self.run, self._newest, self._heads = run, newest, heads
+
+    def rounds(self):
+        return [self._newest] if self._newest else []
+
+    def about(self, round_number):
+        return {"run": self.run, "round": round_number, "ledger": self._heads[round_number], "reports": None}
+
+    def save(self, round_number, state, about):
+        raise AssertionError("no round was computed")
 
 
-def test_checkpoints_of_another_run_of_the_same_settings_are_refused(folder):
+@pytest.fixture
+def check(folder):
+    """A function that resumes a run after a round, as training does."""
+    heads = ledger.read_ledger(folder / "ledger.jsonl").heads
+
+    def checked(folder, round_number=4, run=None):
+        with server_loop.open_loop(folder, run=run) as loop:
+            evaluated = metrics.read_metrics(folder / "metrics.csv").last_evaluated
+            saved = Saved(loop.run, round_number, heads)
+            assert loop.resume(saved, published=evaluated) == round_number
+
+    return checked
+
+
+def test_checkpoints_of_another_run_of_the_same_settings_are_refused(folder, check):
     run = ledger.read_ledger(folder / "ledger.jsonl").run
     check(folder, run=run)
-    with pytest.raises(InputError, match="is of run"):
+    with pytest.raises(InputError, match="belongs to run"):
         check(folder, run="0" * 32)
-    with pytest.raises(InputError, match="belongs to run"), run_log.open_run_log(folder, run="0" * 32):
-        pass
-    with run_log.open_run_log(folder, run=run) as book:
-        assert book.run == run
+    with server_loop.open_loop(folder, run=run) as loop:
+        assert loop.run == run
 
 
-def test_an_intact_run_goes_on(folder):
+def test_a_state_of_another_run_or_round_is_refused(folder):
+    heads = ledger.read_ledger(folder / "ledger.jsonl").heads
+    with server_loop.open_loop(folder) as loop:
+        for run, number in (("0" * 32, 4), (loop.run, 3)):
+            saved = Saved(run, 4, heads)
+            about = saved.about(number)
+            saved.about = lambda _, about=about: about
+            with pytest.raises(InputError, match="and not of this one"):
+                loop.resume(saved)
+
+
+def test_an_intact_run_goes_on(folder, check):
     check(folder)
 
 
-def test_what_was_released_is_not_run_again(folder):
+def test_what_was_released_is_not_run_again(folder, check):
     with pytest.raises(InputError, match=r"round 4 .* was released, and its newest checkpoint is of round 3"):
         check(folder, 3)
     with pytest.raises(InputError, match="was released"):
         check(folder, 0)
 
 
-def test_metrics_tell_of_a_release_that_a_shortened_ledger_does_not(folder):
+def test_metrics_tell_of_a_release_that_a_shortened_ledger_does_not(folder, check):
     lines = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
     kept = next(index for index, line in enumerate(lines) if '"released", "round": 3' in line)
     (folder / "ledger.jsonl").write_text("".join(lines[: kept + 2]))
@@ -83,25 +117,41 @@ def test_metrics_tell_of_a_release_that_a_shortened_ledger_does_not(folder):
         check(folder, 3)
 
 
-def test_a_ledger_that_is_missing_or_lacks_rounds(folder):
+def test_a_ledger_that_is_missing_or_lacks_rounds(folder, check):
     lines = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
     (folder / "metrics.csv").unlink()
     (folder / "ledger.jsonl").write_text("".join(lines[:5]))
-    with pytest.raises(InputError, match="rounds that the ledger lacks"):
-        check(folder, 2)
-    with pytest.raises(InputError, match=r"lacks rounds: it ends at 2, and the newest checkpoint is of round 3"):
-        check(folder, 3)
-    (folder / "ledger.jsonl").unlink()
-    for round_number in (0, 4):
-        with pytest.raises(InputError, match="missing"):
+    for round_number in (2, 3):
+        with pytest.raises(InputError, match="rounds that the ledger lacks"):
             check(folder, round_number)
+    rows = (folder / "participation.csv").read_text().splitlines(keepends=True)
+    (folder / "participation.csv").write_text("".join(rows[:5]))
+    with pytest.raises(InputError, match=r"older than the checkpoint of round 3, and lacks who took part"):
+        check(folder, 3)
+    for left in (rows, []):
+        (folder / "participation.csv").write_text("".join(left)) if left else (folder / "participation.csv").unlink()
+        (folder / "ledger.jsonl").unlink()
+        with pytest.raises(
+            InputError, match="is older than the checkpoint" if not left else "is the log of another run"
+        ):
+            check(folder, 4)
 
 
-def test_a_run_that_had_not_begun_goes_on(tmp_path):
-    check(tmp_path, 0)
+def test_a_state_of_an_attempt_that_the_ledger_lacks_is_refused(folder, check):
+    """Round 5 was begun again, with others; both logs are older, and only the state tells of it."""
+    names = ("ledger.jsonl", "participation.csv")
+    older = {name: (folder / name).read_bytes() for name in names}
+    with server_loop.open_loop(folder) as loop:
+        loop.goes_on_unseen(4)
+        loop.begin(["e", "f"])
+    heads = ledger.read_ledger(folder / "ledger.jsonl").heads
+    for name in names:
+        (folder / name).write_bytes(older[name])
+    with server_loop.open_loop(folder) as loop, pytest.raises(InputError, match="older than the checkpoint of round 5"):
+        loop.resume(Saved(loop.run, 5, heads))
 
 
-def test_a_line_that_was_not_written_to_its_end_did_not_happen(folder):
+def test_a_line_that_was_not_written_to_its_end_did_not_happen(folder, check):
     with (folder / "ledger.jsonl").open("a") as file:
         file.write('{"kind": "released", "rou')
     with (folder / "participation.csv").open("a") as file:
@@ -119,7 +169,7 @@ def test_a_line_that_was_not_written_to_its_end_did_not_happen(folder):
         ("run.json", '"clip_norm": 1.0', '"clip_norm": 0.5', "run.json.*changed"),
     ],
 )
-def test_what_was_changed_is_named(folder, name, old, new, reason):
+def test_what_was_changed_is_named(folder, check, name, old, new, reason):
     text = (folder / name).read_text()
     assert old in text
     (folder / name).write_text(text.replace(old, new, 1))

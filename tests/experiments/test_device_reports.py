@@ -6,14 +6,13 @@ import pathlib
 import shutil
 import sys
 
-import msgspec
 import pytest
 
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import runner
-from tff_mf.experiments.run_folder import ledger, metrics
-from tff_mf.experiments.run_folder.ledger import ReportCounts
+from tff_mf.experiments.run_folder import ledger, report_counts
+from tff_mf.experiments.run_folder.report_counts import ReportCounts
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
 import broken_logs
@@ -23,7 +22,7 @@ COUNTS = ReportCounts(came=3, counted=2, clipped=1, zeroed=0, refused={"late": 1
 
 
 def test_reasons_are_those_of_the_runner():
-    assert metrics.REASONS == runner.REASONS
+    assert report_counts.REASONS == runner.REASONS
 
 
 @pytest.fixture
@@ -71,9 +70,7 @@ def test_impossible_counts_are_refused(book, changes):
     found, path = book
     found.released(1, reports=COUNTS)
     opened, begun, released = run_folders.read_entries(path.parent)
-    run_folders.write_ledger(
-        path.parent, [opened, begun, {**released, "reports": {**msgspec.to_builtins(COUNTS), **changes}}]
-    )
+    run_folders.write_ledger(path.parent, [opened, begun, {**released, "reports": {**COUNTS.as_json(), **changes}}])
     [problem] = ledger.read_ledger(path).problems
     assert problem.startswith("line 3 ")
     assert not ledger.read_ledger(path).reports

@@ -12,7 +12,7 @@ import pytest
 import safetensors.numpy
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from runner_fleet import OUTCOMES, Fleet, expected, journal_of, loaded_runner, numbers_of, operated
+from runner_fleet import OUTCOMES, Fleet, expected, ledger_of, loaded_runner, numbers_of, operated
 
 MIN_SEP, COHORT = 10, 4
 # Of the calls that change files, half a round's: moments before and after each.
@@ -67,7 +67,7 @@ def random_kills(count):
 @pytest.mark.parametrize(
     ("rounds", "kills"),
     [
-        # Before the first state, in the middle of rounds, and when a state is on disk that the journal does not name.
+        # Before the first state, in the middle of rounds, and when a state is on disk that the ledger does not name.
         pytest.param(12, [("link", 0), ("rename", 31), ("link", 3), ("unlink", 41), ("replace", 23)], id="5 kills"),
         # Long: each server loads the graphs again.
         pytest.param(40, random_kills(50), id="50 kills", marks=pytest.mark.long),
@@ -82,10 +82,10 @@ def test_a_killed_server_loses_nothing_and_releases_nothing_twice(bundle, runner
     hostile = dict(zip(["device0", "device2", *devices[1::2]], kinds, strict=True))
     ends = operated(bundle.folder, tmp_path, cohorts=cohorts, words=words, hostile=hostile, kills=kills)
     assert ends == [9] * len(kills) + [0]
-    journal, numbers = journal_of(tmp_path / "run"), list(range(1, rounds + 1))
-    released = [entry for entry in journal if entry["kind"] == "released"]
+    book, numbers = ledger_of(tmp_path / "run"), list(range(1, rounds + 1))
+    released = [entry for entry in book if entry["kind"] == "released"]
     assert [entry["round"] for entry in released] == numbers
-    assert [(entry["round"], entry["attempt"]) for entry in journal if entry["kind"] == "begun"] == [
+    assert [(entry["round"], entry["attempt"]) for entry in book if entry["kind"] == "begin"] == [
         (number, 1) for number in numbers
     ]
     record = tmp_path / "devices" / "record.jsonl"
@@ -95,10 +95,10 @@ def test_a_killed_server_loses_nothing_and_releases_nothing_twice(bundle, runner
         sent = collections.Counter()
         for device in cohort:
             sent.update(expected(hostile.get(device, ""), again=entry["round"] > MIN_SEP))
-        assert collections.Counter(numbers_of(entry["counts"])) <= sent
+        assert collections.Counter(numbers_of(entry["reports"])) <= sent
         messages = COHORT + sum(hostile.get(device) == "twice" for device in cohort)
-        lost += messages - entry["counts"]["came"]
-        reasons |= set(entry["counts"]["refused"])
+        lost += messages - entry["reports"]["came"]
+        reasons |= set(entry["reports"]["refused"])
     assert lost <= sum(name == "rename" and moment % 2 == 0 for name, moment in kills)
     assert reasons == set(runner.REASONS)
     # However often a server continued a round, its devices saw one model.

@@ -72,7 +72,7 @@ def test_a_kill_between_the_two_logs_leaves_an_attempt_that_counts(tmp_path, mon
 
     with guarded(folder) as guards:
         guards.released(guards.begin(["a", "b"]))
-        monkeypatch.setattr(guards._log._book, "begin", killed)
+        monkeypatch.setattr(guards._book, "begin", killed)
         with pytest.raises(KeyboardInterrupt):
             guards.begin(["c", "d"])
     assert began(folder) == [(1, 1)]

@@ -24,7 +24,7 @@ from tff_mf.experiments.bundles import _source
 from tff_mf.experiments.configuration import mechanism_names
 from tff_mf.experiments.privacy import summary
 from tff_mf.experiments.reports import _summarised
-from tff_mf.experiments.run_folder import ledger, participation_log
+from tff_mf.experiments.run_folder import ledger, observed_participation
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS
 from tff_mf.experiments.training import evaluation, task
 
@@ -146,7 +146,7 @@ def test_a_forged_log_of_fixed_epochs_states_nothing(run, late):
     place = next(index for index, (number, *_) in enumerate(moved) if number == 1 + late)
     moved[place] = (1 + late, moved[place][1], came)
     run_folders.write_log(run, moved)
-    observed = participation_log.read_observed(run / "participation.csv")
+    observed = observed_participation.read_observed(run / "participation.csv")
     assert observed.within(tff_mf.MinSep(min_sep=4, max_participations=2))
     assert not observed.within(tff_mf.FixedEpoch(min_sep=4, max_participations=2))
     # A forger who knows every format rewrites what follows from the log, and the planned cohorts too.

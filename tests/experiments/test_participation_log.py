@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments.run_folder.ledger import Begin, cohort_digest
-from tff_mf.experiments.run_folder.participation_log import open_log, read_entries, read_observed
+from tff_mf.experiments.run_folder.observed_participation import read_observed
+from tff_mf.experiments.run_folder.participation_log import open_log, read_entries
 
 
 def written(path, cohorts):

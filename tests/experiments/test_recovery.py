@@ -136,7 +136,10 @@ def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(smal
         run(small_data, out, on_round=no_more_files)
     monkeypatch.undo()
     unwritten = types.SimpleNamespace(
-        violations=reports.violations, open_questions=reports.open_questions, write=stopped
+        write_configuration=reports.write_configuration,
+        violations=reports.violations,
+        open_questions=reports.open_questions,
+        write=lambda folder, *, realised: stopped() if realised else reports.write(folder, realised=realised),
     )
     for module, name, stops in (
         (results, "reports", unwritten),

@@ -19,7 +19,7 @@ from tff_mf.experiments.output.digits import rounded_up
 from tff_mf.experiments.privacy import amplification, summary
 from tff_mf.experiments.reports import SCHEMA as JSON_SCHEMA
 from tff_mf.experiments.reports.questions import QUESTIONS
-from tff_mf.experiments.run_folder.participation_log import read_observed
+from tff_mf.experiments.run_folder.observed_participation import read_observed
 from tff_mf.experiments.sampling.settings import SamplingSettings, sampler_name
 
 from .shared import critical, invoke, violated

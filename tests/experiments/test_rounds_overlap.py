@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("tensorflow_federated")
 
-from tff_mf.experiments.run_folder import ledger, metrics, names, participation_log, run_log
+from tff_mf.experiments.run_folder import ledger, metrics, names, participation_log, server_loop
 from tff_mf.experiments.training import checkpoints, rounds
 from tff_mf.experiments.training.client_batches import read_ahead
 
@@ -50,18 +50,17 @@ class Saved:
     def __init__(self, fails_in=0):
         self.go, self.happened, self.histories, self.fails_in = threading.Event(), [], [], fails_in
 
+    resumes = True
+
     def is_due(self, round_number, *, released):
         return released or round_number % 2 == 0
 
-    def save(self, progress, *, released):
-        if not self.is_due(progress.round_number, released=released):
-            return False
+    def save(self, round_number, progress):
         assert self.go.wait(10)
-        if progress.round_number == self.fails_in:
+        if round_number == self.fails_in:
             raise OSError("No space left on device")
-        self.happened.append(f"saved {progress.round_number}")
+        self.happened.append(f"saved {round_number}")
         self.histories.append([each["round"] for each in progress.history])
-        return True
 
 
 @contextlib.contextmanager
@@ -70,9 +69,9 @@ def opened(saved):
         assert value["seconds"] == key
         saved.happened.append(f"row {key}")
 
-    log = types.SimpleNamespace(released_until=lambda number: saved.happened.append(f"ledger {number}"))
+    loop = types.SimpleNamespace(save=saved.save, released=lambda number: saved.happened.append(f"ledger {number}"))
     manager = types.SimpleNamespace(release=release)
-    released = rounds.opened(saved, log, [manager], lambda number, _: saved.happened.append(f"on {number}"), ())
+    released = rounds.opened(saved, loop, [manager], lambda number, _: saved.happened.append(f"on {number}"), ())
     with released as found:
         yield found
     assert [each["round"] for each in found.history] == saved.histories[-1]
@@ -220,22 +219,21 @@ def left(monkeypatch, tmp_path):
 @pytest.fixture
 def saved_late(monkeypatch):
     """Each checkpoint is written once the next round has begun, the longest time that a round is not on disk."""
-    begin, save, last, changed = run_log.RunLog.begin, checkpoints.Recovery.save, [0], threading.Condition()
+    begin, save, last, changed = server_loop.ServerLoop.begin, checkpoints.Recovery.save, [0], threading.Condition()
 
-    def beginning(log, number, *given, **more):
-        begin(log, number, *given, **more)
+    def beginning(loop, clients, **more):
+        number = begin(loop, clients, **more)
         with changed:
             last.append(number)
             changed.notify_all()
+        return number
 
-    def saving(saved, progress, *, released):
-        number = progress.round_number
+    def saving(saved, number, progress, about):
         with changed:
-            due = saved.is_due(number, released=released) and number < ROUNDS
-            assert not due or changed.wait_for(lambda: last[-1] > number, 10)
-        return save(saved, progress, released=released)
+            assert number == ROUNDS or changed.wait_for(lambda: last[-1] > number, 10)
+        save(saved, number, progress, about)
 
-    monkeypatch.setattr(run_log.RunLog, "begin", beginning)
+    monkeypatch.setattr(server_loop.ServerLoop, "begin", beginning)
     monkeypatch.setattr(checkpoints.Recovery, "save", saving)
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import tff_mf
 from tff_mf import experiments
 from tff_mf.experiments.run_folder import metrics, names, run_record
-from tff_mf.experiments.run_folder.folders import check_same
+from tff_mf.experiments.run_folder.same_settings import check_same
 
 PACKAGE = pathlib.Path(experiments.__file__).parent
 # The runner is copied into bundles and imports nothing of this project.
-ALONE = ("bundles/runner/_bundle.py", "flower/template/next_word/server_app.py")
+ALONE = ("flower/template/next_word/server_app.py",)
 FILES = {value for name, value in vars(names).items() if name.isupper() and "." in value and "/" not in value}
 
 
@@ -113,5 +113,5 @@ def test_run_json_of_another_version_is_refused_by_the_version(tmp_path):
 def test_noise_restarts_after_every_so_many_rounds(tmp_path):
     run_folders.start(tmp_path, restart_every=3)
     record = run_record.read_record(tmp_path)
-    assert [number for number in range(1, 10) if record.restarts_in(number)] == [4, 7]
-    assert record.divisor_or_default == 2
+    assert [number for number in range(1, 10) if record.rules.restarts_in(number)] == [4, 7]
+    assert record.rules.divisor == 2

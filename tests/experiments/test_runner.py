@@ -1,6 +1,8 @@
 """The runner that each bundle carries: by its own command, in a process that has TensorFlow alone, against TFF."""
 
 import ast
+import contextlib
+import dataclasses
 import fcntl
 import itertools
 import json
@@ -23,7 +25,7 @@ from tff_mf.experiments.bundles import runner as packaged
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
 import tampering
-from runner_fleet import loaded_runner, operated
+from runner_fleet import HIDDEN, loaded_runner, operated
 
 ROUNDS, COHORT = 3, 3
 
@@ -48,7 +50,7 @@ def test_the_runner_without_tff_makes_the_models_of_tff(bundle, ran):
     from tff_mf.experiments.training import learning_process
 
     folder, examples = ran
-    keys = safetensors.numpy.load_file(folder / "state" / f"{ROUNDS:06d}.safetensors")["keys"]
+    keys = safetensors.numpy.load_file(folder / "checkpoints" / f"checkpoint_{ROUNDS}.safetensors")["keys"]
     settings, privacy, vocabulary = deployed_again(bundle.folder)
     task = learning_process.build_task(settings, vocabulary)
     process, _ = learning_process.build_process(
@@ -156,18 +158,21 @@ def test_only_the_owner_can_read_secrets_and_keys_replace_rows(begun, call):
     folder, write, _ = begun
     write("a.safetensors")
     call("accumulate")
-    for path in (folder, folder / "state", folder / "updates", folder / "taken"):
+    for path in (folder, folder / "checkpoints", folder / "updates", folder / "taken"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    for name in ("state/000000.safetensors", "sum.safetensors", "journal.jsonl", "sent.safetensors"):
+    for name in (
+        *("checkpoints/checkpoint_0.safetensors", "sum.safetensors", "sent.safetensors"),
+        *("ledger.jsonl", "participation.csv"),
+    ):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
     call("update")
-    (kept,) = (folder / "state").iterdir()
+    (kept,) = (folder / "checkpoints").iterdir()
     tensors = safetensors.numpy.load_file(kept)
     assert tensors["keys"].shape == (1, 2)
     assert not [name for name in tensors if "rows" in name]
     call("stop")
     left = sorted(path.name for path in folder.rglob("*") if path.is_file())
-    assert left == [".lock", "journal.jsonl", "round-000001.safetensors"]
+    assert left == [".lock", "ledger.jsonl", "participation.csv", "round-000001.safetensors"]
     assert "no round follows" in call("prepare", "--devices", folder.parent / "chosen", status=2)
 
 
@@ -175,15 +180,19 @@ def test_unfinished_files_of_a_killed_process_are_deleted(begun, call, runner):
     folder, write, _ = begun
     write("a.safetensors")
     call("accumulate")
-    for path in (folder / "state" / "000001.safetensors", folder / "sum.safetensors", folder / "models" / "a"):
+    for path in (
+        folder / "checkpoints" / "checkpoint_1.safetensors",
+        folder / "sum.safetensors",
+        folder / "models" / "a",
+    ):
         child = os.fork()
         if not child:
-            runner._files.os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
-            runner._files.write_lasting(path, b"secret")
+            os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+            runner._deployment.files.write_atomically(path, b"secret")
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    assert len(list(folder.rglob(".*.partial"))) == 3
+    assert len(list(folder.rglob(".*.tff-mf.tmp"))) == 3
     call("resume")
-    assert list(folder.rglob(".*.partial")) == []
+    assert list(folder.rglob(".*.tff-mf.tmp")) == []
     assert call("update")["released"] == 1
 
 
@@ -193,61 +202,62 @@ def test_files_of_different_times_are_refused(begun, call, tmp_path):
     call("accumulate")
     shutil.copytree(folder, tmp_path / "before")
     call("update")
-    for name, reason in (("state", "state of round 0, and round 1 was released"), ("journal.jsonl", "older than")):
+    for name, reason in (("checkpoints", "newest checkpoint is of round 0"), ("ledger.jsonl", "older than")):
         again = tmp_path / f"again {name}"
         shutil.copytree(folder, again)
-        if name == "state":
+        if name == "checkpoints":
             shutil.rmtree(again / name)
             shutil.copytree(tmp_path / "before" / name, again / name)
         else:
             shutil.copyfile(tmp_path / "before" / name, again / name)
-        if name == "state":
+        if name == "checkpoints":
             assert reason in call("resume", folder=again, status=2)
-    # With its models, an older journal shows that it is older.
-    journal = tmp_path / "again journal.jsonl"
-    assert "older than" in call("resume", folder=journal, status=2)
-    shutil.rmtree(folder / "state")
+    # With its models, an older ledger shows that it is older.
+    assert "older than" in call("resume", folder=tmp_path / "again ledger.jsonl", status=2)
+    shutil.rmtree(folder / "checkpoints")
     assert "lost its state" in call("resume", status=2)
 
 
-def test_a_state_is_stepped_once(begun, call, runner, bundle):
+def test_a_state_is_stepped_once(begun, call, runner, bundle, monkeypatch):
     folder, write, _ = begun
     write("a.safetensors")
     call("accumulate")
     with (folder / ".lock").open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert "run by another process" in call("update", status=2)
-    with runner.opened(folder, bundle.folder) as one:
-        other = runner.Deployment(folder, runner.check_files(bundle.folder))
-        one.update()
+        assert "in use by process" in call("update", status=2)
+    with monkeypatch.context() as patch:
         # Even a process that no lock kept out: before it saves, and when it does.
-        with pytest.raises(runner.RefusedError, match="missing"):
-            other.update()
-        with pytest.raises(FileExistsError):
-            one._states.save(one._state(), 1, {})
+        patch.setattr(runner._deployment, "alone", contextlib.nullcontext)
+        with runner.opened(folder, bundle.folder) as one, runner.opened(folder, bundle.folder) as other:
+            one.update()
+            with pytest.raises(runner.InputError, match="No such file"):
+                other.update()
+            with pytest.raises(FileExistsError):
+                one._states.save(1, one._state(), {})
     assert "no round that was begun" in call("update", status=2)
 
 
 def test_the_state_of_another_deployment_is_refused(begun, call, tmp_path):
     folder, _, _ = begun
     call("start", folder=tmp_path / "other")
-    shutil.copyfile(tmp_path / "other" / "state" / "000000.safetensors", folder / "state" / "000000.safetensors")
+    name = "checkpoints/checkpoint_0.safetensors"
+    shutil.copyfile(tmp_path / "other" / name, folder / name)
     (folder / "sent.safetensors").unlink()
-    assert "another state of round 0" in call("resume", status=2)
+    assert "and not of this one" in call("resume", status=2)
 
 
 def test_the_last_round_is_final(begun, runner, bundle, tmp_path):
     folder, _, _ = begun
     with runner.opened(folder, bundle.folder) as deployment:
-        deployment._settings = {**deployment._settings, "rounds": 1}
+        deployment._loop._rules = dataclasses.replace(deployment._loop._rules, rounds=1)
         deployment.update()
-        with pytest.raises(runner.RefusedError, match="no round follows, of 1"):
+        with pytest.raises(runner.InputError, match="no round follows, of 1"):
             deployment.prepare(["x"])
 
 
 def test_devices_are_refused_outside_the_accounted_schema(begun, call, tmp_path):
     call("update")
-    assert "sooner or more often than min_sep=10" in call("prepare", "--devices", tmp_path / "chosen", status=2)
+    assert "took part in round 1: min_sep=10" in call("prepare", "--devices", tmp_path / "chosen", status=2)
     for text, reason in (("d\nd\n", "twice"), ("../d\n", "letters"), ("\n\xff", "letters")):
         (tmp_path / "chosen").write_text(text)
         assert reason in call("prepare", "--devices", tmp_path / "chosen", status=2)
@@ -259,27 +269,23 @@ def test_devices_are_refused_outside_the_accounted_schema(begun, call, tmp_path)
 
 
 @pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
-def test_devices_are_chosen_exactly_as_the_schema_allows(runner, schema):
+def test_devices_are_chosen_exactly_as_the_schema_allows(runner, bundle, schema):
     """For every history of eight rounds that the schema allows, and the round after it."""
     claim = schema(min_sep=3, max_participations=2)
-    settings = {"participation": schema.__name__, "min_sep": 3, "max_participations": 2}
+    run = json.loads((bundle.folder / "run.json").read_text())
+    run |= {"participation": schema.__name__, "min_sep": 3, "max_participations": 2}
+    rule = runner._deployment.server_loop.Rules.of(run).schema
     for past in itertools.chain.from_iterable(itertools.combinations(range(1, 8), taken) for taken in range(3)):
         if claim.allows(past):
-            entries = [{"kind": "begun", "round": each, "devices": ["a"]} for each in past]
             for number in range(max(past, default=0) + 1, 9):
-                try:
-                    runner._records.check_devices(["a"], number, settings, entries)
-                    allowed = True
-                except runner.RefusedError:
-                    allowed = False
-                assert allowed == claim.allows((*past, number)), (past, number)
+                assert (not rule.refusal(past, number)) == claim.allows((*past, number)), (past, number)
 
 
 def test_a_deployment_of_another_bundle_is_refused(begun, call, runner, bundle, tmp_path):
     shutil.copytree(bundle.folder, tmp_path / "other")
     tampering.manifested(lambda manifest: manifest.update(created_by="another"))(tmp_path / "other", None)
     with (
-        pytest.raises(runner.RefusedError, match="of another bundle"),
+        pytest.raises(runner.InputError, match=r"bundle=.* is not the setting that the run"),
         runner.opened(tmp_path / "run", tmp_path / "other"),
     ):
         pass
@@ -304,13 +310,13 @@ def test_bad_input_is_one_line_and_status_2(call, begun, tmp_path, bundle):
     assert "cannot be read" in call("prepare", "--devices", tmp_path / "none", status=2)
     assert "--minutes" in call("prepare", "--devices", tmp_path / "chosen", "--minutes", "nan", status=2)
     assert "digest=" in call("start", "--digest", "0" * 64, folder=tmp_path / "new", status=2)
-    state = folder / "state" / "000000.safetensors"
+    state = folder / "checkpoints" / "checkpoint_0.safetensors"
     content = bytearray(state.read_bytes())
     content[-1] ^= 1
     state.write_bytes(content)
-    assert "was changed" in call("update", status=2)
-    (folder / "journal.jsonl").write_text("{\n")
-    assert "journal=" in call("resume", status=2)
+    assert "does not match its sha256" in call("update", status=2)
+    (folder / "ledger.jsonl").write_text("{\n")
+    assert "ledger=" in call("resume", status=2)
 
 
 def _as_text(manifest):
@@ -337,7 +343,7 @@ def test_a_bundle_of_another_manifest_is_refused(bundle, tmp_path, change, reaso
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
     tampering.manifested(change)(copy, None)
-    with pytest.raises(packaged.RefusedError, match=reason):
+    with pytest.raises(packaged.InputError, match=reason):
         packaged.start(tmp_path / "run", copy)
     assert not (tmp_path / "run").exists()
 
@@ -345,7 +351,7 @@ def test_a_bundle_of_another_manifest_is_refused(bundle, tmp_path, change, reaso
 def test_a_manifest_that_was_changed_is_refused(bundle, tmp_path):
     shutil.copy2(bundle.folder / "manifest.json", tmp_path)
     tampering.edited("manifest.json", lambda manifest: manifest.update(files={}))(tmp_path, None)
-    with pytest.raises(packaged.RefusedError, match="its digest does not match its content"):
+    with pytest.raises(packaged.InputError, match="its digest does not match its content"):
         packaged.read_manifest(tmp_path)
 
 
@@ -375,7 +381,7 @@ def test_a_manifest_that_was_changed_is_refused(bundle, tmp_path):
     ],
 )
 def test_damaged_safetensors_files_are_refused(content):
-    with pytest.raises(packaged.RefusedError, match="not an intact safetensors file"):
+    with pytest.raises(packaged.InputError, match="not an intact safetensors file"):
         packaged.decoded(content)
 
 
@@ -397,42 +403,52 @@ def test_its_files_are_safetensors_files(tmp_path):
         assert again[name].dtype == np.asarray(value).dtype
 
 
-def _without_line(journal, number):
-    lines = journal.read_text().splitlines(keepends=True)
-    journal.write_text("".join(lines[:number] + lines[number + 1 :]))
+def _without_line(path, number):
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:number] + lines[number + 1 :]))
 
 
-JOURNALS = {
-    "another device": lambda path: path.write_text(path.read_text().replace('["a", "b", "c"]', '["a", "b", "d"]')),
-    "one line less": lambda path: _without_line(path, 1),
-    "no first line": lambda path: _without_line(path, 0),
-    "a line more": lambda path: path.write_text(path.read_text() + '{"kind":"begun"}\n'),
-    "no object": lambda path: path.write_text(path.read_text() + "[]\n"),
-    "nested": lambda path: path.write_text("[" * 100_000 + "\n"),
+def _replaced(path, old, new):
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+BOOKS = {
+    "another device": ("participation.csv", lambda path: _replaced(path, "1,1,c", "1,1,d")),
+    "a device less": ("participation.csv", lambda path: _without_line(path, 3)),
+    "another cohort": ("ledger.jsonl", lambda path: _replaced(path, '"clients": 3', '"clients": 2')),
+    "one line less": ("ledger.jsonl", lambda path: _without_line(path, 1)),
+    "no first line": ("ledger.jsonl", lambda path: _without_line(path, 0)),
+    "a line more": ("ledger.jsonl", lambda path: path.write_text(path.read_text() + '{"kind":"begin"}\n')),
+    "no object": ("ledger.jsonl", lambda path: path.write_text(path.read_text() + "[]\n")),
+    "nested": ("ledger.jsonl", lambda path: path.write_text("[" * 100_000 + "\n")),
 }
 
 
-@pytest.mark.parametrize("change", JOURNALS.values(), ids=JOURNALS)
-def test_a_modified_journal_is_refused(begun, call, change):
+@pytest.mark.parametrize(("name", "change"), BOOKS.values(), ids=BOOKS)
+def test_a_modified_ledger_or_participation_log_is_refused(begun, call, name, change):
     folder, write, _ = begun
     write("a.safetensors")
     call("accumulate")
     call("update")
-    change(folder / "journal.jsonl")
-    assert "put it back" in call("status", status=2)
+    change(folder / name)
+    said = call("status", status=2)
+    assert "Put the newest files of the run back" in said or "Restore both" in said
 
 
-def test_a_state_continues_only_with_its_own_journal(begun, call, runner, tmp_path, monkeypatch):
-    """An older journal forgets those who were chosen for a later attempt, whose updates are in the state."""
+def test_a_state_continues_only_with_its_own_ledger(begun, call, runner, tmp_path, monkeypatch):
+    """An older ledger forgets those who were chosen for a later attempt, whose updates are in the state."""
     folder, _, _ = begun
-    older = (folder / "journal.jsonl").read_bytes()
+    names = ("ledger.jsonl", "participation.csv")
+    older = {name: (folder / name).read_bytes() for name in names}
     (tmp_path / "others").write_text("d\ne\n")
     call("prepare", "--devices", tmp_path / "others", "--again")
     with monkeypatch.context() as patch:
-        patch.setattr(runner.Deployment, "_finish", lambda self: None)
+        patch.setattr(runner._deployment.server_loop.ServerLoop, "released", lambda self, number, reports: None)
         call("update")
-    (folder / "journal.jsonl").write_bytes(older)
-    assert "another journal than when its state was made" in call("status", status=2)
+    for name in names:
+        (folder / name).write_bytes(older[name])
+    assert "is older than the checkpoint of round 1" in call("status", status=2)
 
 
 def test_leftovers_of_another_attempt_or_round_are_cleared(begun, call, runner, tmp_path, monkeypatch):
@@ -458,19 +474,36 @@ def test_leftovers_of_another_attempt_or_round_are_cleared(begun, call, runner, 
     assert not (folder / "sum.safetensors").exists()
 
 
-def test_the_program_is_the_package_and_needs_tensorflow_alone(bundle):
-    sources = {f"runner/{path.name}": path.read_bytes() for path in pathlib.Path(packaged.__file__).parent.glob("*.py")}
+def test_the_program_is_modules_as_they_are_and_needs_tensorflow_alone(bundle):
+    root = pathlib.Path(packaged.__file__).parents[3]
     with zipfile.ZipFile(bundle.folder / "runner.pyz") as program:
         carried = {name: program.read(name) for name in program.namelist()}
-    assert {name: text for name, text in carried.items() if name != "__main__.py"} == sources
+    own = {name: carried.pop(name) for name in ("__main__.py", "runner/__init__.py")}
+    assert all(len(text.splitlines()) <= 6 for text in own.values())
+    for name, text in carried.items():
+        inside = name.removeprefix("runner/")
+        module = root / inside if inside.startswith("experiments/") else pathlib.Path(tff_mf.__file__).parent / inside
+        assert text in (module.read_bytes(), b""), name
+        assert text or name.endswith("__init__.py")
     imported = set()
-    for each in itertools.chain.from_iterable(ast.walk(ast.parse(text)) for text in carried.values()):
+    for each in itertools.chain.from_iterable(ast.walk(ast.parse(text)) for text in (*carried.values(), *own.values())):
         if isinstance(each, ast.Import):
             imported |= {alias.name for alias in each.names}
         elif isinstance(each, ast.ImportFrom) and not each.level:
             imported.add(each.module)
     others = {name.split(".")[0] for name in imported} - sys.stdlib_module_names
     assert others == {"numpy", "runner", "tensorflow"}
+
+
+def test_what_devices_import_is_in_the_program(bundle):
+    """`sys.path.insert(0, "bundle/runner.pyz")` and `import runner`, where no other package is."""
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(sys.argv[2:])); sys.path.insert(0, sys.argv[1]); import runner;"
+        "print(runner.check_files.__module__, runner.decoded(runner.encoded({}, {'a': 'b'})))"
+    )
+    command = [sys.executable, "-c", code, bundle.folder / "runner.pyz", *HIDDEN]
+    done = subprocess.run(command, capture_output=True, check=False, text=True, cwd=bundle.folder)
+    assert done.stdout == "runner.experiments.bundles.runner._bundle ({}, {'a': 'b'})\n", done.stderr
 
 
 def test_nothing_beside_it_is_imported(bundle, tmp_path):
@@ -487,7 +520,7 @@ def test_a_test_only_bundle_is_not_started(bundle, runner, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
     tampering.manifested(lambda manifest: manifest.update(test_only=True))(copy, None)
-    with pytest.raises(runner.RefusedError, match="TEST ONLY"):
+    with pytest.raises(runner.InputError, match="TEST ONLY"):
         runner.start(tmp_path / "run", copy)
     assert runner.start(tmp_path / "run", copy, test_only=True)["released"] == 0
 
@@ -496,7 +529,7 @@ def test_the_digest_is_checked_before_any_other_file(bundle, runner, tmp_path, m
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
     monkeypatch.setattr(runner._bundle, "changes", lambda *given: pytest.fail("files were looked at"))
-    with pytest.raises(runner.RefusedError, match="is not the bundle's digest"):
+    with pytest.raises(runner.InputError, match="is not the bundle's digest"):
         runner.start(tmp_path / "run", copy, digest="0" * 64)
 
 
@@ -505,7 +538,8 @@ def test_an_interrupted_start_can_be_repeated(call, tmp_path):
     folder = tmp_path / "run"
     for name in ("updates", "taken", "models"):
         (folder / name).rmdir()
-    (folder / "journal.jsonl").write_text('{"kind": "ope')
+    (folder / "ledger.jsonl").write_text('{"kind": "ope')
+    (folder / "participation.csv").unlink()
     assert "begin one with start" in call("resume", status=2)
     assert call("start")["released"] == 0
 

@@ -161,7 +161,7 @@ def test_a_tampered_folder_is_refused_in_one_line_and_by_the_runner(way, tampere
         assert len(each.reason) < 300
     # What a manifest names that export does not write is for `verify` to find.
     if found[0].file != "manifest.json" or not way.listed:
-        with pytest.raises(runner.RefusedError):
+        with pytest.raises(runner.InputError):
             runner.check_files(folder)
 
 

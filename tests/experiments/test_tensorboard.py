@@ -15,7 +15,7 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.configuration.settings import ExecutionSettings
 from tff_mf.experiments.output import digits
-from tff_mf.experiments.run_folder import names, run_log
+from tff_mf.experiments.run_folder import names, server_loop
 from tff_mf.experiments.training import program, rounds
 
 from .test_cohorts_of_runs import SMALL
@@ -61,8 +61,8 @@ def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
         program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, on_round=stop_at(4))
     ended = tmp_path.with_name("ended")
     shutil.copytree(tmp_path, ended)
-    with run_log.open_run_log(ended) as book:
-        book.ended()
+    with server_loop.open_loop(ended) as loop:
+        loop.record_end()
     (stated, as_float32), text = headline(ended)
     # Round 5 trains while round 4 is written, and is released after it.
     assert "n=5 rounds" in text

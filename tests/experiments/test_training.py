@@ -20,7 +20,7 @@ from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSetti
 from tff_mf.experiments.datasets import sentences
 from tff_mf.experiments.output.digits import rounded_up
 from tff_mf.experiments.run_folder import names
-from tff_mf.experiments.run_folder.participation_log import read_observed
+from tff_mf.experiments.run_folder.observed_participation import read_observed
 from tff_mf.experiments.training import learning_process, models, program, task
 
 from .shared import invoke, rows

@@ -440,14 +440,19 @@ def test_a_folder_is_used_by_one_process_and_for_one_run(tmp_path):
 
 
 def test_an_older_checkpoint_or_one_of_another_run_is_refused(tmp_path):
+    older, before = tmp_path / "one/checkpoints/checkpoint_1.safetensors", b""
     for name in ("one", "two"):
         with opened(tmp_path / name) as strategy:
+            strategy.start(Fleet(NAMES, trained), num_rounds=1)
+            before = older.read_bytes() if name == "one" else before
             strategy.start(Fleet(NAMES, trained), num_rounds=2)
     newest = tmp_path / "one/checkpoints/checkpoint_2.safetensors"
     kept = newest.read_bytes()
     newest.unlink()
-    with pytest.raises(InputValueError, match="newest checkpoint is older"), opened(tmp_path / "one"):
+    older.write_bytes(before)
+    with pytest.raises(InputValueError, match="newest checkpoint is of round 1"), opened(tmp_path / "one"):
         pass
+    older.unlink()
     newest.write_bytes((tmp_path / "two/checkpoints/checkpoint_2.safetensors").read_bytes())
     with pytest.raises(InputValueError, match="put the run's own checkpoint back"), opened(tmp_path / "one"):
         pass
@@ -533,7 +538,7 @@ def test_checkpoints_have_keys_and_no_rows_and_only_their_owner_reads_them(tmp_p
 
     path = tmp_path / "checkpoints/checkpoint_2.safetensors"
     shapes = {name: value.shape for name, value in safetensors.numpy.load_file(path).items()}
-    assert shapes == {"0": (15,), "1": (15,), "2": (2, 2)}
+    assert shapes == {"weights": (15,), "velocity": (15,), "keys": (2, 2)}
     assert path.stat().st_mode & 0o077 == 0
     assert path.parent.stat().st_mode & 0o077 == 0
 

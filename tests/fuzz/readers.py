@@ -28,7 +28,7 @@ from tff_mf.experiments.configuration import layers, presets, toml_file
 from tff_mf.experiments.output import protobufs
 from tff_mf.experiments.published_matrices import _tensor_proto, reader
 from tff_mf.experiments.reports import problem, questions
-from tff_mf.experiments.run_folder import initial_model, ledger, participation_log
+from tff_mf.experiments.run_folder import initial_model, ledger, observed_participation, participation_log
 
 _TIME = "2026-01-02T03:04:05+00:00"
 
@@ -312,7 +312,7 @@ def _logs() -> list[Reader]:
     return [
         Reader(name="ledger", made=_bytes_of([chained(entries)]), read=_OneFile(ledger.read_ledger)),
         Reader(name="ledger, forged", made=forged, read=_OneFile(ledger.read_ledger)),
-        Reader(name="participation log", made=_bytes_of([log]), read=_OneFile(participation_log.read_observed)),
+        Reader(name="participation log", made=_bytes_of([log]), read=_OneFile(observed_participation.read_observed)),
         Reader(
             name="participation log, to go on",
             made=_bytes_of([log]),
@@ -404,7 +404,7 @@ def _checkpoints(folder: pathlib.Path) -> list[Reader]:
 
     path, input_path = folder / "checkpoint_1.safetensors", folder / "input.safetensors"
     leaves = {"leaves": [{"tensor": 0}, {"tensor": 1}, {"json": 3}], "replay": True, "noise": "ab"}
-    checkpoint_files.write(path, [np.arange(6.0), np.zeros([2, 2], np.int64)], leaves)
+    checkpoint_files.write(path, {"a": np.arange(6.0), "b": np.zeros([2, 2], np.int64)}, leaves)
 
     def read(data: bytes) -> Any:
         # Memory-mapped by the reader, and therefore a real file.

@@ -19,7 +19,7 @@ from tff_mf.experiments.privacy import summary
 from tff_mf.experiments.privacy.plan import PrivacyPlan, plan_privacy
 from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.run_folder.metrics import ACCURACY
-from tff_mf.experiments.run_folder.participation_log import read_observed
+from tff_mf.experiments.run_folder.observed_participation import read_observed
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
 ANSWERS: dict[str, Any] = {

@@ -6,39 +6,50 @@ import pathlib
 from tampering import Way, deep, linked, manifested, placed, programmed, socket_at, sparse, together, written
 
 RUNNER = "runner.pyz"
-_SAVE = "    def save(self, state: Tensors, round_number: int, about: Mapping[str, Any]) -> str:\n"
-_REMOVE = "    def remove_all(self) -> None:\n"
-_TWICE = "    if len(set(devices)) != len(devices):\n"
+_OWN, _SHARED = "experiments/bundles/runner", "experiments/run_folder"
+_SAVE = "    def save(self, round_number: int, state: Tensors, about: Mapping[str, Any]) -> None:\n"
+_DOC = '        """Saves a state of the stages; see `Checkpoints.save`."""\n'
+_REMOVE = "    files.remove_unfinished(folder)\n"
+_RULE = "        others = [number for number in past if number != round_number]\n"
 RUNNERS = (
     *(
         Way(name, programmed(*change))
         for name, change in {
-            "a runner that checks no file": ("_bundle", "    while waiting:\n", "    while False:\n"),
+            "a runner that checks no file": (f"{_OWN}/_bundle", "    while waiting:\n", "    while False:\n"),
             "a runner that checks no hash": (
-                "_bundle",
+                f"{_OWN}/_bundle",
                 'digest.hexdigest() == expected["sha256"]',
                 'len(digest.hexdigest()) == len(expected["sha256"])',
             ),
             "a runner that checks no update": (
-                "_files",
+                f"{_OWN}/_files",
                 "    if update.keys() != types.keys():",
                 "    return dict(update)\n    if False:",
             ),
-            "a runner that asks for no digest": ("_bundle", "if digest not in (None,", "if False and (None,"),
-            "a runner that chooses anybody": ("_records", _TWICE, "    return\n" + _TWICE),
-            "a runner that prints the keys": ("_records", _SAVE, _SAVE + '        print(_one(state, "noise__keys"))\n'),
-            "a runner that leaves all readable": (
-                "_files",
-                "os.fchmod(file.fileno(), mode)",
-                "os.fchmod(file.fileno(), 0o644)",
+            "a runner that asks for no digest": (
+                f"{_OWN}/_bundle",
+                "if digest not in (None,",
+                "if False and (None,",
             ),
-            "a runner that deletes no secrets": ("_records", _REMOVE, _REMOVE + "        return\n"),
+            "a runner that chooses anybody": (f"{_SHARED}/rules", _RULE, '        return ""\n' + _RULE),
+            "a runner that prints the keys": (
+                f"{_OWN}/_states",
+                _SAVE + _DOC,
+                _SAVE + _DOC + '        print(_one(state, "noise__keys"))\n',
+            ),
+            "a runner that leaves all readable": (
+                "base/checkpoint_files",
+                "files.atomic_file(path, mode=0o600,",
+                "files.atomic_file(path, mode=0o644,",
+            ),
+            "a runner that deletes no secrets": (f"{_SHARED}/checkpoints", _REMOVE, _REMOVE + "    return\n"),
             "a runner that fetches more": (
-                "__init__",
+                f"{_OWN}/__init__",
                 "from ._bundle import INITIAL",
                 "import urllib.request\n\nfrom ._bundle import INITIAL",
             ),
-            "a comment in the runner": ("__main__", "def main(", "# audited\ndef main("),
+            "a comment in the runner": (f"{_OWN}/commands", "def main(", "# audited\ndef main("),
+            "a package that is empty no more": ("base/__init__", "", "import urllib.request\n"),
         }.items()
     ),
     Way("a program before the runner", written(RUNNER, lambda old: b"#!/bin/sh\n" + old)),

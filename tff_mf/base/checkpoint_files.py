@@ -5,81 +5,57 @@ import json
 import logging
 import pathlib
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import safetensors
 
-from tff_mf.base import files
-from tff_mf.base.errors import InputValueError
+from . import files
+from .errors import InputValueError
+from .tensor_files import LENGTH_BYTES, decoded, header
 
 _LOG = logging.getLogger(__name__)
 
 _KEY, _HASH = "tff_mf_checkpoint", "sha256"
 # Placeholder in the header until everything is written, and while the hash is computed.
 _NO_HASH = "0" * 64
-_VERSION = 2
-_LENGTH_BYTES = 8
+_VERSION = 3
 # Other files beside checkpoints, such as `run.json`, contain no keys.
 _SETTINGS = ".json"
-_READ_BYTES = 2**20
-_DTYPES = {
-    "bool": "BOOL",
-    "uint8": "U8",
-    "int8": "I8",
-    "int16": "I16",
-    "uint16": "U16",
-    "int32": "I32",
-    "uint32": "U32",
-    "int64": "I64",
-    "uint64": "U64",
-    "float16": "F16",
-    "float32": "F32",
-    "float64": "F64",
-}
 
 
-def is_tensor(leaf: object) -> bool:
-    """Returns whether a leaf is written as a tensor: whether it has a shape and a numeric type."""
-    return hasattr(leaf, "shape") and str(getattr(leaf, "dtype", "")) in _DTYPES
-
-
-def write(path: pathlib.Path, tensors: Sequence[Any], description: dict[str, Any]) -> None:
+def write(
+    path: pathlib.Path, tensors: Mapping[str, Any], description: Mapping[str, Any], *, replaces: bool = False
+) -> None:
     """Writes a checkpoint that only its owner can read, and returns when it would survive a power failure.
 
     Args:
-        path: The new file.
-        tensors: Arrays, or objects that NumPy converts to arrays; read one at a time.
+        path: The file.
+        tensors: Arrays, or objects that NumPy converts to arrays, by name; read one at a time.
         description: Everything else, as JSON.
+        replaces: Whether to replace an existing file.
+
+    Raises:
+        FileExistsError: If the file exists and is not to be replaced.
     """
     about = json.dumps({"version": _VERSION, **description})
-    header: dict[str, Any] = {"__metadata__": {_HASH: _NO_HASH, _KEY: about}}
-    end = 0
-    for index, tensor in enumerate(tensors):
-        start, end = end, end + int(np.prod(tensor.shape, dtype=np.int64)) * np.dtype(tensor.dtype).itemsize
-        header[str(index)] = {
-            "dtype": _DTYPES[str(tensor.dtype)],
-            "shape": [int(length) for length in tensor.shape],
-            "data_offsets": [start, end],
-        }
-    text = json.dumps(header).encode()
-    # An existing checkpoint is never replaced.
-    with files.atomic_file(path, mode=0o600, overwrite=False) as file:
+    text, order = header(tensors, {_HASH: _NO_HASH, _KEY: about})
+    with files.atomic_file(path, mode=0o600, overwrite=replaces) as file:
         digest = hashlib.sha256(text)
-        file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
-        for tensor in tensors:
-            array = np.ascontiguousarray(tensor)
+        file.write(len(text).to_bytes(LENGTH_BYTES, "little") + text)
+        for name in order:
+            array = np.ascontiguousarray(tensors[name])
             content = array.data.cast("B") if array.size else b""
             digest.update(content)
             file.write(content)
-        file.seek(_LENGTH_BYTES + text.index(_NO_HASH.encode()))
+        # Metadata comes first, in the order of its names.
+        file.seek(LENGTH_BYTES + text.index(_NO_HASH.encode()))
         file.write(digest.hexdigest().encode())
     files.sync_folder(path.parent)
 
 
-def read(path: pathlib.Path) -> tuple[list[np.ndarray], dict[str, Any]]:
-    """Returns tensors and description of a checkpoint.
+def read(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Returns the tensors of a checkpoint by name, which cannot be written to, and its description.
 
     Formal guarantee: a file in which any bit has changed is refused. A changed key of a past round would be replayed as
     different noise, which later rounds would not cancel.
@@ -89,33 +65,31 @@ def read(path: pathlib.Path) -> tuple[list[np.ndarray], dict[str, Any]]:
             of the format.
     """
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            description = json.loads(metadata[_KEY])
-            version = description["version"]
-            if version != _VERSION:
-                raise InputValueError(
-                    f"its format version is {version!r:.80}, and this release reads version {_VERSION}: finish the run "
-                    "with the release of tff-mf that started it"
-                )
-            if metadata[_HASH] != _digest(path, metadata[_HASH]):
-                raise InputValueError("its content does not match its sha256")
-            return [file.get_tensor(str(index)) for index in range(len(file.keys()))], description
-    except (safetensors.SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
+        content = path.read_bytes()
+        tensors, metadata = decoded(content)
+        description = json.loads(metadata[_KEY])
+        version = description["version"]
+        if version != _VERSION:
+            raise InputValueError(
+                f"its format version is {version!r:.80}, and this release reads version {_VERSION}: finish the run "
+                "with the release of tff-mf that started it"
+            )
+        if metadata[_HASH] != _digest(content, metadata[_HASH]):
+            raise InputValueError("its content does not match its sha256")
+        return tensors, description
+    except (OSError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise InputValueError(
             f"checkpoint {str(path)!r} is damaged or was not written by this release of tff-mf: {error}. A damaged "
             "checkpoint cannot be repaired; what the run has released is not affected."
         ) from error
 
 
-def _digest(path: pathlib.Path, claimed: str) -> str:
+def _digest(content: bytes, claimed: str) -> str:
     """Returns the hash of a file, without the hash in its header."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        header = file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
-        digest.update(header.replace(claimed.encode(), _NO_HASH.encode(), 1))
-        while part := file.read(_READ_BYTES):
-            digest.update(part)
+    end = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
+    text = content[LENGTH_BYTES:end].replace(claimed.encode(), _NO_HASH.encode(), 1)
+    digest = hashlib.sha256(text)
+    digest.update(memoryview(content)[end:])
     return digest.hexdigest()
 
 

@@ -5,7 +5,7 @@ import math
 import pathlib
 from typing import Any
 
-from tff_mf.base.errors import InputValueError
+from .errors import InputValueError
 
 
 def loads(text: str) -> Any:

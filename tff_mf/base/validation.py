@@ -9,7 +9,7 @@ import math
 import numbers
 from collections.abc import Iterable
 
-from tff_mf.base.errors import InputTypeError, InputValueError
+from .errors import InputTypeError, InputValueError
 
 # Above it, mechanisms and workloads are not evaluated coefficient by coefficient.
 MAX_LISTED_ROUNDS = 10**7

@@ -1,9 +1,14 @@
 """The runner: the program that drives a deployment from the files of its bundle, with TensorFlow alone.
 
-Every bundle carries this package, in `runner.pyz`: `python runner.pyz` runs it, and with that file on Python's path,
-`import runner` is this package. For this reason nothing here imports the rest of tff-mf.
+Every bundle carries this package in `runner.pyz`, with the modules of tff-mf that it needs, as they are: `python
+runner.pyz` runs it, and with that file on Python's path, `import runner` has its names. For this reason its imports are
+relative, and nothing that it imports needs more than NumPy and TensorFlow: see `building.CARRIED`.
 """
 
+from ....base.errors import InputError as InputError
+from ....base.tensor_files import decoded as decoded
+from ....base.tensor_files import encoded as encoded
+from ...run_folder.report_counts import REASONS as REASONS
 from ._bundle import INITIAL as INITIAL
 from ._bundle import MANIFEST as MANIFEST
 from ._bundle import MANIFEST_VERSION as MANIFEST_VERSION
@@ -18,8 +23,5 @@ from ._bundle import read_manifest as read_manifest
 from ._deployment import Deployment as Deployment
 from ._deployment import opened as opened
 from ._deployment import start as start
-from ._files import REASONS as REASONS
-from ._files import RefusedError as RefusedError
 from ._files import Tensors as Tensors
-from ._files import decoded as decoded
-from ._files import encoded as encoded
+from .commands import main as main

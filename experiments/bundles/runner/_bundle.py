@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ._files import RefusedError, Tensors, Types, decoded, open_regular, read_regular, unique_keys
+from ....base import strict_json
+from ....base.errors import InputValueError
+from ....base.tensor_files import decoded
+from ._files import Tensors, Types, open_regular, read_regular
 
 MANIFEST, MANIFEST_VERSION = "manifest.json", 2
-INITIAL, SETTINGS = "server/initial.safetensors", "run.json"
+INITIAL = "server/initial.safetensors"
 TOKENIZE = "device/tokenize"
 # The function of each SavedModel.
 SIGNATURE = "serving_default"
@@ -28,35 +31,35 @@ def read_manifest(folder: pathlib.Path) -> tuple[dict[str, Any], bytes]:
     """Returns the manifest of a bundle, whose version, digest and list of files are checked, and its bytes.
 
     Raises:
-        RefusedError: If it is missing, no regular file, too large, damaged, or of another version.
+        InputValueError: If it is missing, no regular file, too large, damaged, or of another version.
     """
     try:
         raw = read_regular(folder / MANIFEST, _MOST_MANIFEST_BYTES)
         return parsed(raw), raw
-    except RefusedError as error:
-        raise RefusedError(f"bundle={str(folder)!r} has no intact {MANIFEST}: {error}.") from error
+    except InputValueError as error:
+        raise InputValueError(f"bundle={str(folder)!r} has no intact {MANIFEST}: {error}.") from error
 
 
 def parsed(raw: bytes) -> dict[str, Any]:
     """Returns the manifest in the content of a file.
 
     Raises:
-        RefusedError: If it is no manifest, of another version, or was changed.
+        InputValueError: If it is no manifest, of another version, or was changed.
     """
     try:
-        manifest = json.loads(raw.decode(), object_pairs_hook=unique_keys)
+        manifest = strict_json.loads(raw.decode())
         version, digest, files, stages = (manifest.get(name) for name in ("version", "digest", "files", "stages"))
     except (ValueError, AttributeError, RecursionError) as error:
-        raise RefusedError(f"it is damaged: {error}") from error
+        raise InputValueError(f"it is damaged: {error}") from error
     if type(version) is not int or version != MANIFEST_VERSION:
-        raise RefusedError(
+        raise InputValueError(
             f"it has format version {version!r:.20}, and version {MANIFEST_VERSION} is read: export the bundle again "
             "with `tff-mf export`"
         )
     if digest != manifest_digest(manifest):
-        raise RefusedError("it was modified, and its digest does not match its content")
+        raise InputValueError("it was modified, and its digest does not match its content")
     if not isinstance(stages, dict) or not isinstance(files, dict) or not all(map(_is_entry, files.values())):
-        raise RefusedError("it is damaged: it needs stages, and sha256 and bytes of each file")
+        raise InputValueError("it is damaged: it needs stages, and sha256 and bytes of each file")
     return manifest
 
 
@@ -81,13 +84,13 @@ def check_files(folder: pathlib.Path, digest: str | None = None) -> "Stages":
             manifest is read.
 
     Raises:
-        RefusedError: If the manifest is not intact, or an entry differs from it.
+        InputValueError: If the manifest is not intact, or an entry differs from it.
     """
     where, (manifest, _) = f"bundle={str(folder)!r}", read_manifest(folder)
     if digest not in (None, manifest["digest"]):
-        raise RefusedError(f"digest={digest!r:.80} is not the bundle's digest, {manifest['digest']}.")
+        raise InputValueError(f"digest={digest!r:.80} is not the bundle's digest, {manifest['digest']}.")
     for name, reason in changes(folder, manifest["files"]):
-        raise RefusedError(f"{where}: {name!r:.200} {reason}.")
+        raise InputValueError(f"{where}: {name!r:.200} {reason}.")
     return Stages(folder, manifest)
 
 
@@ -136,7 +139,7 @@ def _change(path: pathlib.Path, expected: Mapping[str, Any], copy: pathlib.Path 
         copy.parent.mkdir(parents=True, exist_ok=True)
     try:
         file = open_regular(path)
-    except RefusedError:
+    except InputValueError:
         return "is not a regular file, or cannot be opened"
     digest, left = hashlib.sha256(), expected["bytes"]
     with file, open(os.devnull if copy is None else copy, "wb") as written:

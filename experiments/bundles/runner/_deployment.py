@@ -6,37 +6,29 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from ._bundle import SETTINGS, Stages, check_files
-from ._files import (
-    LOCK,
-    SUFFIX,
-    RefusedError,
-    RefusedUpdateError,
-    Tensors,
-    alone,
-    decoded,
-    encoded,
-    read_regular,
-    read_update,
-    remove,
-    remove_partial,
-    sealed,
-    unsealed,
-    write_lasting,
-)
-from ._records import Journal, StateStore, check_devices, check_times
+from ....base import checkpoint_files, files, strict_json
+from ....base.errors import InputValueError
+from ....base.tensor_files import decoded, encoded
+from ...output.files import FOLDER_LOCK, alone
+from ...run_folder import checkpoints, server_loop
+from ...run_folder.names import CHECKPOINTS, LEDGER, RUN_JSON
+from ...run_folder.report_counts import ReportCounts
+from ._bundle import Stages, check_files
+from ._files import SUFFIX, RefusedUpdateError, Tensors, read_regular, read_update, remove
+from ._states import States
 
-JOURNAL, SENT, SUM = "journal.jsonl", "sent.safetensors", "sum.safetensors"
-STATES, UPDATES, TAKEN, MODELS = "state", "updates", "taken", "models"
-_WEIGHTS = "state__global_model_weights__"
+SENT, SUM, DEADLINE = "sent.safetensors", "sum.safetensors", "deadline.json"
+UPDATES, TAKEN, MODELS = "updates", "taken", "models"
+_DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 # Endings of the scalars in a sum that count the updates that the graphs scaled, or replaced with zero.
 SCALED, ZEROED = "__clipped", "__zeroed"
 
@@ -78,61 +70,45 @@ class RoundSum:
         except RefusedUpdateError as error:
             self.refused[str(error)] += 1
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> ReportCounts:
         """Returns the exact numbers of reports that came, were added, scaled, zeroed or refused: for the operator."""
+        scaled, zeroed = (
+            sum(int(value) for name, value in self.total.items() if name.endswith(ending))
+            for ending in (SCALED, ZEROED)
+        )
         counted = len(self.counted)
-        found: dict[str, Any] = {"came": counted + self.refused.total(), "counted": counted}
-        for name, ending in (("clipped", SCALED), ("zeroed", ZEROED)):
-            found[name] = sum(int(value) for each, value in self.total.items() if each.endswith(ending))
-        return {**found, "refused": dict(sorted(self.refused.items()))}
+        return ReportCounts(
+            came=counted + self.refused.total(),
+            counted=counted,
+            clipped=scaled,
+            zeroed=zeroed,
+            refused=dict(sorted(self.refused.items())),
+        )
 
 
 class Deployment:
     """A deployment on disk, made by `start` and opened by `opened`, by one process at a time.
 
-    Formal guarantee: the state of a round is on disk before its model is written, and each state is stepped once. The
-    next process finishes what a killed one left half done: a round whose state is on disk is released; of a round whose
+    Formal guarantee: as for `server_loop.ServerLoop`: a round's devices are on disk before they are sent anything, its
+    state before it is recorded as released, and that before its model is written; each state is stepped once. The next
+    process finishes what a killed one left half done: a round whose state is on disk is released; of a round whose
     state is not on disk nothing was released, and it continues where it was.
 
     Args:
-        folder: The deployment.
+        loop: The loop of its rounds.
         stages: The stages of its bundle.
 
     Raises:
-        RefusedError: If it is of another bundle, its files are of different times, or its state is lost.
+        InputValueError: If it is of another bundle, its files are of different times, or its state is lost.
     """
 
-    def __init__(self, folder: pathlib.Path, stages: Stages) -> None:
-        self._folder, self._stages = folder, stages
-        self._where = f"deployment={str(folder)!r}"
-        self._journal = Journal(folder / JOURNAL)
-        first = self._journal.entries[0] if self._journal.entries else {}
-        if first.get("kind") != "opened":
-            raise RefusedError(f"{self._where} is not a deployment: begin one with start.")
-        if first["bundle"] != stages.manifest["digest"]:
-            raise RefusedError(f"{self._where} is of another bundle, {first['bundle'][:8]}…: use that one.")
-        self._run, self._settings = first["run"], json.loads((stages.folder / SETTINGS).read_text("utf-8"))
-        self._states = StateStore(folder / STATES, stages)
-        for each in (folder, folder / MODELS):
-            remove_partial(each)
+    def __init__(self, loop: server_loop.ServerLoop, stages: Stages) -> None:
+        self._loop, self._stages, self._folder = loop, stages, loop.folder
+        self._where = f"deployment={str(self._folder)!r}"
+        self._states = States(self._folder, stages)
+        if not loop.has_ended:
+            self._resume()
         self._finish()
-
-    @property
-    def released(self) -> int:
-        """The last round that was released; 0 if none was."""
-        entry = self._journal.last("released")
-        return entry["round"] if entry else 0
-
-    @property
-    def open_round(self) -> dict[str, Any] | None:
-        """The journal's entry of the round that was begun and not released."""
-        entry = self._journal.last("begun")
-        return entry if entry and entry["round"] > self.released and not self.ended else None
-
-    @property
-    def ended(self) -> bool:
-        """Whether the deployment was stopped."""
-        return self._journal.last("ended") is not None
 
     def prepare(self, devices: Sequence[str], *, minutes: float | None = None, again: bool = False) -> dict[str, Any]:
         """Begins the next round.
@@ -143,28 +119,35 @@ class Deployment:
             again: Gives up a round that was begun, with every report in it.
 
         Raises:
-            RefusedError: If no round is left, the round was begun already, or a device may not take part.
+            InputValueError: If no round is left, the round was begun already, or a device may not take part.
         """
-        number = self.released + 1
-        if self.ended:
-            raise RefusedError(f"round={number}: no round follows, the deployment was stopped.")
-        if number > self._settings["rounds"]:
-            raise RefusedError(f"round={number}: no round follows, of {self._settings['rounds']}. Stop the deployment.")
-        if self.open_round and not again:
-            raise RefusedError(
+        number = self._loop.last_released + 1
+        if self._loop.has_ended:
+            raise InputValueError(f"round={number}: no round follows, the deployment was stopped.")
+        if number > self._loop.rounds:
+            raise InputValueError(f"round={number}: no round follows, of {self._loop.rounds}. Stop the deployment.")
+        begun = self._loop.open_round
+        if begun and not again:
+            raise InputValueError(
                 f"round={number} was begun: continue with accumulate and update. --again discards its reports."
             )
         if not devices:
-            raise RefusedError(f"devices of round {number}: there are none. Name the chosen devices, one a line.")
+            raise InputValueError(f"devices of round {number}: there are none. Name the chosen devices, one a line.")
         most = self._stages.most_devices
         if most is not None and len(devices) > most:
-            raise RefusedError(
+            raise InputValueError(
                 f"devices of round {number}: {len(devices)} are more than the {most} that a sum has room for."
             )
-        check_devices(devices, number, self._settings, self._journal.entries)
-        attempt = 1 + sum((each["kind"], each.get("round")) == ("begun", number) for each in self._journal.entries)
+        for device in devices:
+            if not _DEVICE.fullmatch(device):
+                raise InputValueError(f"device={device!r:.80} must be 1 to 200 letters, digits, dots, _ and -.")
+        attempt = 1 + (begun.attempt if begun else 0)
         until = None if minutes is None else time.time() + 60 * minutes
-        self._journal.add("begun", round=number, attempt=attempt, devices=list(devices), until=until)
+        # Known before the round begins, however soon this process is killed.
+        deadline = json.dumps({"round": number, "attempt": attempt, "until": until})
+        files.write_atomically(self._folder / DEADLINE, deadline, mode=0o600)
+        self._loop.goes_back_to(number)
+        self._loop.begin(devices)
         self._clear()
         self._send()
         return self.status()
@@ -175,7 +158,7 @@ class Deployment:
         found = self._sum(begun)
         found.batches += 1
         # If this process is killed, the next one takes these files first, unless the sum on disk has them already.
-        batch = self._folder / TAKEN / f"{begun['round']}-{begun['attempt']}-{found.batches}"
+        batch = self._folder / TAKEN / f"{begun.number}-{begun.attempt}-{found.batches}"
         for other in (self._folder / TAKEN).iterdir():
             if other != batch:
                 remove(other)
@@ -188,126 +171,128 @@ class Deployment:
         about = {**self._place(begun), "counted": sorted(found.counted), "refused": found.refused}
         about["batches"] = found.batches
         arrays = {name: np.asarray(value) for name, value in found.total.items()}
-        write_lasting(self._folder / SUM, sealed(arrays, {"about": json.dumps(about)})[0])
+        checkpoint_files.write(self._folder / SUM, arrays, about, replaces=True)
         remove(batch)
         return self.status()
 
     def update(self) -> dict[str, Any]:
         """Steps the state, with momentum and noise, and writes the model; later reports of the round are not added."""
-        begun = self._begun()
-        found = self._sum(begun)
+        found = self._sum(self._begun())
         state, _ = self._stages.update(self._state(), self._stages.report(found.total))
-        about = {**self._place(begun), "counts": found.counts()}
-        # A deployment does not continue with a journal that lacks devices chosen for this round.
-        self._states.save(state, begun["round"], {**about, "journal": self._journal.head})
+        self._loop.finish(state, reports=found.counts())
         self._finish()
         return self.status()
 
     def stop(self) -> dict[str, Any]:
         """Ends the deployment, and deletes every secret file."""
-        if not self.ended:
-            self._journal.add("ended", rounds=self.released)
+        if not self._loop.has_ended:
+            self._loop.record_end()
         self._finish()
         return self.status()
 
     def status(self) -> dict[str, Any]:
         """Returns the progress of the deployment, as JSON."""
-        begun, last = self.open_round, self._journal.last("released")
-        found = {"rounds": self._settings["rounds"], "released": self.released, "ended": self.ended}
-        if last:
-            found |= {"model": f"{MODELS}/round-{last['round']:06d}{SUFFIX}", "counts": last["counts"]}
+        begun, last = self._loop.open_round, self._loop.last_released
+        found: dict[str, Any] = {"rounds": self._loop.rounds, "released": last, "ended": self._loop.has_ended}
+        if counts := self._loop.reports(last):
+            found |= {"model": str(self._model(last).relative_to(self._folder)), "counts": counts.as_json()}
         if begun:
-            found |= {"round": begun["round"], "attempt": begun["attempt"], "chosen": len(begun["devices"])}
-            found |= {"until": begun["until"], "counts": self._sum(begun).counts()}
+            found |= {"round": begun.number, "attempt": begun.attempt, "chosen": len(begun.clients)}
+            found |= {"until": self._until(begun), "counts": self._sum(begun).counts().as_json()}
         return found
 
-    def _begun(self) -> dict[str, Any]:
-        if self.open_round is None:
-            raise RefusedError(f"{self._where} has no round that was begun: prepare one.")
-        return self.open_round
+    def _begun(self) -> server_loop.BegunRound:
+        begun = self._loop.open_round
+        if begun is None:
+            raise InputValueError(f"{self._where} has no round that was begun: prepare one.")
+        return begun
 
-    def _read(self, path: pathlib.Path, begun: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _read(self, path: pathlib.Path, begun: server_loop.BegunRound) -> dict[str, np.ndarray]:
         if not path.name.endswith(SUFFIX):
             raise RefusedUpdateError("not chosen")
-        if begun["until"] is not None and path.lstat().st_mtime > begun["until"]:
+        until = self._until(begun)
+        if until is not None and path.lstat().st_mtime > until:
             raise RefusedUpdateError("late")
         update, about = read_update(path, self._stages.update_types)
         if any(about.get(name) != value for name, value in self._ticket(begun).items()):
             raise RefusedUpdateError("another round")
         return update
 
-    def _ticket(self, begun: Mapping[str, Any]) -> dict[str, str]:
+    def _until(self, begun: server_loop.BegunRound) -> float | None:
+        """Returns the time until which reports of a round are taken, if it is limited."""
+        path = self._folder / DEADLINE
+        found = strict_json.read(path, "deadline") if path.exists() else {}
+        of_round = (found.get("round"), found.get("attempt")) == (begun.number, begun.attempt)
+        return found["until"] if of_round else None
+
+    def _ticket(self, begun: server_loop.BegunRound) -> dict[str, str]:
         """Returns the metadata of this round's reports, which no other round, attempt or deployment shares."""
-        of = hashlib.sha256(f"{self._run} {begun['round']} {begun['attempt']}".encode()).hexdigest()[:32]
-        return {"round": str(begun["round"]), "ticket": of}
+        of = hashlib.sha256(f"{self._loop.run} {begun.number} {begun.attempt}".encode()).hexdigest()[:32]
+        return {"round": str(begun.number), "ticket": of}
 
     def _send(self) -> None:
-        begun = self._begun()
         sent = {name: np.asarray(value) for name, value in self._stages.prepare(self._state()).items()}
-        write_lasting(self._folder / SENT, encoded(sent, self._ticket(begun)))
+        files.write_atomically(self._folder / SENT, encoded(sent, self._ticket(self._begun())), mode=0o600)
 
-    def _place(self, begun: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what tells a round's sum and state from those of other rounds, attempts and deployments."""
-        return {"run": self._run, "round": begun["round"], "attempt": begun["attempt"]}
+    def _place(self, begun: server_loop.BegunRound) -> dict[str, Any]:
+        """Returns what tells a round's sum from those of other rounds, attempts and deployments."""
+        return {"run": self._loop.run, "round": begun.number, "attempt": begun.attempt}
 
-    def _sum(self, begun: Mapping[str, Any]) -> RoundSum:
+    def _sum(self, begun: server_loop.BegunRound) -> RoundSum:
         """Returns the sum of a round so far."""
-        path, chosen = self._folder / SUM, frozenset(begun["devices"])
+        path, chosen = self._folder / SUM, frozenset(begun.clients)
         if path.exists():
-            tensors, metadata, _ = unsealed(path)
-            about = json.loads(metadata["about"])
-            counted, refused, batches = (about.pop(name) for name in ("counted", "refused", "batches"))
-            if about == self._place(begun):
+            tensors, about = checkpoint_files.read(path)
+            if {name: about[name] for name in ("run", "round", "attempt")} == self._place(begun):
                 return RoundSum(
                     stages=self._stages,
                     chosen=chosen,
                     total=tensors,
-                    counted=set(counted),
-                    refused=Counter(refused),
-                    batches=batches,
+                    counted=set(about["counted"]),
+                    refused=Counter(about["refused"]),
+                    batches=about["batches"],
                 )
         return RoundSum(stages=self._stages, chosen=chosen, total=self._stages.zero())
 
     def _state(self) -> dict[str, Any]:
-        """Returns the state after the last round; raises RefusedError unless the journal names it."""
-        _, about, digest = self._states.read(self.released)
-        entry = self._journal.last("released") or self._journal.entries[0]
-        if about["run"] != self._run or digest != entry["state"]:
-            raise RefusedError(
-                f"{self._where} has another state of round {self.released} than it released: put "
-                "its own newest state back."
+        """Returns the state after the last round that was released."""
+        return self._states.state(self._loop.last_released)
+
+    def _resume(self) -> None:
+        """Continues with the newest state, of a round that a killed process may not have recorded as released."""
+        if not self._states.rounds():
+            raise InputValueError(
+                f"{self._where} has lost its state: it ends here. What was released keeps its guarantee."
             )
-        return self._states.load(self.released)
+        published = max(self._models(), default=0)
+        if published > self._loop.last_released:
+            raise InputValueError(
+                f"{self._where} has the model of round {published} and a ledger that is older than it: put the newest "
+                "ledger and participation log back."
+            )
+        self._loop.resume(self._states, in_round=True)
 
     def _finish(self) -> None:
-        """Finishes, from the files on disk, each step that a killed process left half done."""
-        if self.ended:
-            self._states.remove_all()
+        """Finishes, from the files on disk, what a killed process left half done after its state was on disk."""
+        if self._loop.has_ended:
+            checkpoints.remove_all(self._folder / CHECKPOINTS)
             self._clear()
-            remove(self._folder / UPDATES)
+            for name in (UPDATES, DEADLINE):
+                remove(self._folder / name)
             return
         for name in (UPDATES, TAKEN, MODELS):
             (self._folder / name).mkdir(mode=0o700, exist_ok=True)
-        check_times(self._where, self._states.rounds(), self._journal, self._models())
-        number = self._states.rounds()[-1]
-        if number > self.released:
-            _, about, digest = self._states.read(number)
-            if (about["run"], about["journal"]) != (self._run, self._journal.head):
-                raise RefusedError(
-                    f"{self._where} has another journal than when its state was made: put that journal back."
-                )
-            self._journal.add("released", round=number, state=digest, attempt=about["attempt"], counts=about["counts"])
         self._clear_stale()
-        if self.released and not self._model(number).exists():
-            state, _, _ = self._states.read(number)
-            model = {name.removeprefix(_WEIGHTS): each for name, each in state.items() if name.startswith(_WEIGHTS)}
-            write_lasting(self._model(number), encoded(model, {"round": str(number)}), mode=0o644)
-        if self.open_round and not (self._folder / SENT).exists():
+        number = self._loop.last_released
+        if number and not self._model(number).exists():
+            model = encoded(self._states.model(number), {"round": str(number)})
+            files.write_atomically(self._model(number), model, mode=0o644)
+        if self._loop.open_round and not (self._folder / SENT).exists():
             self._send()
 
     def _clear_stale(self) -> None:
         """Deletes what a killed process left of a round or an attempt that is over."""
-        begun, sent = self.open_round, self._folder / SENT
+        begun, sent = self._loop.open_round, self._folder / SENT
         if begun is None or ((self._folder / SUM).exists() and not self._sum(begun).batches):
             self._clear()
         elif sent.exists() and decoded(read_regular(sent))[1] != self._ticket(begun):
@@ -341,11 +326,11 @@ def start(
         test_only: Whether to accept a bundle whose noise is repeatable, which protects nobody.
 
     Raises:
-        RefusedError: If the bundle was changed or is TEST ONLY, or the folder is not empty.
+        InputValueError: If the bundle was changed or is TEST ONLY, or the folder is not empty.
     """
     stages = check_files(bundle, digest)
     if stages.manifest["test_only"] is not False and not test_only:
-        raise RefusedError(
+        raise InputValueError(
             f"bundle={str(bundle)!r} is TEST ONLY: its noise is repeatable and protects nobody. Export it without "
             "--insecure-seed, or pass --test-only if no device has a person's data."
         )
@@ -353,17 +338,16 @@ def start(
     folder.chmod(0o700)
     with alone(folder):
         # A process that was killed here leaves the state of round 0, and perhaps part of the first line.
-        known = (LOCK, STATES, *(() if _begun_journal(folder) else (JOURNAL,)))
+        known = (FOLDER_LOCK, CHECKPOINTS, *(() if _has_begun(folder) else (LEDGER,)))
         if any(path.name not in known for path in folder.iterdir()):
-            raise RefusedError(f"deployment={str(folder)!r} is not empty: resume it, or name another folder.")
-        states = StateStore(folder / STATES, stages)
-        if states.rounds() not in ([], [0]):
-            raise RefusedError(f"deployment={str(folder)!r} has states but no journal: put its journal back.")
-        states.remove_all()
+            raise InputValueError(f"deployment={str(folder)!r} is not empty: resume it, or name another folder.")
+        if checkpoints.saved_rounds(folder / CHECKPOINTS) not in ([], [0]):
+            raise InputValueError(f"deployment={str(folder)!r} has states but no {LEDGER}: put its ledger back.")
+        checkpoints.remove_all(folder / CHECKPOINTS)
         run = secrets.token_hex(16)
-        state = states.save(stages.initialize(), 0, {"run": run, "round": 0})
-        Journal(folder / JOURNAL).add("opened", run=run, bundle=stages.manifest["digest"], state=state)
-        return Deployment(folder, stages).status()
+        States(folder, stages).save(0, stages.initialize(), {"run": run, "round": 0})
+        with _loop(folder, stages, run) as loop:
+            return Deployment(loop, stages).status()
 
 
 @contextlib.contextmanager
@@ -371,16 +355,25 @@ def opened(folder: pathlib.Path, bundle: pathlib.Path) -> Iterator[Deployment]:
     """Yields a deployment that was started; no other process can open it meanwhile.
 
     Raises:
-        RefusedError: If there is none, or it cannot continue.
+        InputValueError: If there is none, or it cannot continue.
     """
-    if not _begun_journal(folder):
-        raise RefusedError(f"deployment={str(folder)!r} is not a deployment: begin one with start.")
+    if not _has_begun(folder):
+        raise InputValueError(f"deployment={str(folder)!r} is not a deployment: begin one with start.")
     stages = check_files(bundle)
-    with alone(folder):
-        yield Deployment(folder, stages)
+    with alone(folder), _loop(folder, stages) as loop:
+        yield Deployment(loop, stages)
 
 
-def _begun_journal(folder: pathlib.Path) -> bool:
-    """Returns whether a deployment was started: whether its journal has a whole line."""
-    path = folder / JOURNAL
+@contextlib.contextmanager
+def _loop(folder: pathlib.Path, stages: Stages, run: str | None = None) -> Iterator[server_loop.ServerLoop]:
+    about = stages.folder / RUN_JSON
+    with server_loop.open_loop(folder, configuration=about, run=run, ended=True) as loop:
+        # Who took part is nobody else's business.
+        checkpoint_files.close(folder)
+        yield loop
+
+
+def _has_begun(folder: pathlib.Path) -> bool:
+    """Returns whether a deployment was started: whether its ledger has a whole line."""
+    path = folder / LEDGER
     return path.is_file() and b"\n" in read_regular(path)

@@ -22,13 +22,13 @@ zero; both are counted. The counts depend on what devices sent and have no noise
 
 Formal guarantee: the state of a round is on disk before its model is written, and each state is stepped once, by one
 process; a round whose model was written is never run again, however often a process is killed. A state that is older
-than the journal or the models beside it is refused; that the whole folder was replaced by an older copy cannot be
+than the ledger or the models beside it is refused; that the whole folder was replaced by an older copy cannot be
 noticed. Each device is counted at most once in a round, and is refused if it was chosen sooner or more often than
 `run.json` accounts for.
 
-These files are secret, with modes 0700 and 0600: `state/`, `updates/`, `taken/`, `sum.safetensors`, and files named
-`.….partial`, which a killed process leaves and the next one deletes. A line of the journal that was changed or removed
-is noticed; that the whole journal was rewritten cannot be noticed.
+These files are secret, with modes 0700 and 0600: `checkpoints/`, `updates/`, `taken/`, `sum.safetensors`, and files
+named `.….tff-mf.tmp`, which a killed process leaves and the next one deletes. A line of `ledger.jsonl` that was changed
+or removed is noticed, and so is a line of `participation.csv`; that both were rewritten cannot be noticed.
 """
 
 import argparse
@@ -40,11 +40,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ....base.errors import InputError, InputValueError
 from ._deployment import opened, start
-from ._files import RefusedError
-
-# This file is BUNDLE/runner.pyz/runner/__main__.py.
-_BUNDLE = pathlib.Path(__file__).resolve().parents[2]
 
 
 def _devices(path: pathlib.Path) -> list[str]:
@@ -52,7 +49,7 @@ def _devices(path: pathlib.Path) -> list[str]:
     try:
         return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise RefusedError(f"devices={str(path)!r} cannot be read: {error}.") from error
+        raise InputValueError(f"devices={str(path)!r} cannot be read: {error}.") from error
 
 
 def _arguments() -> argparse.ArgumentParser:
@@ -77,10 +74,15 @@ def _run(given: argparse.Namespace, bundle: pathlib.Path) -> dict[str, Any]:
         if given.command != "prepare":
             return getattr(deployment, "status" if given.command == "resume" else given.command)()
         if given.devices is None:
-            raise RefusedError("--devices is missing: name the file of the chosen devices.")
+            raise InputValueError("--devices is missing: name the file of the chosen devices.")
         if given.minutes is not None and not 0 < given.minutes < math.inf:
-            raise RefusedError(f"--minutes={given.minutes} must be more than 0.")
+            raise InputValueError(f"--minutes={given.minutes} must be more than 0.")
         return deployment.prepare(_devices(given.devices), minutes=given.minutes, again=given.again)
+
+
+def _bundle() -> pathlib.Path:
+    """Returns the folder of the program that this file is in."""
+    return next(each.parent for each in pathlib.Path(__file__).resolve().parents if each.suffix == ".pyz")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,13 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _arguments().parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        found = _run(given, _BUNDLE)
-    except (RefusedError, OSError) as error:
+        found = _run(given, _bundle())
+    except (InputError, OSError) as error:
         print(f"runner: {error}", file=sys.stderr)
-        return 2 if isinstance(error, RefusedError) else 1
+        return 2 if isinstance(error, InputError) else 1
     print(json.dumps(found))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

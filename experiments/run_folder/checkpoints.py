@@ -1,0 +1,83 @@
+"""The states of a run as files, each secret and whole, and only for a run with the same settings."""
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...base import checkpoint_files, files
+from .same_settings import check_same
+
+_PREFIX, _SUFFIX = "checkpoint_", ".safetensors"
+
+
+class Checkpoints:
+    """The states of one run, of which only the newest is kept. A `server_loop.Storage`.
+
+    Formal guarantee: `save` returns when the state would survive a power cut, and never replaces the state of a round:
+    of two processes that step one state, the second fails. A file in which a bit has changed, or that is of a run with
+    other settings, is refused. Folder and files are accessible to their owner only (0700 and 0600).
+
+    Args:
+        folder: Folder of the states; made if it does not exist.
+        settings: Everything that determines how the run proceeds, as JSON.
+    """
+
+    def __init__(self, folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
+        self._folder, self._settings = folder, json.loads(json.dumps(settings))
+        checkpoint_files.make_private(folder)
+
+    def rounds(self) -> list[int]:
+        """Returns the rounds after which a state was saved and is there, in order."""
+        return saved_rounds(self._folder)
+
+    def save(self, round_number: int, state: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+        """Saves the state after a round, and deletes the earlier ones.
+
+        Args:
+            round_number: Rounds that are finished.
+            state: Arrays by name.
+            about: Facts about the state, as JSON.
+
+        Raises:
+            FileExistsError: If a state of that round exists.
+        """
+        checkpoint_files.write(self._path(round_number), state, {"settings": self._settings, "about": about})
+        for old in self.rounds()[:-1]:
+            self._path(old).unlink()
+
+    def load(self, round_number: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Returns the state after a round, whose arrays cannot be written to, and the facts about it.
+
+        Raises:
+            InputValueError: If the file is missing or damaged, or of a run with other settings.
+        """
+        state, kept = checkpoint_files.read(self._path(round_number))
+        check_same(self._settings, kept["settings"], run=str(self._folder.parent))
+        return state, kept["about"]
+
+    def about(self, round_number: int) -> dict[str, Any]:
+        """Returns the facts about the state after a round; raises as `load` does."""
+        return self.load(round_number)[1]
+
+    def _path(self, round_number: int) -> pathlib.Path:
+        return _path(self._folder, round_number)
+
+
+def saved_rounds(folder: pathlib.Path) -> list[int]:
+    """Returns the rounds after which a state was saved in a folder and is there, in order."""
+    names = (path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for path in folder.glob(f"{_PREFIX}*"))
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def remove_all(folder: pathlib.Path) -> None:
+    """Deletes every state in a folder, the newest last, so that a kill in between leaves the newest."""
+    files.remove_unfinished(folder)
+    for number in saved_rounds(folder):
+        _path(folder, number).unlink()
+
+
+def _path(folder: pathlib.Path, round_number: int) -> pathlib.Path:
+    return folder / f"{_PREFIX}{round_number}{_SUFFIX}"

@@ -1,0 +1,451 @@
+"""The one loop of a server: begin, work, save, release, report, whatever computes the rounds and keeps the states.
+
+Every engine calls it: TFF's training, Flower's strategy, pipelines with a guard, and the runner of a bundle, which
+carries this module and needs no other package of tff-mf.
+"""
+
+import bisect
+import contextlib
+import dataclasses
+import pathlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from ...base import validation
+from ...base.errors import InputTypeError, InputValueError
+from . import ledger, participation_log
+from .names import LEDGER, PARTICIPATION, RUN_JSON
+from .report_counts import ReportCounts
+from .rules import Rules
+
+
+class Storage(Protocol):
+    """Where the states of a run are kept, one for each of the newest rounds: see `checkpoints.Checkpoints`."""
+
+    def rounds(self) -> Sequence[int]:
+        """Returns the rounds after which a state was saved and is there, in order."""
+        ...
+
+    def save(self, round_number: int, state: Any, about: Mapping[str, Any]) -> None:
+        """Saves the state after a round with facts about it, and returns when both would survive a power cut."""
+        ...
+
+    def about(self, round_number: int) -> Mapping[str, Any]:
+        """Returns the facts that were saved with a state."""
+        ...
+
+
+class RefusedCohortError(InputValueError):
+    """A cohort that the participation schema forbids. Nothing was written, and no data may be handed out.
+
+    Attributes:
+        clients: The clients that may not take part.
+    """
+
+    def __init__(self, message: str, clients: Sequence[str]) -> None:
+        super().__init__(message)
+        self.clients = list(clients)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BegunRound:
+    """A round that was begun and is not released yet.
+
+    Attributes:
+        number: The round, counted from 1.
+        attempt: How often it was begun.
+        clients: Its cohort.
+    """
+
+    number: int
+    attempt: int
+    clients: Sequence[str]
+
+
+class ServerLoop:
+    """The rounds of one run on its server, in files that survive a kill at any moment. Made by `open_loop`.
+
+    An engine begins a round, computes it from the state of the round before, and passes the new state to `finish`, or
+    to `save` and then `released`. Only then it publishes anything of the round.
+
+    Formal guarantee, for one process at a time in the folder:
+
+    * Before `begin` returns, the clients of the round are on disk, and none of them exceeds the schema of the rules,
+      counting all rounds that were ever begun in the folder, also by processes that were killed and in attempts that
+      were given up. If `begin` raises, nothing was written.
+    * `finish` records a round as released only once its state is on disk. Rounds are released in order, each once, by
+      its newest attempt; a released round is never begun again, and a round that was not begun is never released.
+    * After a kill at any point, `resume` continues with the newest state. If the round of that state was not recorded
+      as released, it is now, since it may have been seen; no other round was, and their clients count all the same.
+    * A run whose newest state is older than its ledger, or than what it published, is refused, and so is a ledger
+      without the attempt that a state is of, a ledger in which a line was changed, and a participation log that differs
+      from the ledger. That the whole folder was replaced by an older copy cannot be noticed.
+
+    Threads may share a loop.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        rules: Rules,
+        book: ledger.Ledger,
+        write: participation_log.WriteCohort,
+        cohorts: Sequence[participation_log.Entry],
+    ) -> None:
+        self._folder, self._rules, self._book, self._write = folder, rules, book, write
+        self._lock = threading.RLock()
+        self._storage: Storage | None = None
+        self._past: dict[str, list[int]] = {}
+        known = sum(each.clients for each in book.begun)
+        for entry in cohorts[:known]:
+            self._remember(entry.client, entry.round_number)
+        if cohorts[known:]:
+            self._note_what_is_on_disk(cohorts[known:])
+        newest = book.newest
+        self._cohort = [
+            each.client
+            for each in cohorts
+            if newest and (each.round_number, each.attempt) == (newest.round, newest.attempt)
+        ]
+        # Only the engine knows whether the rounds of an earlier process are in a state.
+        self._last = None if newest else 0
+        # The first round that this process began.
+        self._first = self.last_round + 1
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The run's folder."""
+        return self._folder
+
+    @property
+    def run(self) -> str:
+        """Random identifier of the run: keep it with its states."""
+        return self._book.run
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds that were accounted for."""
+        return self._rules.rounds
+
+    @property
+    def last_released(self) -> int:
+        """The last round that was released, 0 before the first."""
+        return self._book.last_released
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run has ended, so that no round follows."""
+        return self._book.has_ended
+
+    @property
+    def knows_its_round(self) -> bool:
+        """Whether the next round is known: a resumed run needs `resume` or `goes_on_after` first."""
+        return self._last is not None
+
+    @property
+    def next_round(self) -> int:
+        """The next round, counted from 1.
+
+        Raises:
+            InputValueError: If the run is resumed, and neither `resume` nor `goes_on_after` was called yet.
+        """
+        if self._last is None:
+            raise InputValueError(
+                f"out={str(self._folder)!r} holds a run that was stopped: call goes_on_after with the round of its "
+                "newest checkpoint, or 0 if there is none."
+            )
+        return self._last + 1
+
+    @property
+    def last_round(self) -> int:
+        """The round that was begun last, or after which the run was resumed; 0 before the first."""
+        return self._last or 0
+
+    @property
+    def open_round(self) -> BegunRound | None:
+        """The round that was begun last, if it is not released yet."""
+        newest = self._book.newest
+        if newest is None or self.has_ended or not newest.round == self.last_round > self.last_released:
+            return None
+        return BegunRound(number=newest.round, attempt=newest.attempt, clients=self._cohort)
+
+    def is_current(self, round_number: int) -> bool:
+        """Returns whether this process began a round, or resumed after it and began none."""
+        return round_number == self.last_round or self._first <= round_number <= self.last_round
+
+    def reports(self, round_number: int) -> ReportCounts | None:
+        """Returns the counts of a round's reports, if it was released with them."""
+        return self._book.reports(round_number)
+
+    def allowed(self, clients: Iterable[str]) -> list[str]:
+        """Returns the clients that may take part in the next round."""
+        return [client for client in clients if not self._refusal(client)]
+
+    def begin(self, clients: Sequence[str], *, clip_norm: float | None = None) -> int:
+        """Records the clients of the next round, and returns the round, counted from 1.
+
+        Args:
+            clients: Ids of all chosen clients, including those that may never report. May be empty.
+            clip_norm: Clip norm of this round, if it adapts; the rules' if not given.
+
+        Raises:
+            RefusedCohortError: If the schema forbids the round to a client.
+            InputTypeError: If an id is not a string.
+            InputValueError: If a client is listed twice, an id cannot be written, the run has ended, or all rounds were
+                begun.
+        """
+        read = checked_ids(clients)
+        with self._lock:
+            number = self.next_round
+            self._check_states()
+            if number > self.rounds:
+                raise InputValueError(f"round={number} is beyond the rounds={self.rounds} that were accounted for.")
+            self._check_schema(number, read)
+            norm = self._rules.clip_norm if clip_norm is None else validation.positive("clip_norm", clip_norm)
+            attempt = self._book.next_attempt(number, read)
+            self._write(number, attempt, read)
+            self._note(number, read, norm)
+            self._last, self._cohort = number, read
+            return number
+
+    def save(self, round_number: int, state: Any, *, reports: ReportCounts | None = None) -> None:
+        """Saves the state after a round that was begun; `released` must follow before anything of it is published.
+
+        Args:
+            round_number: The round, counted from 1.
+            state: What the storage keeps.
+            reports: Counts of the clients' reports in the round, if they were counted.
+
+        Raises:
+            InputValueError: If the round was not begun.
+        """
+        assert self._storage is not None, "call resume first"
+        if not self._book.head(round_number):
+            raise InputValueError(f"round_number={round_number} was never begun.")
+        about = {"run": self.run, "round": round_number, "ledger": self._book.head(round_number)}
+        counts = None if reports is None else reports.as_json()
+        self._storage.save(round_number, state, {**about, "reports": counts})
+
+    def released(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
+        """Records that all rounds up to this one are released; their states must be on disk.
+
+        Args:
+            round_number: The round, counted from 1.
+            reports: Counts of the clients' reports in the round, if they were counted.
+
+        Raises:
+            InputValueError: If the round was not begun.
+        """
+        number = validation.whole("round_number", round_number)
+        with self._lock:
+            if number > self.last_round:
+                raise InputValueError(f"round_number={number} was never begun: the last one was {self.last_round}.")
+            self._check_states()
+            self._book.released_until(number, reports=reports)
+
+    def finish(self, state: Any, *, reports: ReportCounts | None = None) -> None:
+        """Saves the state after the round that was begun last, and records the round as released.
+
+        Raises:
+            InputValueError: If the round was not begun.
+        """
+        with self._lock:
+            self.save(self.last_round, state, reports=reports)
+            self.released(self.last_round, reports=reports)
+
+    def resume(self, storage: Storage, *, published: int = 0, in_round: bool = False) -> int:
+        """Continues after the newest state, and returns its round, 0 if there is none.
+
+        Args:
+            storage: Where the run's states are.
+            published: The last round of which anything is known to be published.
+            in_round: Whether a round that another process began, and whose state is not there, continues too.
+
+        Raises:
+            InputValueError: If the newest state is lost, or belongs to another ledger.
+        """
+        self._storage = storage
+        saved = storage.rounds()
+        newest = max(saved, default=0)
+        last = max(self.last_released, published)
+        if newest < last:
+            raise InputValueError(
+                f"round {last} of the run in out={str(self._folder)!r} was released, and its newest checkpoint is of "
+                f"round {newest}: to run rounds again would release them twice. Put the newest checkpoint back, or end "
+                "the run here."
+            )
+        # Also where nothing of it is needed: a state of another run is refused before anything is done.
+        about = storage.about(newest) if saved else {}
+        if saved and (about["run"], about["round"]) != (self.run, newest):
+            raise InputValueError(
+                f"checkpoint of round {newest} in out={str(self._folder)!r} is of round {about['round']} of run "
+                f"{about['run']:.8}, and not of this one, {self.run:.8}: put the run's own checkpoint back."
+            )
+        reports = None
+        if newest > self.last_released:
+            if about["ledger"] != self._book.head(newest):
+                raise InputValueError(
+                    f"ledger={str(self._folder / LEDGER)!r} is older than the checkpoint of round {newest}, and lacks "
+                    "who took part: put the newest ledger back, with the participation log."
+                )
+            reports = None if about["reports"] is None else ReportCounts.of(about["reports"])
+        if not self.has_ended:
+            self.goes_on_unseen(newest, reports=reports)
+        open_round = self._book.newest
+        if in_round and open_round is not None and open_round.round == newest + 1:
+            self._last = open_round.round
+        return newest
+
+    def goes_on_unseen(self, round_number: int, *, reports: ReportCounts | None = None) -> int:
+        """Continues after a round whose state the engine has, and returns the round.
+
+        Raises:
+            InputValueError: If a later round was released, so that rounds would be released twice, or the round was
+                never begun.
+        """
+        number = validation.whole("round_number", round_number, at_least=0)
+        with self._lock:
+            if number < self.last_released:
+                raise InputValueError(
+                    f"round_number={number}: round {self.last_released} of the run in out={str(self._folder)!r} was "
+                    "released, and its newest checkpoint is older: restore the newest checkpoint, or end the run here."
+                )
+            if number > self.last_released:
+                self._check_states()
+            # A round in a state can be seen, and the process may have been stopped before it recorded the release.
+            self._book.released_until(number, reports=reports)
+            self._last, self._first = number, number + 1
+            return number
+
+    def goes_back_to(self, round_number: int) -> None:
+        """Goes back to a round that was begun, to begin it again; its results so far must be discarded.
+
+        Raises:
+            InputValueError: If the round was released or not begun, or is not far enough back.
+        """
+        number = validation.whole("round_number", round_number)
+        with self._lock:
+            if not self.last_released < number <= self.next_round:
+                raise InputValueError(
+                    f"round_number={number} must be at least {self.last_released + 1}, the first round not "
+                    f"released yet, and at most {self.next_round}, the next round."
+                )
+            if number != self.last_released + 1:
+                self._check_states()
+            self._last, self._first = number - 1, min(number, self._first)
+
+    def record_end(self) -> None:
+        """Records that the run has ended: no round follows."""
+        self._book.ended()
+
+    def _check_states(self) -> None:
+        """Raises if the states are known to be of other rounds than were begun: for loops that look into states."""
+
+    def _check_schema(self, number: int, clients: Sequence[str]) -> None:
+        refused = {client: reason for client in clients if (reason := self._refusal(client))}
+        if refused:
+            client, reason = next(iter(refused.items()))
+            raise RefusedCohortError(
+                f"clients={len(clients)} of round {number}: {len(refused)} may not take part, for example "
+                f"{client!r}, which {reason}. Choose others.",
+                list(refused),
+            )
+
+    def _refusal(self, client: str) -> str:
+        schema = self._rules.schema
+        return "" if schema is None else schema.refusal(self._past.get(client, ()), self.next_round)
+
+    def _note(self, number: int, clients: Sequence[str], clip_norm: float) -> None:
+        """Appends to the ledger that a round begins whose clients are on disk."""
+        if self._rules.restarts_in(number):
+            self._book.restarted(number)
+        self._book.begin(number, clients, divisor=self._rules.divisor, clip_norm=clip_norm)
+        for client in clients:
+            self._remember(client, number)
+
+    def _note_what_is_on_disk(self, entries: Sequence[participation_log.Entry]) -> None:
+        """Appends to the ledger that an attempt began whose clients are already on disk.
+
+        Raises:
+            InputValueError: If this attempt cannot be begun now.
+        """
+        number, clients = entries[0].round_number, [entry.client for entry in entries]
+        if entries[0].attempt != self._book.next_attempt(number, clients):
+            raise InputValueError(
+                f"path={str(self._folder / PARTICIPATION)!r} has attempt {entries[0].attempt} of round {number}, which "
+                "does not follow from the ledger: one of the two files is an older version. Restore both."
+            )
+        before = self._book.newest
+        self._note(number, clients, before.clip_norm if before else self._rules.clip_norm)
+
+    def _remember(self, client: str, round_number: int) -> None:
+        rounds = self._past.setdefault(client, [])
+        if round_number not in rounds:
+            bisect.insort(rounds, round_number)
+
+
+MakeLoop = Callable[
+    [pathlib.Path, Rules, ledger.Ledger, participation_log.WriteCohort, Sequence[participation_log.Entry]], ServerLoop
+]
+
+
+@contextlib.contextmanager
+def open_loop(
+    folder: pathlib.Path,
+    *,
+    rules: Rules | None = None,
+    configuration: pathlib.Path | None = None,
+    run: str | None = None,
+    ended: bool = False,
+    make: MakeLoop = ServerLoop,
+) -> Iterator[Any]:
+    """Yields the loop of a run: a new one, or one that is resumed.
+
+    Formal guarantee: clients that are on disk count. If the ledger lacks an attempt whose clients are on disk, the
+    attempt is appended to the ledger as begun.
+
+    Args:
+        folder: The run's folder.
+        rules: The rules of its rounds; as in `run.json` if not given. Without a schema, no client is refused.
+        configuration: The `run.json`; the one in the folder if not given.
+        run: Identifier of the run in its states, if known; see `ledger.open_ledger`.
+        ended: Whether the run may have ended.
+        make: Makes the loop, a `ServerLoop` or a kind of it.
+
+    Raises:
+        InputValueError: If `run.json` is missing, or the existing files are damaged, do not agree, or say that the
+            run has ended.
+    """
+    configuration = folder / RUN_JSON if configuration is None else configuration
+    path = folder / PARTICIPATION
+    resumed = (folder / LEDGER).exists()
+    with (
+        ledger.open_ledger(folder / LEDGER, configuration=configuration, run=run, ended=ended) as book,
+        participation_log.open_log(path, begun=book.begun if resumed else None) as write,
+    ):
+        rules = Rules.read(configuration) if rules is None else rules
+        yield make(folder, rules, book, write, list(participation_log.read_entries(path)))
+
+
+def checked_ids(clients: Sequence[str]) -> list[str]:
+    """Returns the ids of a cohort, read once: a sequence that draws clients when it is read could differ the next time.
+
+    Raises:
+        InputTypeError: If `clients` is not a sequence of strings.
+        InputValueError: If an id cannot be written to a file.
+    """
+    if isinstance(clients, str) or not isinstance(clients, Sequence):
+        raise InputTypeError(f"clients={clients!r:.80} must be a sequence of ids.")
+    read = list(clients)
+    for client in read:
+        if not isinstance(client, str):
+            raise InputTypeError(f"clients has {client!r}; every id must be a string.")
+        try:
+            client.encode()
+        except UnicodeEncodeError as error:
+            raise InputValueError(
+                f"clients has {client!r}, which cannot be encoded in UTF-8: {error.reason}. Give the client another id."
+            ) from error
+    # The text itself, and not what a subclass of `str` returns for it.
+    return [str.__str__(client) for client in read]
