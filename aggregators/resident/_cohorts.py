@@ -89,8 +89,10 @@ class Summing:
 def _calls(clients: Sequence[object], client_type: tff.Type) -> Iterator[list[list[bytes]]]:
     """Yields the clients' data, for one call at a time: at most `_CALL_BYTES`, or one client."""
     part, size, most = [], 0, _FIRST_CALL
+    before, encoded = None, []
     for client in clients:
-        encoded = _arguments.encoded_client(client, client_type)
+        if before is None or any(new is not old for new, old in zip(client, before, strict=True)):
+            before, encoded = client, _arguments.encoded_client(client, client_type)
         own = sum(map(len, encoded))
         if part and size + own > _CALL_BYTES:
             yield part

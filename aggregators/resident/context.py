@@ -163,6 +163,19 @@ class _Session(tff.framework.SyncContext):
             return self._context.invoke(comp, arg)
 
 
+class _Same:
+    """A computation that is known again as the same object: TFF's own hash of it serializes its graphs in each call."""
+
+    def __init__(self, computation: tff.Computation) -> None:
+        self.computation = computation
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.computation is self.computation
+
+    def __hash__(self) -> int:
+        return id(self.computation)
+
+
 class ResidentContext(tff.program.FederatedContext):
     """Runs computations on workers, and leaves their results there; created by `resident_context`.
 
@@ -183,6 +196,11 @@ class ResidentContext(tff.program.FederatedContext):
         self._workers = workers
         self._summing = summing
         self._take_apart = functools.lru_cache(maxsize=128)(forms.take_apart)
+        self._known = functools.lru_cache(maxsize=128)(lambda same: self._take_apart(same.computation))
+
+    def parts(self, computation: tff.Computation) -> forms.Form:
+        """Returns the parts that a computation is run in, taken apart once."""
+        return self._known(_Same(computation))
 
     def invoke(self, comp: tff.Computation, arg: object) -> Any:
         """Returns the result of a computation, once it has been computed.
@@ -191,7 +209,7 @@ class ResidentContext(tff.program.FederatedContext):
             ValueError: If the result has anything but structures and tensors of the server.
             WorkerLostError: If the worker with the server's values has died; the values are lost.
         """
-        form, signature, home = self._take_apart(comp), comp.type_signature, self._workers[0]
+        form, signature, home = self.parts(comp), comp.type_signature, self._workers[0]
         if isinstance(form, forms.PlacedForm):
             result = home.run_placed(form.run, *_arguments.placed(arg, signature.parameter))
             return tff.types.type_to_py_container(result, signature.result)
