@@ -28,9 +28,11 @@ def changes(
         Part(each, confined=False) for each in (start.run, step.zero, step.report, step.update)
     )
     state_type = process.initialize.type_signature.result.member
-    model, aggregator = (_place(state_type, name) for name in ("global_model_weights", "aggregator"))
-    model_type = state_type[0]
-    trainable = _place(model_type, "trainable") if "trainable" in dir(model_type) else model
+    aggregator = _place(state_type, "aggregator")
+    model = trainable = _place(state_type, "global_model_weights")
+    if tff.structure.has_field(state_type.global_model_weights, "trainable"):
+        inside = _place(state_type.global_model_weights, "trainable")
+        trainable = slice(model.start + inside.start, model.start + inside.stop)
     leaves = len(tff.structure.flatten(state_type))
 
     @tf.autograph.experimental.do_not_convert

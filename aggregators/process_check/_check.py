@@ -14,7 +14,7 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.queries import clipping
 
-from ..factories.factory import MFAggregationFactory, build_mf_aggregator
+from ..factories.factory import MFAggregationFactory
 from ..resident.context import ResidentContext, resident_context
 from . import _bound, _clients, _noise
 from ._probe import Findings, Probe, ProcessCheck
@@ -121,7 +121,7 @@ def check_process(
         raise InputValueError(f"clients has {len(clients)} clients: pass example data of two or more.")
     rounds = min([_ROUNDS, *(limit for limit in (mechanism.max_rounds, restart_every) if limit is not None)])
     encoder = mechanism.encoder(rounds)
-    claim = build_mf_aggregator(
+    claim = MFAggregationFactory(
         mechanism,
         clip_norm=clip_norm,
         noise_multiplier=sigma,

@@ -17,7 +17,7 @@ from ..computations import forms, secure, transfers
 from ..computations.clear_errors import cleared
 from ..computations.forms import RoundForm
 from ..workers import worker
-from ..workers.processes import ending_workers
+from ..workers.processes import ending_workers, quiet_workers
 from ..workers.worker import WorkerLostError
 from . import _arguments, values
 from ._cohorts import Summing
@@ -102,7 +102,7 @@ def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.f
 
     TFF 0.87.0 starts a C++ worker that inherits standard output and is never told to stop: a pipe that reads from the
     program waits forever, and the worker's memory stays taken. A worker that TFF's own context starts outside of a
-    session ends with the program if it runs an aggregator of this package. Sessions do not nest.
+    session ends with the program. Sessions do not nest.
 
     A process with a large state is slow here; a `LargeStateWarning` says so before its first round. Secure sums are
     simulated, without cryptography.
@@ -131,7 +131,7 @@ def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.f
     stack = tff.framework.get_context_stack()
     before = stack.current
     try:
-        with ending_workers():
+        with quiet_workers(), ending_workers():
             stack.set_default_context(context)
             try:
                 yield context

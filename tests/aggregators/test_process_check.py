@@ -84,7 +84,12 @@ def beside_the_model(process, aggregator):
     """Makes the checks of `check_process` without large cohorts: metrics, state and fingerprint."""
     findings = _probe.Findings()
     cohorts = _clients.neighbours(list(clients()), None)
-    _clients.check_leaves(_probe.Probe(process, None, tff.framework.get_context_stack().current), cohorts, aggregator.fingerprint, findings)
+    _clients.check_leaves(
+        _probe.Probe(process, None, tff.framework.get_context_stack().current),
+        cohorts,
+        aggregator.fingerprint,
+        findings,
+    )
     return findings.result()
 
 
