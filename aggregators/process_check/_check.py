@@ -163,7 +163,8 @@ def _aggregate(
     count = _bound.count_for(first, probe.dimension)
     if count > (_MOST_CLIENTS if grid is None else min(_MOST_CLIENTS, grid.max_clients)):
         text = f"{count} clients a round would be needed to stand out from the noise."
-        findings.unjudged(_SEEN_IN_THE_MODEL, text, "Check a smaller model, or one with less noise.")
+        room = f", or with a grid for max_clients={count}" if grid is not None and count <= _MOST_CLIENTS else ""
+        findings.unjudged(_SEEN_IN_THE_MODEL, text, f"Check a smaller model, or one with less noise{room}.")
         return
     seen = float(np.sqrt(np.mean(rows[0] ** 2))) if noisy else None
     unit = _bound.check(probe, clients, hostile, claimed=scale, noise=seen, count=count, findings=findings)

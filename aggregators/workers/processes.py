@@ -13,8 +13,8 @@ import tensorflow_federated as tff
 _WORKER = "worker_binary"
 # Each context of TFF has a class of its own.
 _MANAGER = "local_cpp_executor_factory.<locals>.ServiceManager"
-# TensorFlow's variable, and its level at which only fatal errors are written. Others report sessions, devices, and errors
-# that are raised in Python too.
+# TensorFlow's variable, and the level at which only fatal errors are written: the others report sessions, devices, and
+# errors that are raised in Python too.
 LOG_LEVEL, FATAL = "TF_CPP_MIN_LOG_LEVEL", "3"
 _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
