@@ -134,7 +134,7 @@ def process_state(banded_process):
 
 
 def test_repeated_rounds_are_those_of_the_process(monkeypatch):
-    """One computation for all runs adds the same noise, if the keys are the same, as the process called round by round."""
+    """With equal keys, one computation for all runs adds the noise of the process called round by round."""
     probe = _probe.Probe(fed_avg(ours(insecure_seed=3)), None, tff.framework.get_context_stack().current)
     run = [seen.change for seen in probe.noise(3)]
     expected = np.concatenate([run, run], axis=1)
