@@ -347,7 +347,7 @@ def build_mf_aggregator(
 def _tell(missing: tuple[str, ...]) -> None:
     if missing:
         # At the line that calls `build_mf_aggregator`.
-        warnings.warn(" ".join(map(_WITHOUT.get, missing)), WeakGuaranteeWarning, stacklevel=3)
+        warnings.warn(" ".join(_WITHOUT[name] for name in missing), WeakGuaranteeWarning, stacklevel=3)
 
 
 def _flat(dimension: int) -> tf.TensorSpec:
