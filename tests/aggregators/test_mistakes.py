@@ -73,7 +73,7 @@ REFUSED = {
     "state of another dimension": (
         lambda: stepped(ours().create(VALUE), ours().create(tff.TensorType(np.float32, [3])).initialize()),
         TypeError,
-        "float32",
+        r"shape \(3,\)",
     ),
     "integers": (lambda: ours().create(tff.TensorType(np.int32, [2])), tff_mf.InputError, "float"),
     "a dimension that is not known": (
