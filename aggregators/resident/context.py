@@ -195,12 +195,12 @@ class ResidentContext(tff.program.FederatedContext):
     def __init__(self, workers: list[Connection], summing: Summing) -> None:
         self._workers = workers
         self._summing = summing
-        self._take_apart = functools.lru_cache(maxsize=128)(forms.take_apart)
-        self._known = functools.lru_cache(maxsize=128)(lambda same: self._take_apart(same.computation))
+        take_apart = functools.lru_cache(maxsize=128)(forms.take_apart)
+        self._parts = functools.lru_cache(maxsize=128)(lambda same: take_apart(same.computation))
 
     def parts(self, computation: tff.Computation) -> forms.Form:
         """Returns the parts that a computation is run in, taken apart once."""
-        return self._known(_Same(computation))
+        return self._parts(_Same(computation))
 
     def invoke(self, comp: tff.Computation, arg: object) -> Any:
         """Returns the result of a computation, once it has been computed.
