@@ -19,6 +19,7 @@ from .export.process import export_computation as export_computation  # noqa: E4
 from .export.process import export_process as export_process  # noqa: E402
 from .factories.dp_ftrl import build_dp_ftrl as build_dp_ftrl  # noqa: E402
 from .factories.factory import MFAggregationFactory as MFAggregationFactory  # noqa: E402
+from .factories.factory import WeakGuaranteeWarning as WeakGuaranteeWarning  # noqa: E402
 from .factories.factory import build_mf_aggregator as build_mf_aggregator  # noqa: E402
 from .factories.metrics import count_rejected as count_rejected  # noqa: E402
 from .factories.metrics import rounds_drawn as rounds_drawn  # noqa: E402

@@ -70,23 +70,24 @@ def cohort(form: RoundForm, clients_at_once: int) -> Cohort:
         clients_at_once: Number of clients that may run at the same time.
     """
     try:
-        work, accumulate = _Part(form.work), _Part(form.accumulate)
+        work, accumulate = Part(form.work), Part(form.accumulate)
         return Cohort(run=identified(_loop(form, work, accumulate, clients_at_once)))
     except NotInOneGraphError as reason:
         return Cohort(run=None, reason=str(reason))
 
 
-class _Part:
+class Part:
     """A computation whose graph can be executed repeatedly as a part of another.
 
     Args:
         computation: The computation.
+        confined: Whether executions must not affect one another, not even by random numbers of one generator.
 
     Raises:
-        NotInOneGraphError: If executions could affect one another.
+        NotInOneGraphError: If it is not a graph whose variables are its own, or is not confined and has to be.
     """
 
-    def __init__(self, computation: tff.Computation) -> None:
+    def __init__(self, computation: tff.Computation, *, confined: bool = True) -> None:
         proto = tff.framework.serialize_computation(computation)
         if proto.WhichOneof("computation") != "tensorflow":
             raise NotInOneGraphError("a part of the round is not a TensorFlow graph")
@@ -97,7 +98,8 @@ class _Part:
         if proto.tensorflow.initialize_op:
             _initialize_first(self._graph, proto.tensorflow.initialize_op, map(_node, self._parameter))
         _keep_executed(self._graph, map(_node, self._result))
-        check_confined(self._graph)
+        if confined:
+            check_confined(self._graph)
         if initializers.perhaps_unassigned(self._graph):
             # Without a name, it would be empty instead of an error.
             raise NotInOneGraphError("a variable may be read before it has a value")
@@ -117,7 +119,7 @@ class _Part:
         return tf.graph_util.import_graph_def(self._graph, input_map=given, return_elements=self._result, name="")
 
 
-def _loop(form: RoundForm, work: _Part, accumulate: _Part, clients_at_once: int) -> tff.Computation:
+def _loop(form: RoundForm, work: Part, accumulate: Part, clients_at_once: int) -> tff.Computation:
     leaves = tff.structure.flatten(form.client_type)
     total_type, sent_type = form.zero.type_signature.result, form.work.type_signature.parameter[1]
     updates = len(tff.structure.flatten(form.accumulate.type_signature.parameter[1]))
@@ -214,8 +216,10 @@ def _node(given: str) -> str:
 
 
 def _tensor_names(binding: Any) -> list[str]:
-    """Returns the names of the tensors of a parameter or result, datasets as variants, in order."""
+    """Returns the names of the tensors of a parameter, if there is one, or result, datasets as variants, in order."""
     kind = binding.WhichOneof("binding")
+    if kind is None:
+        return []
     if kind == "struct":
         return [name for element in binding.struct.element for name in _tensor_names(element)]
     if kind == "tensor":

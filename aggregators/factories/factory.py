@@ -2,8 +2,10 @@
 
 import copy
 import dataclasses
+import functools
 import math
 import os
+import warnings
 from typing import Literal, Self
 
 import dp_accounting
@@ -19,7 +21,6 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.noise import tensorflow as noise
 
 from ..computations import transfers
-from ..workers.processes import end_with_program
 from . import record_sums
 from .metrics import withhold_measurements
 
@@ -27,6 +28,18 @@ _Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
 _ONE_NUMBER = tf.TensorSpec([], tf.float32)
 _AUTO = "auto"
 _FEWEST_CLIENTS = 1000
+_EQUAL_WEIGHTS = (
+    "tff.aggregators.as_weighted_aggregator(aggregator), which ignores the weights and counts each client equally"
+)
+_WITHOUT = {
+    "grid": 'Without grid=, ε is about real numbers and not about the floats that are released: pass grid="auto".',
+    "rounds": "Without rounds=, no round is the last one, and ε grows with each: pass the number that noise_multiplier "
+    "was calibrated for.",
+}
+
+
+class WeakGuaranteeWarning(UserWarning):
+    """An aggregator was built without an argument that keeps its ε true for the whole run and for what is released."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -178,7 +191,6 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             keys: Keys of the past rounds, int64 `[rounds, 2]`, as recorded in the state.
             dimension: Number of coordinates of the values, over all their tensors together.
         """
-        end_with_program()
         return self.replay_computation(dimension=dimension)(keys)
 
     def replay_computation(self, *, dimension: int) -> tff.Computation:
@@ -217,14 +229,12 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         if weight_type is not None:
             raise InputTypeError(
                 "model_aggregator takes no weights: no noise would cover exact weights. For build_fed_sgd and "
-                "build_weighted_fed_avg pass tff.aggregators.as_weighted_aggregator(aggregator), which ignores the "
-                "weights and counts each client equally."
+                f"build_weighted_fed_avg pass {_EQUAL_WEIGHTS}."
             )
         one_stream = self._query_of_a_stream(tff.types.type_to_tf_tensor_specs(value_type))
         query = tfp.NormalizedQuery(self._whole(one_stream), denominator=self.clients_per_round)
         process = tff.aggregators.DifferentiallyPrivateFactory(query, self._record_sum(one_stream)).create(value_type)
         transfers.watch(process.initialize.type_signature.result)
-        end_with_program()
         return process
 
     def _record_sum(self, query: queries.MatrixFactorizationQuery) -> tff.aggregators.UnweightedAggregationFactory:
@@ -251,6 +261,12 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         rounds = optimized_for.rounds if self.rounds is None and optimized_for is not None else self.rounds
         return query if rounds is None else query.limited_to(rounds)
 
+    @property
+    def _is_endless(self) -> bool:
+        """Whether the graph refuses no round."""
+        given = (self.mechanism.max_rounds, self.mechanism.optimized_for)
+        return self.rounds is None and (self.restart_every is not None or given == (None, None))
+
     def _query_of_a_stream(self, record_specs: object) -> queries.MatrixFactorizationQuery:
         arguments = {
             "record_specs": record_specs,
@@ -271,6 +287,11 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         )
 
 
+# TFF's algorithms with weights, except FedSGD, check the type of an aggregator before they call it, and print this
+# name of its class and nothing else.
+MFAggregationFactory.__name__ += f", which takes no weights: pass {_EQUAL_WEIGHTS}"
+
+
 def build_mf_aggregator(
     mechanism: tff_mf.Mechanism | str | os.PathLike[str],
     *,
@@ -286,7 +307,9 @@ def build_mf_aggregator(
 ) -> MFAggregationFactory:
     """Returns the aggregator of a mechanism or artifact, for `model_aggregator=` of TFF's learning algorithms.
 
-    Takes the arguments of `MFAggregationFactory` and has its guarantee.
+    Takes the arguments of `MFAggregationFactory` and has its guarantee. A `WeakGuaranteeWarning` says, once a program,
+    that `grid` is left out, or `rounds` where neither the mechanism nor its optimization has a last round. There is
+    none where there is no guarantee: with `insecure_seed` or without noise.
 
     Example:
         >>> import numpy as np
@@ -303,7 +326,7 @@ def build_mf_aggregator(
     """
     if isinstance(mechanism, str | os.PathLike):
         mechanism = tff_mf.load(mechanism)
-    return MFAggregationFactory(
+    factory = MFAggregationFactory(
         mechanism,
         clip_norm=clip_norm,
         noise_multiplier=noise_multiplier,
@@ -315,6 +338,16 @@ def build_mf_aggregator(
         rounds=rounds,
         grid=grid,
     )
+    if insecure_seed is None and noise_multiplier > 0:
+        _tell(tuple(name for name, missing in (("grid", grid is None), ("rounds", factory._is_endless)) if missing))
+    return factory
+
+
+@functools.cache
+def _tell(missing: tuple[str, ...]) -> None:
+    if missing:
+        # At the line that calls `build_mf_aggregator`.
+        warnings.warn(" ".join(_WITHOUT[name] for name in missing), WeakGuaranteeWarning, stacklevel=3)
 
 
 def _flat(dimension: int) -> tf.TensorSpec:

@@ -1,5 +1,6 @@
 """The check: runs rounds of a process, and judges their results one property at a time."""
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -13,8 +14,8 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.queries import clipping
 
-from ..factories.factory import MFAggregationFactory, build_mf_aggregator
-from ..workers.processes import end_with_program
+from ..factories.factory import MFAggregationFactory
+from ..resident.context import ResidentContext, resident_context
 from . import _bound, _clients, _noise
 from ._probe import Findings, Probe, ProcessCheck
 
@@ -41,6 +42,9 @@ def check_process(
     grid: tff_mf.Grid | Literal["auto"] | None = None,
 ) -> ProcessCheck:
     """Runs a learning process on made-up cohorts, and checks whether its releases are those that the guarantee covers.
+
+    It runs in the resident context that it is called in, or in one of its own, and takes some ten seconds for a small
+    model; hundreds of rounds without clients are one computation.
 
     The check sees what a reader of the server's releases sees: the model after a round, and the metrics. It also sees
     the state, since an exact value there influences later models. There are seven checks:
@@ -117,7 +121,7 @@ def check_process(
         raise InputValueError(f"clients has {len(clients)} clients: pass example data of two or more.")
     rounds = min([_ROUNDS, *(limit for limit in (mechanism.max_rounds, restart_every) if limit is not None)])
     encoder = mechanism.encoder(rounds)
-    claim = build_mf_aggregator(
+    claim = MFAggregationFactory(
         mechanism,
         clip_norm=clip_norm,
         noise_multiplier=sigma,
@@ -125,11 +129,12 @@ def check_process(
         restart_every=restart_every,
         grid=grid,
     )
-    end_with_program()
-    probe, findings = Probe(process, server_learning_rate), Findings()
-    claim = dataclasses.replace(claim, grid=claim.grid_for(probe.dimension))
-    _clients.check_leaves(probe, _clients.neighbours(clients[:_COHORT], hostile), claim.fingerprint, findings)
-    _aggregate(probe, clients, hostile, encoder=encoder, claimed=claimed, claim=claim, findings=findings)
+    current = tff.framework.get_context_stack().current
+    with contextlib.nullcontext(current) if isinstance(current, ResidentContext) else resident_context() as context:
+        probe, findings = Probe(process, server_learning_rate, context), Findings()
+        claim = dataclasses.replace(claim, grid=claim.grid_for(probe.dimension))
+        _clients.check_leaves(probe, _clients.neighbours(clients[:_COHORT], hostile), claim.fingerprint, findings)
+        _aggregate(probe, clients, hostile, encoder=encoder, claimed=claimed, claim=claim, findings=findings)
     return findings.result()
 
 
@@ -145,8 +150,7 @@ def _aggregate(
 ) -> None:
     """Makes the checks of what rounds add to the model."""
     grid = claim.grid_for(probe.dimension)
-    runs = _noise.rounds_without_clients(probe, len(encoder), _SAMPLES)
-    rows = _noise.rows_of(runs)
+    runs, rows = _noise.rounds_without_clients(probe, len(encoder), _SAMPLES)
     noisy = _noise.is_seen(rows, findings)
     if noisy and not _noise.is_normal(rows):
         text = "The server's step is not proportional to the aggregate, or the noise is not normal."
@@ -159,7 +163,8 @@ def _aggregate(
     count = _bound.count_for(first, probe.dimension)
     if count > (_MOST_CLIENTS if grid is None else min(_MOST_CLIENTS, grid.max_clients)):
         text = f"{count} clients a round would be needed to stand out from the noise."
-        findings.unjudged(_SEEN_IN_THE_MODEL, text, "Check a smaller model, or one with less noise.")
+        room = f", or with a grid for max_clients={count}" if grid is not None and count <= _MOST_CLIENTS else ""
+        findings.unjudged(_SEEN_IN_THE_MODEL, text, f"Check a smaller model, or one with less noise{room}.")
         return
     seen = float(np.sqrt(np.mean(rows[0] ** 2))) if noisy else None
     unit = _bound.check(probe, clients, hostile, claimed=scale, noise=seen, count=count, findings=findings)

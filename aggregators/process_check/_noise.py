@@ -166,15 +166,17 @@ _AS_CLAIMED = (
 )
 
 
-def rounds_without_clients(probe: Probe, rounds: int, samples: int) -> list[list[Seen]]:
-    """Returns runs of `rounds` rounds, each from its own initial state, with `samples` coordinates a round in all."""
-    return [probe.noise(rounds) for _ in range(max(2, math.ceil(samples / probe.dimension)))]
+def rounds_without_clients(probe: Probe, rounds: int, samples: int) -> tuple[list[list[Seen]], np.ndarray]:
+    """Returns two runs of `rounds` rounds, each from its own initial state, and the noise of these and more runs.
 
-
-def rows_of(runs: Sequence[Sequence[Seen]]) -> np.ndarray:
-    """Returns the changes of the runs, float64 `[rounds, coordinates]`, side by side."""
-    changes = [np.stack([seen.change for seen in run]) for run in runs]
-    return np.concatenate(changes, axis=1)[:, :_SEEN_AT_MOST]
+    The noise is float64 `[rounds, coordinates]`, the runs side by side, with `samples` coordinates or more.
+    """
+    runs = [probe.noise(rounds) for _ in range(2)]
+    parts = [np.stack([seen.change for seen in run]) for run in runs]
+    more = math.ceil(samples / probe.dimension) - len(runs)
+    if more > 0:
+        parts.append(probe.noise_of_runs(more, rounds))
+    return runs, np.concatenate(parts, axis=1)[:, :_SEEN_AT_MOST]
 
 
 def is_seen(rows: np.ndarray, findings: Findings) -> bool:

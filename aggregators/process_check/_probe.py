@@ -1,6 +1,7 @@
 """The process that is checked, as rounds of releases, and the result of the check."""
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_mf.base.errors import InputTypeError
+
+from ..computations.cohorts import NotInOneGraphError
+from ..resident.context import ResidentContext
+from . import _chains
+
+_LOG = logging.getLogger(__name__)
 
 PASSED, FAILED, UNJUDGED = "passed", "failed", "not judged"
 CRITICAL = "critical"
@@ -151,13 +158,19 @@ class Probe:
     Args:
         process: The process.
         server_learning_rate: The rate of the first step; if `None`, the one in the process's `get_hparams`.
+        context: The current context, which runs the process.
 
     Raises:
         InputTypeError: If the process does not have the structure of TFF's own.
     """
 
-    def __init__(self, process: tff.learning.templates.LearningProcess, server_learning_rate: float | None) -> None:
-        self._process = process
+    def __init__(
+        self,
+        process: tff.learning.templates.LearningProcess,
+        server_learning_rate: float | None,
+        context: ResidentContext,
+    ) -> None:
+        self._process, self._context = process, context
         start = process.initialize()
         missing = [name for name in ("global_model_weights", "aggregator", "finalizer") if not hasattr(start, name)]
         if missing:
@@ -191,6 +204,15 @@ class Probe:
             seen.append(self.step(state, []))
             state = start._replace(aggregator=seen[-1].state.aggregator)
         return seen
+
+    def noise_of_runs(self, runs: int, rounds: int) -> np.ndarray:
+        """Returns the changes of runs of `noise`, side by side: float64 `[rounds, coordinates]`."""
+        try:
+            changes = _chains.changes(self._context, self._process, runs=runs, rounds=rounds)
+        except NotInOneGraphError as reason:
+            _LOG.info("Rounds without clients are called one by one: %s.", reason)
+            changes = np.array([[seen.change for seen in self.noise(rounds)] for _ in range(runs)])
+        return np.concatenate(changes, axis=1)
 
 
 def _rate(process: tff.learning.templates.LearningProcess, state: Any) -> float | None:

@@ -86,11 +86,15 @@ class Summing:
         return total
 
 
-def _calls(clients: Sequence[object], client_type: tff.Type) -> Iterator[list[list[bytes]]]:
+def _calls(clients: Sequence[tff.structure.Struct], client_type: tff.Type) -> Iterator[list[list[bytes]]]:
     """Yields the clients' data, for one call at a time: at most `_CALL_BYTES`, or one client."""
     part, size, most = [], 0, _FIRST_CALL
+    before: Any = None
+    encoded: list[bytes] = []
     for client in clients:
-        encoded = _arguments.encoded_client(client, client_type)
+        # A check may repeat one client hundreds of times in a round.
+        if before is None or any(new is not old for new, old in zip(client, before, strict=True)):
+            before, encoded = client, _arguments.encoded_client(client, client_type)
         own = sum(map(len, encoded))
         if part and size + own > _CALL_BYTES:
             yield part

@@ -17,7 +17,7 @@ from ..computations import forms, secure, transfers
 from ..computations.clear_errors import cleared
 from ..computations.forms import RoundForm
 from ..workers import worker
-from ..workers.processes import ending_workers
+from ..workers.processes import ending_workers, quiet_workers
 from ..workers.worker import WorkerLostError
 from . import _arguments, values
 from ._cohorts import Summing
@@ -102,7 +102,7 @@ def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.f
 
     TFF 0.87.0 starts a C++ worker that inherits standard output and is never told to stop: a pipe that reads from the
     program waits forever, and the worker's memory stays taken. A worker that TFF's own context starts outside of a
-    session ends with the program if it runs an aggregator of this package. Sessions do not nest.
+    session ends with the program. Sessions do not nest.
 
     A process with a large state is slow here; a `LargeStateWarning` says so before its first round. Secure sums are
     simulated, without cryptography.
@@ -131,7 +131,7 @@ def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.f
     stack = tff.framework.get_context_stack()
     before = stack.current
     try:
-        with ending_workers():
+        with quiet_workers(), ending_workers():
             stack.set_default_context(context)
             try:
                 yield context
@@ -163,6 +163,19 @@ class _Session(tff.framework.SyncContext):
             return self._context.invoke(comp, arg)
 
 
+class _Same:
+    """A computation that is known again as the same object: TFF's own hash of it serializes its graphs in each call."""
+
+    def __init__(self, computation: tff.Computation) -> None:
+        self.computation = computation
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.computation is self.computation
+
+    def __hash__(self) -> int:
+        return id(self.computation)
+
+
 class ResidentContext(tff.program.FederatedContext):
     """Runs computations on workers, and leaves their results there; created by `resident_context`.
 
@@ -182,7 +195,12 @@ class ResidentContext(tff.program.FederatedContext):
     def __init__(self, workers: list[Connection], summing: Summing) -> None:
         self._workers = workers
         self._summing = summing
-        self._take_apart = functools.lru_cache(maxsize=128)(forms.take_apart)
+        take_apart = functools.lru_cache(maxsize=128)(forms.take_apart)
+        self._parts = functools.lru_cache(maxsize=128)(lambda same: take_apart(same.computation))
+
+    def parts(self, computation: tff.Computation) -> forms.Form:
+        """Returns the parts that a computation is run in, taken apart once."""
+        return self._parts(_Same(computation))
 
     def invoke(self, comp: tff.Computation, arg: object) -> Any:
         """Returns the result of a computation, once it has been computed.
@@ -191,7 +209,7 @@ class ResidentContext(tff.program.FederatedContext):
             ValueError: If the result has anything but structures and tensors of the server.
             WorkerLostError: If the worker with the server's values has died; the values are lost.
         """
-        form, signature, home = self._take_apart(comp), comp.type_signature, self._workers[0]
+        form, signature, home = self.parts(comp), comp.type_signature, self._workers[0]
         if isinstance(form, forms.PlacedForm):
             result = home.run_placed(form.run, *_arguments.placed(arg, signature.parameter))
             return tff.types.type_to_py_container(result, signature.result)

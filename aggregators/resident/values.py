@@ -214,7 +214,7 @@ def _selection(type_spec: tff.Type, paths: tuple[tuple[int, ...], ...]) -> tff.C
 
 @functools.lru_cache(maxsize=128)
 def _size(type_spec: tff.TensorType) -> tff.Computation:
-    return tff.tensorflow.computation(lambda tensor: tf.size(tensor), type_spec)
+    return forms.identified(tff.tensorflow.computation(lambda tensor: tf.size(tensor), type_spec))
 
 
 def _as_tensor(value: ResidentValue, dtype: Any = None, name: Any = None, as_ref: bool = False) -> tf.Tensor:

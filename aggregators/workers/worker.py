@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from .processes import ending_workers
+from .processes import FATAL, LOG_LEVEL, ending_workers
 
 _BINARY = pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
 _START_SECONDS = 60.0
@@ -63,8 +63,9 @@ def running_worker(
 ) -> Iterator[Worker]:
     """Runs a worker of TFF on this machine for a block, and yields it once it answers.
 
-    The worker prints to standard error, since standard output belongs to the program. The system ends it when the
-    thread that started it ends, even by SIGKILL, where util-linux is installed.
+    The worker prints to standard error, since standard output belongs to the program; without `TF_CPP_MIN_LOG_LEVEL` in
+    the environment, only what ends it, since all other errors are raised here. The system ends it when the thread that
+    started it ends, even by SIGKILL, where util-linux is installed.
 
     TFF's worker listens on every interface, without access control and without encryption, and has no option for
     another address. To keep others out, start the program in a network of its own: see `docs/workers.md`.
@@ -110,10 +111,9 @@ def running_worker(
 
 
 def _environment(threads: int | None) -> dict[str, str]:
-    """Returns the environment of a worker, which has no flag for threads."""
-    if threads is None:
-        return dict(os.environ)
-    return {**os.environ, "TF_NUM_INTRAOP_THREADS": str(check_threads(threads))}
+    """Returns the environment of a worker, which has no flags for threads and for its log."""
+    given = {} if threads is None else {"TF_NUM_INTRAOP_THREADS": str(check_threads(threads))}
+    return {LOG_LEVEL: FATAL, **os.environ, **given}
 
 
 def check_threads(threads: int) -> int:

@@ -101,7 +101,7 @@ def check_aggregator(
     of_plan = set()
     if clipping is None or restart_every is not None:
         of_plan = {
-            aggregators.build_mf_aggregator(
+            aggregators.MFAggregationFactory(
                 plan.mechanism,
                 clip_norm=clip_norm,
                 noise_multiplier=noise_multiplier,

@@ -62,7 +62,7 @@ def build_process(
     Raises:
         InputValueError: If only one of settings and privacy has adaptive clipping, whose counts are part of ε.
     """
-    mean = aggregators.build_mf_aggregator(
+    mean = aggregators.MFAggregationFactory(
         privacy.mechanism,
         clip_norm=settings.clip_norm,
         noise_multiplier=privacy.noise_multiplier_as_run,

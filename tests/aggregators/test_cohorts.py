@@ -276,10 +276,18 @@ def test_few_calls_and_a_copy_of_the_sum_only_if_much_is_kept(resident, both, mo
 
 
 def test_a_call_is_not_larger_than_allowed_unless_it_is_of_one_client(monkeypatch):
-    monkeypatch.setattr(_cohorts._arguments, "encoded_client", lambda size, _: [b"x" * size])
+    monkeypatch.setattr(_cohorts._arguments, "encoded_client", lambda client, _: [b"x" * client[0]])
     monkeypatch.setattr(_cohorts, "_CALL_BYTES", 100)
-    calls = _cohorts._calls([40, 60, 1, 300, 5, 100, 101], tff.TensorType(np.float32))
+    calls = _cohorts._calls([[size] for size in (40, 60, 1, 300, 5, 100, 101)], tff.TensorType(np.float32))
     assert [[len(data) for (data,) in part] for part in calls] == [[40, 60], [1], [300], [5], [100], [101]]
+
+
+def test_the_same_client_several_times_in_a_row_is_prepared_once(monkeypatch):
+    prepared, one, other = [], object(), object()
+    monkeypatch.setattr(_cohorts._arguments, "encoded_client", lambda client, _: prepared.append(client) or [b"x"])
+    calls = _cohorts._calls([[one], [one], [other], [one]], tff.TensorType(np.float32))
+    assert [len(part) for part in calls] == [4]
+    assert prepared == [[one], [other], [one]]
 
 
 def test_an_error_of_one_client_is_that_of_the_round(resident, monkeypatch):

@@ -1,7 +1,6 @@
 """An existing pipeline replaces one argument and keeps everything else."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -104,12 +103,6 @@ def test_weights_are_ignored():
     values = [[0.3, 0.4], [0.0, 0.6]]
     results = [process.next(process.initialize(), values, weights).result for weights in ([1.0, 1.0], [1.0, 1000.0])]
     np.testing.assert_array_equal(*results)
-
-
-def test_an_algorithm_with_weights_gets_an_error_with_the_remedy():
-    with pytest.raises(TypeError, match=r"as_weighted_aggregator.*ignores the weights") as caught:
-        tff.learning.algorithms.build_fed_sgd(linear_model, model_aggregator=mean())
-    assert isinstance(caught.value, tff_mf.InputError)
 
 
 def test_training_metrics_are_withheld(regression):

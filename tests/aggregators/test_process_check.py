@@ -10,6 +10,7 @@ import tensorflow_privacy as tfp
 
 import tff_mf
 from tff_mf import aggregators, queries
+from tff_mf.aggregators.computations.cohorts import NotInOneGraphError
 from tff_mf.aggregators.process_check import _clients, _noise, _probe
 
 CLAIM = types.MappingProxyType({"clip_norm": 1.0, "noise_multiplier": 0.1, "clients_per_round": 4})
@@ -84,7 +85,12 @@ def beside_the_model(process, aggregator):
     """Makes the checks of `check_process` without large cohorts: metrics, state and fingerprint."""
     findings = _probe.Findings()
     cohorts = _clients.neighbours(list(clients()), None)
-    _clients.check_leaves(_probe.Probe(process, None), cohorts, aggregator.fingerprint, findings)
+    _clients.check_leaves(
+        _probe.Probe(process, None, tff.framework.get_context_stack().current),
+        cohorts,
+        aggregator.fingerprint,
+        findings,
+    )
     return findings.result()
 
 
@@ -125,6 +131,21 @@ def normalized_process():
 @pytest.fixture(scope="module")
 def process_state(banded_process):
     return _clients.by_path(banded_process.initialize()._replace(global_model_weights=()))
+
+
+def test_repeated_rounds_are_those_of_the_process(monkeypatch):
+    """With equal keys, one computation for all runs adds the noise of the process called round by round."""
+    probe = _probe.Probe(fed_avg(ours(insecure_seed=3)), None, tff.framework.get_context_stack().current)
+    run = [seen.change for seen in probe.noise(3)]
+    expected = np.concatenate([run, run], axis=1)
+    assert np.all(np.std(expected, axis=1) > 0)
+    np.testing.assert_array_equal(probe.noise_of_runs(2, 3), expected)
+
+    def refuse(*_, **__):
+        raise NotInOneGraphError("a variable may be read before it has a value")
+
+    monkeypatch.setattr(_probe._chains, "changes", refuse)
+    np.testing.assert_array_equal(probe.noise_of_runs(2, 3), expected)
 
 
 def test_a_tree_with_restarts_passes():

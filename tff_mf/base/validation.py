@@ -152,5 +152,5 @@ def did_you_mean(word: str, known: Iterable[str], *, always: bool = False) -> st
 def instance(name: str, value: object, kind: type | tuple[type, ...], remedy: str) -> None:
     """Raises unless `value` is an instance of one of the kinds; `remedy` says what to pass instead."""
     if not isinstance(value, kind):
-        kinds = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+        kinds = " or ".join(each.__qualname__ for each in (kind if isinstance(kind, tuple) else (kind,)))
         raise InputTypeError(f"{name}={value!r} must be a {kinds}: {remedy}.")
