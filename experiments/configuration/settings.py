@@ -135,7 +135,7 @@ class TrainingSettings(Record):
             of the test clients, which are then left out of the test, as in the papers.
         test_examples: Test sentences that the final model is measured on, once: a number, or `all`.
         seed: Seed of cohorts and initial model, never of noise.
-        sampling: How the cohorts are drawn.
+        sampling: How the cohorts are drawn; `None` draws them by the schema of the privacy plan.
         dropout: Probability that a client of a cohort does not report, in [0, 1).
         zeroing: Updates with an entry of larger magnitude are set to zero; None zeroes none. The bound is fixed: each
             client's update is judged by itself, so that the sensitivity stays the same.
@@ -167,7 +167,7 @@ class TrainingSettings(Record):
     validation_split: str = "heldout"
     test_examples: Whole | str = 20_000
     seed: Whole = 0
-    sampling: SamplingSettings = SamplingSettings()
+    sampling: SamplingSettings | None = None
     dropout: Number = 0.0
     zeroing: Number | None = None
     adaptive_clipping: Number | None = None

@@ -10,14 +10,15 @@ from typing import Any
 import tff_mf
 from tff_mf.base import strict_json
 
-from ..privacy import statements
+from ..privacy import amplification, statements
 from ..run_folder.metrics import ALSO_TRAINING, NOT_TRAINING
 from ..run_folder.names import METRICS, SETTINGS_TOML, SUMMARY
 from ..run_folder.run_record import RunRecord
+from ..sampling import settings as samplings
 from . import _figures, _judgement
 from ._evidence import Case
 from ._judgement import Judgement
-from ._layout import IN_SECRET, NOT_COVERED, NOT_IN_SECRET
+from ._layout import NOT_COVERED, NOT_IN_SECRET
 from .questions import ANSWERED_BY
 
 
@@ -119,9 +120,10 @@ def covered(case: Case) -> dict[str, Any]:
 
 def _sampling(record: RunRecord) -> list[str]:
     """Returns that a run that logs its cohorts has no amplified ε, if its sampling amplifies elsewhere."""
-    sampling = record.settings.get("sampling")
-    kind = sampling.get("kind") if isinstance(sampling, Mapping) else None
-    return [NOT_IN_SECRET.format(kind=kind)] if kind in IN_SECRET else []
+    drawn = samplings.of_run(record.settings)
+    if drawn is None or not drawn.is_secret or drawn.sampling in amplification.POISSON:
+        return []
+    return [NOT_IN_SECRET.format(sampling=drawn.sampling)]
 
 
 def participation(case: Case) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..privacy import amplification, statements, summary
 from ..run_folder.metrics import ACCURACY, ROUND, Metrics, smoothed
 from ..run_folder.names import MODEL, SUMMARY
 from ..run_folder.run_record import RunRecord
-from ..sampling.settings import SamplingSettings, sampler_name
+from ..sampling import settings as samplings
 from ._evidence import CRITICAL, Evidence, Finding
 from ._run_record import plan_of
 from .questions import QUESTIONS
@@ -104,9 +104,9 @@ def _claims(
     clients = record.settings.get("training_clients")
     in_secret = None
     if stored.get("amplified_epsilon") is not None and clients is not None:
-        kind = SamplingSettings(**record.settings["sampling"])
-        if sampler_name(kind.kind) == record.sampler and clients <= (record.population or 0):
-            in_secret = _adopted(stored["amplified_epsilon"], amplification.amplified(privacy, kind, clients))
+        drawn = samplings.of_run(record.settings)
+        if drawn and drawn.sampler == record.sampler and clients <= (record.population or 0):
+            in_secret = _adopted(stored["amplified_epsilon"], amplification.amplified(privacy, drawn, clients))
     claim = stored.get("claim")
     said: Mapping[str, Any] = claim if isinstance(claim, Mapping) else {}
     open_then = said.get("open_questions") or ()

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import tensorflow_federated as tff
 
+import tff_mf
 from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
@@ -67,6 +68,12 @@ class PreparedRun:
         }
 
     @property
+    def sampler(self) -> str:
+        """The public name of what draws the cohorts, for a report."""
+        chosen = self.settings.sampling
+        return chosen.sampler if chosen else f"tff_mf.{type(self.privacy.participation).__name__}"
+
+    @property
     def population(self) -> int:
         """Number of clients of the deployment that the run stands for."""
         return population(self.privacy, len(self.cohorts.client_ids))
@@ -104,11 +111,10 @@ def prepare(
     """
     splits = named_data.load(data)
     cohorts = sampling.plan_cohorts(
-        sampling=settings.sampling,
+        sampling=_drawn_by(settings, privacy, len(splits.train.client_ids)),
         client_ids=splits.train.client_ids,
         clients_per_round=privacy.clients_per_round,
         rounds=privacy.rounds,
-        participation=privacy.participation,
         seed=settings.seed,
     )
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
@@ -135,6 +141,24 @@ def prepare(
         process=process,
         aggregator=aggregator,
     )
+
+
+def _drawn_by(settings: TrainingSettings, privacy: PrivacyPlan, population: int) -> tff_mf.Sampling:
+    """Returns the sampling of a run.
+
+    Raises:
+        InputValueError: If the guarantee of the plan is for another schema.
+    """
+    chosen = settings.sampling
+    if chosen is None:
+        return privacy.participation
+    schema = chosen.schema(privacy.rounds)
+    if schema != privacy.participation:
+        raise InputValueError(
+            f"sampling={chosen.sampling!r} with rounds={privacy.rounds} bounds clients by {schema}, and the guarantee "
+            f"is for {privacy.participation}: plan with that schema."
+        )
+    return chosen.drawn_by(population=population, clients_per_round=privacy.clients_per_round)
 
 
 def _check_grid(privacy: PrivacyPlan, present: sampling.CohortPlan, language_task: Task) -> None:

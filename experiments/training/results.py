@@ -19,7 +19,6 @@ from ..privacy.summary import privacy_claims
 from ..run_folder.folders import versions
 from ..run_folder.names import MODEL, PARTICIPATION, SUMMARY, VOCABULARY
 from ..run_folder.participation_log import read_observed
-from ..sampling.settings import sampler_name
 from .execution import TrainedRun
 from .preparation import PreparedRun
 from .task import METRICS
@@ -78,7 +77,7 @@ def write_plan(prepared: PreparedRun, folder: pathlib.Path) -> None:
         prepared.privacy,
         clip_norm=settings.clip_norm,
         cohorts=[cohorts.cohort(t) for t in range(cohorts.rounds)],
-        sampler=sampler_name(settings.sampling.kind),
+        sampler=prepared.sampler,
         simulation=True,
         population=prepared.population,
         released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
