@@ -207,6 +207,7 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
     ended = found.search
     kind = registry.registered(mechanism).search
     objective = ended.objective if ended is not None else flags.objective or (kind.objective if kind else "rms")
+    noise = _noise(search, flags, target)
     tff_mf.save(mechanism, out)
     exact, error = setting.sensitivity(mechanism), setting.errors(mechanism)
     as_float32 = setting.sensitivity(mechanism.cast_to_float32()).value
@@ -225,7 +226,7 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
         # The sensitivity of the parameters in float32, with which the noise runs: the accounting uses it.
         "sensitivity_as_run": as_float32,
         **_guarantees.replace_one(setting, as_float32),
-        **_noise(search, flags, target),
+        **noise,
         "seconds": seconds,
         "converged": found.converged,
         "message": "" if ended is None else ended.message,

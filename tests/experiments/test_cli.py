@@ -113,7 +113,7 @@ def test_rounds_say_how_long_the_rest_takes(monkeypatch, capsys, first):
 
 def test_show_draws(tmp_path):
     picture = tmp_path / "b100.png"
-    shown = result_of("show", "production:b100", "--max-participations", "1", "--rounds", "300", "--plot", picture)
+    shown = result_of("show", "production:b100", "--sampling", "single", "--rounds", "300", "--plot", picture)
     assert shown["plot"] == str(picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
