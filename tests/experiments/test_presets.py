@@ -132,12 +132,8 @@ def test_no_epsilon_is_amplified_that_no_theorem_covers():
     cyclic = drawn("cyclic-poisson", groups=64)
     assert schema.min_sep == 64
     assert amplified(fitting, cyclic, 34248) is not None
-    for plan, sampling in (
-        (other, cyclic),
-        (insecure, cyclic),
-        (fitting, drawn("min-sep")),
-        (fitting, drawn("cyclic-poisson", groups=32)),
-    ):
+    others = (drawn("min-sep"), drawn("cyclic-poisson", groups=32))
+    for plan, sampling in ((other, cyclic), (insecure, cyclic), *((fitting, each) for each in others)):
         assert amplified(plan, sampling, 34248) is None
 
 

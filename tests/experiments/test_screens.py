@@ -20,10 +20,23 @@ BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.S | re.M)
 SETTING = ["--rounds", "24", "--min-sep", "6", "--max-participations", "4"]
 TARGET = ["--delta", "1e-6", "--epsilon", "2"]
 MAX = ["--objective", "max"]
+EPOCHS = ["--sampling", "fixed-epochs"]
 SAMPLED = ["--sampling", "cyclic-poisson", "--population", "600", "--clients-per-round", "5"]
 COMMANDS = {
     "account": ["account", "tree-online", "--noise-multiplier", "3.7654321", *SETTING, "--delta", "1e-6"],
-    "calibrate": ["calibrate", "banded", *SETTING, *TARGET, *SAMPLED, "--workload", "momentum", "--momentum", "0.9"],
+    "calibrate": [
+        "calibrate",
+        "banded",
+        *SETTING[:2],
+        *TARGET,
+        *SAMPLED,
+        "--groups",
+        "6",
+        "--workload",
+        "momentum",
+        "--momentum",
+        "0.9",
+    ],
     "blt": ["optimize", "blt", *SETTING, *TARGET, "--out", "blt"],
     "banded": ["optimize", "banded", "--rounds", "24", "--bands", "6", "--out", "banded"],
     "banded-toeplitz": ["optimize", "banded-toeplitz", *SETTING, "--restart-every", "12", "--out", "toeplitz"],

@@ -29,7 +29,8 @@ from tff_mf.experiments.sampling.settings import SAMPLINGS
 from tff_mf.experiments.training import preparation, results
 from tff_mf.problem.draws import SeededDraws
 
-from .shared import drawn, invoke
+from . import shared
+from .shared import invoke
 
 HERE = pathlib.Path(__file__).resolve().parents[2]
 CLAIM = statements.Claim(
@@ -314,7 +315,7 @@ def test_amplification_takes_no_client_to_come_more_rarely_than_it_did(groups, c
         noise_multiplier=50.0,
     )
     # Another min-sep than 1, with which "b-min-sep" is Poisson sampling.
-    found = amplified(plan, drawn(kind, min_sep=groups + 1, groups=groups), population)
+    found = amplified(plan, shared.drawn(kind, min_sep=groups + 1, groups=groups), population)
     if kind != "cyclic-poisson" and (kind != "poisson" or groups > 1):
         assert found is None
         return
@@ -329,7 +330,7 @@ def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_draw
     schema = tff_mf.FixedEpoch(min_sep=10, max_participations=8)
     own = {"clients_per_round": 5, "cohort": 100, "noise_multiplier": 4.0}
     plan = run_folders.plan(mechanism=mechanism, rounds=80, participation=schema, **own)
-    found = amplified(plan, drawn("cyclic-poisson", groups=10), 119)
+    found = amplified(plan, shared.drawn("cyclic-poisson", groups=10), 119)
     drawn = cyclic_epsilon(mechanism, 80, population=119, clients_per_round=5, noise_multiplier=4.0, delta=1e-6)
     assert found.epsilon >= drawn
     before = cyclic_epsilon(
@@ -343,20 +344,20 @@ def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_draw
 @pytest.mark.parametrize("kind", SAMPLINGS)
 def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     """A public name, of the class whose objects draw cohorts and are accounted for."""
-    chosen = drawn(kind, min_sep=2, groups=2)
+    chosen = shared.drawn(kind, min_sep=2, groups=2)
     privacy = run_folders.plan(mechanism=tff_mf.Identity(), rounds=4, participation=chosen.schema(4))
     settings = TrainingSettings(sampling=chosen)
     drawn_by = chosen.drawn_by(population=9, clients_per_round=2)
     cohorts = sampling.plan_cohorts(
         sampling=drawn_by, client_ids=[f"c{index}" for index in range(9)], clients_per_round=2, rounds=4, seed=1
     )
-    shared = preparation.measured_on(cohorts.client_ids, ["d1", "c3"])
+    measured_on = preparation.measured_on(cohorts.client_ids, ["d1", "c3"])
     prepared = types.SimpleNamespace(
         settings=settings,
         privacy=privacy,
         cohorts=cohorts,
         population=9,
-        measured_on=shared,
+        measured_on=measured_on,
         sampler=chosen.sampler,
     )
     results.write_plan(prepared, tmp_path)
