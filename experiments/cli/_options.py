@@ -232,6 +232,7 @@ HELP = {
     "clients_per_round": "Clients that train in a round.",
     "cohort": "Clients that a round stands for, simulated by --clients-per-round.",
     "sampling": f"How cohorts are drawn: {', '.join(SAMPLINGS)}.",
+    "secret_cohorts": "Cohorts from the system's randomness, logged nowhere: ε is amplified by --sampling.",
     "dropout": "Probability that a chosen client does not report.",
     "epsilon": "ε that the whole run may reach; or give --noise-multiplier.",
     "noise_multiplier": "σ: standard deviation of Z over the clip norm, for the cohort.",
@@ -278,7 +279,11 @@ _RUN_TYPES = {
     "validation_split": Words(VALIDATION_SPLITS),
     "test_examples": NumberOr(click.INT, ALL),
 }
-_PAIRS = {"unit_norms": "--unit-norms/--free-norms", "reference_model": "--reference-model/--fast-model"}
+_PAIRS = {
+    "unit_norms": "--unit-norms/--free-norms",
+    "reference_model": "--reference-model/--fast-model",
+    "secret_cohorts": "--secret-cohorts/--logged-cohorts",
+}
 
 
 def of_fields(

@@ -8,6 +8,7 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ..output.typed import Number, Record, Whole, fields_of
+from ..privacy import amplification
 from ..privacy.guarantee import check_level, check_restarts, checked_cohort
 from ..privacy.plan import PrivacyPlan, plan_privacy
 from ..run_folder.initial_model import DEFAULT_DATASET, InitialModel, given
@@ -65,6 +66,7 @@ class RunConfiguration(Record):
     epochs: Whole | None = None
     hours: Number | None = None
     round_minutes: Number | None = None
+    secret_cohorts: bool = _TRAINING.secret_cohorts
     dropout: Number = _TRAINING.dropout
     epsilon: Number | None = None
     noise_multiplier: Number | None = None
@@ -125,6 +127,7 @@ class RunConfiguration(Record):
         self.training_settings()
         setting = self.mechanism_setting()
         check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
+        self._check_secrecy()
         check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
         grid = self._grid()
         if grid is not None and self.mechanism == "dense":
@@ -250,6 +253,17 @@ class RunConfiguration(Record):
         if not isinstance(self.server_learning_rate, str):
             return self.server_learning_rate
         return learning_rates.PAPER.proposed(learning_rates.rmse_of_plan(privacy), clip_norm=self.clip_norm)
+
+    def _check_secrecy(self) -> None:
+        """Raises if cohorts are to be secret and no theorem covers the run, or σ would depend on the data set."""
+        if not self.secret_cohorts:
+            return
+        amplification.check_own(restart_every=self.restart_every, cohort=self.cohort, clients=self.clients_per_round)
+        if self.epsilon is not None:
+            raise InputValueError(
+                f"epsilon={self.epsilon!r} does not go with secret_cohorts: σ depends on the number of clients then; "
+                "give noise_multiplier, which `tff-mf calibrate` finds with --sampling and --population."
+            )
 
     def _check_rate(self) -> None:
         if isinstance(self.server_learning_rate, str) and self.server_learning_rate != PROPOSED:

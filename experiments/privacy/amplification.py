@@ -5,6 +5,7 @@ import dataclasses
 import tff_mf
 from tff_mf.accounting import bands_and_norm
 from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from ..sampling.settings import SamplingSettings
 from . import statements
@@ -12,6 +13,9 @@ from .plan import PrivacyPlan
 
 # Those of which a deployment is simulated by a run whose cohorts follow from a seed.
 POISSON = ("poisson", "cyclic-poisson")
+# How much larger than computed the ε of a run with secret cohorts is stated, so that whoever computes it again, on
+# another machine or with other samples, finds no larger one.
+_MARGIN, _MARGIN_BY_SAMPLES = 1e-6, 0.02
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +101,81 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings | None, populatio
     return dataclasses.replace(found, simulated=True)
 
 
+def own(privacy: PrivacyPlan, sampling: SamplingSettings | None, population: int | None) -> Amplified:
+    """Returns the amplified ε of a run whose own cohorts are secret.
+
+    Formal guarantee: as for the sampling, if cohorts were drawn by it with a secret of this run alone and nobody ever
+    learns one, its size, or what depends on it; for one client. It is never smaller than `tff_mf.guarantee` finds:
+    where that is a certificate by samples, by 2 %.
+
+    Args:
+        privacy: The mechanism and its noise.
+        sampling: How cohorts are drawn.
+        population: Clients they are drawn from.
+
+    Raises:
+        InputError: If no theorem here covers the run.
+    """
+    if sampling is None or not sampling.is_secret or sampling.schema(privacy.rounds) != privacy.participation:
+        raise InputValueError(f"sampling={sampling!r} has no amplified ε for {privacy.participation}.")
+    check_own(restart_every=privacy.restart_every, cohort=privacy.cohort, clients=privacy.clients_per_round)
+    if privacy.adaptive_count_stddev is not None or privacy.insecure:
+        raise InputValueError(
+            f"adaptive_count_stddev={privacy.adaptive_count_stddev!r} and insecure_seed={privacy.insecure_seed!r} do "
+            "not go with secret_cohorts: leave them out."
+        )
+    return in_secret(
+        privacy.mechanism,
+        privacy.rounds,
+        sampling,
+        population=population,
+        clients_per_round=privacy.clients_per_round,
+        noise_multiplier=privacy.noise_multiplier,
+        delta=privacy.delta,
+        grid=privacy.grid,
+        dimension=privacy.dimension,
+    )
+
+
+def check_own(*, restart_every: int | None, cohort: int | None, clients: int) -> None:
+    """Raises if a run cannot have secret cohorts of its own: they are what it trains on, and nothing may restart.
+
+    Raises:
+        InputValueError: If it cannot.
+    """
+    if restart_every is not None:
+        raise InputValueError(
+            f"restart_every={restart_every!r} does not go with secret_cohorts: no theorem here covers both; leave one "
+            "out."
+        )
+    if cohort not in (None, clients):
+        raise InputValueError(
+            f"cohort={cohort!r} does not go with secret_cohorts, whose ε is that of the clients_per_round={clients} "
+            "that train: leave one out."
+        )
+
+
+def stated_epsilon(level: tff_mf.Level) -> float:
+    """Returns the ε that a run with secret cohorts states."""
+    return level.epsilon * (1 + (_MARGIN_BY_SAMPLES if level.bound == "certified" else _MARGIN))
+
+
+def own_claim(claim: statements.Claim, epsilon: float, sampling: SamplingSettings) -> statements.Claim:
+    """Returns the claim of a run whose own cohorts are secret, from the one for cohorts that are known.
+
+    Args:
+        claim: The claim for known cohorts.
+        epsilon: The amplified ε.
+        sampling: How cohorts are drawn.
+    """
+    if (claim.clients_of_one_person or 1) > 1:
+        # No theorem here is about several clients in groups of their own.
+        return dataclasses.replace(claim, participation=statements.bound_to(sampling.schema(claim.rounds)))
+    return dataclasses.replace(
+        claim, guarantee=None, amplified=epsilon, participation=f"{_drawn_by(sampling)} that nobody knows"
+    )
+
+
 def in_secret(
     mechanism: tff_mf.Mechanism,
     rounds: int,
@@ -158,7 +237,10 @@ def in_secret(
 
 def _cohorts(sampling: SamplingSettings, grid: tff_mf.Grid | None) -> str:
     """Returns how cohorts are drawn, in words."""
-    parameters = ", ".join(f"{name}={value}" for name, value in sampling.parameters.items())
     numbers = "real numbers and not the integers of a grid" if grid is None else f"integers of {grid.bits} bits"
-    named = f"{sampling.sampling} sampling{f' ({parameters})' if parameters else ''}"
-    return f"cohorts by {named} that nobody knows, {numbers}"
+    return f"{_drawn_by(sampling)} that nobody knows, {numbers}"
+
+
+def _drawn_by(sampling: SamplingSettings) -> str:
+    parameters = ", ".join(f"{name}={value}" for name, value in sampling.parameters.items())
+    return f"cohorts by {sampling.sampling} sampling{f' ({parameters})' if parameters else ''}"

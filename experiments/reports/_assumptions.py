@@ -150,6 +150,8 @@ def participation(case: Case) -> Judged:
         claimed += f", in the same place of {k} epochs that follow each other"
     if other := _other_schema(record):
         return VIOLATED, f"{claimed}; {other}"
+    if record.is_secret:
+        return ASSUMED, f"{claimed}; by the sampler, as cohorts are secret and no log has them"
     if not case.realised:
         return ASSUMED, f"{claimed}; to be checked in the log"
     apart = "nobody twice" if evidence.min_sep is None else f"{evidence.min_sep} apart"
@@ -193,6 +195,15 @@ def sampler(case: Case) -> Judged:
     """Returns whether the cohorts in the log are the planned ones."""
     record, evidence = case.record, case.evidence
     name = record.sampler
+    if record.is_secret != (record.settings.get("secret_cohorts") is True):
+        return VIOLATED, f"cohorts by {name}, and {RUN_JSON} contradicts itself on whether they are secret"
+    if record.is_secret:
+        if any(evidence.attempts.values()):
+            return VIOLATED, f"cohorts by {name} are claimed to be secret, and {PARTICIPATION} lists clients"
+        return ASSUMED, (
+            f"cohorts by {name} from the system's randomness; nobody learns who took part, how many did, or anything "
+            "that depends on it but the noised sums, such as how long a round took"
+        )
     if not record.cohorts:
         return ASSUMED, f"cohorts by {name}; no planned cohorts to compare the log with"
     if not case.realised:

@@ -40,7 +40,8 @@ def about(folder: pathlib.Path, case: Case) -> dict[str, Any]:
         },
         "started": started,
         "ended": ended,
-        "seconds": _seconds(started, ended),
+        # It depends on how many took part.
+        "seconds": None if case.record.is_secret else _seconds(started, ended),
         ANSWERED_BY.name: case.answers.get(ANSWERED_BY.name),
     }
 
@@ -121,14 +122,14 @@ def covered(case: Case) -> dict[str, Any]:
 def _sampling(record: RunRecord) -> list[str]:
     """Returns that a run that logs its cohorts has no amplified ε, if its sampling amplifies elsewhere."""
     drawn = samplings.of_run(record.settings)
-    if drawn is None or not drawn.is_secret or drawn.sampling in amplification.POISSON:
+    if record.is_secret or drawn is None or not drawn.is_secret or drawn.sampling in amplification.POISSON:
         return []
     return [NOT_IN_SECRET.format(sampling=drawn.sampling)]
 
 
 def participation(case: Case) -> dict[str, Any]:
     """Returns the participation schema of the claim and the observed participation."""
-    record, evidence, realised = case.record, case.evidence, case.realised
+    record, evidence, realised = case.record, case.evidence, case.realised and not case.record.is_secret
     return {
         "schema": record.participation,
         "rounds": record.rounds,

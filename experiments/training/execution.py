@@ -46,7 +46,14 @@ def concurrency(execution: ExecutionSettings) -> str:
     return f"clients of a round at once in each worker: {at_once}{inside}"
 
 
-def train(prepared: PreparedRun, out: pathlib.Path, *, on_round: OnRound, execution: ExecutionSettings) -> TrainedRun:
+def train(
+    prepared: PreparedRun,
+    out: pathlib.Path,
+    *,
+    on_round: OnRound,
+    execution: ExecutionSettings,
+    run: str | None = None,
+) -> TrainedRun:
     """Trains a run to its last round, from the last checkpoint again whenever a worker is lost.
 
     Args:
@@ -54,6 +61,7 @@ def train(prepared: PreparedRun, out: pathlib.Path, *, on_round: OnRound, execut
         out: Its folder, with `run.json`.
         on_round: Called after every round with its number and metrics (empty if not evaluated).
         execution: Where it computes, when it saves checkpoints, and how often it resumes by itself.
+        run: The identifier of the run, if it has one; otherwise it gets one when it begins.
 
     Raises:
         InputValueError: If there is no such run to resume, or its files are damaged.
@@ -62,7 +70,12 @@ def train(prepared: PreparedRun, out: pathlib.Path, *, on_round: OnRound, execut
     workers, restarts, resume = execution.workers, execution.restarts, execution.resume
     while True:
         saved = Recovery(
-            out, prepared.aggregator, prepared.description, every=execution.checkpoint_every, resume=resume
+            out,
+            prepared.aggregator,
+            prepared.description,
+            every=execution.checkpoint_every,
+            resume=resume,
+            run=run,
         )
         try:
             threads = None if workers else execution.threads or _THREADS

@@ -187,8 +187,8 @@ class RoundLoop:
     def train(self, saved: Recovery, progress: Progress) -> Progress:
         """Runs the rounds that are left and returns where the run is then.
 
-        Formal guarantee: a client is in the log before its update is computed, and a round is on disk before anything
-        of it is released; see `Releases`.
+        Formal guarantee: a client is in the log before its update is computed, unless cohorts are secret, and a round
+        is on disk before anything of it is released; see `Releases`.
 
         Args:
             saved: The checkpoints.
@@ -237,8 +237,8 @@ class RoundLoop:
         number = progress.round_number + 1
         log.begin(
             number,
-            # All who were chosen: the guarantee does not count on who drops out.
-            self.prepared.cohorts.cohort(number - 1),
+            # All who were chosen: the guarantee does not count on who drops out. Of secret cohorts, nobody.
+            () if self.prepared.settings.secret_cohorts else self.prepared.cohorts.cohort(number - 1),
             divisor=self.prepared.privacy.clients_per_round,
             clip_norm=clip_norm_of(progress.state, self.prepared.settings),
             restarts=self._record.restarts_in(number),
@@ -247,7 +247,9 @@ class RoundLoop:
     def _computed(self, progress: Progress, batches: Sequence[Sequence[Batch]], started: float) -> Progress:
         """Returns where the run is after the next round, before its model is evaluated."""
         state = self.prepared.process.next(progress.state, batches).state
-        return Progress(state=state, round_number=progress.round_number + 1, seconds=time.perf_counter() - started)
+        # How long a round takes depends on how many clients it has.
+        seconds = 0.0 if self.prepared.settings.secret_cohorts else time.perf_counter() - started
+        return Progress(state=state, round_number=progress.round_number + 1, seconds=seconds)
 
     def _evaluation(self, progress: Progress) -> Evaluate | None:
         """Returns what evaluates the model of the last round; `None` if it is not to be evaluated."""
