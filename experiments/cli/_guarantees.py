@@ -88,7 +88,8 @@ class Found:
             self.mechanism,
             self.setting.rounds,
             self.drawn,
-            **self.cohorts,
+            population=self.cohorts["population"],
+            clients_per_round=self.cohorts["clients_per_round"],
             noise_multiplier=noise_multiplier,
             delta=delta,
             **self._on_grid,
@@ -128,7 +129,9 @@ class Found:
         multiplier = tff_mf.calibrate_noise_multiplier(
             self.mechanism,
             self.setting.rounds,
-            self.drawn.drawn_by(**self.cohorts),
+            self.drawn.drawn_by(
+                population=self.cohorts["population"], clients_per_round=self.cohorts["clients_per_round"]
+            ),
             epsilon=epsilon,
             delta=delta,
             **self._on_grid,

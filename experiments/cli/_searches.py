@@ -120,7 +120,7 @@ def for_bins(name: str, flags: Flags, target: Target, count: int | None) -> Sear
     assert flags.rounds is not None
     fits = min(cohorts["population"] // cohorts["clients_per_round"], flags.rounds)
     drawn = flags.drawn(groups=max(1, fits))
-    setting = {"rounds": flags.rounds, "bins": drawn.groups, "objective": flags.objective or "rms"}
+    setting: dict[str, Any] = {"rounds": flags.rounds, "bins": drawn.groups, "objective": flags.objective or "rms"}
     if name == "blt":
         found = tff_mf.optimize_amplified_blt(**setting, **level, buffers=count)
         assert isinstance(found.mechanism, tff_mf.BLT)
@@ -137,7 +137,7 @@ def for_bins(name: str, flags: Flags, target: Target, count: int | None) -> Sear
     )
 
 
-def _for_amplification(flags: Flags, target: Target) -> tuple[dict[str, int], dict[str, float]]:
+def _for_amplification(flags: Flags, target: Target) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns population and cohort, and ε and δ; refuses what amplified searches do not take."""
     assert flags.rounds is not None
     cohorts = {"population": flags.population, "clients_per_round": flags.clients_per_round}
@@ -148,7 +148,7 @@ def _for_amplification(flags: Flags, target: Target) -> tuple[dict[str, int], di
             raise click.UsageError(f"{flag} is missing: --sampling {flags.sampling} needs it, to find the mechanism.")
     if flags.chosen_workload(flags.rounds) not in (None, tff_mf.PrefixSum()):
         raise click.UsageError("--workload does not go with --sampling: mechanisms are made for prefix sums.")
-    return {name: validation.whole(name, value) for name, value in cohorts.items()}, {**level}
+    return {name: validation.whole(name, value) for name, value in cohorts.items()}, level
 
 
 def _said(flags: Flags) -> SamplingSettings | None:

@@ -1,6 +1,6 @@
 """Every sampling by its word, with its parameters: the one table of commands, TOML files, `run.json` and reports."""
 
-import dataclasses
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -136,13 +136,13 @@ class SamplingSettings(Record, omit_defaults=True):
         missing = [name for name in word.cohorts if cohorts[name] is None]
         if missing:
             raise InputValueError(f"{' and '.join(missing)} missing, which sampling={self.sampling!r} needs.")
-        values = {**cohorts, **self.parameters}
+        values: dict[str, Any] = {**cohorts, **self.parameters}
         if word.kind is tff_mf.BMinSep:
             return tff_mf.BMinSep.of_population(**values)
         if "hours" in values:
             # They replace the rounds of the timer.
             del values["min_sep"]
-        fields = [field.name for field in dataclasses.fields(word.kind) if field.init]
+        fields = inspect.signature(word.kind).parameters
         return word.kind(**{name: value for name, value in values.items() if name in fields})
 
     def schema(self, rounds: int) -> tff_mf.Participation:

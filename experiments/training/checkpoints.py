@@ -168,7 +168,7 @@ def secret_of(out: pathlib.Path, *, every: int, resume: bool) -> CohortSecret:
     """
     path, begun = out / CHECKPOINTS / COHORTS, out / CHECKPOINTED_RUN
     if resume and begun.is_file():
-        run = typed.read(begun, dict[str, Any], "run").get("run")
+        run = str(typed.read(begun, dict[str, Any], "run").get("run"))
         if not path.is_file():
             raise InputValueError(
                 f"out={str(out)!r} has lost {path.name}, from which its secret cohorts follow: put it back, or start "

@@ -124,7 +124,8 @@ def prepare(
         client_ids=splits.train.client_ids,
         clients_per_round=privacy.clients_per_round,
         rounds=privacy.rounds,
-        **({"seed": settings.seed} if secret is None else {"secret": secret}),
+        seed=settings.seed if secret is None else None,
+        secret=secret,
     )
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     # A search of its own, which may be refused: before hours of training.
