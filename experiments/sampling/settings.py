@@ -11,15 +11,12 @@ from tff_mf.accounting import SecretSampling
 from tff_mf.base import validation
 from tff_mf.base.errors import InputError, InputValueError
 
-from ..output import typed
-from ..output.typed import Number, Record, Whole
-
 _SCHEMA = ("min_sep", "max_participations")
 _CLOCK = ("hours", "round_minutes")
 _COHORTS = ("population", "clients_per_round")
 
 
-class _Word(Record):
+class _Word(msgspec.Struct, frozen=True, kw_only=True):
     """What a word names: the class of a sampling, and of its fields those that must or may be given."""
 
     kind: type[tff_mf.Sampling]
@@ -48,7 +45,7 @@ SECRET = tuple(word for word, each in _WORDS.items() if issubclass(each.kind, Se
 DEFAULT = "min-sep"
 
 
-class SamplingSettings(Record, omit_defaults=True):
+class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A sampling by its word, and its parameters, each called like the field of the sampling.
 
     Attributes:
@@ -74,13 +71,13 @@ class SamplingSettings(Record, omit_defaults=True):
     """
 
     sampling: str
-    min_sep: Whole | None = None
-    max_participations: Whole | None = None
-    groups: Whole | None = None
-    participations: Whole | None = None
-    epochs: Whole | None = None
-    hours: Number | None = None
-    round_minutes: Number | None = None
+    min_sep: int | None = None
+    max_participations: int | None = None
+    groups: int | None = None
+    participations: int | None = None
+    epochs: int | None = None
+    hours: float | None = None
+    round_minutes: float | None = None
 
     def __post_init__(self) -> None:
         given, word = self.parameters, _WORDS[validation.one_of("sampling", self.sampling, SAMPLINGS)]
@@ -173,8 +170,8 @@ def of_run(settings: Mapping[str, Any]) -> SamplingSettings | None:
         'tff_mf.Poisson'
     """
     try:
-        return typed.convert(settings.get("sampling"), SamplingSettings)
-    except InputError:
+        return msgspec.convert(settings.get("sampling"), SamplingSettings)
+    except (InputError, msgspec.ValidationError):
         return None
 
 

@@ -7,8 +7,11 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments.cli import _options, cli
+from tff_mf.experiments.configuration.run import RunConfiguration
+from tff_mf.experiments.sampling.settings import SAMPLINGS, parameters_of
 
-from .shared import printed
+from . import shared
+from .shared import printed, result_of
 
 DELTA = 1e-6
 
@@ -127,7 +130,55 @@ def test_an_option_reads_the_same_wherever_it_is():
         options = {each.name: each for each in command.params if isinstance(each, click.Option)}
         wanted = {*_options.SETTING, *_options.WORKLOAD} | ({*_options.COHORTS} if name != "show" else set())
         assert wanted <= set(options), name
-        for shared in wanted:
-            option = options[shared]
-            read.setdefault(shared, set()).add((tuple(option.opts), str(option.type), option.help, option.default))
+        for each_name in wanted:
+            option = options[each_name]
+            read.setdefault(each_name, set()).add((tuple(option.opts), str(option.type), option.help, option.default))
     assert {name: len(ways) for name, ways in read.items() if len(ways) > 1} == {}
+
+
+def _refused(call):
+    with pytest.raises((click.UsageError, tff_mf.InputError)) as refused:
+        call()
+    return refused.value.format_message() if isinstance(refused.value, click.UsageError) else str(refused.value)
+
+
+@pytest.mark.parametrize("word", SAMPLINGS)
+def test_every_command_and_file_reads_a_sampling_alike(word, tmp_path):
+    """The same words and parameters, and the same refusal of a word, of a parameter too many, and of one that lacks."""
+    given = shared.drawn(word).parameters
+    flags = [each for name, value in given.items() for each in (f"--{name.replace('_', '-')}", value)]
+    level = ["--rounds", 16, "--delta", 1e-4, *COHORTS]
+    commands = {
+        "account": ["account", "identity", "--noise-multiplier", 4, *level],
+        "calibrate": ["calibrate", "identity", "--epsilon", 2, *level],
+        "optimize": ["optimize", "blt", "--buffers", 1, "--rounds", 16, "--out", tmp_path / "blt"],
+    }
+
+    def of_file(**changes):
+        base = {"rounds": 16, "clients_per_round": 3, "delta": 1e-4, "noise_multiplier": 4.0, "sampling": word}
+        return RunConfiguration(**{**base, **given, **changes}).participation()
+
+    schema = of_file()
+    for command in commands.values():
+        found = result_of(*command, "--sampling", word, *flags)
+        assert (found["participation"], found["min_sep"], found["max_participations"]) == (
+            type(schema).__name__,
+            schema.min_sep,
+            schema.max_participations,
+        )
+    wrong = "groups" if "groups" not in parameters_of(word) else "hours"
+    said = _refused(lambda: of_file(**{wrong: 3}))
+    assert said.startswith(f"{wrong}=3 does not go with sampling={word!r}: leave it out")
+    unknown = f"'{word.replace('-', '_')}s'"
+    assert f"did you mean {word!r}" in _refused(lambda: of_file(sampling=unknown.strip("'")))
+    lacking = next(iter(given), None) if word != "shuffled-epochs" else None
+    for command in commands.values():
+        line = [*command, "--sampling", word, *flags]
+        assert _refused(lambda line=line: printed(*line, f"--{wrong}", 3)).replace("=3.0", "=3") == said
+        assert f"did you mean {word!r}" in _refused(
+            lambda command=command: printed(*command, "--sampling", unknown.strip("'"), *flags)
+        )
+        if lacking:
+            without = _refused(lambda: of_file(**{lacking: None}))
+            assert without.startswith(f"{lacking} missing, which sampling={word!r} needs")
+            assert _refused(lambda command=command: printed(*command, "--sampling", word, *flags[2:])) == without
