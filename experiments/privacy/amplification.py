@@ -1,10 +1,9 @@
 """Amplification by sampling: the ε of a deployment that keeps its cohorts secret."""
 
 import dataclasses
+import math
 
 import tff_mf
-from tff_mf.accounting import bands_and_norm
-from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ..sampling.settings import SamplingSettings
@@ -71,34 +70,18 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings | None, populatio
         >>> found = amplified(plan, SamplingSettings(sampling="poisson"), 1000)
         >>> f"{found.epsilon:.2f}, {plan.epsilon:.2f} without"
         '0.95, 96.72 without'
-
-    Raises:
-        InputError: If an argument is out of range.
     """
-    if sampling is None or sampling.sampling not in POISSON or sampling.schema(privacy.rounds) != privacy.participation:
-        return None
-    if privacy.insecure or not privacy.noise_multiplier or privacy.delta < validation.MIN_TAIL_DELTA:
-        return None
-    if privacy.restart_every is not None or privacy.adaptive_count_stddev is not None:
+    if sampling is None or sampling.sampling not in POISSON:
         return None
     groups = sampling.groups or 1
-    if bands_and_norm(privacy.mechanism, privacy.rounds)[0] > groups:
-        return None
     # By the run's own groups, with the clients left over that never take part: dividing the whole population by
     # clients per round first, and then by groups, would make q smaller than it was.
     scaled = groups * (population // groups * privacy.cohort // privacy.clients_per_round)
-    found = in_secret(
-        privacy.mechanism,
-        privacy.rounds,
-        sampling,
-        population=scaled,
-        clients_per_round=privacy.cohort,
-        noise_multiplier=privacy.noise_multiplier,
-        delta=privacy.delta,
-        grid=privacy.grid,
-        dimension=privacy.dimension,
-    )
-    return dataclasses.replace(found, simulated=True)
+    deployed = dataclasses.replace(privacy, clients_per_round=privacy.cohort)
+    try:
+        return dataclasses.replace(own(deployed, sampling, scaled), simulated=True)
+    except InputValueError:
+        return None
 
 
 def own(privacy: PrivacyPlan, sampling: SamplingSettings | None, population: int | None) -> Amplified:
@@ -119,12 +102,16 @@ def own(privacy: PrivacyPlan, sampling: SamplingSettings | None, population: int
     if sampling is None or not sampling.is_secret or sampling.schema(privacy.rounds) != privacy.participation:
         raise InputValueError(f"sampling={sampling!r} has no amplified ε for {privacy.participation}.")
     check_own(restart_every=privacy.restart_every, cohort=privacy.cohort, clients=privacy.clients_per_round)
-    if privacy.adaptive_count_stddev is not None or privacy.insecure:
-        raise InputValueError(
-            f"adaptive_count_stddev={privacy.adaptive_count_stddev!r} and insecure_seed={privacy.insecure_seed!r} do "
-            "not go with secret_cohorts: leave them out."
-        )
-    return in_secret(
+    for name, given in (
+        ("adaptive_count_stddev", privacy.adaptive_count_stddev is not None),
+        ("insecure_seed", privacy.insecure),
+        ("noise_multiplier", not privacy.noise_multiplier),
+    ):
+        if given:
+            raise InputValueError(
+                f"{name}={getattr(privacy, name)!r} has no amplified ε: it does not go with secret_cohorts."
+            )
+    found = in_secret(
         privacy.mechanism,
         privacy.rounds,
         sampling,
@@ -135,6 +122,11 @@ def own(privacy: PrivacyPlan, sampling: SamplingSettings | None, population: int
         grid=privacy.grid,
         dimension=privacy.dimension,
     )
+    if math.isinf(found.epsilon):
+        raise InputValueError(
+            f"noise_multiplier={privacy.noise_multiplier!r} leaves no finite ε at delta={privacy.delta!r}: take more."
+        )
+    return found
 
 
 def check_own(*, restart_every: int | None, cohort: int | None, clients: int) -> None:
