@@ -150,8 +150,8 @@ def test_every_command_and_file_reads_a_sampling_alike(word, tmp_path):
     level = ["--rounds", 16, "--delta", 1e-4, *COHORTS]
     commands = {
         "account": ["account", "identity", "--noise-multiplier", 4, *level],
-        "calibrate": ["calibrate", "identity", "--epsilon", 2, *level],
-        "optimize": ["optimize", "blt", "--buffers", 1, "--rounds", 16, "--out", tmp_path / "blt"],
+        "show": ["show", "identity", "--rounds", 16],
+        "optimize": ["optimize", "dense", "--rounds", 16, "--out", tmp_path / "dense"],
     }
 
     def of_file(**changes):
