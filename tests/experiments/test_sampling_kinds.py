@@ -251,11 +251,11 @@ def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
 
 @pytest.mark.parametrize("kind", SAMPLINGS)
 def test_reports_say_why_a_sampling_has_no_amplified_epsilon(kind):
-    record = types.SimpleNamespace(settings={"sampling": msgspec.to_builtins(drawn(kind))})
+    record = types.SimpleNamespace(settings={"sampling": msgspec.to_builtins(drawn(kind))}, is_secret=False)
     texts = _sections._sampling(record)
     assert len(texts) == (kind in SECRET and kind not in amplification.POISSON)
     assert all("the cohorts are logged" in text and repr(kind) in text for text in texts)
-    assert _sections._sampling(types.SimpleNamespace(settings={})) == []
+    assert _sections._sampling(types.SimpleNamespace(settings={}, is_secret=False)) == []
 
 
 def test_who_takes_part_says_nothing_about_the_group():
