@@ -165,7 +165,6 @@ class CentralConfiguration(Record):
                 f"warmup={self.warmup!r} and cooldown={self.cooldown!r} together exceed 1, all of the rounds."
             )
         validation.one_of("sampling", self.sampling, SAMPLINGS)
-        _ = self.sampling_settings
 
     def _check_network(self, source: data_sets.ImageSource) -> None:
         least = networks.LEAST_SIDE[self.network or source.network]
@@ -176,6 +175,8 @@ class CentralConfiguration(Record):
             )
 
     def _check_mechanism(self) -> None:
+        # Refuses a number of groups that is missing, or does not go with the sampling.
+        _ = self.sampling_settings
         if self.sampling == _POISSON and self.mechanism != "identity":
             raise InputValueError(
                 f"sampling='poisson' amplifies identity only, and mechanism={self.mechanism!r}: take identity, "

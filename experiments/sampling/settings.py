@@ -94,10 +94,10 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if "round_minutes" in given and "hours" not in given:
             missing.append("hours")
         if missing:
-            once = ", or sampling='single' for at most once" if word.needs == _SCHEMA else ""
+            often = ": say how often a client may take part, or take sampling='single' for at most once"
             raise InputValueError(
-                f"{' and '.join(missing)} missing, which sampling={self.sampling!r} needs: say how often a client may "
-                f"take part{once}."
+                f"{' and '.join(missing)} missing, which sampling={self.sampling!r} needs"
+                f"{often if word.needs == _SCHEMA else ''}."
             )
         # Checks the values.
         _ = self._of_few

@@ -365,7 +365,7 @@ def test_a_word_has_the_fields_of_its_sampling_and_refuses_others_by_name(word):
             {"sampling": "timer", "min_sep": 2, "max_participations": 2, "hours": 3.0, "round_minutes": 0.0},
             "round_minutes",
         ),
-        ({"sampling": "min-sep"}, "or sampling='single' for at most once"),
+        ({"sampling": "min-sep"}, "or take sampling='single' for at most once"),
     ],
 )
 def test_wrong_settings_are_refused(given, named):
