@@ -208,6 +208,8 @@ class TrainingSettings(Record):
         self._check_secrecy()
 
     def _check_secrecy(self) -> None:
+        if self.sampling is not None:
+            validation.instance("sampling", self.sampling, SamplingSettings, "name one of its words")
         if not self.secret_cohorts:
             return
         if self.sampling is None or not self.sampling.is_secret:
