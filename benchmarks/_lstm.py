@@ -27,7 +27,7 @@ class Lstm:
             client_ids=splits.train.client_ids,
             clients_per_round=clients,
             rounds=1,
-            participation=tff_mf.SingleParticipation(),
+            sampling=tff_mf.SingleParticipation(),
             seed=0,
         )
         self.task = task.build_task(

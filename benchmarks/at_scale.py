@@ -69,7 +69,7 @@ def main() -> None:
     measured("optimize", given.mechanism, *_SCHEMA, *_OPTIONS[given.mechanism], "--out", artifact)
     measured(
         *("train", "--preset", given.preset, "--mechanism", artifact, "--epsilon", "8", "--dataset", "synthetic"),
-        *("--rounds", str(given.rounds), "--max-participations", "1", "--checkpoint-every", "0", "--out", str(run)),
+        *("--rounds", str(given.rounds), "--sampling", "single", "--checkpoint-every", "0", "--out", str(run)),
     )
     measured("report", str(run))
     lines = len((run / "participation.csv").read_text(encoding="utf-8").splitlines()) - 1

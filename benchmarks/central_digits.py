@@ -66,7 +66,7 @@ class Setting:
         if self.mechanism == "identity":
             return CentralConfiguration(**common, mechanism="identity", sampling="poisson")
         if self.mechanism == "banded, sampled":
-            return CentralConfiguration(**common, mechanism="banded", sampling="cyclic_poisson", bands=self._bands)
+            return CentralConfiguration(**common, mechanism="banded", sampling="cyclic-poisson", groups=self._bands)
         return CentralConfiguration(**common, mechanism=IN_BINS.get(self.mechanism, self.mechanism))
 
     @property

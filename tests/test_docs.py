@@ -193,7 +193,7 @@ def test_every_preset_and_kind_of_sampling_is_in_the_docs():
     from tff_mf.experiments.sampling import settings
 
     text = (HERE / "docs" / "experiments.md").read_text()
-    for name in (*presets.names(), *settings.SAMPLING_KINDS):
+    for name in (*presets.names(), *settings.SAMPLINGS):
         assert f"`{name}`" in text, f"{name} is missing in docs/experiments.md"
 
 

@@ -5,7 +5,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import tff_mf
-from tff_mf import accounting
 from tff_mf.base.errors import InputValueError
 
 from ..privacy import statements
@@ -55,7 +54,7 @@ def prepare(
     Raises:
         InputError: If the mechanism does not fit the order, or no ε can be stated.
     """
-    order = _order(configuration, mechanism)
+    order = _order(configuration)
     sigma = configuration.noise_multiplier
     if configuration.epsilon is not None:
         sigma = order.calibrate_noise_multiplier(mechanism, epsilon=configuration.epsilon, delta=configuration.delta)
@@ -79,7 +78,7 @@ def prepare(
     )
 
 
-def _order(configuration: CentralConfiguration, mechanism: tff_mf.Mechanism) -> "keras.Order":
+def _order(configuration: CentralConfiguration) -> "keras.Order":
     from tff_mf import keras
 
     common = {
@@ -87,11 +86,9 @@ def _order(configuration: CentralConfiguration, mechanism: tff_mf.Mechanism) -> 
         "batch_size": configuration.batch_size,
         "seed": configuration.seed,
     }
-    if configuration.sampling == "fixed_order":
+    if not configuration.sampling_settings.is_secret:
         return keras.FixedOrder(**common, epochs=configuration.epochs)
-    rounds = configuration.rounds
-    groups, _ = accounting.bands_and_norm(mechanism, rounds)
-    return keras.PoissonSampling(**common, rounds=rounds, groups=groups)
+    return keras.PoissonSampling(**common, rounds=configuration.rounds, groups=configuration.groups or 1)
 
 
 def compiled_network(configuration: CentralConfiguration) -> "tf.keras.Sequential":

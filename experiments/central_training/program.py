@@ -49,7 +49,12 @@ def run(
         OSError: If a file cannot be written.
     """
     with files.alone(folder):
-        begun = time.monotonic()
+        begun, secret = time.monotonic(), prepared.configuration.sampling_settings.is_secret
+
+        def clock() -> float:
+            # How long secret batches take depends on how many examples they have.
+            return 0.0 if secret else round(time.monotonic() - begun, 1)
+
         model = preparation.compiled_network(prepared.configuration)
         training = preparation.training_of(prepared, model, data.train)
         checkpoint = folder / CHECKPOINT
@@ -58,12 +63,12 @@ def run(
         rows = _rows(folder, prepared, training.rounds)
         if len(rows) < _epochs(prepared, training.rounds):
             # The run was stopped after the checkpoint and before the row of its model.
-            rows.append(_row(training.rounds, begun, evaluated(model, data.validation)))
+            rows.append(_row(training.rounds, clock(), evaluated(model, data.validation)))
             metrics.write_metrics(folder / METRICS, rows)
         while training.rounds < prepared.order.rounds:
             training.fit(epochs=1, checkpoint=checkpoint)
             found = evaluated(model, data.validation)
-            rows.append(_row(training.rounds, begun, found))
+            rows.append(_row(training.rounds, clock(), found))
             metrics.write_metrics(folder / METRICS, rows)
             on_epoch(_epochs(prepared, training.rounds), found)
         found = summary.summarize(
@@ -122,8 +127,8 @@ def _rows(folder: pathlib.Path, prepared: PreparedTraining, rounds: int) -> list
     return found[: _epochs(prepared, rounds)]
 
 
-def _row(rounds: int, begun: float, found: Mapping[str, float]) -> dict[str, object]:
-    return {metrics.ROUND: rounds, metrics.SECONDS: round(time.monotonic() - begun, 1), **found}
+def _row(rounds: int, seconds: float, found: Mapping[str, float]) -> dict[str, object]:
+    return {metrics.ROUND: rounds, metrics.SECONDS: seconds, **found}
 
 
 def _write_weights(model: "tf.keras.Model", folder: pathlib.Path) -> None:

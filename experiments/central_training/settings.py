@@ -11,10 +11,12 @@ from ..configuration.mechanism_names import MechanismSetting
 from ..configuration.presets import PresetFolder
 from ..output.typed import Number, Record, Whole
 from ..privacy.guarantee import check_level
+from ..sampling.settings import SamplingSettings
 from . import data_sets, networks
 
-SAMPLING_KINDS = ("fixed_order", "poisson", "cyclic_poisson")
-_FIXED, _POISSON, _CYCLIC = SAMPLING_KINDS
+# Those that batches of examples are drawn by.
+SAMPLINGS = ("fixed-epochs", "poisson", "cyclic-poisson")
+_FIXED, _POISSON, _CYCLIC = SAMPLINGS
 
 
 class CentralConfiguration(Record):
@@ -28,10 +30,11 @@ class CentralConfiguration(Record):
         network: A name of `networks.NAMES`; `None` is the one that is usual for the data set.
         mechanism: A name of `mechanism_names.names()`, `production:NAME`, or a file.
         buffers: Buffers of a `blt`; `None` lets the optimizer choose.
-        bands: Bands of the banded kinds; `None` is as many as an epoch has rounds.
+        bands: Bands of the banded kinds; `None` is as many as an epoch has rounds, or as there are groups.
         workload: What the mechanism is optimized for.
-        sampling: `fixed_order`; `poisson`, which is DP-SGD with `identity`; or `cyclic_poisson`, by as many groups as
-            the mechanism has bands.
+        sampling: `fixed-epochs`, in a fixed order; `poisson`, which is DP-SGD with `identity`; or `cyclic-poisson`, by
+            at least as many groups as the mechanism has bands.
+        groups: Number of groups that examples are in, with `cyclic-poisson`.
         epsilon: ε that the training may reach, or `None`.
         noise_multiplier: σ in its place, or `None`.
         clip_norm: Bound ζ on the norm of an example's gradient.
@@ -57,6 +60,7 @@ class CentralConfiguration(Record):
     bands: Whole | None = None
     workload: str = "prefix_sum"
     sampling: str = _FIXED
+    groups: Whole | None = None
     epsilon: Number | None = None
     noise_multiplier: Number | None = None
     clip_norm: Number = 1.0
@@ -160,7 +164,7 @@ class CentralConfiguration(Record):
             raise InputValueError(
                 f"warmup={self.warmup!r} and cooldown={self.cooldown!r} together exceed 1, all of the rounds."
             )
-        validation.one_of("sampling", self.sampling, SAMPLING_KINDS)
+        validation.one_of("sampling", self.sampling, SAMPLINGS)
 
     def _check_network(self, source: data_sets.ImageSource) -> None:
         least = networks.LEAST_SIDE[self.network or source.network]
@@ -171,24 +175,21 @@ class CentralConfiguration(Record):
             )
 
     def _check_mechanism(self) -> None:
+        # Refuses a number of groups that is missing, or does not go with the sampling.
+        _ = self.sampling_settings
         if self.sampling == _POISSON and self.mechanism != "identity":
             raise InputValueError(
                 f"sampling='poisson' amplifies identity only, and mechanism={self.mechanism!r}: take identity, "
-                "sampling='cyclic_poisson' with a banded mechanism, or sampling='fixed_order'."
-            )
-        if self.sampling == _CYCLIC and self.mechanism in mechanism_names.searched() and self.bands is None:
-            raise InputValueError(
-                "bands=… missing: with sampling='cyclic_poisson' examples form as many groups as there are bands; "
-                "`tff-mf optimize banded --sampling cyclic_poisson` finds the best number."
+                "sampling='cyclic-poisson' with a banded mechanism, or sampling='fixed-epochs'."
             )
         if self.bands is not None and self.bands > self.rounds:
             raise InputValueError(f"bands={self.bands} exceeds the {self.rounds} rounds: take fewer.")
-        if self.sampling == _CYCLIC and self.bands is not None and self.batch_size > self.examples // self.bands:
+        if self.groups is not None and self.batch_size > self.examples // self.groups:
             raise InputValueError(
-                f"batch_size={self.batch_size} exceeds the {self.examples // self.bands} examples in each of "
-                f"bands={self.bands} groups: take smaller batches, or fewer bands."
+                f"batch_size={self.batch_size} exceeds the {self.examples // self.groups} examples in each of "
+                f"groups={self.groups}: take smaller batches, or fewer groups."
             )
-        setting = self.mechanism_setting(self.bands or 1)
+        setting = self.mechanism_setting()
         mechanism_names.check(
             self.mechanism,
             rounds=self.rounds,
@@ -197,19 +198,19 @@ class CentralConfiguration(Record):
             workload=setting.workload,
         )
 
-    def mechanism_setting(self, groups: int = 1) -> MechanismSetting:
-        """Returns the setting that the mechanism is optimized for.
+    @property
+    def sampling_settings(self) -> SamplingSettings:
+        """How batches are drawn; of a fixed order, the parameters follow from epochs and batch size."""
+        fixed = {"min_sep": self.epoch_rounds, "max_participations": self.epochs} if self.sampling == _FIXED else {}
+        return SamplingSettings(sampling=self.sampling, groups=self.groups, **fixed)
 
-        Args:
-            groups: Number of groups that examples are sampled from in turn.
+    def mechanism_setting(self) -> MechanismSetting:
+        """Returns the setting that the mechanism is optimized for.
 
         Raises:
             InputError: If a field is out of range.
         """
-        if self.sampling == _FIXED:
-            schema = tff_mf.FixedEpoch(min_sep=self.epoch_rounds, max_participations=self.epochs)
-        else:
-            schema = tff_mf.FixedEpoch(min_sep=groups, max_participations=-(-self.rounds // groups))
+        schema = self.sampling_settings.schema(self.rounds)
         workload = mechanism_names.workload(
             self.workload, rounds=self.rounds, momentum=self.momentum, warmup=self.warmup, cooldown=self.cooldown
         )
@@ -221,7 +222,7 @@ class CentralConfiguration(Record):
         Raises:
             InputError: If a field is out of range, or the mechanism cannot be built.
         """
-        return self.mechanism_setting(self.bands or 1).named(self.mechanism, buffers=self.buffers, bands=self.bands)
+        return self.mechanism_setting().named(self.mechanism, buffers=self.buffers, bands=self.bands)
 
 
 PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "presets", kind=CentralConfiguration)

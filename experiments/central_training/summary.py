@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 import tff_mf
 from tff_mf.base import strict_json
 
@@ -27,7 +29,7 @@ def guarantee_of(prepared: PreparedTraining) -> dict[str, Any]:
     """
     configuration, order, mechanism = prepared.configuration, prepared.order, prepared.mechanism
     plain = order.guarantee(mechanism, noise_multiplier=prepared.noise_multiplier)
-    amplified = configuration.sampling != "fixed_order"
+    amplified = configuration.sampling_settings.is_secret
     schema = order.participation
     return {
         "epsilon": strict_json.finite(prepared.epsilon),
@@ -36,7 +38,7 @@ def guarantee_of(prepared: PreparedTraining) -> dict[str, Any]:
         "adjacency": plain.adjacency,
         "unit": "example",
         "examples": order.examples,
-        "sampling": configuration.sampling,
+        "sampling": msgspec.to_builtins(configuration.sampling_settings),
         "batch_size": order.batch_size,
         "rounds": order.rounds,
         "min_sep": schema.min_sep,

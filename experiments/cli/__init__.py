@@ -27,8 +27,8 @@ _COMMANDS = (
 _PANELS = {
     "What": "preset config show spec list dataset mechanism of buffers bands diagonals rank unit_norms objective grid "
     "dimension rounds epochs thorough",
-    "Who takes part": "population clients_per_round batch_size cohort sampling min_sep max_participations fixed_epochs "
-    "participation_schema timer_hours round_minutes dropout",
+    "Who takes part": "population clients_per_round batch_size cohort sampling min_sep max_participations groups "
+    "participations hours round_minutes secret_cohorts dropout",
     "Privacy": "epsilon noise_multiplier delta adjacency clip_norm adaptive_clipping adaptive_count_stddev "
     "adaptive_learning_rate zeroing restart_every without_epsilon insecure_seed",
     "Training": "workload momentum warmup cooldown algorithm network model initial_model vocab_size embedding_size "

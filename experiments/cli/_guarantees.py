@@ -5,10 +5,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import click
+
 import tff_mf
+from tff_mf.base import validation
 
 from ..configuration.mechanism_names import MechanismSetting
 from ..privacy import amplification, statements
+from ..sampling.settings import SamplingSettings
 from . import _screens
 from ._flags import Flags
 
@@ -26,14 +30,16 @@ class Found:
         name: Name of the mechanism on the command line.
         mechanism: The mechanism.
         setting: Its setting.
-        sampled: Kind, groups, population and cohort of --sampling, or None.
+        drawn: How cohorts are drawn.
+        cohorts: Population and clients per round, as far as they were given.
         says_workload: Whether a workload was asked for.
     """
 
     name: str
     mechanism: tff_mf.Mechanism
     setting: MechanismSetting
-    sampled: Mapping[str, Any] | None
+    drawn: SamplingSettings
+    cohorts: Mapping[str, int | None]
     says_workload: bool
 
     def sensitivity(self) -> dict[str, Any]:
@@ -75,21 +81,23 @@ class Found:
         }
 
     def amplified(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
-        """Returns ε with amplification, in its own entries, if --sampling was given."""
-        if self.sampled is None:
+        """Returns ε with amplification, in its own entries, if the sampling amplifies where cohorts are secret."""
+        if not self.drawn.is_secret:
             return {}
         found = amplification.in_secret(
             self.mechanism,
             self.setting.rounds,
-            **self.sampled,
+            self.drawn,
+            population=self.cohorts["population"],
+            clients_per_round=self.cohorts["clients_per_round"],
             noise_multiplier=noise_multiplier,
             delta=delta,
             **self._on_grid,
         )
-        by = {"amplified_bound": found.level.theorem, "amplified_failure": found.level.failure}
         return {
             "amplified_epsilon": found.epsilon,
-            **({} if self.sampled["kind"] in amplification.KINDS else by),
+            "amplified_bound": found.level.theorem,
+            "amplified_failure": found.level.failure,
             "amplified_statement": found.statement,
         }
 
@@ -115,15 +123,15 @@ class Found:
         }
 
     def _calibrated_amplified(self, epsilon: float, delta: float) -> dict[str, Any]:
-        """Returns the noise multiplier with amplification, and its ε with and without, if --sampling was given."""
-        if self.sampled is None:
+        """Returns the noise multiplier with amplification, and its ε with and without, if the sampling amplifies."""
+        if not self.drawn.is_secret:
             return {}
-        if self.sampled["kind"] in amplification.KINDS:
-            amplification.check_bands(self.mechanism, self.setting.rounds, self.sampled["kind"], self.sampled["groups"])
         multiplier = tff_mf.calibrate_noise_multiplier(
             self.mechanism,
             self.setting.rounds,
-            amplification.deployed(**self.sampled),
+            self.drawn.drawn_by(
+                population=self.cohorts["population"], clients_per_round=self.cohorts["clients_per_round"]
+            ),
             epsilon=epsilon,
             delta=delta,
             **self._on_grid,
@@ -152,21 +160,31 @@ class Found:
         _screens.report(stated(result) if as_json else result, as_json=as_json, words=words, below=below)
 
 
+def check_amplified(drawn: SamplingSettings, *, adjacency: str, restart_every: int | None) -> None:
+    """Refuses what no theorem here amplifies."""
+    for flag, given in (("--adjacency replace-one", adjacency != "zero-out"), ("--restart-every", restart_every)):
+        if given:
+            raise click.UsageError(
+                f"--sampling {drawn.sampling} does not go with {flag}: no theorem here covers both; leave one out."
+            )
+
+
 def found(file: str, flags: Flags) -> Found:
     """Returns the mechanism and the setting that flags name; participation is never guessed."""
     assert flags.rounds is not None
-    sampled = flags.sampled()
-    participation = None
-    if sampled is not None:
-        groups = flags.bins() if flags.in_bins else flags.groups(file)
-        participation = flags.bins_participation(groups) if flags.in_bins else flags.sampled_participation(groups)
-        sampled = {**sampled, "groups": groups}
-    setting = flags.setting(participation)
+    drawn, setting = flags.drawn(), flags.setting()
+    if drawn.is_secret:
+        check_amplified(drawn, adjacency=flags.adjacency, restart_every=flags.restart_every)
+    cohorts = {"population": flags.population, "clients_per_round": flags.clients_per_round}
+    for name, value in cohorts.items():
+        if value is not None:
+            validation.whole(name, value)
     return Found(
         name=file,
         mechanism=flags.named(file, setting),
         setting=setting,
-        sampled=sampled,
+        drawn=drawn,
+        cohorts=cohorts,
         says_workload=flags.workload is not None,
     )
 

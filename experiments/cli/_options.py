@@ -18,8 +18,7 @@ from ..configuration.run import PROPOSED, RunConfiguration
 from ..configuration.settings import ALGORITHMS, ALL, ARCHITECTURES, SERVER_OPTIMIZERS, VALIDATION_SPLITS
 from ..configuration.settings import WORDS as GRID_WORDS
 from ..output.typed import fields_of
-from ..privacy import amplification
-from ..sampling.settings import SAMPLING_KINDS, SCHEMAS
+from ..sampling.settings import DEFAULT, PARAMETERS, SAMPLINGS
 from ._flags import Flags
 
 Command = Callable[..., Any]
@@ -90,12 +89,21 @@ DATASET = Words(lambda: ("pydoc", "stackoverflow", "synthetic", "sqlite:"), or_f
 
 _OPTIONS: dict[str, dict[str, Any]] = {
     "rounds": {"type": int, "help": "Number of rounds n."},
+    "sampling": {
+        "type": Words(SAMPLINGS),
+        "help": f"How clients take part: {', '.join(SAMPLINGS)}; {DEFAULT} if not given. The six from poisson on also "
+        "have an amplified ε, which holds only if cohorts are random and remain secret.",
+    },
     "min_sep": {"type": int, "help": "Smallest difference b between two rounds in which one client takes part."},
     "max_participations": {"type": int, "help": "Largest number k of rounds in which one client takes part."},
-    "fixed_epochs": {
-        "is_flag": True,
-        "help": "Each client takes part once per epoch of --min-sep rounds, always at the same position.",
+    "groups": {"type": int, "help": "Number of groups of clients; of cyclic-poisson, as many as bands."},
+    "participations": {
+        "type": int,
+        "help": "With random-allocation: number of rounds in which each client takes part.",
     },
+    "epochs": {"type": int, "help": "With shuffled-epochs: number of epochs, in each of which clients are shuffled."},
+    "hours": {"type": float, "help": "With timer: hours that a device waits; --min-sep rounds if not given."},
+    "round_minutes": {"type": float, "help": "With --hours: minutes that a round takes on average."},
     "restart_every": {"type": int, "help": "Rounds after which the noise restarts; never if not given."},
     "adjacency": {
         "type": Words(ADJACENCIES),
@@ -117,16 +125,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "bands": {"type": int, "help": "Number b̂ of bands of a banded mechanism; --min-sep if not given."},
     "buffers": {"type": int, "help": "Number of buffers of a BLT; chosen by the optimizer if not given."},
-    "sampling": {
-        "type": Words(amplification.ACCOUNTED),
-        "help": "Also print figures amplified by sampling: poisson, cyclic_poisson, balls_in_bins or b_min_sep. They "
-        "hold only if cohorts are random and remain secret.",
-    },
     "population": {
         "type": int,
         "help": "Number of clients that can take part; no guarantee is stated unless δ is below 1 / population.",
     },
-    "clients_per_round": {"type": int, "help": "Number of clients per round; with --sampling, on average."},
+    "clients_per_round": {"type": int, "help": "Number of clients per round; of some samplings, on average."},
     "noise_multiplier": {"type": float, "help": "σ: standard deviation of Z divided by the clip norm."},
     "epsilon": {"type": float, "help": "Largest ε of the whole run."},
     "delta": {"type": float, "help": "δ of the guarantee; well below 1 / population."},
@@ -152,13 +155,13 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 UNIT_NORMS = "Columns of norm 1, or norms fitted to the participation, for RmsLoss alone."
-PARTICIPATION = ("min_sep", "max_participations", "fixed_epochs")
+PARTICIPATION = ("sampling", *PARAMETERS)
 SETTING = ("rounds", *PARTICIPATION, "restart_every", "adjacency")
 WORKLOAD = ("workload", "momentum", "warmup", "cooldown", "objective")
-SAMPLING = ("population", "sampling", "clients_per_round")
+COHORTS = ("population", "clients_per_round")
 ON_GRID = ("grid", "dimension")
 # Of the guarantee of a mechanism.
-GUARANTEE = (*SETTING, *WORKLOAD, "bands", "buffers", *SAMPLING, *ON_GRID)
+GUARANTEE = (*SETTING, *WORKLOAD, "bands", "buffers", *COHORTS, *ON_GRID)
 
 _MECHANISMS = (
     "FILE is an artifact, tree-full, tree-online, tree-vanilla, identity or production:NAME (b100, b400, b1000); or "
@@ -228,12 +231,8 @@ HELP = {
     "unit_norms": UNIT_NORMS,
     "clients_per_round": "Clients that train in a round.",
     "cohort": "Clients that a round stands for, simulated by --clients-per-round.",
-    "sampling": "How cohorts are drawn: min_sep, spaced_epochs, fixed_epochs, timer, poisson, cyclic_poisson, "
-    "balls_in_bins, b_min_sep or random_allocation.",
-    "timer_hours": "With --sampling timer: hours that a device waits after taking part; --min-sep rounds if not given.",
-    "round_minutes": "With --timer-hours: minutes that a round takes on average.",
-    "participation_schema": "Participation schema of the guarantee: min_sep, or fixed_epoch, which is the default with "
-    "--sampling fixed_epochs, cyclic_poisson and balls_in_bins.",
+    "sampling": f"How cohorts are drawn: {', '.join(SAMPLINGS)}.",
+    "secret_cohorts": "Cohorts from the system's randomness, logged nowhere: ε is amplified by --sampling.",
     "dropout": "Probability that a chosen client does not report.",
     "epsilon": "ε that the whole run may reach; or give --noise-multiplier.",
     "noise_multiplier": "σ: standard deviation of Z over the clip norm, for the cohort.",
@@ -272,8 +271,6 @@ HELP = {
 _RUN_TYPES = {
     "dataset": DATASET,
     "mechanism": MECHANISM,
-    "sampling": Words(SAMPLING_KINDS),
-    "participation_schema": Words(SCHEMAS),
     "initial_model": click.Path(),
     "algorithm": Words(ALGORITHMS),
     "model": Words(ARCHITECTURES),
@@ -282,7 +279,11 @@ _RUN_TYPES = {
     "validation_split": Words(VALIDATION_SPLITS),
     "test_examples": NumberOr(click.INT, ALL),
 }
-_PAIRS = {"unit_norms": "--unit-norms/--free-norms", "reference_model": "--reference-model/--fast-model"}
+_PAIRS = {
+    "unit_norms": "--unit-norms/--free-norms",
+    "reference_model": "--reference-model/--fast-model",
+    "secret_cohorts": "--secret-cohorts/--logged-cohorts",
+}
 
 
 def of_fields(

@@ -24,7 +24,7 @@ _ONLY_IF = (
 )
 _ONLY_IN_BINS = (
     "Only if each of {clients:,} clients is put at random into one of {bins} groups, independently, once for the run, "
-    "no other client takes part, and nobody ever learns a group or a cohort: amplification by balls_in_bins sampling. "
+    "no other client takes part, and nobody ever learns a group or a cohort: amplification by balls-in-bins sampling. "
     "It does not hold if clients decide when they are available. Estimates at {level}:"
 )
 
@@ -196,14 +196,14 @@ def _certificate(found: CertifiedOption, objective: str) -> str:
         f"{objective} {digits.nearest(found.error)} clip norms, amplified ε {digits.upwards(found.level.epsilon)} "
         f"({found.level.theorem} bound), and {digits.upwards(found.epsilon_if_known)} if cohorts are known; "
         f"{integers.included(found.grid)}. `tff-mf optimize blt` or `banded-toeplitz` with --sampling "
-        "balls_in_bins saves the mechanism."
+        "balls-in-bins saves the mechanism."
     )
 
 
 def _bins(known: Deployment, options: Sequence[BinsOption], found: CertifiedOption) -> dict[str, Any]:
     return {
-        "sampling": "balls_in_bins",
-        "bins": found.sampling.groups,
+        "sampling": "balls-in-bins",
+        "groups": found.sampling.groups,
         "amplified": [
             {
                 "name": each.name,

@@ -12,9 +12,12 @@ from tff_mf.base.errors import InputValueError
 
 from ..configuration import mechanism_names
 from ..configuration.mechanism_names import MechanismSetting
+from ..sampling.settings import SECRET, SamplingSettings
 from . import _guarantees, _screens
 from ._flags import Flags
 
+# Samplings for which mechanisms are made at an amplified ε; for the others, by the schema that holds beside it.
+_AMPLIFIED = ("cyclic-poisson", "balls-in-bins")
 _FILE = "The file has the mechanism of one restart; the figures are for the whole run."
 
 
@@ -34,15 +37,18 @@ class Search:
         mechanism: The mechanism, whose `optimized_for` says how the search ended.
         setting: The setting of the whole run.
         entries: Parameters of the kind.
-        assumed: Whether participation was not given.
-        groups: Groups of clients of --sampling, if that was given.
+        drawn: How cohorts are drawn; `None` if that was assumed.
     """
 
     mechanism: tff_mf.Mechanism
     setting: MechanismSetting
     entries: dict[str, Any]
-    assumed: bool
-    groups: int | None = None
+    drawn: SamplingSettings | None
+
+    @property
+    def assumed(self) -> bool:
+        """Whether participation was not given."""
+        return self.drawn is None
 
 
 def target(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
@@ -55,22 +61,16 @@ def target(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
     if epsilon is not None:
         validation.positive("epsilon", epsilon)
         validation.open_unit("delta", delta)
-        if flags.sampling is None:
+        # Parameters of an amplified search may follow from it.
+        if flags.sampling not in _AMPLIFIED:
             flags.participation()
-    if epsilon is None and flags.population is not None and flags.sampling is None:
-        raise click.UsageError("--population goes with --epsilon and --delta, or with --sampling, only.")
+    elif flags.population is not None and flags.sampling not in SECRET:
+        raise click.UsageError("--population goes with --epsilon and --delta, or with a sampling in secret, only.")
     return Target(epsilon=epsilon, delta=delta)
 
 
 def of_kind(name: str, flags: Flags, **own: Any) -> Search:
     """Returns the best mechanism of a kind for the setting of the flags."""
-    if flags.sampling is not None:
-        flags.sampled()
-        raise click.UsageError(
-            f"--sampling does not go with `optimize {name}`: it chooses the bands of `optimize banded`; account and "
-            "calibrate accept it for any mechanism."
-        )
-    flags.sampled()
     schema = _participation(name, flags, own)
     setting = flags.setting(schema)
     if own.get("bands", 0) is None:
@@ -87,65 +87,40 @@ def of_kind(name: str, flags: Flags, **own: Any) -> Search:
     if "buffers" in own:
         assert isinstance(found, tff_mf.BLT)
         own["buffers"] = found.buffers
-    return Search(mechanism=found, setting=setting, entries=own, assumed=not flags.says_participation)
+    return Search(mechanism=found, setting=setting, entries=own, drawn=_said(flags))
 
 
 def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bool) -> Search:
     """Returns the banded mechanism of the least error with amplification by cyclic Poisson sampling."""
-    if flags.in_bins:
-        raise click.UsageError(
-            "--sampling balls_in_bins does not go with `optimize banded`: take `optimize banded-toeplitz` or "
-            "`optimize blt`."
-        )
-    flags.refuse_b_min_sep("optimize banded")
-    if flags.sampling == "poisson":
-        raise click.UsageError(
-            "--sampling poisson amplifies one band only, which is `identity`: use --sampling cyclic_poisson."
-        )
-    sampled = flags.sampled()
-    assert sampled is not None
-    if target.epsilon is None or target.delta is None:
-        raise click.UsageError("--epsilon and --delta are missing: the best number of bands depends on them.")
+    cohorts, level = _for_amplification(flags, target)
     if not unit_norms:
         raise click.UsageError("--free-norms does not go with --sampling: bands are chosen with columns of norm 1.")
-    assert flags.rounds is not None
-    workload = flags.chosen_workload(flags.rounds)
-    if workload not in (None, tff_mf.PrefixSum()):
-        raise click.UsageError("--workload does not go with --sampling: bands are chosen by the error of prefix sums.")
     if flags.objective not in (None, "rms"):
         raise click.UsageError("--objective max does not go with --sampling: bands are chosen by their RMS error.")
-    if bands is None and flags.min_sep is not None:
-        bands = flags.min_sep
+    assert flags.rounds is not None
+    known = flags.groups if flags.groups is not None else bands
+    if known is not None and bands not in (None, known):
+        raise click.UsageError(f"--bands {bands} must be --groups {known}: leave one of the two out.")
     best = tff_mf.amplified_bands(
-        rounds=flags.rounds,
-        population=sampled["population"],
-        clients_per_round=sampled["clients_per_round"],
-        epsilon=target.epsilon,
-        delta=target.delta,
-        bands=None if bands is None else [bands],
+        rounds=flags.rounds, **cohorts, **level, bands=None if known is None else [validation.whole("groups", known)]
     )[0]
     found = mechanism_names.search("banded", rounds=flags.rounds, participation=None, bands=best.bands)
-    schema = flags.sampled_participation(best.bands)
+    drawn = flags.drawn(groups=best.bands)
     return Search(
         mechanism=found,
-        setting=flags.setting(schema),
+        setting=flags.setting(drawn.schema(flags.rounds)),
         entries={"bands": best.bands, "unit_norms": True, "amplified_rms_error": best.rms_error},
-        assumed=False,
-        groups=best.bands,
+        drawn=drawn,
     )
 
 
 def for_bins(name: str, flags: Flags, target: Target, count: int | None) -> Search:
     """Returns the mechanism of the least error with amplification by balls in bins, with its certified noise."""
-    flags.sampled()
+    cohorts, level = _for_amplification(flags, target)
     assert flags.rounds is not None
-    if target.epsilon is None or target.delta is None:
-        raise click.UsageError("--epsilon and --delta are missing: the best mechanism depends on them.")
-    workload = flags.chosen_workload(flags.rounds)
-    if workload not in (None, tff_mf.PrefixSum()):
-        raise click.UsageError("--workload does not go with --sampling: mechanisms are made for prefix sums.")
-    setting = {"rounds": flags.rounds, "bins": flags.bins(), "objective": flags.objective or "rms"}
-    level = {"epsilon": target.epsilon, "delta": target.delta}
+    fits = min(cohorts["population"] // cohorts["clients_per_round"], flags.rounds)
+    drawn = flags.drawn(groups=max(1, fits))
+    setting: dict[str, Any] = {"rounds": flags.rounds, "bins": drawn.groups, "objective": flags.objective or "rms"}
     if name == "blt":
         found = tff_mf.optimize_amplified_blt(**setting, **level, buffers=count)
         assert isinstance(found.mechanism, tff_mf.BLT)
@@ -156,18 +131,32 @@ def for_bins(name: str, flags: Flags, target: Target, count: int | None) -> Sear
         entries = {"bands": found.mechanism.bands}
     return Search(
         mechanism=found.mechanism,
-        setting=flags.setting(flags.bins_participation(found.bins)),
+        setting=flags.setting(drawn.schema(flags.rounds)),
         entries={**entries, "amplified_error_estimate": found.estimated_error},
-        assumed=False,
-        groups=found.bins,
+        drawn=drawn,
     )
+
+
+def _for_amplification(flags: Flags, target: Target) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns population and cohort, and ε and δ; refuses what amplified searches do not take."""
+    assert flags.rounds is not None
+    cohorts = {"population": flags.population, "clients_per_round": flags.clients_per_round}
+    level = {"epsilon": target.epsilon, "delta": target.delta}
+    for name, value in {**cohorts, **level}.items():
+        if value is None:
+            flag = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{flag} is missing: --sampling {flags.sampling} needs it, to find the mechanism.")
+    if flags.chosen_workload(flags.rounds) not in (None, tff_mf.PrefixSum()):
+        raise click.UsageError("--workload does not go with --sampling: mechanisms are made for prefix sums.")
+    return {name: validation.whole(name, value) for name, value in cohorts.items()}, level
+
+
+def _said(flags: Flags) -> SamplingSettings | None:
+    return flags.drawn() if flags.says_participation else None
 
 
 def structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
     """Returns the structured mechanism nearest to one that is named, in the setting of the flags."""
-    if flags.sampling is not None:
-        raise click.UsageError("--sampling does not go with `optimize structured`: it has no bands; use banded.")
-    flags.sampled()
     schema = flags.participation() if flags.says_participation else tff_mf.SingleParticipation()
     setting = flags.setting(schema)
     if setting.workload not in (None, tff_mf.PrefixSum()):
@@ -180,7 +169,7 @@ def structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
         mechanism=dataclasses.replace(near, optimized_for=optimized_for), diagonals=diagonals, rank=rank
     )
     entries = {"of": of, "diagonals": diagonals, "rank": rank}
-    return Search(mechanism=found, setting=setting, entries=entries, assumed=not flags.says_participation)
+    return Search(mechanism=found, setting=setting, entries=entries, drawn=_said(flags))
 
 
 def _participation(name: str, flags: Flags, own: dict[str, Any]) -> tff_mf.Participation:
@@ -196,15 +185,13 @@ def _participation(name: str, flags: Flags, own: dict[str, Any]) -> tff_mf.Parti
 
 def _bands_given(own: dict[str, Any]) -> int:
     if own["bands"] is None:
-        raise click.UsageError(
-            "--bands is missing: give it, or --min-sep and --max-participations, of which --min-sep is used."
-        )
+        raise click.UsageError("--bands is missing: give it, or a --sampling, of which --min-sep is used.")
     return own["bands"]
 
 
 def _bands(flags: Flags, setting: MechanismSetting) -> int:
     """Returns `min_sep` as the number of bands."""
-    if not flags.says_participation or flags.min_sep is None:
+    if isinstance(setting.participation, tff_mf.SingleParticipation):
         _bands_given({"bands": None})
     return min(setting.participation.min_sep, setting.searched_rounds)
 
@@ -220,6 +207,7 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
     ended = found.search
     kind = registry.registered(mechanism).search
     objective = ended.objective if ended is not None else flags.objective or (kind.objective if kind else "rms")
+    noise = _noise(search, flags, target)
     tff_mf.save(mechanism, out)
     exact, error = setting.sensitivity(mechanism), setting.errors(mechanism)
     as_float32 = setting.sensitivity(mechanism.cast_to_float32()).value
@@ -238,7 +226,7 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
         # The sensitivity of the parameters in float32, with which the noise runs: the accounting uses it.
         "sensitivity_as_run": as_float32,
         **_guarantees.replace_one(setting, as_float32),
-        **_noise(search, flags, target),
+        **noise,
         "seconds": seconds,
         "converged": found.converged,
         "message": "" if ended is None else ended.message,
@@ -262,16 +250,19 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
 
 
 def _noise(search: Search, flags: Flags, target: Target) -> dict[str, Any]:
-    """Returns the noise multiplier of the target, and the amplified one beside it if --sampling was given."""
+    """Returns the noise multiplier of the target, and the amplified one beside it if the sampling has one."""
     if target.epsilon is None or target.delta is None:
         return {}
+    assert search.drawn is not None
+    if search.drawn.is_secret:
+        _guarantees.check_amplified(search.drawn, adjacency=flags.adjacency, restart_every=flags.restart_every)
     mechanism, setting = search.mechanism, search.setting
-    sampled = flags.sampled()
     found = _guarantees.Found(
         name=mechanism.kind,
         mechanism=mechanism,
         setting=setting,
-        sampled=None if sampled is None else {**sampled, "groups": search.groups},
+        drawn=search.drawn,
+        cohorts={"population": flags.population, "clients_per_round": flags.clients_per_round},
         says_workload=False,
     )
     return found.calibrated(target.epsilon, target.delta, flags.population)

@@ -90,16 +90,16 @@ def _of_artifact(
 
     mechanism = mechanism_names.load(what)
     optimized_for = mechanism.optimized_for
-    if optimized_for is not None and not flags.says_participation:
-        participation = optimized_for.participation
-    else:
-        participation = flags.participation()
     if rounds is None:
         if optimized_for is None:
             raise click.UsageError(
                 "--rounds is missing, and the artifact does not say how many rounds it was optimized for."
             )
         rounds = optimized_for.rounds
+    if optimized_for is not None and not flags.says_participation:
+        participation = optimized_for.participation
+    else:
+        participation = flags.participation(rounds)
     if noise_multiplier is None:
         every = rounds if flags.restart_every is None else flags.restart_every
         noise_multiplier = tff_mf.restart_sensitivity(

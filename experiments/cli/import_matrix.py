@@ -8,7 +8,7 @@ from ._flags import Flags
 
 @click.command(name="import-matrix")
 @click.argument("folder")
-@_options.setting(*_options.PARTICIPATION)
+@_options.setting("sampling", "min_sep", "max_participations")
 @_options.option("momentum", default=0.0)
 @_options.option("out", required=True)
 @_options.as_json
@@ -22,7 +22,9 @@ def import_matrix(folder: str, flags: Flags, momentum: float, out: str, as_json:
     from ..output import files
     from ..published_matrices import reader as matrices
 
-    participation = flags.participation()
+    flags.refuse_sampling("import-matrix", "min-sep", "single", "fixed-epochs")
+    # No schema of these depends on the rounds, which the files have.
+    participation = flags.participation(rounds=1)
     # First, so that wrong values are refused before matrices are read.
     tff_mf.Momentum(momentum=momentum)
     files.check_file(out)

@@ -15,7 +15,7 @@ from ._flags import Flags
 
 # Options of a search that are flags of its kind alone.
 _OWN = ("bands", "buffers")
-_SEARCHED = (*_options.SETTING, *_options.WORKLOAD, *_options.SAMPLING)
+_SEARCHED = (*_options.SETTING, *_options.WORKLOAD, *_options.COHORTS)
 
 
 class _Kinds(Group):
@@ -35,8 +35,8 @@ class _Kinds(Group):
 def optimize() -> None:
     """Optimize a mechanism for a setting, and save it.
 
-    Without --min-sep and --max-participations, each client is assumed to take part once; for `banded`, any number of
-    times, as many rounds apart as there are bands. The assumed participation is printed.
+    Without --sampling and its parameters, each client is assumed to take part once; for `banded`, any number of times,
+    as many rounds apart as there are bands. The assumed participation is printed.
     """
 
 
@@ -82,9 +82,9 @@ def _built_in(search: Callable[..., _searches.Search]) -> click.Command:
 def blt(flags: Flags, *, target: _searches.Target, buffers: int | None) -> _searches.Search:
     """A buffered linear Toeplitz mechanism (BLT).
 
-    With --sampling balls_in_bins, the one of least error at (ε, δ) with amplification, for --min-sep bins.
+    With --sampling balls-in-bins, the one of least error at (ε, δ) with amplification.
     """
-    if flags.in_bins:
+    if flags.sampling == "balls-in-bins":
         return _searches.for_bins("blt", flags, target, buffers)
     return _searches.of_kind("blt", flags, buffers=buffers)
 
@@ -100,10 +100,10 @@ def blt(flags: Flags, *, target: _searches.Target, buffers: int | None) -> _sear
 def banded(flags: Flags, *, target: _searches.Target, bands: int | None, unit_norms: bool) -> _searches.Search:
     """A banded matrix (BandMF) of minimal RmsLoss.
 
-    Without --min-sep and --max-participations, clients take part at most once in --bands rounds. With --sampling
-    cyclic_poisson and without --bands, the number of bands is the one of least error at (ε, δ) with amplification.
+    Without --sampling and its parameters, clients take part at most once in --bands rounds. With --sampling
+    cyclic-poisson and without --groups, the number of bands is the one of least error at (ε, δ) with amplification.
     """
-    if flags.sampling is not None:
+    if flags.sampling == "cyclic-poisson":
         return _searches.amplified(flags, target, bands=bands, unit_norms=unit_norms)
     return _searches.of_kind("banded", flags, bands=bands, unit_norms=unit_norms)
 
@@ -113,10 +113,10 @@ def banded(flags: Flags, *, target: _searches.Target, bands: int | None, unit_no
 def banded_toeplitz(flags: Flags, *, target: _searches.Target, bands: int | None) -> _searches.Search:
     """A banded Toeplitz matrix.
 
-    With --sampling balls_in_bins, the one of least error at (ε, δ) with amplification, for --min-sep bins; without
-    --bands, the number of bands is chosen too.
+    With --sampling balls-in-bins, the one of least error at (ε, δ) with amplification; without --bands, the number of
+    bands is chosen too.
     """
-    if flags.in_bins:
+    if flags.sampling == "balls-in-bins":
         return _searches.for_bins("banded-toeplitz", flags, target, bands)
     return _searches.of_kind("banded-toeplitz", flags, bands=bands)
 

@@ -1,25 +1,24 @@
 """`tff-mf plan`: all mechanisms for a deployment, and the recommended one."""
 
 import pathlib
-import typing
 
 import rich_click as click
 
 from ..configuration.settings import AUTO
 from ..planning.deployment import Deployment
-from . import _options, _plan_screen, _screens
+from ..sampling.settings import DEFAULT, SECRET, parameters_of
+from . import _guarantees, _options, _plan_screen, _screens
 from ._flags import Flags
-
-if typing.TYPE_CHECKING:
-    pass
 
 # Beside the recommended mechanism: what any run can use, and noise without correlation.
 _ALSO = ("blt", "identity")
+# Samplings that mechanisms are compared for.
+_TAKEN = ("min-sep", "single", "fixed-epochs", "poisson", "cyclic-poisson", "balls-in-bins")
 
 
 @click.command()
 @_options.setting(
-    *("population", "clients_per_round", "sampling", *_options.SETTING, *_options.WORKLOAD),
+    *(*_options.COHORTS, *_options.SETTING, *_options.WORKLOAD),
     required=("population", "clients_per_round", "rounds"),
 )
 @_options.option("delta", required=True)
@@ -57,15 +56,15 @@ def plan(
     comparable at equal privacy. The last columns are ε at the same noise if clients take part after half or twice as
     many rounds, as often as possible, or if the run is longer; ∞ if the mechanism cannot continue.
 
-    With --sampling, numbers of bands are compared too, with amplification: it replaces --min-sep, and holds only if
-    cohorts are drawn at random and remain secret. With --sampling balls_in_bins, all mechanisms are compared, by
-    estimates, and the recommended one is certified; --min-sep is the number of groups.
+    With --sampling poisson or cyclic-poisson, numbers of bands are compared too, with amplification, which holds only
+    if cohorts are drawn at random and remain secret; with balls-in-bins, all mechanisms are, by estimates, and the
+    recommended one is certified. If not given, --groups is found too, or as large as the population allows.
     """
     _options.check_plot(plot)
     page = _options.html_page(html)
     deployment = _deployment(flags, delta, plot)
     level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
-    screen = _compared(deployment, level, flags.sampling, grid=grid, dimension=dimension, thorough=thorough)
+    screen = _compared(deployment, level, flags, grid=grid, dimension=dimension, thorough=thorough)
     if plot is not None:
         from ..planning import explored
 
@@ -86,7 +85,7 @@ def plan(
 def _compared(
     deployment: Deployment,
     level: dict[str, float | None],
-    sampling: str | None,
+    flags: Flags,
     *,
     grid: int | str | None,
     dimension: int | None,
@@ -94,24 +93,24 @@ def _compared(
 ) -> _plan_screen.PlanScreen:
     """Returns all mechanisms for a deployment, with the recommendation."""
     from ..planning import amplified, balls_in_bins, integers, options, signal_to_noise
-    from ..privacy import amplification, statements
+    from ..privacy import statements
 
-    if sampling == amplification.BALLS_IN_BINS and level["epsilon"] is None:
-        raise click.UsageError("--epsilon is missing: with --sampling balls_in_bins, mechanisms are made for an ε.")
+    in_bins, sampling = flags.sampling == "balls-in-bins", flags.sampling if flags.sampling in SECRET else None
+    if in_bins and level["epsilon"] is None:
+        raise click.UsageError("--epsilon is missing: with --sampling balls-in-bins, mechanisms are made for an ε.")
     wanted = AUTO if grid is None else grid
     chosen_grid, parameters = integers.of_deployment(deployment, grid=wanted, dimension=dimension)
     found = options.options(deployment, **level, dimension=dimension, thorough=thorough)
     chosen, why = options.recommend(found, deployment.objective)
     claim = options.claim(deployment, chosen)
     sampled = None
-    if sampling in amplification.KINDS:
-        sampled = amplified.options(
-            deployment, sampling, **level, thorough=thorough, grid=chosen_grid, dimension=parameters
-        )
+    if sampling is not None and not in_bins:
+        on_grid = {"grid": chosen_grid, "dimension": parameters}
+        sampled = amplified.options(deployment, sampling, groups=flags.groups, **level, thorough=thorough, **on_grid)
     customary = statements.customary_delta(deployment.delta, deployment.population)
     refused = bool(statements.refusal(claim))
     compared, certified = [], None
-    if sampling == amplification.BALLS_IN_BINS and level["epsilon"] is not None:
+    if in_bins and level["epsilon"] is not None:
         compared = balls_in_bins.options(deployment, level["epsilon"], found)
         certified = balls_in_bins.certified(
             deployment,
@@ -184,16 +183,19 @@ def _write_page(
 
 def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:
     """Returns the deployment of the flags; refuses flags that a picture cannot show."""
-    if flags.sampling is not None:
-        flags.check_sampling()
-        flags.refuse_b_min_sep("plan")
+    flags.refuse_sampling("plan", *_TAKEN)
+    word = flags.sampling or DEFAULT
+    # What is not given follows from the population; the rest is checked.
+    drawn = flags.drawn(**dict.fromkeys(parameters_of(word), 1))
+    if drawn.is_secret:
+        _guarantees.check_amplified(drawn, adjacency=flags.adjacency, restart_every=flags.restart_every)
     assert flags.rounds is not None
     assert flags.population is not None
     assert flags.clients_per_round is not None
     workload = flags.chosen_workload(flags.rounds)
     if plot is not None:
         shown = {
-            "--fixed-epochs": flags.fixed_epochs,
+            "--sampling fixed-epochs": word == "fixed-epochs",
             "--restart-every": flags.restart_every is not None,
             "--adjacency": flags.adjacency != "zero-out",
             "--workload": workload is not None,
@@ -209,9 +211,9 @@ def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:
         clients_per_round=flags.clients_per_round,
         rounds=flags.rounds,
         delta=delta,
-        min_sep=flags.min_sep,
-        max_participations=flags.max_participations,
-        fixed_epochs=flags.fixed_epochs,
+        min_sep=flags.groups if word == "balls-in-bins" else flags.min_sep,
+        max_participations=1 if word == "single" else flags.max_participations,
+        sampling=word if word == "fixed-epochs" else DEFAULT,
         restart_every=flags.restart_every,
         adjacency=flags.adjacency,
         workload=workload,

@@ -11,7 +11,7 @@ from click import get_current_context
 from tff_mf.base.errors import InputError
 
 from ..central_training import data_sets, networks
-from ..central_training.settings import PRESETS, SAMPLING_KINDS, CentralConfiguration
+from ..central_training.settings import PRESETS, SAMPLINGS, CentralConfiguration
 from ..configuration import layers, toml_file
 from ..output import typed
 from . import _options, _screens
@@ -26,9 +26,10 @@ _HELP = {
     "network": "digits, kairouz-small or kairouz-vgg; the data set's own if not given.",
     "mechanism": _options.HELP["mechanism"],
     "buffers": _options.HELP["buffers"],
-    "bands": "Bands of an optimized banded kind; as many as an epoch has rounds if not given.",
+    "bands": "Bands of an optimized banded kind; as many as an epoch has rounds, or as groups, if not given.",
     "workload": _options.HELP["workload"],
-    "sampling": "How batches are drawn: fixed_order, poisson (identity: DP-SGD) or cyclic_poisson (banded kinds).",
+    "sampling": "How batches are drawn: fixed-epochs, poisson (identity: DP-SGD) or cyclic-poisson (banded kinds).",
+    "groups": "Number of groups of examples, with cyclic-poisson; at least as many as bands.",
     "epsilon": "ε that the whole training may reach; or give --noise-multiplier.",
     "clip_norm": "Bound on the L2 norm of an example's gradient.",
     "learning_rate": "Learning rate of SGD.",
@@ -42,7 +43,7 @@ _TYPES = {
     "dataset": _options.Words(data_sets.names),
     "network": _options.Words(networks.NAMES),
     "mechanism": _options.MECHANISM,
-    "sampling": _options.Words(SAMPLING_KINDS),
+    "sampling": _options.Words(SAMPLINGS),
 }
 
 

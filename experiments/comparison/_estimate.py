@@ -118,7 +118,7 @@ def _rows(run: RunConfiguration) -> int | None:
     return state_rows(
         run.mechanism,
         rounds=run.mechanism_setting().searched_rounds,
-        bands=run.bands or run.min_sep,
+        bands=run.bands or run.participation().min_sep,
         buffers=run.buffers,
     )
 

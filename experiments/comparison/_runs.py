@@ -77,7 +77,7 @@ class Places:
 
 
 _KNOWN_BY = (
-    *("mechanism", "buffers", "bands", "workload", "rounds", "min_sep", "max_participations"),
+    *("mechanism", "buffers", "bands", "workload", "rounds"),
     *("restart_every", "unit_norms", "objective"),
 )
 _KNOWN_BY_WITH_WORKLOAD = ("server_momentum", "server_warmup", "server_cooldown")
@@ -110,7 +110,7 @@ def prepared(
 def _name(configuration: RunConfiguration) -> str:
     fields = _KNOWN_BY + (() if configuration.workload == "prefix_sum" else _KNOWN_BY_WITH_WORKLOAD)
     values = [(field, getattr(configuration, field)) for field in fields]
-    values.append(("participation", type(configuration.participation()).__name__))
+    values.append(("participation", repr(configuration.participation())))
     digest = hashlib.sha256(json.dumps(values).encode()).hexdigest()[:8]
     slug = re.sub(r"[^A-Za-z0-9]+", "-", pathlib.Path(configuration.mechanism).stem)
     return f"{slug}-{digest}.safetensors"

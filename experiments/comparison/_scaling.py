@@ -31,7 +31,7 @@ _TEST_EXAMPLES = TrainingSettings().test_examples
 _FIELDS = (
     "rounds",
     "min_sep",
-    "max_participations",
+    "groups",
     "bands",
     "restart_every",
     "clients_per_round",
@@ -58,13 +58,14 @@ def check_fraction(fraction: float) -> float:
 def scaled(layer: Layer, fraction: float) -> Layer:
     """Returns the settings of a run at a fraction of its size.
 
-    Min-sep is scaled and rounded, and rounds, bands, restarts and the rounds between evaluations are scaled by the same
-    ratio, so that the participations of a client are as many as at full size and as far apart in proportion. A run in
-    which a client may take part in every round keeps that. The cohort stays, and is simulated by a fraction of its
-    clients. A given ε stays, so that σ is calibrated anew. A given σ is scaled with the sensitivity of the mechanism,
-    which keeps μ, and so ε without amplification; the σ of a mechanism that is optimized stays, since its columns have
-    norm 1 at any size. Model, learning rates, clipping and data set stay. Sentences that the model is measured on are
-    as many times fewer, and at least 100; of all test sentences as many are left as of the default.
+    Min-sep, or the number of groups, is scaled and rounded, and rounds, bands, restarts and the rounds between
+    evaluations are scaled by the same ratio, so that the participations of a client are as many as at full size and as
+    far apart in proportion. A run in which a client may take part in every round keeps that. The cohort stays, and is
+    simulated by a fraction of its clients. A given ε stays, so that σ is calibrated anew. A given σ is scaled with the
+    sensitivity of the mechanism, which keeps μ, and so ε without amplification; the σ of a mechanism that is optimized
+    stays, since its columns have norm 1 at any size. Model, learning rates, clipping and data set stay. Sentences that
+    the model is measured on are as many times fewer, and at least 100; of all test sentences as many are left as of the
+    default.
 
     Args:
         layer: The settings at full size.
@@ -118,12 +119,11 @@ def in_words(fraction: float, changed: Mapping[str, Mapping[str, list[Any]]]) ->
 
 
 def _sizes(run: RunConfiguration, fraction: float) -> dict[str, int | None]:
-    everyone = run.min_sep == 1 and run.max_participations == run.rounds
-    separated = run.min_sep is not None and run.min_sep > 1
-    min_sep = max(1, round(fraction * run.min_sep)) if separated and run.min_sep else run.min_sep
-    ratio = min_sep / run.min_sep if separated and min_sep and run.min_sep else fraction
-    participations = run.max_participations or 1
-    least = 1 if everyone else (participations - 1) * (min_sep or 1) + 1
+    schema = run.participation()
+    everyone = schema.min_sep == 1 and schema.max_participations == run.rounds
+    apart = max(1, round(fraction * schema.min_sep))
+    ratio = apart / schema.min_sep if schema.min_sep > 1 else fraction
+    least = 1 if everyone else (schema.max_participations - 1) * apart + 1
     rounds = max(least, round(ratio * run.rounds))
 
     def by_ratio(value: int | None) -> int | None:
@@ -134,8 +134,9 @@ def _sizes(run: RunConfiguration, fraction: float) -> dict[str, int | None]:
 
     return {
         "rounds": rounds,
-        "min_sep": min_sep,
-        "max_participations": rounds if everyone else run.max_participations,
+        "min_sep": None if run.min_sep is None else apart,
+        "max_participations": rounds if everyone and run.max_participations else run.max_participations,
+        "groups": None if run.groups is None else apart,
         "bands": by_ratio(run.bands),
         "restart_every": by_ratio(run.restart_every),
         "clients_per_round": max(1, round(fraction * run.clients_per_round)),

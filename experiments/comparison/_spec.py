@@ -237,18 +237,21 @@ def shared_setting(planned: Iterable[PlannedRun]) -> str:
     """Returns n, b and k of the runs as the titles of pictures show them, with ranges where runs differ."""
     configurations = [run.configuration for run in planned]
     parts = []
-    for symbol, name in (("n", "rounds"), ("b", "min_sep"), ("k", "max_participations")):
-        values = sorted({value for run in configurations if (value := getattr(run, name)) is not None})
-        if values:
-            parts.append(
-                f"{symbol} = " + (f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} to {values[-1]:,}")
-            )
+    schemas = [run.participation() for run in configurations]
+    for symbol, found in (
+        ("n", {run.rounds for run in configurations}),
+        ("b", {schema.min_sep for schema in schemas if schema.max_participations > 1}),
+        ("k", {schema.max_participations for schema in schemas}),
+    ):
+        if found:
+            least, most = min(found), max(found)
+            parts.append(f"{symbol} = " + (f"{least:,}" if least == most else f"{least:,} to {most:,}"))
     return ", ".join(parts)
 
 
 def shared_min_sep(planned: Iterable[PlannedRun]) -> int | None:
     """Returns b if all runs have the same, otherwise None."""
-    found = {run.configuration.min_sep for run in planned}
+    found = {run.configuration.participation().min_sep for run in planned}
     return found.pop() if len(found) == 1 else None
 
 

@@ -13,6 +13,8 @@ from tff_mf.base.errors import InputError, InputValueError
 
 from ..output import typed
 from ..output.typed import Record
+from ..sampling.settings import DEFAULT as DEFAULT_SAMPLING
+from ..sampling.settings import PARAMETERS, SAMPLINGS, parameters_of
 from .run import RunConfiguration
 
 DEFAULT = "default"
@@ -20,7 +22,6 @@ FLAG = "flag"
 
 _REPLACES = {
     "mechanism": ("buffers", "bands", "unit_norms", "objective", "workload"),
-    "sampling": ("timer_hours", "round_minutes", "participation_schema"),
     "epsilon": ("noise_multiplier",),
     "noise_multiplier": ("epsilon",),
 }
@@ -63,8 +64,9 @@ def read_toml(path: pathlib.Path) -> dict[str, Any]:
 def laid(layers: Sequence[Layer]) -> Layer:
     """Returns the layers as one; later layers override earlier ones.
 
-    A layer that names a mechanism or a sampling removes the options of the earlier one. A layer with ε removes an
-    earlier noise multiplier, and the other way round.
+    A layer that names a mechanism removes the options of the earlier one, and a layer that names a sampling the
+    parameters of the earlier one that it does not take. A layer with ε removes an earlier noise multiplier, and the
+    other way round.
 
     Example:
         >>> laid([Layer.of({"rounds": 8, "seed": 1}, "file"), Layer.of({"seed": 2}, "flag")]).sources
@@ -74,12 +76,20 @@ def laid(layers: Sequence[Layer]) -> Layer:
     sources: dict[str, str] = {}
     for layer in layers:
         for name in layer.values:
-            for replaced in _REPLACES.get(name, ()):
+            for replaced in (*_REPLACES.get(name, ()), *(_left_out(values, layer) if name == "sampling" else ())):
                 values.pop(replaced, None)
                 sources.pop(replaced, None)
         values.update(layer.values)
         sources.update(layer.sources)
     return Layer(values=values, sources=sources)
+
+
+def _left_out(values: Mapping[str, Any], layer: Layer) -> list[str]:
+    """Returns the parameters of the sampling so far that the sampling of a layer does not take."""
+    before, after = values.get("sampling", DEFAULT_SAMPLING), layer.values["sampling"]
+    # A word that does not exist is refused later, with its source.
+    taken = parameters_of(after) if after in SAMPLINGS else PARAMETERS
+    return [name for name in parameters_of(before) if name not in taken] if before in SAMPLINGS else []
 
 
 @contextlib.contextmanager

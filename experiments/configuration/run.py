@@ -8,17 +8,18 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ..output.typed import Number, Record, Whole, fields_of
+from ..privacy import amplification
 from ..privacy.guarantee import check_level, check_restarts, checked_cohort
 from ..privacy.plan import PrivacyPlan, plan_privacy
 from ..run_folder.initial_model import DEFAULT_DATASET, InitialModel, given
-from ..sampling.settings import FIXED_EPOCH_KINDS, SCHEMAS, SamplingSettings
+from ..sampling.settings import DEFAULT, SamplingSettings
 from . import learning_rates, mechanism_names
 from .mechanism_names import MechanismSetting
 from .settings import ARCHITECTURES, AUTO, ModelConfig, TrainingSettings, dimension_of, grid_of
 
 PROPOSED = "proposed"
 # A default of a setting is named where the setting is used.
-_MODEL, _SAMPLING, _TRAINING = ModelConfig(), SamplingSettings(), TrainingSettings()
+_MODEL, _TRAINING = ModelConfig(), TrainingSettings()
 
 
 class RunConfiguration(Record):
@@ -37,9 +38,7 @@ class RunConfiguration(Record):
         server_learning_rate: A number, or "proposed": from the noise, by the regression of the banded MF paper.
         grid: Bits of the grid on which updates, their sums and the noise are integers: a number, "auto", or "none" for
             floating point, whose guarantee holds for real numbers only, and which low bits can give away.
-        sampling: How cohorts are drawn.
-        participation_schema: The participation schema of the guarantee, "min_sep" or "fixed_epoch"; None is the
-            strictest one that the sampling keeps.
+        sampling: How cohorts are drawn, and the guarantee that follows; with its parameters, `SamplingSettings`.
         test_examples: A number, or "all".
 
     Example:
@@ -59,12 +58,15 @@ class RunConfiguration(Record):
     workload: str = "prefix_sum"
     restart_every: Whole | None = None
     cohort: Whole | None = None
+    sampling: str = DEFAULT
     min_sep: Whole | None = None
     max_participations: Whole | None = None
-    sampling: str = _SAMPLING.kind
-    timer_hours: Number | None = _SAMPLING.timer_hours
-    round_minutes: Number | None = _SAMPLING.round_minutes
-    participation_schema: str | None = None
+    groups: Whole | None = None
+    participations: Whole | None = None
+    epochs: Whole | None = None
+    hours: Number | None = None
+    round_minutes: Number | None = None
+    secret_cohorts: bool = _TRAINING.secret_cohorts
     dropout: Number = _TRAINING.dropout
     epsilon: Number | None = None
     noise_multiplier: Number | None = None
@@ -96,40 +98,23 @@ class RunConfiguration(Record):
     seed: Whole = _TRAINING.seed
     reference_model: bool = _TRAINING.reference_model
 
-    def participation(self) -> tff_mf.Participation:
-        """Returns the schema that the guarantee is for.
+    def sampling_settings(self) -> SamplingSettings:
+        """Returns how cohorts are drawn.
 
         There is no default for its numbers: single participation, the obvious one, gives the smallest ε.
 
-        Formal guarantee: it is a `FixedEpoch` only if all cohorts of the sampling keep it, and the log of a run is
-        checked against the schema itself.
+        Raises:
+            InputError: If a parameter is missing, out of range, or does not go with the sampling.
+        """
+        return SamplingSettings(**self._fields_of(SamplingSettings))
+
+    def participation(self) -> tff_mf.Participation:
+        """Returns the schema that the guarantee is for: every pattern of rounds that the sampling allows a client.
 
         Raises:
-            InputValueError: If a field is missing or out of range.
+            InputError: As `sampling_settings`.
         """
-        kind = self._schema()
-        if self.max_participations == 1 and self.min_sep is None:
-            return tff_mf.SingleParticipation()
-        fields = {"min_sep": self.min_sep, "max_participations": self.max_participations}
-        missing = [name for name, value in fields.items() if value is None]
-        if missing or self.min_sep is None or self.max_participations is None:
-            raise InputValueError(
-                f"{' and '.join(missing)} missing: say how often a client may take part, "
-                "for single participation with max_participations=1."
-            )
-        return kind(min_sep=self.min_sep, max_participations=self.max_participations)
-
-    def _schema(self) -> type[tff_mf.MinSep] | type[tff_mf.FixedEpoch]:
-        if self.participation_schema is not None:
-            validation.one_of("participation_schema", self.participation_schema, SCHEMAS)
-        fixed = self.sampling in FIXED_EPOCH_KINDS
-        if self.participation_schema == "fixed_epoch" and not fixed:
-            raise InputValueError(
-                f"participation_schema='fixed_epoch' does not go with sampling={self.sampling!r}, with which a client "
-                "may come back in another place of an epoch: take sampling="
-                f"{' or '.join(map(repr, FIXED_EPOCH_KINDS))}, or leave participation_schema out."
-            )
-        return tff_mf.FixedEpoch if fixed and self.participation_schema != "min_sep" else tff_mf.MinSep
+        return self.sampling_settings().schema(self.rounds)
 
     def check(self) -> None:
         """Refuses what can be refused before anything is optimized, trained or written.
@@ -142,6 +127,7 @@ class RunConfiguration(Record):
         self.training_settings()
         setting = self.mechanism_setting()
         check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
+        self._check_secrecy()
         check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
         grid = self._grid()
         if grid is not None and self.mechanism == "dense":
@@ -243,7 +229,7 @@ class RunConfiguration(Record):
         validation.one_of("model", self.model, ARCHITECTURES)
         values = self._fields_of(TrainingSettings) | {
             "model": self._model(),
-            "sampling": SamplingSettings(kind=self.sampling, **self._fields_of(SamplingSettings)),
+            "sampling": self.sampling_settings(),
             "tensorboard": tensorboard,
             "initial_model": begun_with or self._initial_model(),
         }
@@ -267,6 +253,17 @@ class RunConfiguration(Record):
         if not isinstance(self.server_learning_rate, str):
             return self.server_learning_rate
         return learning_rates.PAPER.proposed(learning_rates.rmse_of_plan(privacy), clip_norm=self.clip_norm)
+
+    def _check_secrecy(self) -> None:
+        """Raises if cohorts are to be secret and no theorem covers the run, or σ would depend on the data set."""
+        if not self.secret_cohorts:
+            return
+        amplification.check_own(restart_every=self.restart_every, cohort=self.cohort, clients=self.clients_per_round)
+        if self.epsilon is not None:
+            raise InputValueError(
+                f"epsilon={self.epsilon!r} does not go with secret_cohorts: σ depends on the number of clients then; "
+                "give noise_multiplier, which `tff-mf calibrate` finds with --sampling and --population."
+            )
 
     def _check_rate(self) -> None:
         if isinstance(self.server_learning_rate, str) and self.server_learning_rate != PROPOSED:

@@ -13,7 +13,7 @@ from tff_mf.grids import FEWEST_BITS, MOST_BITS
 from ..output import typed
 from ..output.typed import Number, Record, Whole
 from ..run_folder.initial_model import InitialModel
-from ..sampling.settings import SamplingSettings
+from ..sampling.settings import SECRET, SamplingSettings
 
 ALGORITHMS = ("fed_avg", "fed_sgd")
 ARCHITECTURES = ("lstm", "conv")
@@ -135,7 +135,9 @@ class TrainingSettings(Record):
             of the test clients, which are then left out of the test, as in the papers.
         test_examples: Test sentences that the final model is measured on, once: a number, or `all`.
         seed: Seed of cohorts and initial model, never of noise.
-        sampling: How the cohorts are drawn.
+        sampling: How the cohorts are drawn; `None` draws them by the schema of the privacy plan.
+        secret_cohorts: Whether cohorts are drawn from the system's randomness, and neither logged nor released, so that
+            ε is amplified by the sampling; otherwise they follow from `seed`, and are logged.
         dropout: Probability that a client of a cohort does not report, in [0, 1).
         zeroing: Updates with an entry of larger magnitude are set to zero; None zeroes none. The bound is fixed: each
             client's update is judged by itself, so that the sensitivity stays the same.
@@ -167,7 +169,8 @@ class TrainingSettings(Record):
     validation_split: str = "heldout"
     test_examples: Whole | str = 20_000
     seed: Whole = 0
-    sampling: SamplingSettings = SamplingSettings()
+    sampling: SamplingSettings | None = None
+    secret_cohorts: bool = False
     dropout: Number = 0.0
     zeroing: Number | None = None
     adaptive_clipping: Number | None = None
@@ -202,6 +205,26 @@ class TrainingSettings(Record):
         if self.server_optimizer == "dp_ftrl":
             self._check_a_constant_rate()
         self._check_adaptive_clipping()
+        self._check_secrecy()
+
+    def _check_secrecy(self) -> None:
+        if self.sampling is not None:
+            validation.instance("sampling", self.sampling, SamplingSettings, "name one of its words")
+        if not self.secret_cohorts:
+            return
+        if self.sampling is None or not self.sampling.is_secret:
+            word = None if self.sampling is None else self.sampling.sampling
+            raise InputValueError(
+                f"secret_cohorts does not go with sampling={word!r}, which secrecy does not amplify: take "
+                f"{', '.join(SECRET)}, or leave it out."
+            )
+        # Each would show sizes of cohorts, or depends on them, and no theorem here covers it.
+        for name, unset in (("dropout", 0), ("adaptive_clipping", None), ("tensorboard", False)):
+            if getattr(self, name) != unset:
+                raise InputValueError(
+                    f"{name}={getattr(self, name)!r} does not go with secret_cohorts, with which nothing may depend on "
+                    "who was drawn but the noised sums: leave one of the two out."
+                )
 
     def _check_adaptive_clipping(self) -> None:
         validation.nonnegative("adaptive_learning_rate", self.adaptive_learning_rate)

@@ -127,8 +127,9 @@ def planned(plan: sampling.CohortPlan) -> Draw:
         plan: Cohorts of identities: those that `by_public_key` returns, for example.
 
     Example:
+        >>> import tff_mf
         >>> plan = sampling.plan_cohorts(client_ids=["ann", "bob"], clients_per_round=1, rounds=2, seed=0,
-        ...                              participation=__import__("tff_mf").SingleParticipation())
+        ...                              sampling=tff_mf.SingleParticipation())
         >>> len(planned(plan)(1, ["ann", "bob"]))
         1
     """

@@ -18,11 +18,14 @@ from ..privacy.guarantee import checked_cohort
 from ..privacy.plan import PrivacyPlan, plan_privacy
 from ..run_folder.names import MECHANISM, RUN_JSON
 from ..run_folder.run_record import RunRecord, file_hash, read_record
+from ..sampling.settings import PARAMETERS, SamplingSettings
 from .cohorts import Waiting
 from .server_step import ServerOptimizer
 from .summands import MODEL, REPLIES
 from .updates import model_arrays
 
+# Samplings whose schema nodes keep that are drawn uniformly from those that it allows.
+_DRAWN = ("min-sep", "single", "fixed-epochs")
 _GENERATORS = ("aes", "philox", "tensorflow")
 
 
@@ -150,6 +153,27 @@ def plan_run(
     return guard.begun_plan(folder, plan)
 
 
+def sampling_of(config: Mapping[str, Any]) -> SamplingSettings:
+    """Returns how the nodes of an app take part: `sampling` of its configuration, and the parameters that are not 0.
+
+    Raises:
+        InputError: If there is no such sampling, it needs another parameter or does not take one of these, or nodes
+            cannot be drawn by it.
+
+    Example:
+        >>> sampling_of({"sampling": "min-sep", "min-sep": 4, "max-participations": 3, "rounds": 12}).schema(12)
+        MinSep(min_sep=4, max_participations=3)
+    """
+    given = {name: config.get(name.replace("_", "-")) for name in PARAMETERS}
+    chosen = SamplingSettings(sampling=config["sampling"], **{name: value for name, value in given.items() if value})
+    if chosen.sampling not in _DRAWN:
+        raise InputValueError(
+            f"sampling={chosen.sampling!r} is not supported by the app, whose nodes decide when they are connected: "
+            f"take {', '.join(_DRAWN)}, or pass draw=cohorts.planned(...) to open_strategy in an app of your own."
+        )
+    return chosen
+
+
 def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
     """Returns what a Flower app is configured with to run the deployment that a run or a bundle stands for.
 
@@ -161,7 +185,7 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
 
     Raises:
         InputValueError: If a file is missing or damaged, or the run has what is not supported on Flower: a seed,
-            adaptive clipping, no noise, an adjacency other than zero-out, or a schema that is not `MinSep`.
+            adaptive clipping, no noise, or an adjacency other than zero-out.
         OSError: If a file cannot be read.
     """
     record = read_record(folder)
@@ -180,18 +204,14 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
             f"adjacency={record.adjacency!r} of {str(folder)!r} is not supported by the app: its report would state a "
             "smaller ε, of zero-out. Pass adjacency to open_strategy in an app of your own."
         )
-    if isinstance(record.schema, tff_mf.FixedEpoch):
-        raise InputValueError(
-            f"participation={record.participation!r} of {str(folder)!r} is not supported by the app: its nodes are "
-            "drawn as MinSep, for which less noise would be too little."
-        )
     single = isinstance(record.schema, tff_mf.SingleParticipation)
+    epochs = isinstance(record.schema, tff_mf.FixedEpoch)
     return {
         "mechanism": str((folder / MECHANISM).absolute()),
         "rounds": record.rounds,
-        # With one participation, any separation is the same.
-        "min-sep": 1 if single else record.min_sep,
-        "max-participations": record.max_participations,
+        "sampling": "single" if single else "fixed-epochs" if epochs else "min-sep",
+        "min-sep": 0 if single else record.min_sep,
+        "max-participations": 0 if single else record.max_participations,
         "clients-per-round": record.cohort,
         "population": record.population or _fewest(record),
         "noise-multiplier": record.noise_multiplier,

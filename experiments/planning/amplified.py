@@ -7,6 +7,7 @@ import tff_mf
 
 from ..configuration import mechanism_names
 from ..privacy import amplification
+from ..sampling.settings import SamplingSettings
 from .deployment import Deployment
 
 # Rounds times squared bands of a search that takes seconds.
@@ -34,8 +35,9 @@ class AmplifiedOption:
 
 def options(
     deployment: Deployment,
-    kind: str,
+    sampling: str,
     *,
+    groups: int | None = None,
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
     thorough: bool = False,
@@ -48,7 +50,8 @@ def options(
 
     Args:
         deployment: The estimates; the participation follows from the sampling, not from `min_sep`.
-        kind: "poisson", which amplifies one band, or "cyclic_poisson".
+        sampling: "poisson", which amplifies one band, or "cyclic-poisson".
+        groups: The number of groups, and bands, that is compared alone; if not given, powers of 2.
         epsilon: ε that the whole run may reach.
         noise_multiplier: σ, in place of ε.
         thorough: Whether searches of minutes are made.
@@ -64,22 +67,23 @@ def options(
         InputError: If an argument is out of range.
     """
     on_grid: dict[str, Any] = {} if grid is None else {"grid": grid, "dimension": dimension}
-    most = min(deployment.rounds, deployment.population // deployment.clients_per_round) if kind != "poisson" else 1
+    most = min(deployment.rounds, deployment.population // deployment.clients_per_round)
+    numbers = [2**power for power in range(most.bit_length())] if groups is None else [groups]
     found = []
-    for power in range(most.bit_length()):
-        bands = 2**power
-        if deployment.rounds * bands**2 > _PRODUCTS_OF_A_QUICK_SEARCH and not thorough:
+    for bands in [1] if sampling == "poisson" else numbers:
+        if groups is None and deployment.rounds * bands**2 > _PRODUCTS_OF_A_QUICK_SEARCH and not thorough:
             continue
         mechanism = mechanism_names.search(
             "banded", rounds=deployment.rounds, participation=None, bands=bands, workload=deployment.workload
         )
-        found.append(_at(deployment, kind, bands, mechanism, epsilon, noise_multiplier, on_grid))
+        drawn = SamplingSettings(sampling=sampling, groups=None if sampling == "poisson" else bands)
+        found.append(_at(deployment, drawn, bands, mechanism, epsilon, noise_multiplier, on_grid))
     return sorted(found, key=lambda each: each.rms_error)
 
 
 def _at(
     deployment: Deployment,
-    kind: str,
+    drawn: SamplingSettings,
     bands: int,
     mechanism: tff_mf.Mechanism,
     epsilon: float | None,
@@ -87,23 +91,21 @@ def _at(
     on_grid: dict[str, Any],
 ) -> AmplifiedOption:
     cohorts = {"population": deployment.population, "clients_per_round": deployment.clients_per_round}
-    sampling = amplification.deployed(kind, groups=bands, **cohorts)
     if epsilon is not None:
         noise_multiplier = tff_mf.calibrate_noise_multiplier(
-            mechanism, deployment.rounds, sampling, epsilon=epsilon, delta=deployment.delta, **on_grid
+            mechanism, deployment.rounds, drawn.drawn_by(**cohorts), epsilon=epsilon, delta=deployment.delta, **on_grid
         )
     assert noise_multiplier is not None
     found = amplification.in_secret(
         mechanism,
         deployment.rounds,
-        kind=kind,
-        groups=bands,
+        drawn,
         **cohorts,
         noise_multiplier=noise_multiplier,
         delta=deployment.delta,
         **on_grid,
     )
-    by_turns = dataclasses.replace(deployment.setting, participation=sampling.schema(deployment.rounds), **on_grid)
+    by_turns = dataclasses.replace(deployment.setting, participation=drawn.schema(deployment.rounds), **on_grid)
     return AmplifiedOption(
         bands=bands,
         noise_multiplier=noise_multiplier,

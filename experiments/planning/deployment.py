@@ -7,6 +7,7 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ..configuration.mechanism_names import MechanismSetting
+from ..sampling.settings import DEFAULT, SamplingSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,7 @@ class Deployment:
         delta: δ.
         min_sep: b, as far apart as a population of N allows: ⌊N / clients_per_round⌋, unless given.
         max_participations: k, as many as fit, unless given.
-        fixed_epochs: Whether clients come in the same place of every epoch of b rounds.
+        sampling: "min-sep", or "fixed-epochs" if clients come in the same place of every epoch of b rounds.
         restart_every: Rounds after which noise starts anew, or `None`.
         adjacency: "zero-out" or "replace-one".
         workload: What losses are for; `None` is the prefix sum.
@@ -41,7 +42,7 @@ class Deployment:
     delta: float
     min_sep: int | None = None
     max_participations: int | None = None
-    fixed_epochs: bool = False
+    sampling: str = DEFAULT
     restart_every: int | None = None
     adjacency: str = "zero-out"
     workload: tff_mf.Workload | None = None
@@ -80,7 +81,7 @@ class Deployment:
     def participation(self) -> tff_mf.Participation:
         """The participation schema that follows from the estimates."""
         assert self.max_participations is not None
-        return schema(self.resolved_min_sep, self.max_participations, fixed_epochs=self.fixed_epochs)
+        return schema(self.resolved_min_sep, self.max_participations, sampling=self.sampling)
 
     @property
     def setting(self) -> MechanismSetting:
@@ -99,12 +100,11 @@ def participations(rounds: int, min_sep: int) -> int:
     return -(-rounds // min_sep)
 
 
-def schema(min_sep: int, max_participations: int, *, fixed_epochs: bool = False) -> tff_mf.Participation:
+def schema(min_sep: int, max_participations: int, *, sampling: str = DEFAULT) -> tff_mf.Participation:
     """Returns the schema of these two numbers."""
     if max_participations == 1:
         return tff_mf.SingleParticipation()
-    kind = tff_mf.FixedEpoch if fixed_epochs else tff_mf.MinSep
-    return kind(min_sep=min_sep, max_participations=max_participations)
+    return SamplingSettings(sampling=sampling, min_sep=min_sep, max_participations=max_participations).schema(rounds=1)
 
 
 def cases(deployment: Deployment) -> dict[str, MechanismSetting]:
@@ -120,7 +120,7 @@ def cases(deployment: Deployment) -> dict[str, MechanismSetting]:
         name: dataclasses.replace(
             deployment.setting,
             rounds=n,
-            participation=schema(b, participations(n, b), fixed_epochs=deployment.fixed_epochs),
+            participation=schema(b, participations(n, b), sampling=deployment.sampling),
         )
         for name, (n, b) in several.items()
     }

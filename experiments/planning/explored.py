@@ -67,7 +67,7 @@ def _over_rounds(deployment: Deployment, option: Option) -> Points:
         setting = dataclasses.replace(
             deployment.setting,
             rounds=rounds,
-            participation=schema(min_sep, here, fixed_epochs=deployment.fixed_epochs),
+            participation=schema(min_sep, here, sampling=deployment.sampling),
             workload=None,
         )
         largest = max(largest, min(setting.guarantee(mechanism, sigma).epsilon(deployment.delta), whole))

@@ -1,21 +1,20 @@
 """Amplification by sampling: the ε of a deployment that keeps its cohorts secret."""
 
 import dataclasses
+import math
 
 import tff_mf
-from tff_mf.accounting import bands_and_norm
-from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from ..sampling.settings import SamplingSettings, sampling_of
+from ..sampling.settings import SamplingSettings
 from . import statements
 from .plan import PrivacyPlan
 
-KINDS = ("poisson", "cyclic_poisson")
-# For which mechanisms are made and compared; of a run with known cohorts nothing amplified is computed.
-BALLS_IN_BINS = "balls_in_bins"
-# For a mechanism and numbers that are given, an ε is computed for each of these.
-ACCOUNTED = (*KINDS, BALLS_IN_BINS, "b_min_sep")
+# Those of which a deployment is simulated by a run whose cohorts follow from a seed.
+POISSON = ("poisson", "cyclic-poisson")
+# How much larger than computed the ε of a run with secret cohorts is stated, so that whoever computes it again, on
+# another machine or with other samples, finds no larger one.
+_MARGIN, _MARGIN_BY_SAMPLES = 1e-6, 0.02
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,14 +23,14 @@ class Amplified:
 
     Attributes:
         epsilon: ε with amplification by sampling, for the cohort that the run stands for.
-        population: Clients of such a deployment that cohorts are drawn from.
+        population: Clients of such a deployment that cohorts are drawn from, if known.
         claim: The content of its one-line statement.
         level: ε with the bound that it comes from.
         simulated: Whether a run with known cohorts simulates the deployment.
     """
 
     epsilon: float
-    population: int
+    population: int | None
     claim: statements.Claim
     level: tff_mf.Level
     simulated: bool = True
@@ -43,21 +42,21 @@ class Amplified:
             "not of this run, whose cohorts follow from a seed and are logged, but of a deployment that draws them in "
             "secret"
             if self.simulated
-            else "only if cohorts are drawn at random and in secret, and nobody ever learns them,"
+            else "only if cohorts are drawn at random and in secret, and nobody ever learns them"
         )
-        return (
-            f"{condition} from {self.population} clients, with amplification by sampling: "
-            f"{statements.one_line(self.claim)}"
-        )
+        comma = "" if self.simulated else ","
+        clients = "" if self.population is None else f"{comma} from {self.population} clients"
+        return f"{condition}{clients}, with amplification by sampling: {statements.one_line(self.claim)}"
 
 
-def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int) -> Amplified | None:
+def amplified(privacy: PrivacyPlan, sampling: SamplingSettings | None, population: int) -> Amplified | None:
     """Returns what amplification by sampling would give, or None if no theorem here covers the run.
 
     Formal guarantee: as for `tff_mf.CyclicPoisson`, for groups enlarged in proportion to the
     cohort, rounded down: a client of such a deployment takes part with the probability of one of this run, or with a
-    larger one. It covers Poisson sampling of a mechanism with one band, and cyclic Poisson sampling of one with as many
-    bands as groups; neither restarts of the noise, nor the counts of adaptive clipping. What a grid costs is included.
+    larger one. It covers Poisson sampling of a mechanism with one band, and cyclic Poisson sampling of one with at most
+    as many bands as groups; neither restarts of the noise, nor the counts of adaptive clipping. What a grid costs is
+    included.
 
     Args:
         privacy: The mechanism and its noise.
@@ -68,80 +67,114 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int)
         >>> from tff_mf.experiments.privacy import plan_privacy
         >>> plan = plan_privacy(mechanism=tff_mf.Identity(), rounds=100, delta=1e-6, clients_per_round=10,
         ...                     participation=tff_mf.MinSep(min_sep=1, max_participations=100), noise_multiplier=1.0)
-        >>> found = amplified(plan, SamplingSettings(kind="poisson"), 1000)
+        >>> found = amplified(plan, SamplingSettings(sampling="poisson"), 1000)
         >>> f"{found.epsilon:.2f}, {plan.epsilon:.2f} without"
         '0.95, 96.72 without'
-
-    Raises:
-        InputError: If an argument is out of range.
     """
-    groups = {"poisson": 1, "cyclic_poisson": privacy.participation.min_sep}.get(sampling.kind)
-    if groups is None or privacy.insecure or not privacy.noise_multiplier or privacy.delta < validation.MIN_TAIL_DELTA:
+    if sampling is None or sampling.sampling not in POISSON:
         return None
-    if privacy.restart_every is not None or privacy.adaptive_count_stddev is not None:
-        return None
-    if bands_of(privacy.mechanism, privacy.rounds) != groups:
-        return None
+    groups = sampling.groups or 1
     # By the run's own groups, with the clients left over that never take part: dividing the whole population by
     # clients per round first, and then by groups, would make q smaller than it was.
     scaled = groups * (population // groups * privacy.cohort // privacy.clients_per_round)
-    level = tff_mf.guarantee(
-        privacy.mechanism,
-        privacy.rounds,
-        deployed(sampling.kind, groups=groups, population=scaled, clients_per_round=privacy.cohort),
-        noise_multiplier=privacy.noise_multiplier,
-        grid=privacy.grid,
-        dimension=privacy.dimension,
-    ).at(delta=privacy.delta)
-    claim = privacy.claim(population=scaled)
-    return Amplified(
-        epsilon=level.epsilon,
-        population=scaled,
-        level=level,
-        claim=dataclasses.replace(
-            claim,
-            guarantee=None,
-            amplified=level.epsilon,
-            participation=_cohorts(sampling.kind, groups, None),
-            clients_per_round=privacy.cohort,
-        ),
-    )
+    deployed = dataclasses.replace(privacy, clients_per_round=privacy.cohort)
+    try:
+        return dataclasses.replace(own(deployed, sampling, scaled), simulated=True)
+    except InputValueError:
+        return None
 
 
-def deployed(kind: str, *, groups: int, population: int, clients_per_round: int) -> tff_mf.Sampling:
-    """Returns the sampling of a deployment that draws its cohorts in secret, by the name of its kind.
+def own(privacy: PrivacyPlan, sampling: SamplingSettings | None, population: int | None) -> Amplified:
+    """Returns the amplified ε of a run whose own cohorts are secret.
+
+    Formal guarantee: as for the sampling, if cohorts were drawn by it with a secret of this run alone and nobody ever
+    learns one, its size, or what depends on it; for one client. It is never smaller than `tff_mf.guarantee` finds:
+    where that is a certificate by samples, by 2 %.
 
     Args:
-        kind: One of `ACCOUNTED`.
-        groups: Groups of clients that take turns, or the min-sep of "b_min_sep"; 1 for "poisson".
-        population: Clients that cohorts are drawn from.
-        clients_per_round: Clients of a round on average.
-
-    Example:
-        >>> deployed("cyclic_poisson", groups=4, population=100, clients_per_round=5).schema(10)
-        FixedEpoch(min_sep=4, max_participations=3)
+        privacy: The mechanism and its noise.
+        sampling: How cohorts are drawn.
+        population: Clients they are drawn from.
 
     Raises:
-        InputError: If an argument is out of range.
+        InputError: If no theorem here covers the run.
     """
-    validation.one_of("sampling", kind, ACCOUNTED)
-    return sampling_of(
-        SamplingSettings(kind=kind),
-        min_sep=groups,
-        max_participations=1,
+    if sampling is None or not sampling.is_secret or sampling.schema(privacy.rounds) != privacy.participation:
+        raise InputValueError(f"sampling={sampling!r} has no amplified ε for {privacy.participation}.")
+    check_own(restart_every=privacy.restart_every, cohort=privacy.cohort, clients=privacy.clients_per_round)
+    for name, given in (
+        ("adaptive_count_stddev", privacy.adaptive_count_stddev is not None),
+        ("insecure_seed", privacy.insecure),
+        ("noise_multiplier", not privacy.noise_multiplier),
+    ):
+        if given:
+            raise InputValueError(
+                f"{name}={getattr(privacy, name)!r} has no amplified ε: it does not go with secret_cohorts."
+            )
+    found = in_secret(
+        privacy.mechanism,
+        privacy.rounds,
+        sampling,
         population=population,
-        clients_per_round=clients_per_round,
+        clients_per_round=privacy.clients_per_round,
+        noise_multiplier=privacy.noise_multiplier,
+        delta=privacy.delta,
+        grid=privacy.grid,
+        dimension=privacy.dimension,
+    )
+    if math.isinf(found.epsilon):
+        raise InputValueError(
+            f"noise_multiplier={privacy.noise_multiplier!r} leaves no finite ε at delta={privacy.delta!r}: take more."
+        )
+    return found
+
+
+def check_own(*, restart_every: int | None, cohort: int | None, clients: int) -> None:
+    """Raises if a run cannot have secret cohorts of its own: they are what it trains on, and nothing may restart.
+
+    Raises:
+        InputValueError: If it cannot.
+    """
+    if restart_every is not None:
+        raise InputValueError(
+            f"restart_every={restart_every!r} does not go with secret_cohorts: no theorem here covers both; leave one "
+            "out."
+        )
+    if cohort not in (None, clients):
+        raise InputValueError(
+            f"cohort={cohort!r} does not go with secret_cohorts, whose ε is that of the clients_per_round={clients} "
+            "that train: leave one out."
+        )
+
+
+def stated_epsilon(level: tff_mf.Level) -> float:
+    """Returns the ε that a run with secret cohorts states."""
+    return level.epsilon * (1 + (_MARGIN_BY_SAMPLES if level.bound == "certified" else _MARGIN))
+
+
+def own_claim(claim: statements.Claim, epsilon: float, sampling: SamplingSettings) -> statements.Claim:
+    """Returns the claim of a run whose own cohorts are secret, from the one for cohorts that are known.
+
+    Args:
+        claim: The claim for known cohorts.
+        epsilon: The amplified ε.
+        sampling: How cohorts are drawn.
+    """
+    if (claim.clients_of_one_person or 1) > 1:
+        # No theorem here is about several clients in groups of their own.
+        return dataclasses.replace(claim, participation=statements.bound_to(sampling.schema(claim.rounds)))
+    return dataclasses.replace(
+        claim, guarantee=None, amplified=epsilon, participation=f"{_drawn_by(sampling)} that nobody knows"
     )
 
 
 def in_secret(
     mechanism: tff_mf.Mechanism,
     rounds: int,
+    sampling: SamplingSettings,
     *,
-    kind: str,
-    groups: int,
-    population: int,
-    clients_per_round: int,
+    population: int | None,
+    clients_per_round: int | None,
     noise_multiplier: float,
     delta: float,
     grid: tff_mf.Grid | None = None,
@@ -149,89 +182,57 @@ def in_secret(
 ) -> Amplified:
     """Returns the amplified ε of a deployment that draws its cohorts in secret.
 
-    With balls in bins, as many clients are put into bins as `clients_per_round` of them in each on average; the
-    statement names their number, as a grid has room for their cohorts.
-
-    Formal guarantee: as for the sampling of `deployed`. Poisson sampling needs the mechanism to have as many bands as
-    there are groups; anything else is refused.
+    Formal guarantee: as for the sampling itself. A theorem that does not cover the mechanism refuses it.
 
     Args:
         mechanism: The mechanism.
         rounds: Number of rounds n.
-        kind: One of `ACCOUNTED`.
-        groups: Groups of clients that take turns, or the min-sep of "b_min_sep"; 1 for "poisson".
-        population: Clients that cohorts are drawn from.
-        clients_per_round: Clients of a round on average.
+        sampling: How cohorts are drawn: one of `sampling.settings.SECRET`.
+        population: Clients that cohorts are drawn from; `None` if the sampling need not know.
+        clients_per_round: Clients of a round on average; `None` likewise.
         noise_multiplier: σ.
         delta: δ.
         grid: The grid on which updates are summed and noised, or `None` for floating point.
         dimension: The most parameters that the model may have, with a grid.
 
     Example:
-        >>> setting = {"kind": "poisson", "groups": 1, "population": 1000, "clients_per_round": 10, "delta": 1e-6}
-        >>> in_secret(tff_mf.Identity(), 100, **setting, noise_multiplier=1.0).statement[:64]
+        >>> setting = {"population": 1000, "clients_per_round": 10, "delta": 1e-6, "noise_multiplier": 1.0}
+        >>> in_secret(tff_mf.Identity(), 100, SamplingSettings(sampling="poisson"), **setting).statement[:64]
         'only if cohorts are drawn at random and in secret, and nobody ev'
 
     Raises:
         InputError: If an argument is out of range, or no theorem here covers mechanism and sampling.
     """
-    if kind in KINDS:
-        check_bands(mechanism, rounds, kind, groups)
+    drawn_by = sampling.drawn_by(population=population, clients_per_round=clients_per_round)
     level = tff_mf.guarantee(
-        mechanism,
-        rounds,
-        deployed(kind, groups=groups, population=population, clients_per_round=clients_per_round),
-        noise_multiplier=noise_multiplier,
-        grid=grid,
-        dimension=dimension,
+        mechanism, rounds, drawn_by, noise_multiplier=noise_multiplier, grid=grid, dimension=dimension
     ).at(delta=delta)
     claim = statements.Claim(
         guarantee=None,
         amplified=level.epsilon,
         delta=delta,
         rounds=rounds,
-        participation=_cohorts(kind, groups, grid),
+        participation=_cohorts(sampling, grid),
         population=population,
-        cohort=clients_per_round,
-        clients_per_round=clients_per_round,
+        cohort=clients_per_round or 1,
+        clients_per_round=clients_per_round or 1,
     )
-    drawn = groups * clients_per_round if kind == BALLS_IN_BINS else population
+    # Of more clients, some would have to be left out, or cohorts would be larger than the room of a sum on a grid.
+    most = None
+    if clients_per_round is not None and isinstance(drawn_by, tff_mf.BallsInBins):
+        most = drawn_by.groups * clients_per_round
+    elif clients_per_round is not None and isinstance(drawn_by, tff_mf.RandomAllocation):
+        most = clients_per_round * rounds // drawn_by.participations
+    drawn = min((each for each in (population, most) if each is not None), default=None)
     return Amplified(epsilon=level.epsilon, population=drawn, claim=claim, level=level, simulated=False)
 
 
-def bands_of(mechanism: tff_mf.Mechanism, rounds: int) -> int:
-    """Returns how many bands C has as it runs, counted from its entries.
-
-    Example:
-        >>> bands_of(tff_mf.Identity(), 8)
-        1
-    """
-    return bands_and_norm(mechanism, rounds)[0]
+def _cohorts(sampling: SamplingSettings, grid: tff_mf.Grid | None) -> str:
+    """Returns how cohorts are drawn, in words."""
+    numbers = "real numbers and not the integers of a grid" if grid is None else f"integers of {grid.bits} bits"
+    return f"{_drawn_by(sampling)} that nobody knows, {numbers}"
 
 
-def check_bands(mechanism: tff_mf.Mechanism, rounds: int, kind: str, groups: int) -> None:
-    """Raises unless a mechanism has as many bands as there are groups of clients.
-
-    Raises:
-        InputValueError: If it has not.
-    """
-    bands = bands_of(mechanism, rounds)
-    if bands == groups:
-        return
-    if kind == "poisson":
-        raise InputValueError(
-            f"sampling='poisson' amplifies a mechanism with one band only, and this one has {bands}: take identity, or "
-            "sampling='cyclic_poisson'."
-        )
-    raise InputValueError(
-        f"sampling='cyclic_poisson' with {groups} groups amplifies a mechanism with {groups} bands, and this one has "
-        f"{bands}: take min_sep={bands}, or a mechanism with {groups} bands."
-    )
-
-
-def _cohorts(kind: str, groups: int, grid: tff_mf.Grid | None) -> str:
-    if kind == BALLS_IN_BINS:
-        numbers = "real numbers and not the integers of a grid" if grid is None else f"integers of {grid.bits} bits"
-        return f"cohorts by {kind} sampling that nobody knows, {groups} groups, {numbers}"
-    turns = {"poisson": "", "b_min_sep": f", min-sep {groups}"}.get(kind, f", {groups} groups in turn")
-    return f"cohorts by {kind} sampling that nobody knows{turns}"
+def _drawn_by(sampling: SamplingSettings) -> str:
+    parameters = ", ".join(f"{name}={value}" for name, value in sampling.parameters.items())
+    return f"cohorts by {sampling.sampling} sampling{f' ({parameters})' if parameters else ''}"

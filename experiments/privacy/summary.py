@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import sampling
+from ..sampling.settings import SamplingSettings
 from . import amplification, statements
 from .plan import PrivacyPlan
 
@@ -17,6 +18,7 @@ def privacy_claims(
     population: int | None = None,
     violations: Sequence[str] = (),
     unanswered: Sequence[str] = (),
+    secret: tuple[float, SamplingSettings] | None = None,
 ) -> dict[str, Any]:
     """Returns the fields of a summary that state a guarantee or its assumptions.
 
@@ -29,9 +31,13 @@ def privacy_claims(
         population: Number of clients that can take part, in proportion to the cohort, if known.
         violations: What the report of the run finds critical, each with its field.
         unanswered: Questions of the report that are open.
+        secret: Of a run whose own cohorts are secret: the ε that it states, and how they are drawn.
     """
     holds = observed.within(privacy.participation)
     run = privacy.run_claim(observed, population=population, violations=violations)
+    if secret is not None:
+        known = privacy.claim(population=population, violations=violations)
+        run = dataclasses.replace(amplification.own_claim(known, *secret), simulation=True)
     claim = statements.facts(dataclasses.replace(run, unanswered=unanswered))
     claims = {
         **privacy.as_dict(),
@@ -43,6 +49,10 @@ def privacy_claims(
         "amplified_epsilon": in_secret and in_secret.epsilon,
         "amplified_statement": in_secret and in_secret.statement,
     }
+    if secret is not None:
+        # μ and ρ are those of known cohorts.
+        claims |= {"epsilon": secret[0], "epsilon_as_run": secret[0], "zcdp_rho": None}
+        claims |= {"observed_min_sep": None, "observed_max_participations": None}
     if claim["state"] == statements.REFUSED:
         claims |= dict.fromkeys(("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon", "amplified_statement"))
     return claims

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 import tff_mf
+from tff_mf.base.errors import InputError
 
 from ..privacy import statements
 from ..run_folder import initial_model
@@ -11,7 +12,7 @@ from ..run_folder.ledger import cohort_digest
 from ..run_folder.metrics import ALSO_TRAINING, HARMLESS, NOT_TRAINING
 from ..run_folder.names import INITIAL_MODEL, LEDGER, METRICS, PARTICIPATION, RUN_JSON
 from ..run_folder.run_record import RunRecord
-from ..sampling.settings import FIXED_EPOCH_KINDS, SAMPLING_KINDS
+from ..sampling import settings as samplings
 from . import _arithmetic
 from ._evidence import ASSUMED, HOLDS, VIOLATED, Assumption, Case, Evidence, Judged
 from .questions import QUESTIONS
@@ -147,8 +148,10 @@ def participation(case: Case) -> Judged:
     claimed = f"{record.participation}: rounds of a client at least {b} apart, at most {k}"
     if isinstance(record.schema, tff_mf.FixedEpoch):
         claimed += f", in the same place of {k} epochs that follow each other"
-        if other := _sampling_without_places(record):
-            return VIOLATED, f"{claimed}; sampling={other!r} does not keep places: its clients may come anywhere"
+    if other := _other_schema(record):
+        return VIOLATED, f"{claimed}; {other}"
+    if record.is_secret:
+        return ASSUMED, f"{claimed}; by the sampler, as cohorts are secret and no log has them"
     if not case.realised:
         return ASSUMED, f"{claimed}; to be checked in the log"
     apart = "nobody twice" if evidence.min_sep is None else f"{evidence.min_sep} apart"
@@ -169,20 +172,38 @@ def participation(case: Case) -> Judged:
     return HOLDS, f"{claimed}; {seen}"
 
 
-def _sampling_without_places(record: RunRecord) -> str:
-    """Returns the sampling of a run of `tff-mf train` if its clients change their places; else an empty text.
+def _other_schema(record: RunRecord) -> str:
+    """Returns that the sampling of a run of `tff-mf train` keeps another schema than the claim's; else an empty text.
 
     A log cannot show it of rounds that were planned and did not run, nor of clients that came once by chance.
     """
-    sampling = record.settings.get("sampling")
-    kind = sampling.get("kind") if isinstance(sampling, Mapping) else None
-    return kind if record.max_participations > 1 and kind in SAMPLING_KINDS and kind not in FIXED_EPOCH_KINDS else ""
+    drawn = samplings.of_run(record.settings)
+    if drawn is None:
+        return ""
+    try:
+        schema = drawn.schema(record.rounds)
+    except InputError as error:
+        return str(error)
+    if schema != record.schema:
+        return f"sampling={drawn.sampling!r} of its settings keeps another schema: clients may come otherwise"
+    if drawn.sampler != record.sampler:
+        return f"sampling={drawn.sampling!r} of its settings is not the sampler, {record.sampler}"
+    return ""
 
 
 def sampler(case: Case) -> Judged:
     """Returns whether the cohorts in the log are the planned ones."""
     record, evidence = case.record, case.evidence
     name = record.sampler
+    if record.is_secret != (record.settings.get("secret_cohorts") is True):
+        return VIOLATED, f"cohorts by {name}, and {RUN_JSON} contradicts itself on whether they are secret"
+    if record.is_secret:
+        if any(evidence.attempts.values()):
+            return VIOLATED, f"cohorts by {name} are claimed to be secret, and {PARTICIPATION} lists clients"
+        return ASSUMED, (
+            f"cohorts by {name} from the system's randomness; nobody learns who took part, how many did, or anything "
+            "that depends on it but the noised sums, such as how long a round took"
+        )
     if not record.cohorts:
         return ASSUMED, f"cohorts by {name}; no planned cohorts to compare the log with"
     if not case.realised:

@@ -69,6 +69,9 @@ def realised(record: RunRecord, evidence: Evidence) -> Figures | None:
     mechanism, rounds = evidence.mechanism, evidence.rounds
     if mechanism is None or not rounds or evidence.repeated:
         return None
+    if record.is_secret:
+        # No log has them: all that is known is what the sampling keeps.
+        return planned(record, mechanism)
     schema = observed_schema(evidence)
     try:
         found, reached = observed_sensitivity(record, evidence, mechanism)
@@ -136,12 +139,19 @@ def stated(
     """
     if not realised:
         return planned
-    if seen is None or planned is None or evidence.last_round >= record.rounds:
+    if seen is None or planned is None or last_round(record, evidence) >= record.rounds:
         return seen
     if planned.guarantee.mu < seen.guarantee.mu * (1 - _ROUNDING):
         return seen
     # Where both are equal but for rounding, every machine names the same sensitivity.
     return dataclasses.replace(planned, guarantee=max(planned.guarantee, seen.guarantee, key=lambda each: each.mu))
+
+
+def last_round(record: RunRecord, evidence: Evidence) -> int:
+    """Returns the last released round that has clients, or, of secret cohorts, may have."""
+    if record.is_secret and evidence.ledger is not None:
+        return evidence.ledger.sequence.released
+    return evidence.last_round
 
 
 def contradiction(record: RunRecord, evidence: Evidence, planned: Figures | None, seen: Figures | None) -> str:

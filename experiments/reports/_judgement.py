@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
+from tff_mf.base.errors import InputError
 
 from ..output.digits import rounded_up
-from ..privacy import statements
+from ..privacy import amplification, statements
 from ..privacy.plan import deployed_population
+from ..run_folder.names import RUN_JSON
 from ..run_folder.run_record import RunRecord, read_record
+from ..sampling import settings as samplings
 from . import _figures
 from ._assumptions import assess
 from ._device_reports import device_findings
@@ -30,6 +33,7 @@ from ._evidence import (
 )
 from ._figures import Figures
 from ._layout import tiny
+from ._run_record import plan_of
 from ._summarised import summary_findings
 from .questions import QUESTIONS, read_answers
 
@@ -45,6 +49,7 @@ def findings_of(
     return [
         *(_critical(each.name, each.text) for each in assumptions if each.state == VIOLATED),
         *_of_accountant(case.record, figures, contradiction),
+        *_of_secrecy(case.record, case.evidence),
         *_of_audit(audit),
         *_of_delta(case.record, epsilon, population(case), None if figures is None else figures.guarantee),
         *_of_questions(case.answers),
@@ -93,15 +98,16 @@ def _of_questions(answers: Mapping[str, Any]) -> list[Finding]:
 
 def _of_rounds(record: RunRecord, evidence: Evidence) -> list[Finding]:
     found = []
-    if evidence.ledger is not None and evidence.last_round < record.rounds:
+    ran = _figures.last_round(record, evidence)
+    if evidence.ledger is not None and ran < record.rounds:
         text = (
-            f"stopped after {evidence.last_round} of {record.rounds} rounds, the last released round with clients: if "
+            f"stopped after {ran} of {record.rounds} rounds, the last released round with clients: if "
             "the decision to stop depended on released results, only the planned figures hold; the larger of the "
             "planned and the final figures is stated"
         )
         found.append(Finding(severity=WARNING, field="rounds", text=text))
     other = [number for number, size in sizes(evidence).items() if size != record.clients_per_round]
-    if other:
+    if other and not record.is_secret:
         text = f"{len(other)} rounds had other than {record.clients_per_round} clients, round {other[0]} first"
         found.append(Finding(severity=NOTE, field="rounds", text=text))
     return found
@@ -126,7 +132,7 @@ def claim(case: Case, figures: Figures | None, found: list[Finding]) -> statemen
     """Returns what the headline states, with everything that may forbid it."""
     record, evidence = case.record, case.evidence
     seen = statements.seen(evidence.min_sep, evidence.max_participations)
-    return statements.Claim(
+    known = statements.Claim(
         guarantee=None if figures is None else figures.guarantee,
         delta=record.delta,
         rounds=evidence.rounds if case.realised else record.rounds,
@@ -140,6 +146,24 @@ def claim(case: Case, figures: Figures | None, found: list[Finding]) -> statemen
         unanswered=[question.name for question in QUESTIONS if case.answers[question.name] is None],
         clients_of_one_person=case.answers["clients_of_one_person"],
     )
+    drawn = samplings.of_run(record.settings)
+    if record.amplified_epsilon is None or drawn is None or known.guarantee is None:
+        return known
+    return amplification.own_claim(known, record.amplified_epsilon, drawn)
+
+
+def _of_secrecy(record: RunRecord, evidence: Evidence) -> list[Finding]:
+    """Returns that the ε of a run with secret cohorts is smaller than the one that follows from its settings."""
+    if record.amplified_epsilon is None or evidence.mechanism is None:
+        return []
+    try:
+        plan, drawn = plan_of(record, evidence.mechanism), samplings.of_run(record.settings)
+        level = amplification.own(plan, drawn, record.population).level
+    except InputError as error:
+        return [_critical("secrecy", f"no amplified ε follows from {RUN_JSON}: {error}")]
+    if level.epsilon > record.amplified_epsilon:
+        return [_critical("secrecy", f"a larger ε than that of {RUN_JSON} follows from its settings")]
+    return []
 
 
 def statement(claim: Mapping[str, Any], *, realised: bool) -> str:
@@ -151,6 +175,13 @@ def statement(claim: Mapping[str, Any], *, realised: bool) -> str:
         if claim["adjacency"] == "zero-out"
         else "they differ in all updates of one client, which may be any within the clip norm"
     )
+    if claim["mu"] is None:
+        return (
+            f"Two data sets are neighbours if {adjacent}. For each client, if all assumptions below hold, the release "
+            f"of all {claim['rounds']} noised sums, also adaptively chosen, and of all that is computed from them is "
+            f"(ε, δ)-DP with ε at most {rounded_up(claim['epsilon'])} at δ = {claim['delta']}, by the secrecy of who "
+            "took part. To whoever knows the cohorts only the figures of the accountant apply."
+        )
     who = "each client in the log" if realised else "each client whose rounds keep the participation schema"
     return (
         f"Two data sets are neighbours if {adjacent}. For {who}, if all assumptions below hold, the release of all "

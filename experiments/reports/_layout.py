@@ -99,11 +99,10 @@ NOT_COVERED = [
     "clients that evaluate, as far as their metrics give them away",
 ]
 
-# Kinds of sampling that amplify where cohorts are secret, and of which a report states no amplified ε at all.
-IN_SECRET = ("balls_in_bins", "b_min_sep", "random_allocation")
+# Of a sampling that amplifies where cohorts are secret, and of which a report states no amplified ε at all.
 NOT_IN_SECRET = (
-    "an amplified ε: sampling={kind!r} amplifies only where the rounds of a client are drawn independently of those of "
-    "others, once for the run, and stay secret; here they follow from a seed, and the cohorts are logged"
+    "an amplified ε: sampling={sampling!r} amplifies only where clients' rounds are drawn independently, once for the "
+    "run, and stay secret; here they follow from a seed, and the cohorts are logged"
 )
 
 _ACCOUNTING = "float64 for the parameters as cast to float32; every figure is rounded up"

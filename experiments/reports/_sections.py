@@ -10,14 +10,15 @@ from typing import Any
 import tff_mf
 from tff_mf.base import strict_json
 
-from ..privacy import statements
+from ..privacy import amplification, statements
 from ..run_folder.metrics import ALSO_TRAINING, NOT_TRAINING
 from ..run_folder.names import METRICS, SETTINGS_TOML, SUMMARY
 from ..run_folder.run_record import RunRecord
+from ..sampling import settings as samplings
 from . import _figures, _judgement
 from ._evidence import Case
 from ._judgement import Judgement
-from ._layout import IN_SECRET, NOT_COVERED, NOT_IN_SECRET
+from ._layout import NOT_COVERED, NOT_IN_SECRET
 from .questions import ANSWERED_BY
 
 
@@ -39,7 +40,8 @@ def about(folder: pathlib.Path, case: Case) -> dict[str, Any]:
         },
         "started": started,
         "ended": ended,
-        "seconds": _seconds(started, ended),
+        # It depends on how many took part.
+        "seconds": None if case.record.is_secret else _seconds(started, ended),
         ANSWERED_BY.name: case.answers.get(ANSWERED_BY.name),
     }
 
@@ -119,14 +121,15 @@ def covered(case: Case) -> dict[str, Any]:
 
 def _sampling(record: RunRecord) -> list[str]:
     """Returns that a run that logs its cohorts has no amplified ε, if its sampling amplifies elsewhere."""
-    sampling = record.settings.get("sampling")
-    kind = sampling.get("kind") if isinstance(sampling, Mapping) else None
-    return [NOT_IN_SECRET.format(kind=kind)] if kind in IN_SECRET else []
+    drawn = samplings.of_run(record.settings)
+    if record.is_secret or drawn is None or not drawn.is_secret or drawn.sampling in amplification.POISSON:
+        return []
+    return [NOT_IN_SECRET.format(sampling=drawn.sampling)]
 
 
 def participation(case: Case) -> dict[str, Any]:
     """Returns the participation schema of the claim and the observed participation."""
-    record, evidence, realised = case.record, case.evidence, case.realised
+    record, evidence, realised = case.record, case.evidence, case.realised and not case.record.is_secret
     return {
         "schema": record.participation,
         "rounds": record.rounds,

@@ -14,7 +14,7 @@ from ..privacy import amplification, statements, summary
 from ..run_folder.metrics import ACCURACY, ROUND, Metrics, smoothed
 from ..run_folder.names import MODEL, SUMMARY
 from ..run_folder.run_record import RunRecord
-from ..sampling.settings import SamplingSettings, sampler_name
+from ..sampling import settings as samplings
 from ._evidence import CRITICAL, Evidence, Finding
 from ._run_record import plan_of
 from .questions import QUESTIONS
@@ -103,10 +103,10 @@ def _claims(
     privacy = plan_of(record, evidence.mechanism)
     clients = record.settings.get("training_clients")
     in_secret = None
-    if stored.get("amplified_epsilon") is not None and clients is not None:
-        kind = SamplingSettings(**record.settings["sampling"])
-        if sampler_name(kind.kind) == record.sampler and clients <= (record.population or 0):
-            in_secret = _adopted(stored["amplified_epsilon"], amplification.amplified(privacy, kind, clients))
+    drawn = samplings.of_run(record.settings)
+    simulated = stored.get("amplified_epsilon") is not None and clients is not None and not record.is_secret
+    if simulated and drawn and drawn.sampler == record.sampler and clients <= (record.population or 0):
+        in_secret = _adopted(stored["amplified_epsilon"], amplification.amplified(privacy, drawn, clients))
     claim = stored.get("claim")
     said: Mapping[str, Any] = claim if isinstance(claim, Mapping) else {}
     open_then = said.get("open_questions") or ()
@@ -118,6 +118,7 @@ def _claims(
         violations=violations if said.get("state") == statements.REFUSED else (),
         # Those that were open when the run ended, and all that are open still.
         unanswered=[each.name for each in QUESTIONS if each.name in open_then or answers[each.name] is None],
+        secret=None if record.amplified_epsilon is None or drawn is None else (record.amplified_epsilon, drawn),
     )
     # The line shows the stored figures, as far as they agree.
     claims["claim"] = agreement.adopted(said, claims["claim"])

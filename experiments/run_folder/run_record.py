@@ -24,7 +24,7 @@ _GRID = ("grid_bits", "grid_max_clients", "dimension")
 # Fields that a privacy plan does not determine.
 _OPEN = (
     *("restart_every", "adaptive_count_stddev", "adjacency", "cohorts", "sampler", "simulation", "population"),
-    *("released_without_noise", "evaluation_columns", "settings", "command", "versions"),
+    *("released_without_noise", "evaluation_columns", "settings", "command", "versions", "amplified_epsilon"),
     *_GRID,
 )
 # What a resumed run may have otherwise.
@@ -64,6 +64,7 @@ class RunRecord(Record):
         grid_bits: log₂ of the clip norm in units of the grid; `None` for floating point.
         grid_max_clients: Largest number of clients in a sum, with a grid.
         dimension: The most parameters that the model may have, with a grid.
+        amplified_epsilon: ε of a run of `tff-mf train` whose cohorts are secret, so that no log has them; else `None`.
     """
 
     rounds: Count
@@ -93,6 +94,7 @@ class RunRecord(Record):
     grid_bits: Count | None = None
     grid_max_clients: Count | None = None
     dimension: Count | None = None
+    amplified_epsilon: Positive | None = None
 
     def __post_init__(self) -> None:
         if self.insecure_seed is not None and not 0 <= self.insecure_seed <= _LARGEST_SEED:
@@ -107,6 +109,11 @@ class RunRecord(Record):
         given = [name for name in _GRID if getattr(self, name) is not None]
         if given and len(given) < len(_GRID):
             raise InputValueError(f"{', '.join(given)} must be given with {', '.join(set(_GRID) - set(given))}.")
+        if self.is_secret and (self.cohorts or self.adjacency != "zero-out" or self.population is None):
+            raise InputValueError(
+                f"amplified_epsilon={self.amplified_epsilon!r} is of secret cohorts: it needs a population and "
+                "adjacency='zero-out', and cohorts must be empty."
+            )
         # Built once, so that a wrong one is refused here.
         _ = self.grid
 
@@ -116,6 +123,11 @@ class RunRecord(Record):
         if self.grid_bits is None or self.grid_max_clients is None:
             return None
         return tff_mf.Grid(bits=self.grid_bits, max_clients=self.grid_max_clients)
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether cohorts are secret, so that no log has them."""
+        return self.amplified_epsilon is not None
 
     @property
     def schema(self) -> tff_mf.Participation:

@@ -12,6 +12,7 @@ from ._plan import ObservedParticipation as ObservedParticipation
 from ._plan import plan_cohorts as plan_cohorts
 from ._plan import without_dropped as without_dropped
 from ._secret import CohortSecret as CohortSecret
+from .settings import SamplingSettings as SamplingSettings
 
 if TYPE_CHECKING:
     from .data_source import MinSepDataSource as MinSepDataSource

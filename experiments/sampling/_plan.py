@@ -14,7 +14,6 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.problem.draws import NOBODY, SeededDraws
 
 from ._secret import CohortSecret
-from .settings import FIXED_EPOCH_KINDS, SamplingSettings, sampling_of
 
 # Schemas of nothing but how often, and how far apart, a client takes part.
 _COUNTED = (tff_mf.MinSep, tff_mf.SingleParticipation)
@@ -39,14 +38,6 @@ class ObservedParticipation:
     max_participations: int
     common_step: int | None = dataclasses.field(default=None, compare=False, repr=False)
     span: int | None = dataclasses.field(default=None, compare=False, repr=False)
-
-    @classmethod
-    def at_most(cls, schema: tff_mf.Participation) -> "ObservedParticipation":
-        """Returns what is observed of a client that takes part as often as a schema allows."""
-        apart = schema.min_sep if schema.max_participations > 1 else None
-        step = apart if isinstance(schema, tff_mf.FixedEpoch) else None
-        span = step and step * (schema.max_participations - 1)
-        return cls(min_sep=apart, max_participations=schema.max_participations, common_step=step, span=span)
 
     def within(self, participation: tff_mf.Participation) -> bool:
         """Returns whether a guarantee for `participation` covers what was observed.
@@ -101,7 +92,7 @@ class CohortPlan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "client_ids", _population(self.client_ids))
-        _check_participation(self.participation, _PLANNED)
+        _check_participation(self.participation)
         indices = np.array(self.indices)
         if indices.ndim != 2 or indices.size == 0 or not np.issubdtype(indices.dtype, np.integer):
             raise InputValueError(
@@ -186,76 +177,53 @@ def _in_epochs(observed: ObservedParticipation, participation: tff_mf.Participat
 def plan_cohorts(
     *,
     client_ids: Sequence[str],
-    clients_per_round: int,
     rounds: int,
-    participation: tff_mf.Participation,
+    sampling: tff_mf.Sampling,
+    clients_per_round: int | None = None,
     seed: int | None = None,
     secret: CohortSecret | None = None,
-    sampling: SamplingSettings | None = None,
 ) -> CohortPlan:
-    """Returns the cohorts of a run, drawn by `cohorts` of the sampling that the settings name.
+    """Returns the cohorts of a run, drawn by `cohorts` of its sampling.
 
-    Every kind but a timer keeps `participation`, or is refused; a timer may not, which the log then shows.
-
-    Formal guarantee: without amplification, that of the schema. Amplified, it is that of the sampling, on two
-    conditions: cohorts follow from a `secret`, drawn for this run alone, and nobody who sees the released sums ever
-    learns a cohort, nor the `digest` or the `clients_per_round` of the plan. With a `seed` the cohorts follow from it,
-    as suits a simulation: an amplified ε is then not a statement about its clients.
+    Formal guarantee: clients keep `sampling.schema(rounds)`, or, with a timer of hours, the schema that they turn out
+    to keep. An amplified ε is that of the sampling, on two conditions: cohorts follow from a `secret`, drawn for this
+    run alone, and nobody who sees the released sums ever learns a cohort, nor the `digest` or the `clients_per_round`
+    of the plan. With a `seed` the cohorts follow from it, as suits a simulation: an amplified ε is then not a statement
+    about its clients.
 
     Args:
         client_ids: The population; the plan depends on its order.
-        clients_per_round: Size of a cohort, for some kinds on average.
         rounds: Number n of rounds.
-        participation: The schema to keep.
+        sampling: How cohorts are drawn, such as `tff_mf.MinSep(...)` or `tff_mf.BallsInBins(...)`.
+        clients_per_round: Size of a cohort, for some samplings on average, where the sampling does not have it.
         seed: The same arguments give the same plan.
         secret: A secret from the randomness of the system, in place of a seed; a resumed run needs the same.
-        sampling: How cohorts are drawn; if not given, uniformly from all clients that the schema allows.
 
     Returns:
-        The plan; `plan.observed()` may be better than `participation`, never worse.
+        The plan; `plan.observed()` may be better than its participation, never worse.
 
     Example:
         >>> plan = plan_cohorts(
         ...     client_ids=["a", "b", "c", "d"], clients_per_round=1, rounds=8,
-        ...     participation=tff_mf.MinSep(min_sep=3, max_participations=3), seed=1)
+        ...     sampling=tff_mf.MinSep(min_sep=3, max_participations=3), seed=1)
         >>> plan.observed().min_sep
         3
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If the population cannot fill the cohorts, the sampling does not keep `participation`, or not
-            exactly one of `seed` and `secret` is given.
+        InputValueError: If the population cannot fill the cohorts, or not exactly one of `seed` and `secret` is given.
     """
-    settings = SamplingSettings() if sampling is None else sampling
     clients = _population(client_ids)
-    for name, value in (("clients_per_round", clients_per_round), ("rounds", rounds)):
-        validation.whole(name, value)
-    _check_participation(participation, _PLANNED if settings.kind in FIXED_EPOCH_KINDS else _COUNTED)
-    drawn_by = sampling_of(
-        settings,
-        min_sep=participation.min_sep,
-        max_participations=participation.max_participations,
-        population=len(clients),
-        clients_per_round=clients_per_round,
-    )
-    schema = drawn_by.schema(rounds)
-    if settings.kind != "timer" and not ObservedParticipation.at_most(schema).within(participation):
-        raise InputValueError(
-            f"sampling={settings.kind!r} with rounds={rounds} bounds clients by min_sep={schema.min_sep} and "
-            f"max_participations={schema.max_participations} only; assume that, not "
-            f"min_sep={participation.min_sep} and max_participations={participation.max_participations}."
-        )
+    validation.instance("sampling", sampling, tff_mf.Sampling, "pass MinSep, FixedEpoch, BallsInBins or another")
     if secret is not None and seed is None:
-        draws = secret.draws(clients, drawn_by)
+        draws = secret.draws(clients, sampling)
     elif secret is None and seed is not None:
         draws = SeededDraws(seed)
     else:
         raise InputValueError("Give either seed=…, for a simulation, or secret=CohortSecret.drawn(), not both.")
-    indices = drawn_by.cohorts(len(clients), rounds, clients_per_round=clients_per_round, draws=draws)
-    if settings.kind != "timer":
-        return CohortPlan(client_ids=clients, participation=participation, indices=indices)
-    plan = CohortPlan(client_ids=clients, participation=schema, indices=indices)
-    if settings.timer_hours is None:
+    indices = sampling.cohorts(len(clients), rounds, clients_per_round=clients_per_round, draws=draws)
+    plan = CohortPlan(client_ids=clients, participation=sampling.schema(rounds), indices=indices)
+    if not isinstance(sampling, tff_mf.Timer) or sampling.hours is None:
         return plan
     # What came out of a clock is all that is known.
     observed = plan.observed()
@@ -309,10 +277,10 @@ def _population(client_ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(client_ids)
 
 
-def _check_participation(participation: tff_mf.Participation, schemas: tuple[type[tff_mf.Participation], ...]) -> None:
+def _check_participation(participation: tff_mf.Participation) -> None:
     """Raises unless the schema is of one of these classes, and of no class derived from them."""
-    if type(participation) not in schemas:
-        names = " or ".join(each.__name__ for each in schemas)
+    if type(participation) not in _PLANNED:
+        names = " or ".join(each.__name__ for each in _PLANNED)
         raise InputTypeError(
             f"participation={participation!r} must be of the class {names}: these cohorts keep no other schema; pass "
             "tff_mf.MinSep(min_sep=..., max_participations=...)."

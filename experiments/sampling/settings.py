@@ -1,110 +1,192 @@
-"""Settings of client sampling, checked without TensorFlow."""
+"""Every sampling by its word, with its parameters: the one table of commands, TOML files, `run.json` and reports."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 import tff_mf
+from tff_mf.accounting import SecretSampling
 from tff_mf.base import validation
-from tff_mf.base.errors import InputValueError
+from tff_mf.base.errors import InputError, InputValueError
 
-_CLASSES: Mapping[str, type[tff_mf.Sampling]] = {
-    "min_sep": tff_mf.MinSep,
-    "spaced_epochs": tff_mf.SpacedEpochs,
-    "fixed_epochs": tff_mf.FixedEpoch,
-    "timer": tff_mf.Timer,
-    "poisson": tff_mf.Poisson,
-    "cyclic_poisson": tff_mf.CyclicPoisson,
-    "balls_in_bins": tff_mf.BallsInBins,
-    "b_min_sep": tff_mf.BMinSep,
-    "random_allocation": tff_mf.RandomAllocation,
+_SCHEMA = ("min_sep", "max_participations")
+_CLOCK = ("hours", "round_minutes")
+_COHORTS = ("population", "clients_per_round")
+
+
+class _Word(msgspec.Struct, frozen=True, kw_only=True):
+    """What a word names: the class of a sampling, and of its fields those that must or may be given."""
+
+    kind: type[tff_mf.Sampling]
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    cohorts: tuple[str, ...] = ()
+
+
+_WORDS: Mapping[str, _Word] = {
+    "min-sep": _Word(kind=tff_mf.MinSep, needs=_SCHEMA),
+    "single": _Word(kind=tff_mf.SingleParticipation),
+    "fixed-epochs": _Word(kind=tff_mf.FixedEpoch, needs=_SCHEMA),
+    "spaced-epochs": _Word(kind=tff_mf.SpacedEpochs, needs=_SCHEMA),
+    # What a timer leads to is assumed, by the schema of min-sep, and the log of a run shows whether it was so.
+    "timer": _Word(kind=tff_mf.Timer, needs=_SCHEMA, takes=_CLOCK),
+    "poisson": _Word(kind=tff_mf.Poisson, cohorts=_COHORTS),
+    "cyclic-poisson": _Word(kind=tff_mf.CyclicPoisson, needs=("groups",), cohorts=_COHORTS),
+    "balls-in-bins": _Word(kind=tff_mf.BallsInBins, needs=("groups",)),
+    "b-min-sep": _Word(kind=tff_mf.BMinSep, needs=("min_sep",), cohorts=_COHORTS),
+    "random-allocation": _Word(kind=tff_mf.RandomAllocation, needs=("participations",)),
+    "shuffled-epochs": _Word(kind=tff_mf.ShuffledEpochs, takes=("epochs", "groups")),
 }
-SAMPLING_KINDS = tuple(_CLASSES)
-
-# Kinds whose clients keep one place in all epochs: the rounds of each are a pattern of `tff_mf.FixedEpoch`.
-FIXED_EPOCH_KINDS = ("fixed_epochs", "cyclic_poisson", "balls_in_bins")
-# Names of the schemas that a run's guarantee can be for.
-SCHEMAS = ("min_sep", "fixed_epoch")
+SAMPLINGS = tuple(_WORDS)
+# Those that amplify where cohorts are secret.
+SECRET = tuple(word for word, each in _WORDS.items() if issubclass(each.kind, SecretSampling))
+DEFAULT = "min-sep"
 
 
-class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How cohorts are drawn; `docs/experiments.md` says what each kind guarantees.
+class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A sampling by its word, and its parameters, each called like the field of the sampling.
 
     Attributes:
-        kind: One of `SAMPLING_KINDS`.
-        timer_hours: For `timer`: hours that a device waits after taking part; None waits `min_sep` rounds.
-        round_minutes: For `timer` with hours: minutes that a round takes on average.
+        sampling: One of `SAMPLINGS`.
+        min_sep: b.
+        max_participations: k.
+        groups: Number of groups of clients.
+        participations: Number of rounds of a client.
+        epochs: Number of epochs.
+        hours: Hours that a device waits after taking part; `None` waits `min_sep` rounds.
+        round_minutes: With hours: minutes that a round takes on average.
+
+    Example:
+        >>> chosen = SamplingSettings(sampling="cyclic-poisson", groups=4)
+        >>> chosen.drawn_by(population=100, clients_per_round=5)
+        CyclicPoisson(groups=4, population=100, clients_per_round=5)
+        >>> chosen.schema(rounds=10)
+        FixedEpoch(min_sep=4, max_participations=3)
+
+    Raises:
+        InputTypeError: If a parameter is of the wrong type.
+        InputValueError: If there is no such sampling, or it needs another parameter or does not take one of these.
     """
 
-    kind: str = "min_sep"
-    timer_hours: float | None = None
+    sampling: str
+    min_sep: int | None = None
+    max_participations: int | None = None
+    groups: int | None = None
+    participations: int | None = None
+    epochs: int | None = None
+    hours: float | None = None
     round_minutes: float | None = None
 
     def __post_init__(self) -> None:
-        validation.one_of("sampling", self.kind, SAMPLING_KINDS)
-        clock = {"timer_hours": self.timer_hours, "round_minutes": self.round_minutes}
-        given = {name: value for name, value in clock.items() if value is not None}
-        if given and self.kind != "timer":
-            raise InputValueError(f"{' and '.join(given)} go with sampling='timer', not with sampling={self.kind!r}.")
-        if len(given) == 1:
-            missing = next(name for name in clock if name not in given)
-            raise InputValueError(f"{next(iter(given))} needs {missing} too: a timer of hours needs to know rounds.")
+        given, word = self.parameters, _WORDS[validation.one_of("sampling", self.sampling, SAMPLINGS)]
         for name, value in given.items():
-            validation.positive(name, value)
+            if name not in (*word.needs, *word.takes):
+                others = ", ".join(repr(each) for each in SAMPLINGS if name in parameters_of(each))
+                raise InputValueError(
+                    f"{name}={value!r} does not go with sampling={self.sampling!r}: leave it out, or take another "
+                    f"sampling: {others}."
+                )
+        missing = [name for name in word.needs if name not in given]
+        if "hours" in given and "round_minutes" not in given:
+            missing.append("round_minutes")
+        if "round_minutes" in given and "hours" not in given:
+            missing.append("hours")
+        if missing:
+            often = ": say how often a client may take part, or take sampling='single' for at most once"
+            raise InputValueError(
+                f"{' and '.join(missing)} missing, which sampling={self.sampling!r} needs"
+                f"{often if word.needs == _SCHEMA else ''}."
+            )
+        # Checks the values.
+        _ = self._of_few
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that are given."""
+        values = {name: getattr(self, name) for name in PARAMETERS}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def sampler(self) -> str:
+        """The public name of what draws the cohorts, for a report."""
+        return f"tff_mf.{_WORDS[self.sampling].kind.__name__}"
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether the sampling amplifies where cohorts are secret."""
+        return self.sampling in SECRET
+
+    def drawn_by(self, *, population: int | None, clients_per_round: float | None) -> tff_mf.Sampling:
+        """Returns the sampling: the one object that draws the cohorts and is accounted for.
+
+        Args:
+            population: Number of clients; `None` if it is not known, which some samplings need not.
+            clients_per_round: Size of a cohort, for some samplings on average; `None` likewise.
+
+        Raises:
+            InputTypeError: If an argument is of the wrong type.
+            InputValueError: If an argument is out of range or missing, or the population cannot fill the cohorts.
+        """
+        word, cohorts = _WORDS[self.sampling], {"population": population, "clients_per_round": clients_per_round}
+        missing = [name for name in word.cohorts if cohorts[name] is None]
+        if missing:
+            raise InputValueError(f"{' and '.join(missing)} missing, which sampling={self.sampling!r} needs.")
+        values: dict[str, Any] = {**cohorts, **self.parameters}
+        if word.kind is tff_mf.BMinSep:
+            return tff_mf.BMinSep.of_population(**values)
+        if "hours" in values:
+            # They replace the rounds of the timer.
+            del values["min_sep"]
+        fields = inspect.signature(word.kind).parameters
+        return word.kind(**{name: value for name, value in values.items() if name in fields})
+
+    def schema(self, rounds: int) -> tff_mf.Participation:
+        """Returns the schema that holds for whoever knows the cohorts; for a timer, the one that is assumed.
+
+        Args:
+            rounds: Number of rounds n.
+
+        Raises:
+            InputValueError: If the sampling does not fit the rounds.
+        """
+        return self._of_few.schema(validation.whole("rounds", rounds))
+
+    @property
+    def _of_few(self) -> tff_mf.Sampling:
+        """The sampling of one client a round, whose schema is the same."""
+        if self.sampling == "timer":
+            self.drawn_by(population=1, clients_per_round=1)
+            return tff_mf.MinSep(**{name: self.parameters[name] for name in _SCHEMA})
+        return self.drawn_by(population=max(self.groups or 1, self.min_sep or 1), clients_per_round=1)
 
 
-def sampler_name(kind: str) -> str:
-    """Returns the public name of the sampling of a kind, for a report.
+def of_run(settings: Mapping[str, Any]) -> SamplingSettings | None:
+    """Returns the sampling in the `settings` of a `run.json`, or `None` if they have none that is known.
 
     Example:
-        >>> sampler_name("timer")
-        'tff_mf.Timer'
-
-    Raises:
-        InputError: If there is no such kind.
+        >>> of_run({"sampling": {"sampling": "poisson"}}).sampler
+        'tff_mf.Poisson'
     """
-    return f"tff_mf.{_CLASSES[validation.one_of('sampling', kind, SAMPLING_KINDS)].__name__}"
+    try:
+        return msgspec.convert(settings.get("sampling"), SamplingSettings)
+    except (InputError, msgspec.ValidationError):
+        return None
 
 
-def sampling_of(
-    settings: SamplingSettings, *, min_sep: int, max_participations: int, population: int, clients_per_round: int
-) -> tff_mf.Sampling:
-    """Returns the sampling that settings name: the one object that draws the cohorts and is accounted for.
+PARAMETERS = tuple(field.name for field in msgspec.structs.fields(SamplingSettings) if field.name != "sampling")
 
-    Args:
-        settings: The kind, and the clock of a timer.
-        min_sep: b, which is also the number of groups that take turns.
-        max_participations: k.
-        population: Number of clients.
-        clients_per_round: Size of a cohort, for some kinds on average.
+
+def parameters_of(sampling: str) -> Sequence[str]:
+    """Returns the parameters that a sampling needs or takes.
 
     Example:
-        >>> numbers = {"min_sep": 4, "max_participations": 3, "population": 100, "clients_per_round": 5}
-        >>> sampling_of(SamplingSettings(kind="cyclic_poisson"), **numbers)
-        CyclicPoisson(groups=4, population=100, clients_per_round=5)
+        >>> parameters_of("shuffled-epochs")
+        ('epochs', 'groups')
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the population cannot fill the cohorts.
+        InputError: If there is no such sampling.
     """
-    kind, cohorts = settings.kind, {"population": population, "clients_per_round": clients_per_round}
-    schema = {"min_sep": min_sep, "max_participations": max_participations}
-    if kind == "min_sep":
-        return tff_mf.MinSep(**schema)
-    if kind == "spaced_epochs":
-        return tff_mf.SpacedEpochs(**schema)
-    if kind == "fixed_epochs":
-        return tff_mf.FixedEpoch(**schema)
-    if kind == "timer":
-        if settings.timer_hours is None:
-            return tff_mf.Timer(min_sep=min_sep)
-        return tff_mf.Timer(hours=settings.timer_hours, round_minutes=settings.round_minutes)
-    if kind == "cyclic_poisson":
-        return tff_mf.CyclicPoisson(groups=min_sep, **cohorts)
-    if kind == "balls_in_bins":
-        return tff_mf.BallsInBins(groups=min_sep, clients_per_round=clients_per_round)
-    if kind == "random_allocation":
-        return tff_mf.RandomAllocation(participations=max_participations, clients_per_round=clients_per_round)
-    if kind == "b_min_sep":
-        return tff_mf.BMinSep.of_population(min_sep=min_sep, **cohorts)
-    return tff_mf.Poisson(**cohorts)
+    word = _WORDS[validation.one_of("sampling", sampling, SAMPLINGS)]
+    return (*word.needs, *word.takes)

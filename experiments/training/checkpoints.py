@@ -19,8 +19,9 @@ from ... import aggregators
 from ..output import files, typed
 from ..run_folder.initial_model import InitialModel, parameters, refused, vocabulary_hash, vocabulary_of
 from ..run_folder.metrics import ROUND, SECONDS, read_metrics, write_metrics
-from ..run_folder.names import CHECKPOINTED_RUN, INITIAL_MODEL, VOCABULARY
+from ..run_folder.names import CHECKPOINTED_RUN, CHECKPOINTS, COHORTS, INITIAL_MODEL, VOCABULARY
 from ..run_folder.same_settings import check_same
+from ..sampling import CohortSecret
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,7 @@ class Recovery:
         description: Everything that determines how the run proceeds, as JSON.
         every: Rounds between checkpoints; 0 for none.
         resume: Whether to resume the run that is in the folder.
+        run: The identifier of a run that begins; drawn if not given.
 
     Raises:
         InputValueError: If the run to resume has other settings, or its files are damaged.
@@ -64,18 +66,19 @@ class Recovery:
         *,
         every: int,
         resume: bool,
+        run: str | None = None,
     ) -> None:
         begun = out / CHECKPOINTED_RUN
         # A run that was stopped before its first checkpoint folder was written has released nothing: it starts now.
         fresh = not resume or not begun.is_file()
-        self._every = every
+        self._every, self._folder = every, begun.parent
         self._manager: aggregators.CheckpointManager | None = None
         self._run: str | None = None
         self._loaded: dict[int, Mapping[str, Any]] = {}
         if not every and not resume:
             return
         description = json.loads(json.dumps({**description, "noise": aggregator.fingerprint}))
-        self._run = secrets.token_hex(16) if fresh else _check_same_run(begun, description)
+        self._run = (run or secrets.token_hex(16)) if fresh else _check_same_run(begun, description)
         self._manager = aggregators.CheckpointManager(begun.parent, aggregator=aggregator)
         if fresh:
             if asyncio.run(self._manager.get_versions()):
@@ -144,6 +147,38 @@ class Recovery:
         """Deletes the checkpoints: the run is over, and with their keys the noise can be removed from its models."""
         if self._manager is not None:
             asyncio.run(self._manager.remove_all())
+            (self._folder / COHORTS).unlink(missing_ok=True)
+
+
+def secret_of(out: pathlib.Path, *, every: int, resume: bool) -> CohortSecret:
+    """Returns the secret that the cohorts of a run follow from: a new one, or the one of a run that is resumed.
+
+    It is kept with the checkpoints, readable by the owner of the files alone, and deleted with them.
+
+    Args:
+        out: Folder of the run.
+        every: Rounds between checkpoints; 0 for none, with which nothing is kept.
+        resume: Whether to resume the run that is in the folder.
+
+    Raises:
+        InputValueError: If the run to resume has none: no others may take part in its rounds.
+    """
+    path, begun = out / CHECKPOINTS / COHORTS, out / CHECKPOINTED_RUN
+    if resume and begun.is_file():
+        run = str(typed.read(begun, dict[str, Any], "run").get("run"))
+        if not path.is_file():
+            raise InputValueError(
+                f"out={str(out)!r} has lost {path.name}, from which its secret cohorts follow: put it back, or start "
+                "another run in another folder."
+            )
+        return CohortSecret.load(path, run=run)
+    drawn = CohortSecret.drawn()
+    if every:
+        path.parent.mkdir(exist_ok=True)
+        # Of a run that was stopped before it began, nothing was computed.
+        path.unlink(missing_ok=True)
+        drawn.save(path)
+    return drawn
 
 
 def _check_same_run(path: pathlib.Path, description: Mapping[str, Any]) -> str:

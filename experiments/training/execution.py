@@ -48,7 +48,13 @@ def concurrency(execution: ExecutionSettings) -> str:
 
 
 def train(
-    prepared: PreparedRun, out: pathlib.Path, *, rules: Rules, on_round: OnRound, execution: ExecutionSettings
+    prepared: PreparedRun,
+    out: pathlib.Path,
+    *,
+    rules: Rules,
+    on_round: OnRound,
+    execution: ExecutionSettings,
+    run: str | None = None,
 ) -> TrainedRun:
     """Trains a run to its last round, from the last checkpoint again whenever a worker is lost.
 
@@ -58,6 +64,7 @@ def train(
         rules: The rules of its rounds.
         on_round: Called after every round with its number and metrics (empty if not evaluated).
         execution: Where it computes, when it saves checkpoints, and how often it resumes by itself.
+        run: The identifier of the run, if it has one; otherwise it gets one when it begins.
 
     Raises:
         InputValueError: If there is no such run to resume, or its files are damaged.
@@ -66,7 +73,12 @@ def train(
     workers, restarts, resume = execution.workers, execution.restarts, execution.resume
     while True:
         saved = Recovery(
-            out, prepared.aggregator, prepared.description, every=execution.checkpoint_every, resume=resume
+            out,
+            prepared.aggregator,
+            prepared.description,
+            every=execution.checkpoint_every,
+            resume=resume,
+            run=run,
         )
         try:
             threads = None if workers else execution.threads or _THREADS

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import tensorflow_federated as tff
 
+import tff_mf
 from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
@@ -36,7 +37,7 @@ class PreparedRun:
         batches: The data of clients.
         measurement: How the model is measured, while the run trains and at its end.
         measured_on: Whether any client that the model is measured on trains too: a word of `run_folder.metrics`.
-        in_secret: What sampling in secret would add to the guarantee, or `None`.
+        in_secret: What sampling in secret adds to the guarantee, or would add to it, or `None`.
         process: The learning process.
         aggregator: The aggregator in it that adds the noise.
     """
@@ -62,9 +63,16 @@ class PreparedRun:
             "rounds": self.privacy.rounds,
             "clients_per_round": self.privacy.clients_per_round,
             "participation": repr(self.privacy.participation),
-            "cohorts": self.cohorts.digest,
+            # Of secret cohorts, whoever knows all others could find a client's from it.
+            "cohorts": None if self.settings.secret_cohorts else self.cohorts.digest,
             "grid": repr(self.privacy.grid),
         }
+
+    @property
+    def sampler(self) -> str:
+        """The public name of what draws the cohorts, for a report."""
+        chosen = self.settings.sampling
+        return chosen.sampler if chosen else f"tff_mf.{type(self.privacy.participation).__name__}"
 
     @property
     def population(self) -> int:
@@ -74,6 +82,8 @@ class PreparedRun:
     @property
     def reported_population(self) -> int:
         """Number of clients that the report compares δ with: those in the log may stand for more than all clients."""
+        if self.settings.secret_cohorts:
+            return self.population
         logged = {client for t in range(self.cohorts.rounds) for client in self.cohorts.cohort(t)}
         return max(self.population, population(self.privacy, len(logged)))
 
@@ -88,7 +98,12 @@ class PreparedRun:
 
 
 def prepare(
-    settings: TrainingSettings, privacy: PrivacyPlan, data: pathlib.Path, given: checkpoints.GivenModel | None = None
+    settings: TrainingSettings,
+    privacy: PrivacyPlan,
+    data: pathlib.Path,
+    given: checkpoints.GivenModel | None = None,
+    *,
+    secret: sampling.CohortSecret | None = None,
 ) -> PreparedRun:
     """Returns what a run is made of.
 
@@ -98,22 +113,24 @@ def prepare(
         data: File in StackOverflow's format, or of a synthetic data set.
         given: The model that training starts from, whose words the run's model knows; `None` is one drawn with the
             seed.
+        secret: What the cohorts follow from in place of the seed, if they are secret.
 
     Raises:
         InputValueError: If the training clients cannot fill the cohorts, or settings and privacy do not fit each other.
     """
     splits = named_data.load(data)
     cohorts = sampling.plan_cohorts(
-        sampling=settings.sampling,
+        sampling=_drawn_by(settings, privacy, len(splits.train.client_ids)),
         client_ids=splits.train.client_ids,
         clients_per_round=privacy.clients_per_round,
         rounds=privacy.rounds,
-        participation=privacy.participation,
-        seed=settings.seed,
+        seed=settings.seed if secret is None else None,
+        secret=secret,
     )
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     # A search of its own, which may be refused: before hours of training.
-    in_secret = amplification.amplified(privacy, settings.sampling, len(cohorts.client_ids))
+    adds = amplification.amplified if secret is None else amplification.own
+    in_secret = adds(privacy, settings.sampling, len(cohorts.client_ids))
     vocabulary = given.vocabulary if given else list(named_data.load_word_counts(data, settings.model.vocab_size))
     language_task = build_task(settings, vocabulary)
     if given:
@@ -135,6 +152,24 @@ def prepare(
         process=process,
         aggregator=aggregator,
     )
+
+
+def _drawn_by(settings: TrainingSettings, privacy: PrivacyPlan, population: int) -> tff_mf.Sampling:
+    """Returns the sampling of a run.
+
+    Raises:
+        InputValueError: If the guarantee of the plan is for another schema.
+    """
+    chosen = settings.sampling
+    if chosen is None:
+        return privacy.participation
+    schema = chosen.schema(privacy.rounds)
+    if schema != privacy.participation:
+        raise InputValueError(
+            f"sampling={chosen.sampling!r} with rounds={privacy.rounds} bounds clients by {schema}, and the guarantee "
+            f"is for {privacy.participation}: plan with that schema."
+        )
+    return chosen.drawn_by(population=population, clients_per_round=privacy.clients_per_round)
 
 
 def _check_grid(privacy: PrivacyPlan, present: sampling.CohortPlan, language_task: Task) -> None:

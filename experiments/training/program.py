@@ -34,7 +34,8 @@ def run(
     round's model is used; clients that drop out are in it too), `model.safetensors` (the trained model) and
     `vocabulary.json`, `summary.json`, and `tensorboard/` if asked for. The guarantee covers the models of all rounds;
     it does not cover the evaluation metrics, which are computed without noise on test and validation clients, nor the
-    vocabulary, nor the choice of settings.
+    vocabulary, nor the choice of settings. With secret cohorts, nothing that is written depends on them but the models,
+    and, until the run has ended, its checkpoints with the secret; how long rounds take is not written either.
 
     Args:
         settings: Everything but privacy.
@@ -54,7 +55,10 @@ def run(
     with files.alone(out):
         named = settings.initial_model
         given = checkpoints.read(named, out, settings.model.vocab_size) if named else None
-        prepared = prepare(settings, privacy, data, given)
+        secret = None
+        if settings.secret_cohorts:
+            secret = checkpoints.secret_of(out, every=execution.checkpoint_every, resume=execution.resume)
+        prepared = prepare(settings, privacy, data, given, secret=secret)
         if not without_epsilon:
             statable.check(
                 privacy, named, population=prepared.reported_population, observed=prepared.cohorts.observed()
@@ -62,8 +66,9 @@ def run(
         if given:
             checkpoints.keep(given, out)
         results.write_plan(prepared, out)
+        run = None if secret is None else secret.run
         rules = read_record(out).rules
         if without_epsilon:
             rules = dataclasses.replace(rules, schema=None)
-        trained = executing.train(prepared, out, rules=rules, on_round=on_round, execution=execution)
+        trained = executing.train(prepared, out, rules=rules, on_round=on_round, execution=execution, run=run)
         return results.write_results(prepared, trained, out)

@@ -15,11 +15,12 @@ import tff_mf
 
 from .. import reports
 from ..output import files
+from ..privacy import amplification
 from ..privacy.summary import privacy_claims
+from ..run_folder import run_record
 from ..run_folder.folders import versions
-from ..run_folder.names import MODEL, PARTICIPATION, SUMMARY, VOCABULARY
+from ..run_folder.names import MODEL, PARTICIPATION, RUN_JSON, SUMMARY, VOCABULARY
 from ..run_folder.observed_participation import read_observed
-from ..sampling.settings import sampler_name
 from .execution import TrainedRun
 from .preparation import PreparedRun
 from .task import METRICS
@@ -77,8 +78,9 @@ def write_plan(prepared: PreparedRun, folder: pathlib.Path) -> None:
         folder,
         prepared.privacy,
         clip_norm=settings.clip_norm,
-        cohorts=[cohorts.cohort(t) for t in range(cohorts.rounds)],
-        sampler=sampler_name(settings.sampling.kind),
+        cohorts=[] if settings.secret_cohorts else [cohorts.cohort(t) for t in range(cohorts.rounds)],
+        amplified_epsilon=_amplified_epsilon(prepared, folder),
+        sampler=prepared.sampler,
         simulation=True,
         population=prepared.population,
         released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
@@ -87,6 +89,17 @@ def write_plan(prepared: PreparedRun, folder: pathlib.Path) -> None:
         versions=versions(),
     )
     reports.write(folder, realised=False)
+
+
+def _amplified_epsilon(prepared: PreparedRun, folder: pathlib.Path) -> float | None:
+    """Returns the ε of a run with secret cohorts, which it states from its beginning on."""
+    if not prepared.settings.secret_cohorts:
+        return None
+    if (folder / RUN_JSON).exists():
+        # Computed again, a certificate by samples would differ.
+        return run_record.read_record(folder).amplified_epsilon
+    assert prepared.in_secret is not None
+    return amplification.stated_epsilon(prepared.in_secret.level)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,10 +130,12 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
         trained: The run after its last round.
         out: Its folder.
     """
+    stated, sampling = run_record.read_record(out).amplified_epsilon, prepared.settings.sampling
     claims = privacy_claims(
         prepared.privacy,
         read_observed(out / PARTICIPATION),
-        prepared.in_secret,
+        None if stated else prepared.in_secret,
+        secret=None if stated is None or sampling is None else (stated, sampling),
         population=prepared.population,
         violations=reports.violations(out),
         unanswered=reports.open_questions(out),

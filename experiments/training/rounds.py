@@ -195,8 +195,8 @@ class RoundLoop:
     def train(self, saved: Recovery, progress: Progress) -> Progress:
         """Runs the rounds that are left and returns where the run is then.
 
-        Formal guarantee: a client is in the log before its update is computed, and a round is on disk before anything
-        of it is released; see `Releases`.
+        Formal guarantee: a client is in the log before its update is computed, unless cohorts are secret, and a round
+        is on disk before anything of it is released; see `Releases`.
 
         Args:
             saved: The checkpoints.
@@ -217,8 +217,9 @@ class RoundLoop:
                 opened(saved, loop, managers, self.on_round, progress.history) as released,
             ):
                 for batches in cohorts:
-                    # All who were chosen: the guarantee does not count on who drops out.
-                    cohort = self.prepared.cohorts.cohort(progress.round_number)
+                    # All who were chosen: the guarantee does not count on who drops out. Of secret cohorts, nobody.
+                    secret = self.prepared.settings.secret_cohorts
+                    cohort = () if secret else self.prepared.cohorts.cohort(progress.round_number)
                     loop.begin(cohort, clip_norm=clip_norm_of(progress.state, self.prepared.settings))
                     progress = self._computed(progress, batches, started)
                     released.add(progress, self._evaluation(progress))
@@ -237,7 +238,9 @@ class RoundLoop:
     def _computed(self, progress: Progress, batches: Sequence[Sequence[Batch]], started: float) -> Progress:
         """Returns where the run is after the next round, before its model is evaluated."""
         state = self.prepared.process.next(progress.state, batches).state
-        return Progress(state=state, round_number=progress.round_number + 1, seconds=time.perf_counter() - started)
+        # How long a round takes depends on how many clients it has.
+        seconds = 0.0 if self.prepared.settings.secret_cohorts else time.perf_counter() - started
+        return Progress(state=state, round_number=progress.round_number + 1, seconds=seconds)
 
     def _evaluation(self, progress: Progress) -> Evaluate | None:
         """Returns what evaluates the model of the last round; `None` if it is not to be evaluated."""

@@ -12,6 +12,15 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import sqlite
+from tff_mf.experiments.sampling.settings import SamplingSettings, parameters_of
+
+
+def drawn(word: str, **numbers: Any) -> SamplingSettings:
+    """Returns a sampling by its word, with those of some parameters that it must or may have."""
+    some = {"min_sep": 4, "max_participations": 2, "groups": 4, "participations": 2, **numbers}
+    return SamplingSettings(
+        sampling=word, **{name: value for name, value in some.items() if name in parameters_of(word)}
+    )
 
 
 def invoke(*arguments: object, **more: Any) -> click.testing.Result:

@@ -9,7 +9,7 @@ import pytest
 from tff_mf import aggregators
 from tff_mf.experiments.training import evaluation, preparation, task
 
-from .shared import invoke
+from .shared import drawn, invoke
 
 ROUNDS, STOPPED_IN = 8, 5
 
@@ -70,8 +70,9 @@ def arguments(folder, data, flags):
         *("--delta", 1e-6, "--model", "conv", "--vocab-size", 60, "--embedding-size", 4, "--units", 4),
         *("--max-examples", 2, "--batch-size", 2, "--evaluate-every", 4, "--evaluation-examples", 20),
     ]
+    word = flags[flags.index("--sampling") + 1] if "--sampling" in flags else "min-sep"
     for flag, value in (
-        *(("--min-sep", 4), ("--max-participations", 2)),
+        *((f"--{name.replace('_', '-')}", value) for name, value in drawn(word).parameters.items()),
         *(() if "--epsilon" in flags else (("--noise-multiplier", 6),)),
         ("--checkpoint-every", 2),
     ):

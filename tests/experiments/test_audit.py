@@ -184,7 +184,7 @@ def test_the_command_audits_an_artifact():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["identity", "--max-participations", "1"], "--rounds"),
+        (["identity", "--sampling", "single"], "--rounds"),
         (["identity", "--rounds", "9"], "missing"),
         (["production:b100", "--coordinates", "3"], "coordinates=3"),
         (["production:b100", "--noise-multiplier", "0"], "noise_multiplier="),

@@ -1,4 +1,4 @@
-"""--sampling balls_in_bins of plan and optimize: estimates compare, a certificate states."""
+"""--sampling balls-in-bins of plan and optimize: estimates compare, a certificate states."""
 
 import json
 
@@ -11,7 +11,7 @@ from tff_mf.experiments.planning import balls_in_bins
 from .shared import printed, result_of
 
 SETTING = ["--rounds", 32, "--population", 80, "--clients-per-round", 10, "--epsilon", 2, "--delta", 1e-4]
-SAMPLED = [*SETTING, "--sampling", "balls_in_bins"]
+SAMPLED = [*SETTING, "--sampling", "balls-in-bins"]
 
 
 def test_optimize_certifies_what_it_found(tmp_path):
@@ -24,7 +24,7 @@ def test_optimize_certifies_what_it_found(tmp_path):
     assert made["amplified_epsilon"] <= 2
     assert again.failure <= 1e-7
     # `optimize` knows no model, and so no grid.
-    assert "8 groups, real numbers and not the integers of a grid" in made["amplified_statement"]
+    assert "(groups=8) that nobody knows, real numbers and not the integers of a grid" in made["amplified_statement"]
     assert again.epsilon == pytest.approx(made["amplified_epsilon"], rel=0.01)
     # What is not amplified stands where it always stood, and the error is near the estimate.
     schema = tff_mf.FixedEpoch(min_sep=8, max_participations=4)
@@ -36,7 +36,7 @@ def test_optimize_certifies_what_it_found(tmp_path):
 
 
 def test_account_and_calibrate_certify_a_mechanism_that_is_named():
-    setting = ["tree-full", *SAMPLED[:6], *SAMPLED[8:], "--min-sep", 8]
+    setting = ["tree-full", *SAMPLED[:6], *SAMPLED[8:], "--groups", 8]
     on_grid = [*setting, "--dimension", 1000, "--grid", 12]
     for flags in (setting, on_grid):
         made = result_of("calibrate", *flags, "--epsilon", 2)
@@ -47,14 +47,14 @@ def test_account_and_calibrate_certify_a_mechanism_that_is_named():
         assert made["amplified_epsilon"] <= 2 < stated["epsilon"] == made["epsilon_if_cohorts_are_known"]
         assert stated["amplified_failure"] <= 1e-4 / 1000
         numbers = "integers of 12 bits" if "--grid" in flags else "real numbers and not the integers of a grid"
-        assert f"8 groups, {numbers}" in stated["amplified_statement"]
+        assert f"(groups=8) that nobody knows, {numbers}" in stated["amplified_statement"]
         assert "cohorts" not in stated["statement"]
 
 
 def test_account_and_calibrate_know_b_min_sep(tmp_path):
     tff_mf.save(tff_mf.BandedToeplitz.square_root(4), tmp_path / "f")
     cohorts = ["--population", 400, "--clients-per-round", 10, "--rounds", 32, "--delta", 1e-4]
-    flags = [tmp_path / "f", *cohorts, "--sampling", "b_min_sep", "--min-sep", 8]
+    flags = [tmp_path / "f", *cohorts, "--sampling", "b-min-sep", "--min-sep", 8]
     made = json.loads(printed("calibrate", *flags, "--epsilon", 2, "--json"))
     sigma = made["amplified_noise_multiplier"]
     stated = json.loads(printed("account", *flags, "--noise-multiplier", sigma, "--json"))
@@ -64,15 +64,18 @@ def test_account_and_calibrate_know_b_min_sep(tmp_path):
     assert stated["amplified_epsilon"] == pytest.approx(again, rel=0.02)
     assert made["amplified_epsilon"] <= 2 < stated["epsilon"] == made["epsilon_if_cohorts_are_known"]
     assert stated["amplified_failure"] <= 1e-4 / 1000
-    assert "b_min_sep sampling that nobody knows, min-sep 8" in stated["amplified_statement"]
-    for command in (["plan", "--epsilon", 2], ["optimize", "banded", "--epsilon", 2, "--out", tmp_path / "g"]):
-        with pytest.raises(click.UsageError, match="account and calibrate"):
-            printed(*command, *cohorts, "--sampling", "b_min_sep")
+    assert "b-min-sep sampling (min_sep=8) that nobody knows" in stated["amplified_statement"]
+    with pytest.raises(click.UsageError, match="account and calibrate"):
+        printed("plan", "--epsilon", 2, *cohorts, "--sampling", "b-min-sep")
+    # A search is for the schema that holds beside it, and its noise for both.
+    found = result_of("optimize", "banded", *flags[1:], "--epsilon", 2, "--out", tmp_path / "g")
+    assert found["bands"] == 8
+    assert found["amplified_noise_multiplier"] < found["noise_multiplier"]
 
 
 def test_a_certificate_names_the_clients_for_whose_cohorts_a_sum_has_room():
     flags = ["--population", 100_000, "--clients-per-round", 100, "--rounds", 4, "--delta", 1e-6, "--dimension", 10]
-    sampled = [*flags, "--sampling", "balls_in_bins", "--noise-multiplier", 4, "--json"]
+    sampled = [*flags, "--sampling", "balls-in-bins", "--groups", 4, "--noise-multiplier", 4, "--json"]
     stated = json.loads(printed("account", "identity", *sampled))["amplified_statement"]
     # 25,000 in each of four groups would overfill a sum, and end every run.
     assert "from 400 clients" in stated

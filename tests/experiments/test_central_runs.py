@@ -112,7 +112,7 @@ def test_cifar10_of_the_banded_paper_cools_down_over_500_steps():
         ({"mechanism": "banded"}, None),
         ({"mechanism": "tree-full"}, None),
         ({"mechanism": "identity", "sampling": "poisson"}, 1),
-        ({"mechanism": "banded", "sampling": "cyclic_poisson", "bands": 2}, 2),
+        ({"mechanism": "banded", "sampling": "cyclic-poisson", "groups": 2}, 2),
     ],
 )
 def test_sigma_is_the_smallest_for_the_epsilon_that_is_stated(flags, groups):
@@ -312,10 +312,12 @@ REFUSED = [
     (["--batch-size", 9999], "batch_size=9999 exceeds the 1280 examples"),
     (["--delta", 1e-3], "delta=0.001 is not below 1/1280"),
     (["--mechanism", "blt", "--sampling", "poisson"], "sampling='poisson' amplifies identity only"),
-    (["--sampling", "cyclic_poisson", "--epsilon", 3], "bands=… missing"),
+    (["--sampling", "cyclic-poisson", "--epsilon", 3], "groups missing, which sampling='cyclic-poisson' needs"),
+    (["--sampling", "balls-in-bins"], "'balls-in-bins' is none of fixed-epochs, poisson, cyclic-poisson"),
+    (["--groups", 3], "groups=3 does not go with sampling='fixed-epochs'"),
     (
-        ["--sampling", "cyclic_poisson", "--batch-size", 256, "--bands", 8],
-        "exceeds the 160 examples in each of bands=8",
+        ["--sampling", "cyclic-poisson", "--batch-size", 256, "--groups", 8],
+        "exceeds the 160 examples in each of groups=8",
     ),
     (["--bands", 500], "bands=500 exceeds the 200 rounds"),
     (["--mechanism", "blt", "--bands", 3], "bands=3 does not go with mechanism='blt'"),
@@ -374,10 +376,11 @@ def test_the_preset_of_digits_has_the_best_settings_of_the_study():
         if cell["mechanism"] == "banded, sampled":
             if cell["bands"] == 1:
                 continue
-            flags = {"epsilon": cell["epsilon"], "sampling": "cyclic_poisson"}
+            flags = {"epsilon": cell["epsilon"], "sampling": "cyclic-poisson"}
         chosen = configured("digits", **flags)
         chosen.check()
-        names = ("bands", "batch_size", "epochs", "momentum", "learning_rate")
+        names = ("batch_size", "epochs", "momentum", "learning_rate")
+        assert (chosen.groups if chosen.sampling == "cyclic-poisson" else chosen.bands) == cell["bands"]
         assert [getattr(chosen, name) for name in names] == pytest.approx([cell[name] for name in names])
 
 

@@ -16,9 +16,8 @@ from tff_mf.experiments.bundles import ParticipationPolicy
 from tff_mf.experiments.reports import _figures
 from tff_mf.experiments.run_folder import observed_participation
 from tff_mf.experiments.run_folder.rules import Schema
-from tff_mf.experiments.sampling.settings import SamplingSettings
 
-from .shared import violated
+from .shared import drawn, violated
 
 SIGMA = 5.0
 DELTA = 1e-6
@@ -183,7 +182,7 @@ def test_a_policy_of_fixed_epochs_allows_them_alone():
 
 @given(
     st.sampled_from(
-        ["fixed_epochs", "cyclic_poisson", "balls_in_bins", "spaced_epochs", "min_sep", "timer", "b_min_sep"]
+        ["fixed-epochs", "cyclic-poisson", "balls-in-bins", "spaced-epochs", "min-sep", "timer", "b-min-sep"]
     ),
     *(st.integers(1, most) for most in (4, 3, 12, 9)),
     st.integers(0, 99),
@@ -191,15 +190,15 @@ def test_a_policy_of_fixed_epochs_allows_them_alone():
 def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clients, rounds, more, seed):
     """The documented one: fixed epochs where that is said, whole patterns, one client at a time."""
     limit = -(-rounds // min(min_sep, rounds))
-    named = tff_mf.FixedEpoch if kind in ("fixed_epochs", "cyclic_poisson", "balls_in_bins") else tff_mf.MinSep
+    named = tff_mf.FixedEpoch if kind in ("fixed-epochs", "cyclic-poisson", "balls-in-bins") else tff_mf.MinSep
     names = [f"c{index}" for index in range(min_sep * clients + more)]
     try:
+        chosen = drawn(kind, min_sep=min_sep, max_participations=limit, groups=min_sep)
         made = sampling.plan_cohorts(
-            sampling=SamplingSettings(kind=kind),
+            sampling=chosen.drawn_by(population=len(names), clients_per_round=clients),
             client_ids=names,
             clients_per_round=clients,
             rounds=rounds,
-            participation=tff_mf.MinSep(min_sep=min_sep, max_participations=limit),
             seed=seed,
         )
     except tff_mf.InputError:

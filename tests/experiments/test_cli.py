@@ -46,7 +46,7 @@ def changed(arguments, flag, value):
 
 def test_account_knows_restarts_and_the_other_adjacency():
     schema = tff_mf.FixedEpoch(min_sep=400, max_participations=5)
-    result = result_of(*ACCOUNT, "--fixed-epochs", "--restart-every", "800", "--adjacency", "replace-one")
+    result = result_of(*ACCOUNT, "--sampling", "fixed-epochs", "--restart-every", "800", "--adjacency", "replace-one")
     blt = tff_mf.BLT.production("b400")
     found = tff_mf.guarantee(blt, 4000, schema, noise_multiplier=7.379, restart_every=800, adjacency="replace-one")
     assert result["mu"] == found.mu
@@ -113,7 +113,7 @@ def test_rounds_say_how_long_the_rest_takes(monkeypatch, capsys, first):
 
 def test_show_draws(tmp_path):
     picture = tmp_path / "b100.png"
-    shown = result_of("show", "production:b100", "--max-participations", "1", "--rounds", "300", "--plot", picture)
+    shown = result_of("show", "production:b100", "--sampling", "single", "--rounds", "300", "--plot", picture)
     assert shown["plot"] == str(picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -29,7 +29,7 @@ def privacy(rounds, min_sep, max_participations, clients_per_round=2, noise_mult
 def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
     """One client a round on average, so that some rounds have none, and are noise alone."""
     settings = msgspec.structs.replace(
-        SMALL, sampling=SamplingSettings(kind="poisson"), dropout=0.5, zeroing=100.0, tensorboard=True
+        SMALL, sampling=SamplingSettings(sampling="poisson"), dropout=0.5, zeroing=100.0, tensorboard=True
     )
     result = program.run(settings, privacy(8, 1, 8, clients_per_round=1), data=small_data, out=tmp_path)
     logged = [int(row["round"]) for row in rows(tmp_path / names.PARTICIPATION)]
@@ -55,7 +55,7 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
 
 
 def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path):
-    sampling = SamplingSettings(kind="timer", timer_hours=1.0, round_minutes=60.0)
+    sampling = SamplingSettings(sampling="timer", min_sep=4, max_participations=1, hours=1.0, round_minutes=60.0)
     settings = msgspec.structs.replace(SMALL, sampling=sampling)
     plan = privacy(4, 4, 1, clients_per_round=30)
     with pytest.raises(tff_mf.InputError, match="max_participations=1"):

@@ -18,11 +18,11 @@ DELTA = 1e-6
 SCHEMAS = {
     "min-sep": (["--min-sep", "2", "--max-participations", "3"], lambda gaps: all(gap >= 2 for gap in gaps), 3),
     "fixed epochs": (
-        ["--min-sep", "2", "--max-participations", "4", "--fixed-epochs"],
+        ["--sampling", "fixed-epochs", "--min-sep", "2", "--max-participations", "4"],
         lambda gaps: all(gap % 2 == 0 for gap in gaps),
         4,
     ),
-    "once": (["--max-participations", "1"], lambda gaps: False, 1),
+    "once": (["--sampling", "single"], lambda gaps: False, 1),
 }
 
 
@@ -176,11 +176,12 @@ def subsampled_delta(epsilon, means, q):
     return max(of(+1), of(-1))
 
 
-@pytest.mark.parametrize(("kind", "rounds", "bands"), [("poisson", 2, 1), ("cyclic_poisson", 4, 2)])
+@pytest.mark.parametrize(("kind", "rounds", "bands"), [("poisson", 2, 1), ("cyclic-poisson", 4, 2)])
 def test_an_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts(tmp_path, kind, rounds, bands):
     mechanism = tff_mf.Identity() if bands == 1 else tff_mf.Banded(values=[[1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.0]])
     tff_mf.save(mechanism, tmp_path / "file")
     setting = ["--rounds", rounds, "--delta", 1e-4, "--sampling", kind, "--population", 40, "--clients-per-round", 2]
+    setting += ["--groups", bands] if bands > 1 else []
     found = result_of("account", tmp_path / "file", "--noise-multiplier", 1, *setting)
     q = 2 / (40 // bands)
     columns = np.linalg.norm(mechanism.cast_to_float32().encoder(rounds), axis=0)
@@ -200,16 +201,16 @@ def test_an_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts(tmp_path, k
 
 
 def test_epsilon_without_amplification_is_that_of_the_implied_schema(files):
-    sampled = ["--sampling", "cyclic_poisson", "--population", 100, "--clients-per-round", 5]
+    sampled = ["--sampling", "cyclic-poisson", "--groups", 2, "--population", 100, "--clients-per-round", 5]
     setting = ["account", files / "banded", "--noise-multiplier", 2, "--rounds", N, "--delta", DELTA]
     found = result_of(*setting, *sampled)
-    epochs = result_of(*setting, "--min-sep", 2, "--max-participations", 4, "--fixed-epochs")
+    epochs = result_of(*setting, "--sampling", "fixed-epochs", "--min-sep", 2, "--max-participations", 4)
     assert found["epsilon"] == epochs["epsilon"]
     assert (found["participation"], found["min_sep"], found["max_participations"]) == ("FixedEpoch", 2, 4)
     assert found["amplified_epsilon"] == cyclic_epsilon(
         tff_mf.load(files / "banded"), N, population=100, clients_per_round=5, noise_multiplier=2, delta=DELTA
     )
-    by_coin = ["--sampling", "poisson", *sampled[2:]]
+    by_coin = ["--sampling", "poisson", *sampled[4:]]
     poisson = result_of(*["identity" if word == files / "banded" else word for word in setting], *by_coin)
     assert (poisson["participation"], poisson["min_sep"], poisson["max_participations"]) == ("MinSep", 1, N)
     assert poisson["sensitivity"] == pytest.approx(math.sqrt(N))
@@ -237,7 +238,7 @@ def test_a_kind_is_optimized_for_the_setting_where_its_name_is_given(files):
 
 def test_plan_knows_the_same_settings():
     arguments = ["plan", "--population", 80, "--clients-per-round", 20, "--rounds", N, "--delta", DELTA, "--epsilon", 4]
-    more = ["--fixed-epochs", "--restart-every", 6, "--adjacency", "replace-one", "--objective", "max"]
+    more = ["--sampling", "fixed-epochs", "--restart-every", 6, "--adjacency", "replace-one", "--objective", "max"]
     found = result_of(*arguments, *more)
     rows = {row["name"]: row for row in found["mechanisms"]}
     schema = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
@@ -258,7 +259,7 @@ def test_plan_knows_the_same_settings():
 def test_plan_puts_amplified_figures_in_a_table_of_their_own():
     arguments = ["plan", "--population", 80, "--clients-per-round", 20, "--rounds", N, "--delta", 1e-4]
     plain = result_of(*arguments, "--noise-multiplier", 2)
-    found = result_of(*arguments, "--noise-multiplier", 2, "--sampling", "cyclic_poisson")
+    found = result_of(*arguments, "--noise-multiplier", 2, "--sampling", "cyclic-poisson")
     without = [{name: value for name, value in row.items() if name != "seconds"} for row in plain["mechanisms"]]
     assert [{name: value for name, value in row.items() if name != "seconds"} for row in found["mechanisms"]] == without
     assert found["statement"] == plain["statement"]
@@ -308,7 +309,7 @@ def test_any_mechanism_can_be_approximated_by_a_structured_one(tmp_path):
 
 def test_bands_are_chosen_for_amplification(tmp_path):
     setting = ["--rounds", 8, "--population", 80, "--clients-per-round", 20, "--epsilon", 2, "--delta", 1e-4]
-    made = result_of("optimize", "banded", *setting, "--sampling", "cyclic_poisson", "--out", tmp_path / "file")
+    made = result_of("optimize", "banded", *setting, "--sampling", "cyclic-poisson", "--out", tmp_path / "file")
     arguments = {"rounds": 8, "population": 80, "clients_per_round": 20, "epsilon": 2, "delta": 1e-4}
     best = tff_mf.amplified_bands(**arguments)[0]
     assert made["bands"] == best.bands == tff_mf.load(tmp_path / "file").bands

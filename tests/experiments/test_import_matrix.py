@@ -170,7 +170,7 @@ def test_the_command(tmp_path):
 
 def test_the_dense_command(tmp_path):
     out = tmp_path / "artifact"
-    setting = ["--rounds", 24, "--min-sep", 6, "--max-participations", 4, "--fixed-epochs"]
+    setting = ["--rounds", 24, "--sampling", "fixed-epochs", "--min-sep", 6, "--max-participations", 4]
     result = result_of("optimize", "dense", *setting, "--out", out)
     assert result["converged"]
     assert result["duality_gap"] <= 1e-4

@@ -25,7 +25,7 @@ from tff_mf.experiments.configuration import mechanism_names
 from tff_mf.experiments.privacy import summary
 from tff_mf.experiments.reports import _summarised
 from tff_mf.experiments.run_folder import ledger, observed_participation
-from tff_mf.experiments.sampling.settings import SAMPLING_KINDS
+from tff_mf.experiments.sampling.settings import SAMPLINGS
 from tff_mf.experiments.training import evaluation, task
 
 from .shared import critical, invoke
@@ -34,17 +34,18 @@ from .stand_in import ROUNDS, build_task, put_in_place, trained
 # Every mechanism, every kind of sampling, and every other way to train, each at least once.
 KINDS = {
     "blt, a simulated cohort": "--mechanism blt --cohort 30 --epsilon 2",
-    "banded, shuffled epochs": "--mechanism banded --sampling spaced_epochs --dropout 0.3",
-    "banded-toeplitz, fixed epochs": "--mechanism banded-toeplitz --sampling fixed_epochs",
+    "banded, shuffled epochs": "--mechanism banded --sampling spaced-epochs --dropout 0.3",
+    "banded-toeplitz, fixed epochs": "--mechanism banded-toeplitz --sampling fixed-epochs",
     "banded-inverse, timer": "--mechanism banded-inverse --sampling timer",
-    "dense, poisson": "--mechanism dense --sampling poisson --min-sep 1 --max-participations 8",
-    "tree-vanilla, cyclic poisson": "--mechanism tree-vanilla --sampling cyclic_poisson",
-    "tree-full, once each": "--mechanism tree-full --max-participations 1",
+    "dense, poisson": "--mechanism dense --sampling poisson",
+    "tree-vanilla, cyclic poisson": "--mechanism tree-vanilla --sampling cyclic-poisson",
+    "tree-full, once each": "--mechanism tree-full --sampling single",
     "tree-online, gradients": "--mechanism tree-online --algorithm fed_sgd",
     "production, a rate from the noise": "--mechanism production:b100 --server-learning-rate proposed",
-    "blt, balls in bins": "--mechanism blt --sampling balls_in_bins",
-    "banded, poisson with a separation": "--mechanism banded --sampling b_min_sep",
-    "identity, random allocation": "--mechanism identity --sampling random_allocation --min-sep 1",
+    "blt, balls in bins": "--mechanism blt --sampling balls-in-bins",
+    "banded, poisson with a separation": "--mechanism banded --sampling b-min-sep",
+    "identity, random allocation": "--mechanism identity --sampling random-allocation",
+    "banded, shuffled epochs with groups": "--mechanism banded --sampling shuffled-epochs --epochs 2",
     "identity, without checkpoints": "--mechanism identity --checkpoint-every 0",
 }
 
@@ -172,7 +173,7 @@ def test_a_claim_of_fixed_epochs_needs_a_sampling_that_keeps_places(run):
     (run / "run.json").write_text(json.dumps({**record, "participation": "FixedEpoch"}))
     (run / "summary.json").unlink()
     run_folders.consistent(run, planned=True)
-    assert any("sampling='spaced_epochs' does not keep places" in each for each in critical(run))
+    assert any("sampling='spaced-epochs' of its settings keeps another schema" in each for each in critical(run))
     for name in ("planned.json", "report.json"):
         assert json.loads((run / name).read_text())["headline"].startswith("NO ε CAN BE STATED")
 
@@ -259,7 +260,7 @@ def test_a_report_of_another_version_is_refused_by_its_version(run):
 
 def test_every_mechanism_and_sampling_is_among_the_runs():
     words = " ".join(KINDS.values()).split()
-    assert {*mechanism_names.names(), *SAMPLING_KINDS} - {*words} <= {"min_sep"}
+    assert {*mechanism_names.names(), *SAMPLINGS} - {*words} <= {"min-sep"}
 
 
 @pytest.mark.parametrize("version", ["0.1", "0.1.0.dev240+g699c5e88f", "0.1.0.dev240+g699c5e88f.d20261124", "1.0rc1"])

@@ -7,25 +7,27 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments.cli import _options, cli
+from tff_mf.experiments.configuration.run import RunConfiguration
+from tff_mf.experiments.sampling.settings import SAMPLINGS, parameters_of
 
-from .shared import printed
+from . import shared
+from .shared import printed, result_of
 
 DELTA = 1e-6
 
 
-def _poisson(flags):
-    return ["poisson" if word == "cyclic_poisson" else word for word in flags]
-
-
 ACCOUNT = ["account", "identity", "--noise-multiplier", 1, "--rounds", 9, "--delta", DELTA]
-SAMPLED = ["--sampling", "cyclic_poisson", "--population", 90, "--clients-per-round", 3]
-BINS = ["--sampling", "balls_in_bins", *SAMPLED[2:]]
+COHORTS = ["--population", 90, "--clients-per-round", 3]
+SAMPLED = ["--sampling", "cyclic-poisson", *COHORTS]
+BINS = ["--sampling", "balls-in-bins", *COHORTS]
+POISSON = ["--sampling", "poisson", *COHORTS]
 LEVEL = ["--epsilon", 1, "--delta", DELTA]
 OPTIMIZE = ["--rounds", 9, "--out", "new"]
-ONCE = ["--max-participations", 1]
+ONCE = ["--sampling", "single"]
+THREE = ["--groups", 3]
 MOMENTUM = ["--workload", "momentum", "--momentum", 0.5]
 REFUSED = [
-    ([*ACCOUNT, "--fixed-epochs"], "--min-sep and --max-participations missing"),
+    ([*ACCOUNT, "--sampling", "fixed-epochs"], "min_sep and max_participations missing"),
     ([*ACCOUNT, *ONCE, "--momentum", 0.9], "--momentum goes with --workload momentum"),
     ([*ACCOUNT, *ONCE, "--workload", "momentum"], "--momentum is missing"),
     ([*ACCOUNT, *ONCE, "--workload", "momentum", "--momentum", 1], "--momentum 1.0 must be below 1"),
@@ -36,25 +38,25 @@ REFUSED = [
     ([*ACCOUNT, *ONCE, "--objective", "rms"], "objective='rms' does not go with mechanism='identity'"),
     ([*ACCOUNT, *ONCE, "--bands", 2], "bands=2 does not go with mechanism='identity'"),
     ([*ACCOUNT, *ONCE, "--buffers", 2], "buffers=2 does not go with mechanism='identity', only with blt"),
-    ([*ACCOUNT, *ONCE, "--clients-per-round", 3], "--clients-per-round goes with --sampling"),
     ([*ACCOUNT, *ONCE, "--restart-every", 0], "restart_every=0 must be at least 1"),
     ([*ACCOUNT, *ONCE, "--adjacency", "add-one"], "'--adjacency': 'add-one' is none of"),
-    ([*ACCOUNT, *SAMPLED, "--adjacency", "replace-one"], "proven for zero-out only"),
-    ([*ACCOUNT, *SAMPLED, "--restart-every", 3], "leave one out"),
-    ([*ACCOUNT, *SAMPLED, *ONCE], "--max-participations 9: leave both out"),
-    ([*ACCOUNT, *SAMPLED, "--min-sep", 3], "take min_sep=1"),
-    ([*ACCOUNT, *SAMPLED[:4]], "--clients-per-round is missing"),
-    ([*ACCOUNT, *SAMPLED[:2], *SAMPLED[4:]], "--population is missing"),
-    ([*ACCOUNT, *SAMPLED, "--sampling", "timer"], "'--sampling': 'timer' is none of poisson"),
-    ([*ACCOUNT, *_poisson(SAMPLED), "--fixed-epochs"], "may take part in any round"),
-    (["account", "tree-full", *ACCOUNT[2:], *_poisson(SAMPLED)], "one band only"),
-    (["account", "blt", *ACCOUNT[2:], *SAMPLED], "--min-sep is missing"),
+    ([*ACCOUNT, *SAMPLED, *THREE, "--adjacency", "replace-one"], "leave one out"),
+    ([*ACCOUNT, *SAMPLED, *THREE, "--restart-every", 3], "leave one out"),
+    ([*ACCOUNT, *SAMPLED], "groups missing, which sampling='cyclic-poisson' needs"),
+    ([*ACCOUNT, *SAMPLED, *THREE, "--max-participations", 3], "max_participations=3 does not go with"),
+    ([*ACCOUNT, *SAMPLED, *THREE, "--min-sep", 3], "min_sep=3 does not go with sampling='cyclic-poisson'"),
+    ([*ACCOUNT, *SAMPLED[:4], *THREE], "clients_per_round missing, which sampling='cyclic-poisson' needs"),
+    ([*ACCOUNT, *SAMPLED[:2], *SAMPLED[4:], *THREE], "population missing"),
+    ([*ACCOUNT, "--sampling", "cyclic_poisson"], "did you mean 'cyclic-poisson'?"),
+    ([*ACCOUNT, *POISSON, "--groups", 3], "groups=3 does not go with sampling='poisson'"),
+    (["account", "tree-full", *ACCOUNT[2:], *POISSON], "amplify at most 1"),
+    (["account", "blt", *ACCOUNT[2:], *SAMPLED, *THREE], "amplify at most 3"),
     (["account", "blt", *ACCOUNT[2:], *ONCE, *MOMENTUM], "workload='momentum'"),
     (["account", "banded", *ACCOUNT[2:], *ONCE, "--objective", "max"], "banded minimizes RmsLoss"),
     (["show", "tree-full"], "--rounds is missing"),
     (["show", "identity", "--rounds", 9, *ONCE, "--restart-every", 3, "--plot", "x.png"], "--plot does not go with"),
     *(
-        (["optimize", *search, *OPTIMIZE, *LEVEL], "--min-sep and --max-participations missing")
+        (["optimize", *search, *OPTIMIZE, *LEVEL], "min_sep and max_participations missing")
         for search in (["blt"], ["banded", "--bands", 4], ["dense"], ["structured", "--diagonals", 2, "--rank", 2])
     ),
     (["optimize", "banded", *OPTIMIZE], "--bands is missing"),
@@ -64,9 +66,8 @@ REFUSED = [
     (["optimize", "banded-inverse", *OPTIMIZE, "--bands", 2, "--workload", "learning_rates", "--warmup", 0.5], "dense"),
     (["optimize", "dense", *OPTIMIZE, "--epsilon", 1], "--epsilon and --delta go together"),
     (["optimize", "dense", *OPTIMIZE, "--population", 100], "--population goes with"),
-    (["optimize", "dense", *OPTIMIZE, "--clients-per-round", 2], "--clients-per-round goes with --sampling"),
-    (["optimize", "dense", *OPTIMIZE, *SAMPLED], "chooses the bands of `optimize banded`"),
-    (["optimize", "structured", *OPTIMIZE, *SAMPLED, "--diagonals", 2, "--rank", 2], "use banded"),
+    (["optimize", "dense", *OPTIMIZE, *SAMPLED], "groups missing"),
+    (["optimize", "dense", *OPTIMIZE, *LEVEL, *SAMPLED, *THREE], "amplify at most 3"),
     (["optimize", "structured", *OPTIMIZE, "--diagonals", 2, "--rank", 8], "together exceed rounds=9"),
     (
         [
@@ -77,22 +78,22 @@ REFUSED = [
         ],
         "prefix sums",
     ),
-    ([*ACCOUNT, *BINS, "--min-sep", 31], "too few clients for 31 bins"),
-    ([*ACCOUNT, *BINS, "--adjacency", "replace-one"], "proven for zero-out only"),
-    (["optimize", "banded", *OPTIMIZE, *BINS, *LEVEL], "take `optimize banded-toeplitz`"),
-    (["optimize", "dense", *OPTIMIZE, *BINS, *LEVEL], "--sampling does not go with `optimize dense`"),
-    (["optimize", "blt", *OPTIMIZE, *BINS], "--epsilon and --delta are missing"),
-    (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--min-sep", 31], "too few clients for 31 bins"),
-    (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--min-sep", 0], "min_sep=0"),
-    (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--min-sep", 3, *ONCE], "implies --max-participations 3"),
+    ([*ACCOUNT, *BINS, *THREE, "--adjacency", "replace-one"], "leave one out"),
+    ([*ACCOUNT, *BINS], "groups missing, which sampling='balls-in-bins' needs"),
+    (["optimize", "blt", *OPTIMIZE, *BINS], "--epsilon is missing"),
+    (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--groups", 0], "groups=0"),
+    (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--min-sep", 3], "min_sep=3 does not go with"),
     (
         ["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, *MOMENTUM],
         "--workload does not go with --sampling",
     ),
-    (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--adjacency", "replace-one"], "proven for zero-out only"),
+    (["optimize", "blt", *OPTIMIZE, *BINS, *LEVEL, "--adjacency", "replace-one"], "leave one out"),
     (["plan", "--rounds", 9, "--delta", DELTA, "--noise-multiplier", 1, *BINS], "--epsilon is missing"),
-    (["optimize", "banded", *OPTIMIZE, *SAMPLED], "--epsilon and --delta are missing"),
-    (["optimize", "banded", *OPTIMIZE, *_poisson(SAMPLED), "--epsilon", 1, "--delta", 1e-6], "one band only"),
+    (["plan", "--rounds", 9, "--delta", DELTA, "--epsilon", 1, *COHORTS, "--sampling", "timer"], "which takes min-sep"),
+    (["plan", "--rounds", 9, "--delta", DELTA, "--epsilon", 1, *COHORTS, *THREE], "groups=3 does not go with"),
+    (["optimize", "banded", *OPTIMIZE, *SAMPLED], "--epsilon is missing"),
+    (["optimize", "banded", *OPTIMIZE, *POISSON, *LEVEL, "--bands", 2], "bands=2 exceeds min_sep=1"),
+    (["optimize", "banded", *OPTIMIZE, *SAMPLED, *LEVEL, *THREE, "--bands", 2], "must be --groups 3"),
     (
         ["optimize", "banded", *OPTIMIZE, *SAMPLED, "--epsilon", 1, "--delta", 1e-6, "--free-norms"],
         "--free-norms does not go with",
@@ -127,9 +128,57 @@ def test_an_option_reads_the_same_wherever_it_is():
     read = {}
     for name, command in commands().items():
         options = {each.name: each for each in command.params if isinstance(each, click.Option)}
-        wanted = {*_options.SETTING, *_options.WORKLOAD} | ({*_options.SAMPLING} if name != "show" else set())
+        wanted = {*_options.SETTING, *_options.WORKLOAD} | ({*_options.COHORTS} if name != "show" else set())
         assert wanted <= set(options), name
-        for shared in wanted:
-            option = options[shared]
-            read.setdefault(shared, set()).add((tuple(option.opts), str(option.type), option.help, option.default))
+        for each_name in wanted:
+            option = options[each_name]
+            read.setdefault(each_name, set()).add((tuple(option.opts), str(option.type), option.help, option.default))
     assert {name: len(ways) for name, ways in read.items() if len(ways) > 1} == {}
+
+
+def _refused(call):
+    with pytest.raises((click.UsageError, tff_mf.InputError)) as refused:
+        call()
+    return refused.value.format_message() if isinstance(refused.value, click.UsageError) else str(refused.value)
+
+
+@pytest.mark.parametrize("word", SAMPLINGS)
+def test_every_command_and_file_reads_a_sampling_alike(word, tmp_path):
+    """The same words and parameters, and the same refusal of a word, of a parameter too many, and of one that lacks."""
+    given = shared.drawn(word).parameters
+    flags = [each for name, value in given.items() for each in (f"--{name.replace('_', '-')}", value)]
+    level = ["--rounds", 16, "--delta", 1e-4, *COHORTS]
+    commands = {
+        "account": ["account", "identity", "--noise-multiplier", 4, *level],
+        "show": ["show", "identity", "--rounds", 16],
+        "optimize": ["optimize", "dense", "--rounds", 16, "--out", tmp_path / "dense"],
+    }
+
+    def of_file(**changes):
+        base = {"rounds": 16, "clients_per_round": 3, "delta": 1e-4, "noise_multiplier": 4.0, "sampling": word}
+        return RunConfiguration(**{**base, **given, **changes}).participation()
+
+    schema = of_file()
+    for command in commands.values():
+        found = result_of(*command, "--sampling", word, *flags)
+        assert (found["participation"], found["min_sep"], found["max_participations"]) == (
+            type(schema).__name__,
+            schema.min_sep,
+            schema.max_participations,
+        )
+    wrong = "groups" if "groups" not in parameters_of(word) else "hours"
+    said = _refused(lambda: of_file(**{wrong: 3}))
+    assert said.startswith(f"{wrong}=3 does not go with sampling={word!r}: leave it out")
+    unknown = f"'{word.replace('-', '_')}s'"
+    assert f"did you mean {word!r}" in _refused(lambda: of_file(sampling=unknown.strip("'")))
+    lacking = next(iter(given), None) if word != "shuffled-epochs" else None
+    for command in commands.values():
+        line = [*command, "--sampling", word, *flags]
+        assert _refused(lambda line=line: printed(*line, f"--{wrong}", 3)).replace("=3.0", "=3") == said
+        assert f"did you mean {word!r}" in _refused(
+            lambda command=command: printed(*command, "--sampling", unknown.strip("'"), *flags)
+        )
+        if lacking:
+            without = _refused(lambda: of_file(**{lacking: None}))
+            assert without.startswith(f"{lacking} missing, which sampling={word!r} needs")
+            assert _refused(lambda command=command: printed(*command, "--sampling", word, *flags[2:])) == without

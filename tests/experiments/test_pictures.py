@@ -191,7 +191,7 @@ def test_a_bad_path_is_refused_before_any_work(tmp_path, monkeypatch, command, n
     monkeypatch.setattr(tff_mf, "explain_sensitivity", worked)
     words = {
         "plan": [*PLAN, "--epsilon", "4"],
-        "show": ["show", "identity", "--rounds", "9", "--max-participations", "1"],
+        "show": ["show", "identity", "--rounds", "9", "--sampling", "single"],
     }
     with pytest.raises(tff_mf.InputError, match=re.escape(named)) as refused:
         printed(*words[command], "--plot", tmp_path / name)
@@ -202,7 +202,7 @@ def test_a_bad_path_is_refused_before_any_work(tmp_path, monkeypatch, command, n
 
 def test_too_many_rounds_are_refused_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr(tff_mf, "explain_sensitivity", lambda *arguments: pytest.fail("work before the check"))
-    words = ["show", "identity", "--rounds", "5000", "--max-participations", "1", "--plot", str(tmp_path / "x.png")]
+    words = ["show", "identity", "--rounds", "5000", "--sampling", "single", "--plot", str(tmp_path / "x.png")]
     with pytest.raises(tff_mf.InputError, match="rounds=5000"):
         printed(*words)
 

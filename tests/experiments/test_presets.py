@@ -14,9 +14,10 @@ from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.privacy.amplification import amplified
 from tff_mf.experiments.run_folder import names
-from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings
+from tff_mf.experiments.sampling.settings import SAMPLINGS
 
 from . import test_cli
+from .shared import drawn
 
 NAMES = presets.names()
 
@@ -58,7 +59,7 @@ def test_presets_have_what_their_papers_say():
     blt = layers.configuration(resolved("mcmahan2024-blt"))
     assert (blt.mechanism, blt.bands, blt.rounds, blt.server_momentum) == ("blt", None, 2052, 0.95)
     kairouz = layers.configuration(resolved("kairouz2021-dp-ftrlm"))
-    assert (kairouz.rounds, kairouz.clients_per_round, kairouz.max_participations) == (1600, 100, 1)
+    assert (kairouz.rounds, kairouz.clients_per_round, kairouz.sampling) == (1600, 100, "single")
     denisov = layers.configuration(resolved("denisov2022-momentum-rates"))
     assert (denisov.rounds, denisov.workload) == (2048, "momentum_with_rates")
     for each in (banded, blt, kairouz, denisov):
@@ -98,7 +99,7 @@ def test_the_tree_of_kairouz_is_within_the_published_epsilon():
 @pytest.mark.parametrize(("restart_every", "squared"), [(342, 44), (None, 63)], ids=["TR", "NTR"])
 def test_tree_restarts_of_kairouz(restart_every, squared):
     """Figure 13 with restarts, and without: the command lines of docs/experiments.md."""
-    given = {"clients_per_round": 1000, "sampling": "fixed_epochs", "min_sep": 342, "max_participations": 5}
+    given = {"clients_per_round": 1000, "sampling": "fixed-epochs", "min_sep": 342, "max_participations": 5}
     given |= {"noise_multiplier": 1.49, "server_optimizer": "dp_ftrl", "grid": "none"}
     given |= {"restart_every": restart_every} if restart_every else {}
     configuration = layers.configuration(presets.load("kairouz2021-dp-ftrlm").over(Layer.of(given, "flag")))
@@ -113,11 +114,11 @@ def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_
         preset = presets.load(name)
         for row in preset.rows:
             configuration = layers.configuration(preset.over(Layer.of({**row.when, "grid": "none"}, "flag")))
-            groups = configuration.min_sep
+            groups = configuration.groups or 1
             # All that counts of C is how many bands it has, and that its columns have norm 1.
             column = np.full(groups, groups**-0.5)
             plan = configuration.privacy_plan(tff_mf.BandedToeplitz(column=column))
-            found = amplified(plan, SamplingSettings(kind=configuration.sampling), 34248)
+            found = amplified(plan, configuration.sampling_settings(), 34248)
             assert found.epsilon == pytest.approx(row.published["epsilon"], rel=0.01)
             assert plan.epsilon > 2 * found.epsilon
 
@@ -128,10 +129,11 @@ def test_no_epsilon_is_amplified_that_no_theorem_covers():
     other = configuration.privacy_plan(tff_mf.Tree(2052))
     fitting = configuration.privacy_plan(tff_mf.BandedToeplitz(column=np.full(64, 0.125)))
     insecure = dataclasses.replace(fitting, insecure_seed=1)
-    cyclic = SamplingSettings(kind="cyclic_poisson")
+    cyclic = drawn("cyclic-poisson", groups=64)
     assert schema.min_sep == 64
     assert amplified(fitting, cyclic, 34248) is not None
-    for plan, sampling in ((other, cyclic), (insecure, cyclic), (fitting, SamplingSettings(kind="min_sep"))):
+    others = (drawn("min-sep"), drawn("cyclic-poisson", groups=32))
+    for plan, sampling in ((other, cyclic), (insecure, cyclic), *((fitting, each) for each in others)):
         assert amplified(plan, sampling, 34248) is None
 
 
@@ -251,42 +253,37 @@ def configured(**changes):
     return RunConfiguration(**{**fields, **changes})
 
 
-@pytest.mark.parametrize("kind", SAMPLING_KINDS)
-def test_the_schema_is_the_strictest_that_the_sampling_keeps(kind):
-    numbers = {"min_sep": 4, "max_participations": 3}
-    fixed = kind in ("fixed_epochs", "cyclic_poisson", "balls_in_bins")
-    expected = tff_mf.FixedEpoch(**numbers) if fixed else tff_mf.MinSep(**numbers)
-    assert configured(sampling=kind).participation() == expected
-    assert configured(sampling=kind, participation_schema="min_sep").participation() == tff_mf.MinSep(**numbers)
-    if fixed:
-        assert configured(sampling=kind, participation_schema="fixed_epoch").participation() == expected
-    else:
-        with pytest.raises(
-            tff_mf.InputError, match=rf"participation_schema='fixed_epoch' does not go with sampling='{kind}'"
-        ):
-            configured(sampling=kind, participation_schema="fixed_epoch").check()
-    with pytest.raises(tff_mf.InputError, match="participation_schema='fixed'"):
-        configured(sampling=kind, participation_schema="fixed").check()
+@pytest.mark.parametrize("word", SAMPLINGS)
+def test_the_schema_is_the_one_that_the_sampling_keeps(word):
+    chosen = drawn(word, min_sep=4, max_participations=3, groups=4)
+    given = configured(**{"min_sep": None, "max_participations": None, "sampling": word, **chosen.parameters})
+    assert given.training_settings().sampling == chosen
+    schema = chosen.drawn_by(population=100, clients_per_round=2).schema(12)
+    if word == "timer":
+        # What it leads to is assumed: the log of a run shows whether it was so.
+        schema = tff_mf.MinSep(min_sep=4, max_participations=3)
+    assert given.participation() == schema
 
 
-def test_another_sampling_takes_the_schema_of_the_first_away():
-    values = layers.laid(
-        [
-            Layer.of({"sampling": "fixed_epochs", "participation_schema": "fixed_epoch"}, ""),
-            Layer.of({"sampling": "min_sep"}, ""),
-        ]
-    ).values
-    assert dict(values) == {"sampling": "min_sep"}
+def test_another_sampling_takes_the_parameters_of_the_first_away():
+    first = Layer.of({"sampling": "fixed-epochs", "min_sep": 4, "max_participations": 3, "epochs": 2}, "")
+    for more, left in (
+        ({"sampling": "spaced-epochs"}, {"min_sep": 4, "max_participations": 3, "epochs": 2}),
+        ({"sampling": "b-min-sep"}, {"min_sep": 4, "epochs": 2}),
+        ({"sampling": "balls-in-bins", "groups": 3}, {"groups": 3, "epochs": 2}),
+        ({"sampling": "chance"}, {"min_sep": 4, "max_participations": 3, "epochs": 2}),
+    ):
+        assert dict(layers.laid([first, Layer.of(more, "")]).values) == {**left, **more}
 
 
 def test_fixed_epochs_need_the_noise_of_table_5_and_min_sep_more():
     """At sensitivity 1, as the table has it; of the matrix that is made for fixed epochs."""
-    fixed = configured(mechanism="dense", sampling="fixed_epochs", epsilon=1.0, grid="none")
+    fixed = configured(mechanism="dense", sampling="fixed-epochs", epsilon=1.0, grid="none")
     mechanism = fixed.build_mechanism()
     plan = fixed.privacy_plan(mechanism)
     at_one = plan.noise_multiplier / tff_mf.sensitivity(mechanism, 12, plan.participation)
     assert at_one == pytest.approx(4.22468, rel=1e-5)
-    apart = msgspec.structs.replace(fixed, participation_schema="min_sep").privacy_plan(mechanism)
+    apart = msgspec.structs.replace(fixed, sampling="min-sep").privacy_plan(mechanism)
     assert apart.noise_multiplier > 1.05 * plan.noise_multiplier
 
 
@@ -338,6 +335,6 @@ def test_norms_are_fitted_where_the_mechanism_has_them(tmp_path):
 
 
 def test_a_comparison_keeps_mechanisms_of_other_settings_apart():
-    settings = [{}, {"unit_norms": False}, {"sampling": "fixed_epochs"}, {"objective": "rms"}]
+    settings = [{}, {"unit_norms": False}, {"sampling": "fixed-epochs"}, {"objective": "rms"}]
     made = {_runs._name(configured(mechanism="banded", **each)) for each in settings}
     assert len(made) == len(settings)

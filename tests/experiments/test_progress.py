@@ -94,7 +94,7 @@ def counted(monkeypatch):
 
 def test_an_audit_has_as_many_steps_as_its_bar(monkeypatch):
     opened, done = counted(monkeypatch)
-    command = ["audit", "identity", "--rounds", "6", "--max-participations", "1", "--coordinates", "2048"]
+    command = ["audit", "identity", "--rounds", "6", "--sampling", "single", "--coordinates", "2048"]
     invoke(*command)
     assert opened == [len(done)]
 

@@ -20,7 +20,7 @@ from tff_mf.experiments.privacy import amplification, summary
 from tff_mf.experiments.reports import SCHEMA as JSON_SCHEMA
 from tff_mf.experiments.reports.questions import QUESTIONS
 from tff_mf.experiments.run_folder.observed_participation import read_observed
-from tff_mf.experiments.sampling.settings import SamplingSettings, sampler_name
+from tff_mf.experiments.sampling.settings import SamplingSettings
 
 from .shared import critical, invoke, violated
 
@@ -546,17 +546,19 @@ def test_a_headline_does_not_quote_an_epsilon_of_a_wrong_summary(copy):
 
 
 @pytest.mark.parametrize(
-    ("kind", "clients", "believed"), [("poisson", 20_000, True), ("min_sep", 20_000, False), ("poisson", 20_001, False)]
+    ("kind", "clients", "believed"), [("Poisson", 20_000, True), ("MinSep", 20_000, False), ("Poisson", 20_001, False)]
 )
 def test_an_amplified_epsilon_is_of_the_sampler_and_of_the_clients_of_the_run(tmp_path, kind, clients, believed):
     """`clients` are those that the settings name: no more than the population can train."""
-    privacy, folder = plan(mechanism=tff_mf.Identity()), tmp_path / "run"
-    kinds = {"sampling": msgspec.to_builtins(SamplingSettings(kind="poisson"))}
-    sampler, more = sampler_name(kind), {"settings": {**kinds, "training_clients": clients}, "population": 20_000}
+    everything = tff_mf.MinSep(min_sep=1, max_participations=9)
+    privacy, folder = plan(mechanism=tff_mf.Identity(), participation=everything), tmp_path / "run"
+    kinds = {"sampling": msgspec.to_builtins(SamplingSettings(sampling="poisson"))}
+    sampler, more = f"tff_mf.{kind}", {"settings": {**kinds, "training_clients": clients}, "population": 20_000}
     start(folder, privacy=privacy, sampler=sampler, **more)
     run(folder)
-    in_secret = amplification.amplified(privacy, SamplingSettings(kind="poisson"), clients)
+    in_secret = amplification.amplified(privacy, SamplingSettings(sampling="poisson"), clients)
     claims = summary.privacy_claims(privacy, read_observed(folder / "participation.csv"), in_secret, population=20_000)
     assert claims["amplified_epsilon"] < claims["epsilon"]
     (folder / "summary.json").write_text(json.dumps(claims))
-    assert violated(reports.build(folder, realised=True)) == (set() if believed else {"summary"})
+    wrong = {"summary", *({"participation"} if kind == "MinSep" else ())}
+    assert violated(reports.build(folder, realised=True)) == (set() if believed else wrong)

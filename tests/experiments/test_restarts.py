@@ -114,7 +114,7 @@ def test_the_noise_that_the_error_names_is_enough():
 def test_restarts_are_not_amplified():
     schema = tff_mf.MinSep(min_sep=1, max_participations=9)
     setting = {**SETTING, "participation": schema, "noise_multiplier": 5.0, "mechanism": tff_mf.Identity()}
-    poisson = SamplingSettings(kind="poisson")
+    poisson = SamplingSettings(sampling="poisson")
     assert amplification.amplified(plan_privacy(**setting), poisson, 1000) is not None
     assert amplification.amplified(plan_privacy(**setting, restart_every=3), poisson, 1000) is None
 

@@ -1,32 +1,41 @@
 """Each kind of sampling keeps what it guarantees, draws as it says, and refuses what it cannot keep."""
 
+import dataclasses
 import itertools
+import json
 import math
 import types
 
 import hypothesis
 import hypothesis.strategies as st
+import msgspec
 import numpy as np
 import pytest
 
 import tff_mf
+from tff_mf import accounting
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
+from tff_mf.experiments.privacy import amplification
 from tff_mf.experiments.reports import _sections
 from tff_mf.experiments.run_folder import ledger
-from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings
+from tff_mf.experiments.sampling import settings
+from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
+
+from .shared import drawn
 
 TWO = "2" * 32
 
 
-def made(kind, population=40, clients_per_round=4, rounds=30, min_sep=5, max_participations=None, seed=1, **clock):
+def made(word, population=40, clients_per_round=4, rounds=30, min_sep=5, max_participations=None, seed=1, **more):
     limit = max_participations or math.ceil(rounds / min_sep)
+    chosen = drawn(word, min_sep=min_sep, max_participations=limit, groups=min_sep, participations=limit)
+    chosen = SamplingSettings(sampling=word, **{**chosen.parameters, **more})
     return sampling.plan_cohorts(
-        sampling=SamplingSettings(kind=kind, **clock),
+        sampling=chosen.drawn_by(population=population, clients_per_round=clients_per_round),
         client_ids=[f"client{i}" for i in range(population)],
         clients_per_round=clients_per_round,
         rounds=rounds,
-        participation=tff_mf.MinSep(min_sep=min_sep, max_participations=limit),
         seed=seed,
     )
 
@@ -41,9 +50,9 @@ def rounds_of_clients(plan):
     return taken
 
 
-# Kinds with which a client may take part in any rounds, and those with groups that take turns.
-ANY_ROUND = ("poisson", "random_allocation")
-BY_GROUPS = ("cyclic_poisson", "balls_in_bins")
+# Samplings of which a client's rounds have no min-sep that is given, and those with groups that take turns.
+ANY_ROUND = ("poisson", "random-allocation", "single", "shuffled-epochs")
+BY_GROUPS = ("cyclic-poisson", "balls-in-bins")
 
 SETTING = {
     "population": st.integers(1, 30),
@@ -54,7 +63,7 @@ SETTING = {
 }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SAMPLING_KINDS if kind not in ANY_ROUND])
+@pytest.mark.parametrize("kind", [kind for kind in SAMPLINGS if kind not in ANY_ROUND])
 @hypothesis.given(**SETTING)
 def test_every_kind_keeps_the_schema_or_is_refused(kind, **setting):
     enough = setting["population"] >= setting["clients_per_round"] * min(setting["min_sep"], setting["rounds"])
@@ -62,7 +71,7 @@ def test_every_kind_keeps_the_schema_or_is_refused(kind, **setting):
         plan = made(kind, **setting)
     except InputValueError:
         # A cyclic kind has as many groups as min_sep, however few the rounds; epochs may be too short for k.
-        assert not enough or kind in (*BY_GROUPS, "b_min_sep", "spaced_epochs", "min_sep")
+        assert not enough or kind in (*BY_GROUPS, "b-min-sep", "spaced-epochs", "min-sep")
         return
     for rounds in rounds_of_clients(plan).values():
         assert len(rounds) <= math.ceil(setting["rounds"] / setting["min_sep"])
@@ -73,28 +82,28 @@ def test_every_kind_keeps_the_schema_or_is_refused(kind, **setting):
 def test_a_shuffled_epoch_has_each_client_at_most_once(population, rounds, seed):
     epoch = population // 4
     plan = made(
-        "spaced_epochs", population, rounds=rounds, min_sep=max(1, epoch // 2), max_participations=60, seed=seed
+        "spaced-epochs", population, rounds=rounds, min_sep=max(1, epoch // 2), max_participations=60, seed=seed
     )
     for client_rounds in rounds_of_clients(plan).values():
         assert len({t // epoch for t in client_rounds}) == len(client_rounds)
 
 
 def test_epochs_are_shuffled_anew_and_their_borders_are_kept():
-    plan = made("spaced_epochs", rounds=60, min_sep=6, max_participations=6)
+    plan = made("spaced-epochs", rounds=60, min_sep=6, max_participations=6)
     assert {len(rounds) for rounds in rounds_of_clients(plan).values()} == {6}
     assert plan.observed().min_sep == 6
     assert set(plan.cohort(0)) != set(plan.cohort(10))
     with pytest.raises(InputValueError, match="SpacedEpochs"):
-        made("spaced_epochs", rounds=60, min_sep=6, max_participations=5)
+        made("spaced-epochs", rounds=60, min_sep=6, max_participations=5)
 
 
 def test_fixed_epochs_bring_each_client_back_in_the_same_place():
-    plan = made("fixed_epochs", rounds=28)
+    plan = made("fixed-epochs", rounds=28)
     patterns = set(tff_mf.FixedEpoch(min_sep=5, max_participations=6).patterns(28))
     assert {tuple(rounds) for rounds in rounds_of_clients(plan).values()} <= patterns
     assert plan.cohort(3) == plan.cohort(8)
     with pytest.raises(InputValueError, match="max_participations=6"):
-        made("fixed_epochs", max_participations=5)
+        made("fixed-epochs", max_participations=5)
 
 
 def test_a_timer_of_rounds_keeps_its_distance_but_not_the_assumed_number():
@@ -104,7 +113,7 @@ def test_a_timer_of_rounds_keeps_its_distance_but_not_the_assumed_number():
 
 
 def test_a_timer_of_hours_keeps_hours_and_its_rounds_are_known_afterwards():
-    plan = made("timer", 60, 2, 400, min_sep=12, timer_hours=12.0, round_minutes=60.0)
+    plan = made("timer", 60, 2, 400, min_sep=12, hours=12.0, round_minutes=60.0)
     # By night more rounds than twelve fit into twelve hours, and fewer by day.
     apart = [
         later - sooner for taken in rounds_of_clients(plan).values() for sooner, later in itertools.pairwise(taken)
@@ -116,7 +125,7 @@ def test_a_timer_of_hours_keeps_hours_and_its_rounds_are_known_afterwards():
 
 
 def test_rounds_wait_for_devices_whose_timer_runs():
-    plan = made("timer", population=4, clients_per_round=4, rounds=5, min_sep=1, timer_hours=100.0, round_minutes=1.0)
+    plan = made("timer", population=4, clients_per_round=4, rounds=5, min_sep=1, hours=100.0, round_minutes=1.0)
     assert plan.observed() == sampling.ObservedParticipation(min_sep=1, max_participations=5)
 
 
@@ -132,7 +141,7 @@ def test_poisson_cohorts_have_the_distribution_of_independent_coins():
 
 
 def test_cyclic_poisson_takes_each_client_from_its_own_group():
-    plan = made("cyclic_poisson", population=43, clients_per_round=4, rounds=2000)
+    plan = made("cyclic-poisson", population=43, clients_per_round=4, rounds=2000)
     for rounds in rounds_of_clients(plan).values():
         assert len({t % 5 for t in rounds}) == 1
     assert len(rounds_of_clients(plan)) == 40
@@ -143,7 +152,7 @@ def test_cyclic_poisson_takes_each_client_from_its_own_group():
 
 
 def test_each_client_is_in_one_bin_of_all_with_equal_probability():
-    plan = made("balls_in_bins", population=12_003, clients_per_round=2400, rounds=10, max_participations=2)
+    plan = made("balls-in-bins", population=12_003, clients_per_round=2400, rounds=10, max_participations=2)
     taken = rounds_of_clients(plan)
     assert len(taken) == 12_000
     assert all(rounds in ([t, t + 5] for t in range(5)) for rounds in taken.values())
@@ -151,8 +160,6 @@ def test_each_client_is_in_one_bin_of_all_with_equal_probability():
     # Binomial(12,000, 1/5), which no fixed size is: within five standard deviations, and not all equal.
     assert np.abs(sizes - 2400).max() < 5 * math.sqrt(12_000 * 0.16)
     assert len(set(sizes)) > 1
-    with pytest.raises(InputValueError, match="max_participations=2 only"):
-        made("balls_in_bins", rounds=10, max_participations=1)
 
 
 def group_of(secret, names, groups=6):
@@ -163,10 +170,8 @@ def group_of(secret, names, groups=6):
 def test_a_secret_outlasts_a_run_and_is_seen_nowhere(tmp_path):
     setting = {
         "client_ids": [f"client{i}" for i in range(600)],
-        "clients_per_round": 100,
         "rounds": 12,
-        "participation": tff_mf.FixedEpoch(min_sep=6, max_participations=2),
-        "sampling": SamplingSettings(kind="balls_in_bins"),
+        "sampling": tff_mf.BallsInBins(groups=6, clients_per_round=100),
     }
     secret = sampling.CohortSecret.drawn()
     secret.save(tmp_path / "cohorts.key")
@@ -185,14 +190,15 @@ def test_a_secret_outlasts_a_run_and_is_seen_nowhere(tmp_path):
     assert sampling.CohortSecret.load(tmp_path / "cohorts.key", run=secret.run) == secret
 
 
-@pytest.mark.parametrize("kind", SAMPLING_KINDS)
+@pytest.mark.parametrize("kind", SAMPLINGS)
 def test_a_secret_draws_cohorts_of_every_kind_again_and_none_of_another(kind):
+    chosen = drawn(kind, min_sep=3, max_participations=12, groups=3)
     setting = {"client_ids": [f"c{i}" for i in range(60)], "clients_per_round": 5, "rounds": 12}
-    setting["participation"] = tff_mf.MinSep(min_sep=1 if kind in ANY_ROUND else 3, max_participations=12)
-    secret, settings = sampling.CohortSecret.drawn(), SamplingSettings(kind=kind)
-    one, other = (sampling.plan_cohorts(**setting, secret=secret, sampling=settings) for _ in range(2))
+    setting["sampling"] = chosen.drawn_by(population=60, clients_per_round=5)
+    secret = sampling.CohortSecret.drawn()
+    one, other = (sampling.plan_cohorts(**setting, secret=secret) for _ in range(2))
     assert one == other
-    assert one != sampling.plan_cohorts(**setting, secret=sampling.CohortSecret.drawn(), sampling=settings)
+    assert one != sampling.plan_cohorts(**setting, secret=sampling.CohortSecret.drawn())
 
 
 def test_the_group_of_a_client_follows_from_its_id_and_the_sampling():
@@ -243,13 +249,13 @@ def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
             sampling.CohortSecret.load(tmp_path / "cohorts.key", run="first")
 
 
-@pytest.mark.parametrize("kind", SAMPLING_KINDS)
+@pytest.mark.parametrize("kind", SAMPLINGS)
 def test_reports_say_why_a_sampling_has_no_amplified_epsilon(kind):
-    record = types.SimpleNamespace(settings={"sampling": {"kind": kind}})
+    record = types.SimpleNamespace(settings={"sampling": msgspec.to_builtins(drawn(kind))}, is_secret=False)
     texts = _sections._sampling(record)
-    assert len(texts) == (kind in ("balls_in_bins", "b_min_sep", "random_allocation"))
+    assert len(texts) == (kind in SECRET and kind not in amplification.POISSON)
     assert all("the cohorts are logged" in text and repr(kind) in text for text in texts)
-    assert _sections._sampling(types.SimpleNamespace(settings={})) == []
+    assert _sections._sampling(types.SimpleNamespace(settings={}, is_secret=False)) == []
 
 
 def test_who_takes_part_says_nothing_about_the_group():
@@ -265,8 +271,7 @@ def test_misuse_of_a_secret_is_refused(tmp_path):
     (tmp_path / "other").write_bytes(f'another file\n"{TWO}"\n'.encode() + bytes(32))
     (tmp_path / "short").write_bytes(f'tff-mf secret of cohorts\n"{TWO}"\n'.encode() + bytes(31))
     setting = {"client_ids": ["a", "b"], "clients_per_round": 1, "rounds": 2}
-    setting["participation"] = tff_mf.FixedEpoch(min_sep=2, max_participations=1)
-    setting["sampling"] = SamplingSettings(kind="balls_in_bins")
+    setting["sampling"] = tff_mf.BallsInBins(groups=2)
     for wrong in ({}, {"seed": 1, "secret": sampling.CohortSecret.drawn()}):
         with pytest.raises(InputValueError, match="either seed"):
             sampling.plan_cohorts(**setting, **wrong)
@@ -279,7 +284,7 @@ def test_misuse_of_a_secret_is_refused(tmp_path):
 
 
 def test_poisson_sampling_with_a_separation_is_stationary_from_the_first_round():
-    plans = [made("b_min_sep", population=900, clients_per_round=100, rounds=12, seed=seed) for seed in range(40)]
+    plans = [made("b-min-sep", population=900, clients_per_round=100, rounds=12, seed=seed) for seed in range(40)]
     sizes = np.array([[len(plan.cohort(t)) for t in range(12)] for plan in plans])
     # Each size has a variance below that of Binomial(900, 1/9): the coins of one round are independent.
     assert np.abs(sizes.mean(axis=0) - 100).max() < 5 * math.sqrt(900 * 8 / 81 / 40)
@@ -289,7 +294,7 @@ def test_poisson_sampling_with_a_separation_is_stationary_from_the_first_round()
 
 def test_random_allocation_gives_each_client_the_same_number_of_rounds():
     setting = {"population": 700, "clients_per_round": 40, "rounds": 30, "min_sep": 1, "max_participations": 2}
-    plan = made("random_allocation", **setting)
+    plan = made("random-allocation", **setting)
     taken = rounds_of_clients(plan)
     assert len(taken) == 600
     assert {len(rounds) for rounds in taken.values()} == {2}
@@ -297,17 +302,13 @@ def test_random_allocation_gives_each_client_the_same_number_of_rounds():
     # 15 clients are expected for each difference of 29, and of 1 as many as rounds allow.
     apart = [later - sooner for sooner, later in taken.values()]
     assert abs(apart.count(1) - 600 * 29 / 435) < 5 * math.sqrt(600 * 29 / 435)
-    with pytest.raises(InputValueError, match="min_sep=1 and max_participations=2 only"):
-        made("random_allocation", **{**setting, "min_sep": 2})
 
 
-@pytest.mark.parametrize("changes", [{"min_sep": 2}, {"min_sep": 1, "max_participations": 29}])
-def test_poisson_sampling_bounds_nothing_and_says_so(changes):
-    with pytest.raises(InputValueError, match="max_participations=30 only"):
-        made("poisson", **changes)
+def test_poisson_sampling_bounds_nothing_and_says_so():
+    assert made("poisson").participation == tff_mf.MinSep(min_sep=1, max_participations=30)
 
 
-@pytest.mark.parametrize("kind", SAMPLING_KINDS)
+@pytest.mark.parametrize("kind", SAMPLINGS)
 def test_one_seed_gives_one_plan_and_another_another(kind):
     setting = {"min_sep": 1, "population": 200} if kind in ANY_ROUND else {}
     assert made(kind, seed=1, **setting) == made(kind, seed=1, **setting)
@@ -315,7 +316,7 @@ def test_one_seed_gives_one_plan_and_another_another(kind):
 
 
 def test_dropped_clients_are_gone_from_the_data_and_stay_in_the_plan():
-    plan = made("min_sep", population=400, clients_per_round=40)
+    plan = made("min-sep", population=400, clients_per_round=40)
     reporting = sampling.without_dropped(plan, 0.25, seed=7)
     assert sampling.without_dropped(plan, 0.0, seed=7) is plan
     assert reporting == sampling.without_dropped(plan, 0.25, seed=7)
@@ -329,21 +330,50 @@ def test_dropped_clients_are_gone_from_the_data_and_stay_in_the_plan():
         sampling.without_dropped(plan, 1, seed=7)
 
 
+@pytest.mark.parametrize("word", SAMPLINGS)
+def test_a_word_has_the_fields_of_its_sampling_and_refuses_others_by_name(word):
+    chosen = drawn(word)
+    made_by = chosen.drawn_by(population=100, clients_per_round=5)
+    assert chosen.sampler == f"tff_mf.{type(made_by).__name__}"
+    assert chosen.is_secret == isinstance(made_by, accounting.SecretSampling) == (word in SECRET)
+    assert all(getattr(made_by, name) == value for name, value in chosen.parameters.items() if hasattr(made_by, name))
+    assert {*parameters_of(word)} - {"max_participations"} <= {field.name for field in dataclasses.fields(made_by)}
+    for name in {*PARAMETERS} - {*parameters_of(word)}:
+        with pytest.raises(InputValueError, match=rf"^{name}=3 does not go with sampling='{word}': leave it out"):
+            SamplingSettings(sampling=word, **chosen.parameters, **{name: 3})
+    for name in chosen.parameters if word != "shuffled-epochs" else ():
+        with pytest.raises(InputValueError, match=rf"^{name} missing, which sampling='{word}' needs"):
+            SamplingSettings(
+                sampling=word, **{other: chosen.parameters[other] for other in chosen.parameters if other != name}
+            )
+        with pytest.raises(InputValueError, match=rf"{name}=0"):
+            SamplingSettings(sampling=word, **{**chosen.parameters, name: 0})
+    # What run.json has is the same sampling, without what was not given.
+    stored = json.loads(msgspec.json.encode({"sampling": chosen}))
+    assert stored["sampling"] == {"sampling": word, **chosen.parameters}
+    assert settings.of_run(stored) == chosen
+
+
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    ("given", "named"),
     [
-        ({"kind": "random"}, "cyclic_poisson"),
-        ({"kind": "poisson", "timer_hours": 3.0}, "timer_hours go with sampling='timer'"),
-        ({"kind": "timer", "timer_hours": 3.0}, "needs round_minutes"),
-        ({"kind": "timer", "timer_hours": 3.0, "round_minutes": 0.0}, "round_minutes"),
+        ({"sampling": "random"}, "'random-allocation'"),
+        ({"sampling": "balls_in_bins"}, "did you mean 'balls-in-bins'"),
+        ({"sampling": "poisson", "hours": 3.0}, "hours=3.0 does not go with sampling='poisson'"),
+        ({"sampling": "timer", "min_sep": 2, "max_participations": 2, "hours": 3.0}, "round_minutes missing"),
+        (
+            {"sampling": "timer", "min_sep": 2, "max_participations": 2, "hours": 3.0, "round_minutes": 0.0},
+            "round_minutes",
+        ),
+        ({"sampling": "min-sep"}, "or take sampling='single' for at most once"),
     ],
 )
-def test_wrong_settings_are_refused(settings, named):
+def test_wrong_settings_are_refused(given, named):
     with pytest.raises(InputValueError, match=named):
-        SamplingSettings(**settings)
+        SamplingSettings(**given)
 
 
-@pytest.mark.parametrize("kind", SAMPLING_KINDS)
+@pytest.mark.parametrize("kind", SAMPLINGS)
 def test_a_population_that_is_too_small_is_refused(kind):
     with pytest.raises(InputValueError, match="clients"):
-        made(kind, population=3, min_sep=1)
+        made(kind, population=3, min_sep=2 if kind == "b-min-sep" else 1)

@@ -20,15 +20,29 @@ BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.S | re.M)
 SETTING = ["--rounds", "24", "--min-sep", "6", "--max-participations", "4"]
 TARGET = ["--delta", "1e-6", "--epsilon", "2"]
 MAX = ["--objective", "max"]
-SAMPLED = ["--sampling", "cyclic_poisson", "--population", "600", "--clients-per-round", "5"]
+EPOCHS = ["--sampling", "fixed-epochs"]
+SAMPLED = ["--sampling", "cyclic-poisson", "--population", "600", "--clients-per-round", "5"]
 COMMANDS = {
     "account": ["account", "tree-online", "--noise-multiplier", "3.7654321", *SETTING, "--delta", "1e-6"],
-    "calibrate": ["calibrate", "banded", *SETTING, *TARGET, *SAMPLED, "--workload", "momentum", "--momentum", "0.9"],
+    "calibrate": [
+        *("calibrate", "banded", "--rounds", "24", *TARGET, *SAMPLED, "--groups", "6"),
+        *("--workload", "momentum", "--momentum", "0.9"),
+    ],
     "blt": ["optimize", "blt", *SETTING, *TARGET, "--out", "blt"],
     "banded": ["optimize", "banded", "--rounds", "24", "--bands", "6", "--out", "banded"],
     "banded-toeplitz": ["optimize", "banded-toeplitz", *SETTING, "--restart-every", "12", "--out", "toeplitz"],
     "banded-inverse": ["optimize", "banded-inverse", *SETTING, "--bands", "3", *MAX, "--out", "inverse"],
-    "dense": ["optimize", "dense", *SETTING, "--fixed-epochs", "--adjacency", "replace-one", "--out", "dense"],
+    "dense": [
+        "optimize",
+        "dense",
+        *SETTING,
+        "--sampling",
+        "fixed-epochs",
+        "--adjacency",
+        "replace-one",
+        "--out",
+        "dense",
+    ],
     "structured": ["optimize", "structured", *SETTING, "--diagonals", "2", "--rank", "2", "--out", "structured"],
     "show": ["show", "banded", *SETTING, "--workload", "learning_rates", "--warmup", "0.5", "--bands", "2"],
     "plan": [
@@ -37,7 +51,7 @@ COMMANDS = {
     ],
     "plan sampling": [
         *("plan", "--population", "200", "--clients-per-round", "100", "--rounds", "8", "--delta", "1e-6"),
-        *("--noise-multiplier", "3", "--sampling", "cyclic_poisson"),
+        *("--noise-multiplier", "3", "--sampling", "cyclic-poisson"),
     ],
 }
 # They need TensorFlow: tests/test_command_lines.py runs the lines.

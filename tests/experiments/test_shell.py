@@ -273,7 +273,7 @@ def test_the_shell_completes_commands_flags_and_words():
     assert completed(["optimize"], at="banded-") == ["banded-toeplitz", "banded-inverse"]
     assert completed(["train"], at="--pre") == ["--preset"]
     assert completed(["train", "--preset"], at="") == presets.names()
-    assert completed(["train", "--sampling"], at="") == list(settings.SAMPLING_KINDS)
+    assert completed(["train", "--sampling"], at="") == list(settings.SAMPLINGS)
     assert completed(["account"], at="production:b1")[:2] == ["production:b100", "production:b1000"]
     assert completed(["train", "--mechanism"], at="")[:-1] == [*mechanism_names.names(), *mechanism_names.production()]
     assert completed(["account", "x", "--adjacency"], at="r") == ["replace-one"]

@@ -105,7 +105,7 @@ TABLES = [
     # Choquette-Choo et al. (2023), tables 4 and 5.
     ("banded-table-4", "Single-epoch MF", {"epsilon": 4.0}, {"cohort": 167, "server_learning_rate": 0.3460}, 22.90),
     ("banded-table-4", "Band MF", {"epsilon": 2.0}, {"cohort": 1000, "server_learning_rate": 0.5882}, 23.19),
-    ("banded-table-5", "Multi-epoch MF, no ampl.", {"epsilon": 2.0}, {"sampling": "fixed_epochs"}, 23.24),
+    ("banded-table-5", "Multi-epoch MF, no ampl.", {"epsilon": 2.0}, {"sampling": "fixed-epochs"}, 23.24),
     ("banded-table-5", "Band MF, w/ ampl.", {"bands": 18}, {"server_learning_rate": 0.5882}, None),
     # Kairouz et al. (2021), tables 4 and 3, and figure 7.
     ("kairouz-table-4", "DP-FTRLM", {"noise_multiplier": 4.03}, ALL_1600, 18.49),

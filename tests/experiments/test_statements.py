@@ -25,10 +25,11 @@ from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.privacy import statements
 from tff_mf.experiments.privacy.amplification import amplified
 from tff_mf.experiments.sampling import ObservedParticipation
-from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings, sampling_of
+from tff_mf.experiments.sampling.settings import SAMPLINGS
 from tff_mf.experiments.training import preparation, results
 from tff_mf.problem.draws import SeededDraws
 
+from . import shared
 from .shared import invoke
 
 HERE = pathlib.Path(__file__).resolve().parents[2]
@@ -299,20 +300,23 @@ def test_no_other_module_writes_a_guarantee():
     assert any(LOOKS_LIKE_ONE.search(text) for name in MAY for _, text in literals(HERE / name))
 
 
-@given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 400), st.integers(1, 60), st.sampled_from(SAMPLING_KINDS))
+@given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 400), st.integers(1, 60), st.sampled_from(SAMPLINGS))
 def test_amplification_takes_no_client_to_come_more_rarely_than_it_did(groups, clients, more, times, kind):
     """With exact fractions: q of the deployment that is stated is at least q of the cohorts that were drawn."""
     population, cohort = groups * clients + more, clients * times + more % (clients * times)
     plan = run_folders.plan(
         mechanism=tff_mf.BandedToeplitz(column=[1.0] + [0.25] * (groups - 1)),
         rounds=2 * groups,
-        participation=tff_mf.MinSep(min_sep=groups, max_participations=2),
+        participation=tff_mf.FixedEpoch(min_sep=groups, max_participations=2)
+        if kind == "cyclic-poisson"
+        else tff_mf.MinSep(min_sep=1, max_participations=2 * groups),
         clients_per_round=clients,
         cohort=cohort,
         noise_multiplier=50.0,
     )
-    found = amplified(plan, SamplingSettings(kind=kind), population)
-    if kind != "cyclic_poisson" and (kind != "poisson" or groups > 1):
+    # Another min-sep than 1, with which "b-min-sep" is Poisson sampling.
+    found = amplified(plan, shared.drawn(kind, min_sep=groups + 1, groups=groups), population)
+    if kind != "cyclic-poisson" and (kind != "poisson" or groups > 1):
         assert found is None
         return
     drawn = Fraction(clients, population // groups)
@@ -323,10 +327,10 @@ def test_amplification_takes_no_client_to_come_more_rarely_than_it_did(groups, c
 
 def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_drawn():
     mechanism = tff_mf.optimize_banded(rounds=80, bands=10)
-    schema = tff_mf.MinSep(min_sep=10, max_participations=8)
+    schema = tff_mf.FixedEpoch(min_sep=10, max_participations=8)
     own = {"clients_per_round": 5, "cohort": 100, "noise_multiplier": 4.0}
     plan = run_folders.plan(mechanism=mechanism, rounds=80, participation=schema, **own)
-    found = amplified(plan, SamplingSettings(kind="cyclic_poisson"), 119)
+    found = amplified(plan, shared.drawn("cyclic-poisson", groups=10), 119)
     drawn = cyclic_epsilon(mechanism, 80, population=119, clients_per_round=5, noise_multiplier=4.0, delta=1e-6)
     assert found.epsilon >= drawn
     before = cyclic_epsilon(
@@ -337,20 +341,24 @@ def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_draw
     assert found.statement.startswith("not of this run")
 
 
-@pytest.mark.parametrize("kind", SAMPLING_KINDS)
+@pytest.mark.parametrize("kind", SAMPLINGS)
 def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     """A public name, of the class whose objects draw cohorts and are accounted for."""
-    apart, turns = (1, 4) if kind in ("poisson", "random_allocation") else (2, 2)
-    schema = tff_mf.MinSep(min_sep=apart, max_participations=turns)
-    privacy = run_folders.plan(mechanism=tff_mf.Identity(), rounds=4, participation=schema)
-    settings = TrainingSettings(sampling=SamplingSettings(kind=kind))
-    setting = {"clients_per_round": 2, "rounds": 4, "participation": privacy.participation, "seed": 1}
+    chosen = shared.drawn(kind, min_sep=2, groups=2)
+    privacy = run_folders.plan(mechanism=tff_mf.Identity(), rounds=4, participation=chosen.schema(4))
+    settings = TrainingSettings(sampling=chosen)
+    drawn_by = chosen.drawn_by(population=9, clients_per_round=2)
     cohorts = sampling.plan_cohorts(
-        sampling=settings.sampling, client_ids=[f"c{index}" for index in range(9)], **setting
+        sampling=drawn_by, client_ids=[f"c{index}" for index in range(9)], clients_per_round=2, rounds=4, seed=1
     )
-    shared = preparation.measured_on(cohorts.client_ids, ["d1", "c3"])
+    measured_on = preparation.measured_on(cohorts.client_ids, ["d1", "c3"])
     prepared = types.SimpleNamespace(
-        settings=settings, privacy=privacy, cohorts=cohorts, population=9, measured_on=shared
+        settings=settings,
+        privacy=privacy,
+        cohorts=cohorts,
+        population=9,
+        measured_on=measured_on,
+        sampler=chosen.sampler,
     )
     results.write_plan(prepared, tmp_path)
     # StackOverflow's users write before and after 2018, which is how its splits are made.
@@ -359,9 +367,6 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     assert "clients that do not train" not in planned
     assert preparation.measured_on(cohorts.client_ids, ["d1"]) == "clients that do not train"
     name = reports.read_configuration(tmp_path).sampler
-    drawn_by = sampling_of(
-        settings.sampling, min_sep=apart, max_participations=turns, population=9, clients_per_round=2
-    )
     assert isinstance(drawn_by, getattr(tff_mf, name.removeprefix("tff_mf.")))
     assert np.array_equal(drawn_by.cohorts(9, 4, clients_per_round=2, draws=SeededDraws(1)), cohorts.indices)
     assert f"by {name}" in json.dumps(reports.build(tmp_path, realised=False)["assumptions"])

@@ -15,7 +15,7 @@ from flwr.cli.build import build_fab_from_disk
 
 import tff_mf
 from tff_mf.base.errors import InputValueError, MissingDependencyError
-from tff_mf.experiments import guard, reports
+from tff_mf.experiments import flower, guard, reports
 from tff_mf.experiments.flower import app
 from tff_mf.experiments.privacy import plan_privacy
 
@@ -150,8 +150,17 @@ def begun(folder, adjacency="zero-out", **more):
     return folder
 
 
-def test_the_app_of_a_run_has_its_privacy_and_trains(tmp_path, monkeypatch):
-    run = begun(tmp_path / "run", cohort=6)
+@pytest.mark.parametrize(
+    "schema",
+    [
+        tff_mf.MinSep(min_sep=2, max_participations=2),
+        tff_mf.FixedEpoch(min_sep=2, max_participations=2),
+        tff_mf.SingleParticipation(),
+    ],
+    ids=["min-sep", "fixed-epochs", "single"],
+)
+def test_the_app_of_a_run_has_its_privacy_and_trains(tmp_path, monkeypatch, schema):
+    run = begun(tmp_path / "run", cohort=6, participation=schema)
     assert {path.name for path in app.write(tmp_path / "app", of=run)} == {
         path.name for path in app.write(tmp_path / "plain")
     }
@@ -177,7 +186,6 @@ def test_the_app_of_a_run_has_its_privacy_and_trains(tmp_path, monkeypatch):
     [
         ({"insecure_seed": 3}, "insecure_seed"),
         ({"restart_every": 2, "adaptive_count_stddev": 1.0}, "adaptive_count_stddev"),
-        ({"participation": tff_mf.FixedEpoch(min_sep=2, max_participations=2)}, "FixedEpoch"),
         ({"noise_multiplier": 0.0}, "noise_multiplier"),
         ({"adjacency": "replace-one"}, "adjacency"),
     ],
@@ -190,6 +198,23 @@ def test_runs_that_flower_cannot_have_get_no_app(tmp_path, more, message):
     with pytest.raises(InputValueError, match="mechanism"):
         app.write(tmp_path / "app", of=run)
     assert not (tmp_path / "app").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sampling": "min_sep"}, "did you mean 'min-sep'"),
+        ({"sampling": "single"}, "min_sep=4 does not go with sampling='single'"),
+        ({"min-sep": 0}, "min_sep missing, which sampling='min-sep' needs"),
+        ({"groups": 4}, "groups=4 does not go with sampling='min-sep'"),
+        ({"sampling": "poisson", "min-sep": 0, "max-participations": 0}, "is not supported by the app"),
+    ],
+)
+def test_an_app_takes_the_words_of_every_command_and_refuses_the_same(changes, message):
+    config = {"rounds": 12, "sampling": "min-sep", "min-sep": 4, "max-participations": 3, "clients-per-round": 4}
+    assert flower.sampling_of(config).schema(12) == tff_mf.MinSep(min_sep=4, max_participations=3)
+    with pytest.raises(InputValueError, match=message):
+        flower.sampling_of({**config, **changes})
 
 
 @pytest.mark.parametrize("name", ["\U0001f33c", 'a "b" \\ \x7f', "ü"])

@@ -317,7 +317,7 @@ def test_only_named_nodes_take_part(tmp_path):
 def test_cohorts_of_a_plan(tmp_path):
     everyone = sorted(identity(name) for name in NAMES)
     planned = sampling.plan_cohorts(
-        client_ids=everyone, clients_per_round=COHORT, rounds=ROUNDS, participation=plan_of().participation, seed=1
+        client_ids=everyone, clients_per_round=COHORT, rounds=ROUNDS, sampling=plan_of().participation, seed=1
     )
     with opened(tmp_path, draw=cohorts.planned(planned), sampler="min-sep") as strategy:
         strategy.start(Fleet(NAMES, trained))

@@ -215,6 +215,4 @@ _FIELDS = {
     "mechanism": ("mechanism", "variant"),
     "patterns": ("pattern", "round"),
     "table": _NAMES,
-    # Its name as a flag, and in files.
-    "kind": ("sampling",),
 }

@@ -60,8 +60,8 @@ BASES: Mapping[str, Sequence[str]] = {
     "verify": ["bundle", "--files-only"],
     "worker": ["--port", "7000"],
 }
-_IN_BINS = ["--rounds", "20", "--min-sep", "5", "--population", "1000", "--clients-per-round", "10"]
-_IN_BINS += ["--sampling", "balls_in_bins", "--delta", "1e-6"]
+_IN_BINS = ["--rounds", "20", "--groups", "5", "--population", "1000", "--clients-per-round", "10"]
+_IN_BINS += ["--sampling", "balls-in-bins", "--delta", "1e-6"]
 # Other valid lines, in which further options have a meaning.
 _OTHER_BASES: Mapping[str, Sequence[str]] = {
     "account": ["blt.safetensors", "--noise-multiplier", "3", *_IN_BINS],

@@ -61,7 +61,7 @@ def cohorts(rounds: int = 9) -> list[list[str]]:
         client_ids=[f"c{index}" for index in range(8)],
         clients_per_round=2,
         rounds=rounds,
-        participation=SCHEMA,
+        sampling=SCHEMA,
         seed=1,
     )
     return [list(drawn.cohort(t)) for t in range(rounds)]

@@ -86,7 +86,7 @@ def test_a_broken_command_is_found(body, fault, tmp_path):
 
 
 def test_result_on_a_terminal_that_has_no_greek():
-    line = ["account", "identity", "--noise-multiplier", "3", "--rounds", "20", "--max-participations", "1"]
+    line = ["account", "identity", "--noise-multiplier", "3", "--rounds", "20", "--sampling", "single"]
     source = (
         f"import sys; from tff_mf.experiments import cli; sys.argv = {['tff-mf', *line, '--delta', '1e-6']}; cli.main()"
     )

@@ -76,7 +76,7 @@ def test_other_versions_of_python_are_not_advised_to_install_tff():
 
 def test_account_by_command():
     program = (
-        "sys.argv = 'tff-mf account identity --max-participations 1 --noise-multiplier 2'.split()\n"
+        "sys.argv = 'tff-mf account identity --sampling single --noise-multiplier 2'.split()\n"
         "sys.argv += '--rounds 9 --delta 1e-6'.split()\n"
         "from tff_mf.experiments.cli import main\nmain()"
     )
@@ -129,7 +129,7 @@ def test_doctor_fails_if_the_installed_packages_would_not_work():
 @pytest.mark.parametrize(
     ("package", "line"),
     [
-        ("matplotlib", "show identity --rounds 9 --max-participations 1 --plot x.png"),
+        ("matplotlib", "show identity --rounds 9 --sampling single --plot x.png"),
         ("jinja2", "plan --population 60 --clients-per-round 10 --rounds 12 --delta 1e-3 --epsilon 4 --html x.html"),
         ("jinja2", "report . --html x.html"),
     ],

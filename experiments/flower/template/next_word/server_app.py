@@ -19,7 +19,7 @@ def main(grid: Grid, context: Context) -> None:
     """Runs the rounds that are left, and writes the model and the report."""
     config = context.run_config
     rounds, delta = int(config["rounds"]), float(config["delta"])
-    participation = tff_mf.MinSep(min_sep=int(config["min-sep"]), max_participations=int(config["max-participations"]))
+    participation = flower.sampling_of(config).schema(rounds)
     folder = pathlib.Path(str(config["out"]))
     # A resumed run needs the very mechanism that it began with.
     stored = folder / "mechanism.safetensors"
