@@ -99,7 +99,7 @@ def agreement(bundle: pathlib.Path, run: pathlib.Path, examples: np.ndarray) -> 
     equal = total = 0
     task = learning_process.build_task(settings, vocabulary)
     process, _ = learning_process.build_process(
-        settings, privacy, task, loop=learning_process.DEVICE_LOOP, limited=True, repeated_keys=keys
+        settings, privacy, task, loop=learning_process.DEVICE_LOOP, repeated_keys=keys
     )
     with aggregators.resident_context():
         state = process.set_model_weights(process.initialize(), task.initial_weights)
