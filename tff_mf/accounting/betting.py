@@ -102,6 +102,11 @@ def strongest(
     return len(claims)
 
 
+def is_hopeless(direction: Direction, epsilon: float, delta: float, *, samples: int, failure: float) -> bool:
+    """Returns whether no sample certifies this ε: not even one of zeros alone, on which a bet wins most."""
+    return samples * np.log1p(delta / direction.most(epsilon)) < -np.log(failure)
+
+
 def best_bets(pilot: np.ndarray, mean: float, most: float) -> np.ndarray:
     """Returns a few stakes λ with 1 + λ(mean − x) > 0 for all x from 0 to `most`, near the best for the pilot."""
     largest = _BELOW_ONE / max(most - mean, mean * 1e-9)

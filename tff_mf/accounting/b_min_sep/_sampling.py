@@ -7,9 +7,10 @@ import numpy as np
 
 from tff_mf.accounting._result import Level
 from tff_mf.accounting._sampling import FAILURE, Question, SecretRun, SecretSampling
+from tff_mf.accounting.b_min_sep import _moments
 from tff_mf.accounting.b_min_sep._chain import Chain
 from tff_mf.accounting.b_min_sep._directions import Add, Losses, Remove, Signals
-from tff_mf.accounting.betting import Claim, DirectionBound, decided, growth, strongest
+from tff_mf.accounting.betting import Claim, DirectionBound, decided, growth, is_hopeless, strongest
 from tff_mf.accounting.entries import magnitudes_of
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -18,6 +19,7 @@ from tff_mf.numerics import gaussian
 from tff_mf.problem.draws import Cohorts, Draws
 from tff_mf.problem.participation import MinSep, Participation
 
+_MOMENTS = "moments of b-min-sep sampling"
 _MOST_ENTRIES = 2**24
 # What the package allows for the entries of C, and for sums of their products: δ grows with every entry.
 _ENTRY_ERROR = 2.0**-36
@@ -28,6 +30,8 @@ _NEVER_ERROR = 1e-11
 _PILOT = 4000
 _TILTS = (1.5, 2.0, 3.0, 5.0, 8.0)
 _SHIFTS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0)
+# By what factor samples must be able to lower a bound.
+_HOPED = 0.9
 # Claims approach the estimate by this factor, up to this share of it.
 _APPROACH, _FINEST = 0.85, 5e-4
 
@@ -206,15 +210,38 @@ class BMinSepRun(SecretRun):
         plain = DirectionBound(value=most, estimate=most, bound="unamplified", samples=0)
         if not 0 < most < math.inf or float(np.max(np.sum(columns**2, axis=1))) >= _LARGEST_VARIANCE * sigma**2:
             return plain, plain
+        remove, add = self.without_samples(columns / sigma, delta, plain)
         failure = FAILURE / 2 * delta * share
         signals = Signals(chain, columns / sigma)
-        remove = _bounded(_removal(signals, most, delta, generator), plain, delta, samples, failure, generator)
+        # Where no proposal can lower a bound by a tenth, no sample is drawn.
+        hope = {"delta": delta, "samples": samples, "failure": failure}
+        removals = [each for each in _removals(signals) if not is_hopeless(each, _HOPED * remove.value, **hope)]
+        additions = [each for each in _additions(signals) if not is_hopeless(each, _HOPED * add.value, **hope)]
+        if removals:
+            found = _removal(removals, remove.value, delta, generator)
+            remove = _bounded(found, remove, delta, samples, failure, generator)
+        if additions:
+            found = _addition(additions, add.value, delta, generator)
+            add = _bounded(found, add, delta, samples, failure, generator)
+        return remove, add
+
+    def without_samples(
+        self, columns: np.ndarray, delta: float, plain: DirectionBound
+    ) -> tuple[DirectionBound, DirectionBound]:
+        """Returns the smallest bounds of both directions that need no samples, for the columns of C/σ."""
+        chain = self.chain
+        values = _moments.epsilons(
+            columns, min_sep=chain.min_sep, probability=chain.probability, delta=delta, most=plain.value
+        )
+        remove, add = (_smaller(plain, value, _MOMENTS) for value in values)
         # Z is at least the probability of no round at all.
-        no_round = -chain.log_never * (1 + 1e-9) + _NEVER_ERROR
-        if no_round < most:
-            plain = dataclasses.replace(plain, value=no_round, bound="no round")
-        added = _addition(signals, plain.value, delta, generator)
-        return remove, _bounded(added, plain, delta, samples, failure, generator)
+        return remove, _smaller(add, -chain.log_never * (1 + 1e-9) + _NEVER_ERROR, "no round")
+
+
+def _smaller(bound: DirectionBound, value: float, name: str) -> DirectionBound:
+    if value >= bound.value:
+        return bound
+    return dataclasses.replace(bound, value=value, estimate=value, bound=name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -245,17 +272,20 @@ def _bounded(
     return DirectionBound(value=claims[count - 1].epsilon, estimate=found.epsilon, bound="Monte Carlo", samples=samples)
 
 
-def _removal(signals: Signals, most: float, delta: float, generator: np.random.Generator) -> _Found:
-    """Returns proposals near the best: those by which a bet on a tenth more than the mean grows fastest."""
+def _removals(signals: Signals) -> list[Remove]:
+    """Returns the proposals that are tried for the run with the client against the run without it."""
     tilts = [tilt for tilt in _TILTS if signals.can_tilt(tilt)] or [1.0]
-    shares = [(False, 1.0, 0.1), *((False, tilt, 0.9 / len(tilts)) for tilt in tilts)]
-    epsilon = _estimate(Remove(signals=signals, parts=tuple(shares)).sample(_PILOT, generator), delta, most)
     tried = [((False, 1.0, 0.1), (False, tilt, 0.9)) for tilt in tilts]
     if signals.has_pairs:
         tried += [
             ((False, 1.0, 0.1), (True, 1.0, 0.2), (True, tilt, 0.4), (False, tilt, 0.3)) for tilt in (1.0001, *tilts)
         ]
-    candidates = [Remove(signals=signals, parts=parts) for parts in tried]
+    return [Remove(signals=signals, parts=parts) for parts in tried]
+
+
+def _removal(candidates: list[Remove], most: float, delta: float, generator: np.random.Generator) -> _Found:
+    """Returns proposals near the best: those by which a bet on a tenth more than the mean grows fastest."""
+    epsilon = _estimate(candidates[0].sample(_PILOT, generator), delta, most)
     candidates = sorted(candidates, key=lambda each: each.most(epsilon))[:3]
     pilots = [each.sample(_PILOT, generator) for each in candidates]
     growths = [
@@ -265,11 +295,16 @@ def _removal(signals: Signals, most: float, delta: float, generator: np.random.G
     return _Found(direction=candidates[best], epsilon=_estimate(pilots[best], delta, most))
 
 
-def _addition(signals: Signals, most: float, delta: float, generator: np.random.Generator) -> _Found:
+def _additions(signals: Signals) -> list[Add]:
+    """Returns the proposals that are tried for the opposite direction."""
+    return [Add(signals=signals, shift=shift) for shift in _SHIFTS]
+
+
+def _addition(candidates: list[Add], most: float, delta: float, generator: np.random.Generator) -> _Found:
     """Returns the shift with the smallest range."""
     epsilon = most
     for _ in range(3):
-        direction = min((Add(signals=signals, shift=shift) for shift in _SHIFTS), key=lambda each: each.most(epsilon))
+        direction = min(candidates, key=lambda each: each.most(epsilon))
         epsilon = _estimate(direction.sample(_PILOT, generator), delta, most)
     return _Found(direction=direction, epsilon=epsilon)
 
