@@ -84,10 +84,10 @@ def dominating(columns: np.ndarray) -> list[np.ndarray]:
 
 
 def log_moment(column: np.ndarray, probability: float, order: int) -> float:
-    """Returns a bound on the logarithm of E[(1 − b̂p + p·Σ_i exp(√b̂·a_i·g − b̂·a_i²/2))^m]; infinity if it is too large.
+    """Returns a bound on log E[(1 − b̂p + p·Σ_i exp(√b̂·a_i·g − b̂·a_i²/2))^m]; infinity if it is too large.
 
-    The power is a sum of exponentials e^(λg) with positive weights and 0 ≤ λ ≤ m·√b̂·max a. For each, Poisson's summation
-    formula has the sum with steps h exact to 2.1·e^(−2π²/h²) of its mean, 1e-33, and what is more than 12 below 0 or
+    The power is a sum of exponentials e^(λg) with positive weights and 0 ≤ λ ≤ m·√b̂·max a. For each, Poisson's
+    summation formula has the sum with steps h exact to 2.1·e^(−2π²/h²) of its mean, 1e-33, and what is more than 12 below 0 or
     above λ is less than 1e-32 of it.
     """
     means = math.sqrt(len(column)) * column
@@ -166,6 +166,6 @@ def _add(mu: float, delta: float, **setting) -> float:
 
 
 def _of_moment(log: float, s: float, delta: float) -> float:
-    """Returns ε at δ from a bound on log E[e^(sL)] of the loss L, where (1 − e^(ε − L))₊ ≤ e^(s(L − ε))·s^s/(1 + s)^(1 + s)."""
+    """Returns ε at δ from a bound on log E[e^(sL)]: (1 − e^(ε − L))₊ is at most e^(s(L − ε))·s^s/(1 + s)^(1 + s)."""
     height = log - math.log(delta) + s * math.log(s) - (1 + s) * math.log1p(s)
     return max(0.0, height / s * (1 + _SLACK) + _LOG_SLACK)
