@@ -87,8 +87,8 @@ def log_moment(column: np.ndarray, probability: float, order: int) -> float:
     """Returns a bound on log E[(1 − b̂p + p·Σ_i exp(√b̂·a_i·g − b̂·a_i²/2))^m]; infinity if it is too large.
 
     The power is a sum of exponentials e^(λg) with positive weights and 0 ≤ λ ≤ m·√b̂·max a. For each, Poisson's
-    summation formula has the sum with steps h exact to 2.1·e^(−2π²/h²) of its mean, 1e-33, and what is more than 12 below 0 or
-    above λ is less than 1e-32 of it.
+    summation formula has the sum with steps h exact to 2.1·e^(−2π²/h²) of its mean, 1e-33, and what is more than 12
+    below 0 or above λ is less than 1e-32 of it.
     """
     means = math.sqrt(len(column)) * column
     largest = float(np.max(means))
@@ -97,7 +97,8 @@ def log_moment(column: np.ndarray, probability: float, order: int) -> float:
         return math.inf
     points = np.arange(-_REACH, end + _STEP, _STEP)
     rises = probability * np.sum(np.expm1(np.multiply.outer(points, means) - np.square(means) / 2), axis=1)
-    powers = order * np.log1p(rises)
+    # Not below the least that is possible, by rounding.
+    powers = order * np.log1p(np.maximum(rises, 2.0**-50 - 1))
     logs = powers - np.square(points) / 2 + math.log(_STEP / math.sqrt(2 * math.pi))
     top = float(np.max(logs))
     if np.max(powers) < 1:
