@@ -18,6 +18,7 @@ import dp_accounting
 import numpy as np
 
 import tff_mf
+from tff_mf.problem.participation import Sampling
 
 ROUNDS, PERIOD, POPULATION = 2052, 342, 342_000
 # Ours is the smallest if no other one is smaller by more than this share.
@@ -32,7 +33,7 @@ class Setting:
     name: str
     mechanism: tff_mf.Mechanism
     rounds: int
-    sampling: object
+    sampling: Sampling
     sigma: float
     delta: float
     sampled: tuple[int, float] | None = None

@@ -4,7 +4,7 @@
 
 Draws 1,000 certificates of b-min-sep sampling and of balls in bins at n = 3, in either direction, each of which may
 fail with probability 0.05, and counts those whose ε is below the exact one. More than 71 of 1,000 have a probability of
-at most 1e-3. Takes about three minutes on one core.
+at most 1e-3. Takes about two minutes on one core.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from tff_mf.accounting.betting import Claim, Direction, strongest
 
 MECHANISM = tff_mf.BandedToeplitz(column=[1.0, 0.6])
 ROUNDS, SIGMA, DELTA, ALLOWED, POINTS = 3, 1.0, 1e-2, 0.05, 121
-# Of claimed ε, as shares of the exact one.
-CLAIMS = np.geomspace(1.6, 0.8, 120)
+# Of claimed ε, as shares of the exact one: the last claim is false, by as little as a few samples may miss.
+CLAIMS = (1.1, 0.99)
 
 
 def directions():
@@ -55,7 +55,7 @@ def exact(histories: tuple[np.ndarray, np.ndarray], remove: bool) -> float:
 
 def certified(direction: Direction, epsilon: float, samples: int) -> float:
     """Returns the ε of one certificate."""
-    claims = [Claim(epsilon=float(share) * epsilon, mean=DELTA) for share in CLAIMS]
+    claims = [Claim(epsilon=share * epsilon, mean=DELTA) for share in CLAIMS]
     count = strongest(direction, claims, samples=samples, failure=ALLOWED, generator=np.random.default_rng())
     return claims[count - 1].epsilon if count else np.inf
 
@@ -73,8 +73,8 @@ def main() -> None:
         chance = stats.binom.sf(wrong - 1, arguments.certificates, ALLOWED)
         likely &= chance > 1e-3
         print(
-            f"{name}: exact ε {epsilon:.4f}, certified {np.median(found):.4f} (median), {wrong} of "
-            f"{arguments.certificates} too small (so many have a probability of at most {chance:.2g})",
+            f"{name}: exact ε {epsilon:.4f}, {sum(each < np.inf for each in found)} certified, {wrong} of "
+            f"{arguments.certificates} too small (probability of this many or more: at most {chance:.2g})",
             flush=True,
         )
     sys.exit(0 if likely else 1)

@@ -98,15 +98,15 @@ def test_thinning_has_the_law_of_the_sampling(min_sep, probability):
 
     def extended(places, weight):
         """Adds sets that begin with these places, whose last gap is not over yet."""
-        last = places[-1] if places else None
-        ends = weight * longer[rounds - 1 - last] if places else 1 - density * np.sum(longer[:rounds])
+        last = places[-1] if places else -min_sep
+        ends = float(weight * longer[rounds - 1 - last] if places else 1 - density * np.sum(longer[:rounds]))
         for kept in itertools.product((0, 1), repeat=len(places)):
             history = [0] * rounds
             for place, keep in zip(places, kept, strict=True):
                 history[place] = keep
             factor = chance ** sum(kept) * (1 - chance) ** (len(kept) - sum(kept))
             found[tuple(history)] = found.get(tuple(history), 0.0) + ends * factor
-        for place in range(last + min_sep if places else 0, rounds):
+        for place in range(last + min_sep, rounds):
             extended([*places, place], weight * gaps[place - last] if places else density * longer[place])
 
     extended([], 1.0)
@@ -134,6 +134,7 @@ def test_epsilon_is_above_quadrature(rounds, bands, min_sep, probability, sigma,
         bound = _moments.log_inverse_moment(
             math.sqrt(float(np.max(np.sum(columns**2, axis=1)))), s, rounds=rounds, bands=bands, **setting
         )
+        assert bound is not None
         assert bound >= math.log(inverse_moment(encoder, histories, chances, s)) * (1 - 1e-9)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,6 +29,8 @@ _LARGEST_VARIANCE = 60.0
 # Of a logarithm of a sum of up to b + n probabilities.
 _NEVER_ERROR = 1e-11
 _PILOT = 4000
+# Proposals whose pilots are compared.
+_LIKELY = 3
 _TILTS = (1.5, 2.0, 3.0, 5.0, 8.0)
 _SHIFTS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0)
 # By what factor samples must be able to lower a bound.
@@ -210,20 +213,15 @@ class BMinSepRun(SecretRun):
         plain = DirectionBound(value=most, estimate=most, bound="unamplified", samples=0)
         if not 0 < most < math.inf or float(np.max(np.sum(columns**2, axis=1))) >= _LARGEST_VARIANCE * sigma**2:
             return plain, plain
-        remove, add = self.without_samples(columns / sigma, delta, plain)
-        failure = FAILURE / 2 * delta * share
-        signals = Signals(chain, columns / sigma)
-        # Where no proposal can lower a bound by a tenth, no sample is drawn.
-        hope = {"delta": delta, "samples": samples, "failure": failure}
-        removals = [each for each in _removals(signals) if not is_hopeless(each, _HOPED * remove.value, **hope)]
-        additions = [each for each in _additions(signals) if not is_hopeless(each, _HOPED * add.value, **hope)]
-        if removals:
-            found = _removal(removals, remove.value, delta, generator)
-            remove = _bounded(found, remove, delta, samples, failure, generator)
-        if additions:
-            found = _addition(additions, add.value, delta, generator)
-            add = _bounded(found, add, delta, samples, failure, generator)
-        return remove, add
+        found = list(self.without_samples(columns / sigma, delta, plain))
+        signals, failure = Signals(chain, columns / sigma), FAILURE / 2 * delta * share
+        larger = int(found[1].value > found[0].value)
+        for index in (larger, 1 - larger):
+            # Only the larger of both decides.
+            if found[index].value >= found[1 - index].value:
+                candidates = (_removals, _additions)[index](signals)
+                found[index] = _sampled(candidates, found[index], delta, samples, failure, generator)
+        return found[0], found[1]
 
     def without_samples(
         self, columns: np.ndarray, delta: float, plain: DirectionBound
@@ -250,6 +248,23 @@ class _Found:
 
     direction: Remove | Add
     epsilon: float
+
+
+def _sampled(
+    candidates: Sequence[Remove | Add],
+    known: DirectionBound,
+    delta: float,
+    samples: int,
+    failure: float,
+    generator: np.random.Generator,
+) -> DirectionBound:
+    """Returns the smaller of `known` and of ε that samples certify; none are drawn if they cannot be a tenth below."""
+    aim = _HOPED * known.value
+    hopeful = [each for each in candidates if not is_hopeless(each, aim, delta, samples=samples, failure=failure)]
+    if not hopeful:
+        return known
+    found = _proposed(hopeful, known.value, delta, generator)
+    return _bounded(found, known, delta, samples, failure, generator)
 
 
 def _bounded(
@@ -283,30 +298,22 @@ def _removals(signals: Signals) -> list[Remove]:
     return [Remove(signals=signals, parts=parts) for parts in tried]
 
 
-def _removal(candidates: list[Remove], most: float, delta: float, generator: np.random.Generator) -> _Found:
-    """Returns proposals near the best: those by which a bet on a tenth more than the mean grows fastest."""
-    epsilon = _estimate(candidates[0].sample(_PILOT, generator), delta, most)
-    candidates = sorted(candidates, key=lambda each: each.most(epsilon))[:3]
-    pilots = [each.sample(_PILOT, generator) for each in candidates]
-    growths = [
-        growth(pilot.values(epsilon), each.most(epsilon)) for each, pilot in zip(candidates, pilots, strict=True)
-    ]
-    best = int(np.argmax(growths))
-    return _Found(direction=candidates[best], epsilon=_estimate(pilots[best], delta, most))
-
-
 def _additions(signals: Signals) -> list[Add]:
     """Returns the proposals that are tried for the opposite direction."""
     return [Add(signals=signals, shift=shift) for shift in _SHIFTS]
 
 
-def _addition(candidates: list[Add], most: float, delta: float, generator: np.random.Generator) -> _Found:
-    """Returns the shift with the smallest range."""
+def _proposed(candidates: Sequence[Remove | Add], most: float, delta: float, generator: np.random.Generator) -> _Found:
+    """Returns proposals near the best: those by which a bet on a tenth more than the mean grows fastest."""
     epsilon = most
-    for _ in range(3):
-        direction = min(candidates, key=lambda each: each.most(epsilon))
-        epsilon = _estimate(direction.sample(_PILOT, generator), delta, most)
-    return _Found(direction=direction, epsilon=epsilon)
+    for _ in range(2):
+        first = min(candidates, key=lambda each: each.most(epsilon))
+        epsilon = _estimate(first.sample(_PILOT, generator), delta, most)
+    likely = sorted(candidates, key=lambda each: each.most(epsilon))[:_LIKELY]
+    pilots = [each.sample(_PILOT, generator) for each in likely]
+    growths = [growth(pilot.values(epsilon), each.most(epsilon)) for each, pilot in zip(likely, pilots, strict=True)]
+    best = int(np.argmax(growths))
+    return _Found(direction=likely[best], epsilon=_estimate(pilots[best], delta, most))
 
 
 def _estimate(losses: Losses, delta: float, most: float) -> float:
