@@ -33,7 +33,8 @@ _PILOT = 4000
 _LIKELY = 3
 _TILTS = (1.5, 2.0, 3.0, 5.0, 8.0)
 _SHIFTS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0)
-_MOST_SAMPLED_ROUNDS = 1024
+# Rounds beyond which few samples are drawn where the theorems hold, and how many rounds of all of them.
+_MOST_SAMPLED_ROUNDS, _MOST_SAMPLED = 1024, 2**25
 # By what factor samples must be able to lower a bound.
 _HOPED = 0.9
 # Claims approach the estimate by this factor, up to this share of it.
@@ -220,11 +221,13 @@ class BMinSepRun(SecretRun):
         for index in (larger, 1 - larger):
             # Only the larger of both decides.
             if found[index].value >= found[1 - index].value:
-                # Of many rounds, samples take a minute, and have not been seen to lower these bounds.
-                if found[index].bound == _MOMENTS and chain.rounds > _MOST_SAMPLED_ROUNDS:
+                is_long = found[index].bound == _MOMENTS and chain.rounds > _MOST_SAMPLED_ROUNDS
+                # Of many rounds, samples take a minute, and have not been seen to lower theorem 3; few lower theorem 4.
+                if is_long and index == 0:
                     break
+                count = min(samples, _MOST_SAMPLED // chain.rounds) if is_long else samples
                 candidates = (_removals, _additions)[index](signals)
-                found[index] = _sampled(candidates, found[index], delta, samples, failure, generator)
+                found[index] = _sampled(candidates, found[index], delta, count, failure, generator)
         return found[0], found[1]
 
     def without_samples(
@@ -235,7 +238,8 @@ class BMinSepRun(SecretRun):
         values = _moments.epsilons(
             columns, min_sep=chain.min_sep, probability=chain.probability, delta=delta, most=plain.value
         )
-        remove, add = (_smaller(plain, value, _MOMENTS) for value in values)
+        name = _MOMENTS if columns.shape[1] > 1 else "Poisson sampling"
+        remove, add = (_smaller(plain, value, name) for value in values)
         # Z is at least the probability of no round at all.
         return remove, _smaller(add, -chain.log_never * (1 + 1e-9) + _NEVER_ERROR, "no round")
 
