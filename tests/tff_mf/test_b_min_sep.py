@@ -116,8 +116,9 @@ def test_certified_epsilon_is_above_quadrature(min_sep, probability, sigma, delt
         setting = {"remove": remove, "points": 121}
         exact = oracle.quadrature(encoder, histories, chances, sigma, bound.value, **setting)
         assert exact <= delta
-        # It is not far above.
-        assert oracle.quadrature(encoder, histories, chances, sigma, 0.8 * bound.value, **setting) > delta
+        # Where it decides, it is not far above.
+        if bound.value == max(each.value for each in bounds):
+            assert oracle.quadrature(encoder, histories, chances, sigma, 0.8 * bound.value, **setting) > delta
 
 
 def test_false_claims_fail():

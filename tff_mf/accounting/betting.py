@@ -29,8 +29,8 @@ class DirectionBound:
     Attributes:
         value: The certified ε, or δ.
         estimate: An estimate of it, without a certificate.
-        bound: The bound that was smallest: "unamplified", "no round", "allocation" or "moments" (deterministic), or
-            "Monte Carlo".
+        bound: The bound that was smallest: "unamplified", "no round", "allocation", "Poisson sampling", "moments" or
+            "moments of b-min-sep sampling" (deterministic), or "Monte Carlo".
         samples: Number of samples of the Monte Carlo bound, 0 if another one was close enough.
     """
 
@@ -100,6 +100,11 @@ def strongest(
         if not mean_is_at_most(sample.values(claim.epsilon), claim.mean, bets, failure):
             return index
     return len(claims)
+
+
+def is_hopeless(direction: Direction, epsilon: float, delta: float, *, samples: int, failure: float) -> bool:
+    """Returns whether no sample certifies this ε: not even one of zeros alone, on which a bet wins most."""
+    return samples * np.log1p(delta / direction.most(epsilon)) < -np.log(failure)
 
 
 def best_bets(pilot: np.ndarray, mean: float, most: float) -> np.ndarray:

@@ -168,7 +168,7 @@ class _PoissonRun(SecretRun):
             # What is known in any case is smaller than what the chain costs.
             return worst(delta, _THEOREM, math.inf, math.inf)
         mu = Guarantee.of_gaussian(self.norm + change, sigma).mu
-        return worst(delta, _THEOREM, *_epsilons(self.queries, self.probability, mu, delta))
+        return worst(delta, _THEOREM, *poisson_epsilons(self.queries, self.probability, mu, delta))
 
     def dp_event(self, sigma: float) -> "dp_accounting.SelfComposedDpEvent":
         # Imported here: it takes a second, and no other function needs it.
@@ -182,14 +182,25 @@ class _PoissonRun(SecretRun):
 
 
 @functools.lru_cache(maxsize=256)
-def _epsilons(queries: int, probability: float, mu: float, delta: float) -> tuple[float, float]:
+def poisson_epsilons(queries: int, probability: float, mu: float, delta: float) -> tuple[float, float]:
     """Returns ε for the run with the client against the run without it, and for the opposite."""
     plain = Guarantee(mu=mu * math.sqrt(queries) * (1 + 2.0**-50)).epsilon(delta)
     if probability == 1 or plain in (0.0, math.inf):
         return plain, plain
-    remove, add = (Losses(nodes=functools.partial(_nodes, probability, mu, takes_part)) for takes_part in (True, False))
+    remove, add = query_losses(probability, mu)
     found = composed_losses.epsilon([remove], queries, delta, most=plain)
     return found, composed_losses.epsilon([add], queries, delta, most=plain, least=found)
+
+
+def query_losses(probability: float, mu: float) -> tuple[Losses, Losses]:
+    """Returns the loss of one query with the client against the query without it, and of the opposite.
+
+    Args:
+        probability: q, with which the client takes part, above 0 and below 1.
+        mu: μ of one query in which it does.
+    """
+    remove, add = (Losses(nodes=functools.partial(_nodes, probability, mu, takes_part)) for takes_part in (True, False))
+    return remove, add
 
 
 def _nodes(probability: float, mu: float, takes_part: bool, s: float, omega: float) -> Nodes | None:

@@ -2,14 +2,16 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from tff_mf.accounting._result import Level
 from tff_mf.accounting._sampling import FAILURE, Question, SecretRun, SecretSampling
+from tff_mf.accounting.b_min_sep import _moments
 from tff_mf.accounting.b_min_sep._chain import Chain
 from tff_mf.accounting.b_min_sep._directions import Add, Losses, Remove, Signals
-from tff_mf.accounting.betting import Claim, DirectionBound, decided, growth, strongest
+from tff_mf.accounting.betting import Claim, DirectionBound, decided, growth, is_hopeless, strongest
 from tff_mf.accounting.entries import magnitudes_of
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -18,6 +20,7 @@ from tff_mf.numerics import gaussian
 from tff_mf.problem.draws import Cohorts, Draws
 from tff_mf.problem.participation import MinSep, Participation
 
+_MOMENTS = "moments of b-min-sep sampling"
 _MOST_ENTRIES = 2**24
 # What the package allows for the entries of C, and for sums of their products: δ grows with every entry.
 _ENTRY_ERROR = 2.0**-36
@@ -26,8 +29,14 @@ _LARGEST_VARIANCE = 60.0
 # Of a logarithm of a sum of up to b + n probabilities.
 _NEVER_ERROR = 1e-11
 _PILOT = 4000
+# Proposals whose pilots are compared.
+_LIKELY = 3
 _TILTS = (1.5, 2.0, 3.0, 5.0, 8.0)
 _SHIFTS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0)
+# Rounds beyond which few samples are drawn where the theorems hold, and how many rounds of all of them.
+_MOST_SAMPLED_ROUNDS, _MOST_SAMPLED = 1024, 2**25
+# By what factor samples must be able to lower a bound.
+_HOPED = 0.9
 # Claims approach the estimate by this factor, up to this share of it.
 _APPROACH, _FINEST = 0.85, 5e-4
 
@@ -206,15 +215,39 @@ class BMinSepRun(SecretRun):
         plain = DirectionBound(value=most, estimate=most, bound="unamplified", samples=0)
         if not 0 < most < math.inf or float(np.max(np.sum(columns**2, axis=1))) >= _LARGEST_VARIANCE * sigma**2:
             return plain, plain
-        failure = FAILURE / 2 * delta * share
-        signals = Signals(chain, columns / sigma)
-        remove = _bounded(_removal(signals, most, delta, generator), plain, delta, samples, failure, generator)
+        found = list(self.without_samples(columns / sigma, delta, plain))
+        signals, failure = Signals(chain, columns / sigma), FAILURE / 2 * delta * share
+        larger = int(found[1].value > found[0].value)
+        for index in (larger, 1 - larger):
+            # Only the larger of both decides.
+            if found[index].value >= found[1 - index].value:
+                is_long = found[index].bound == _MOMENTS and chain.rounds > _MOST_SAMPLED_ROUNDS
+                # Of many rounds, samples take a minute, and have not been seen to lower theorem 3; few lower theorem 4.
+                if is_long and index == 0:
+                    break
+                count = min(samples, _MOST_SAMPLED // chain.rounds) if is_long else samples
+                candidates = (_removals, _additions)[index](signals)
+                found[index] = _sampled(candidates, found[index], delta, count, failure, generator)
+        return found[0], found[1]
+
+    def without_samples(
+        self, columns: np.ndarray, delta: float, plain: DirectionBound
+    ) -> tuple[DirectionBound, DirectionBound]:
+        """Returns the smallest bounds of both directions that need no samples, for the columns of C/σ."""
+        chain = self.chain
+        values = _moments.epsilons(
+            columns, min_sep=chain.min_sep, probability=chain.probability, delta=delta, most=plain.value
+        )
+        name = _MOMENTS if columns.shape[1] > 1 else "Poisson sampling"
+        remove, add = (_smaller(plain, value, name) for value in values)
         # Z is at least the probability of no round at all.
-        no_round = -chain.log_never * (1 + 1e-9) + _NEVER_ERROR
-        if no_round < most:
-            plain = dataclasses.replace(plain, value=no_round, bound="no round")
-        added = _addition(signals, plain.value, delta, generator)
-        return remove, _bounded(added, plain, delta, samples, failure, generator)
+        return remove, _smaller(add, -chain.log_never * (1 + 1e-9) + _NEVER_ERROR, "no round")
+
+
+def _smaller(bound: DirectionBound, value: float, name: str) -> DirectionBound:
+    if value >= bound.value:
+        return bound
+    return dataclasses.replace(bound, value=value, estimate=value, bound=name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -223,6 +256,23 @@ class _Found:
 
     direction: Remove | Add
     epsilon: float
+
+
+def _sampled(
+    candidates: Sequence[Remove | Add],
+    known: DirectionBound,
+    delta: float,
+    samples: int,
+    failure: float,
+    generator: np.random.Generator,
+) -> DirectionBound:
+    """Returns the smaller of `known` and of ε that samples certify; none are drawn if they cannot be a tenth below."""
+    aim = _HOPED * known.value
+    hopeful = [each for each in candidates if not is_hopeless(each, aim, delta, samples=samples, failure=failure)]
+    if not hopeful:
+        return known
+    found = _proposed(hopeful, known.value, delta, generator)
+    return _bounded(found, known, delta, samples, failure, generator)
 
 
 def _bounded(
@@ -245,33 +295,33 @@ def _bounded(
     return DirectionBound(value=claims[count - 1].epsilon, estimate=found.epsilon, bound="Monte Carlo", samples=samples)
 
 
-def _removal(signals: Signals, most: float, delta: float, generator: np.random.Generator) -> _Found:
-    """Returns proposals near the best: those by which a bet on a tenth more than the mean grows fastest."""
+def _removals(signals: Signals) -> list[Remove]:
+    """Returns the proposals that are tried for the run with the client against the run without it."""
     tilts = [tilt for tilt in _TILTS if signals.can_tilt(tilt)] or [1.0]
-    shares = [(False, 1.0, 0.1), *((False, tilt, 0.9 / len(tilts)) for tilt in tilts)]
-    epsilon = _estimate(Remove(signals=signals, parts=tuple(shares)).sample(_PILOT, generator), delta, most)
     tried = [((False, 1.0, 0.1), (False, tilt, 0.9)) for tilt in tilts]
     if signals.has_pairs:
         tried += [
             ((False, 1.0, 0.1), (True, 1.0, 0.2), (True, tilt, 0.4), (False, tilt, 0.3)) for tilt in (1.0001, *tilts)
         ]
-    candidates = [Remove(signals=signals, parts=parts) for parts in tried]
-    candidates = sorted(candidates, key=lambda each: each.most(epsilon))[:3]
-    pilots = [each.sample(_PILOT, generator) for each in candidates]
-    growths = [
-        growth(pilot.values(epsilon), each.most(epsilon)) for each, pilot in zip(candidates, pilots, strict=True)
-    ]
-    best = int(np.argmax(growths))
-    return _Found(direction=candidates[best], epsilon=_estimate(pilots[best], delta, most))
+    return [Remove(signals=signals, parts=parts) for parts in tried]
 
 
-def _addition(signals: Signals, most: float, delta: float, generator: np.random.Generator) -> _Found:
-    """Returns the shift with the smallest range."""
+def _additions(signals: Signals) -> list[Add]:
+    """Returns the proposals that are tried for the opposite direction."""
+    return [Add(signals=signals, shift=shift) for shift in _SHIFTS]
+
+
+def _proposed(candidates: Sequence[Remove | Add], most: float, delta: float, generator: np.random.Generator) -> _Found:
+    """Returns proposals near the best: those by which a bet on a tenth more than the mean grows fastest."""
     epsilon = most
-    for _ in range(3):
-        direction = min((Add(signals=signals, shift=shift) for shift in _SHIFTS), key=lambda each: each.most(epsilon))
-        epsilon = _estimate(direction.sample(_PILOT, generator), delta, most)
-    return _Found(direction=direction, epsilon=epsilon)
+    for _ in range(2):
+        first = min(candidates, key=lambda each: each.most(epsilon))
+        epsilon = _estimate(first.sample(_PILOT, generator), delta, most)
+    likely = sorted(candidates, key=lambda each: each.most(epsilon))[:_LIKELY]
+    pilots = [each.sample(_PILOT, generator) for each in likely]
+    growths = [growth(pilot.values(epsilon), each.most(epsilon)) for each, pilot in zip(likely, pilots, strict=True)]
+    best = int(np.argmax(growths))
+    return _Found(direction=likely[best], epsilon=_estimate(pilots[best], delta, most))
 
 
 def _estimate(losses: Losses, delta: float, most: float) -> float:
