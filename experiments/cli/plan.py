@@ -1,7 +1,6 @@
 """`tff-mf plan`: all mechanisms for a deployment, and the recommended one."""
 
 import pathlib
-import typing
 
 import rich_click as click
 
@@ -9,9 +8,6 @@ from ..configuration.settings import AUTO
 from ..planning.deployment import Deployment
 from . import _options, _plan_screen, _screens
 from ._flags import Flags
-
-if typing.TYPE_CHECKING:
-    pass
 
 # Beside the recommended mechanism: what any run can use, and noise without correlation.
 _ALSO = ("blt", "identity")
@@ -77,8 +73,7 @@ def plan(
         if screen.signal["hopeless"]:
             click.echo(f"plan: {screen.signal['line']}", err=True)
         return
-    for line in screen.lines():
-        click.echo(line)
+    _screens.show_document(screen.document())
     for written in filter(None, (plot, html)):
         click.echo(written)
 
@@ -94,7 +89,7 @@ def _compared(
 ) -> _plan_screen.PlanScreen:
     """Returns all mechanisms for a deployment, with the recommendation."""
     from ..planning import amplified, balls_in_bins, integers, options, signal_to_noise
-    from ..privacy import amplification, statements
+    from ..privacy import amplification, statements, words
 
     if sampling == amplification.BALLS_IN_BINS and level["epsilon"] is None:
         raise click.UsageError("--epsilon is missing: with --sampling balls_in_bins, mechanisms are made for an ε.")
@@ -109,6 +104,7 @@ def _compared(
             deployment, sampling, **level, thorough=thorough, grid=chosen_grid, dimension=parameters
         )
     customary = statements.customary_delta(deployment.delta, deployment.population)
+    delta = {"delta": deployment.delta, "population": deployment.population}
     refused = bool(statements.refusal(claim))
     compared, certified = [], None
     if sampling == amplification.BALLS_IN_BINS and level["epsilon"] is not None:
@@ -136,7 +132,7 @@ def _compared(
             states=not refused,
             amplified=sampling is not None,
         ),
-        notes=[customary] if customary else [],
+        notes=[words.text("delta_not_customary", delta)] if customary else [],
         epsilon=level["epsilon"],
         sampling=sampling,
         sampled=sampled,
@@ -163,8 +159,8 @@ def _write_page(
         noise_multiplier: σ as it was given.
         max_participations: k as it was given.
     """
-    from .. import pages
     from ..planning import explored
+    from ..present import html
 
     names = list(dict.fromkeys([screen.chosen.name, *_ALSO]))
     optimized = {option.name: option for option in screen.options if option.mechanism is not None}
@@ -179,7 +175,7 @@ def _write_page(
             max_participations=max_participations,
         )
     drawn = explored.curves(screen.deployment, shown, screen.chosen, states=not screen.refused)
-    pages.write_page(page, pages.plan_page(screen.as_dict(), drawn, points, text=list(screen.lines())))
+    html.write_page(page, screen.document(curves=drawn, explored=points))
 
 
 def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:

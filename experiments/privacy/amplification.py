@@ -1,6 +1,8 @@
 """Amplification by sampling: the ε of a deployment that keeps its cohorts secret."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import tff_mf
 from tff_mf.accounting import bands_and_norm
@@ -10,6 +12,7 @@ from tff_mf.base.errors import InputValueError
 from ..sampling.settings import SamplingSettings, sampling_of
 from . import statements
 from .plan import PrivacyPlan
+from .words import Bound
 
 KINDS = ("poisson", "cyclic_poisson")
 # For which mechanisms are made and compared; of a run with known cohorts nothing amplified is computed.
@@ -39,16 +42,25 @@ class Amplified:
     @property
     def statement(self) -> str:
         """The hypothetical guarantee in one line, which states that it is not a guarantee of this run."""
-        condition = (
-            "not of this run, whose cohorts follow from a seed and are logged, but of a deployment that draws them in "
-            "secret"
-            if self.simulated
-            else "only if cohorts are drawn at random and in secret, and nobody ever learns them,"
-        )
-        return (
-            f"{condition} from {self.population} clients, with amplification by sampling: "
-            f"{statements.one_line(self.claim)}"
-        )
+        return line(statements.facts(self.claim), self.population, simulated=self.simulated)
+
+
+def line(claim: Mapping[str, Any], population: int | None = None, *, simulated: bool = True) -> str:
+    """Returns the hypothetical guarantee of a deployment in one line, which states that it is not one of a run.
+
+    Args:
+        claim: Its facts.
+        population: Clients that cohorts are drawn from; those of the claim if not given.
+        simulated: Whether a run with known cohorts simulates the deployment.
+    """
+    condition = (
+        "not of this run, whose cohorts follow from a seed and are logged, but of a deployment that draws them in "
+        "secret"
+        if simulated
+        else "only if cohorts are drawn at random and in secret, and nobody ever learns them,"
+    )
+    drawn = claim["population"] if population is None else population
+    return f"{condition} from {drawn} clients, with amplification by sampling: {statements.line(claim)}"
 
 
 def amplified(privacy: PrivacyPlan, sampling: SamplingSettings, population: int) -> Amplified | None:
@@ -229,9 +241,6 @@ def check_bands(mechanism: tff_mf.Mechanism, rounds: int, kind: str, groups: int
     )
 
 
-def _cohorts(kind: str, groups: int, grid: tff_mf.Grid | None) -> str:
-    if kind == BALLS_IN_BINS:
-        numbers = "real numbers and not the integers of a grid" if grid is None else f"integers of {grid.bits} bits"
-        return f"cohorts by {kind} sampling that nobody knows, {groups} groups, {numbers}"
-    turns = {"poisson": "", "b_min_sep": f", min-sep {groups}"}.get(kind, f", {groups} groups in turn")
-    return f"cohorts by {kind} sampling that nobody knows{turns}"
+def _cohorts(kind: str, groups: int, grid: tff_mf.Grid | None) -> Bound:
+    bits = grid.bits if kind == BALLS_IN_BINS and grid is not None else None
+    return Bound(sampling=kind, groups=groups, grid_bits=bits)

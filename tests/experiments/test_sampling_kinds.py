@@ -12,7 +12,7 @@ import pytest
 import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
-from tff_mf.experiments.reports import _sections
+from tff_mf.experiments.reports import _facts
 from tff_mf.experiments.run_folder import ledger
 from tff_mf.experiments.sampling.settings import SAMPLING_KINDS, SamplingSettings
 
@@ -245,11 +245,11 @@ def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
 
 @pytest.mark.parametrize("kind", SAMPLING_KINDS)
 def test_reports_say_why_a_sampling_has_no_amplified_epsilon(kind):
-    record = types.SimpleNamespace(settings={"sampling": {"kind": kind}})
-    texts = _sections._sampling(record)
-    assert len(texts) == (kind in ("balls_in_bins", "b_min_sep", "random_allocation"))
-    assert all("the cohorts are logged" in text and repr(kind) in text for text in texts)
-    assert _sections._sampling(types.SimpleNamespace(settings={})) == []
+    _, of = _facts.SECTIONS["covered"]["sampling_in_secret"]
+    source = types.SimpleNamespace(record=types.SimpleNamespace(settings={"sampling": {"kind": kind}}))
+    amplifies = kind in ("balls_in_bins", "b_min_sep", "random_allocation")
+    assert of(source) == (kind if amplifies else None)
+    assert of(types.SimpleNamespace(record=types.SimpleNamespace(settings={}))) is None
 
 
 def test_who_takes_part_says_nothing_about_the_group():
