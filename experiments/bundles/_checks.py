@@ -280,7 +280,7 @@ def _report(folder: pathlib.Path) -> list[Refusal]:
     # The digest is on the report's page too, and no text there may be arbitrary.
     if stored["digest"] != reports.digest(stored):
         return [Refusal(file=PLANNED, reason="was edited: its digest does not match its content")]
-    if stored["page"] != reports.page_hash(shown):
+    if not reports.page_fits(stored, shown):
         return [Refusal(file=PLANNED_TEXT, reason=f"does not match {PLANNED}")]
     return []
 

@@ -7,6 +7,7 @@ from ..run_folder.run_record import read_record as read_configuration  # noqa: F
 from ._build import build as build
 from ._build import markdown as markdown
 from ._build import open_questions as open_questions
+from ._build import page_fits as page_fits
 from ._build import page_hash as page_hash
 from ._build import sealed as sealed
 from ._build import violations as violations

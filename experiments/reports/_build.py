@@ -1,11 +1,15 @@
 """Builds the report of a run: its facts, as one JSON object, and the hash of its page."""
 
 import hashlib
+import json
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..output.text import up
 from ..present import markdown as rendered
+from ..privacy import statements
 from ..privacy.words import Reason
 from ..run_folder.run_record import read_record
 from ._device_reports import published
@@ -15,6 +19,9 @@ from ._facts import digest, facts
 from ._judgement import judge
 from ._source import Source
 from .questions import QUESTIONS, read_answers
+
+# A bound of ε in a text, in whichever words.
+_BOUND = re.compile(r"ε\s*[≤=<]\s*(\d+(?:\.\d+)?)")
 
 
 def build(
@@ -57,6 +64,18 @@ def sealed(report: Mapping[str, Any]) -> dict[str, Any]:
 def page_hash(page: str) -> str:
     """Returns the hash of a page, which a report has, so that its digest protects the page too."""
     return hashlib.sha256(page.encode()).hexdigest()
+
+
+def page_fits(report: Mapping[str, Any], page: str) -> bool:
+    """Returns whether a page is the one that a report has the hash of, and bounds no ε otherwise than the report does.
+
+    Its words are not compared: another release has others.
+    """
+    figures = [report["claim"][name] for name in ("epsilon", "epsilon_of_a_person", "epsilon_as_run")]
+    # What people wrote may look like a bound.
+    written = _BOUND.findall(json.dumps(report, ensure_ascii=False))
+    known = {*written, *statements.TIER_BOUNDS, *(up(each) for each in figures if each is not None)}
+    return report["page"] == page_hash(page) and set(_BOUND.findall(page)) <= known
 
 
 def violations(folder: pathlib.Path) -> list[Reason]:

@@ -28,7 +28,7 @@ from ..run_folder.names import (
     STATE,
     SUMMARY,
 )
-from ._build import build, markdown, page_hash, sealed
+from ._build import build, markdown, page_fits, page_hash, sealed
 from ._evidence import CRITICAL, WARNING, Finding, found, on_folder
 from ._facts import VERSION, digest, problem
 from ._summarised import RELEASE
@@ -329,8 +329,8 @@ def _check_stored(folder: pathlib.Path, as_json: str) -> tuple[Any, Finding | No
 def _inconsistent(folder: pathlib.Path, stored: Any, *, realised: bool, is_held: bool) -> list[Finding]:
     """Returns findings on a stored report and its page, without the other files.
 
-    The page has the hash that the report has of it. A page in other words than this release's is a warning if no digest
-    was kept, since whoever rewrites both is not found otherwise.
+    The page has the hash that the report has of it, and states no ε that the report does not state. A page in other
+    words than this release's is a warning if no digest was kept: whoever rewrites both is not found otherwise.
     """
     as_json, as_markdown = names(realised=realised)
     wrong = problem(stored)
@@ -351,7 +351,7 @@ def _inconsistent(folder: pathlib.Path, stored: Any, *, realised: bool, is_held:
         return [*findings, found(WARNING, "report", "page_missing", file=as_markdown)]
     except (OSError, ValueError) as error:
         return [*findings, found(CRITICAL, "report", "page_damaged", file=as_markdown, why=str(error))]
-    if wrong or stored.get("page") != page_hash(shown):
+    if wrong or not page_fits(stored, shown):
         findings.append(found(CRITICAL, "report", "page_edited", file=as_markdown, report=as_json))
     elif not is_held and shown != markdown(stored):
         findings.append(found(WARNING, "report", "page_in_other_words", file=as_markdown))

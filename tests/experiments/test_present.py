@@ -135,11 +135,23 @@ def test_another_wording_changes_no_file_and_no_check(tmp_path, monkeypatch, wor
     assert any("report.md does not match" in each for each in critical(folder))
 
 
-def test_a_page_that_was_rewritten_with_its_hash_is_found_by_the_digest(tmp_path):
+def test_an_answer_may_look_like_a_bound(tmp_path):
+    answers = {**run_folders.ANSWERS, "trusted": "us, at **ε≤0.001** and ε = 0.1"}
+    run_folders.finished(tmp_path / "run", answers=answers)
+    assert reports.check(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("stem", ["report", "planned"])
+@pytest.mark.parametrize(
+    ("old", "new", "code"), [("ε≤", "ε≤0.", "page_edited"), ("covered", "certain", "page_in_other_words")]
+)
+def test_a_page_that_was_rewritten_with_its_hash_states_no_other_epsilon(tmp_path, stem, old, new, code):
     folder = tmp_path / "run"
-    report = run_folders.whole(folder, audited=False)
-    (folder / "report.md").write_text(page := (folder / "report.md").read_text().replace("ε≤", "ε≤0."))
+    digest = run_folders.whole(folder, audited=False)["digest"]
+    report = json.loads((folder / f"{stem}.json").read_text())
+    (folder / f"{stem}.md").write_text(page := (folder / f"{stem}.md").read_text().replace(old, new))
     forged = {**report, "page": reports.page_hash(page)}
-    (folder / "report.json").write_text(reports.as_text({**forged, "digest": reports.digest(forged)}))
-    assert {each.code for each in reports.check(folder)} == {"page_in_other_words"}
-    assert any(each.startswith("digest: ") for each in critical(folder, held=report["digest"]))
+    (folder / f"{stem}.json").write_text(reports.as_text({**forged, "digest": reports.digest(forged)}))
+    assert {each.code for each in reports.check(folder)} == {code}
+    if stem == "report":
+        assert any(each.startswith("digest: ") for each in critical(folder, held=digest))
