@@ -146,7 +146,8 @@ def test_a_report_states_the_grid_and_what_it_costs(whole):
     assert states["arithmetic"] == "holds"
     assert critical(folder) == set()
     text = (folder / "report.md").read_text()
-    assert "integers in units of 2^-20" in text
+    assert "- bits: 20\n" in text
+    assert "Finite precision: covered, cost included\n" in text
     assert report["claim"]["tail"] > 0
     assert "total variation" in reports.markdown(report)
 
@@ -185,7 +186,6 @@ def test_a_run_in_floating_point_has_no_grid_and_gets_none(tmp_path):
     found = json.loads((tmp_path / "run" / names.RUN_JSON).read_text())
     assert [found[name] for name in ("grid_bits", "grid_max_clients", "dimension")] == [None] * 3
     report = reports.build(tmp_path / "run", realised=False)
-    assert "grid" not in report
     assert report["grid"] is None
     with pytest.raises(tff_mf.InputError, match="began with"):
         run_folders.start(tmp_path / "run", privacy=run_folders.plan(grid=GRID, dimension=1000))
