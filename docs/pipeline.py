@@ -121,7 +121,7 @@ with (
     report = guarded.end()
     asyncio.run(checkpoints.remove_all())
 
-print(report["headline"])
+print(reports.headline(report))
 print(f"digest: {report['digest']}")  # stored elsewhere, it detects every later change
 for finding in reports.check(given.folder, held=report["digest"]):
     print(f"{finding.severity}: {finding.field}: {finding.text}")

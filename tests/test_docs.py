@@ -211,14 +211,17 @@ def test_settings_of_results_are_whole_and_named_in_their_page(path):
 
 def test_figures_of_results_are_what_their_command_wrote():
     from tff_mf.experiments.comparison import _report, _spec
+    from tff_mf.experiments.present import markdown
+    from tff_mf.experiments.privacy import statements
 
     page = (HERE / "docs" / "results.md").read_text()
     result = json.loads((RESULTS / "pydoc.json").read_text())
     assert result["runs_planned"] == len(_spec.read(RESULTS / "pydoc.toml"))
-    heading, tuning, table, *_ = _report.as_markdown(result).split("\n\n")
-    assert table in page
-    for part in (heading, tuning):
-        assert part in " ".join(page.split())
+    _, heading, _, accuracies, _, rates, *_ = markdown(_report.document(result)).split("\n\n")
+    for table in (accuracies, rates):
+        assert table in page
+    for part in (heading, statements.CHOICE_OF_SETTINGS):
+        assert " ".join(part.split()) in " ".join(page.split())
     gaps = {(gap["epsilon"], gap["better"], gap["worse"]): gap for gap in result["gaps"]}
     rows = re.findall(r"^\| ([\w-]+) ≥ ([\w-]+) \| (.+) \| (.+) \|$", page, re.M)
     assert len(rows) >= 8

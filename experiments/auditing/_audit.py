@@ -10,12 +10,11 @@ import tff_mf
 from tff_mf.base import validation
 
 from ..output import progress
-from ..output.digits import rounded_up
 from . import _noise_tests
 from ._adversary import reached_sensitivity
 from ._canaries import CanaryBound, can_tell_half, canary_bound
-from ._result import Test
-from ._setting import COUNTS, Setting
+from ._result import COUNTS, Test
+from ._setting import Setting
 
 # Relative tolerance of the sensitivity, above rounding errors.
 ROUNDING = 1e-9
@@ -183,27 +182,17 @@ def _attack(parts: list[_Emitted], delta: float, scale: float) -> CanaryBound:
 
 
 def _sensitivity(reached: float, claimed: float, pattern: tuple[int, ...]) -> Test:
-    shown = ", ".join(str(each + 1) for each in pattern[:8]) + (", …" if len(pattern) > 8 else "")
-    text = f"worst client found: {reached:.6f} with rounds {shown}; claimed {claimed:.6f}"
-    return Test(name="sensitivity", passed=reached <= claimed * (1 + ROUNDING), value=reached, limit=claimed, text=text)
+    passed, about = reached <= claimed * (1 + ROUNDING), {"rounds": [int(each) + 1 for each in pattern]}
+    return Test(name="sensitivity", passed=passed, value=reached, limit=claimed, about=about)
 
 
 def _epsilons(claimed: float, canaries: CanaryBound, control: CanaryBound, *, tells: bool) -> list[Test]:
     shown = max(canaries.epsilon, canaries.epsilon_gaussian)
-    text = f"canaries show {_at_least(shown)} with confidence {canaries.confidence}; claimed {rounded_up(claimed)}"
-    tests = [Test(name="canaries", passed=shown <= claimed, value=shown, limit=claimed, text=text)]
     halved = max(control.epsilon, control.epsilon_gaussian)
-    must = (
-        f"which must be above {rounded_up(claimed)}; this many canaries can show {control.at_most:.2f} at most"
-        if tells
-        else f"and this many cannot tell it from the claim of {rounded_up(claimed)}: nothing follows from that"
-    )
-    text = f"with the noise cut in half, canaries show {_at_least(halved)}, {must}"
     # Above the largest ε that this number of canaries can show, the control proves nothing.
     passed = halved > claimed or claimed >= control.at_most or not tells
-    return [*tests, Test(name="control", passed=passed, value=halved, limit=claimed, text=text)]
-
-
-def _at_least(epsilon: float) -> str:
-    """Returns a lower bound in words, rounded down, so that it stays a lower bound."""
-    return f"an ε of {math.floor(epsilon * 1000) / 1000:.3f} or more"
+    of_claim, of_control = {"confidence": canaries.confidence}, {"at_most": control.at_most, "tells": tells}
+    return [
+        Test(name="canaries", passed=shown <= claimed, value=shown, limit=claimed, about=of_claim),
+        Test(name="control", passed=passed, value=halved, limit=claimed, about=of_control),
+    ]

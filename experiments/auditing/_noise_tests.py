@@ -40,8 +40,8 @@ def variance(rows: np.ndarray) -> Test:
     tails = 2 * np.minimum(stats.chi2.sf(sums, coordinates), stats.chi2.cdf(sums, coordinates))
     worst = int(np.argmin(tails))
     found = float(sums[worst] / coordinates)
-    text = f"variance of the whitened rows: {found:.4f} in round {worst + 1}, where it is furthest from 1"
-    return Test(name="variance", passed=variance_fits(found, rounds, coordinates), value=found, limit=1.0, text=text)
+    passed = variance_fits(found, rounds, coordinates)
+    return Test(name="variance", passed=passed, value=found, limit=1.0, about={"round": worst + 1})
 
 
 def variance_fits(value: float, rounds: int, coordinates: int) -> bool:
@@ -61,11 +61,8 @@ def correlation(rows: np.ndarray) -> Test:
     limit = correlation_limit(rounds)
     worst = np.unravel_index(int(np.argmax(products)), products.shape)
     found = float(products[worst])
-    text = (
-        f"largest correlation of two whitened rows, in standard deviations: {found:.2f}, rounds {worst[1] + 1} and "
-        f"{worst[0] + 1}; at most {limit:.2f}"
-    )
-    return Test(name="covariance", passed=found <= limit, value=found, limit=limit, text=text)
+    about = {"rounds": [int(worst[1]) + 1, int(worst[0]) + 1]}
+    return Test(name="covariance", passed=found <= limit, value=found, limit=limit, about=about)
 
 
 def correlation_limit(rounds: int) -> float:
@@ -76,9 +73,8 @@ def correlation_limit(rounds: int) -> float:
 def normality(rows: np.ndarray) -> Test:
     """Tests that all whitened numbers together are standard normal: Kolmogorov and Smirnov."""
     found = stats.kstest(rows.ravel(), "norm")
-    text = f"Kolmogorov-Smirnov distance from the normal distribution: {found.statistic:.2g}, p = {found.pvalue:.2g}"
-    passed = bool(found.pvalue > _CHANCE)
-    return Test(name="normality", passed=passed, value=float(found.statistic), limit=_CHANCE, text=text)
+    value, p = float(found.statistic), float(found.pvalue)
+    return Test(name="normality", passed=p > _CHANCE, value=value, limit=_CHANCE, about={"p": p})
 
 
 def normality_fits(value: float, count: int) -> bool:
@@ -98,18 +94,15 @@ def repeats(rows: np.ndarray, others: np.ndarray) -> Test:
     coordinates = rows.shape[1]
     pairs = [(a, b, first) for a, b in itertools.combinations(range(len(chosen)), 2)]
     pairs += [(a, b, second) for a in range(len(chosen)) for b in range(len(chosen))]
-    found, where = 0.0, ""
+    found, where = 0.0, {"rounds": [], "other_stream": False}
     for a, b, other in pairs:
         shifted = np.fft.irfft(first[a] * np.conj(other[b]), coordinates) / np.sqrt(coordinates)
         largest = float(np.max(np.abs(shifted)))
         if largest > found:
             found = largest
-            where = f"rounds {chosen[a] + 1} and {chosen[b] + 1}{' of another stream' if other is second else ''}"
+            where = {"rounds": [int(chosen[a]) + 1, int(chosen[b]) + 1], "other_stream": other is second}
     limit = repeats_limit(len(rows), coordinates)
-    text = (
-        f"largest correlation of two rows at any shift: {found:.2f} standard deviations, {where}; at most {limit:.2f}"
-    )
-    return Test(name="repeats", passed=found <= limit, value=found, limit=limit, text=text)
+    return Test(name="repeats", passed=found <= limit, value=found, limit=limit, about=where)
 
 
 def _shifted(rounds: int) -> np.ndarray:
@@ -132,8 +125,7 @@ def not_on_grid(noise: np.ndarray, units: int) -> int:
 
 def integers(inexact: int) -> Test:
     """Tests that all noise was on the grid."""
-    text = f"numbers of the noise that are not whole multiples of the grid's unit: {inexact}"
-    return Test(name="integers", passed=integers_fit(inexact), value=inexact, limit=0.0, text=text)
+    return Test(name="integers", passed=integers_fit(inexact), value=inexact, limit=0.0)
 
 
 def integers_fit(value: float) -> bool:
@@ -157,10 +149,8 @@ def pairs(rows: np.ndarray) -> Test:
         if seen >= _MOST_PAIRS:
             break
     share = found / seen if seen >= _FEWEST_PAIRS else 0.0
-    text = f"share of {seen} pairs far out that float32 normals can give: {share:.3f}; at most {_PRODUCED}"
-    if seen < _FEWEST_PAIRS:
-        text = f"not tested: {seen} pairs are far out, and the test needs {_FEWEST_PAIRS}; take more coordinates"
-    return Test(name="pairs", passed=pairs_fit(share), value=share, limit=_PRODUCED, text=text)
+    about = {"seen": seen, "needed": _FEWEST_PAIRS}
+    return Test(name="pairs", passed=pairs_fit(share), value=share, limit=_PRODUCED, about=about)
 
 
 def pairs_fit(value: float) -> bool:
@@ -177,8 +167,7 @@ def fresh_steps(first: np.ndarray, second: np.ndarray, stddev: float) -> Test:
         stddev: Standard deviation of the new noise in such a row.
     """
     found = float(np.mean(np.square(first - second)) / (2 * stddev**2))
-    text = f"variance of the difference of one state's two steps, over what it must be: {found:.4f}"
-    return Test(name="fresh steps", passed=fresh_steps_fit(found, len(first)), value=found, limit=1.0, text=text)
+    return Test(name="fresh steps", passed=fresh_steps_fit(found, len(first)), value=found, limit=1.0)
 
 
 def fresh_steps_fit(value: float, coordinates: int) -> bool:

@@ -8,7 +8,8 @@ from ..output import agreement
 from . import _noise_tests
 from ._audit import ROUNDING
 from ._canaries import CONFIDENCE, bound_of_rates, can_tell_half
-from ._setting import COUNTS, FEWEST_COORDINATES, Setting
+from ._result import COUNTS
+from ._setting import FEWEST_COORDINATES, Setting
 
 _Passes = Callable[[float], bool]
 

@@ -7,7 +7,7 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-COUNTS = "counts: "
+from ._result import COUNTS
 
 _OF_NOISE = ("variance", "covariance", "normality", "repeats")
 _NAMES = (*_OF_NOISE, "fresh steps", "sensitivity", "canaries", "control")

@@ -190,7 +190,7 @@ def _require_room(folder: pathlib.Path, copy: pathlib.Path, manifest: Manifest) 
 
 def believed(copy: pathlib.Path, rests_on: Mapping[str, str], *, rounds: int = 0) -> Verification:
     """Returns the result for a bundle that is not refused, from its checked copy."""
-    headline = strict_json.loads((copy / PLANNED).read_text(encoding="utf-8"))["headline"]
+    headline = reports.headline(strict_json.loads((copy / PLANNED).read_text(encoding="utf-8")))
     digest = manifest_file(copy)[1]
     return Verification(refused=[], rests_on=rests_on, rounds=rounds, digest=digest, headline=headline)
 
@@ -268,7 +268,7 @@ def _report(folder: pathlib.Path) -> list[Refusal]:
     except (OSError, ValueError, RecursionError) as error:
         return [Refusal(file=PLANNED, reason=f"is missing or damaged: {error}")]
     if other := reports.of_another_version(stored, PLANNED):
-        return [Refusal(file=PLANNED, reason=other)]
+        return [Refusal(file=PLANNED, reason=other.text)]
     if text := reports.problem(stored):
         return [Refusal(file=PLANNED, reason=f"is not a report: {text}")]
     expected = reports.build(folder, realised=False)
@@ -280,7 +280,7 @@ def _report(folder: pathlib.Path) -> list[Refusal]:
     # The digest is on the report's page too, and no text there may be arbitrary.
     if stored["digest"] != reports.digest(stored):
         return [Refusal(file=PLANNED, reason="was edited: its digest does not match its content")]
-    if shown != reports.markdown(stored):
+    if not reports.page_fits(stored, shown):
         return [Refusal(file=PLANNED_TEXT, reason=f"does not match {PLANNED}")]
     return []
 

@@ -55,7 +55,10 @@ def export_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
 def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     settings, _, vocabulary = deployed_again(run)
     report = reports.published(json.loads((run / REPORT).read_text(encoding="utf-8")))
-    as_json, as_markdown = reports.as_text(report), reports.markdown(report)
+    # The report has the hash of its page, which may be in the words of another release.
+    page = run / REPORT_TEXT
+    as_json = reports.as_text(report)
+    as_markdown = page.read_text(encoding="utf-8") if page.exists() else reports.markdown(report)
     keras_model = task.build_keras_model(settings.model, vocabulary=vocabulary, seed=settings.seed)
     weights = safetensors.numpy.load_file(run / MODEL)
     keras_model.set_weights([weights[str(index)] for index in range(len(weights))])
@@ -87,7 +90,7 @@ def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
         (folder / LITE).write_bytes(lite.content)
     return {
         "parameters": keras_model.count_params(),
-        "headline": report["headline"],
+        "headline": reports.headline(report),
         "lite": None if lite.content is None else LITE,
         "lite_reason": lite.reason or None,
     }

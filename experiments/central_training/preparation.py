@@ -66,7 +66,7 @@ def prepare(
     wrong = statements.violations(epsilon, configuration.delta, configuration.examples)
     if wrong and not without_epsilon:
         raise InputValueError(
-            f"noise_multiplier={sigma!r}: {wrong[0][1]}. Give a larger σ, or train with without_epsilon."
+            f"noise_multiplier={sigma!r}: {wrong[0].text}. Give a larger σ, or train with without_epsilon."
         )
     return PreparedTraining(
         configuration=configuration,
@@ -74,7 +74,7 @@ def prepare(
         order=order,
         noise_multiplier=sigma,
         epsilon=math.inf if wrong else epsilon,
-        statement=f"{statements.NO_EPSILON}: {wrong[0][1]}" if wrong else order.statement(mechanism, **level),
+        statement=f"{statements.NO_EPSILON}: {wrong[0].text}" if wrong else order.statement(mechanism, **level),
     )
 
 

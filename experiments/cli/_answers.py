@@ -12,9 +12,9 @@ from tff_mf.base import strict_json
 from tff_mf.base.errors import InputError, InputValueError
 
 from ..output import files
+from ..present import folded
 from ..reports import questions
 from ..run_folder.names import ANSWERS
-from . import _screens
 
 _DRAFT = "answers.draft.json"
 _OPEN = "-"
@@ -100,7 +100,7 @@ def write_form(folder: pathlib.Path, out: pathlib.Path) -> None:
 
 def _say(text: str, *, indent: str = "") -> None:
     """Writes a text to standard error, wrapped to the terminal."""
-    for line in _screens.folded(text, indent=indent):
+    for line in folded(text, indent=indent):
         click.echo(line, err=True)
 
 

@@ -213,7 +213,7 @@ def in_words(setting: MechanismSetting) -> dict[str, Any]:
     workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
     schema = setting.participation
     return {
-        "participation": "each client at most once" if schema.max_participations == 1 else setting.in_words,
+        "participation": "each client at most once" if schema.max_participations == 1 else str(setting.bound),
         "min_sep": None,
         "max_participations": None,
         "restart_every": None,

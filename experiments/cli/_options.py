@@ -205,9 +205,9 @@ def html_page(file: str | None) -> pathlib.Path | None:
     if file is None:
         return None
     required_packages.packages("--html", "jinja2", "matplotlib")
-    from .. import pages
+    from ..present import html
 
-    return pages.check_page(file)
+    return html.check_page(file)
 
 
 def check_plot(file: str | None) -> None:

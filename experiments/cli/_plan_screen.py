@@ -1,8 +1,8 @@
-"""Output of `tff-mf plan`, as JSON and as text."""
+"""The result of `tff-mf plan`, as JSON and as a document."""
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tff_mf
@@ -13,8 +13,20 @@ from ..planning.amplified import AmplifiedOption
 from ..planning.balls_in_bins import BinsOption, CertifiedOption
 from ..planning.deployment import Deployment
 from ..planning.options import Option
+from ..present import (
+    Block,
+    Callout,
+    Document,
+    Explorer,
+    Figure,
+    Item,
+    Listing,
+    Paragraph,
+    Section,
+    Table,
+)
 from ..privacy import statements
-from . import _guarantees, _screens
+from . import _guarantees
 
 _NONE = "–"
 _CASES = {"half_min_sep": "b/2", "twice_min_sep": "2b", "half_as_many_rounds_again": "1.5n"}
@@ -26,6 +38,21 @@ _ONLY_IN_BINS = (
     "Only if each of {clients:,} clients is put at random into one of {bins} groups, independently, once for the run, "
     "no other client takes part, and nobody ever learns a group or a cohort: amplification by balls-in-bins sampling. "
     "It does not hold if clients decide when they are available. Estimates at {level}:"
+)
+
+_LOSSES = (
+    "Losses compare mechanisms at equal privacy. The last three columns are ε if the estimates are wrong: clients come "
+    "back after b/2 or 2b rounds, or the run has 1.5n."
+)
+_POSITIONS = (
+    "Every position of the sliders is a point that tff-mf computed: the mechanism was optimized for its rounds and "
+    "separation, and its noise follows from its accountant. Nothing lies between positions, nothing is interpolated, "
+    "and ε, ρ and σ are rounded up."
+)
+_OF_POSITIONS = (
+    "Noise of the mean: standard deviation of the noise in a parameter of the sum of all mean updates so far, root "
+    "mean square over the rounds, in clip norms. All figures hold for real numbers; what integers cost is in the line "
+    "on numbers above."
 )
 
 
@@ -93,20 +120,74 @@ class PlanScreen:
             result |= _bins(known, self.in_bins, self.certified)
         return statements.without_epsilon(result) if self.refused else result
 
-    def lines(self) -> Iterator[str]:
-        """Yields the lines of the text."""
-        yield from _screens.blocks(
-            self._title(),
-            _screens.table(*self._table()),
-            "Losses compare mechanisms at equal privacy. The last three columns are ε if the estimates are wrong: "
-            "clients come back after b/2 or 2b rounds, or the run has 1.5n.",
-            *(f"{each.name}: {each.note}." for each in self.options if each.note and each.mechanism is not None),
-            *(self.why, self.signal["line"], self.numbers["line"], self.statement, *self.notes),
-            *(() if self.sampled is None else self._amplified_blocks(self.sampled)),
+    def document(
+        self, *, curves: Mapping[str, Any] | None = None, explored: Mapping[str, Any] | None = None
+    ) -> Document:
+        """Returns the plan as a document.
+
+        Args:
+            curves: What its figures show, as `explored.curves` returns it; without them it has none.
+            explored: The points around it, as `explored.explored` returns them; `None` if no ε is stated.
+        """
+        known, setting = self.deployment, _guarantees.in_words(self.deployment.setting)
+        about = (
+            f"{known.clients_per_round:,} of {known.population:,} clients a round; n = {known.rounds:,} rounds, "
+            f"{setting['participation']}; δ = {known.delta}, {known.adjacency}; {setting['workload']}"
         )
-        if self.certified is not None and self.epsilon is not None:
-            yield ""
-            yield from bins_lines(self.deployment, self.epsilon, self.in_bins, self.certified, refused=self.refused)
+        blocks: list[Block | None] = [
+            Callout(self.statement, bad=self.refused),
+            *map(Paragraph, (about, self.why, self.signal["line"], self.numbers["line"], *self.notes)),
+            None if curves is None else Section("Try other numbers", self._explorer(explored)),
+            Section("Mechanisms", self._mechanisms()),
+            None if self.sampled is None else self._amplified(self.sampled),
+            self._in_bins(),
+            None if curves is None else Section("Figures", self._figures(curves)),
+            Section("What it rests on", [Listing(self._assumptions(), ticked="assumption")]),
+        ]
+        return Document("Plan", blocks)
+
+    def _explorer(self, explored: Mapping[str, Any] | None) -> list[Block]:
+        if explored is None:
+            return [Paragraph("Not here: no ε can be stated at these numbers, see the first line.")]
+        return [Paragraph(_POSITIONS), Explorer(explored), Paragraph(_OF_POSITIONS, quiet=True)]
+
+    def _figures(self, curves: Mapping[str, Any]) -> list[Block]:
+        from ..output.figures import Axis
+        from ..present.charts import of_epsilon, over_rounds
+
+        name = self.chosen.name
+        charts = of_epsilon(
+            {name: curves["epsilon_over_delta"]},
+            curves["epsilon_over_rounds"],
+            about=f"Of {name} at its planned noise; the plan is at δ = {self.deployment.delta}.",
+            fixed="Of the first rounds alone, if their number is fixed in advance, at the planned noise.",
+            value=digits.upwards,
+        )
+        note = "Standard deviation of the noise in a parameter of the sum of all mean updates so far."
+        norms = Axis(label="clip norms", from_zero=True)
+        charts.append(over_rounds("errors", "Error of each round", norms, curves["error_over_rounds"], note))
+        return [Figure(each) for each in charts]
+
+    def _assumptions(self) -> list[Item]:
+        known = self.deployment
+        drawn = f"cohorts are drawn at random by {self.sampling} sampling and stay secret, or no amplified figure holds"
+        k = known.setting.participation.max_participations
+        found = {
+            "participation": f"no client takes part more than {k:,} times, or twice within {known.min_sep:,} rounds; "
+            "something enforces it",
+            "who takes part when": "it does not depend on the clients' data",
+            "population": f"at least {known.population:,} clients can take part, and δ = {known.delta} suits them",
+            "cohort": f"the noise is calibrated for {known.clients_per_round:,} clients a round, and the divisor is a "
+            "constant",
+            "one client": "is one person, or ε is a client's and not a person's",
+            "clipping": "every update is clipped to the clip norm before it is added up",
+            "secrecy of the state": "only those who are trusted see the server's state, with its keys and noise rows",
+            "choice of settings": "no setting was chosen by repeated training on private clients, or that is counted "
+            "too",
+            "one run": f"at most {known.rounds:,} rounds are released, and each once",
+            "sampling": "" if self.sampling is None else drawn,
+        }
+        return [Item(text, label) for label, text in found.items() if text]
 
     def _row(self, option: Option) -> dict[str, Any]:
         return {
@@ -117,12 +198,10 @@ class PlanScreen:
             f"{self.deployment.objective}_loss_if_wrong": _finite(option.loss_if_wrong),
         }
 
-    def _title(self) -> str:
-        known, words = self.deployment, _guarantees.in_words(self.deployment.setting)
-        return (
-            f"{known.clients_per_round:,} of {known.population:,} clients a round; n = {known.rounds:,} rounds, "
-            f"{words['participation']}; δ = {known.delta}, {known.adjacency}; {words['workload']}"
-        )
+    def _mechanisms(self) -> list[Block]:
+        header, rows = self._table()
+        noted = (f"{each.name}: {each.note}." for each in self.options if each.note and each.mechanism is not None)
+        return [Table(header, rows, "mechanisms"), Paragraph(_LOSSES, quiet=True), *map(Paragraph, noted)]
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """Returns the header and the rows of the table of mechanisms."""
@@ -147,10 +226,8 @@ class PlanScreen:
             rows.append([*cells, f"{figures['seconds']:.1f} s", *shown[1:]])
         return header, rows
 
-    def _amplified_blocks(self, sampled: Sequence[AmplifiedOption]) -> Iterator[str | Iterator[str]]:
+    def _amplified(self, sampled: Sequence[AmplifiedOption]) -> Section:
         turns = "" if self.sampling == "poisson" else ", as many groups of clients in turn as there are bands"
-        yield _ONLY_IF.format(kind=self.sampling, turns=turns)
-        yield f"In the table below, {integers.included(self.grid)}."
         header = ["", "RMS error", "σ" if self.epsilon is None else "amplified σ", "amplified ε", "ε if known"]
         rows = []
         for each in sampled:
@@ -158,16 +235,26 @@ class PlanScreen:
             shown = [_NONE if self.refused else digits.upwards(value) for value in epsilons]
             name = "1 band" if each.bands == 1 else f"{each.bands} bands"
             rows.append([name, digits.nearest(each.rms_error), digits.upwards(each.noise_multiplier), *shown])
-        yield _screens.table(header, rows)
         figures = self.chosen.figures
-        error = figures["rms_loss"] / figures["sensitivity"] * figures["noise_multiplier"]
-        yield f"Without amplification, {self.chosen.name} has an RMS error of {digits.nearest(error)} clip norms."
+        error = digits.nearest(figures["rms_loss"] / figures["sensitivity"] * figures["noise_multiplier"])
+        blocks = [
+            Paragraph(_ONLY_IF.format(kind=self.sampling, turns=turns)),
+            Paragraph(f"In the table below, {integers.included(self.grid)}."),
+            Table(header, rows, "amplified by sampling"),
+            Paragraph(f"Without amplification, {self.chosen.name} has an RMS error of {error} clip norms."),
+        ]
+        return Section("With secret cohorts", blocks)
+
+    def _in_bins(self) -> Section | None:
+        if self.certified is None or self.epsilon is None:
+            return None
+        return bins_section(self.deployment, self.epsilon, self.in_bins, self.certified, refused=self.refused)
 
 
-def bins_lines(
+def bins_section(
     known: Deployment, epsilon: float, options: Sequence[BinsOption], found: CertifiedOption, *, refused: bool
-) -> Iterator[str]:
-    """Yields the lines about balls in bins: estimates of every mechanism, and the certificate of the recommended one.
+) -> Section:
+    """Returns the part on balls in bins: estimates of every mechanism, and the certificate of the recommended one.
 
     Args:
         known: What is known before the run.
@@ -182,12 +269,13 @@ def bins_lines(
     for each in options:
         copies = _NONE if each.memory_rows is None else str(each.memory_rows)
         rows.append([each.name, digits.nearest(each.error), digits.upwards(each.noise_multiplier), copies])
-    yield from _screens.blocks(
+    blocks = [
         # Of more clients, cohorts would be larger than the room of a sum on the grid is for.
-        _ONLY_IN_BINS.format(bins=bins, clients=bins * known.clients_per_round, level=level),
-        _screens.table(["", objective, "amplified σ", "copies"], rows),
-        None if refused else _certificate(found, objective),
-    )
+        Paragraph(_ONLY_IN_BINS.format(bins=bins, clients=bins * known.clients_per_round, level=level)),
+        Table(["", objective, "amplified σ", "copies"], rows, "amplified by balls in bins"),
+        Paragraph("" if refused else _certificate(found, objective)),
+    ]
+    return Section("With secret groups", blocks)
 
 
 def _certificate(found: CertifiedOption, objective: str) -> str:

@@ -1,11 +1,7 @@
 """Numbers and tables as text: labels, significant digits, and lines no wider than the terminal."""
 
-import itertools
 import json
-import shutil
-import textwrap
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -16,10 +12,8 @@ from tff_mf.base import strict_json
 from ..configuration.layers import Layer
 from ..configuration.presets import Preset
 from ..output import digits
+from ..present import Paragraph, Section, labelled, terminal
 
-_NARROWEST = 40
-_WIDEST = 120
-_FALLBACK = 80
 _GAP = "  "
 _MOST_LISTED = 8
 
@@ -69,21 +63,10 @@ _MARKS = {"None": "–", "True": "yes", "False": "no"}
 _UNITS = dict.fromkeys(("rms_error", "max_error", "amplified_rms_error"), " clip norms")
 
 
-def width() -> int:
-    """Returns the width of lines: the terminal's or COLUMNS, at most 120; 80 if neither is known."""
-    return min(max(shutil.get_terminal_size((_FALLBACK, 24)).columns, _NARROWEST), _WIDEST)
-
-
-def folded(text: str, *, indent: str = "") -> list[str]:
-    """Returns lines of whole words; later ones begin with `indent`.
-
-    Example:
-        >>> folded("one two", indent="  ")
-        ['one two']
-    """
-    return textwrap.wrap(text, width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [
-        ""
-    ]
+def show_document(document: Section) -> None:
+    """Prints a document."""
+    for line in terminal(document):
+        click.echo(line)
 
 
 def _entries(result: Mapping[str, Any]) -> Iterator[str]:
@@ -92,58 +75,6 @@ def _entries(result: Mapping[str, Any]) -> Iterator[str]:
     yield from labelled(
         [(_LABELS.get(name, name.replace("_", " ")), _words(name, value)) for name, value in shown.items()]
     )
-
-
-def labelled(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yields a line for each label and its text, or more if the text is long; skips rows without a text.
-
-    Example:
-        >>> list(labelled([("n", "20 rounds"), ("note", "")]))
-        ['n  20 rounds']
-    """
-    rows = [(label, text) for label, text in rows if text]
-    column = max((len(label) for label, _ in rows), default=0) + len(_GAP)
-    for label, text in rows:
-        yield from folded(f"{label:{column}}{text}", indent=" " * column)
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yields a table, in several parts if it is too wide, each with the first column.
-
-    Args:
-        header: Titles of the columns.
-        rows: Rows of as many cells, or of two: a name, and a text in place of all other cells.
-    """
-    full = [row for row in rows if len(row) == len(header)]
-    widths = [max(map(_columns, column)) for column in zip(header, *full, strict=True)]
-    widths[0] = max(_columns(row[0]) for row in (header, *rows))
-    for number, part in enumerate(_parts(widths)):
-        if number:
-            yield ""
-        for row in (header, *full):
-            cells = [_padded(row[index], widths[index]) for index in part]
-            yield (row[0] + " " * (widths[0] - _columns(row[0])) + "".join(f"{_GAP}{cell}" for cell in cells)).rstrip()
-    for row in rows:
-        if len(row) != len(header):
-            yield from folded(f"{row[0]:{widths[0]}}{_GAP}{row[1]}", indent=" " * (widths[0] + len(_GAP)))
-
-
-def markdown(text: str) -> Iterator[str]:
-    r"""Yields a page of paragraphs, lists and tables as wide as the terminal; the first two columns label a row.
-
-    Example:
-        >>> list(markdown("one\n\n| a | b | c |\n|---|---|---|\n| d | with | 1 |"))
-        ['one', '', 'a  b     c', 'd  with  1']
-    """
-    for is_table, group in itertools.groupby(text.splitlines(), key=lambda line: line.startswith("|")):
-        if is_table:
-            header, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in group)
-            first = max(_columns(row[0]) for row in (header, *rows))
-            named = [[f"{row[0]:{first}}{_GAP}{row[1]}", *row[2:]] for row in (header, *rows)]
-            yield from table(named[0], named[1:])
-        else:
-            for line in group:
-                yield from folded(line, indent="  " if line.startswith("- ") else "")
 
 
 def report(
@@ -174,18 +105,9 @@ def report(
         paragraphs(*below)
 
 
-def blocks(*parts: str | Iterable[str] | None) -> Iterator[str]:
-    """Yields texts, folded, and other blocks of lines, with an empty line between them; skips those that are empty."""
-    for number, part in enumerate(filter(None, parts)):
-        if number:
-            yield ""
-        yield from folded(part) if isinstance(part, str) else part
-
-
 def paragraphs(*texts: str | None) -> None:
     """Prints texts as wide as the terminal, with empty lines between them; skips those that are empty or None."""
-    for line in blocks(*texts):
-        click.echo(line)
+    show_document(Section("", [Paragraph(text or "") for text in texts]))
 
 
 def show(rows: Sequence[tuple[str, str]]) -> None:
@@ -246,20 +168,6 @@ def workload(value: tff_mf.Workload) -> str:
     return f"prefix sums with {' and '.join(parts)}" if parts else "prefix sums"
 
 
-def _parts(widths: Sequence[int]) -> Iterator[list[int]]:
-    """Yields groups of columns, after the first, that fit side by side."""
-    part: list[int] = []
-    used = widths[0]
-    for index in range(1, len(widths)):
-        needed = widths[index] + len(_GAP)
-        if part and used + needed > width():
-            yield part
-            part, used = [], widths[0]
-        part.append(index)
-        used += needed
-    yield part
-
-
 def _words(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -288,12 +196,3 @@ def _listed(values: Sequence[Any]) -> str:
     if len(values) <= _MOST_LISTED:
         return ", ".join(map(digits.parameter, values))
     return f"{len(values)} numbers, from {digits.parameter(values[0])} to {digits.parameter(values[-1])}"
-
-
-def _columns(text: str) -> int:
-    """Returns the width of a text: combining marks have none."""
-    return sum(not unicodedata.combining(character) for character in text)
-
-
-def _padded(text: str, columns: int) -> str:
-    return " " * (columns - _columns(text)) + text

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from .. import present
 from ..configuration import mechanism_names
 from . import _options, _screens
 from ._flags import Flags
@@ -68,7 +69,7 @@ def audit(what: str, flags: Flags, coordinates: int | None, noise_scale: float, 
     if as_json:
         click.echo(json.dumps(result))
     else:
-        _show(found, folder if folder.is_dir() else None)
+        _screens.show_document(_document(found, folder if folder.is_dir() else None))
     if folder.is_dir():
         _report(folder, current=current)
     if not found.passed:
@@ -133,14 +134,17 @@ def _result(found: "auditing.Audit", setting: "auditing.Setting", run_sha256: st
     }
 
 
-def _show(found: "auditing.Audit", folder: pathlib.Path | None) -> None:
-    _screens.show([(f"{'ok  ' if test.passed else 'FAIL'}  {test.name}", test.text) for test in found.tests])
+def _document(found: "auditing.Audit", folder: pathlib.Path | None) -> present.Section:
+    """Returns the result of an audit as a document: a line for each test, and the verdict."""
     from ..run_folder import names
 
     failed = sum(not test.passed for test in found.tests)
     verdict = f"{failed} of {len(found.tests)} tests failed" if failed else f"all {len(found.tests)} tests passed"
     where = "" if folder is None else f"; written to {folder / names.AUDIT}"
-    click.echo(f"{verdict}{where}")
+    rows = [(f"{'ok  ' if test.passed else 'FAIL'}  {test.name}", test.text) for test in found.tests]
+    return present.Document(
+        "Audit of the noise", [present.Facts(rows), present.Callout(verdict + where, bad=failed > 0)]
+    )
 
 
 def _report(folder: pathlib.Path, *, current: bool) -> None:

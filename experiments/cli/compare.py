@@ -87,17 +87,15 @@ def compare(
         fraction=fraction,
         say=lambda text: progress.say(f"compare: {text}"),
     )
-    table = (folder / comparison.TABLE).read_text(encoding="utf-8")
     if page is not None:
-        from .. import pages
         from ..comparison.charts import charts
+        from ..present import html as pages
 
-        pages.write_page(page, pages.comparison_page(result, charts(result), name=name, markdown=table))
+        pages.write_page(page, comparison.document(result, name=name, charts=charts(result)))
     if as_json:
         _screens.report(result, as_json=True)
     else:
-        for line in _screens.markdown(table):
-            click.echo(line)
+        _screens.show_document(comparison.document(result, name=name))
         click.echo(f"\n{folder}")
         if page is not None:
             click.echo(page)

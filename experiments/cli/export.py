@@ -84,7 +84,7 @@ def export(
 
 def _result(folder: pathlib.Path, found: "bundles.Source", digest: str) -> dict[str, Any]:
     """Returns the result for a written bundle."""
-    from .. import bundles
+    from .. import bundles, reports
 
     manifest, _ = bundles.read_manifest(folder)
     policy = bundles.read_policy(folder)
@@ -98,7 +98,7 @@ def _result(folder: pathlib.Path, found: "bundles.Source", digest: str) -> dict[
         "epsilon": planned["claim"]["epsilon"],
         "delta": found.privacy.delta,
         "state": planned["claim"]["state"],
-        "headline": planned["headline"],
+        "headline": reports.headline(planned),
         "min_sep": policy.min_sep,
         "max_participations": policy.max_participations,
         "timer_hours": policy.timer_hours,

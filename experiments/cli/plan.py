@@ -76,8 +76,7 @@ def plan(
         if screen.signal["hopeless"]:
             click.echo(f"plan: {screen.signal['line']}", err=True)
         return
-    for line in screen.lines():
-        click.echo(line)
+    _screens.show_document(screen.document())
     for written in filter(None, (plot, html)):
         click.echo(written)
 
@@ -93,7 +92,7 @@ def _compared(
 ) -> _plan_screen.PlanScreen:
     """Returns all mechanisms for a deployment, with the recommendation."""
     from ..planning import amplified, balls_in_bins, integers, options, signal_to_noise
-    from ..privacy import statements
+    from ..privacy import statements, words
 
     in_bins, sampling = flags.sampling == "balls-in-bins", flags.sampling if flags.sampling in SECRET else None
     if in_bins and level["epsilon"] is None:
@@ -108,6 +107,7 @@ def _compared(
         on_grid = {"grid": chosen_grid, "dimension": parameters}
         sampled = amplified.options(deployment, sampling, groups=flags.groups, **level, thorough=thorough, **on_grid)
     customary = statements.customary_delta(deployment.delta, deployment.population)
+    delta = {"delta": deployment.delta, "population": deployment.population}
     refused = bool(statements.refusal(claim))
     compared, certified = [], None
     if in_bins and level["epsilon"] is not None:
@@ -135,7 +135,7 @@ def _compared(
             states=not refused,
             amplified=sampling is not None,
         ),
-        notes=[customary] if customary else [],
+        notes=[words.text("delta_not_customary", delta)] if customary else [],
         epsilon=level["epsilon"],
         sampling=sampling,
         sampled=sampled,
@@ -162,8 +162,8 @@ def _write_page(
         noise_multiplier: σ as it was given.
         max_participations: k as it was given.
     """
-    from .. import pages
     from ..planning import explored
+    from ..present import html
 
     names = list(dict.fromkeys([screen.chosen.name, *_ALSO]))
     optimized = {option.name: option for option in screen.options if option.mechanism is not None}
@@ -178,7 +178,7 @@ def _write_page(
             max_participations=max_participations,
         )
     drawn = explored.curves(screen.deployment, shown, screen.chosen, states=not screen.refused)
-    pages.write_page(page, pages.plan_page(screen.as_dict(), drawn, points, text=list(screen.lines())))
+    html.write_page(page, screen.document(curves=drawn, explored=points))
 
 
 def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:

@@ -2,12 +2,10 @@
 
 import json
 import pathlib
-from collections.abc import Mapping
-from typing import Any
 
 import rich_click as click
 
-from . import _options
+from . import _options, _screens
 
 
 @click.command()
@@ -106,14 +104,19 @@ def _check_flags(
 
 
 def _check(folder: pathlib.Path, held: str | None, *, as_json: bool) -> None:
-    from .. import reports
+    import msgspec
+
+    from .. import present, reports
 
     findings = reports.check(folder, held=held)
     critical = [each for each in findings if each.severity == "critical"]
+    facts = msgspec.to_builtins(findings)
     if as_json:
-        click.echo(json.dumps({"critical": len(critical), "findings": [vars(each) for each in findings]}))
+        said = [{**fact, "text": each.text} for fact, each in zip(facts, findings, strict=True)]
+        click.echo(json.dumps({"critical": len(critical), "findings": said}))
     else:
-        for line in reports.finding_lines([vars(each) for each in findings], str(folder)):
+        listed = present.Section("", [present.Listing(reports.finding_items(facts, str(folder)))])
+        for line in present.terminal(listed):
             click.echo(line)
         states_none = "; no ε is stated" if critical else ""
         click.echo(f"{len(critical)} critical of {len(findings)} findings{states_none}")
@@ -142,19 +145,16 @@ def _write(folder: pathlib.Path, *, planned: bool, page: pathlib.Path | None, as
     realised = begun and not planned
     made = reports.write(folder, realised=realised)
     if page is not None:
-        _write_page(page, folder, made, realised=realised)
+        from ..present import html
+
+        curves = reports.curves(folder, realised=realised)
+        html.write_page(page, reports.document(made, curves, run=folder.resolve().name))
     if not begun:
         click.echo("by its files, nothing has run here: this is a plan", err=True)
-    click.echo(json.dumps(made) if as_json else reports.markdown(made), nl=as_json)
+    if as_json:
+        click.echo(json.dumps(made))
+    else:
+        _screens.show_document(reports.document(made, run=str(folder)))
     click.echo(f"digest: {made['digest']}", err=True)
     if page is not None:
         click.echo(f"page: {page}", err=True)
-
-
-def _write_page(page: pathlib.Path, folder: pathlib.Path, made: Mapping[str, Any], *, realised: bool) -> None:
-    from .. import pages, reports
-
-    curves = reports.curves(folder, realised=realised)
-    text = reports.markdown(made)
-    about = reports.about_lines(made)
-    pages.write_page(page, pages.report_page(made, curves, run=folder.resolve().name, markdown=text, about=about))

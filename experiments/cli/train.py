@@ -195,13 +195,25 @@ def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib
     if as_json:
         _screens.report({**result.summary, "statement": result.statement, "signal": signal}, as_json=True)
         return
-    accuracy, amplified = _accuracy(result.summary), result.summary["amplified_statement"]
-    _screens.paragraphs(accuracy, result.statement, amplified, f"files: {folder}")
+    from ..privacy import amplification
+
+    summary, claim = result.summary, result.summary["amplified_claim"]
+    b, k = summary["min_sep"], summary["max_participations"]
+    schema = "one round of a client at most" if k == 1 else f"at most {k} rounds of a client, {b} or more apart"
+    rows = {
+        "Accuracy": _accuracy(summary),
+        "Privacy": result.statement,
+        "With secrecy": "" if claim is None else amplification.line(claim),
+        "Contract": f"{schema}: {'kept' if result.holds else 'BROKEN'}, by the log",
+        "Not covered": "the choice of settings by earlier runs",
+        "Files": str(folder),
+    }
+    _screens.show([*rows.items()])
 
 
 def _accuracy(summary: Mapping[str, Any]) -> str:
     """Returns what the final model reached, and on which sentences."""
-    accuracy = f"accuracy {100 * summary['accuracy']:.2f} %, known words of test clients"
+    accuracy = f"{100 * summary['accuracy']:.2f} %, known words of test clients"
     if "test_sentences" not in summary:
         return accuracy
     return (

@@ -10,6 +10,7 @@ import rich_click as click
 
 from tff_mf.base.errors import InputValueError
 
+from ..present import Callout, Facts, Paragraph, Section
 from . import _options, _screens
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ def verify(
     if as_json:
         click.echo(json.dumps(result))
     else:
-        for text in _lines(folder, result, asked=digest is not None, files_only=files_only):
-            click.echo("\n".join(_screens.folded(text, indent="  ")))
+        _screens.show_document(_document(folder, result, asked=digest is not None, files_only=files_only))
     if checked.refused:
         raise SystemExit(1)
 
@@ -85,22 +85,20 @@ def _checked(folder: pathlib.Path, rounds: int, digest: str | None, *, files_onl
         return verification.verify(folder, rounds=rounds, digest=digest)
 
 
-def _lines(folder: pathlib.Path, result: Mapping[str, Any], *, asked: bool, files_only: bool) -> Iterator[str]:
-    """Yields the lines of the text: what protects the bundle, the evidence for its files, and whether it is refused."""
-    if result["protected_by"]:
-        yield _PROTECTED
-    # A later line refuses a digest that was given and does not match.
-    elif not asked:
-        yield _UNPROTECTED
-    yield from _resting(result["rests_on"], files_only=files_only)
-    for each in result["refused"]:
-        yield f"refused: {each['file']}: {each['reason']}"
-    if result["verified"]:
-        yield f"guarantee: {result['headline']}"
-        yield f"verified: its files {_ran(result['rounds'], files_only=files_only)}"
-        yield f"digest: {result['digest']}"
-    else:
-        yield f"{folder} must not be deployed"
+def _document(folder: pathlib.Path, result: Mapping[str, Any], *, asked: bool, files_only: bool) -> Section:
+    """Returns what protects a bundle, the evidence for its files, and whether it is refused, as a document."""
+    # A refusal names a digest that was given and does not match.
+    unprotected = "" if asked else _UNPROTECTED
+    ran = f"its files {_ran(result['rounds'], files_only=files_only)}"
+    refused = [(f"refused: {each['file']}", each["reason"]) for each in result["refused"]]
+    verified = [("guarantee", result["headline"]), ("verified", ran), ("digest", result["digest"])]
+    blocks = [
+        Paragraph(_PROTECTED if result["protected_by"] else unprotected),
+        Facts([*_resting(result["rests_on"], files_only=files_only)]),
+        Facts(verified if result["verified"] else refused),
+        None if result["verified"] else Callout(f"{folder} must not be deployed", bad=True),
+    ]
+    return Section("", blocks)
 
 
 def _ran(rounds: int, *, files_only: bool) -> str:
@@ -110,12 +108,12 @@ def _ran(rounds: int, *, files_only: bool) -> str:
     return f"only, nothing was run{'' if files_only else ': not all of them could be built again here'}"
 
 
-def _resting(rests_on: Mapping[str, str], *, files_only: bool) -> Iterator[str]:
-    """Yields a line for all files with the same evidence; files that could not be built again are named."""
+def _resting(rests_on: Mapping[str, str], *, files_only: bool) -> Iterator[tuple[str, str]]:
+    """Yields each kind of evidence with its files; files that could not be built again are named."""
     from .. import bundles
 
     for what in dict.fromkeys(rests_on.values()):
         files = [name for name, each in rests_on.items() if each == what]
         counted = len(files) > _MOST_NAMED and (files_only or what == bundles.REBUILT)
         shown = f"{len(files)} files" if counted else ", ".join(files)
-        yield f"{what}: {shown}"
+        yield what, shown

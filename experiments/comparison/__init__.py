@@ -2,6 +2,7 @@
 
 from ._comparison import run_comparison as run_comparison
 from ._estimate import estimate as estimate
+from ._report import document as document
 from ._runs import RESULT as RESULT
 from ._runs import TABLE as TABLE
 from ._spec import about as about

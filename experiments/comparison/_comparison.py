@@ -11,6 +11,7 @@ from tff_mf.base import validation
 from ..configuration import learning_rates
 from ..datasets import named_data
 from ..output import files
+from ..present import markdown
 from ..run_folder import folders
 from . import _report, _results, _runs, _scaling, _spec
 from ._runs import RESULT, TABLE, Places
@@ -106,7 +107,7 @@ def _written(
             min_sep=_spec.shared_min_sep(planned),
         )
         result["plots"] = [path.name for path in pictures]
-    files.write_atomically(places.out / TABLE, _report.as_markdown(result))
+    files.write_atomically(places.out / TABLE, markdown(_report.document(result, name=places.out.name)))
     files.write_atomically(places.out / RESULT, json.dumps(result, indent=2) + "\n")
     return result
 
@@ -129,5 +130,5 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, places: Places) -> 
         validation_accuracy=summary["validation_accuracy_smoothed"],
         history=_results.history(places.metrics(run.name)),
         test_sentences=summary["test_sentences"],
-        statement=summary["statement"],
+        claim=summary["claim"],
     )

@@ -1,10 +1,11 @@
-"""The result of a comparison as a table and as JSON."""
+"""The result of a comparison as JSON and as a document."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..configuration import learning_rates
 from ..output.digits import percent
+from ..present import Block, Document, Figure, Item, Listing, Paragraph, Section, Table
 from ..privacy import statements
 from ._results import Level, fitted, gaps, mean_and_half_width
 
@@ -49,46 +50,117 @@ def as_dict(
     }
 
 
-def as_markdown(result: Mapping[str, Any]) -> str:
-    """Returns the content of `comparison.md`."""
-    about = result.get("specification", {})
-    paper = any(level.get("published") for level in result["levels"])
-    lines = [f"{about['title']}. {about.get('paper', '')}".strip(), ""] if "title" in about else []
-    lines += [about["scaled"]["note"], ""] if "scaled" in about else []
-    lines += [about["notes"], ""] if "notes" in about else []
-    lines += [
+def document(result: Mapping[str, Any], *, name: str = "", charts: Iterable[Any] | None = None) -> Document:
+    """Returns a comparison as a document.
+
+    Args:
+        result: The comparison, as `comparison.json` has it.
+        name: Its name, if it has no title.
+        charts: What its figures show, as `charts.charts` returns it; without them it has no figures.
+    """
+    about, levels = result.get("specification", {}), result["levels"]
+    scaled = about.get("scaled", {}).get("note", "")
+    done = (
         f"{result['runs_done']} of {result['runs_planned']} runs are done. Accuracy is over known words, on "
-        f"{_measured_on(result['levels'])}, with a 95 % interval over seeds; each mechanism's rate is "
-        f"{_chosen_by(result['levels'])}.",
-        "",
-        f"{statements.CHOICE_OF_SETTINGS}. Where the clients are real, all runs of this page count.",
-        "",
-        "| noise for | mechanism | accuracy, % | seeds | server's rate | rates tried | effective RMSE | proposed |"
-        + (" in the paper |" if paper else ""),
-        "|---|---|---|---|---|---|---|---|" + ("---|" if paper else ""),
+        f"{_measured_on(levels)}, with a 95 % interval over seeds; each mechanism's rate is {_chosen_by(levels)}."
+    )
+    blocks: list[Block | None] = [
+        *(Paragraph(each) for each in (about.get("paper", ""), scaled, about.get("notes", ""))),
+        Paragraph(done),
+        Section("Accuracy, %", _accuracies(levels)) if levels else None,
+        Section("Rates and errors", _rates(levels)) if levels else None,
+        None if charts is None else Section("Figures", [Figure(each) for each in charts]),
+        Section("Differences", [_differences(result["gaps"])]) if levels else None,
+        Section("Guarantees, or the reason why there is none", [Listing(_guarantees(levels))]) if levels else None,
+        Section("What it rests on", [Listing(_assumptions(result), ticked="assumption")]),
     ]
-    for level in result["levels"]:
-        proposed, tried = level["proposed_rate"], len(level["validation_accuracy_by_rate"])
-        edge = " (edge)" if level["rate_at_edge"] and tried > 1 else ""
-        lines.append(
-            f"| {statements.level_of(level)} | {level['mechanism']} | "
-            f"{percent(level['accuracy'], level['half_width_95'])} | {level['seeds']} | "
-            f"{level['server_learning_rate']:.4g}{edge} | "
-            f"{tried} | {level['effective_rmse']:.4g} | "
-            f"{'–' if proposed is None else format(proposed, '.4g')} |" + (f" {_published(level)} |" if paper else "")
+    return Document(f"Comparison: {about.get('title', name)}".removesuffix(": "), blocks)
+
+
+def _accuracies(levels: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """Returns the accuracy of each mechanism at each level of noise, the paper's in parentheses."""
+    columns = list(dict.fromkeys(map(statements.level_of, levels)))
+    cells = {(each["mechanism"], statements.level_of(each)): _accuracy(each) for each in levels}
+    names = dict.fromkeys(each["mechanism"] for each in levels)
+    rows = [[name, *(cells.get((name, column), "–") for column in columns)] for name in names]
+    paper = any(each.get("published") for each in levels)
+    note = "In parentheses: in the paper." if paper else ""
+    return [Table(["noise for", *columns], rows, "accuracy of each mechanism"), Paragraph(note, quiet=True)]
+
+
+def _accuracy(level: Mapping[str, Any]) -> str:
+    published = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in level.get("published", {}).items())
+    return percent(level["accuracy"], level["half_width_95"]) + (f" ({published})" if published else "")
+
+
+def _rates(levels: Sequence[Mapping[str, Any]]) -> list[Block]:
+    proposes = any(level["proposed_rate"] is not None for level in levels)
+    header = ["noise for", "mechanism", "seeds", "server's rate", "rates tried", "effective RMSE"]
+    rows, edges = [], []
+    for level in levels:
+        tried, proposed = len(level["validation_accuracy_by_rate"]), level["proposed_rate"]
+        edges += [level] if level["rate_at_edge"] and tried > 1 else []
+        rows.append(
+            [
+                statements.level_of(level),
+                level["mechanism"],
+                str(level["seeds"]),
+                f"{level['server_learning_rate']:.4g}{' (edge)' if edges[-1:] == [level] else ''}",
+                str(tried),
+                f"{level['effective_rmse']:.4g}",
+                *(["–" if proposed is None else f"{proposed:.4g}"] if proposes else []),
+            ]
         )
-    lines += ["", "| noise for | better | worse | gap, points | seeds |", "|---|---|---|---|---|"]
-    for gap in filter(lambda gap: gap["neighbours"], result["gaps"]):
-        shown = percent(gap["gap"], gap["half_width_95"])
-        lines.append(f"| {statements.level_of(gap)} | {gap['better']} | {gap['worse']} | {shown} | {gap['seeds']} |")
-    if any("(edge) |" in line for line in lines):
-        lines += ["", "`(edge)`: the best rate is the smallest or largest tried, so that a better one may lie beyond."]
-    lines += ["", "The guarantee of each level, or the reason why there is none:", ""] if result["levels"] else []
-    entries = ((statements.level_of(level), level["mechanism"], level["statement"]) for level in result["levels"])
-    lines += [f"- {about}: {statement}" for about, statement in statements.by_level(entries)]
-    for name, text in result["runs_failed"].items():
-        lines.append(f"Failed: `{name}`: {text}")
-    return "\n".join(lines) + "\n"
+    note = "(edge): the best rate is the smallest or largest tried, so that a better one may lie beyond."
+    header += ["proposed"] if proposes else []
+    return [Table(header, rows, "rates and errors", names=2), Paragraph(note if edges else "", quiet=True)]
+
+
+def _differences(gaps: Iterable[Mapping[str, Any]]) -> Block:
+    rows = [
+        [
+            statements.level_of(each),
+            each["better"],
+            each["worse"],
+            percent(each["gap"], each["half_width_95"]),
+            str(each["seeds"]),
+        ]
+        for each in gaps
+        if each["neighbours"]
+    ]
+    if not rows:
+        return Paragraph("None: no two mechanisms have the same noise and a seed in common.")
+    return Table(["noise for", "better", "worse", "gap, points", "seeds"], rows, "differences in accuracy", names=3)
+
+
+def _guarantees(levels: Sequence[Mapping[str, Any]]) -> list[Item]:
+    entries = [(statements.level_of(each), each["mechanism"], each["claim"]) for each in levels]
+    refused = {statements.line(claim) for _, _, claim in entries if claim["state"] == statements.REFUSED}
+    found = statements.by_level((level, name, statements.line(claim)) for level, name, claim in entries)
+    return [Item(line, of, "critical" if line in refused else "") for of, line in found]
+
+
+def _assumptions(result: Mapping[str, Any]) -> list[Item]:
+    edges = [
+        f"{statements.level_of(each)}, {each['mechanism']}"
+        for each in result["levels"]
+        if each["rate_at_edge"] and len(each["validation_accuracy_by_rate"]) > 1
+    ]
+    failed = [f"{name}: {why}" for name, why in result["runs_failed"].items()]
+    counted = f"{statements.CHOICE_OF_SETTINGS}; where the clients are real, all runs of this page count"
+    found = {
+        "choice of settings": counted,
+        "reports": "the report of each run, report.md in its folder, was read: it states what its ε rests on",
+        "one measure": "all rows are compared on the same test clients, with the same seeds",
+        "rates at the edge": "the best rate is the smallest or largest tried, so that a better one may lie beyond: "
+        f"{'; '.join(edges)}"
+        if edges
+        else "",
+        "failed runs": f"they are left out for a reason that does not favor a mechanism: {'; '.join(failed)}"
+        if failed
+        else "",
+    }
+    return [Item(text, label) for label, text in found.items() if text]
 
 
 def _level(
@@ -110,7 +182,7 @@ def _level(
         "test_sentences": sorted({run.test_sentences for run in level.best}),
         "validation_accuracy_by_rate": {f"{rate:.6g}": value for rate, value in sorted(level.tried.items())},
         "effective_rmse": level.effective_rmse,
-        "statement": level.statement,
+        "claim": dict(level.claim),
         "proposed_rate": line.proposed(level.effective_rmse) if usable and line is not None else None,
         **({"published": dict(in_paper)} if in_paper else {}),
     }
@@ -129,7 +201,3 @@ def _chosen_by(found: Sequence[Mapping[str, Any]]) -> str:
     if all(len(level["validation_accuracy_by_rate"]) == 1 for level in found):
         return "the only one tried here"
     return _CHOSEN_BY
-
-
-def _published(level: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in level.get("published", {}).items()) or "–"

@@ -11,7 +11,7 @@ from typing import Any
 import scipy.stats
 
 from ..configuration import learning_rates
-from ..privacy.statements import REFUSALS
+from ..privacy.statements import REFUSED
 from ..run_folder.metrics import ACCURACY, ROUND, read_metrics
 
 _CONFIDENCE = 0.95
@@ -32,7 +32,7 @@ class Finished:
             (`run_folder.metrics.smoothed`).
         history: Round and accuracy of each evaluation on validation sentences.
         test_sentences: How many test sentences.
-        statement: Its guarantee in one line, or the reason why there is none.
+        claim: The facts of its guarantee, or of why there is none.
     """
 
     label: str
@@ -44,7 +44,7 @@ class Finished:
     validation_accuracy: float
     history: Sequence[tuple[int, float]]
     test_sentences: int
-    statement: str
+    claim: Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,9 +79,9 @@ class Level:
         return self.rate in (min(self.tried), max(self.tried))
 
     @property
-    def statement(self) -> str:
-        """The guarantee of its first run, or the reason why one of its runs has none."""
-        return next((run.statement for run in self.best if run.statement.startswith(REFUSALS)), self.best[0].statement)
+    def claim(self) -> Mapping[str, Any]:
+        """The guarantee of its first run, or the one of a run that has none."""
+        return next((run.claim for run in self.best if run.claim["state"] == REFUSED), self.best[0].claim)
 
     @property
     def accuracies(self) -> dict[int, float]:

@@ -15,6 +15,7 @@ from tff_mf.sensitivities.losses import Errors, restart_errors
 
 from ..output import progress
 from ..privacy import statements
+from ..privacy.words import Bound
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class MechanismSetting:
         >>> setting = MechanismSetting(rounds=12, participation=schema, restart_every=6)
         >>> setting.searched_participation
         MinSep(min_sep=4, max_participations=2)
-        >>> setting.in_words
+        >>> str(setting.bound)
         'min-sep b≥4, k≤3, noise restarted every 6 rounds'
 
     Raises:
@@ -94,10 +95,9 @@ class MechanismSetting:
         return self.workload
 
     @property
-    def in_words(self) -> str:
-        """The schema and the restarts that the guarantee is for, in words."""
-        every = self.restart_every if self.is_restarted else None
-        return statements.run_bound_to(self.participation, restart_every=every, adaptive=False)
+    def bound(self) -> Bound:
+        """The schema and the restarts that the guarantee is for."""
+        return statements.bound_to(self.participation, restart_every=self.restart_every if self.is_restarted else None)
 
     def named(
         self,
@@ -189,7 +189,7 @@ class MechanismSetting:
             guarantee=guarantee,
             delta=delta,
             rounds=self.rounds,
-            participation=self.in_words,
+            participation=self.bound,
             population=population,
         )
 

@@ -29,6 +29,16 @@ def seen(text: str) -> str:
     return "".join("\ufffd" if hidden else each for each, hidden in zip(line, unseen, strict=True))
 
 
+def spaced_as_it_is(text: str) -> str:
+    """Returns a text as `seen` does, with all of its spaces.
+
+    Example:
+        >>> spaced_as_it_is("ok    a" + chr(10) + "b")
+        'ok    a b'
+    """
+    return " ".join(map(seen, text.split(" ")))
+
+
 def up(value: float | None) -> str:
     """Returns a figure of a guarantee, rounded up; `None` in JSON is infinite."""
     return "∞" if value is None else rounded_up(value)

@@ -355,7 +355,7 @@ def _point(
             rows.append(_row(here, each, **{"epsilon" if around.by_epsilon else "noise_multiplier": level}))
         except InputValueError as error:
             rows.append([each.name, str(error)])
-    return {"about": f"{here.setting.in_words}; of {here.population:,} clients, δ = {here.delta}", "rows": rows}
+    return {"about": f"{here.setting.bound}; of {here.population:,} clients, δ = {here.delta}", "rows": rows}
 
 
 def _row(

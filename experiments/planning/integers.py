@@ -80,7 +80,7 @@ def of_option(
     )
     epsilon = guarantee.epsilon(deployment.delta)
     if math.isinf(epsilon):
-        line += f"; at this σ and with it, no ε can be stated: {unbounded(guarantee, deployment.delta)}"
+        line += f"; at this σ and with it, no ε can be stated: {unbounded(guarantee, deployment.delta).text}"
     elif states:
         line += f"; at this σ and with it, ε is {digits.upwards(epsilon)}"
     return found | {"mu": charge.mu, "tail": charge.tail, "epsilon": epsilon if states else None, "line": line}

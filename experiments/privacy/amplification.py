@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
@@ -9,6 +11,7 @@ from tff_mf.base.errors import InputValueError
 from ..sampling.settings import SamplingSettings
 from . import statements
 from .plan import PrivacyPlan
+from .words import Bound
 
 # Those of which a deployment is simulated by a run whose cohorts follow from a seed.
 POISSON = ("poisson", "cyclic-poisson")
@@ -38,15 +41,27 @@ class Amplified:
     @property
     def statement(self) -> str:
         """The hypothetical guarantee in one line, which states that it is not a guarantee of this run."""
-        condition = (
-            "not of this run, whose cohorts follow from a seed and are logged, but of a deployment that draws them in "
-            "secret"
-            if self.simulated
-            else "only if cohorts are drawn at random and in secret, and nobody ever learns them"
-        )
-        comma = "" if self.simulated else ","
-        clients = "" if self.population is None else f"{comma} from {self.population} clients"
-        return f"{condition}{clients}, with amplification by sampling: {statements.one_line(self.claim)}"
+        return line(statements.facts(self.claim), self.population, simulated=self.simulated)
+
+
+def line(claim: Mapping[str, Any], population: int | None = None, *, simulated: bool = True) -> str:
+    """Returns the hypothetical guarantee of a deployment in one line, which states that it is not one of a run.
+
+    Args:
+        claim: Its facts.
+        population: Clients that cohorts are drawn from; those of the claim if not given.
+        simulated: Whether a run with known cohorts simulates the deployment.
+    """
+    condition = (
+        "not of this run, whose cohorts follow from a seed and are logged, but of a deployment that draws them in "
+        "secret"
+        if simulated
+        else "only if cohorts are drawn at random and in secret, and nobody ever learns them"
+    )
+    drawn = claim["population"] if population is None else population
+    comma = "" if simulated else ","
+    clients = "" if drawn is None else f"{comma} from {drawn} clients"
+    return f"{condition}{clients}, with amplification by sampling: {statements.line(claim)}"
 
 
 def amplified(privacy: PrivacyPlan, sampling: SamplingSettings | None, population: int) -> Amplified | None:
@@ -163,9 +178,7 @@ def own_claim(claim: statements.Claim, epsilon: float, sampling: SamplingSetting
     if (claim.clients_of_one_person or 1) > 1:
         # No theorem here is about several clients in groups of their own.
         return dataclasses.replace(claim, participation=statements.bound_to(sampling.schema(claim.rounds)))
-    return dataclasses.replace(
-        claim, guarantee=None, amplified=epsilon, participation=f"{_drawn_by(sampling)} that nobody knows"
-    )
+    return dataclasses.replace(claim, guarantee=None, amplified=epsilon, participation=Bound(**_drawn(sampling)))
 
 
 def in_secret(
@@ -227,12 +240,9 @@ def in_secret(
     return Amplified(epsilon=level.epsilon, population=drawn, claim=claim, level=level, simulated=False)
 
 
-def _cohorts(sampling: SamplingSettings, grid: tff_mf.Grid | None) -> str:
-    """Returns how cohorts are drawn, in words."""
-    numbers = "real numbers and not the integers of a grid" if grid is None else f"integers of {grid.bits} bits"
-    return f"{_drawn_by(sampling)} that nobody knows, {numbers}"
+def _cohorts(sampling: SamplingSettings, grid: tff_mf.Grid | None) -> Bound:
+    return Bound(**_drawn(sampling), grid_bits=0 if grid is None else grid.bits)
 
 
-def _drawn_by(sampling: SamplingSettings) -> str:
-    parameters = ", ".join(f"{name}={value}" for name, value in sampling.parameters.items())
-    return f"cohorts by {sampling.sampling} sampling{f' ({parameters})' if parameters else ''}"
+def _drawn(sampling: SamplingSettings) -> dict[str, Any]:
+    return {"sampling": sampling.sampling, "parameters": dict(sampling.parameters)}

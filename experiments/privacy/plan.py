@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -21,6 +23,7 @@ from .guarantee import (
     run_guarantee,
     run_noise_multiplier,
 )
+from .words import Reason
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,21 +169,21 @@ class PrivacyPlan:
             "dimension": self.dimension,
         }
 
-    def claim(self, *, population: int | None = None, violations: Sequence[str] = ()) -> statements.Claim:
+    def claim(self, *, population: int | None = None, violations: Sequence[Reason] = ()) -> statements.Claim:
         """Returns the content of the plan's one-line statement.
 
         Args:
             population: Number of clients that can take part, in proportion to the cohort, if known.
-            violations: What voids the guarantee, each with its field: "log: a line is damaged".
+            violations: What voids the guarantee.
         """
         return statements.Claim(
             guarantee=None if self.insecure else self.guarantee,
             delta=self.delta,
             rounds=self.rounds,
-            participation=statements.run_bound_to(
+            participation=statements.bound_to(
                 self.participation,
                 restart_every=self.restart_every,
-                adaptive=self.adaptive_count_stddev is not None,
+                adaptive_counts=self.adaptive_count_stddev is not None,
             ),
             population=population,
             cohort=self.cohort,
@@ -194,7 +197,7 @@ class PrivacyPlan:
         observed: sampling.ObservedParticipation,
         *,
         population: int | None = None,
-        violations: Sequence[str] = (),
+        violations: Sequence[Reason] = (),
     ) -> statements.Claim:
         """Returns the content of a training run's one-line statement, with participation assumed and observed.
 
@@ -204,24 +207,26 @@ class PrivacyPlan:
         Args:
             observed: Who took part, by the log.
             population: Number of clients that can take part, in proportion to the cohort, if known.
-            violations: What else voids the guarantee, each with its field.
+            violations: What else voids the guarantee.
         """
         claim = self.claim(population=population, violations=violations)
-        seen = statements.seen(observed.min_sep, observed.max_participations)
+        bound = msgspec.structs.replace(
+            claim.participation,
+            observed_min_sep=observed.min_sep,
+            observed_max_participations=observed.max_participations,
+        )
         if not observed.within(self.participation):
-            text = (
-                f"participation: clients took part more than was accounted for: assumed {claim.participation}, {seen}"
-            )
-            claim = dataclasses.replace(claim, violations=[*violations, text])
-        text = f"{claim.participation}, {seen}"
-        return dataclasses.replace(claim, participation=text, simulation=True)
+            values = {"participation": msgspec.to_builtins(bound)}
+            more = Reason(field="participation", code="came_too_often", values=values)
+            claim = dataclasses.replace(claim, violations=[*violations, more])
+        return dataclasses.replace(claim, participation=bound, simulation=True)
 
     def statement(
         self,
         observed: sampling.ObservedParticipation,
         *,
         population: int | None = None,
-        violations: Sequence[str] = (),
+        violations: Sequence[Reason] = (),
     ) -> str:
         """Returns the guarantee of a training run in one line: `statements.one_line` of its `run_claim`."""
         return statements.one_line(self.run_claim(observed, population=population, violations=violations))

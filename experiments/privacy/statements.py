@@ -5,13 +5,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 import tff_mf
 from tff_mf.base.strict_json import finite
 
-from ..output.digits import rounded_up
 from ..output.text import up
+from . import words
+from .words import CHOICE_OF_SETTINGS as CHOICE_OF_SETTINGS
+from .words import Bound, Reason
 
 _DELTAS = 25
 _SMALLEST_DELTA, _LARGEST_DELTA = 1e-12, 1e-6
@@ -68,14 +71,10 @@ REFUSALS = (NO_EPSILON, TEST_ONLY)
 # Of each tier, whose number is its place: the largest ε, and its name.
 _TIERS = ((1.0, "strong formal protection (ε ≤ 1)"), (10.0, "reasonable protection (ε ≤ 10)"))
 _LAST_TIER = "weak to no formal protection (ε > 10)"
+TIER_BOUNDS = tuple(f"{largest:g}" for largest, _ in _TIERS)
 TIERS_SOURCE = "the three tiers of Ponomareva et al. (2023), How to DP-fy ML, section 5"
 # What is null where a claim is refused.
 _FIGURES = ("epsilon", "epsilon_of_a_person", "epsilon_as_run", "zcdp_rho", "mu", "tail")
-
-CHOICE_OF_SETTINGS = (
-    "ε is of one run: choosing learning rates, or any other setting, by repeated training on private clients is not "
-    "covered by it"
-)
 
 _INFINITE = float("inf")
 
@@ -88,13 +87,13 @@ class Claim:
         guarantee: For the cohort that a round stands for, if every assumption holds; `None` if none is known.
         delta: δ.
         rounds: Number of rounds n.
-        participation: The schema or the observed participation, in words.
+        participation: The schema, or the observed participation, that the guarantee is bound to.
         population: Number of clients that can take part, if known.
         cohort: Clients that a round stands for.
         clients_per_round: Clients that train in a round.
         simulation: Whether clients are simulated.
         test_only: Whether the noise is repeatable.
-        violations: What voids the guarantee: a field and a text, with a colon between them.
+        violations: What voids the guarantee.
         unanswered: Questions of the report that are not answered yet.
         clients_of_one_person: The most clients that one person can have, if known.
         amplified: ε with amplification by sampling, which has no μ, in place of the guarantee's.
@@ -103,13 +102,13 @@ class Claim:
     guarantee: tff_mf.Guarantee | None
     delta: float
     rounds: int
-    participation: str
+    participation: Bound
     population: int | None = None
     cohort: int = 1
     clients_per_round: int = 1
     simulation: bool = False
     test_only: bool = False
-    violations: Sequence[str] = ()
+    violations: Sequence[Reason] = ()
     unanswered: Sequence[str] = ()
     clients_of_one_person: int | None = None
     amplified: float | None = None
@@ -148,8 +147,8 @@ class Claim:
 
 def violations(
     epsilon: float, delta: float, population: int | None, guarantee: tff_mf.Guarantee | None = None
-) -> list[tuple[str, str]]:
-    """Returns why an ε may not be stated, whatever the run did: the wrong field, and what is wrong with it.
+) -> list[Reason]:
+    """Returns why an ε may not be stated, whatever the run did.
 
     Args:
         epsilon: ε.
@@ -158,19 +157,19 @@ def violations(
         guarantee: What ε was computed from, if it is not amplified.
 
     Example:
-        >>> [field for field, _ in violations(8.0, 0.5, 1000)], violations(8.0, 1e-6, 1000)
+        >>> [each.field for each in violations(8.0, 0.5, 1000)], violations(8.0, 1e-6, 1000)
         (['delta'], [])
     """
     found = []
     if math.isinf(epsilon):
-        found.append(("noise", unbounded(guarantee, delta)))
+        found.append(unbounded(guarantee, delta))
     if population is not None and delta >= 1 / population:
-        text = f"δ = {delta} is no smaller than 1 / {population}: it would allow to publish a client's data"
-        found.append(("delta", text))
+        values = {"delta": delta, "population": population}
+        found.append(Reason(field="delta", code="delta_too_large", values=values))
     return found
 
 
-def unbounded(guarantee: tff_mf.Guarantee | None, delta: float) -> str:
+def unbounded(guarantee: tff_mf.Guarantee | None, delta: float) -> Reason:
     """Returns why ε is infinite.
 
     Args:
@@ -178,53 +177,49 @@ def unbounded(guarantee: tff_mf.Guarantee | None, delta: float) -> str:
         delta: δ.
 
     Example:
-        >>> unbounded(tff_mf.Guarantee(mu=float("inf")), 1e-10)
-        'there is no noise, or none that counts'
-        >>> unbounded(tff_mf.Guarantee(mu=6.0, tail=1e-24), 1e-10)[:25]
-        'too little for a grid: of'
+        >>> unbounded(tff_mf.Guarantee(mu=float("inf")), 1e-10).code
+        'no_noise'
+        >>> unbounded(tff_mf.Guarantee(mu=6.0, tail=1e-24), 1e-10).code
+        'grid_tail'
     """
     if guarantee is None:
-        return "there is no noise, or too little for this δ"
+        return Reason(field="noise", code="no_noise_at_delta")
     if not guarantee.tail or math.isinf(dataclasses.replace(guarantee, tail=0.0).epsilon(delta)):
-        return "there is no noise, or none that counts"
-    return (
-        "too little for a grid: of real numbers there would be an ε, but the noise of a grid has a tail, beyond which "
-        f"nothing is bounded, and no ε follows at δ = {delta}. Take more noise or a larger δ"
-    )
+        return Reason(field="noise", code="no_noise")
+    return Reason(field="noise", code="grid_tail", values={"delta": delta})
 
 
-def customary_delta(delta: float, population: int | None) -> str:
-    """Returns that δ is larger than customary for a population, or an empty text."""
+def customary_delta(delta: float, population: int | None) -> bool:
+    """Returns whether δ is larger than customary for a population, N^-1.1."""
     # Powers differ in their last bits between machines, and a finding must not.
-    if population is None or delta < population**-1.1 * (1 + 1e-9):
-        return ""
-    bound = f"{population**-1.1:.2g} = N^-1.1"
-    return f"δ = {delta} is above {bound}, the customary bound for a population of N = {population}"
+    return population is not None and delta >= population**-1.1 * (1 + 1e-9)
+
+
+def reasons(claim: Claim) -> list[Reason]:
+    """Returns why no ε may be stated; without a reason, one may if the noise is not repeatable.
+
+    Formal guarantee: none means that ε is finite, δ below 1 / population if that is known, and that no violation was
+    handed over.
+    """
+    found = list(claim.violations)
+    if claim.guarantee is None and claim.amplified is None and not found:
+        found.append(Reason(field="accountant", code="no_sensitivity"))
+    known = claim.guarantee if claim.amplified is None else None
+    found += violations(0.0 if found else claim.epsilon, claim.delta, claim.population, known)
+    return [each for index, each in enumerate(found) if each not in found[:index]]
 
 
 def refusal(claim: Claim) -> str:
     """Returns why no ε may be stated, in one line, or an empty text if one may.
 
-    Formal guarantee: an empty text means that the noise is random, ε finite, δ below 1 / population if that is known,
-    and that no violation was handed over.
+    Formal guarantee: as for `reasons`; an empty text means that the noise is random too.
     """
-    if claim.test_only:
-        return f"{TEST_ONLY}: the noise has a fixed seed."
-    # A violation may quote a damaged file: a line without a guarantee must not contain an ε from there.
-    wrong = [each.replace("ε≤", "ε ") for each in claim.violations]
-    if claim.guarantee is None and claim.amplified is None and not wrong:
-        wrong.append("accountant: no sensitivity can be computed")
-    known = claim.guarantee if claim.amplified is None else None
-    own = violations(0.0 if wrong else claim.epsilon, claim.delta, claim.population, known)
-    wrong = list(dict.fromkeys([*wrong, *(f"{field}: {text}" for field, text in own)]))
-    if not wrong:
-        return ""
-    return f"{NO_EPSILON}: {wrong[0]}" + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else "")
+    return "" if state(claim) != REFUSED else one_line(claim)
 
 
 def state(claim: Claim) -> str:
     """Returns the state of a claim: "stated", "provisional" or "refused"."""
-    if refusal(claim):
+    if claim.test_only or reasons(claim):
         return REFUSED
     return PROVISIONAL if claim.unanswered else STATED
 
@@ -239,14 +234,16 @@ def facts(claim: Claim) -> dict[str, Any]:
     known, several = claim.guarantee, claim.clients_of_one_person
     found = {
         "state": state(claim),
-        "reason": refusal(claim) or None,
+        "test_only": claim.test_only,
+        "reasons": msgspec.to_builtins(reasons(claim)),
         "open_questions": list(claim.unanswered),
-        **{name: getattr(claim, name) for name in ("delta", "rounds", "participation", "population", "cohort")},
+        "participation": msgspec.to_builtins(claim.participation),
+        **{name: getattr(claim, name) for name in ("delta", "rounds", "population", "cohort")},
         **{name: getattr(claim, name) for name in ("clients_per_round", "simulation", "clients_of_one_person")},
         "adjacency": "zero-out" if known is None else known.adjacency,
         **dict.fromkeys(_FIGURES),
     }
-    if found["reason"] is not None:
+    if found["state"] == REFUSED:
         return found
     found["epsilon"] = claim.epsilon
     if known is not None:
@@ -281,7 +278,7 @@ def one_line(claim: Claim) -> str:
     have several clients, their ε comes first.
 
     Example:
-        >>> claim = Claim(guarantee=tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation="k≤1")
+        >>> claim = Claim(guarantee=tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1))
         >>> one_line(claim)[:72]
         'client-level zero-out DP, central: ρ=0.126 zCDP (μ=0.500), ε≤2.255 at δ='
         >>> one_line(dataclasses.replace(claim, unanswered=["unit"]))[:53]
@@ -295,16 +292,16 @@ def one_line(claim: Claim) -> str:
 def line(found: Mapping[str, Any]) -> str:
     """Returns the `facts` of a claim in one line; a file may hold them, with figures of another machine."""
     if found["state"] == REFUSED:
-        return found["reason"]
+        return _refused(found)
     number, several = len(found["open_questions"]), found["clients_of_one_person"]
     text = f"PROVISIONAL, {number} question{'' if number == 1 else 's'} open: " if number else ""
     if (several or 1) > 1:
         text += f"ε≤{up(found['epsilon_of_a_person'])} of a person with {several} clients; "
     text += f"{'Simulated: ' if found['simulation'] else ''}client-level {found['adjacency']} DP, central: "
     if found["mu"] is not None:
-        text += f"ρ={rounded_up(found['zcdp_rho'])} zCDP (μ={rounded_up(found['mu'])}), "
-    text += f"ε≤{rounded_up(found['epsilon'])} at δ={found['delta']}; n={found['rounds']} rounds, "
-    text += found["participation"]
+        text += f"ρ={up(found['zcdp_rho'])} zCDP (μ={up(found['mu'])}), "
+    text += f"ε≤{up(found['epsilon'])} at δ={found['delta']}; n={found['rounds']} rounds, "
+    text += words.bound(found["participation"])
     if found["cohort"] != found["clients_per_round"]:
         text += f", for cohorts of {found['cohort']}, simulated by {found['clients_per_round']}"
         if found["mu"] is not None:
@@ -313,13 +310,22 @@ def line(found: Mapping[str, Any]) -> str:
     return f"{text}{condition}; all models covered; tuning not covered."
 
 
+def _refused(found: Mapping[str, Any]) -> str:
+    if found["test_only"]:
+        return f"{TEST_ONLY}: the noise has a fixed seed."
+    wrong = [f"{each['field']}: {words.text(each['code'], each['values'])}" for each in found["reasons"]]
+    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    # A reason may quote a damaged file: a line without a guarantee must not contain an ε from there.
+    return f"{NO_EPSILON}: {''.join(wrong[:1])}".replace("ε≤", "ε ") + more
+
+
 def tier(found: Mapping[str, Any]) -> str | None:
     """Returns how strong the protection by each ε in the `facts` of a claim is, and of whom; `None` if it is refused.
 
     Source: Ponomareva et al. (2023), section 5: `TIERS_SOURCE`.
 
     Example:
-        >>> claim = Claim(guarantee=tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation="k≤1",
+        >>> claim = Claim(guarantee=tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1),
         ...               cohort=100, clients_per_round=10)
         >>> tier(facts(claim))[:75]
         'tier 2, reasonable protection (ε ≤ 10) of a client of the simulated cohorts'
@@ -338,48 +344,27 @@ def tier(found: Mapping[str, Any]) -> str | None:
     return "; ".join(said)
 
 
-def bound_to(participation: tff_mf.Participation) -> str:
-    """Returns a participation schema in words.
+def bound_to(participation: tff_mf.Participation, **more: Any) -> Bound:
+    """Returns the participation schema that a guarantee is bound to, with further fields of `Bound`.
 
     Example:
-        >>> bound_to(tff_mf.MinSep(min_sep=3, max_participations=2))
-        'min-sep b≥3, k≤2'
-        >>> bound_to(tff_mf.FixedEpoch(min_sep=3, max_participations=2))
+        >>> str(bound_to(tff_mf.MinSep(min_sep=3, max_participations=2), restart_every=6))
+        'min-sep b≥3, k≤2, noise restarted every 6 rounds'
+        >>> str(bound_to(tff_mf.FixedEpoch(min_sep=3, max_participations=2)))
         'in the same place of epochs of b=3, k≤2'
     """
     b, k = participation.min_sep, participation.max_participations
-    return (
-        f"in the same place of epochs of b={b}, k≤{k}"
-        if isinstance(participation, tff_mf.FixedEpoch)
-        else (f"min-sep b≥{b}, k≤{k}")
-    )
+    return Bound(schema=type(participation).__name__, min_sep=b, max_participations=k, **more)
 
 
-def run_bound_to(participation: tff_mf.Participation, *, restart_every: int | None, adaptive: bool) -> str:
-    """Returns what the guarantee of a run is bound to, in words: its schema, restarts and adaptive clipping.
-
-    Args:
-        participation: The participation schema.
-        restart_every: Rounds after which noise starts anew, or `None`.
-        adaptive: Whether the clip norm adapts, at restarts.
+def seen(min_sep: int | None, max_participations: int) -> Bound:
+    """Returns the observed participation of clients.
 
     Example:
-        >>> run_bound_to(tff_mf.MinSep(min_sep=3, max_participations=2), restart_every=6, adaptive=False)
-        'min-sep b≥3, k≤2, noise restarted every 6 rounds'
-    """
-    restarts = "" if restart_every is None else f", noise restarted every {restart_every} rounds"
-    return f"{bound_to(participation)}{restarts}{', counts of adaptive clipping included' if adaptive else ''}"
-
-
-def seen(min_sep: int | None, max_participations: int) -> str:
-    """Returns the observed participation of clients in words.
-
-    Example:
-        >>> seen(None, 1), seen(0, 2)
+        >>> str(seen(None, 1)), str(seen(0, 2))
         ('observed nobody twice, at most 1 participation', 'observed min-sep 0, at most 2 participations')
     """
-    apart = "nobody twice" if min_sep is None else f"min-sep {min_sep}"
-    return f"observed {apart}, at most {max_participations} participation{'' if max_participations == 1 else 's'}"
+    return Bound(observed_min_sep=min_sep, observed_max_participations=max_participations)
 
 
 def calibrated_to(epsilon: float, delta: float, cohort: int) -> str:
@@ -389,7 +374,7 @@ def calibrated_to(epsilon: float, delta: float, cohort: int) -> str:
         >>> calibrated_to(2.0, 1e-06, 200)
         'noise for ε of 2.000 at δ = 1e-06 with cohorts of 200'
     """
-    return f"noise for ε of {rounded_up(epsilon)} at δ = {delta} with cohorts of {cohort}"
+    return f"noise for ε of {up(epsilon)} at δ = {delta} with cohorts of {cohort}"
 
 
 def level(name: str, value: float) -> str:

@@ -8,6 +8,7 @@ from .. import sampling
 from ..sampling.settings import SamplingSettings
 from . import amplification, statements
 from .plan import PrivacyPlan
+from .words import Reason
 
 
 def privacy_claims(
@@ -16,20 +17,20 @@ def privacy_claims(
     in_secret: amplification.Amplified | None,
     *,
     population: int | None = None,
-    violations: Sequence[str] = (),
+    violations: Sequence[Reason] = (),
     unanswered: Sequence[str] = (),
     secret: tuple[float, SamplingSettings] | None = None,
 ) -> dict[str, Any]:
     """Returns the fields of a summary that state a guarantee or its assumptions.
 
-    Formal guarantee: no field holds an ε or a ρ if the claim is refused. The statement has the figures of `claim`.
+    Formal guarantee: no field holds an ε or a ρ if the claim is refused.
 
     Args:
         privacy: The mechanism and its noise.
         observed: How often, and how far apart, clients took part.
         in_secret: The amplified guarantee of a deployment with secret cohorts, or `None`.
         population: Number of clients that can take part, in proportion to the cohort, if known.
-        violations: What the report of the run finds critical, each with its field.
+        violations: What the report of the run finds critical.
         unanswered: Questions of the report that are open.
         secret: Of a run whose own cohorts are secret: the ε that it states, and how they are drawn.
     """
@@ -45,14 +46,13 @@ def privacy_claims(
         "observed_max_participations": observed.max_participations,
         "participation_within_assumed": holds,
         "claim": claim,
-        "statement": statements.line(claim),
         "amplified_epsilon": in_secret and in_secret.epsilon,
-        "amplified_statement": in_secret and in_secret.statement,
+        "amplified_claim": in_secret and statements.facts(in_secret.claim),
     }
     if secret is not None:
         # μ and ρ are those of known cohorts.
         claims |= {"epsilon": secret[0], "epsilon_as_run": secret[0], "zcdp_rho": None}
         claims |= {"observed_min_sep": None, "observed_max_participations": None}
     if claim["state"] == statements.REFUSED:
-        claims |= dict.fromkeys(("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon", "amplified_statement"))
+        claims |= dict.fromkeys(("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon", "amplified_claim"))
     return claims

@@ -5,8 +5,11 @@ from ..run_folder.run_record import RunRecord as Configuration  # noqa: F401
 from ..run_folder.run_record import check_fields as check_fields
 from ..run_folder.run_record import read_record as read_configuration  # noqa: F401
 from ._build import build as build
-from ._build import digest as digest
+from ._build import markdown as markdown
 from ._build import open_questions as open_questions
+from ._build import page_fits as page_fits
+from ._build import page_hash as page_hash
+from ._build import sealed as sealed
 from ._build import violations as violations
 from ._check import as_text as as_text
 from ._check import check as check
@@ -19,15 +22,16 @@ from ._check import write as write
 from ._check import write_anew as write_anew
 from ._curves import curves as curves
 from ._device_reports import published as published
+from ._document import document as document
+from ._document import finding_items as finding_items
+from ._document import headline as headline
 from ._evidence import Assumption as Assumption
 from ._evidence import Finding as Finding
 from ._evidence import audit_setting as audit_setting
+from ._facts import SCHEMA as SCHEMA
+from ._facts import digest as digest
+from ._facts import problem as problem
 from ._figures import planned_epsilon as planned_epsilon
 from ._judgement import claim_so_far as claim_so_far
-from ._markdown import about as about_lines  # noqa: F401
-from ._markdown import finding_lines as finding_lines
-from ._markdown import markdown as markdown
 from ._run_record import plan_of as plan_of
 from ._run_record import write_configuration as write_configuration
-from ._schema import SCHEMA as SCHEMA
-from ._schema import problem as problem

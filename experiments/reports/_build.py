@@ -1,48 +1,37 @@
-"""Builds the report of a run, as one JSON object, and says why it states no ε."""
+"""Builds the report of a run: its facts, as one JSON object, and the hash of its page."""
 
 import hashlib
 import json
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..output.files import file_hash
+from ..output.text import up
+from ..present import markdown as rendered
 from ..privacy import statements
-from ..run_folder.names import (
-    ANSWERS,
-    AUDIT,
-    LEDGER,
-    MECHANISM,
-    METRICS,
-    MODEL,
-    PARTICIPATION,
-    RUN_JSON,
-    SETTINGS_TOML,
-    SUMMARY,
-    VOCABULARY,
-)
+from ..privacy.words import Reason
 from ..run_folder.run_record import read_record
-from . import _arithmetic, _sections
-from ._device_reports import DEVICE_REPORTS, device_reports, published
+from ._device_reports import published
+from ._document import document
 from ._evidence import Case, gather
-from ._judgement import judge, recomputed_words
-from ._layout import CAVEATS
+from ._facts import digest, facts
+from ._judgement import judge
+from ._source import Source
 from .questions import QUESTIONS, read_answers
 
-VERSION = 2
-
-_PLANNED_FILES = (RUN_JSON, MECHANISM, ANSWERS)
-_FINAL_FILES = (*_PLANNED_FILES, LEDGER, PARTICIPATION, METRICS, SUMMARY, MODEL, AUDIT, SETTINGS_TOML, VOCABULARY)
+# A bound of ε in a text, in whichever words.
+_BOUND = re.compile(r"ε\s*[≤=<]\s*(\d+(?:\.\d+)?)")
 
 
 def build(
     folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] | None = None, audited: bool = True
 ) -> dict[str, Any]:
-    """Returns the report of a run, computed from the files in its folder alone: its facts, and the words for them.
+    """Returns the report of a run, computed from the files in its folder alone.
 
     Formal guarantee: the report contains a finite ε only if each assumption of the report holds or cannot be checked,
-    and no finding is critical; the ε is rounded up in texts. Unless each question is answered, the headline says that
-    it is provisional.
+    and no finding is critical; the ε is rounded up in texts. Unless each question is answered, the claim is
+    provisional.
 
     Args:
         folder: The run's folder.
@@ -53,76 +42,53 @@ def build(
     Raises:
         InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
     """
-    record = read_record(folder)
-    evidence = gather(folder, realised=realised)
     answers = read_answers(folder) if answers is None else answers
-    case = Case(record=record, evidence=evidence, answers=answers, realised=realised)
+    evidence = gather(folder, realised=realised)
+    case = Case(record=read_record(folder), evidence=evidence, answers=answers, realised=realised)
     found = judge(folder, case, audited=audited, summarised=True)
-    claim = statements.facts(found.claim)
-    report = {
-        "report": VERSION,
-        "kind": "realised" if realised else "planned",
-        "headline": "",
-        "claim": claim,
-        "about": _sections.about(folder, case),
-        "statement": "",
-        "tier": None,
-        "tier_source": statements.TIERS_SOURCE,
-        "setting": _sections.setting(case),
-        "covered": _sections.covered(case),
-        "unit": {"client": answers["unit"], "clients_of_one_person": answers["clients_of_one_person"]},
-        "adjacency": record.adjacency,
-        "participation": _sections.participation(case),
-        "mechanism": _sections.mechanism(case),
-        "clipping": _sections.clipping(record),
-        "noise": _sections.noise(record, found.figures),
-        "accountant": _sections.accountant(case, found),
-        "assumptions": [vars(each) for each in found.assumptions],
-        "questions": [{"name": each.name, "text": each.text, "answer": answers[each.name]} for each in QUESTIONS],
-        "findings": [vars(each) for each in found.findings],
-        "randomness": _arithmetic.randomness_section(record),
-        "arithmetic": _arithmetic.arithmetic(record),
-        "rounds": _sections.rounds(case),
-        "utility": _sections.utility(folder) if realised else None,
-        "audit": _sections.audit(found.audit, refused=claim["state"] == statements.REFUSED),
-        "caveats": CAVEATS,
-        "settings": record.settings,
-        "versions": record.versions,
-        "command": list(record.command),
-        "files": _hashes(folder, _FINAL_FILES if realised else _PLANNED_FILES),
-        "ledger_head": evidence.ledger.head if evidence.ledger else None,
-    }
-    counts = device_reports(evidence)
-    report |= {} if counts is None else {DEVICE_REPORTS: counts}
-    on_grid = _arithmetic.arithmetic_section(record, found.figures)
-    report |= {} if on_grid is None else {_arithmetic.GRID: on_grid}
-    report |= recomputed_words(report)
-    report["digest"] = digest(report)
-    return report
+    return sealed(facts(Source(folder=folder, case=case, found=found)))
 
 
-def digest(report: Mapping[str, Any]) -> str:
-    """Returns the hash of the part of a report that may be published, without the hash itself.
+def markdown(report: Mapping[str, Any]) -> str:
+    """Returns the page of a report: Markdown of all facts that may be published, without its own hashes."""
+    return rendered(document(published(report), hashes=False))
 
-    Counts of device reports are left out, so that a report has the same digest with and without them. They follow from
-    the ledger, whose last hash is in the report.
+
+def sealed(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the facts of a report with the hash of its page and its digest."""
+    own = {name: value for name, value in report.items() if name not in ("page", "digest")}
+    found = {**own, "page": page_hash(markdown(own))}
+    return {**found, "digest": digest(found)}
+
+
+def page_hash(page: str) -> str:
+    """Returns the hash of a page, which a report has, so that its digest protects the page too."""
+    return hashlib.sha256(page.encode()).hexdigest()
+
+
+def page_fits(report: Mapping[str, Any], page: str) -> bool:
+    """Returns whether a page is the one that a report has the hash of, and bounds no ε otherwise than the report does.
+
+    Its words are not compared: another release has others.
     """
-    rest = {name: value for name, value in published(report).items() if name != "digest"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    figures = [report["claim"][name] for name in ("epsilon", "epsilon_of_a_person", "epsilon_as_run")]
+    # What people wrote may look like a bound.
+    written = _BOUND.findall(json.dumps(report, ensure_ascii=False))
+    known = {*written, *statements.TIER_BOUNDS, *(up(each) for each in figures if each is not None)}
+    return report["page"] == page_hash(page) and set(_BOUND.findall(page)) <= known
 
 
-def _hashes(folder: pathlib.Path, names: tuple[str, ...]) -> dict[str, str]:
-    return {name: file_hash(folder / name) for name in names if (folder / name).is_file()}
-
-
-def violations(folder: pathlib.Path) -> list[str]:
+def violations(folder: pathlib.Path) -> list[Reason]:
     """Returns why the final report of a run will state no ε, each reason with its field; nothing is written.
 
     Findings on the summary are left out, since the summary is written from the result.
     """
     findings = build(folder, realised=True)["findings"]
-    of_run = [each for each in findings if each["field"] not in ("summary", "model")]
-    return [f"{each['field']}: {each['text']}" for each in of_run if each["severity"] == "critical"]
+    return [
+        Reason(field=each["field"], code=each["code"], values=each["values"])
+        for each in findings
+        if each["severity"] == "critical" and each["field"] not in ("summary", "model")
+    ]
 
 
 def open_questions(folder: pathlib.Path) -> list[str]:

@@ -1,6 +1,5 @@
 """Writes the report of a run, and checks a stored one against the files of the run."""
 
-import dataclasses
 import hmac
 import json
 import os
@@ -12,7 +11,7 @@ from typing import Any
 from tff_mf.base import strict_json, validation
 from tff_mf.base.errors import InputError
 
-from ..output import agreement
+from ..output import agreement, typed
 from ..output.files import FOLDER_LOCK, write_atomically
 from ..run_folder.names import (
     ANSWERS,
@@ -28,13 +27,11 @@ from ..run_folder.names import (
     REPORT_TEXT,
     SUMMARY,
 )
-from ._build import VERSION, build, digest
-from ._evidence import CRITICAL, NO_AUDIT, WARNING, Finding, on_folder
-from ._judgement import recomputed_words
-from ._markdown import markdown
-from ._schema import problem
+from ._build import build, markdown, page_fits, page_hash, sealed
+from ._evidence import CRITICAL, WARNING, Finding, found, on_folder
+from ._facts import VERSION, digest, problem
 from ._summarised import RELEASE
-from .questions import ANSWERED_BY, checked, read_answers
+from .questions import checked, read_answers
 
 # Sections with figures that another machine recomputes with other last bits. All others repeat files.
 _COMPUTED = ("claim", "noise", "accountant", "grid")
@@ -42,57 +39,12 @@ _VERSION = re.compile(rf"tff-mf {RELEASE}")
 _HASH = re.compile("[0-9a-f]{64}")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Earlier:
-    """How a report differs from the one that follows from the files, with the answers and the audit of its time.
-
-    Attributes:
-        differing: The fields that differ even so.
-        answered_otherwise: Questions that it answers, but differently from the answers now.
-        later: The files that were written after it.
-    """
-
-    differing: list[str]
-    answered_otherwise: list[str]
-    later: list[str]
-
-
-def of_its_time(folder: pathlib.Path, stored: Mapping[str, Any], *, realised: bool) -> Earlier | None:
-    """Returns how a stored report differs from what follows with its own answers; `None` if it is not a report.
-
-    A report without an audit was written before there was one. Of the answers at its time, only those that it repeats
-    are known.
-
-    Args:
-        folder: The run's folder.
-        stored: The report on disk.
-        realised: Whether it is the final report; else the planned report.
-    """
-    try:
-        given = {each["name"]: each["answer"] for each in stored["questions"]}
-        answers = checked({**given, ANSWERED_BY.name: stored["about"][ANSWERED_BY.name]}, "report")
-        now, audited = read_answers(folder), stored["audit"] != NO_AUDIT
-        recomputed = build(folder, realised=realised, answers=answers, audited=audited)
-        # A report from before the audit does not have its hash.
-        found = [_without_later(stored, audited=True), _without_later(recomputed, audited=audited)]
-    except (InputError, KeyError, TypeError, AttributeError):
-        return None
-    later = [AUDIT] if not audited and (folder / AUDIT).exists() else []
-    if answers != now or stored["files"].get(ANSWERS) != recomputed["files"].get(ANSWERS):
-        later.insert(0, ANSWERS)
-    return Earlier(
-        differing=differences(*found),
-        answered_otherwise=[name for name, answer in now.items() if answers[name] not in (None, answer)],
-        later=later,
-    )
-
-
 def differences(stored: Mapping[str, Any], recomputed: Mapping[str, Any]) -> list[str]:
-    """Returns the fields in which two reports do not agree, except for the digest.
+    """Returns the facts in which two reports do not agree, except for the digest and the hash of the page.
 
     Formal guarantee: if there are none, each figure of the stored report agrees with the recomputed one by the rule of
-    its name in `agreement`, its texts show those stored figures, and all else is equal but for the release that wrote
-    it. So no ε that it states is smaller than the recomputed one by more than 1e-9 of it.
+    its name in `agreement`, and all else is equal but for the release that wrote it. So no ε that it states is smaller
+    than the recomputed one by more than 1e-9 of it.
 
     Args:
         stored: The report to check.
@@ -123,16 +75,13 @@ def other_than_held(folder: pathlib.Path, stored: Any, recomputed: Mapping[str, 
     has_it = isinstance(stored, dict) and _is_held(stored.get("digest"), held)
     if has_it and _has_digest(recomputed, stored, held):
         return []
-    text = "the digest is not the one that was kept: this is another run, or its files or its report were changed"
-    if recomputed["audit"] != NO_AUDIT:
+    if recomputed["audit"] is not None:
         before = _without_later(build(folder, realised=recomputed["kind"] == "realised", audited=False), audited=False)
         before["files"] = {name: each for name, each in recomputed["files"].items() if name != AUDIT}
-        if _has_digest(before, stored, held):
-            text = (
-                f"the digest that was kept belongs to the report before {AUDIT} was written, and nothing else changed: "
-                "keep the digest that tff-mf audit printed"
-            )
-    return [Finding(severity=CRITICAL, field="digest", text=text)]
+        # Its page followed from these facts, in the words of this release.
+        if _is_held(sealed(_in_figures_of(stored, before))["digest"], held):
+            return [found(CRITICAL, "digest", "digest_before_audit", file=AUDIT)]
+    return [found(CRITICAL, "digest", "digest_other")]
 
 
 def _has_digest(recomputed: Mapping[str, Any], stored: Any, held: str) -> bool:
@@ -141,17 +90,20 @@ def _has_digest(recomputed: Mapping[str, Any], stored: Any, held: str) -> bool:
 
 
 def _in_figures_of(stored: Any, recomputed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a recomputed report with the stored figures that agree, texts that show them, and the stored release."""
+    """Returns a recomputed report with the stored figures that agree, and the stored release and hash of its page.
+
+    The page is compared by its hash alone, since another release has other words.
+    """
     if not isinstance(stored, Mapping):
         return dict(recomputed)
-    found = {
+    same = {
         name: agreement.adopted(stored.get(name), value, name) if name in _COMPUTED else value
         for name, value in recomputed.items()
     }
-    accountant = stored.get("accountant")
+    accountant, page = stored.get("accountant"), stored.get("page")
     if isinstance(accountant, Mapping) and _VERSION.fullmatch(str(accountant.get("version"))):
-        found["accountant"] = {**found["accountant"], "version": accountant["version"]}
-    return {**found, **recomputed_words(found)}
+        same["accountant"] = {**same["accountant"], "version": accountant["version"]}
+    return same | ({"page": page} if _is_hash(page) else {})
 
 
 def _is_held(found: Any, held: str) -> bool:
@@ -178,7 +130,8 @@ def write(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     """Builds a run's report, writes it as JSON and as Markdown, and returns it.
 
     A report that is there and agrees with the files stays as it is: on another machine its figures have other last
-    bits, and its digest, which was kept elsewhere, would be another one.
+    bits, and its digest, which was kept elsewhere, would be another one. The same holds for its page, whose words
+    another release chose.
 
     Args:
         folder: The run's folder, with `run.json` and, for the final report, its logs.
@@ -192,9 +145,21 @@ def write(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     stored = _stored(folder / as_json)
     if stored is not None and not differences(stored, report):
         report = {**stored, "digest": digest(stored)}
+        if _page(folder / as_markdown) == report["page"]:
+            write_atomically(folder / as_json, as_text(report))
+            return report
+        report = sealed(report)
     write_atomically(folder / as_json, as_text(report))
     write_atomically(folder / as_markdown, markdown(report))
     return report
+
+
+def _page(path: pathlib.Path) -> str:
+    """Returns the hash of a page; an empty text if there is none."""
+    try:
+        return page_hash(path.read_bytes().decode())
+    except (OSError, ValueError):
+        return ""
 
 
 def _stored(path: pathlib.Path) -> dict[str, Any] | None:
@@ -223,7 +188,6 @@ _OF_A_RUN = (
     CHECKPOINTS,
     FOLDER_LOCK,
 )
-_NOTHING_RAN = "no file of a run that began is here: a run whose files were removed looks the same"
 
 
 def has_begun(folder: pathlib.Path) -> bool:
@@ -250,27 +214,23 @@ def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
         validation.digest("digest", held)
     realised = has_begun(folder)
     recomputed = build(folder, realised=realised)
-    found = [*on_folder(folder), *(Finding(**each) for each in recomputed["findings"])]
+    findings = [*on_folder(folder), *typed.convert(recomputed["findings"], list[Finding])]
     as_json, _ = names(realised=realised)
     if not realised:
-        found.insert(0, Finding(severity=WARNING, field="rounds", text=_NOTHING_RAN))
+        findings.insert(0, found(WARNING, "rounds", "nothing_ran"))
         if not os.path.lexists(folder / as_json):
-            severity = WARNING if held is None else CRITICAL
-            return [Finding(severity=severity, field="report", text="there is no report to check"), *found]
-    stored, damage = _check_stored(folder / as_json)
-    if damage:
-        text = f"{as_json} is missing or damaged: {damage}; write it with tff-mf report"
-        return [_critical(text), *found]
-    if other := of_another_version(stored, as_json):
-        return [_critical(other), *found]
-    found += _inconsistent(folder, stored, realised=realised)
+            return [found(WARNING if held is None else CRITICAL, "report", "report_missing"), *findings]
+    stored, wrong = _check_stored(folder, as_json)
+    if wrong is not None:
+        return [wrong, *findings]
+    findings += _inconsistent(folder, stored, realised=realised, is_held=held is not None)
     if held is not None:
-        found += other_than_held(folder, stored, recomputed, held)
+        findings += other_than_held(folder, stored, recomputed, held)
     if not isinstance(stored, dict):
-        return found
+        return findings
     differing = differences(stored, recomputed)
-    found += _of_its_time(folder, stored, realised=realised) if differing else []
-    return found + (_inconsistent_plan(folder) if realised else [])
+    findings += _of_its_time(folder, stored, realised=realised) if differing else []
+    return findings + (_inconsistent_plan(folder) if realised else [])
 
 
 def has_report(folder: pathlib.Path) -> bool:
@@ -298,33 +258,44 @@ def write_anew(folder: pathlib.Path) -> dict[str, Any]:
     return write(folder, realised=realised)
 
 
-def of_another_version(stored: Any, as_json: str) -> str:
-    """Returns that a report is of another version of the format, in words, or an empty text."""
+def of_another_version(stored: Any, as_json: str) -> Finding | None:
+    """Returns a finding if a report is of another version of the format."""
     version = stored.get("report") if isinstance(stored, Mapping) else VERSION
     if type(version) is int and version != VERSION:
-        return f"{as_json} has version {version}, and this release checks {VERSION}: write it again with tff-mf report"
-    return ""
+        return found(CRITICAL, "report", "report_version", file=as_json, version=version, checked=VERSION)
+    return None
 
 
 def _of_its_time(folder: pathlib.Path, stored: dict[str, Any], *, realised: bool) -> list[Finding]:
-    """Returns findings on a report that does not follow from the current files.
+    """Returns findings on a report that does not follow from the current files, with the answers and the audit it has.
+
+    A report without an audit was written before there was one. Of the answers at its time, only those that it repeats
+    are known.
 
     Formal guarantee: no finding is critical only if the report follows from all files but `answers.json` and
     `audit.json`, each of its answers is missing or the current one, and it has no audit or the current one: then it
     states no figure that the current report does not state.
     """
     as_json, _ = names(realised=realised)
-    earlier = of_its_time(folder, stored, realised=realised)
-    anew = "tff-mf report rewrites it"
-    if earlier is None:
-        return [_critical(f"{as_json} is not a report of this release: {anew}")]
-    if earlier.differing:
-        return [_critical(_differs(name, as_json)) for name in earlier.differing]
-    if earlier.answered_otherwise:
-        other = ", ".join(earlier.answered_otherwise)
-        return [_critical(f"{as_json} and {ANSWERS} answer {other} differently: {anew}")]
-    later = " and ".join(earlier.later)
-    return [Finding(severity=WARNING, field="report", text=f"{as_json} is older than {later}: {anew}")]
+    try:
+        answers, now = checked(stored["answers"], "report"), read_answers(folder)
+        audited = stored["audit"] is not None
+        recomputed = build(folder, realised=realised, answers=answers, audited=audited)
+        # A report from before the audit does not have its hash.
+        differing = differences(_without_later(stored, audited=True), _without_later(recomputed, audited=audited))
+    except (InputError, KeyError, TypeError, AttributeError):
+        return [found(CRITICAL, "report", "report_foreign", file=as_json)]
+    if differing:
+        return [found(CRITICAL, "report", "report_differs", file=as_json, name=name) for name in differing]
+    if other := [name for name, answer in now.items() if answers[name] not in (None, answer)]:
+        return [found(CRITICAL, "report", "report_answers", file=as_json, answers=ANSWERS, names=other)]
+    # A planned report may be older than the answers and the audit of its run.
+    if not realised and has_begun(folder):
+        return []
+    later = [AUDIT] if not audited and (folder / AUDIT).exists() else []
+    if answers != now or stored["files"].get(ANSWERS) != recomputed["files"].get(ANSWERS):
+        later.insert(0, ANSWERS)
+    return [found(WARNING, "report", "report_older", file=as_json, names=later)]
 
 
 def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
@@ -335,56 +306,51 @@ def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
     as_json, as_markdown = names(realised=False)
     if not (folder / as_json).exists() and not (folder / as_markdown).exists():
         return []
-    stored, damage = _check_stored(folder / as_json)
-    damage = f"{as_json} is missing or damaged: {damage}" if damage else of_another_version(stored, as_json)
-    if damage:
-        return [_critical(damage)]
-    found = _inconsistent(folder, stored, realised=False)
-    if found or not isinstance(stored, dict):
-        return found
-    earlier = of_its_time(folder, stored, realised=False)
-    if earlier is None:
-        return [_critical(f"{as_json} is not a planned report")]
-    if earlier.answered_otherwise:
-        other = earlier.answered_otherwise[0]
-        return [_critical(f"{as_json} and {ANSWERS} answer {other} differently: rewrite it (--planned)")]
-    return [_critical(_differs(name, as_json)) for name in earlier.differing]
+    stored, wrong = _check_stored(folder, as_json)
+    if wrong is not None:
+        return [wrong]
+    findings = _inconsistent(folder, stored, realised=False, is_held=False)
+    if any(each.severity == CRITICAL for each in findings) or not isinstance(stored, dict):
+        return findings
+    return findings + _of_its_time(folder, stored, realised=False)
 
 
-def _differs(name: str, as_json: str) -> str:
-    return f"`{name}` in {as_json} does not match the value recomputed from the run's files: one of them was edited"
-
-
-def _check_stored(path: pathlib.Path) -> tuple[Any, str]:
-    """Returns a stored report, and why it cannot be read; an empty text if it can."""
+def _check_stored(folder: pathlib.Path, as_json: str) -> tuple[Any, Finding | None]:
+    """Returns a stored report, and a finding if it cannot be read or is of another version."""
     try:
-        return strict_json.loads(path.read_text(encoding="utf-8")), ""
+        stored = strict_json.loads((folder / as_json).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        return None, str(error)
+        return None, found(CRITICAL, "report", "report_damaged", file=as_json, why=str(error))
+    return stored, of_another_version(stored, as_json)
 
 
-def _inconsistent(folder: pathlib.Path, stored: Any, *, realised: bool) -> list[Finding]:
-    """Returns findings on a stored report and its Markdown, without the other files."""
+def _inconsistent(folder: pathlib.Path, stored: Any, *, realised: bool, is_held: bool) -> list[Finding]:
+    """Returns findings on a stored report and its page, without the other files.
+
+    The page has the hash that the report has of it, and states no ε that the report does not state. A page in other
+    words than this release's is a warning if no digest was kept: whoever rewrites both is not found otherwise.
+    """
     as_json, as_markdown = names(realised=realised)
-    found = [_critical(f"{as_json}: {text}")] if (text := problem(stored)) else []
+    wrong = problem(stored)
+    codes: list[tuple[str, Mapping[str, Any]]] = [("report_schema", {"why": wrong})] if wrong else []
+    if isinstance(stored, dict):
+        if stored.get("digest") != digest(stored):
+            codes.append(("report_digest", {}))
+        if stored.get("kind") != ("realised" if realised else "planned"):
+            codes.append(("report_kind", {"kind": stored.get("kind")}))
+        if (folder / as_json).read_bytes() != as_text(stored).encode(errors="surrogatepass"):
+            codes.append(("report_bytes", {}))
+    findings = [found(CRITICAL, "report", code, file=as_json, **values) for code, values in codes]
     if not isinstance(stored, dict):
-        return found
-    if stored.get("digest") != digest(stored):
-        found.append(_critical(f"{as_json} was edited: its digest does not match its content"))
-    if stored.get("kind") != ("realised" if realised else "planned"):
-        found.append(_critical(f"{as_json} has the wrong kind: {stored.get('kind')!r:.80}"))
-    if (folder / as_json).read_bytes() != as_text(stored).encode(errors="surrogatepass"):
-        found.append(_critical(f"{as_json} was edited: tff-mf report writes the same content in other bytes"))
+        return findings
     try:
         shown = (folder / as_markdown).read_bytes().decode()
     except FileNotFoundError:
-        return [*found, Finding(severity=WARNING, field="report", text=f"{as_markdown} is missing")]
+        return [*findings, found(WARNING, "report", "page_missing", file=as_markdown)]
     except (OSError, ValueError) as error:
-        return [*found, _critical(f"{as_markdown} is damaged: {error}")]
-    if text or shown != markdown(stored):
-        found.append(_critical(f"{as_markdown} does not match {as_json}: it was edited"))
-    return found
-
-
-def _critical(text: str) -> Finding:
-    return Finding(severity=CRITICAL, field="report", text=text)
+        return [*findings, found(CRITICAL, "report", "page_damaged", file=as_markdown, why=str(error))]
+    if wrong or not page_fits(stored, shown):
+        findings.append(found(CRITICAL, "report", "page_edited", file=as_markdown, report=as_json))
+    elif not is_held and shown != markdown(stored):
+        findings.append(found(WARNING, "report", "page_in_other_words", file=as_markdown))
+    return findings

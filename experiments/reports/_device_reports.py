@@ -3,16 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from ..run_folder.report_counts import ReportCounts
-from ._evidence import WARNING, Evidence, Finding
+from ._evidence import WARNING, Evidence, Finding, found
 
 DEVICE_REPORTS = "device_reports"
-
-
-WITHHELD_NOTE = (
-    "exact counts, without noise and outside the guarantee: whether an update was scaled or zeroed depends on a "
-    "device's data. For the operator's eyes: tff-mf export-model leaves them out"
-)
 
 
 # Share of a round's reports above which they are a finding.
@@ -27,8 +23,7 @@ def device_reports(evidence: Evidence) -> dict[str, Any] | None:
     return {
         "rounds": len(counts),
         "rounds_without_updates": sum(not each.in_the_model for each in counts.values()),
-        **_together(counts).as_json(),
-        "note": WITHHELD_NOTE,
+        **msgspec.to_builtins(_together(counts)),
     }
 
 
@@ -37,30 +32,25 @@ def device_findings(evidence: Evidence) -> list[Finding]:
     counts = _counts(evidence)
     empty = [number for number, each in counts.items() if not each.in_the_model]
     many = [number for number, each in counts.items() if each.bad > _SHARE * each.came]
-    texts = []
+    said = []
     if empty:
-        texts.append(
-            f"{len(empty)} rounds have no update in them, round {empty[0]} first: their models got noise alone"
-        )
+        said.append(found(WARNING, DEVICE_REPORTS, "rounds_without_updates", rounds=len(empty), first=empty[0]))
     if many:
         total = _together(counts)
         reasons = {**total.refused, "above the clip norm": total.clipped, "not finite": total.zeroed}
-        listed = ", ".join(f"{number} {reason}" for reason, number in reasons.items() if number)
-        texts.append(
-            f"in {len(many)} rounds more than a tenth of the reports were refused, scaled or zeroed, round {many[0]} "
-            f"first; in all, of {total.came}: {listed}"
-        )
-    return [Finding(severity=WARNING, field=DEVICE_REPORTS, text=text) for text in texts]
+        values = {"rounds": len(many), "first": many[0], "came": total.came, "reasons": reasons}
+        said.append(found(WARNING, DEVICE_REPORTS, "bad_reports", **values))
+    return said
 
 
 def published(report: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a report for publication: without the counts of device reports, and with the same digest."""
-    found = {name: value for name, value in report.items() if name != DEVICE_REPORTS}
-    if isinstance(found.get("findings"), list):
-        found["findings"] = [
-            each for each in found["findings"] if not isinstance(each, Mapping) or each.get("field") != DEVICE_REPORTS
+    rest = {name: value for name, value in report.items() if name != DEVICE_REPORTS}
+    if isinstance(rest.get("findings"), list):
+        rest["findings"] = [
+            each for each in rest["findings"] if not isinstance(each, Mapping) or each.get("field") != DEVICE_REPORTS
         ]
-    return found
+    return rest
 
 
 def _counts(evidence: Evidence) -> Mapping[int, ReportCounts]:

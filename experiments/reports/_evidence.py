@@ -5,7 +5,7 @@ import functools
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import tff_mf
 from tff_mf.base import files
@@ -14,6 +14,7 @@ from tff_mf.base.errors import InputError
 from .. import auditing
 from ..output import typed
 from ..output.files import file_hash
+from ..privacy.words import Reason, Said
 from ..run_folder.ledger import LedgerRecord, read_ledger
 from ..run_folder.metrics import Metrics, read_metrics
 from ..run_folder.names import ANSWERS, AUDIT, INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, PARTICIPATION, RUN_JSON
@@ -25,38 +26,36 @@ from ..sampling import ObservedParticipation
 HOLDS, ASSUMED, VIOLATED = "holds", "assumed", "violated"
 CRITICAL, WARNING, NOTE = "critical", "warning", "note"
 
-# A state and what was found.
-Judged = tuple[str, str]
+State = Literal["holds", "assumed", "violated"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Assumption:
-    """An assumption of the guarantee.
+class Assumption(Said, kw_only=True):
+    """An assumption of the guarantee, and what was found of it.
 
     Attributes:
         name: Name of the assumption.
         state: "holds" if it was checked, "assumed" if it cannot be checked, or "violated".
-        text: What was assumed, and what was observed.
     """
 
     name: str
-    state: str
-    text: str
+    state: State
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(Said, kw_only=True):
     """A fact about a run that its reader needs to know.
 
     Attributes:
         severity: "critical" if no finite ε may be stated, "warning", or "note".
         field: The field of the report that the finding is about.
-        text: What was found and what to do.
     """
 
-    severity: str
+    severity: Literal["critical", "warning", "note"]
     field: str
-    text: str
+
+
+def found(severity: Any, field: str, code: str, **values: Any) -> Finding:
+    """Returns a finding."""
+    return Finding(severity=severity, field=field, code=code, values=values)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +69,7 @@ class Evidence:
         attempts: Clients of each attempt of each round, both counted from 1, from participation.csv, including
             attempts without clients that are in the ledger only.
         metrics: The content of metrics.csv; empty if it is damaged.
-        problems: What is wrong with the files, by field of the report.
+        problems: What is wrong with the files, with the field of the report that it is about.
         initial_model_sha256: Hash of the copy of the initial model; empty if there is none.
         parameters: Number of values in the trained model; `None` if it is missing or damaged, or in a planned report.
     """
@@ -80,7 +79,7 @@ class Evidence:
     ledger: LedgerRecord | None
     attempts: Mapping[tuple[int, int], Sequence[str]]
     metrics: Metrics
-    problems: list[tuple[str, str]]
+    problems: list[Reason]
     initial_model_sha256: str = ""
     parameters: int | None = None
 
@@ -149,13 +148,13 @@ def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
         folder: The run's folder.
         realised: Whether to read the logs of the run too.
     """
-    problems: list[tuple[str, str]] = []
+    problems: list[Reason] = []
     mechanism, digest = None, ""
     try:
         digest = file_hash(folder / MECHANISM)
         mechanism = tff_mf.load(folder / MECHANISM)
     except (OSError, InputError) as error:
-        problems.append(("mechanism", f"{MECHANISM} is missing or damaged: {error}"))
+        problems.append(_damaged("mechanism", MECHANISM, error))
     ledger = _ledger(folder, problems) if realised else None
     attempts = _attempts(folder / PARTICIPATION, ledger, problems) if realised else {}
     metrics = _metrics(folder / METRICS, problems) if realised else Metrics()
@@ -172,17 +171,20 @@ def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
     )
 
 
-def _ledger(folder: pathlib.Path, problems: list[tuple[str, str]]) -> LedgerRecord | None:
+def _ledger(folder: pathlib.Path, problems: list[Reason]) -> LedgerRecord | None:
     try:
         ledger = read_ledger(folder / LEDGER)
     except InputError as error:
-        problems.append(("log", str(error)))
+        problems.append(Reason(field="log", code="log_reader", values={"why": str(error)}))
         return None
-    problems += [("log", f"{LEDGER}: {problem}") for problem in ledger.problems]
+    problems += [
+        Reason(field="log", code="log_reader", values={"why": f"{LEDGER}: {problem}"}) for problem in ledger.problems
+    ]
+    names = {"file": LEDGER, "record": RUN_JSON}
     if ledger.configuration is None:
-        problems.append(("log", f"{LEDGER} does not contain the hash of {RUN_JSON}"))
+        problems.append(Reason(field="log", code="log_without_record", values=names))
     elif ledger.configuration != file_hash(folder / RUN_JSON):
-        problems.append(("log", f"{RUN_JSON} was edited after the run began"))
+        problems.append(Reason(field="log", code="log_other_record", values=names))
     return ledger
 
 
@@ -197,7 +199,7 @@ def _parameters(path: pathlib.Path) -> int | None:
         return None
 
 
-def _metrics(path: pathlib.Path, problems: list[tuple[str, str]]) -> Metrics:
+def _metrics(path: pathlib.Path, problems: list[Reason]) -> Metrics:
     """Returns the metrics of a run; a damaged file is one problem, and none of its content is used."""
     try:
         found = read_metrics(path)
@@ -206,20 +208,23 @@ def _metrics(path: pathlib.Path, problems: list[tuple[str, str]]) -> Metrics:
         found, damage = Metrics(), str(error)
     if not damage:
         return found
-    problems.append(("log", f"{METRICS} is damaged: {damage}"))
+    problems.append(_damaged("log", METRICS, damage))
     return Metrics()
 
 
-def _other_tables(folder: pathlib.Path) -> list[tuple[str, str]]:
+def _other_tables(folder: pathlib.Path) -> list[Reason]:
     """Returns the tables that do not belong to a run: nothing says on whose data their columns were computed."""
     known = (METRICS, PARTICIPATION)
     names = sorted(each.name for each in folder.iterdir() if each.suffix.lower() == ".csv" and each.name not in known)
-    text = "is not a file of a run, and nothing says on whose data it was computed: released without noise"
-    return [("released without noise", f"{name!a} {text}") for name in names]
+    return [Reason(field="released without noise", code="foreign_table", values={"file": name}) for name in names]
+
+
+def _damaged(field: str, file: str, error: object) -> Reason:
+    return Reason(field=field, code="file_damaged", values={"file": file, "why": str(error)})
 
 
 def _attempts(
-    path: pathlib.Path, ledger: LedgerRecord | None, problems: list[tuple[str, str]]
+    path: pathlib.Path, ledger: LedgerRecord | None, problems: list[Reason]
 ) -> dict[tuple[int, int], list[str]]:
     """Returns the clients of each attempt."""
     found: dict[tuple[int, int], list[str]] = {}
@@ -227,7 +232,7 @@ def _attempts(
         for entry in read_entries(path):
             found.setdefault((entry.round_number, entry.attempt), []).append(entry.client)
     except (OSError, InputError) as error:
-        problems.append(("log", f"{PARTICIPATION} is missing or damaged: {error}"))
+        problems.append(_damaged("log", PARTICIPATION, error))
     for begun in ledger.begun if ledger else ():
         if not begun.clients:
             found.setdefault((begun.round, begun.attempt), [])
@@ -249,14 +254,6 @@ class Case:
     evidence: Evidence
     answers: Mapping[str, Any]
     realised: bool
-
-
-# What a report says about the audit of a run without one.
-NO_AUDIT = "none"
-_CLAIMED = (
-    f"measured values are claimed by {AUDIT}: nothing here can measure the noise again; limits, verdicts and bounds "
-    "were computed from them once more"
-)
 
 
 def audit_setting(record: RunRecord, mechanism: tff_mf.Mechanism, **more: Any) -> auditing.Setting:
@@ -285,8 +282,11 @@ def audit_setting(record: RunRecord, mechanism: tff_mf.Mechanism, **more: Any) -
 
 def read_audit(
     folder: pathlib.Path, record: RunRecord, mechanism: tff_mf.Mechanism | None
-) -> tuple[Any, list[Finding]]:
-    """Returns what a report says about the audit in a folder, and findings on the audit.
+) -> tuple[dict[str, Any] | None, list[Finding]]:
+    """Returns what a report says about the audit in a folder, `None` if it has none, and findings on the audit.
+
+    Measured values are claimed by the file, as nothing here can measure the noise again; limits, verdicts and bounds
+    are computed from them once more. A failed audit is not checked: a forged failure cannot lead to a smaller ε.
 
     Args:
         folder: The run's folder.
@@ -295,21 +295,29 @@ def read_audit(
     """
     path = folder / AUDIT
     if not path.exists():
-        return NO_AUDIT, []
+        return None, []
+    unread = dict.fromkeys(("rounds", "coordinates", "claimed_epsilon", "shown_epsilon"))
     try:
         stored = typed.read(path, dict[str, Any], "audit")
     except InputError as error:
-        return "damaged", [_finding(f"{AUDIT} is damaged: {error}")]
+        return {"state": "damaged", "tests": [], **unread}, [
+            found(CRITICAL, "audit", "file_damaged", file=AUDIT, why=str(error))
+        ]
+    tests = [
+        {"name": str(each.get("name", "")), "passed": each.get("passed") is True}
+        for each in (stored["tests"] if isinstance(stored.get("tests"), list) else [])
+        if isinstance(each, Mapping)
+    ]
     if stored.get("passed") is False:
-        # Not checked: a forged failure cannot lead to a smaller ε.
-        return {"passed": False, "tests": _tests(stored), "source": _CLAIMED}, []
-    problems = _problems(folder, stored, record, mechanism)
-    if problems:
-        text = f"{AUDIT} is not an audit of this run: {problems[0]}; run tff-mf audit again, or remove it"
-        return "not of this run", [_finding(text)]
-    about = {name: stored[name] for name in ("passed", "rounds", "coordinates", "claimed_epsilon")}
+        failed = [each["name"] for each in tests if not each["passed"]]
+        return {"state": "failed", "tests": tests, **unread}, [found(CRITICAL, "audit", "audit_failed", tests=failed)]
+    if problems := _problems(folder, stored, record, mechanism):
+        return {"state": "of another run", "tests": [], **unread}, [
+            found(CRITICAL, "audit", "audit_other", file=AUDIT, why=problems[0])
+        ]
     shown = max(stored["canaries"]["epsilon"], stored["canaries"]["epsilon_gaussian"])
-    return {**about, "shown_epsilon": shown, "tests": _tests(stored), "source": _CLAIMED}, []
+    about = {name: stored[name] for name in ("rounds", "coordinates", "claimed_epsilon")}
+    return {"state": "passed", "tests": tests, **about, "shown_epsilon": shown}, []
 
 
 def _problems(
@@ -325,21 +333,6 @@ def _problems(
         return [str(error)]
 
 
-def _tests(stored: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the name, verdict and figures of each test, as far as the file has them, and no text of the file."""
-    tests = stored.get("tests")
-    names = ("name", "passed", "value", "limit")
-    return [
-        {name: test.get(name) for name in names if isinstance(test.get(name), str | bool | int | float)}
-        for test in (tests if isinstance(tests, list) else [])
-        if isinstance(test, Mapping)
-    ]
-
-
-def _finding(text: str) -> Finding:
-    return Finding(severity=CRITICAL, field="audit", text=text)
-
-
 # The csv module ends lines with \r\n, all other writers of a run with \n.
 _TABLES = (METRICS, PARTICIPATION)
 _TEXTS = (".json", ".jsonl", ".md", ".toml")
@@ -350,20 +343,10 @@ def on_folder(folder: pathlib.Path) -> list[Finding]:
 
     An unfinished checkpoint has keys too.
     """
-    found = []
     unfinished = sorted(str(path.relative_to(folder)) for path in files.unfinished(folder, subfolders=True))
-    if unfinished:
-        found.append(
-            f"a killed process left {', '.join(unfinished)}, which may have keys of the noise: delete it, or resume "
-            "the run, which deletes it"
-        )
     changed = sorted(path.name for path in folder.iterdir() if path.is_file() and _has_other_ends(path))
-    if changed:
-        found.append(
-            f"{', '.join(changed)}: not the line ends that tff-mf writes, as after git with core.autocrlf: "
-            "copy the run as it was written (git: `* -text` in .gitattributes)"
-        )
-    return [Finding(severity=WARNING, field="files", text=text) for text in found]
+    said = {"unfinished_files": unfinished, "line_ends": changed}
+    return [found(WARNING, "files", code, names=names) for code, names in said.items() if names]
 
 
 def _has_other_ends(path: pathlib.Path) -> bool:

@@ -1,10 +1,7 @@
-"""The figures of a report: for the planned participation and the observed one, and with all digits."""
+"""The figures of a report: for the planned participation and the observed one."""
 
 import dataclasses
-import json
 import math
-import shlex
-from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
@@ -13,11 +10,9 @@ from tff_mf.accounting import guarantee_on_grid
 from tff_mf.base.errors import InputError
 from tff_mf.base.strict_json import finite
 
-from ..output.text import seen, spaced, up, words
 from ..privacy import statements
 from ..run_folder.run_record import RunRecord
 from ._evidence import Evidence
-from ._layout import WIDTH, bullets, section
 
 # Up to this number of rounds, each client's pattern is evaluated, with a matrix of as many rows: in seconds.
 _MOST_ROUNDS_BY_PATTERN = 4096
@@ -154,17 +149,15 @@ def last_round(record: RunRecord, evidence: Evidence) -> int:
     return evidence.last_round
 
 
-def contradiction(record: RunRecord, evidence: Evidence, planned: Figures | None, seen: Figures | None) -> str:
-    """Returns how the log refutes the sensitivity of the schema; an empty text if it does not.
+def contradiction(record: RunRecord, evidence: Evidence, planned: Figures | None, seen: Figures | None) -> bool:
+    """Returns whether the log refutes the sensitivity of the schema.
 
     If a client that follows the schema attains a sensitivity, the sensitivity of the schema cannot be smaller.
     """
     if planned is None or seen is None:
-        return ""
+        return False
     within = evidence.rounds <= record.rounds and all(map(record.schema.allows, evidence.patterns))
-    if not within or seen.reached <= planned.sensitivity.value * (1 + _ROUNDING):
-        return ""
-    return "clients that follow the schema attain a larger sensitivity than the planned one"
+    return within and seen.reached > planned.sensitivity.value * (1 + _ROUNDING)
 
 
 def measures(guarantee: tff_mf.Guarantee, delta: float) -> dict[str, Any]:
@@ -235,98 +228,3 @@ def guarantee_of(
         grid=record.grid,
     )
     return tff_mf.compose_guarantees(found, counts)
-
-
-# Largest difference of two accountants that agree, relative where ε is above 1.
-_APART = 1e-6
-
-
-def sections(report: Mapping[str, Any]) -> list[str]:
-    """Returns the sections for readers who check or repeat a run."""
-    return [
-        section(
-            "Appendix: accountants, and all digits", bullets([*_accountants(report["accountant"]), *_exact(report)])
-        ),
-        section("Appendix: random numbers and arithmetic", bullets(_randomness(report))),
-        section("Appendix: settings", bullets(_pairs(report["settings"])) or ["None are known."]),
-        section("Appendix: command", _command(report["command"])),
-        section("Appendix: files, by SHA-256", _files(report)),
-    ]
-
-
-def _accountants(accountant: Mapping[str, Any]) -> list[str]:
-    named = {"planned": "planned", "realised": "as it ran"}
-    columns = {named[name]: accountant[name] for name in named if accountant[name] is not None}
-    lines = [f"Accountant: {accountant['name']}, {accountant['version']}."]
-    if not columns:
-        return lines
-    by_pld = _each(columns, "epsilon_by_pld")
-    agree = all(_agree(each["epsilon"], each["epsilon_by_pld"]) for each in columns.values())
-    more = " It agrees with the closed form to a millionth: where the last digit differs, that is by rounding up."
-    lines.append(f"ε by privacy loss distributions, as a check: {by_pld}.{more if agree else ''}")
-    only = _each(columns, "epsilon_from_zcdp")
-    lines.append(f"ε for whoever knows ρ alone, which is always more: {only}.")
-    return lines
-
-
-def _each(columns: Mapping[str, Any], name: str) -> str:
-    return ", ".join(f"{up(each[name])} {label}" for label, each in columns.items())
-
-
-def _agree(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return abs(one - other) <= _APART * max(1.0, one)
-
-
-def _exact(report: Mapping[str, Any]) -> list[str]:
-    noise = report["noise"]
-    names = {
-        "noise_multiplier": "Noise multiplier",
-        "noise_multiplier_as_run": "Noise multiplier as it ran",
-        "sensitivity": "Sensitivity",
-    }
-    if noise["noise_multiplier"] == noise["noise_multiplier_as_run"]:
-        del names["noise_multiplier_as_run"]
-    return [
-        f"{label} with all digits: {words(noise[name])}" for name, label in names.items() if noise[name] is not None
-    ]
-
-
-def _randomness(report: Mapping[str, Any]) -> list[str]:
-    randomness, arithmetic = report["randomness"], report["arithmetic"]
-    seed = randomness["insecure_seed"]
-    return [
-        f"Random numbers: {randomness['algorithm']}.",
-        f"Keys: {randomness['entropy']}." if seed is None else f"TEST ONLY: every key follows from the seed {seed}.",
-        *(f"What can be wrong with them, {each['severity']}: {each['what']}." for each in randomness["severities"]),
-        *(f"{name.capitalize()}: {text}." for name, text in arithmetic.items() if name != "severity"),
-        f"What can be wrong with that, {arithmetic['severity']}.",
-    ]
-
-
-def _pairs(values: Mapping[str, Any]) -> list[str]:
-    return [f"{spaced(str(name))}: {words(each)}" for name, each in values.items()]
-
-
-def _command(command: list[str]) -> list[str]:
-    """Returns a command to copy, with line breaks between its words."""
-    if not command:
-        return ["It is not known."]
-    lines = [""]
-    for word in map(seen, map(shlex.quote, command)):
-        # Indented as a block of code, so that nothing in a word ends the block.
-        if lines[-1] and len(f"    {lines[-1]} {word} \\") > WIDTH:
-            lines.append("  ")
-        lines[-1] += f"{' ' if lines[-1].strip() else ''}{word}"
-    return [f"    {line}" for line in [*(f"{line} \\" for line in lines[:-1]), lines[-1]]]
-
-
-def _files(report: Mapping[str, Any]) -> list[str]:
-    hashes = dict(report["files"])
-    if report["mechanism"]["sha256"] not in hashes.values():
-        hashes["the mechanism that the run was set to have"] = report["mechanism"]["sha256"]
-    hashes["digest of this report"] = report["digest"]
-    return [
-        f"- {words(name)}\n  {each if isinstance(each, str) else json.dumps(each)}" for name, each in hashes.items()
-    ]

@@ -1,6 +1,5 @@
 """Whether a run's `summary.json` follows from its other files, and names the hash of its model."""
 
-import dataclasses
 import hashlib
 import pathlib
 import re
@@ -11,6 +10,7 @@ from tff_mf.base.errors import InputError
 
 from ..output import agreement, typed
 from ..privacy import amplification, statements, summary
+from ..privacy.words import Reason
 from ..run_folder.metrics import ACCURACY, ROUND, Metrics, smoothed
 from ..run_folder.names import MODEL, SUMMARY
 from ..run_folder.run_record import RunRecord
@@ -37,7 +37,7 @@ _CLAIMED: Mapping[str, tuple[type, ...]] = {
 # With the commit of a checkout at the end. Only ASCII digits: some Unicode digits reorder the line they are in.
 RELEASE = r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}((a|b|rc|\.dev|\.post)[0-9]{1,6})?(\+g[0-9a-f]{7,40}(\.d[0-9]{8})?)?"
 # The privacy of the run if its cohorts were secret.
-_AMPLIFIED = ("amplified_epsilon", "amplified_statement")
+_AMPLIFIED = ("amplified_epsilon", "amplified_claim")
 _MADE_BY = "tff_mf_version"
 
 
@@ -45,7 +45,7 @@ def summary_findings(
     folder: pathlib.Path,
     record: RunRecord,
     evidence: Evidence,
-    violations: Sequence[str],
+    violations: Sequence[Reason],
     answers: Mapping[str, Any],
 ) -> list[Finding]:
     """Returns findings where the summary of a run that has ended does not follow from its other files.
@@ -63,7 +63,7 @@ def summary_findings(
     try:
         stored = typed.read(path, dict[str, Any], "summary")
     except InputError as error:
-        return [_finding(f"is damaged: {error}")]
+        return [_finding("summary_damaged", why=str(error))]
     try:
         expected = {
             **_of_settings(record),
@@ -71,18 +71,15 @@ def summary_findings(
             **_claims(stored, record, evidence, violations, answers),
         }
     except (InputError, TypeError, KeyError) as error:
-        return [_finding(f"cannot be compared with {record.participation} and the settings: {error}")]
+        return [_finding("summary_incomparable", participation=record.participation, why=str(error))]
     found = [
         # Without the value: it may be an ε, and findings are part of a headline that must not state one.
-        _finding(f"has another {name} than follows from the other files")
+        _finding("summary_other", name=name)
         for name, value in stored.items()
         if name in expected and not _agrees(name, value, expected[name])
     ]
     unknown = [name for name in stored if name not in {*expected, *_CLAIMED, *_AMPLIFIED, "model_sha256", _MADE_BY}]
-    found += [
-        _finding(f"has {name}, which is not a field of a summary or does not follow from the other files")
-        for name in unknown[:1]
-    ]
+    found += [_finding("summary_unknown", name=name) for name in unknown[:1]]
     return found + _claimed(stored, expected) + _model(folder / MODEL, stored)
 
 
@@ -90,7 +87,7 @@ def _claims(
     stored: Mapping[str, Any],
     record: RunRecord,
     evidence: Evidence,
-    violations: Sequence[str],
+    violations: Sequence[Reason],
     answers: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns the fields that state a guarantee, as training writes them.
@@ -106,7 +103,7 @@ def _claims(
     drawn = samplings.of_run(record.settings)
     simulated = stored.get("amplified_epsilon") is not None and clients is not None and not record.is_secret
     if simulated and drawn and drawn.sampler == record.sampler and clients <= (record.population or 0):
-        in_secret = _adopted(stored["amplified_epsilon"], amplification.amplified(privacy, drawn, clients))
+        in_secret = amplification.amplified(privacy, drawn, clients)
     claim = stored.get("claim")
     said: Mapping[str, Any] = claim if isinstance(claim, Mapping) else {}
     open_then = said.get("open_questions") or ()
@@ -120,21 +117,10 @@ def _claims(
         unanswered=[each.name for each in QUESTIONS if each.name in open_then or answers[each.name] is None],
         secret=None if record.amplified_epsilon is None or drawn is None else (record.amplified_epsilon, drawn),
     )
-    # The line shows the stored figures, as far as they agree.
-    claims["claim"] = agreement.adopted(said, claims["claim"])
-    claims["statement"] = statements.line(claims["claim"])
     if clients is None:
         # The amplified ε of a deployment does not follow from these files.
         claims |= dict.fromkeys(_AMPLIFIED)
     return claims
-
-
-def _adopted(epsilon: Any, in_secret: amplification.Amplified | None) -> amplification.Amplified | None:
-    """Returns an amplified guarantee that was recomputed, with the stored ε if it agrees."""
-    if in_secret is None:
-        return None
-    kept = agreement.adopted(epsilon, in_secret.epsilon, "amplified_epsilon")
-    return dataclasses.replace(in_secret, epsilon=kept, claim=dataclasses.replace(in_secret.claim, amplified=kept))
 
 
 def _of_settings(record: RunRecord) -> dict[str, Any]:
@@ -172,23 +158,23 @@ def _model(path: pathlib.Path, stored: Mapping[str, Any]) -> list[Finding]:
     found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
     if stored["model_sha256"] == found:
         return []
-    text = f"{MODEL} is missing, or its hash is not the one in {SUMMARY}"
-    return [Finding(severity=CRITICAL, field="model", text=text)]
+    values = {"file": MODEL, "summary": SUMMARY}
+    return [Finding(severity=CRITICAL, field="model", code="model_other", values=values)]
 
 
 def _claimed(stored: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Finding]:
     """Returns findings on the fields that cannot be recomputed: each must have its type."""
     found = [
-        _finding(f"has {name}={value!r:.80}, which is not a number")
+        _finding("summary_no_number", name=f"{name}={value!r:.80}")
         for name, types in _CLAIMED.items()
         for value in [stored.get(name)]
         if name in stored and (not isinstance(value, types) or isinstance(value, bool))
     ]
     version = stored.get(_MADE_BY, "0.0")
     if not isinstance(version, str) or not re.fullmatch(RELEASE, version):
-        found.append(_finding(f"has {_MADE_BY}={version!r:.80}, which is not a version"))
+        found.append(_finding("summary_no_version", name=f"{_MADE_BY}={version!r:.80}"))
     return found + [
-        _finding(f"has {name}={stored[name]!r:.80}, which cannot be recomputed here")
+        _finding("summary_unproved", name=f"{name}={stored[name]!r:.80}")
         for name in _AMPLIFIED
         if stored.get(name) is not None and name not in expected
     ]
@@ -201,5 +187,5 @@ def _agrees(name: str, value: Any, expected: Any) -> bool:
     return agreement.agrees(name, value, expected)
 
 
-def _finding(text: str) -> Finding:
-    return Finding(severity=CRITICAL, field="summary", text=f"{SUMMARY} {text}")
+def _finding(code: str, **values: str) -> Finding:
+    return Finding(severity=CRITICAL, field="summary", code=code, values={"file": SUMMARY, **values})

@@ -24,7 +24,7 @@ class Question:
         text: The question, with its possible answers.
         fits: Whether a value answers the question.
         parse: From typed text to an answer; raises `ValueError` if it is not one.
-        voids: Why an answer voids the guarantee; an empty text if it does not.
+        voids: Code of why an answer voids the guarantee; an empty text if it does not.
     """
 
     name: str
@@ -41,10 +41,8 @@ def _yes_or_no(typed: str) -> bool:
     return found
 
 
-def _asks_text(name: str, text: str, voids: Callable[[Any], str] = lambda answer: "") -> Question:
-    return Question(
-        name=name, text=text, voids=voids, fits=lambda answer: isinstance(answer, str) and bool(answer.strip())
-    )
+def _asks_text(name: str, text: str) -> Question:
+    return Question(name=name, text=text, fits=lambda answer: isinstance(answer, str) and bool(answer.strip()))
 
 
 def _asks_truth(name: str, text: str, voids: Callable[[Any], str]) -> Question:
@@ -79,7 +77,7 @@ QUESTIONS = (
     _asks_truth(
         "participation_depends_on_data",
         "Does who takes part when depend on the clients' data? true or false.",
-        voids=lambda answer: "patterns of participation must not depend on the data" if answer else "",
+        voids=lambda answer: "depends_on_data" if answer else "",
     ),
     _asks_count(
         "tuning_runs",
@@ -91,17 +89,16 @@ QUESTIONS = (
         text="What data was the initial model trained on: none, public, or private to these clients?",
         fits=lambda answer: answer in ("none", "public", "private"),
         parse=str.lower,
-        voids=lambda answer: "pretraining on these clients' data has no guarantee here" if answer == "private" else "",
+        voids=lambda answer: "pretraining_private" if answer == "private" else "",
     ),
     _asks_text(
         "other_releases",
         "What else of these clients leaves the server without noise (training metrics, counts)? none, or what.",
-        voids=lambda answer: "" if answer.strip().lower() == "none" else f"released without noise: {answer}",
     ),
     _asks_truth(
         "state_is_secret",
         "Is the server's state, with its keys and noise rows, seen by nobody but those trusted? true or false.",
-        voids=lambda answer: "" if answer else "anybody with the state can remove the noise",
+        voids=lambda answer: "" if answer else "state_known",
     ),
 )
 

@@ -155,7 +155,7 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
     trained.saved.finish()
     return TrainingResult(
         summary=summary,
-        statement=report["headline"],
+        statement=reports.headline(report),
         history=trained.history,
         holds=claims["participation_within_assumed"],
         weights=trained.weights,

@@ -3,7 +3,7 @@
 import csv
 import json
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click.testing
@@ -12,6 +12,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import sqlite
+from tff_mf.experiments.privacy import words
 from tff_mf.experiments.sampling.settings import SamplingSettings, parameters_of
 
 
@@ -46,6 +47,11 @@ def critical(folder: pathlib.Path, **more: Any) -> list[str]:
 def violated(report: dict[str, Any]) -> set[str]:
     """Returns the fields of the critical findings of a report."""
     return {each["field"] for each in report["findings"] if each["severity"] == "critical"}
+
+
+def said(facts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns findings or assumptions of a report in words."""
+    return [words.text(each["code"], each["values"]) for each in facts]
 
 
 def rows(path: pathlib.Path) -> list[dict[str, str]]:

@@ -98,7 +98,7 @@ def forged(**changes):
     def change(folder):
         report = json.loads((folder / "planned.json").read_text())
         report["accountant"] |= changes.get("accountant", {})
-        report["digest"] = changes.get("digest") or reports.digest(report)
+        report = {**(own := reports.sealed(report)), "digest": changes.get("digest") or own["digest"]}
         (folder / "planned.json").write_text(json.dumps(report, ensure_ascii=False))
         (folder / "planned.md").write_text(reports.markdown(report))
 

@@ -17,7 +17,7 @@ from tff_mf.experiments.reports import _figures
 from tff_mf.experiments.run_folder import observed_participation
 from tff_mf.experiments.run_folder.rules import Schema
 
-from .shared import drawn, violated
+from .shared import drawn, said, violated
 
 SIGMA = 5.0
 DELTA = 1e-6
@@ -86,10 +86,10 @@ def test_a_headline_is_never_below_what_a_client_could_move(tmp_path_factory, me
     report = run_folders.finished(folder, rounds=rounds, planned=rounds, privacy=privacy)
     if not is_of(schema, pattern):
         assert violated(report) == {"participation"}
-        assert "ε≤" not in report["headline"]
+        assert "ε≤" not in reports.headline(report)
         return
     assert violated(report) == set()
-    stated = float(re.search(r"ε≤([0-9.]+)", report["headline"])[1])
+    stated = float(re.search(r"ε≤([0-9.]+)", reports.headline(report))[1])
     mu = moved(mechanism.cast_to_float32().encoder(12)[:ran, :ran], pattern) / SIGMA
     assert true_delta(stated, mu) <= DELTA
     if ran < 12:
@@ -110,9 +110,9 @@ def test_rounds_that_skip_an_epoch_too_many_are_found_out(tmp_path, mechanism):
     privacy = run_folders.plan(mechanism=mechanism, rounds=12, participation=schema)
     report = run_folders.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
     assert violated(report) == {"participation"}
-    named = [each["text"] for each in report["findings"] if each["field"] == "participation"]
+    named = said(each for each in report["findings"] if each["field"] == "participation")
     assert "rounds 1, 9, which the schema does not allow" in named[0]
-    assert report["headline"].startswith("NO ε CAN BE STATED")
+    assert reports.headline(report).startswith("NO ε CAN BE STATED")
     # A reader of the figures finds the larger sensitivity.
     reached = moved(mechanism.cast_to_float32().encoder(12)[:9, :9], (0, 8))
     assert report["noise"]["sensitivity"] >= reached * (1 - 1e-9)

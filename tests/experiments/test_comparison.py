@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,9 @@ import scipy.stats
 import tff_mf
 from tff_mf.experiments.comparison import _report, _results, _runs, _spec, charts
 from tff_mf.experiments.configuration import learning_rates
+from tff_mf.experiments.present import markdown
+from tff_mf.experiments.privacy import statements
+from tff_mf.experiments.privacy.words import Reason
 
 from . import test_cli
 
@@ -103,6 +107,13 @@ def test_wrong_specifications_are_refused_before_anything_runs(tmp_path, text, n
     assert not (tmp_path / "out").exists()
 
 
+def claimed(seed, *violations):
+    """The facts of a claim of ten and more clients, of which a seed is one."""
+    schema = statements.bound_to(tff_mf.MinSep(min_sep=3, max_participations=2))
+    own = {"delta": 1e-6, "rounds": 10 + seed, "participation": schema, "violations": violations}
+    return statements.facts(statements.Claim(guarantee=tff_mf.Guarantee(mu=0.5), **own))
+
+
 def finished(label, rate, seed, accuracy, validation, rmse=0.1, privacy=("epsilon", 2.0)):
     return _results.Finished(
         label=label,
@@ -114,7 +125,7 @@ def finished(label, rate, seed, accuracy, validation, rmse=0.1, privacy=("epsilo
         validation_accuracy=validation,
         history=[(2, accuracy / 2), (4, accuracy)],
         test_sentences=70,
-        statement=f"line of {label} with seed {seed}",
+        claim=claimed(seed),
     )
 
 
@@ -141,8 +152,8 @@ def test_a_level_has_its_best_rate_and_what_it_was_measured_on():
     runs = [finished("blt", rate, seed, 0.2, rate) for rate in (0.5, 1.0) for seed in range(2)]
     (level,) = _results.levels(runs)
     assert (level.rate, level.tried, level.accuracies) == (1.0, {0.5: 0.5, 1.0: 1.0}, {0: 0.2, 1: 0.2})
-    text = _report.as_markdown(_report.as_dict([level], planned=4, done=4, failed={}))
-    assert "on 70 sentences of test clients" in text
+    text = markdown(_report.document(_report.as_dict([level], planned=4, done=4, failed={})))
+    assert "on 70 sentences of test clients" in " ".join(text.split())
 
 
 def test_rates_are_compared_over_the_seeds_that_all_have():
@@ -176,21 +187,24 @@ def test_gaps_are_paired_by_seed():
         ("blt", "identity"): (False, pytest.approx(0.1)),
         ("tree", "identity"): (True, pytest.approx(0.14 / 3)),
     }
-    text = _report.as_markdown(_report.as_dict(_results.levels(better + worse + third), planned=9, done=9, failed={}))
-    assert "| blt | tree |" in text
-    assert "| blt | identity |" not in text
-    assert "(edge) |" not in text
+    result = _report.as_dict(_results.levels(better + worse + third), planned=9, done=9, failed={})
+    text = markdown(_report.document(result))
+    assert re.search(r"\| blt +\| tree +\|", text)
+    assert not re.search(r"\| blt +\| identity +\|", text)
+    assert "(edge)" not in text
 
 
 def test_table_data_and_pictures(tmp_path):
     found = some_levels()
     result = _report.as_dict(found, planned=20, done=13, failed={"blt-x": "no memory"})
-    text = _report.as_markdown(json.loads(json.dumps(result)))
+    text = markdown(_report.document(json.loads(json.dumps(result))))
     assert "13 of 20 runs" in text
-    assert "| ε = 2 | blt | 10.00 ± 0.00 | 3 | 1 | 3 |" in text
-    refused = [dataclasses.replace(run, statement=f"NO ε CAN BE STATED: {run.seed}") for run in found[0].best[1:]]
+    assert re.search(r"\| blt +\| 10.00 ± 0.00 +\|", text)
+    assert re.search(r"\| ε = 2 +\| blt +\| 3 +\| 1 +\| 3 +\|", text)
+    cut = [Reason(field="log", code="log_reader", values={"why": str(seed)}) for seed in range(3)]
+    refused = [dataclasses.replace(run, claim=claimed(run.seed, cut[run.seed])) for run in found[0].best[1:]]
     mixed = dataclasses.replace(found[0], best=[found[0].best[0], *refused])
-    assert _report.as_dict([mixed], planned=3, done=3, failed={})["levels"][0]["statement"] == "NO ε CAN BE STATED: 1"
+    assert _report.as_dict([mixed], planned=3, done=3, failed={})["levels"][0]["claim"] == refused[0].claim
     assert "no memory" in text
     for path in charts.draw(result, tmp_path, clip_norm=1.0, setting="n = 4, b = 2, k = 2", min_sep=2):
         assert path.read_bytes().startswith(b"\x89PNG")

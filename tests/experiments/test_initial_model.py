@@ -224,7 +224,7 @@ def test_a_run_from_a_public_model_says_so_and_is_resumed_without_the_file(train
         report = reports.write_anew(folder)
         assert {each["field"] for each in report["findings"] if each["severity"] == "critical"} == field
         assert digest[:16] in (folder / "report.md").read_text()
-        assert ("ε≤" in report["headline"]) == (not field)
+        assert ("ε≤" in reports.headline(report)) == (not field)
     (folder / "answers.json").write_text(json.dumps({**ANSWERS, "pretraining": "public"}))
     reports.write_anew(folder)
     assert critical(folder) == []
@@ -249,7 +249,7 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_pat
     assert "ε≤" not in done.stdout
     (folder / "answers.json").write_text(json.dumps({**ANSWERS, "pretraining": "public"}))
     for realised in (False, True):
-        headline = reports.build(folder, realised=realised)["headline"]
+        headline = reports.headline(reports.build(folder, realised=realised))
         assert headline.startswith("NO ε CAN BE STATED")
         assert "on the same data set" in headline
     assert json.loads((folder / "summary.json").read_text())["epsilon"] is None
@@ -260,7 +260,7 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_pat
     (folder / "summary.json").unlink()
     run_folders.consistent(folder, planned=True)
     assert critical(folder)
-    assert "run.json names no initial model" in json.loads((folder / "report.json").read_text())["headline"]
+    assert "run.json names no initial model" in reports.headline(json.loads((folder / "report.json").read_text()))
 
 
 def test_a_wrong_file_is_refused_before_anything_is_written(tmp_path):

@@ -12,7 +12,7 @@ from tff_mf.experiments.output.digits import rounded_up
 from tff_mf.experiments.run_folder.ledger import read_ledger
 from tff_mf.experiments.run_folder.participation_log import read_entries
 
-from .shared import critical
+from .shared import critical, said
 
 PAIRS = tff_mf.MinSep(min_sep=2, max_participations=2)
 
@@ -130,8 +130,8 @@ def test_rounds_of_nobody_do_not_hide_that_a_run_was_stopped(tmp_path, released)
     assert critical(tmp_path / "run") == []
     planned = report["accountant"]["planned"]
     assert planned["epsilon"] > report["accountant"]["realised"]["epsilon"]
-    assert f"(μ={rounded_up(planned['mu'])})" in report["headline"]
-    assert "stopped after 2 of 6" in " ".join(each["text"] for each in report["findings"])
+    assert f"(μ={rounded_up(planned['mu'])})" in reports.headline(report)
+    assert "stopped after 2 of 6" in " ".join(said(report["findings"]))
 
 
 @pytest.mark.parametrize(("delta", "stated"), [(1e-3, False), (1.6e-4, True)])
@@ -146,5 +146,5 @@ def test_delta_is_held_against_the_population_that_a_simulation_stands_for(tmp_p
             guards.released(number)
         report = guards.end()
     assert report["setting"]["population"] == 6000
-    assert ("ε≤" in report["headline"]) == stated
+    assert ("ε≤" in reports.headline(report)) == stated
     assert bool(critical(folder)) != stated

@@ -22,7 +22,7 @@ import tff_mf
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _source
 from tff_mf.experiments.configuration import mechanism_names
-from tff_mf.experiments.privacy import summary
+from tff_mf.experiments.privacy import statements, summary
 from tff_mf.experiments.reports import _summarised
 from tff_mf.experiments.run_folder import ledger, observed_participation
 from tff_mf.experiments.sampling.settings import SAMPLINGS
@@ -102,7 +102,7 @@ def test_ordinary_runs_do_not_alarm(run, tmp_path):
     assert warnings(run) == {"report.json is older than answers.json: tff-mf report rewrites it"}
     done = invoke("report", run)
     digest = done.stderr.split()[-1]
-    assert "\n\n**Simulated: client-level zero-out DP, central: ρ=" in done.stdout
+    assert "\n\nSimulated: client-level zero-out DP, central: ρ=" in done.stdout
     assert (critical(run, held=digest), warnings(run)) == ([], set())
     moved = tmp_path / "elsewhere" / "copy"
     moved.parent.mkdir()
@@ -159,11 +159,11 @@ def test_a_forged_log_of_fixed_epochs_states_nothing(run, late):
     (run / "run.json").write_text(json.dumps(record))
     run_folders.consistent(run, planned=True)
     assert any("participation: " in each and "does not allow" in each for each in critical(run))
-    assert json.loads((run / "report.json").read_text())["headline"].startswith("NO ε CAN BE STATED")
+    assert reports.headline(json.loads((run / "report.json").read_text())).startswith("NO ε CAN BE STATED")
     privacy = reports.plan_of(reports.read_configuration(run), tff_mf.load(run / "mechanism.safetensors"))
     claims = summary.privacy_claims(privacy, observed, None)
     assert (claims["epsilon"], claims["participation_within_assumed"]) == (None, False)
-    assert claims["statement"].startswith("NO ε CAN BE STATED: participation")
+    assert statements.line(claims["claim"]).startswith("NO ε CAN BE STATED: participation")
 
 
 @pytest.mark.parametrize("run", ["banded, shuffled epochs"], indirect=True)
@@ -175,7 +175,7 @@ def test_a_claim_of_fixed_epochs_needs_a_sampling_that_keeps_places(run):
     run_folders.consistent(run, planned=True)
     assert any("sampling='spaced-epochs' of its settings keeps another schema" in each for each in critical(run))
     for name in ("planned.json", "report.json"):
-        assert json.loads((run / name).read_text())["headline"].startswith("NO ε CAN BE STATED")
+        assert reports.headline(json.loads((run / name).read_text())).startswith("NO ε CAN BE STATED")
 
 
 @pytest.mark.sampled(most=1)

@@ -14,16 +14,17 @@ import run_folders
 from run_folders import ANSWERS
 
 import tff_mf
-from tff_mf.experiments import pages, reports
+from tff_mf.experiments import present, reports
 from tff_mf.experiments.comparison import _report, charts
 from tff_mf.experiments.output import figures
 from tff_mf.experiments.output.text import seen
 from tff_mf.experiments.planning import explored, options
 from tff_mf.experiments.planning import explored as plan_curves
 from tff_mf.experiments.planning.deployment import Deployment
+from tff_mf.experiments.present.html import html
 
 from .page_content import Page
-from .shared import invoke
+from .shared import invoke, said
 from .test_comparison import some_levels
 
 PLAN = ["plan", "--population", "60", "--clients-per-round", "10", "--rounds", "12", "--delta", "1e-3"]
@@ -40,8 +41,8 @@ def comparison(label="blt", **more):
     return found
 
 
-def page_of(found, *, name="grid", markdown=""):
-    return pages.comparison_page(found, charts.charts(found), name=name, markdown=markdown)
+def page_of(found, *, name="grid"):
+    return html(_report.document(found, charts=charts.charts(found), name=name))
 
 
 def page_of_run(folder, *, answers=ANSWERS, **more):
@@ -60,10 +61,10 @@ def made(kind, folder):
     if kind == "hostile-report":
         return page_of_run(folder / HOSTILE_NAME, answers={**ANSWERS, "unit": HOSTILE, "trusted": HOSTILE})
     if kind == "comparison":
-        return page_of(comparison(), markdown="| a |\n")
+        return page_of(comparison())
     if kind == "hostile-comparison":
         about = {"title": HOSTILE, "paper": HOSTILE, "notes": HOSTILE}
-        return page_of(comparison(HOSTILE, about=about), name=HOSTILE, markdown=f"| {HOSTILE} |\n")
+        return page_of(comparison(HOSTILE, about=about), name=HOSTILE)
     delta = ["--delta", "0.5"] if kind == "refused-plan" else []
     found = invoke(*PLAN, *delta, "--epsilon", "4", "--json", "--html", path)
     # A JSON object, and nothing else on stdout.
@@ -98,7 +99,7 @@ def test_the_policy_of_a_page_allows_its_own_scripts_alone(text):
     for kind, found in (("script-src", scripts), ("style-src", page.text_of("style"))):
         hashes = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in found]
         assert allowed[kind].split() == [f"'sha256-{each}'" for each in hashes]
-    folder = pathlib.Path(pages.__file__).parent
+    folder = pathlib.Path(present.__file__).parent
     assert set(scripts) <= {path.read_text(encoding="utf-8") for path in folder.glob("*.js")}
 
 
@@ -139,8 +140,8 @@ def test_texts_of_others_are_shown_and_never_markup(texts, kind):
 )
 def test_no_text_of_others_becomes_an_element_a_template_or_a_formula(texts, hostile):
     about = {"title": hostile, "paper": hostile, "notes": hostile}
-    found = Page(page_of(comparison(hostile, about=about), name=hostile, markdown=hostile))
-    same = Page(page_of(comparison("plain", about=dict.fromkeys(about, "plain")), name="plain", markdown="plain"))
+    found = Page(page_of(comparison(hostile, about=about), name=hostile))
+    same = Page(page_of(comparison("plain", about=dict.fromkeys(about, "plain")), name="plain"))
     assert [tag for tag, _ in found.elements] == [tag for tag, _ in same.elements]
     assert [each.keys() for _, each in found.elements] == [each.keys() for _, each in same.elements]
     assert seen(hostile) in found.text_of("h1")[0]
@@ -151,9 +152,7 @@ def test_what_the_sliders_show_is_data_and_no_markup(texts):
     (held,) = plain.text_of("script", type="application/json")
     data = json.loads(held)
     data["points"] = [{"about": HOSTILE, "rows": [[HOSTILE]]}] * len(data["points"])
-    plan = json.loads(invoke(*PLAN, "--epsilon", "4", "--json").stdout)
-    none = {"epsilon_over_delta": [], "epsilon_over_rounds": {}, "error_over_rounds": {}}
-    found = Page(pages.plan_page(plan, none, data, text=[HOSTILE]))
+    found = Page(html(present.Document("Plan", [present.Explorer(data)])))
     assert json.loads(found.text_of("script", type="application/json")[0]) == data
     assert len(found.named("script")) == len(plain.named("script"))
     assert found.named("img") == []
@@ -176,9 +175,9 @@ def test_a_report_shows_its_headline_findings_and_every_assumption(texts, tmp_pa
     report = reports.build(tmp_path / "run", realised=True)
     page = Page(texts["report"])
     shown = " ".join("".join(page.text_of("main")).split())
-    assert report["headline"] in shown
-    for each in report["assumptions"]:
-        assert each["text"] in shown
+    assert reports.headline(report) in shown
+    for each in said(report["assumptions"]):
+        assert each in shown
     ticked = [each for each in page.named("input") if each["type"] == "checkbox"]
     assert len(ticked) == len([each for each in report["assumptions"] if each["state"] != "violated"])
     assert not [each for each in ticked if "checked" in each]
@@ -190,7 +189,7 @@ def test_a_violated_assumption_cannot_be_ticked(tmp_path):
     invoke("report", tmp_path / "run", "--html", tmp_path / "page.html")
     page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
     report = json.loads((tmp_path / "run" / "report.json").read_text())
-    violated = [each["text"] for each in report["assumptions"] if each["state"] == "violated"]
+    violated = said(each for each in report["assumptions"] if each["state"] == "violated")
     assert violated
     labels = "".join(page.text_of("label"))
     assert not [each for each in violated if each in labels]
@@ -236,7 +235,7 @@ def test_a_run_whose_rounds_had_no_client_has_a_page(tmp_path):
     run_folders.run(tmp_path, [[]] * 9)
     found = reports.curves(tmp_path, realised=True)
     assert (found["cohorts"][-1], found["clients_by_participations"]) == ((9, 0), [])
-    page = pages.report_page(reports.build(tmp_path, realised=True), found, run="empty", markdown="")
+    page = html(reports.document(reports.build(tmp_path, realised=True), found, run="empty"))
     assert "Clients of each round" in page
     assert "Participation of clients" not in page
 
@@ -371,7 +370,7 @@ def luminance(color):
 
 def test_every_color_of_text_and_lines_has_contrast_on_every_ground():
     """By WCAG 2: 4.5 for text; the colors of curves have it too. In light, dark and print."""
-    style = (pathlib.Path(pages.__file__).parent / "page.css").read_text()
+    style = (pathlib.Path(present.__file__).parent / "page.css").read_text()
     schemes = [dict(re.findall(r"--(\w+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", style, re.S)]
     assert len(schemes) == 3
     for colors in schemes:
@@ -392,7 +391,7 @@ def test_every_color_of_text_and_lines_has_contrast_on_every_ground():
 
 
 def test_every_color_of_a_picture_is_one_of_the_page(text):
-    style = (pathlib.Path(pages.__file__).parent / "page.css").read_text()
+    style = (pathlib.Path(present.__file__).parent / "page.css").read_text()
     defined = set(re.findall(r"--(\w+):", style))
     for _, attributes in Page(text).elements:
         for name in ("fill", "stroke"):
@@ -447,7 +446,7 @@ def test_a_page_changes_no_report(tmp_path):
 def test_a_comparison_shows_every_mechanism_level_failure_and_statement(texts):
     page = Page(texts["comparison"])
     shown = "".join(page.text_of("main"))
-    for each in ("blt", "identity", "ε = 2", "it failed", "line of blt with seed 0"):
+    for each in ("blt", "identity", "ε = 2", "it failed", "n=10 rounds"):
         assert each in shown
     nothing = _report.as_dict([], planned=1, done=0, failed={"run": "it failed"})
     assert Page(page_of(nothing)).unbalanced == []

@@ -16,7 +16,7 @@ from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.configuration import learning_rates
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import ExecutionSettings, of_run
-from tff_mf.experiments.privacy import amplification, plan_privacy
+from tff_mf.experiments.privacy import amplification, plan_privacy, statements
 from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import learning_process, preparation, program
@@ -234,7 +234,7 @@ def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command)
     assert summary["epsilon"] == expected
     assert (summary["restart_every"], summary["adaptive_count_stddev"], summary["adaptive_clipping"]) == (2, 6.0, 0.5)
     assert summary["amplified_epsilon"] is None
-    stored = json.loads((out / "summary.json").read_text())["statement"]
+    stored = statements.line(json.loads((out / "summary.json").read_text())["claim"])
     assert "noise restarted every 2 rounds, counts of adaptive clipping included" in stored
     assert critical(out) == []
     planned, realised = (json.loads((out / name).read_text()) for name in ("planned.json", "report.json"))

@@ -70,7 +70,7 @@ def forged(change, stem="report"):
     def edit(folder):
         report = json.loads((folder / f"{stem}.json").read_text())
         change(report)
-        report["digest"] = reports._build.digest(report)
+        report = reports.sealed(report)
         (folder / f"{stem}.json").write_text(reports._check.as_text(report))
         (folder / f"{stem}.md").write_text(reports.markdown(report))
 
@@ -127,7 +127,11 @@ BROKEN = {
     ),
     "summary: ε": (in_json("summary.json", epsilon=0.1), "summary", "another epsilon"),
     "summary: a question": (in_json("answers.json", unit=None), "summary", "another claim"),
-    "summary: statement": (in_json("summary.json", statement="(ε=0.1, δ=1e-9)-DP"), "summary", "another statement"),
+    "summary: statement": (
+        in_json("summary.json", statement="(ε=0.1, δ=1e-9)-DP"),
+        "summary",
+        "statement, which is not a field",
+    ),
     "summary: a field": (in_json("summary.json", epsilon_after=0.1), "summary", "epsilon_after"),
     "summary: accuracy": (
         in_json("summary.json", validation_accuracy=0.25),
@@ -140,7 +144,7 @@ BROKEN = {
         "validation_acc",
     ),
     "summary: amplified": (in_json("summary.json", amplified_epsilon=0.01), "summary", "amplified_epsilon"),
-    "summary: amplified in words": (in_json("summary.json", amplified_statement="ε≤0"), "summary", "amplified_stat"),
+    "summary: amplified in words": (in_json("summary.json", amplified_claim="ε≤0"), "summary", "amplified_claim"),
     "summary: parameters in words": (in_json("summary.json", parameters="ε≤0.010"), "summary", "parameters"),
     "summary: parameters of true": (in_json("summary.json", parameters=True), "summary", "parameters"),
     "summary: seconds": (in_json("summary.json", seconds=[1.5]), "summary", "seconds"),
@@ -196,11 +200,12 @@ BROKEN = {
 # Of what no report is made: its ε is right all the same, or it is itself what was edited.
 EDITED = {
     "report: ε": (replaced("report.json", '"epsilon": ', '"epsilon": 0.1, "was": '), "report", "edited"),
-    "report: headline, with its digest": (
-        forged(lambda found: found.update(headline=found["headline"].replace("ε≤", "ε≤0."))),
+    "report: claim, with its digest": (
+        forged(lambda found: found["claim"].update(epsilon=0.1 * found["claim"]["epsilon"])),
         "report",
-        "`headline` in",
+        "`claim` in",
     ),
+    "report: a headline": (forged(lambda found: found.update(headline="ε≤0.1")), "report", "'headline'"),
     **{
         f"report: version {version!r}": (
             forged(lambda found, version=version: found["accountant"].update(version=version)),
@@ -224,14 +229,10 @@ EDITED = {
     "plan: for a report": (a_plan_for_a_report, "report", "the wrong kind"),
     "all but a plan is gone": (what_is_gone, "report", "report.json is missing"),
     # A person reads the first of two equal keys, a program the last.
-    "report: two headlines": (
-        replaced("report.json", "{", '{\n "headline": "ε≤0.1 at δ=1e-9",'),
-        "report",
-        "'headline' is twice",
-    ),
-    # The true headline is there, two hundred lines further down.
+    "report: two kinds": (replaced("report.json", "{", '{\n "kind": "planned",'), "report", "'kind' is twice"),
+    # The true claim is there, two hundred lines further down.
     "report: spaces": (
-        replaced("report.json", '"headline": ', '"headline":' + "\n" * 200),
+        replaced("report.json", '"claim": ', '"claim":' + "\n" * 200),
         "report",
         "in other bytes",
     ),
@@ -248,7 +249,7 @@ def found_out(folder, field, text):
 
 
 def states_nothing(folder):
-    headline = json.loads((folder / "report.json").read_text())["headline"]
+    headline = reports.headline(json.loads((folder / "report.json").read_text()))
     assert "ε≤" not in headline
     assert headline.startswith(("NO ε CAN BE STATED", "TEST ONLY"))
 

@@ -17,7 +17,7 @@ from tff_mf import accounting
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
 from tff_mf.experiments.privacy import amplification
-from tff_mf.experiments.reports import _sections
+from tff_mf.experiments.reports import _facts
 from tff_mf.experiments.run_folder import ledger
 from tff_mf.experiments.sampling import settings
 from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
@@ -251,11 +251,11 @@ def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
 
 @pytest.mark.parametrize("kind", SAMPLINGS)
 def test_reports_say_why_a_sampling_has_no_amplified_epsilon(kind):
+    _, of = _facts.SECTIONS["covered"]["sampling_in_secret"]
     record = types.SimpleNamespace(settings={"sampling": msgspec.to_builtins(drawn(kind))}, is_secret=False)
-    texts = _sections._sampling(record)
-    assert len(texts) == (kind in SECRET and kind not in amplification.POISSON)
-    assert all("the cohorts are logged" in text and repr(kind) in text for text in texts)
-    assert _sections._sampling(types.SimpleNamespace(settings={}, is_secret=False)) == []
+    amplifies = kind in SECRET and kind not in amplification.POISSON
+    assert of(types.SimpleNamespace(record=record)) == (kind if amplifies else None)
+    assert of(types.SimpleNamespace(record=types.SimpleNamespace(settings={}, is_secret=False))) is None
 
 
 def test_who_takes_part_says_nothing_about_the_group():

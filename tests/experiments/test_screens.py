@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments.cli import _screens
 from tff_mf.experiments.output import digits
+from tff_mf.experiments.present import Section, Table, terminal
 
 from .shared import printed, result_of
 
@@ -131,7 +131,8 @@ def test_rounded_figures_are_on_the_safe_side(value, count):
 def test_a_table_that_is_too_wide_comes_in_parts(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     rows = [["first", *["1.000"] * 9], ["second", "why not, in a sentence that is far too long for one line"]]
-    lines = list(_screens.table(["", *(f"title {number}" for number in range(9))], rows))
+    table = Table(["", *(f"title {number}" for number in range(9))], rows, "a table")
+    lines = list(terminal(Section("", [table])))
     assert max(map(columns, lines)) <= 40
     text = "\n".join(lines)
     assert all(f"title {number}" in text for number in range(9))

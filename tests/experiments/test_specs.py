@@ -158,8 +158,8 @@ def test_the_papers_delta_fits_the_population_of_their_simulated_cohorts(full):
     assert statements.violations(2.0, run.delta, clients) == []
     more = deployed_population(341_477, **setting)
     assert more == 3_414_770
-    ((field, _),) = statements.violations(2.0, run.delta, more)
-    assert field == "delta"
+    (reason,) = statements.violations(2.0, run.delta, more)
+    assert reason.field == "delta"
 
 
 def test_a_blt_for_one_participation_has_the_published_loss(full):

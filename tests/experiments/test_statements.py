@@ -24,18 +24,24 @@ from tff_mf.experiments.planning import options
 from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.privacy import statements
 from tff_mf.experiments.privacy.amplification import amplified
+from tff_mf.experiments.privacy.words import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 from tff_mf.experiments.training import preparation, results
 from tff_mf.problem.draws import SeededDraws
 
 from . import shared
-from .shared import invoke
+from .shared import invoke, said
 
 HERE = pathlib.Path(__file__).resolve().parents[2]
 CLAIM = statements.Claim(
-    guarantee=tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation="min-sep b≥3, k≤2", population=1000
+    guarantee=tff_mf.Guarantee(mu=0.5),
+    delta=1e-6,
+    rounds=100,
+    participation=statements.bound_to(tff_mf.MinSep(min_sep=3, max_participations=2)),
+    population=1000,
 )
+CUT = Reason(field="log", code="log_reader", values={"why": "cut"})
 # What looks like a guarantee: a figure of ε, or a claim of DP.
 LOOKS_LIKE_ONE = re.compile(r"[εϵ]\s*[=≤<]\s*$|[εϵ]\s*[=≤<]\s*[\d{]|δ\s*=[^)]*\)-DP\b|\bDP, central")
 # A worth, and a label of what noise was calibrated to, are figures of no run.
@@ -56,8 +62,8 @@ def stated(claim):
         ({"guarantee": tff_mf.Guarantee(mu=1e200)}, "NO ε CAN BE STATED: noise: "),
         ({"population": 10**6}, "NO ε CAN BE STATED: delta: δ = 1e-06 is no smaller than 1 / 1000000"),
         ({"delta": 0.5}, "NO ε CAN BE STATED: delta: δ = 0.5 is no smaller than 1 / 1000"),
-        ({"delta": 0.5, "violations": ["log: cut"]}, "NO ε CAN BE STATED: log: cut (and 1 more)"),
-        ({"violations": ["participation: too soon"]}, "NO ε CAN BE STATED: participation: too soon"),
+        ({"delta": 0.5, "violations": [CUT]}, "NO ε CAN BE STATED: log: cut (and 1 more)"),
+        ({"violations": [CUT]}, "NO ε CAN BE STATED: log: cut"),
         ({"delta": 0.5, "unanswered": ["unit"]}, "NO ε CAN BE STATED: delta: δ = 0.5 is no smaller than 1 / 1000"),
         ({"guarantee": None, "amplified": math.inf}, "NO ε CAN BE STATED: noise: "),
         ({"guarantee": None, "amplified": 0.5, "delta": 0.5}, "NO ε CAN BE STATED: delta: "),
@@ -169,9 +175,10 @@ def test_a_run_and_its_report_refuse_the_same(tmp_path):
     privacy = run_folders.plan(delta=0.5)
     report = run_folders.finished(tmp_path / "run", privacy=privacy)
     wrong = reports.violations(tmp_path / "run")
-    assert wrong == ["delta: δ = 0.5 is no smaller than 1 / 20000: it would allow to publish a client's data"]
+    assert wrong == [Reason(field="delta", code="delta_too_large", values={"delta": 0.5, "population": 20000})]
     seen = ObservedParticipation(min_sep=3, max_participations=3)
-    assert report["headline"] == privacy.statement(seen, violations=wrong) == f"NO ε CAN BE STATED: {wrong[0]}"
+    line = f"NO ε CAN BE STATED: delta: {wrong[0].text}"
+    assert reports.headline(report) == privacy.statement(seen, violations=wrong) == line
 
 
 def test_a_plan_has_the_guarantee_of_its_recommendation():
@@ -225,7 +232,7 @@ def test_a_violated_participation_withholds_the_number(seen):
     ("changes", "facts", "begins"),
     [
         ({}, {"population": 10**6}, "NO ε CAN BE STATED: delta: δ = 1e-06 is no smaller than 1 / 1000000"),
-        ({}, {"violations": ["log: cut"]}, "NO ε CAN BE STATED: log: cut"),
+        ({}, {"violations": [CUT]}, "NO ε CAN BE STATED: log: cut"),
         ({"epsilon": None, "noise_multiplier": 0.0}, {}, "NO ε CAN BE STATED: noise"),
         ({"insecure_seed": 3}, {}, "TEST ONLY"),
     ],
@@ -369,4 +376,4 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     name = reports.read_configuration(tmp_path).sampler
     assert isinstance(drawn_by, getattr(tff_mf, name.removeprefix("tff_mf.")))
     assert np.array_equal(drawn_by.cohorts(9, 4, clients_per_round=2, draws=SeededDraws(1)), cohorts.indices)
-    assert f"by {name}" in json.dumps(reports.build(tmp_path, realised=False)["assumptions"])
+    assert f"by {name}" in " ".join(said(reports.build(tmp_path, realised=False)["assumptions"]))

@@ -52,7 +52,7 @@ def scalars(folder):
 
 def headline(folder):
     """ε as the report of a run states it, whose questions are all answered, and that of those that train."""
-    text = reports.build(folder, realised=True, answers=ANSWERS)["headline"]
+    text = reports.headline(reports.build(folder, realised=True, answers=ANSWERS))
     return [float(each) for each in re.findall(r"ε≤([\d.]+)", text)], text
 
 

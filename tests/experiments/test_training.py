@@ -19,6 +19,7 @@ from tff_mf.experiments.comparison import demo
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import sentences
 from tff_mf.experiments.output.digits import rounded_up
+from tff_mf.experiments.privacy import statements
 from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.run_folder.observed_participation import read_observed
 from tff_mf.experiments.training import learning_process, models, program, task
@@ -155,7 +156,7 @@ def test_summary_and_statement_say_what_ran(finished):
     observed = read_observed(out / names.PARTICIPATION)
     assert observed.within(SCHEMA)
     assert summary["observed_max_participations"] == observed.max_participations
-    said = summary["statement"]
+    said = statements.line(summary["claim"])
     assert f"ε≤{rounded_up(summary['epsilon'])} at δ=1e-06" in said
     assert said.startswith("PROVISIONAL, 10 questions open: Simulated: client-level zero-out DP, central: ")
     assert "min-sep b≥3, k≤2, observed nobody twice, at most 1 participation" in said
@@ -171,8 +172,8 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
     assert [finding.field for finding in reports.check(out) if finding.severity == "critical"] == []
     assert {each["state"] for each in realised["assumptions"]} == {"holds", "assumed"}
     # What only the user knows, nobody has answered here.
-    assert realised["headline"] == result.statement
-    assert realised["headline"].startswith("PROVISIONAL, 10 questions open: ")
+    assert reports.headline(realised) == result.statement
+    assert reports.headline(realised).startswith("PROVISIONAL, 10 questions open: ")
     assert realised["claim"]["state"] == result.summary["claim"]["state"] == "provisional"
     assert realised["about"]["started"] <= realised["about"]["ended"]
     assert realised["about"]["data_set"]["clients"] > 0
@@ -187,7 +188,7 @@ def test_one_seed_gives_one_cohort_and_noise_is_never_repeated(small_data, tmp_p
     assert again.summary["loss"] != finished[0].summary["loss"]
     # What the report refuses, since δ is above 1 / population, nothing else states.
     report = json.loads((tmp_path / "again" / "report.json").read_text())
-    assert report["headline"] == again.statement == again.summary["statement"]
+    assert reports.headline(report) == again.statement == statements.line(again.summary["claim"])
     assert again.statement.startswith("NO ε CAN BE STATED: delta: δ = 0.5 is no smaller than 1 / ")
     assert {again.summary[name] for name in ("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon")} == {None}
 
@@ -252,11 +253,11 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left, f
     assert processes_left() == set()
     with open(reading) as pipe:
         last = " ".join(pipe.read().split())
-    assert last.startswith("accuracy ")
+    assert last.startswith("Accuracy ")
     # What is printed is what the report says.
-    headline = json.loads((tmp_path / "run" / "report.json").read_text())["headline"]
-    assert f" {headline} files: " in last
-    stored = json.loads((tmp_path / "run" / "summary.json").read_text())["statement"]
+    headline = reports.headline(json.loads((tmp_path / "run" / "report.json").read_text()))
+    assert f"Privacy {headline} Contract " in last
+    stored = statements.line(json.loads((tmp_path / "run" / "summary.json").read_text())["claim"])
     for text in ("ε≤6.000 at δ=1e-05", "of the clients that really train: ε≤", "cohorts of 40", "observed"):
         assert text in stored
     shown = (tmp_path / "stderr").read_text()
@@ -274,7 +275,7 @@ def test_a_run_is_audited_and_its_model_published(finished, tmp_path):
     published = publishing.export_model(folder, tmp_path / "model")
     assert published["headline"].startswith("PROVISIONAL, 10 questions open: ")
     report = json.loads((tmp_path / "model" / "report.json").read_text())
-    assert report["audit"]["passed"]
+    assert report["audit"]["state"] == "passed"
     assert (tmp_path / "model" / "report.json").read_bytes() == (folder / "report.json").read_bytes()
 
 

@@ -327,7 +327,7 @@ def reported(runs: Runs, work: pathlib.Path, each: int, generator: random.Random
     before = [finding for finding in reports.check(runs.finished) if finding.severity == "critical"]
     if before:
         raise RuntimeError(f"the undisturbed run has critical findings: {before}")
-    headline = reports.build(runs.finished, realised=True)["headline"]
+    headline = reports.headline(reports.build(runs.finished, realised=True))
     names = ("run.json", "mechanism.safetensors", "ledger.jsonl", "participation.csv", "metrics.csv", "summary.json")
     for name in (
         *names,
@@ -349,7 +349,7 @@ def reported(runs: Runs, work: pathlib.Path, each: int, generator: random.Random
                     critical = [finding for finding in reports.check(folder) if finding.severity == "critical"]
                     if critical:
                         raise InputErrorOfCommand(critical[0].text)
-                    return reports.build(folder, realised=True)["headline"] == headline
+                    return reports.headline(reports.build(folder, realised=True)) == headline
 
                 yield _judged(f"`{name}`, report --check", kind, work, _holds(folder, runs.finished, name))
 

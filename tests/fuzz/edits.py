@@ -59,10 +59,21 @@ def _text(folder: pathlib.Path, generator: random.Random) -> bool:
     return path.read_text() != before
 
 
+def _page(folder: pathlib.Path, generator: random.Random) -> bool:
+    """Makes every ε of a page smaller, with the hash of the page and the digest."""
+    stem = generator.choice(("report", "planned"))
+    page = folder / f"{stem}.md"
+    before = page.read_text()
+    page.write_text(_scaled(before, generator))
+    report = json.loads((folder / f"{stem}.json").read_text())
+    report["page"] = reports.page_hash(page.read_text())
+    report["digest"] = reports.digest(report)
+    (folder / f"{stem}.json").write_text(reports.as_text(report))
+    return page.read_text() != before
+
+
 def _figures(folder: pathlib.Path, generator: random.Random) -> bool:
     """Makes every privacy figure in a report smaller, with matching digest and Markdown."""
-    from tff_mf.experiments.reports._build import digest
-
     stem = generator.choice(("report", "planned"))
     factor = generator.uniform(0.01, 0.9)
     names = {"mu", "zcdp_rho", "epsilon", "epsilon_by_pld", "epsilon_from_zcdp", "epsilon_as_run", "sensitivity"}
@@ -75,21 +86,21 @@ def _figures(folder: pathlib.Path, generator: random.Random) -> bool:
         return value * factor if name in names and isinstance(value, float) else value
 
     report = smaller(json.loads((folder / f"{stem}.json").read_text()))
-    report["headline"] = _scaled(report["headline"], generator)
-    report["digest"] = digest(report)
+    report = reports.sealed(report)
     (folder / f"{stem}.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     (folder / f"{stem}.md").write_text(reports.markdown(report))
     return True
 
 
 def _summary(folder: pathlib.Path, generator: random.Random) -> bool:
-    name = generator.choice(("epsilon", "epsilon_as_run", "zcdp_rho", "statement", "sensitivity", "delta"))
+    name = generator.choice(("epsilon", "epsilon_as_run", "zcdp_rho", "claim", "sensitivity", "delta"))
     factor = generator.uniform(0.01, 0.9)
 
     def change(found: dict[str, Any]) -> None:
-        value = found[name]
+        where = found["claim"] if name == "claim" else found
         # A run that broke its schema states no ε.
-        found[name] = value.replace("ε=", "ε=0.") if isinstance(value, str) else (value or 1.0) * factor
+        field = "epsilon" if name == "claim" else name
+        where[field] = (where[field] or 1.0) * factor
 
     run_folders.change_json(folder / "summary.json", change)
     return True
@@ -262,6 +273,7 @@ def kinds(other: pathlib.Path) -> list[Kind]:
         Kind(name="ledger, entries", edit=_entries),
         Kind(name="report, ε in the text", edit=_text),
         Kind(name="report, all figures and digest", edit=_figures),
+        Kind(name="report, ε in the page, its hash and digest", edit=_page),
         Kind(name="summary", edit=_summary),
         Kind(name="audit", edit=_audit),
         Kind(name="answers", edit=_answers),

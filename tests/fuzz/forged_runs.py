@@ -133,7 +133,7 @@ def stated(folder: pathlib.Path) -> dict[str, float]:
         found[name] = min(map(float, seen), default=math.inf)
         if name.endswith("json"):
             report = _json(path)
-            for field in ("epsilon_of_a_person", "epsilon_as_run"):
+            for field in ("epsilon", "epsilon_of_a_person", "epsilon_as_run"):
                 found[f"{name} {field}"] = _number(report.get("claim", {}), field)
             for kind in ("planned", "realised"):
                 found[f"{name} {kind}"] = _number((report.get("accountant") or {}).get(kind) or {}, "epsilon")

@@ -265,7 +265,7 @@ def smaller_epsilon(by: float) -> Callable[[dict], None]:
     def edit(report: dict) -> None:
         report["accountant"]["planned"]["epsilon"] *= 1 - by
         report["claim"]["epsilon_as_run"] *= 1 - by
-        report["digest"] = reports.digest(report)
+        report.update(reports.sealed(report))
 
     return edit
 

@@ -1,0 +1,22 @@
+"""One model of documents, rendered to a terminal, to Markdown and to a web page: the same content in each.
+
+A report, a plan or a comparison is a `Document`, which one function makes from its facts. `html`, which needs the extra
+`plot`, is imported where a page is asked for.
+"""
+
+from ._document import Block as Block
+from ._document import Callout as Callout
+from ._document import Code as Code
+from ._document import Document as Document
+from ._document import Explorer as Explorer
+from ._document import Facts as Facts
+from ._document import Figure as Figure
+from ._document import Item as Item
+from ._document import Listing as Listing
+from ._document import Paragraph as Paragraph
+from ._document import Section as Section
+from ._document import Table as Table
+from ._markdown import markdown as markdown
+from ._terminal import folded as folded
+from ._terminal import labelled as labelled
+from ._terminal import terminal as terminal

@@ -1,0 +1,205 @@
+"""The parts of a document. All texts are plain: a renderer escapes what its medium would take for markup."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..output.figures import Chart
+
+# Most values of a figure that texts show, and most for which a page has a table.
+_MOST_IN_TEXT = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Paragraph:
+    """A text.
+
+    Attributes:
+        text: The text; no paragraph is shown if it is empty.
+        quiet: Whether it is a remark on what is above it.
+    """
+
+    text: str
+    quiet: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Callout:
+    """The text that comes first.
+
+    Attributes:
+        text: The text.
+        bad: Whether it says that something is wrong.
+    """
+
+    text: str
+    bad: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """An entry of a list.
+
+    Attributes:
+        text: The text.
+        label: What it is about.
+        state: "critical", "warning", "note", "violated", "assumed" or "holds"; empty if it has none.
+    """
+
+    text: str
+    label: str = ""
+    state: str = ""
+
+    @property
+    def line(self) -> str:
+        """Label and text."""
+        return f"{self.label}{' ' if self.label.endswith(('.', '?')) else ': '}{self.text}" if self.label else self.text
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """A list.
+
+    Attributes:
+        items: Its entries.
+        ticked: A name if readers of a page may tick the entries, else empty.
+    """
+
+    items: Sequence[Item]
+    ticked: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """Labels with a text beside each.
+
+    Attributes:
+        rows: Labels and texts; those without a text are not shown.
+    """
+
+    rows: Sequence[tuple[str, str]]
+
+    @property
+    def shown(self) -> list[tuple[str, str]]:
+        """The rows that have a text."""
+        return [(label, text) for label, text in self.rows if text]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        header: Titles of the columns.
+        rows: Rows of as many cells, or of two: a name, and a text in place of all other cells.
+        name: What it shows.
+        names: How many columns, from the first, have names in them and no figures.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    name: str
+    names: int = 1
+
+    @property
+    def full(self) -> list[Sequence[str]]:
+        """The rows with a cell in each column."""
+        return [row for row in self.rows if len(row) == len(self.header)]
+
+    @property
+    def remarks(self) -> list[Item]:
+        """The rows with a text in place of their cells."""
+        return [Item(label=row[0], text=" ".join(row[1:])) for row in self.rows if len(row) != len(self.header)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A picture.
+
+    Attributes:
+        chart: What it shows.
+    """
+
+    chart: Chart
+
+    def values(self, most: int = _MOST_IN_TEXT) -> Table:
+        """Returns the values of the picture, of at most so many places and of the last one."""
+        curves = self.chart.named
+        places = sorted({at for curve in curves for at, _ in curve.points})
+        some = sorted({*places[:: max(1, -(-len(places) // most))], *places[-1:]})
+        by_place = [dict(curve.points) for curve in curves]
+        rows = [[_place(at), *(self._value(each[at]) if at in each else "" for each in by_place)] for at in some]
+        title = self.chart.title
+        return Table([self.chart.x.label, *(curve.name for curve in curves)], rows, f"values of {title}")
+
+    def _value(self, value: float | None) -> str:
+        return "∞" if value is None or math.isinf(value) else self.chart.value(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Code:
+    """Lines that are shown as they are.
+
+    Attributes:
+        lines: The lines.
+    """
+
+    lines: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Explorer:
+    """Sliders over points that were all computed.
+
+    Attributes:
+        data: The axes, each with the place of what is planned, the header and the points.
+    """
+
+    data: Mapping[str, Any]
+
+    @property
+    def planned(self) -> Mapping[str, Any]:
+        """The point that is planned."""
+        place = 0
+        for axis in self.data["axes"]:
+            place = place * len(axis["values"]) + axis["planned"]
+        return self.data["points"][place]
+
+    @property
+    def table(self) -> Table:
+        """The figures of the planned point."""
+        return Table(self.data["header"], self.planned["rows"], "figures at the chosen numbers")
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part with a title.
+
+    Attributes:
+        title: Its title.
+        blocks: What is in it, sections included.
+    """
+
+    title: str
+    blocks: Sequence[Block | None]
+
+    @property
+    def shown(self) -> list[Block]:
+        """The blocks that there are."""
+        return [each for each in self.blocks if each is not None]
+
+
+Block = Paragraph | Callout | Listing | Facts | Table | Figure | Code | Explorer | Section
+
+
+@dataclasses.dataclass(frozen=True)
+class Document(Section):
+    """A whole document: the first section, which has its title and all others."""
+
+
+def _place(at: float) -> str:
+    return f"{at:,.0f}" if float(at).is_integer() else f"{at:.3g}"

@@ -1,0 +1,145 @@
+"""Documents as web pages: one file each, with its style, scripts and figures inside, that loads nothing."""
+
+import base64
+import functools
+import hashlib
+import itertools
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jinja2
+import markupsafe
+
+import tff_mf
+from tff_mf.base.errors import InputValueError
+
+from ..output import figures, files
+from ..output.text import seen, spaced_as_it_is
+from . import _svg
+from ._document import Block, Document, Explorer, Section
+
+_FOLDER = pathlib.Path(__file__).parent
+_ENDINGS = (".html", ".htm")
+
+
+def html(document: Document) -> str:
+    """Returns a document as a web page, which can be printed.
+
+    Formal guarantee: the policy in its head lets a browser run the scripts of this package alone, and load nothing,
+    whatever texts the page contains.
+
+    Args:
+        document: The document; all of its texts are escaped.
+    """
+    data = next((each.data for each in _all(document) if isinstance(each, Explorer)), None)
+    style = _file("page.css")
+    scripts = [_file("ticks.js"), *([] if data is None else [_file("explorer.js")])]
+    policy = (
+        f"default-src 'none'; base-uri 'none'; form-action 'none'; "
+        f"style-src {_hash(style)}; script-src {' '.join(map(_hash, scripts))}"
+    )
+    found = _environment().get_template("document.html.j2")
+    return found.render(
+        policy=policy, style=style, scripts=scripts, data=data, document=document, version=tff_mf.__version__
+    )
+
+
+def check_page(path: str) -> pathlib.Path:
+    """Returns the path of a page if it can be written, so that no work is wasted.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputValueError: If it has another ending, which browsers show as text, or cannot be written.
+
+    Example:
+        >>> check_page("report.pdf")
+        Traceback (most recent call last):
+        tff_mf.base.errors.InputValueError: html='report.pdf' must end in .html: browsers go by that.
+    """
+    found = pathlib.Path(path)
+    if found.suffix.lower() not in _ENDINGS:
+        raise InputValueError(f"html={path!r} must end in .html: browsers go by that.")
+    files.check_file(found, "html")
+    return found
+
+
+def write_page(path: pathlib.Path, document: Document) -> None:
+    """Writes a document as a page, atomically.
+
+    Args:
+        path: As `check_page` returned it.
+        document: The document.
+
+    Raises:
+        InputValueError: If it cannot be written any more.
+    """
+    try:
+        files.write_atomically(path, html(document))
+    except OSError as error:
+        raise InputValueError(f"html={str(path)!r} cannot be written: {error.strerror or error}.") from error
+
+
+def _all(section: Section) -> Iterator[Block]:
+    for block in section.shown:
+        yield block
+        if isinstance(block, Section):
+            yield from _all(block)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        # Texts of others cannot hide or reorder what is around them.
+        finalize=lambda value: value if hasattr(value, "__html__") else seen(str(value)),
+    )
+    found.policies["json.dumps_kwargs"] = {"allow_nan": False}
+    # The pictures are markup that Matplotlib made, without text of others.
+    found.filters.update(
+        groups=_groups,
+        indented=_indented,
+        kind=_kind,
+        picture=_picture,
+        sample=_sample,
+    )
+    return found
+
+
+def _picture(chart: figures.Chart) -> markupsafe.Markup:
+    return markupsafe.Markup(_svg.svg(chart))
+
+
+def _sample(curve: figures.Curve, chart: figures.Chart) -> markupsafe.Markup:
+    return markupsafe.Markup(_svg.sample(chart, curve))
+
+
+def _kind(block: Block) -> str:
+    return type(block).__name__
+
+
+def _groups(blocks: Sequence[Block]) -> list[tuple[str, list[Any]]]:
+    """Returns blocks with those of a kind that follow each other together: figures stand side by side."""
+    return [(kind, list(group)) for kind, group in itertools.groupby(blocks, _kind)]
+
+
+def _indented(line: str) -> markupsafe.Markup:
+    """Returns a line with all its spaces, which `finalize` would take away."""
+    return markupsafe.escape(spaced_as_it_is(line))
+
+
+@functools.cache
+def _file(name: str) -> markupsafe.Markup:
+    return markupsafe.Markup((_FOLDER / name).read_text(encoding="utf-8"))
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

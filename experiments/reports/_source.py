@@ -1,0 +1,170 @@
+"""What the facts of a report come from: the files of a run, and the judgement on them."""
+
+import dataclasses
+import datetime
+import pathlib
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from tff_mf import grids
+from tff_mf.base import strict_json
+from tff_mf.base.strict_json import finite
+
+from ..output import typed
+from ..output.typed import Number, record
+from ..privacy import amplification, statements
+from ..run_folder import names
+from ..run_folder.ledger import LedgerRecord
+from ..run_folder.run_record import RunRecord
+from ..sampling import settings as samplings
+from . import _judgement
+from ._evidence import Case, Evidence
+from ._figures import Figures
+from ._judgement import Judgement
+
+UTILITY = record("Utility", accuracy=Number | None, loss=Number | None, test_sentences=int | None)
+# The engine of `tff_mf.experiments.flower`, in the settings of its runs.
+_FLOWER = "flwr"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """What facts come from.
+
+    Attributes:
+        folder: The run's folder.
+        case: The content of its files.
+        found: The judgement on them.
+    """
+
+    folder: pathlib.Path
+    case: Case
+    found: Judgement
+
+    @property
+    def record(self) -> RunRecord:
+        """The content of `run.json`."""
+        return self.case.record
+
+    @property
+    def evidence(self) -> Evidence:
+        """The content of the other files."""
+        return self.case.evidence
+
+    @property
+    def ledger(self) -> LedgerRecord | None:
+        """The ledger, if there is one."""
+        return self.case.evidence.ledger
+
+    @property
+    def refused(self) -> bool:
+        """Whether no ε is stated."""
+        return statements.state(self.found.claim) == statements.REFUSED
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of clients of each round, by the ledger."""
+        return list(_judgement.sizes(self.evidence).values())
+
+    @property
+    def noise_multiplier_as_run(self) -> float:
+        """The noise multiplier of the clients that train."""
+        return self.record.noise_multiplier * self.record.clients_per_round / self.record.cohort
+
+    @property
+    def stddev(self) -> float:
+        """Standard deviation of the noise in a sum, before it is correlated."""
+        return self.noise_multiplier_as_run * self.record.clip_norm
+
+    def own(self, kind: type, name: str, *more: Any) -> Any:
+        """Returns a setting if it is of a type, else `None`: nothing checks the settings of others."""
+        value = self.record.settings.get(name, *more)
+        return value if isinstance(value, kind) and not isinstance(value, bool) else None
+
+
+def repeated(times: Mapping[int, int]) -> int:
+    """Returns how many rounds were counted more than once."""
+    return sum(each > 1 for each in times.values())
+
+
+def data_set(source: Source) -> str | None:
+    """Returns the name of a data set without the folder of its file: a report is published."""
+    # A planned report can be older than the settings that a run was given.
+    given = _of_configuration(source.folder) if source.case.realised else None
+    name = source.own(str, "dataset", given)
+    return None if name is None else re.sub("[^:/]*/", "", name)
+
+
+def _of_configuration(folder: pathlib.Path) -> Any:
+    try:
+        return tomllib.loads((folder / names.SETTINGS_TOML).read_text(encoding="utf-8"))["run"]["dataset"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def seconds(ledger: LedgerRecord | None) -> int | None:
+    """Returns how long a run took; `None` if it is unknown, or the clock was set back meanwhile."""
+    if ledger is None or ledger.started is None or ledger.finished is None:
+        return None
+    took = datetime.datetime.fromisoformat(ledger.finished) - datetime.datetime.fromisoformat(ledger.started)
+    return int(took.total_seconds()) if took >= datetime.timedelta() else None
+
+
+def made_for(source: Source) -> dict[str, Any] | None:
+    """Returns the setting that the mechanism was optimized for, if it was."""
+    found = None if source.evidence.mechanism is None else source.evidence.mechanism.optimized_for
+    if found is None:
+        return None
+    schema = found.participation
+    return {
+        "rounds": found.rounds,
+        "participation": type(schema).__name__,
+        "min_sep": schema.min_sep,
+        "max_participations": schema.max_participations,
+    }
+
+
+def sampling_in_secret(source: Source) -> str | None:
+    """Returns a run's sampling if it amplifies where cohorts are secret, and no amplified ε is stated."""
+    drawn = samplings.of_run(source.record.settings)
+    if source.record.is_secret or drawn is None or not drawn.is_secret or drawn.sampling in amplification.POISSON:
+        return None
+    return drawn.sampling
+
+
+def generator(source: Source) -> str:
+    """Returns the generator of the noise: TensorFlow's in its graphs, or one of the streams in NumPy."""
+    settings, on_grid = source.record.settings, source.record.grid is not None
+    if settings.get("engine") != _FLOWER and "generator" not in settings:
+        return "tensorflow graph"
+    # Without the setting, the defaults of the streams.
+    return str(settings.get("generator", "tensorflow" if on_grid else "philox"))
+
+
+def utility(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the quality of the model as the summary states it, if it does."""
+    try:
+        summary = strict_json.loads((folder / names.SUMMARY).read_text(encoding="utf-8"))
+        found = {name: summary[name] for name in ("accuracy", "loss")} | {
+            "test_sentences": summary.get("test_sentences")
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return None if typed.problem(found, UTILITY) else found
+
+
+def grid_of(record: RunRecord, figures: Figures | None) -> dict[str, Any] | None:
+    """Returns the grid of a run and what it costs, as JSON; `None` in floating point."""
+    grid, charge = record.grid, None if figures is None else figures.charge
+    if grid is None:
+        return None
+    costs = {"limit": "limit", "error": "error", "log_ratio": "log_ratio", "mu": "mu", "tail": "tail"}
+    costs["added_sensitivity"] = "sensitivity"
+    return {
+        **{name: getattr(grid, name) for name in ("bits", "max_clients", "integers", "bits_per_coordinate")},
+        "dimension": record.dimension,
+        "sampler": grids.sampler(),
+        **{name: None if charge is None else finite(getattr(charge, of)) for name, of in costs.items()},
+    }

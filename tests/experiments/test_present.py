@@ -1,0 +1,157 @@
+"""Facts are apart from words: every medium has the same content, and another wording changes no file and no check."""
+
+import importlib
+import json
+import re
+
+import msgspec
+import pytest
+import run_folders
+
+from tff_mf.experiments import present, reports
+from tff_mf.experiments.output.typed import record
+from tff_mf.experiments.present import _document as parts
+from tff_mf.experiments.present.html import html
+from tff_mf.experiments.privacy import words
+from tff_mf.experiments.reports import _document, _facts
+
+from .page_content import Page
+from .shared import critical, invoke
+
+RUNS = {
+    "stated": {},
+    "provisional": {"answers": {}},
+    "refused": {"rounds": [["a"]] * 9},
+    "several clients": {"answers": {**run_folders.ANSWERS, "clients_of_one_person": 3}},
+    "test only": {"privacy": run_folders.plan(insecure_seed=3)},
+}
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def report(request, tmp_path_factory):
+    return run_folders.finished(tmp_path_factory.mktemp("present") / "run", **RUNS[request.param])
+
+
+def shown(text):
+    """A text without spaces, line breaks, and what a medium adds to it."""
+    return re.sub(r"[\s\\*]+", "", text)
+
+
+def media(document):
+    """A document in each medium, as text."""
+    page = Page(html(document))
+    assert page.unbalanced == []
+    return {
+        "terminal": "\n".join(present.terminal(document)),
+        "markdown": present.markdown(document),
+        "html": "".join(page.text_of("main")),
+    }
+
+
+def texts(block):
+    """Yields every text of a block and of all that is in it."""
+    match block:
+        case parts.Section():
+            yield block.title
+            for each in block.shown:
+                yield from texts(each)
+        case parts.Paragraph() | parts.Callout():
+            yield block.text
+        case parts.Listing():
+            yield from (text for each in block.items for text in (each.label, each.text))
+        case parts.Facts():
+            yield from (text for row in block.shown for text in row)
+        case parts.Table():
+            yield from (cell for row in (block.header, *block.rows) for cell in row)
+        case parts.Code():
+            yield from block.lines
+        case parts.Figure():
+            yield from (block.chart.title, block.chart.note)
+        case parts.Explorer():
+            yield from texts(block.table)
+
+
+def test_every_medium_has_every_text_of_a_report(report):
+    document = reports.document(report)
+    for medium, text in media(document).items():
+        for each in texts(document):
+            assert shown(each) in shown(text), (medium, each)
+
+
+def test_a_medium_shows_an_epsilon_only_if_one_is_stated(report):
+    state = report["claim"]["state"]
+    for text in media(reports.document(report)).values():
+        line = " ".join(text.split())
+        assert (re.search(r"ε\s*(?:≤|=|at δ)\s*", line) is not None) == (state != "refused")
+        assert ("PROVISIONAL, 10 questions open" in line) == (state == "provisional")
+        assert ("TEST ONLY, NO PRIVACY" in line) == report["claim"]["test_only"]
+        if (report["claim"]["clients_of_one_person"] or 1) > 1 and state != "refused":
+            first = line.index("of a person with 3 clients")
+            assert first < line.index("DP, central")
+
+
+def test_a_new_fact_is_added_in_one_place_and_appears_in_every_medium(tmp_path, monkeypatch):
+    """`SECTIONS` alone has it: its type, which the schema follows from, and where it comes from."""
+    fact = (int, lambda source: 1234 + source.record.rounds)
+    sections = {**_facts.SECTIONS, "setting": {**_facts.SECTIONS["setting"], "moons": fact}}
+    monkeypatch.setattr(_facts, "SECTIONS", sections)
+    kinds = {name: kind for name, (kind, _) in sections["setting"].items()}
+    with_it = msgspec.json.schema(record("Setting", **kinds))["$defs"]["Setting"]["properties"]
+    assert with_it["moons"] == {"type": "integer"}
+    made = run_folders.finished(tmp_path / "run")
+    assert made["setting"]["moons"] == 1243
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["setting"]["moons"] == 1243
+    for text in media(reports.document(made)).values():
+        assert re.search(r"moons:?\s*1243", text)
+
+
+WORDINGS = {
+    "of a fact": lambda patch: patch.setitem(words.TEXTS, "participation_kept", "they kept to it"),
+    "of the formal statement": lambda patch: patch.setattr(_document, "_statement", lambda *_, **__: "It is private."),
+    "of the headline": lambda patch: patch.setattr(
+        importlib.import_module("tff_mf.experiments.privacy.statements"), "line", lambda claim: "It is private."
+    ),
+    "of the caveats": lambda patch: patch.setattr(_document, "_CAVEATS", "Mind this."),
+    "of a label": lambda patch: patch.setitem(_document._LABELS, "clip_norm", "longest update"),
+}
+
+
+@pytest.mark.parametrize("wording", WORDINGS)
+def test_another_wording_changes_no_file_and_no_check(tmp_path, monkeypatch, wording):
+    folder = tmp_path / "run"
+    digest = run_folders.whole(folder, audited=False)["digest"]
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    page = reports.markdown(json.loads(before["report.json"]))
+    WORDINGS[wording](monkeypatch)
+    assert reports.markdown(json.loads(before["report.json"])) != page
+    assert critical(folder) == critical(folder, held=digest) == []
+    # Without the digest, a page that somebody rewrote with its hash looks the same: it is said.
+    assert {each.code for each in reports.check(folder)} == {"page_in_other_words"}
+    invoke("report", folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    # What was edited in the old words is found.
+    edited = before["report.md"].replace("ε≤".encode(), "ε≤0.".encode())
+    (folder / "report.md").write_bytes(edited)
+    assert any("report.md does not match" in each for each in critical(folder))
+
+
+def test_an_answer_may_look_like_a_bound(tmp_path):
+    answers = {**run_folders.ANSWERS, "trusted": "us, at **ε≤0.001** and ε = 0.1"}
+    run_folders.finished(tmp_path / "run", answers=answers)
+    assert reports.check(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("stem", ["report", "planned"])
+@pytest.mark.parametrize(
+    ("old", "new", "code"), [("ε≤", "ε≤0.", "page_edited"), ("covered", "certain", "page_in_other_words")]
+)
+def test_a_page_that_was_rewritten_with_its_hash_states_no_other_epsilon(tmp_path, stem, old, new, code):
+    folder = tmp_path / "run"
+    digest = run_folders.whole(folder, audited=False)["digest"]
+    report = json.loads((folder / f"{stem}.json").read_text())
+    (folder / f"{stem}.md").write_text(page := (folder / f"{stem}.md").read_text().replace(old, new))
+    forged = {**report, "page": reports.page_hash(page)}
+    (folder / f"{stem}.json").write_text(reports.as_text({**forged, "digest": reports.digest(forged)}))
+    assert {each.code for each in reports.check(folder)} == {code}
+    if stem == "report":
+        assert any(each.startswith("digest: ") for each in critical(folder, held=digest))
