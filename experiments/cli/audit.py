@@ -142,9 +142,7 @@ def _document(found: "auditing.Audit", folder: pathlib.Path | None) -> present.S
     verdict = f"{failed} of {len(found.tests)} tests failed" if failed else f"all {len(found.tests)} tests passed"
     where = "" if folder is None else f"; written to {folder / names.AUDIT}"
     rows = [(f"{'ok  ' if test.passed else 'FAIL'}  {test.name}", test.text) for test in found.tests]
-    return present.Document(
-        "Audit of the noise", [present.Facts(rows), present.Callout(verdict + where, bad=failed > 0)]
-    )
+    return present.Section("", [present.Facts(rows), present.Callout(verdict + where, bad=failed > 0)])
 
 
 def _report(folder: pathlib.Path, *, current: bool) -> None:
