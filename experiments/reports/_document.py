@@ -14,6 +14,7 @@ from ..run_folder.metrics import ALSO_TRAINING
 from ._device_reports import DEVICE_REPORTS
 from ._facts import SECTIONS
 from ._judgement import STOPPED_EARLY, UNANSWERED
+from ._random_numbers import random_numbers
 from .questions import ASKED, QUESTIONS
 
 _WIDTH = 79
@@ -40,20 +41,6 @@ _IN_SECRET = (
     "an amplified ε: sampling={kind!r} amplifies only where the rounds of a client are drawn independently of those of "
     "others, once for the run, and stay secret; here they follow from a seed, and the cohorts are logged"
 )
-_TABLES, _BOX_MULLER = "tables and inverse transform, float64, with a proved error", "Box-Muller, float32"
-# What draws the noise, by generator, in floating point and on a grid.
-_DRAWN = {
-    "tensorflow graph": "Philox 4x32-10 (TensorFlow stateless random)",
-    "aes": "AES-128 in counter mode",
-    "philox": "Philox 4x64-10 (NumPy)",
-    "tensorflow": "Philox 4x32-10 (TensorFlow's, in NumPy)",
-}
-_FLOAT32 = ("tensorflow graph", "tensorflow")
-_WEAKNESSES = {
-    "critical": "a fixed seed; a state stepped twice with both results released; a state published",
-    "theoretical": "Philox is not a cryptographic generator: no proof rules out that its output can be predicted",
-    "negligible": "127.8 rather than 128 bits: two byte values cannot occur in a key",
-}
 _LABELS = {
     "mu": "μ_c that these errors cost",
     "log_ratio": "error η of a normal, as a logarithm of probabilities",
@@ -99,7 +86,7 @@ def document(
         Section("Appendix: what only the operator knows", [Listing(_answers(report["answers"]))]),
         Section("Appendix: audit of the noise", [Paragraph(each) for each in _audit(report["audit"])]),
         Section("Appendix: quality of the model", [Paragraph(_quality(report["utility"]))]),
-        Section("Appendix: random numbers and arithmetic", [Listing([*map(Item, _numbers(report))])]),
+        Section("Appendix: random numbers and arithmetic", [Listing([*map(Item, random_numbers(report))])]),
         *_details(report),
         Section("Appendix: settings", [_facts(report["settings"]) or Paragraph("None are known.")]),
         Section("Appendix: command", [Code(_command(report["command"]))]),
@@ -296,31 +283,6 @@ def _quality(utility: Mapping[str, Any] | None) -> str:
     return (
         f"Accuracy {accuracy}, loss {'none' if loss is None else format(loss, '.3f')}: claimed by summary.json, {on}; "
         "nothing here can evaluate the model again."
-    )
-
-
-def _numbers(report: Mapping[str, Any]) -> Iterable[str]:
-    drawn, grid = report["randomness"], report["grid"]
-    generator, seed = drawn["generator"], drawn["insecure_seed"]
-    in_float32 = generator in _FLOAT32 and grid is None
-    yield f"Random numbers: {_DRAWN.get(generator, generator)}, {_BOX_MULLER if in_float32 else _TABLES}."
-    yield (
-        "Keys: 128 bits of the operating system's generator for every round, drawn when the round runs."
-        if seed is None
-        else f"TEST ONLY: every key follows from the seed {seed}."
-    )
-    known = {"aes": ("critical",), "tensorflow graph": tuple(_WEAKNESSES)}.get(generator, ("critical", "theoretical"))
-    for severity in known:
-        yield f"What can be wrong with them, {severity}: {_WEAKNESSES[severity]}."
-    if grid is None:
-        yield "Noise: float32, continuous Gaussian; the standard deviation is rounded up."
-        yield "Accounting: float64 for the parameters as cast to float32; every figure is rounded up."
-        return
-    yield "Noise: integers in units of the grid: normals are rounded inside the recursion, and added to exact sums."
-    yield (
-        "Accounting: float64 for the parameters as cast to float32; every figure is rounded up. What the errors of the "
-        "noise cost is part of μ twice, and what lies beyond its tail is part of δ. The proof takes the words of the "
-        "generator for random ones."
     )
 
 
