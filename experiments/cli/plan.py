@@ -102,9 +102,8 @@ def _compared(
     found = options.options(deployment, **level, dimension=dimension, thorough=thorough)
     chosen, why = options.recommend(found, deployment.objective)
     claim = options.claim(deployment, chosen)
-    sampled = None
+    sampled, on_grid = None, {"grid": chosen_grid, "dimension": parameters}
     if sampling is not None and not in_bins:
-        on_grid = {"grid": chosen_grid, "dimension": parameters}
         sampled = amplified.options(deployment, sampling, groups=flags.groups, **level, thorough=thorough, **on_grid)
     customary = statements.customary_delta(deployment.delta, deployment.population)
     delta = {"delta": deployment.delta, "population": deployment.population}
@@ -112,13 +111,8 @@ def _compared(
     compared, certified = [], None
     if in_bins and level["epsilon"] is not None:
         compared = balls_in_bins.options(deployment, level["epsilon"], found)
-        certified = balls_in_bins.certified(
-            deployment,
-            level["epsilon"],
-            balls_in_bins.recommended(compared),
-            grid=chosen_grid,
-            dimension=parameters,
-        )
+        best = balls_in_bins.recommended(compared)
+        certified = balls_in_bins.certified(deployment, level["epsilon"], best, **on_grid)
     return _plan_screen.PlanScreen(
         deployment=deployment,
         options=found,
