@@ -1,6 +1,6 @@
 """Training on Flower: a strategy with correlated noise, on the guard, ledger and reports of every other run.
 
-Needs `flwr`, and no TensorFlow. Public modules: `cohorts`, `identities`, `integers`, `mods` and `app`.
+Needs `flwr`, and no TensorFlow. Public modules: `app`, `clipping`, `cohorts` and `mods`.
 """
 
 from tff_mf.base import required_packages

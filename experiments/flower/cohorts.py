@@ -62,7 +62,7 @@ def by_partition(nodes: Iterable[Any]) -> dict[str, int]:
         if len(node.public_key) != _SIMULATED_KEY_BYTES:
             raise InputValueError(
                 f"node {node.node_id} has a key of its own, and is not simulated: count its participation with "
-                "identify=identities.by_public_key (in the app: simulation=false)."
+                "identify=cohorts.by_public_key (in the app: simulation=false)."
             )
     ordered = sorted(nodes, key=lambda node: node.registered_at)
     times = [node.registered_at for node in ordered]

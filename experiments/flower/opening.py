@@ -55,7 +55,7 @@ def open_strategy(
         initial_arrays: The model that training starts from; float32 arrays of any framework.
         draw: From a round and the allowed identities to a cohort: `cohorts.uniform(clients_per_round)` if not given.
         sampler: Name of what draws the cohorts, for the report.
-        identify: Who a node is, the same function in every life of the run; `identities.by_partition` in simulations.
+        identify: Who a node is, the same function in every life of the run; `cohorts.by_partition` in simulations.
         nodes: Identities that may take part; all that connect if `None`.
         more: Fields of `reports.Configuration` that the plan does not determine, such as `population`.
 
