@@ -581,8 +581,10 @@ def test_no_round_is_released_twice_wherever_a_process_is_killed(tmp_path):
             say(f"{config['server-round'] - 1} {model}")
             return trained(name, arrays, config)
 
+        # Attempts count, so that few nodes would soon all be forbidden a round.
+        many = [f"node {index}" for index in range(10 * NODES)]
         with opened(tmp_path, plan_of(rounds=4)) as strategy:
-            strategy.start(Fleet(NAMES, answer))
+            strategy.start(Fleet(many, answer))
             strategy.end()
 
     seen, killed, limit, status = {}, 0, 1, -signal.SIGKILL
