@@ -58,6 +58,8 @@ def target(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
     """
     if (epsilon is None) != (delta is None):
         raise click.UsageError("--epsilon and --delta go together: give both for the noise multiplier, or neither.")
+    if flags.clients_per_round is not None:
+        validation.whole("clients_per_round", flags.clients_per_round)
     if epsilon is not None:
         validation.positive("epsilon", epsilon)
         validation.open_unit("delta", delta)

@@ -173,7 +173,8 @@ def _other_sampling(record: RunRecord) -> tuple[str, Mapping[str, Any]] | None:
         return "participation_impossible", {"why": str(error)}
     if schema != record.schema:
         return "participation_other_schema", {"sampling": drawn.sampling}
-    if drawn.sampler != record.sampler:
+    # Others name the sampler of a deployment in words of their own.
+    if drawn.sampler != record.sampler and (record.is_secret or record.sampler.startswith("tff_mf.")):
         return "participation_other_sampler", {"sampling": drawn.sampling, "sampler": record.sampler}
     return None
 

@@ -264,7 +264,7 @@ def facts(source: Source) -> dict[str, Any]:
         "claim": statements.facts(found.claim),
         **{section: {name: of(source) for name, (_, of) in rows.items()} for section, rows in SECTIONS.items()},
         "assumptions": msgspec.to_builtins(found.assumptions),
-        "answers": {each.name: case.answers[each.name] for each in ASKED},
+        "answers": {each.name: case.answers.get(each.name) for each in ASKED},
         "findings": msgspec.to_builtins(found.findings),
         "grid": grid_of(case.record, found.figures),
         "utility": utility(source.folder) if case.realised else None,

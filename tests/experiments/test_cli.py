@@ -142,11 +142,14 @@ NOISE = ["--noise-multiplier", "1", "--rounds", "9", "--delta", "1e-6"]
         (["account", "production:b400", "--rounds", "9", "--delta", "1e-6"], "--noise-multiplier"),
         (["account", "identity", *NOISE, "--min-sep", "2"], "--max-participations missing"),
         (["account", "identity", *NOISE, "--max-participations", "2"], "--min-sep missing"),
-        (["account", "identity", *NOISE], "single participation"),
-        (["calibrate", "identity", "--epsilon", "1", "--rounds", "9", "--delta", "1e-6"], "single participation"),
+        (["account", "identity", *NOISE], "--sampling='single' for at most once"),
+        (
+            ["calibrate", "identity", "--epsilon", "1", "--rounds", "9", "--delta", "1e-6"],
+            "--sampling='single' for at most once",
+        ),
         (
             ["train", "--epsilon", "1", "--rounds", "9", "--delta", "1e-6", "--clients-per-round", "2"],
-            "single participation",
+            "--sampling='single' for at most once",
         ),
         (["optimize", "blt", "--rounds", "9", "--out", "/proc/nothing/here"], "/proc/nothing/here"),
         (changed(ACCOUNT, "--rounds", "1000"), "--max-participations=3 fits"),

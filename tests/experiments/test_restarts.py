@@ -69,7 +69,7 @@ def test_epsilon_of_a_plan_is_that_of_the_functions_of_tff_mf(count_stddev):
     )
     assert alone < of_python(5.0).epsilon(1e-6) <= found.epsilon
     assert found.claim().epsilon_as_run == pytest.approx(found.epsilon_as_run, rel=1e-9)
-    assert "noise restarted every 4 rounds" in found.claim().participation
+    assert "noise restarted every 4 rounds" in str(found.claim().participation)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 3.0, 40.0])

@@ -151,8 +151,8 @@ def test_values_of_a_file_keep_their_key_and_name_the_file(typed, tmp_path):
     file = tmp_path / "run.toml"
     file.write_text("[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-3\nclip_norm = -1.0\nmin_sep = 0\n")
     for arguments, named in (
-        (["--epsilon", "4"], "clip_norm=-1.0 must be greater than 0. (clip_norm: from run.toml)"),
-        (["--epsilon", "4", "--clip-norm", "-2"], "--clip-norm=-2.0 must be greater than 0."),
+        (["--epsilon", "4", *SCHEMA], "clip_norm=-1.0 must be greater than 0. (clip_norm: from run.toml)"),
+        (["--epsilon", "4", "--clip-norm", "-2", *SCHEMA], "--clip-norm=-2.0 must be greater than 0."),
         (["--epsilon", "4", "--clip-norm", "2"], "--max-participations missing"),
         (["--clip-norm", "1", *SCHEMA], "Give either --epsilon=ε or --noise-multiplier=σ"),
     ):
@@ -162,8 +162,7 @@ def test_values_of_a_file_keep_their_key_and_name_the_file(typed, tmp_path):
     for command in (["train", "--config"], ["export", "--out", "x"], ["compare"]):
         assert "run.toml [run]: min_sep='x' must be" in refused(typed, *command, "run.toml")
     file.write_text(
-        "[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-3\nclip_norm = -1.0\nepsilon = 2.0\n"
-        "max_participations = 1\n"
+        "[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-3\nclip_norm = -1.0\nepsilon = 2.0\nsampling = 'single'\n"
     )
     for command in (["export", "--out", "x"], ["compare"]):
         assert "clip_norm=-1.0 must be greater than 0. (clip_norm: from run.toml)" in refused(
@@ -204,7 +203,7 @@ def test_a_python_caller_sees_the_names_of_python():
         (["optimize", "blt", "--rounds", "8", "--out", "x", "--objective", "RMS"], "rms"),
         (["train", *RUN, "--mechanism", "bandd"], "banded"),
         (["train", *RUN, "--workload", "momentun"], "momentum"),
-        (["train", *RUN, "--sampling", "min-sep"], "min_sep"),
+        (["train", *RUN, "--sampling", "min_sep"], "min-sep"),
         (["train", *RUN, "--dataset", "stackoverfow"], "stackoverflow"),
         (["train", *RUN, "--preset", "mcmahan-blt"], "mcmahan2024-blt"),
     ],

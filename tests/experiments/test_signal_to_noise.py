@@ -130,7 +130,7 @@ def test_no_setting_of_a_paper_is_warned_of():
             continue
         if configuration.epsilon is None and configuration.noise_multiplier is None:
             continue
-        fields = ("rounds", "clients_per_round", "min_sep", "max_participations", "buffers")
+        fields = ("rounds", "clients_per_round", "sampling", "min_sep", "max_participations", "buffers")
         mechanism = build(configuration.mechanism, **{field: getattr(configuration, field) for field in fields})
         found = of(configuration, mechanism)
         assert not found.hopeless, name

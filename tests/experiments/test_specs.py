@@ -241,7 +241,7 @@ def test_a_client_that_may_take_part_in_every_round_still_may():
     [("all", 0.01, 200), ("all", 0.001, 100), (20_000, 0.5, 10_000), (150, 0.5, 100), (60, 0.5, 60)],
 )
 def test_a_fraction_measures_on_fewer_sentences(given, fraction, left):
-    values = {"rounds": 500, "max_participations": 1, "clients_per_round": 100, "delta": 1e-6, "epsilon": 2.0}
+    values = {"rounds": 500, "sampling": "single", "clients_per_round": 100, "delta": 1e-6, "epsilon": 2.0}
     small = _scaling.scaled(Layer.of({**values, "test_examples": given, "evaluation_examples": 60}, "test"), fraction)
     assert layers.configuration(small).test_examples == left
     assert layers.configuration(small).evaluation_examples == 60

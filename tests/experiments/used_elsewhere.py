@@ -108,7 +108,7 @@ def make(root: pathlib.Path, *, trained: bool = True) -> None:
 
 def _deploy(root: pathlib.Path, *arguments: object) -> None:
     sys.path.insert(0, str(root / BUNDLE / "runner.pyz"))
-    from runner.__main__ import main
+    from runner import main
 
     assert main([str(each) for each in arguments]) == 0, arguments
 

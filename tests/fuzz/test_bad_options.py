@@ -17,7 +17,7 @@ import bad_values
 from tff_mf.experiments import cli
 from tff_mf.experiments.cli import _boundary
 
-STEP = 41
+STEP = 39
 
 
 def sample():
