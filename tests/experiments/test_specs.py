@@ -145,7 +145,7 @@ def test_what_rows_have_beside_their_settings_is_the_papers(full):
     assert one(full["kairouz-table-4"], "DP-FTRLM", noise_multiplier=4.03).published["epsilon"] == 4.66
     assert one(full["kairouz-table-3"], "DP-FTRL", noise_multiplier=2.33, seed=4).published["epsilon"] == 8.5
     blt = one(full["blt-table-1"], "BLT (nbuf=2,k=1)", epsilon=8.0)
-    assert (blt.published["max_loss"], blt.optimized_for.max_participations) == (11.80, 1)
+    assert (blt.published["max_loss"], blt.optimized_for.sampling) == (11.80, "single")
 
 
 def test_the_papers_delta_fits_the_population_of_their_simulated_cohorts(full):
