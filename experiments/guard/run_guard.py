@@ -13,9 +13,9 @@ from tff_mf.base.errors import InputValueError
 
 from .. import reports as run_reports
 from ..run_folder.report_counts import ReportCounts
-from ..run_folder.rules import Schema
-from ..run_folder.server_loop import RefusedCohortError as RefusedCohortError
-from ..run_folder.server_loop import ServerLoop, checked_ids
+from ..run_folder.rules import RefusedCohortError as RefusedCohortError
+from ..run_folder.rules import Schema, checked_ids
+from ..run_folder.server_loop import ServerLoop
 from . import _checks
 
 

@@ -2,8 +2,8 @@
 
 import json
 import pathlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,8 +13,24 @@ from .same_settings import check_same
 _PREFIX, _SUFFIX = "checkpoint_", ".safetensors"
 
 
+class Storage(Protocol):
+    """Where the states of a run are kept, one for each of the newest rounds."""
+
+    def rounds(self) -> Sequence[int]:
+        """Returns the rounds after which a state was saved and is there, in order."""
+        ...
+
+    def save(self, round_number: int, state: Any, about: Mapping[str, Any]) -> None:
+        """Saves the state after a round with facts about it, and returns when both would survive a power cut."""
+        ...
+
+    def about(self, round_number: int) -> Mapping[str, Any]:
+        """Returns the facts that were saved with a state."""
+        ...
+
+
 class Checkpoints:
-    """The states of one run, of which only the newest is kept. A `server_loop.Storage`.
+    """The states of one run, of which only the newest is kept. A `Storage`.
 
     Formal guarantee: `save` returns when the state would survive a power cut, and never replaces the state of a round:
     of two processes that step one state, the second fails. A file in which a bit has changed, or that is of a run with

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base import strict_json
-from ...base.errors import InputValueError
+from ...base.errors import InputTypeError, InputValueError
 
 _EPOCHS = "FixedEpoch"
 
@@ -105,3 +105,38 @@ class Rules:
     def restarts_in(self, round_number: int) -> bool:
         """Returns whether the noise starts anew in a round, counted from 1."""
         return self.restart_every is not None and round_number > 1 and (round_number - 1) % self.restart_every == 0
+
+
+class RefusedCohortError(InputValueError):
+    """A cohort that the participation schema forbids. Nothing was written, and no data may be handed out.
+
+    Attributes:
+        clients: The clients that may not take part.
+    """
+
+    def __init__(self, message: str, clients: Sequence[str]) -> None:
+        super().__init__(message)
+        self.clients = list(clients)
+
+
+def checked_ids(clients: Sequence[str]) -> list[str]:
+    """Returns the ids of a cohort, read once: a sequence that draws clients when it is read could differ the next time.
+
+    Raises:
+        InputTypeError: If `clients` is not a sequence of strings.
+        InputValueError: If an id cannot be written to a file.
+    """
+    if isinstance(clients, str) or not isinstance(clients, Sequence):
+        raise InputTypeError(f"clients={clients!r:.80} must be a sequence of ids.")
+    read = list(clients)
+    for client in read:
+        if not isinstance(client, str):
+            raise InputTypeError(f"clients has {client!r}; every id must be a string.")
+        try:
+            client.encode()
+        except UnicodeEncodeError as error:
+            raise InputValueError(
+                f"clients has {client!r}, which cannot be encoded in UTF-8: {error.reason}. Give the client another id."
+            ) from error
+    # The text itself, and not what a subclass of `str` returns for it.
+    return [str.__str__(client) for client in read]

@@ -9,43 +9,16 @@ import contextlib
 import dataclasses
 import pathlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from ...base import validation
-from ...base.errors import InputTypeError, InputValueError
+from ...base.errors import InputValueError
 from . import ledger, participation_log
+from .checkpoints import Storage
 from .names import LEDGER, PARTICIPATION, RUN_JSON
 from .report_counts import ReportCounts
-from .rules import Rules
-
-
-class Storage(Protocol):
-    """Where the states of a run are kept, one for each of the newest rounds: see `checkpoints.Checkpoints`."""
-
-    def rounds(self) -> Sequence[int]:
-        """Returns the rounds after which a state was saved and is there, in order."""
-        ...
-
-    def save(self, round_number: int, state: Any, about: Mapping[str, Any]) -> None:
-        """Saves the state after a round with facts about it, and returns when both would survive a power cut."""
-        ...
-
-    def about(self, round_number: int) -> Mapping[str, Any]:
-        """Returns the facts that were saved with a state."""
-        ...
-
-
-class RefusedCohortError(InputValueError):
-    """A cohort that the participation schema forbids. Nothing was written, and no data may be handed out.
-
-    Attributes:
-        clients: The clients that may not take part.
-    """
-
-    def __init__(self, message: str, clients: Sequence[str]) -> None:
-        super().__init__(message)
-        self.clients = list(clients)
+from .rules import RefusedCohortError, Rules, checked_ids
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -426,26 +399,3 @@ def open_loop(
     ):
         rules = Rules.read(configuration) if rules is None else rules
         yield make(folder, rules, book, write, list(participation_log.read_entries(path)))
-
-
-def checked_ids(clients: Sequence[str]) -> list[str]:
-    """Returns the ids of a cohort, read once: a sequence that draws clients when it is read could differ the next time.
-
-    Raises:
-        InputTypeError: If `clients` is not a sequence of strings.
-        InputValueError: If an id cannot be written to a file.
-    """
-    if isinstance(clients, str) or not isinstance(clients, Sequence):
-        raise InputTypeError(f"clients={clients!r:.80} must be a sequence of ids.")
-    read = list(clients)
-    for client in read:
-        if not isinstance(client, str):
-            raise InputTypeError(f"clients has {client!r}; every id must be a string.")
-        try:
-            client.encode()
-        except UnicodeEncodeError as error:
-            raise InputValueError(
-                f"clients has {client!r}, which cannot be encoded in UTF-8: {error.reason}. Give the client another id."
-            ) from error
-    # The text itself, and not what a subclass of `str` returns for it.
-    return [str.__str__(client) for client in read]

@@ -44,7 +44,7 @@ class Progress:
 
 
 class Recovery:
-    """The checkpoints of one run, which only a run with the same settings can resume. A `server_loop.Storage`.
+    """The checkpoints of one run, which only a run with the same settings can resume. A `Storage` of the loop.
 
     Args:
         out: Folder of the run.

@@ -1,36 +1,24 @@
-"""Samplings whose cohorts are secret: what each must answer, and how its answers become a guarantee."""
+"""What is asked of a run, and its answer: a guarantee, amplified where cohorts are secret, which is found once."""
 
-import abc
 import dataclasses
 import functools
-import math
 import time
 import typing
 from collections.abc import Callable
 
 from tff_mf import grids, registry
 from tff_mf.accounting._result import ADJACENCIES, SLACK, Amplification, Guarantee, Level
+from tff_mf.accounting._secret_run import FAILURE, SecretRun, SecretSampling
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
-from tff_mf.numerics import composed_losses, gaussian
 from tff_mf.problem.participation import Participation, Sampling
 from tff_mf.sensitivities import SensitivityResult, as_released
 from tff_mf.sensitivities.restarts import restart_sensitivity
 
 if typing.TYPE_CHECKING:
     import dp_accounting
-
-# Share of δ that is spent on wrong certificates, of all that a decision needs.
-FAILURE = 1e-3
-# Relative width to which δ at an ε is found, and the least δ that is looked for.
-_WIDTH, _LEAST = 1e-3, 1e-12
-# Of a search for σ by certificates: attempts, and by how much ε may be below its target.
-_ATTEMPTS, _WANTED = 8, 0.004
-# Of a search without samples: relative width of the interval of σ, its least σ as a share of one that is known to be
-# enough, and small steps after it.
-_PRECISION, _LEAST_SHARE, _STEPS = 1e-4, 1e-6, 60
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -230,146 +218,6 @@ def guarantee_on_grid(
     return dataclasses.replace(ideal, mu=(ideal.mu + 2 * charge.mu) * (1 + SLACK), tail=charge.tail)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SecretRun(abc.ABC):
-    """A run with secret cohorts that a theorem covers: ε, δ and σ, with all that does not depend on σ computed once.
-
-    Attributes:
-        charge_of: What the integers of a grid cost, as a function of σ; `None` for real numbers.
-    """
-
-    # Whether ε is certified by sampling, so that it differs from call to call.
-    certified: typing.ClassVar[bool] = False
-
-    charge_of: Callable[[float], grids.GridCharge] | None = None
-
-    @abc.abstractmethod
-    def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
-        """Returns ε of real numbers at δ.
-
-        Args:
-            sigma: σ, at least 0.
-            delta: δ.
-            change: By how much the norm of what a client adds to Cx may be larger than with C.
-            share: A certificate by sampling may fail with this share of δ/1000.
-        """
-
-    def about(self, sigma: float, delta: float) -> float | None:
-        """Returns roughly ε, for a δ that depends on no sample; `None` where ε may be asked for twice."""
-        del sigma, delta
-        return None
-
-    def level(self, sigma: float, delta: float, *, share: float) -> Level:
-        """Returns ε at δ; a certificate by sampling may fail with `share` of δ/1000."""
-        return self.charged(sigma, delta, self.charge_of(sigma) if self.charge_of and sigma else None, share=share)
-
-    def charged(self, sigma: float, delta: float, charge: grids.GridCharge | None, *, share: float = 1.0) -> Level:
-        """Returns ε of the computed release from ε of the ideal one, or of real numbers without a charge."""
-        delta = delta if self.certified else validation.tail_delta(delta)
-        if charge is None:
-            return self.ideal(sigma, delta, change=0.0, share=share)
-        found: list[Level] = []
-
-        def epsilon_from(part: float) -> float:
-            found.append(self.ideal(sigma, part, change=charge.sensitivity, share=share))
-            return found[-1].epsilon
-
-        if charge.tail >= delta:
-            return worst(delta, "unamplified", math.inf, math.inf)
-        epsilon = grids.epsilon_of_chain(delta, charge, epsilon_from, about=self.about(sigma, delta))
-        if not found:
-            return worst(delta, "unamplified", epsilon, epsilon)
-        estimate = found[-1].estimate if self.certified else epsilon
-        return dataclasses.replace(found[-1], epsilon=epsilon, delta=delta, estimate=estimate)
-
-    def level_at(self, sigma: float, epsilon: float) -> Level:
-        """Returns δ at ε, by halving intervals of log δ, for bounds that need no samples."""
-        if self.certified:
-            raise InputValueError(
-                "epsilon: no δ is certified for this sampling at a given ε, as each δ that is tried takes a part of "
-                "what may fail. Ask for epsilon(delta)."
-            )
-        high, low = 1 - 2.0**-20, _LEAST
-        # Nothing below 1 is known to hold.
-        if (most := self.level(sigma, high, share=1.0)).epsilon > epsilon:
-            return dataclasses.replace(most, epsilon=epsilon, delta=1.0, estimate=1.0)
-        if self.level(sigma, low, share=1.0).epsilon <= epsilon:
-            high = low
-        while high > low * (1 + _WIDTH):
-            middle = math.sqrt(low * high)
-            low, high = (low, middle) if self.level(sigma, middle, share=1.0).epsilon <= epsilon else (middle, high)
-        return dataclasses.replace(self.level(sigma, high, share=1.0), epsilon=epsilon, delta=high, estimate=high)
-
-    def search(self, epsilon: float, delta: float, *, known: float) -> tuple[float, Level] | None:
-        """Returns a σ near the smallest for (ε, δ), and its level; `None` if it found none.
-
-        Args:
-            epsilon: ε.
-            delta: δ.
-            known: A σ that is enough for real numbers without amplification.
-        """
-        return self.attempted(epsilon, delta, first=known) if self.certified else self._bisected(epsilon, delta, known)
-
-    def attempted(self, epsilon: float, delta: float, *, first: float) -> tuple[float, Level] | None:
-        """Returns the best of a few certificates, from a first σ on.
-
-        Attempt t for one σ may fail with δ/1000·2^(−t), so that all of them together fail with at most δ/1000.
-        """
-        sigma, low, best = first, 0.0, None
-        for attempt in range(1, _ATTEMPTS + 1):
-            found = self.level(sigma, delta, share=2.0**-attempt)
-            if found.epsilon <= epsilon:
-                best = sigma, found
-                if found.epsilon >= epsilon * (1 - _WANTED):
-                    break
-            else:
-                low = sigma
-            # Of an amplified run ε is about as 1/σ, or falls faster.
-            aimed = sigma * min(max(found.epsilon / epsilon, 0.5), 2.0) * (1 + _WANTED / 3)
-            if best is not None and not low < aimed < best[0]:
-                aimed = math.sqrt(low * best[0]) if low else best[0] / 1.5
-            sigma = gaussian.rounded_sigma(aimed)
-        return best
-
-    def _bisected(self, epsilon: float, delta: float, known: float) -> tuple[float, Level] | None:
-        """Returns the smallest σ, to 0.01 %, and its level."""
-        # Every machine finds the ε of the result to be at most this.
-        aim = validation.positive("epsilon", epsilon) * composed_losses.ON_EVERY_MACHINE
-
-        def smallest(charge: grids.GridCharge | None) -> float:
-            return _smallest(lambda sigma: self.charged(sigma, delta, charge).epsilon <= aim, known)
-
-        sigma = smallest(None)
-        if self.charge_of:
-            # What a grid costs hardly depends on σ, and takes longer than the rest.
-            sigma = max(sigma, smallest(self.charge_of(sigma)))
-        for _ in range(_STEPS):
-            level = self.level(sigma, delta, share=1.0)
-            if level.epsilon <= aim:
-                return sigma, level
-            # The bounds are not quite monotone in σ.
-            sigma = gaussian.rounded_sigma(sigma * (1 + _PRECISION))
-        return None
-
-    def dp_event(self, sigma: float) -> "dp_accounting.DpEvent | None":
-        """Returns the run as an event of dp-accounting, or `None` if there is none."""
-        del sigma
-        return None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SecretSampling(Sampling):
-    """A sampling that a trusted server draws at random and keeps secret."""
-
-    @abc.abstractmethod
-    def run(self, question: Question) -> SecretRun:
-        """Returns a run that the theorem of this sampling covers.
-
-        Raises:
-            InputValueError: If it does not cover the mechanism; the message names the condition.
-        """
-
-
 # Answers of this process: a certificate that is asked for again is not drawn again.
 _ANSWERS: dict[tuple[object, ...], Level] = {}
 # σ that this process found: each search draws certificates, and a second one could be luckier.
@@ -447,32 +295,3 @@ def _keep(key: tuple[object, ...], level: Level) -> None:
     if len(_ANSWERS) >= _MOST_ANSWERS:
         del _ANSWERS[next(iter(_ANSWERS))]
     _ANSWERS[key] = level
-
-
-def taking_part(clients: int, expected: float | None) -> int:
-    """Returns how many of the clients a sampling draws from: the largest number whose cohorts are not too large."""
-    if expected is None:
-        return clients
-    if expected > clients:
-        raise InputValueError(
-            f"clients={clients} are too few: these cohorts need {math.floor(expected)} clients. Take a smaller "
-            "clients_per_round."
-        )
-    return math.floor(expected)
-
-
-def worst(delta: float, theorem: str, remove: float, add: float) -> Level:
-    """Returns the level of a bound that needs no samples, from ε of both directions."""
-    direction, epsilon = ("remove", remove) if remove >= add else ("add", add)
-    return Level(epsilon=epsilon, delta=delta, bound="proved", theorem=theorem, direction=direction, estimate=epsilon)
-
-
-def _smallest(private: Callable[[float], bool], known: float) -> float:
-    """Returns about the smallest σ that is private, from one that is so without amplification."""
-    low = high = known
-    while low > known * _LEAST_SHARE and private(low):
-        high, low = low, low / 2
-    while high > low * (1 + _PRECISION):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if private(middle) else (middle, high)
-    return gaussian.rounded_sigma(high)

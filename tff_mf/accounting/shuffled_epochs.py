@@ -31,7 +31,8 @@ import math
 import numpy as np
 
 from tff_mf.accounting._result import Guarantee, Level
-from tff_mf.accounting._sampling import Question, SecretRun, SecretSampling, worst
+from tff_mf.accounting._sampling import Question
+from tff_mf.accounting._secret_run import SecretRun, SecretSampling, worst
 from tff_mf.accounting.entries import bands_and_norm
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tff_mf.accounting._result import Level
-from tff_mf.accounting._sampling import FAILURE, Question, SecretRun, SecretSampling
+from tff_mf.accounting._sampling import Question
+from tff_mf.accounting._secret_run import FAILURE, SecretRun, SecretSampling
 from tff_mf.accounting.b_min_sep import _moments
 from tff_mf.accounting.b_min_sep._chain import Chain
 from tff_mf.accounting.b_min_sep._directions import Add, Losses, Remove, Signals

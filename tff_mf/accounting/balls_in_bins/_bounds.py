@@ -7,7 +7,7 @@ import numpy as np
 
 from tff_mf.accounting import allocation
 from tff_mf.accounting._result import Level
-from tff_mf.accounting._sampling import FAILURE
+from tff_mf.accounting._secret_run import FAILURE
 from tff_mf.accounting.balls_in_bins._directions import Add, Remove, add_direction, remove_direction
 from tff_mf.accounting.balls_in_bins._estimate import BallsInBinsEstimator
 from tff_mf.accounting.balls_in_bins._majorant import Moments, moment_delta, moment_epsilon

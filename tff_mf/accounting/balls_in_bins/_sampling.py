@@ -6,7 +6,8 @@ import math
 import numpy as np
 
 from tff_mf.accounting._result import Level
-from tff_mf.accounting._sampling import FAILURE, Question, SecretRun, SecretSampling, taking_part
+from tff_mf.accounting._sampling import Question
+from tff_mf.accounting._secret_run import FAILURE, SecretRun, SecretSampling, taking_part
 from tff_mf.accounting.balls_in_bins._bounds import Problem, delta_bound, epsilon_bound
 from tff_mf.accounting.balls_in_bins._estimate import BallsInBinsEstimator
 from tff_mf.accounting.balls_in_bins._gram import balls_in_bins_gram, gram_error
