@@ -20,7 +20,7 @@ from tff_mf import aggregators
 from tff_mf.experiments import guard, reports
 from tff_mf.experiments.privacy import plan_privacy
 
-# The worker of TFF's own context ends with the program, which imports tff_mf.aggregators.
+# The worker of TFF's own context ends with the program once an aggregator has been created.
 CONTEXTS = {
     "resident": aggregators.resident_context,
     "session": aggregators.tff_session,

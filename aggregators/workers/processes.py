@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import functools
 import gc
 import os
 import time
@@ -28,11 +29,22 @@ def cores() -> int:
 @contextlib.contextmanager
 def ending_workers() -> Iterator[None]:
     """Ends every worker that was started in the block when the block ends, or at the latest with the program."""
+    end_with_program()
     others = {worker.pid for worker in _workers()}
     try:
         yield
     finally:
         _end([worker for worker in _workers() if worker.pid not in others])
+
+
+@functools.cache
+def end_with_program() -> None:
+    """Registers, once, that every worker which this process has started ends with the program.
+
+    TFF's own context starts its worker with the first computation and reports that to nobody. What computes in that
+    context therefore calls this beforehand.
+    """
+    atexit.register(_end_all)
 
 
 @contextlib.contextmanager
@@ -76,9 +88,6 @@ class _Ended(tff.framework.SyncContext):
         raise RuntimeError("The program has ended, and TFF's context with it.")
 
 
-# TFF starts a worker with the first computation in its own context, and reports that to nobody: whoever imports this
-# package may never call anything of it before.
-@atexit.register
 def _end_all() -> None:
     _end(_workers())
     tff.framework.get_context_stack().set_default_context(_Ended())

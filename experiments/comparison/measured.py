@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from ...aggregators.workers.processes import end_with_program
 from ..configuration.settings import ModelConfig
 from ..training import evaluation, models, task
 from ._estimate import ModelTimes
@@ -20,6 +21,8 @@ def measure(candidates: Sequence[tuple[ModelConfig, int]]) -> ModelTimes:
     Args:
         candidates: Models, each with the number of sentences in a client's batch.
     """
+    # The model is TFF's, whose context would report an error at exit.
+    end_with_program()
     config, batch = max(candidates, key=lambda candidate: (_parameters(candidate[0]), candidate[1]))
     vocabulary = [f"w{number}" for number in range(config.vocab_size)]
     model = task.build_keras_model(config, vocabulary=vocabulary, seed=0)

@@ -66,6 +66,10 @@ def clear():
 """
     + SUM
     + """
+import tff_mf
+aggregators.build_mf_aggregator(
+    tff_mf.Identity(), clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2, rounds=1, grid="auto"
+).create(tff.TensorType(np.float32, [2]))
 held.append(tff.framework.get_context_stack().current)
 print(total([1, 2]))
 """
@@ -74,7 +78,7 @@ print(total([1, 2]))
 
 # Long: of TFF's own context; the tests below are of ours.
 @pytest.mark.long
-def test_tffs_own_context_leaves_no_worker_and_no_error_after_an_import(processes_left):
+def test_tffs_own_context_leaves_no_worker_and_no_error_after_an_aggregator(processes_left):
     """TFF's own context belongs to the process that imports TFF, so that no fork can run this."""
     command = [sys.executable, "-c", WITHOUT_A_SESSION]
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -248,7 +248,8 @@ class BMinSepRun(SecretRun):
 def _smaller(bound: DirectionBound, value: float, name: str) -> DirectionBound:
     if value >= bound.value:
         return bound
-    return dataclasses.replace(bound, value=value, estimate=value, bound=name)
+    # Not NumPy's number.
+    return dataclasses.replace(bound, value=float(value), estimate=float(value), bound=name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
