@@ -15,7 +15,6 @@ import hashlib, pathlib, sys
 import tff_mf
 from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import named_data
-from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.training import program
 out, resume = pathlib.Path(sys.argv[1]), len(sys.argv) > 2
 out.mkdir(exist_ok=True)
@@ -25,7 +24,7 @@ result = program.run(
         model=ModelConfig(architecture="conv", vocab_size=200, embedding_size=8, units=8),
         max_examples=1, batch_size=1, evaluate_every=10, evaluation_examples=40,
     ),
-    plan_privacy(
+    tff_mf.plan(
         mechanism=tff_mf.BLT.production("b400"), rounds=30, clients_per_round=3, noise_multiplier=0.01, insecure_seed=1,
         participation=tff_mf.MinSep(min_sep=5, max_participations=6), delta=1e-6,
     ),

@@ -16,7 +16,6 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
-from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.training import learning_process
 
 _ROUNDS = 10_000
@@ -39,7 +38,7 @@ def process_of(case: _peer.Case, *, reference_model: bool) -> tff.learning.templ
         max_examples=case.sentences,
         reference_model=reference_model,
     )
-    privacy = plan_privacy(
+    privacy = tff_mf.plan(
         mechanism=tff_mf.Identity(),
         rounds=_ROUNDS,
         participation=tff_mf.MinSep(min_sep=1, max_participations=_ROUNDS),

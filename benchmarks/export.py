@@ -22,7 +22,6 @@ from _common import seconds
 import tff_mf
 from tff_mf.experiments.bundles.runner import Stages
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
-from tff_mf.experiments.privacy.plan import PrivacyPlan, plan_privacy
 from tff_mf.experiments.training import learning_process
 from tff_mf.experiments.training.task import Task
 
@@ -41,8 +40,8 @@ def peak_gb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
-def privacy_of(bands: int, rounds: int) -> PrivacyPlan:
-    return plan_privacy(
+def privacy_of(bands: int, rounds: int) -> tff_mf.Plan:
+    return tff_mf.plan(
         mechanism=banded(rounds, bands),
         rounds=rounds,
         participation=tff_mf.MinSep(min_sep=min(bands, rounds), max_participations=max(1, rounds // bands)),
@@ -53,7 +52,7 @@ def privacy_of(bands: int, rounds: int) -> PrivacyPlan:
     )
 
 
-def exported(folder: pathlib.Path, settings: TrainingSettings, privacy: PrivacyPlan, task: Task) -> tuple[dict, dict]:
+def exported(folder: pathlib.Path, settings: TrainingSettings, privacy: tff_mf.Plan, task: Task) -> tuple[dict, dict]:
     """Exports a process, and returns its description, and what was measured of the export."""
     from tff_mf import aggregators
 

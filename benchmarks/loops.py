@@ -19,7 +19,6 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
-from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.training import evaluation, learning_process, task
 
 WORDS = 2000
@@ -31,7 +30,7 @@ def measured(
     settings: TrainingSettings, loop: tff.learning.LoopImplementation, cohort: list[tf.data.Dataset], rounds: int
 ) -> tuple[float, list[np.ndarray]]:
     """Returns the median seconds of a round, and the final model."""
-    privacy = plan_privacy(
+    privacy = tff_mf.plan(
         mechanism=tff_mf.Identity(),
         rounds=rounds + UNTIMED,
         participation=tff_mf.MinSep(min_sep=1, max_participations=rounds + UNTIMED),

@@ -23,7 +23,6 @@ from _common import header, row, worker
 import tff_mf
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import named_data
-from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.training import program
 
 SETTLED = 50
@@ -43,7 +42,7 @@ def measured(rounds: int, clients: int, dataset: str, table: pathlib.Path | None
         evaluate_every=25,
         evaluation_examples=200,
     )
-    privacy = plan_privacy(
+    privacy = tff_mf.plan(
         mechanism=tff_mf.BLT.production("b400"),
         rounds=rounds,
         clients_per_round=clients,

@@ -18,7 +18,6 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import guard, reports
-from tff_mf.experiments.privacy import plan_privacy
 
 # The worker of TFF's own context ends with the program once an aggregator has been created.
 CONTEXTS = {
@@ -64,7 +63,7 @@ def model_fn():
     return tff.learning.models.from_keras_model(model, tf.keras.losses.MeanSquaredError(), element_spec)
 
 
-plan = plan_privacy(
+plan = tff_mf.plan(
     mechanism=tff_mf.BLT.production("b100"),  # or tff_mf.load("mechanism.safetensors")
     rounds=ROUNDS,
     participation=tff_mf.MinSep(min_sep=2, max_participations=2),

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..output.digits import rounded_up
+from tff_mf.numerics.digits import rounded_up
 
 COUNTS = "counts: "
 

@@ -5,15 +5,15 @@ import json
 import pathlib
 from collections.abc import Sequence
 
+import tff_mf
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning import checked_cohort
 
 from .. import reports
 from ..configuration import layers, toml_file
 from ..configuration.run import RunConfiguration
 from ..configuration.settings import TrainingSettings, of_run
 from ..datasets import named_data
-from ..privacy.guarantee import checked_cohort
-from ..privacy.plan import PrivacyPlan
 from ..run_folder import folders, names
 from ..run_folder.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
 
@@ -33,7 +33,7 @@ class Source:
     """
 
     settings: TrainingSettings
-    privacy: PrivacyPlan
+    privacy: tff_mf.Plan
     vocabulary: Sequence[str]
     configuration: layers.Layer
 
@@ -105,7 +105,7 @@ def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | Non
     )
 
 
-def deployed_again(folder: pathlib.Path) -> tuple[TrainingSettings, PrivacyPlan, list[str]]:
+def deployed_again(folder: pathlib.Path) -> tuple[TrainingSettings, tff_mf.Plan, list[str]]:
     """Returns settings, privacy and vocabulary of a run or a bundle, from `run.json` and the files beside it.
 
     Raises:

@@ -8,10 +8,10 @@ import click
 
 import tff_mf
 from tff_mf.base import strict_json
+from tff_mf.numerics import digits
 
 from ..configuration.layers import Layer
 from ..configuration.presets import Preset
-from ..output import digits
 from ..present import Paragraph, Section, labelled, terminal
 
 _GAP = "  "

@@ -29,8 +29,9 @@ def demo(out: str, as_json: bool) -> None:
 
     folder = folders.replaceable_folder(pathlib.Path(out))
 
+    from tff_mf.numerics import digits
+
     from ..comparison import demo as comparison
-    from ..output import digits
 
     summary = comparison.run_demo(comparison.DemoSettings(), folder)
     if as_json:

@@ -111,7 +111,8 @@ def _result(folder: pathlib.Path, found: "bundles.Source", digest: str) -> dict[
 
 
 def _show(result: Mapping[str, Any]) -> None:
-    from ..output import digits
+    from tff_mf.numerics import digits
+
     from ..privacy.statements import PROVISIONAL
 
     click.echo(f"wrote a deployment to {result['out']}{': TEST ONLY, without privacy' if result['test_only'] else ''}")

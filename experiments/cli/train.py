@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from click import get_current_context
 
+import tff_mf
+
 from ..configuration import layers, presets
 from . import _options, _screens
 
 if TYPE_CHECKING:
     from ..configuration.run import RunConfiguration
     from ..configuration.settings import ExecutionSettings, TrainingSettings
-    from ..privacy.plan import PrivacyPlan
     from ..training.program import TrainingResult
 
 
@@ -123,7 +124,7 @@ def train(
 
 
 def _trained(
-    settings: "TrainingSettings", privacy: "PrivacyPlan", *, execution: "ExecutionSettings", **places: Any
+    settings: "TrainingSettings", privacy: "tff_mf.Plan", *, execution: "ExecutionSettings", **places: Any
 ) -> "TrainingResult":
     """Runs the training program, and says what computes at the same time."""
     from ... import aggregators
@@ -146,7 +147,7 @@ def _checked(
     tensorboard: bool,
     resume: bool,
     without_epsilon: bool,
-) -> tuple["PrivacyPlan", "TrainingSettings"]:
+) -> tuple["tff_mf.Plan", "TrainingSettings"]:
     """Returns privacy plan and settings of a run; whatever can be refused is refused before a data set is loaded."""
     from ..configuration import statable, toml_file
     from ..datasets import named_data
@@ -179,15 +180,14 @@ def _checked(
     return privacy, settings
 
 
-def _data(dataset: str, stated: "PrivacyPlan | None") -> pathlib.Path:
+def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:
     """Returns the file of a data set, which has enough clients for the δ of a plan whose ε is to be stated."""
     from ..configuration import statable
     from ..datasets import named_data
-    from ..privacy.plan import population
 
     data = named_data.data_file(dataset)
     if stated is not None:
-        statable.check(stated, population=population(stated, len(named_data.load(data).train.client_ids)))
+        statable.check(stated, population=stated.deployed_population(len(named_data.load(data).train.client_ids)))
     return data
 
 
@@ -227,7 +227,7 @@ def _addresses(workers: str) -> tuple[str, ...]:
     return tuple(address.strip() for address in workers.split(",") if address.strip())
 
 
-def _begin(layer: layers.Layer, folder: pathlib.Path, privacy: "PrivacyPlan", *, resume: bool) -> None:
+def _begin(layer: layers.Layer, folder: pathlib.Path, privacy: "tff_mf.Plan", *, resume: bool) -> None:
     """Writes the settings of a new run."""
     from ..configuration import toml_file
     from ..output import files

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tff_mf.numerics.digits import percent
+
 from ..configuration import learning_rates
-from ..output.digits import percent
 from ..present import Block, Document, Figure, Item, Listing, Paragraph, Section, Table
 from ..privacy import statements
 from ._results import Level, fitted, gaps, mean_and_half_width

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from tff_mf.numerics.digits import nearest
+
 from ..configuration.learning_rates import Regression
 from ..output import figures
-from ..output.digits import nearest
 from ..output.figures import Axis, Chart, Curve
 from ..privacy.statements import level_of
 

@@ -15,7 +15,6 @@ from ..configuration.settings import AUTO, ModelConfig, TrainingSettings, dimens
 from ..datasets import pydoc
 from ..output import figures, files, progress
 from ..privacy import statements
-from ..privacy.plan import PrivacyPlan, plan_privacy
 from ..run_folder.metrics import ROUND
 from ..run_folder.names import SUMMARY
 from ..training import program, task
@@ -152,7 +151,7 @@ def _draw(settings: DemoSettings, results: Mapping[str, TrainingResult], path: p
         panels[0, 0].legend()
 
 
-def _plans(settings: DemoSettings) -> dict[str, PrivacyPlan]:
+def _plans(settings: DemoSettings) -> dict[str, tff_mf.Plan]:
     mechanisms: dict[str, tff_mf.Mechanism] = {
         "blt": tff_mf.optimize_blt(
             rounds=settings.rounds, participation=settings.participation, buffers=settings.buffers, objective="max"
@@ -162,7 +161,7 @@ def _plans(settings: DemoSettings) -> dict[str, PrivacyPlan]:
     dimension = dimension_of(settings.model)
     grid = grid_of(settings.grid, dimension=dimension, cohort=settings.cohort)
     return {
-        name: plan_privacy(
+        name: tff_mf.plan(
             mechanism=mechanism,
             rounds=settings.rounds,
             participation=settings.participation,

@@ -11,8 +11,6 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.sensitivities.losses import restart_errors
 
-from ..privacy.plan import PrivacyPlan
-
 GRID_BASE = 1.7
 
 
@@ -48,7 +46,7 @@ def effective_rmse(
     return error * validation.nonnegative("noise_multiplier", noise_multiplier) / cohort
 
 
-def rmse_of_plan(privacy: PrivacyPlan) -> float:
+def rmse_of_plan(privacy: tff_mf.Plan) -> float:
     """Returns L_e of a run by its privacy plan: of the cohort that a round stands for."""
     return effective_rmse(
         privacy.mechanism,

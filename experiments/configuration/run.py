@@ -6,11 +6,10 @@ import tff_mf
 from tff_mf import grids
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning import check_level, check_restarts, checked_cohort
 
 from ..output.typed import Number, Record, Whole, fields_of
 from ..privacy import amplification
-from ..privacy.guarantee import check_level, check_restarts, checked_cohort
-from ..privacy.plan import PrivacyPlan, plan_privacy
 from ..run_folder.initial_model import DEFAULT_DATASET, InitialModel, given
 from ..sampling.settings import DEFAULT, SamplingSettings
 from . import learning_rates, mechanism_names
@@ -26,7 +25,7 @@ class RunConfiguration(Record):
     """All settings of a run, each checked where it is used.
 
     A field has the name of its flag, with underscores. Meanings and defaults come from `settings.TrainingSettings`,
-    `privacy.plan_privacy` and `mechanism_names.build`.
+    `tff_mf.plan` and `mechanism_names.build`.
 
     Attributes:
         dataset: `pydoc`, `stackoverflow`, `synthetic`, `sqlite:FILE` or a file.
@@ -180,7 +179,7 @@ class RunConfiguration(Record):
             objective=self.objective,
         )
 
-    def privacy_plan(self, mechanism: tff_mf.Mechanism, insecure_seed: int | None = None) -> PrivacyPlan:
+    def privacy_plan(self, mechanism: tff_mf.Mechanism, insecure_seed: int | None = None) -> tff_mf.Plan:
         """Returns the guarantee of a run with `mechanism`.
 
         Raises:
@@ -190,7 +189,7 @@ class RunConfiguration(Record):
         grid = self._grid()
         if grid is not None and mechanism.max_rounds is not None and mechanism.kind in ("dense", "structured"):
             grids.check_rows(mechanism.kind, bands=mechanism.max_rounds, dimension=dimension_of(self._model()))
-        return plan_privacy(
+        return tff_mf.plan(
             mechanism=mechanism,
             rounds=self.rounds,
             participation=self.participation(),
@@ -243,7 +242,7 @@ class RunConfiguration(Record):
     def _fields_of(self, part: type) -> dict[str, Any]:
         return {name: getattr(self, name) for name in fields_of(part) if name in FIELDS}
 
-    def chosen_rate(self, privacy: PrivacyPlan) -> float:
+    def chosen_rate(self, privacy: tff_mf.Plan) -> float:
         """Returns the server's rate; for "proposed", the rate that follows from the noise of `privacy`.
 
         Raises:

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+import tff_mf
 from tff_mf.base.errors import InputValueError
 
 from ..privacy import statements
 
 if TYPE_CHECKING:
-    from ..privacy.plan import PrivacyPlan
     from ..run_folder.initial_model import InitialModel
     from ..sampling import ObservedParticipation
 
@@ -31,7 +31,7 @@ def check_asked(*, noise_multiplier: float | None, insecure_seed: int | None) ->
 
 
 def check(
-    privacy: "PrivacyPlan",
+    privacy: "tff_mf.Plan",
     initial_model: "InitialModel | None" = None,
     *,
     population: int | None = None,
@@ -59,9 +59,9 @@ def check(
             "guarantees compose; start from a model of other data",
         )
     if observed is not None and not observed.within(privacy.participation):
-        text = statements.refusal(privacy.run_claim(observed, population=population))
+        text = statements.refusal(statements.of_run(privacy, observed, population=population))
         raise _refused(f"max_participations={privacy.participation.max_participations}", f"{text}; allow what is drawn")
-    text = statements.refusal(privacy.claim(population=population))
+    text = statements.refusal(statements.of_plan(privacy, population=population))
     if not text:
         return
     if population is not None and privacy.delta >= 1 / population:

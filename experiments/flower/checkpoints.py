@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.noise import numpy as streams
 from tff_mf.noise.numpy import NoiseState
 
-from ..privacy.plan import PrivacyPlan
 from ..run_folder.checkpoints import Checkpoints
 
 
@@ -29,7 +29,7 @@ class Noise(Protocol):
 Replay = Callable[[np.ndarray, int], NoiseState]
 
 
-def build(plan: PrivacyPlan, *, dimension: int, clip_norm: float, generator: str) -> tuple[Noise, Replay]:
+def build(plan: tff_mf.Plan, *, dimension: int, clip_norm: float, generator: str) -> tuple[Noise, Replay]:
     """Returns the stream of a plan's noise, limited to its rounds, and what draws the noise of past rounds again.
 
     Formal guarantee: as for `streams.NoiseStream` with the plan's noise as run, and of `streams.RestartedStream` with
@@ -60,13 +60,12 @@ def build(plan: PrivacyPlan, *, dimension: int, clip_norm: float, generator: str
     return restarted, lambda keys, done: restarted.replay(keys, rounds_done=done)
 
 
-def keys_since_restart(plan: PrivacyPlan, done: int) -> int:
+def keys_since_restart(plan: tff_mf.Plan, done: int) -> int:
     """Returns how many keys a checkpoint has after so many rounds.
 
     Example:
         >>> import tff_mf
-        >>> from tff_mf.experiments.privacy import plan_privacy
-        >>> plan = plan_privacy(mechanism=tff_mf.Tree(4), rounds=8, participation=tff_mf.SingleParticipation(),
+        >>> plan = tff_mf.plan(mechanism=tff_mf.Tree(4), rounds=8, participation=tff_mf.SingleParticipation(),
         ...                     delta=1e-6, clients_per_round=2, noise_multiplier=8.0, restart_every=4)
         >>> keys_since_restart(plan, 3), keys_since_restart(plan, 4)
         (3, 0)
@@ -74,7 +73,7 @@ def keys_since_restart(plan: PrivacyPlan, done: int) -> int:
     return done if plan.restart_every is None else done % plan.restart_every
 
 
-def as_json(plan: PrivacyPlan) -> dict[str, Any]:
+def as_json(plan: tff_mf.Plan) -> dict[str, Any]:
     """Returns what of the noise a resumed run is told about by name, beside the fingerprint."""
     return {name: getattr(plan, name) for name in ("grid_bits", "grid_max_clients", "restart_every")}
 
@@ -100,7 +99,7 @@ class ServerState:
         return {"weights": self.weights, "velocity": self.velocity, "keys": np.asarray(self.noise["keys"])}
 
 
-def loaded(saved: Checkpoints, round_number: int, plan: PrivacyPlan, replay: Replay) -> ServerState:
+def loaded(saved: Checkpoints, round_number: int, plan: tff_mf.Plan, replay: Replay) -> ServerState:
     """Returns a state that was saved.
 
     Args:

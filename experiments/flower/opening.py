@@ -10,11 +10,11 @@ import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
+import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from .. import guard, reports
-from ..privacy.plan import PrivacyPlan
 from ..run_folder import folders, ledger
 from ..run_folder.checkpoints import Checkpoints, remove_all
 from ..run_folder.names import CHECKPOINTS, LEDGER, REPORT
@@ -32,7 +32,7 @@ _OF_PLAN = ("restart_every", "adaptive_count_stddev", "grid", "grid_bits", "grid
 @contextlib.contextmanager
 def open_strategy(
     folder: pathlib.Path | str,
-    plan: PrivacyPlan,
+    plan: tff_mf.Plan,
     *,
     settings: FlowerSettings,
     initial_arrays: ArrayRecord,
@@ -50,7 +50,7 @@ def open_strategy(
     Args:
         folder: The run's folder on the machine of the ServerApp, which is made if it does not exist. It must survive
             restarts, and nobody but the operator may read its checkpoints.
-        plan: Mechanism, noise and participation: `plan_run(...)`, whose sums are on a grid, or `plan_privacy(...)`.
+        plan: Mechanism, noise and participation: `plan_run(...)`, whose sums are on a grid, or `tff_mf.plan(...)`.
         settings: Clip norm, server optimizer, and how nodes are talked to.
         initial_arrays: The model that training starts from; float32 arrays of any framework.
         draw: From a round and the allowed identities to a cohort: `cohorts.uniform(clients_per_round)` if not given.
@@ -72,7 +72,7 @@ def open_strategy(
     """
     folder = pathlib.Path(folder)
     validation.instance("settings", settings, FlowerSettings, "pass FlowerSettings(clip_norm=...)")
-    validation.instance("plan", plan, PrivacyPlan, "make one with plan_privacy")
+    validation.instance("plan", plan, tff_mf.Plan, "make one with tff_mf.plan")
     _check_supported(plan, more)
     initial = model_arrays(initial_arrays)
     layout = Layout(shapes={name: value.shape for name, value in initial.items()})
@@ -127,7 +127,7 @@ def _known(identify: cohorts.Identify, known: Collection[str] | None) -> Callabl
     return nodes
 
 
-def _check_supported(plan: PrivacyPlan, more: Mapping[str, Any]) -> None:
+def _check_supported(plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
     if plan.adaptive_count_stddev is not None:
         raise InputValueError(
             f"adaptive_count_stddev={plan.adaptive_count_stddev!r} is not supported on Flower, where no count of "
@@ -137,11 +137,11 @@ def _check_supported(plan: PrivacyPlan, more: Mapping[str, Any]) -> None:
         # It would change the guarantee in the report, and not the noise.
         if more.get(name) is not None:
             raise InputValueError(
-                f"{name}={more[name]!r} is not supported on Flower beside the plan: give it to plan_privacy."
+                f"{name}={more[name]!r} is not supported on Flower beside the plan: give it to tff_mf.plan."
             )
 
 
-def _summands(plan: PrivacyPlan, settings: FlowerSettings, layout: Layout) -> summands.Summands:
+def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> summands.Summands:
     """Returns what replies become.
 
     Raises:

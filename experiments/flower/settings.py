@@ -11,11 +11,10 @@ from flwr.app import ArrayRecord
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning import checked_cohort
 
 from .. import guard
 from ..configuration.settings import AUTO, grid_of
-from ..privacy.guarantee import checked_cohort
-from ..privacy.plan import PrivacyPlan, plan_privacy
 from ..run_folder.names import MECHANISM, RUN_JSON
 from ..run_folder.run_record import RunRecord, file_hash, read_record
 from ..sampling.settings import PARAMETERS, SamplingSettings
@@ -107,13 +106,13 @@ def plan_run(
     cohort: int | None = None,
     grid: int | str = AUTO,
     **more: Any,
-) -> PrivacyPlan:
-    """Returns the plan of a run: `plan_privacy(...)` with the grid that fits its model, as `tff-mf train` takes it.
+) -> tff_mf.Plan:
+    """Returns the plan of a run: `tff_mf.plan(...)` with the grid that fits its model, as `tff-mf train` takes it.
 
     A run that was begun in floating point stays in floating point, whatever `grid` is, and σ comes from `run.json` if
     calibrating it again gives the same but for last bits.
 
-    Formal guarantee: as for `plan_privacy` with the plan's grid.
+    Formal guarantee: as for `tff_mf.plan` with the plan's grid.
 
     Args:
         folder: The run's folder, which may not exist.
@@ -122,7 +121,7 @@ def plan_run(
         cohort: Nodes that a round stands for; `clients_per_round` if not given.
         grid: Bits of the grid on which updates, their sums and the noise are integers: a number, "auto", or "none" for
             floating point, where the guarantee holds for real numbers only.
-        more: The other arguments of `plan_privacy`.
+        more: The other arguments of `tff_mf.plan`.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -143,7 +142,7 @@ def plan_run(
     begun = pathlib.Path(folder) / RUN_JSON
     if begun.is_file() and read_record(begun.parent).grid is None:
         chosen = None
-    plan = plan_privacy(
+    plan = tff_mf.plan(
         clients_per_round=clients_per_round,
         cohort=cohort,
         grid=chosen,

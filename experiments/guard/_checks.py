@@ -6,10 +6,10 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
-from ..privacy.plan import PrivacyPlan
 from ..run_folder.names import CHECKPOINTS, LEDGER, METRICS, MODEL, PARTICIPATION, REPORT, SUMMARY
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def check_drawn(state: Any, noise: str | None, round_number: int, *, last_releas
 
 
 def check_aggregator(
-    aggregator: "MFAggregationFactory", plan: PrivacyPlan, clip_norm: float, more: Mapping[str, Any]
+    aggregator: "MFAggregationFactory", plan: tff_mf.Plan, clip_norm: float, more: Mapping[str, Any]
 ) -> None:
     """Raises unless an aggregator adds the noise of the plan, and divides by its clients per round."""
     from ... import aggregators
@@ -122,7 +122,7 @@ def check_aggregator(
         )
 
 
-def _check_counts(of_aggregator: float | None, plan: PrivacyPlan, accounted: float | None) -> None:
+def _check_counts(of_aggregator: float | None, plan: tff_mf.Plan, accounted: float | None) -> None:
     """Raises unless the noise of adaptive clipping's counts is the one that is accounted for."""
     if of_aggregator is None and accounted is None:
         return

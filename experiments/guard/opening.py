@@ -8,11 +8,11 @@ import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import tff_mf
 from tff_mf.base import validation
 
 from .. import reports
 from ..output import agreement, files
-from ..privacy.plan import PrivacyPlan
 from ..run_folder import folders, server_loop
 from ..run_folder.names import LEDGER, RUN_JSON
 from . import _checks
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory
 
 
-def begun_plan(folder: pathlib.Path | str, plan: PrivacyPlan) -> PrivacyPlan:
+def begun_plan(folder: pathlib.Path | str, plan: tff_mf.Plan) -> tff_mf.Plan:
     """Returns the plan of a run that is resumed, with the σ that it began with; call it before building the aggregator.
 
     A σ that is calibrated again, on another machine, can differ in last bits, and its noise would continue no run. A
@@ -46,7 +46,7 @@ def begun_plan(folder: pathlib.Path | str, plan: PrivacyPlan) -> PrivacyPlan:
 @contextlib.contextmanager
 def open_guard(
     folder: pathlib.Path | str,
-    plan: PrivacyPlan,
+    plan: tff_mf.Plan,
     *,
     clip_norm: float,
     sampler: str,
@@ -60,7 +60,7 @@ def open_guard(
 
     Args:
         folder: The run's folder, which is made if it does not exist.
-        plan: The mechanism, its noise and the participation schema: `plan_privacy(...)`.
+        plan: The mechanism, its noise and the participation schema: `tff_mf.plan(...)`.
         clip_norm: Clip norm ζ of the aggregator.
         sampler: Name of what draws the cohorts, for the report.
         aggregator: The aggregator of the pipeline, which is refused unless it has the noise of the plan. The state of
@@ -76,8 +76,7 @@ def open_guard(
     Example:
         >>> import tempfile
         >>> import tff_mf
-        >>> from tff_mf.experiments.privacy import plan_privacy
-        >>> plan = plan_privacy(mechanism=tff_mf.Identity(), rounds=4, delta=1e-6, clients_per_round=2,
+        >>> plan = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=4, delta=1e-6, clients_per_round=2,
         ...                     participation=tff_mf.MinSep(min_sep=2, max_participations=2), noise_multiplier=8.0)
         >>> with tempfile.TemporaryDirectory() as out, open_guard(out, plan, clip_norm=1.0, sampler="by hand") as guard:
         ...     guard.begin(["ann", "bob"])
@@ -85,7 +84,7 @@ def open_guard(
         1
         ['carol']
     """
-    validation.instance("plan", plan, PrivacyPlan, "make one with plan_privacy")
+    validation.instance("plan", plan, tff_mf.Plan, "make one with tff_mf.plan")
     validation.instance("sampler", sampler, str, "name what draws the cohorts")
     folder = pathlib.Path(folder)
     if aggregator is not None:

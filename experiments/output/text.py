@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from .digits import rounded_up
+from tff_mf.numerics.digits import rounded_up
 
 # Unicode categories of invisible characters, which can hide or reorder the visible ones; joiners cannot.
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")

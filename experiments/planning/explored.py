@@ -11,9 +11,10 @@ import numpy as np
 import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.base.strict_json import finite
+from tff_mf.numerics import digits
 from tff_mf.sensitivities.losses import errors, round_errors
 
-from ..output import digits, figures, progress
+from ..output import figures, progress
 from ..output.figures import Axis, Chart, Curve
 from ..privacy.statements import block_ends, deltas, of_some_rounds
 from . import options

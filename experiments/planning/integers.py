@@ -6,9 +6,9 @@ from typing import Any
 
 import tff_mf
 from tff_mf.base.errors import InputError
+from tff_mf.numerics import digits
 
 from ..configuration.settings import AUTO, ModelConfig, dimension_of, grid_of
-from ..output import digits
 from ..privacy.statements import unbounded
 from .deployment import Deployment
 from .options import Option

@@ -9,12 +9,13 @@ from typing import Any
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.numerics import digits
 from tff_mf.sensitivities.losses import Errors
 
 from ..configuration import mechanism_names
 from ..configuration.mechanism_names import MechanismSetting
 from ..configuration.settings import state_rows
-from ..output import digits, progress
+from ..output import progress
 from ..privacy import statements
 from .deployment import Deployment, cases
 

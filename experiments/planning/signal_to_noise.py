@@ -14,15 +14,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.numerics import digits
+from tff_mf.numerics.digits import rounded_up
 
 from ..configuration import learning_rates
 from ..configuration.settings import TrainingSettings
 from ..configuration.settings import dimension_of as dimension_of
-from ..output import digits
-from ..output.digits import rounded_up
-from ..privacy.plan import PrivacyPlan
 from .deployment import Deployment
 from .options import Option
 
@@ -84,7 +84,7 @@ class Signal:
         return finite | {"hopeless": self.hopeless, "line": one_line(self)}
 
 
-def of_run(privacy: PrivacyPlan, settings: TrainingSettings) -> Signal:
+def of_run(privacy: tff_mf.Plan, settings: TrainingSettings) -> Signal:
     """Returns the estimate of a run, for its first clip norm if that adapts.
 
     Args:
@@ -107,7 +107,7 @@ def of_run(privacy: PrivacyPlan, settings: TrainingSettings) -> Signal:
 
 
 def of_plan(
-    privacy: PrivacyPlan,
+    privacy: tff_mf.Plan,
     dimension: int,
     *,
     rms_error: float | None = None,
@@ -123,7 +123,7 @@ def of_plan(
 
     Example:
         >>> import tff_mf
-        >>> plan = PrivacyPlan(mechanism=tff_mf.Identity(), rounds=199, participation=tff_mf.SingleParticipation(),
+        >>> plan = tff_mf.Plan(mechanism=tff_mf.Identity(), rounds=199, participation=tff_mf.SingleParticipation(),
         ...                    noise_multiplier=1.0, delta=1e-6, clients_per_round=20, cohort=20)
         >>> found = of_plan(plan, 10**6)
         >>> f"{found.noise_to_signal:.2f} {found.drowned} {found.cohort_needed}"
@@ -153,12 +153,12 @@ def of_plan(
     )
 
 
-def largest_dimension(privacy: PrivacyPlan, *, rms_error: float | None = None) -> int | None:
+def largest_dimension(privacy: tff_mf.Plan, *, rms_error: float | None = None) -> int | None:
     """Returns the largest number of parameters that a run can learn with; None if there is no noise.
 
     Example:
         >>> import tff_mf
-        >>> plan = PrivacyPlan(mechanism=tff_mf.Identity(), rounds=199, participation=tff_mf.SingleParticipation(),
+        >>> plan = tff_mf.Plan(mechanism=tff_mf.Identity(), rounds=199, participation=tff_mf.SingleParticipation(),
         ...                    noise_multiplier=1.0, delta=1e-6, clients_per_round=20, cohort=20)
         >>> largest_dimension(plan)
         1584
@@ -177,7 +177,7 @@ def of_option(deployment: Deployment, option: Option, dimension: int | None, *, 
         advise_epsilon: Whether an ε may be named.
     """
     assert option.mechanism is not None
-    privacy = PrivacyPlan(
+    privacy = tff_mf.Plan(
         mechanism=option.mechanism,
         rounds=deployment.rounds,
         participation=deployment.participation,
@@ -231,7 +231,7 @@ def one_line(found: Signal) -> str:
     )
 
 
-def _error(privacy: PrivacyPlan, rms_error: float | None) -> float:
+def _error(privacy: tff_mf.Plan, rms_error: float | None) -> float:
     """Returns the accumulated noise of one parameter, relative to the clip norm."""
     if rms_error is not None:
         return rms_error * privacy.noise_multiplier / privacy.cohort

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..output import digits
+from tff_mf.numerics import digits
+
 from ..output.figures import Axis, Chart, Curve, shown
 
 _EPSILON, _DELTA = Axis(label="ε", from_zero=True), Axis(label="δ", log=True)

@@ -10,7 +10,6 @@ from tff_mf.base.errors import InputValueError
 
 from ..sampling.settings import SamplingSettings
 from . import statements
-from .plan import PrivacyPlan
 from .words import Bound
 
 # Those of which a deployment is simulated by a run whose cohorts follow from a seed.
@@ -64,7 +63,7 @@ def line(claim: Mapping[str, Any], population: int | None = None, *, simulated: 
     return f"{condition}{clients}, with amplification by sampling: {statements.line(claim)}"
 
 
-def amplified(privacy: PrivacyPlan, sampling: SamplingSettings | None, population: int) -> Amplified | None:
+def amplified(privacy: tff_mf.Plan, sampling: SamplingSettings | None, population: int) -> Amplified | None:
     """Returns what amplification by sampling would give, or None if no theorem here covers the run.
 
     Formal guarantee: as for `tff_mf.CyclicPoisson`, for groups enlarged in proportion to the
@@ -79,8 +78,8 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings | None, populatio
         population: Clients they were drawn from.
 
     Example:
-        >>> from tff_mf.experiments.privacy import plan_privacy
-        >>> plan = plan_privacy(mechanism=tff_mf.Identity(), rounds=100, delta=1e-6, clients_per_round=10,
+        >>> import tff_mf
+        >>> plan = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=100, delta=1e-6, clients_per_round=10,
         ...                     participation=tff_mf.MinSep(min_sep=1, max_participations=100), noise_multiplier=1.0)
         >>> found = amplified(plan, SamplingSettings(sampling="poisson"), 1000)
         >>> f"{found.epsilon:.2f}, {plan.epsilon:.2f} without"
@@ -99,7 +98,7 @@ def amplified(privacy: PrivacyPlan, sampling: SamplingSettings | None, populatio
         return None
 
 
-def own(privacy: PrivacyPlan, sampling: SamplingSettings | None, population: int | None) -> Amplified:
+def own(privacy: tff_mf.Plan, sampling: SamplingSettings | None, population: int | None) -> Amplified:
     """Returns the amplified ε of a run whose own cohorts are secret.
 
     Formal guarantee: as for the sampling, if cohorts were drawn by it with a secret of this run alone and nobody ever

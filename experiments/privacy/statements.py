@@ -12,6 +12,7 @@ import tff_mf
 from tff_mf.base.strict_json import finite
 
 from ..output.text import up
+from ..sampling import ObservedParticipation
 from . import words
 from .words import CHOICE_OF_SETTINGS as CHOICE_OF_SETTINGS
 from .words import Bound, Reason
@@ -342,6 +343,62 @@ def tier(found: Mapping[str, Any]) -> str | None:
     if simulated:
         said.append(f"{_worth(found['epsilon_as_run'])} of the clients that really train")
     return "; ".join(said)
+
+
+def of_plan(plan: tff_mf.Plan, *, population: int | None = None, violations: Sequence[Reason] = ()) -> Claim:
+    """Returns the content of the one-line statement of a plan.
+
+    Args:
+        plan: The mechanism, its noise and the participation.
+        population: Number of clients that can take part, in proportion to the cohort, if known.
+        violations: What voids the guarantee.
+    """
+    return Claim(
+        guarantee=None if plan.insecure else plan.guarantee,
+        delta=plan.delta,
+        rounds=plan.rounds,
+        participation=bound_to(
+            plan.participation,
+            restart_every=plan.restart_every,
+            adaptive_counts=plan.adaptive_count_stddev is not None,
+        ),
+        population=population,
+        cohort=plan.cohort,
+        clients_per_round=plan.clients_per_round,
+        test_only=plan.insecure,
+        violations=violations,
+    )
+
+
+def of_run(
+    plan: tff_mf.Plan,
+    observed: ObservedParticipation,
+    *,
+    population: int | None = None,
+    violations: Sequence[Reason] = (),
+) -> Claim:
+    """Returns the content of a training run's one-line statement, with participation assumed and observed.
+
+    Formal guarantee: as for `one_line`; observed participation that exceeds the assumed one voids ε, and the line then
+    says so instead of a number.
+
+    Args:
+        plan: The mechanism, its noise and the participation that is assumed.
+        observed: Who took part, by the log.
+        population: Number of clients that can take part, in proportion to the cohort, if known.
+        violations: What else voids the guarantee.
+    """
+    claim = of_plan(plan, population=population, violations=violations)
+    bound = msgspec.structs.replace(
+        claim.participation,
+        observed_min_sep=observed.min_sep,
+        observed_max_participations=observed.max_participations,
+    )
+    if not observed.within(plan.participation):
+        values = {"participation": msgspec.to_builtins(bound)}
+        more = Reason(field="participation", code="came_too_often", values=values)
+        claim = dataclasses.replace(claim, violations=[*violations, more])
+    return dataclasses.replace(claim, participation=bound, simulation=True)
 
 
 def bound_to(participation: tff_mf.Participation, **more: Any) -> Bound:

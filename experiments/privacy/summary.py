@@ -4,15 +4,16 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import tff_mf
+
 from .. import sampling
 from ..sampling.settings import SamplingSettings
 from . import amplification, statements
-from .plan import PrivacyPlan
 from .words import Reason
 
 
 def privacy_claims(
-    privacy: PrivacyPlan,
+    privacy: tff_mf.Plan,
     observed: sampling.ObservedParticipation,
     in_secret: amplification.Amplified | None,
     *,
@@ -35,9 +36,9 @@ def privacy_claims(
         secret: Of a run whose own cohorts are secret: the ε that it states, and how they are drawn.
     """
     holds = observed.within(privacy.participation)
-    run = privacy.run_claim(observed, population=population, violations=violations)
+    run = statements.of_run(privacy, observed, population=population, violations=violations)
     if secret is not None:
-        known = privacy.claim(population=population, violations=violations)
+        known = statements.of_plan(privacy, population=population, violations=violations)
         run = dataclasses.replace(amplification.own_claim(known, *secret), simulation=True)
     claim = statements.facts(dataclasses.replace(run, unanswered=unanswered))
     claims = {

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..output import digits
+from tff_mf.numerics import digits
+
 from ..output.figures import Axis, Chart, Curve
 from ..present.charts import of_epsilon, over_rounds
 from ..privacy import statements

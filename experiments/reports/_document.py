@@ -5,7 +5,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..output.digits import downwards, percent, upwards
+from tff_mf.numerics.digits import downwards, percent, upwards
+
 from ..output.text import seen, spaced, up, words
 from ..present import Block, Callout, Code, Document, Facts, Figure, Item, Listing, Paragraph, Section, Table
 from ..privacy import statements

@@ -8,9 +8,9 @@ from typing import Any
 
 import tff_mf
 from tff_mf.base.errors import InputError
+from tff_mf.planning import deployed_population
 
 from ..privacy import amplification, statements
-from ..privacy.plan import deployed_population
 from ..privacy.words import Reason
 from ..run_folder.names import RUN_JSON
 from ..run_folder.run_record import RunRecord, read_record

@@ -8,7 +8,6 @@ from typing import Any
 import tff_mf
 from tff_mf.base.errors import InputValueError
 
-from ..privacy.plan import PrivacyPlan, plan_privacy
 from ..run_folder import run_record
 from ..run_folder.ledger import cohort_digest
 from ..run_folder.run_record import RunRecord
@@ -21,7 +20,7 @@ _IF_PLANNED = ("restart_every", "adaptive_count_stddev")
 _OF_GRID = ("grid_bits", "grid_max_clients", "dimension")
 
 
-def plan_of(record: RunRecord, mechanism: tff_mf.Mechanism) -> PrivacyPlan:
+def plan_of(record: RunRecord, mechanism: tff_mf.Mechanism) -> tff_mf.Plan:
     """Returns the privacy plan that a `run.json` was written from.
 
     Args:
@@ -31,7 +30,7 @@ def plan_of(record: RunRecord, mechanism: tff_mf.Mechanism) -> PrivacyPlan:
     Raises:
         InputError: If no plan has such fields.
     """
-    return plan_privacy(
+    return tff_mf.plan(
         mechanism=mechanism,
         participation=record.schema,
         grid=record.grid,
@@ -42,7 +41,7 @@ def plan_of(record: RunRecord, mechanism: tff_mf.Mechanism) -> PrivacyPlan:
 
 def write_configuration(
     folder: pathlib.Path,
-    plan: PrivacyPlan,
+    plan: tff_mf.Plan,
     *,
     clip_norm: float,
     cohorts: Sequence[Sequence[str]] = (),

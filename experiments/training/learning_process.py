@@ -9,13 +9,13 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
+import tff_mf
 from tff_mf import queries
 from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
 from ..configuration.mechanism_names import RAMP_FLOOR
 from ..configuration.settings import TrainingSettings
-from ..privacy.plan import PrivacyPlan
 from . import task
 
 # TensorFlow compiles what DATASET_REDUCE does for each client anew: rounds take up to three times as long, and the
@@ -39,7 +39,7 @@ def build_task(settings: TrainingSettings, vocabulary: Sequence[str]) -> task.Ta
 
 def build_process(
     settings: TrainingSettings,
-    privacy: PrivacyPlan,
+    privacy: tff_mf.Plan,
     language_task: task.Task,
     *,
     loop: tff.learning.LoopImplementation = SIMULATION_LOOP,
@@ -125,7 +125,7 @@ def clip_norm_of(state: Any, settings: TrainingSettings) -> float:
     return found[-1]
 
 
-def _adaptive_clipping(settings: TrainingSettings, privacy: PrivacyPlan) -> queries.AdaptiveClipping | None:
+def _adaptive_clipping(settings: TrainingSettings, privacy: tff_mf.Plan) -> queries.AdaptiveClipping | None:
     if (settings.adaptive_clipping is None) != (privacy.adaptive_count_stddev is None):
         raise InputValueError(
             f"adaptive_clipping={settings.adaptive_clipping!r} of the settings and adaptive_count_stddev="
@@ -140,7 +140,7 @@ def _adaptive_clipping(settings: TrainingSettings, privacy: PrivacyPlan) -> quer
     )
 
 
-def _server_optimizer(settings: TrainingSettings, privacy: PrivacyPlan) -> tff.learning.optimizers.Optimizer:
+def _server_optimizer(settings: TrainingSettings, privacy: tff_mf.Plan) -> tff.learning.optimizers.Optimizer:
     if settings.server_optimizer == "dp_ftrl":
         return aggregators.build_dp_ftrl(
             settings.server_learning_rate, settings.server_momentum, restart_every=privacy.restart_every

@@ -16,7 +16,6 @@ from .. import sampling
 from ..configuration.settings import TrainingSettings
 from ..datasets import named_data, sentences
 from ..privacy import amplification
-from ..privacy.plan import PrivacyPlan, population
 from ..run_folder.metrics import ALSO_TRAINING, NOT_TRAINING
 from . import checkpoints, client_batches
 from .learning_process import build_process, build_task
@@ -43,7 +42,7 @@ class PreparedRun:
     """
 
     settings: TrainingSettings
-    privacy: PrivacyPlan
+    privacy: tff_mf.Plan
     cohorts: sampling.CohortPlan
     present: sampling.CohortPlan
     vocabulary: Sequence[str]
@@ -77,7 +76,7 @@ class PreparedRun:
     @property
     def population(self) -> int:
         """Number of clients of the deployment that the run stands for."""
-        return population(self.privacy, len(self.cohorts.client_ids))
+        return self.privacy.deployed_population(len(self.cohorts.client_ids))
 
     @property
     def reported_population(self) -> int:
@@ -85,7 +84,7 @@ class PreparedRun:
         if self.settings.secret_cohorts:
             return self.population
         logged = {client for t in range(self.cohorts.rounds) for client in self.cohorts.cohort(t)}
-        return max(self.population, population(self.privacy, len(logged)))
+        return max(self.population, self.privacy.deployed_population(len(logged)))
 
     @property
     def dropped_participations(self) -> int:
@@ -99,7 +98,7 @@ class PreparedRun:
 
 def prepare(
     settings: TrainingSettings,
-    privacy: PrivacyPlan,
+    privacy: tff_mf.Plan,
     data: pathlib.Path,
     given: checkpoints.GivenModel | None = None,
     *,
@@ -154,7 +153,7 @@ def prepare(
     )
 
 
-def _drawn_by(settings: TrainingSettings, privacy: PrivacyPlan, population: int) -> tff_mf.Sampling:
+def _drawn_by(settings: TrainingSettings, privacy: tff_mf.Plan, population: int) -> tff_mf.Sampling:
     """Returns the sampling of a run.
 
     Raises:
@@ -172,7 +171,7 @@ def _drawn_by(settings: TrainingSettings, privacy: PrivacyPlan, population: int)
     return chosen.drawn_by(population=population, clients_per_round=privacy.clients_per_round)
 
 
-def _check_grid(privacy: PrivacyPlan, present: sampling.CohortPlan, language_task: Task) -> None:
+def _check_grid(privacy: tff_mf.Plan, present: sampling.CohortPlan, language_task: Task) -> None:
     """Raises if a cohort is larger than the grid's sums allow, or the model than its guarantee supposes."""
     if privacy.grid is None or privacy.dimension is None:
         return

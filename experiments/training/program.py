@@ -3,10 +3,11 @@
 import dataclasses
 import pathlib
 
+import tff_mf
+
 from ..configuration import statable
 from ..configuration.settings import ExecutionSettings, TrainingSettings
 from ..output import files
-from ..privacy.plan import PrivacyPlan
 from ..run_folder.run_record import read_record
 from . import checkpoints, results
 from . import execution as executing
@@ -20,7 +21,7 @@ TrainingResult = results.TrainingResult
 
 def run(
     settings: TrainingSettings,
-    privacy: PrivacyPlan,
+    privacy: tff_mf.Plan,
     *,
     data: pathlib.Path,
     out: pathlib.Path,

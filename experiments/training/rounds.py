@@ -12,10 +12,11 @@ from concurrent import futures
 import numpy as np
 import tensorflow_federated as tff
 
+import tff_mf
+from tff_mf.numerics import digits
+
 from .. import reports
 from ..configuration.settings import TrainingSettings
-from ..output import digits
-from ..privacy.plan import PrivacyPlan
 from ..run_folder import ledger, server_loop
 from ..run_folder.metrics import ROUND, SECONDS, read_metrics
 from ..run_folder.names import LEDGER, METRICS, TENSORBOARD
@@ -34,7 +35,7 @@ class Board(tff.program.ReleaseManager):
     run's report. Nothing that is computed from clients' updates is released, such as how many were clipped.
     """
 
-    def __init__(self, folder: pathlib.Path, settings: TrainingSettings, privacy: PrivacyPlan) -> None:
+    def __init__(self, folder: pathlib.Path, settings: TrainingSettings, privacy: tff_mf.Plan) -> None:
         self._folder = folder
         self._manager = tff.program.TensorBoardReleaseManager(folder / TENSORBOARD)
         # Of Z, that the mechanism correlates, in the mean that the server's rate multiplies, for a clip norm of 1.

@@ -20,7 +20,7 @@ from tff_mf.experiments.configuration import presets
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import ModelConfig, dimension_of, grid_of
 from tff_mf.experiments.guard._checks import check_aggregator
-from tff_mf.experiments.privacy import amplification, plan_privacy
+from tff_mf.experiments.privacy import amplification
 from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.noise import tensorflow as noise
@@ -37,7 +37,7 @@ SETTING = {"rounds": 9, "participation": SCHEMA, "delta": 1e-6, "clients_per_rou
 
 def plan(**changes):
     given = {"mechanism": MECHANISM, "grid": GRID, "dimension": 10**6}
-    return plan_privacy(**{**SETTING, **given, **changes})
+    return tff_mf.plan(**{**SETTING, **given, **changes})
 
 
 def of_python(sigma, *, restart_every=None, count_stddev=None):

@@ -16,7 +16,7 @@ from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.configuration import learning_rates
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import ExecutionSettings, of_run
-from tff_mf.experiments.privacy import amplification, plan_privacy, statements
+from tff_mf.experiments.privacy import amplification, statements
 from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import learning_process, preparation, program
@@ -37,7 +37,7 @@ FLAGS = [
 
 
 def plan(**changes):
-    return plan_privacy(**{**SETTING, "mechanism": tff_mf.Tree(4), "restart_every": 4, **changes})
+    return tff_mf.plan(**{**SETTING, "mechanism": tff_mf.Tree(4), "restart_every": 4, **changes})
 
 
 def of_python(noise_multiplier, count_stddev=None, mechanism=None):
@@ -68,8 +68,8 @@ def test_epsilon_of_a_plan_is_that_of_the_functions_of_tff_mf(count_stddev):
         tff_mf.Tree(4), 4, tff_mf.MinSep(min_sep=2, max_participations=2), noise_multiplier=5.0, delta=1e-6
     )
     assert alone < of_python(5.0).epsilon(1e-6) <= found.epsilon
-    assert found.claim().epsilon_as_run == pytest.approx(found.epsilon_as_run, rel=1e-9)
-    assert "noise restarted every 4 rounds" in str(found.claim().participation)
+    assert statements.of_plan(found).epsilon_as_run == pytest.approx(found.epsilon_as_run, rel=1e-9)
+    assert "noise restarted every 4 rounds" in str(statements.of_plan(found).participation)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 3.0, 40.0])
@@ -115,8 +115,8 @@ def test_restarts_are_not_amplified():
     schema = tff_mf.MinSep(min_sep=1, max_participations=9)
     setting = {**SETTING, "participation": schema, "noise_multiplier": 5.0, "mechanism": tff_mf.Identity()}
     poisson = SamplingSettings(sampling="poisson")
-    assert amplification.amplified(plan_privacy(**setting), poisson, 1000) is not None
-    assert amplification.amplified(plan_privacy(**setting, restart_every=3), poisson, 1000) is None
+    assert amplification.amplified(tff_mf.plan(**setting), poisson, 1000) is not None
+    assert amplification.amplified(tff_mf.plan(**setting, restart_every=3), poisson, 1000) is None
 
 
 @pytest.mark.parametrize(

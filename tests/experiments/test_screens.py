@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments.output import digits
 from tff_mf.experiments.present import Section, Table, terminal
+from tff_mf.numerics import digits
 
 from .shared import printed, result_of
 

@@ -13,10 +13,9 @@ from tff_mf.experiments.configuration import layers, presets
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import ModelConfig
-from tff_mf.experiments.output import digits
 from tff_mf.experiments.planning import options, signal_to_noise
 from tff_mf.experiments.planning.deployment import Deployment
-from tff_mf.experiments.privacy.plan import plan_privacy
+from tff_mf.numerics import digits
 
 from .shared import invoke
 
@@ -35,7 +34,7 @@ def of(configuration, mechanism=None):
 
 
 def plan(mechanism, *, cohort=20, rounds=300, **noise):
-    return plan_privacy(
+    return tff_mf.plan(
         mechanism=mechanism, rounds=rounds, participation=SCHEMA, delta=1e-6, clients_per_round=cohort, **noise
     )
 
@@ -67,7 +66,7 @@ def test_noise_per_parameter_is_that_of_a_server_with_momentum():
 
 
 def test_a_simulated_cohort_counts_and_not_the_clients_that_train():
-    simulated = plan_privacy(
+    simulated = tff_mf.plan(
         mechanism=tff_mf.Identity(), rounds=300, participation=SCHEMA, delta=1e-6, noise_multiplier=2.0,
         clients_per_round=20, cohort=200,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from tff_mf.experiments.configuration import layers, mechanism_names, settings
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.datasets import named_data, synthetic
 from tff_mf.experiments.privacy import statements
-from tff_mf.experiments.privacy.plan import deployed_population
+from tff_mf.planning import deployed_population
 
 from .shared import printed, result_of
 

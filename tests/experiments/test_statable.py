@@ -9,7 +9,6 @@ from tff_mf.experiments.configuration import statable
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.privacy import statements
-from tff_mf.experiments.privacy.plan import plan_privacy
 from tff_mf.experiments.training import program
 
 from . import shared
@@ -103,11 +102,11 @@ def test_a_plan_is_refused_exactly_if_no_epsilon_can_be_stated(
 ):
     given = {"noise_multiplier": noise_multiplier, "insecure_seed": insecure_seed, "delta": delta, "grid": grid}
     try:
-        plan = plan_privacy(**PLAN, **given, dimension=None if grid is None else 1000)
+        plan = tff_mf.plan(**PLAN, **given, dimension=None if grid is None else 1000)
     except tff_mf.InputError:
         # Noise that a grid cannot hold.
         return
-    why = statements.refusal(plan.claim(population=population))
+    why = statements.refusal(statements.of_plan(plan, population=population))
     if why:
         with pytest.raises(tff_mf.InputError, match="without_epsilon"):
             statable.check(plan, population=population)
@@ -120,7 +119,7 @@ def test_clients_of_the_log_count_where_they_stand_for_more(small_data):
     from tff_mf.experiments.training import preparation
 
     clients = len(named_data.load(small_data).train.client_ids)
-    plan = plan_privacy(**{**PLAN, "cohort": clients // 2}, noise_multiplier=3.0, delta=1e-6)
+    plan = tff_mf.plan(**{**PLAN, "cohort": clients // 2}, noise_multiplier=3.0, delta=1e-6)
     settings = shared.small_settings()
     prepared = preparation.prepare(settings, plan, small_data)
     logged = len({client for t in range(4) for client in prepared.cohorts.cohort(t)})

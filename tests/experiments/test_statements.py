@@ -19,7 +19,6 @@ import tff_mf
 from tests.tff_mf.samplings import cyclic_epsilon
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.configuration.settings import TrainingSettings
-from tff_mf.experiments.output import digits
 from tff_mf.experiments.planning import options
 from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.privacy import statements
@@ -28,6 +27,7 @@ from tff_mf.experiments.privacy.words import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 from tff_mf.experiments.training import preparation, results
+from tff_mf.numerics import digits
 from tff_mf.problem.draws import SeededDraws
 
 from . import shared
@@ -171,6 +171,10 @@ def test_where_no_population_is_given_the_line_depends_on_it():
     assert "; if δ is below 1 / population; " in json.loads(done.stdout)["statement"]
 
 
+def statement_of(plan, seen, **facts):
+    return statements.one_line(statements.of_run(plan, seen, **facts))
+
+
 def test_a_run_and_its_report_refuse_the_same(tmp_path):
     privacy = run_folders.plan(delta=0.5)
     report = run_folders.finished(tmp_path / "run", privacy=privacy)
@@ -178,7 +182,7 @@ def test_a_run_and_its_report_refuse_the_same(tmp_path):
     assert wrong == [Reason(field="delta", code="delta_too_large", values={"delta": 0.5, "population": 20000})]
     seen = ObservedParticipation(min_sep=3, max_participations=3)
     line = f"NO ε CAN BE STATED: delta: {wrong[0].text}"
-    assert reports.headline(report) == privacy.statement(seen, violations=wrong) == line
+    assert reports.headline(report) == statement_of(privacy, seen, violations=wrong) == line
 
 
 def test_a_plan_has_the_guarantee_of_its_recommendation():
@@ -209,23 +213,23 @@ def test_the_cohort_has_the_target_and_the_clients_that_trained_have_less():
     assert made.noise_multiplier_as_run == pytest.approx(made.noise_multiplier / 50)
     exact = tff_mf.epsilon(made.mechanism, 50, SCHEMA, noise_multiplier=made.noise_multiplier_as_run, delta=1e-6)
     assert made.epsilon_as_run == exact > 100
-    statement = made.statement(observed())
+    statement = statement_of(made, observed())
     assert "ε≤4.000" in statement
     assert f"of the clients that really train: ε≤{digits.rounded_up(exact)}" in statement
     assert "cohorts of 1000" in statement
     alone = planned(cohort=None)
     assert alone.epsilon == alone.epsilon_as_run
-    assert "cohort" not in alone.statement(observed())
+    assert "cohort" not in statement_of(alone, observed())
 
 
 @pytest.mark.parametrize("seen", [observed(min_sep=9), observed(max_participations=4), observed(min_sep=0)])
 def test_a_violated_participation_withholds_the_number(seen):
-    statement = planned().statement(seen)
+    statement = statement_of(planned(), seen)
     assert statement.startswith("NO ε CAN BE STATED: participation: ")
     assert "ε≤" not in statement
     # Nobody who came twice in one round is nobody who came twice.
     assert f"observed min-sep {seen.min_sep}" in statement
-    assert "ε≤4.000" in planned().statement(observed(min_sep=None, max_participations=1))
+    assert "ε≤4.000" in statement_of(planned(), observed(min_sep=None, max_participations=1))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +243,7 @@ def test_a_violated_participation_withholds_the_number(seen):
 )
 def test_whatever_a_report_refuses_a_plan_states_no_figure_of(changes, facts, begins):
     made = planned(**changes)
-    statement = made.statement(observed(), **facts)
+    statement = statement_of(made, observed(), **facts)
     assert statement.startswith(begins)
     assert "ε≤" not in statement
     if changes:

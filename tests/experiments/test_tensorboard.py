@@ -14,9 +14,9 @@ from run_folders import ANSWERS
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.configuration.settings import ExecutionSettings
-from tff_mf.experiments.output import digits
 from tff_mf.experiments.run_folder import names, server_loop
 from tff_mf.experiments.training import program, rounds
+from tff_mf.numerics import digits
 
 from .test_cohorts_of_runs import SMALL
 

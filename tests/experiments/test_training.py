@@ -18,11 +18,11 @@ from tff_mf.experiments.bundles import publishing
 from tff_mf.experiments.comparison import demo
 from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import sentences
-from tff_mf.experiments.output.digits import rounded_up
 from tff_mf.experiments.privacy import statements
 from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.run_folder.observed_participation import read_observed
 from tff_mf.experiments.training import learning_process, models, program, task
+from tff_mf.numerics.digits import rounded_up
 
 from .shared import invoke, rows
 

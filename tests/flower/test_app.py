@@ -17,7 +17,6 @@ import tff_mf
 from tff_mf.base.errors import InputValueError, MissingDependencyError
 from tff_mf.experiments import flower, guard, reports
 from tff_mf.experiments.flower import app
-from tff_mf.experiments.privacy import plan_privacy
 
 from .fleet import Fleet
 
@@ -145,7 +144,7 @@ def begun(folder, adjacency="zero-out", **more):
         "dimension": 20_000,
         **more,
     }
-    with guard.open_guard(folder, plan_privacy(**arguments), clip_norm=0.25, sampler="by hand", adjacency=adjacency):
+    with guard.open_guard(folder, tff_mf.plan(**arguments), clip_norm=0.25, sampler="by hand", adjacency=adjacency):
         pass
     return folder
 

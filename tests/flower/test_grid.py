@@ -15,7 +15,6 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.experiments import flower, reports
 from tff_mf.experiments.flower import clipping, cohorts, mods
 from tff_mf.experiments.flower import strategy as strategies
-from tff_mf.experiments.privacy import plan_privacy
 from tff_mf.experiments.run_folder import ledger
 from tff_mf.experiments.run_folder.names import LEDGER
 
@@ -238,7 +237,7 @@ def test_a_stopped_run_keeps_its_arithmetic_and_goes_on_with_the_same_noise(tmp_
 def test_a_run_is_not_resumed_on_another_grid_or_in_floats(tmp_path):
     with opened(tmp_path) as strategy:
         strategy.start(Fleet(NAMES, in_integers), num_rounds=1)
-    floats = plan_privacy(
+    floats = tff_mf.plan(
         mechanism=tff_mf.BLT.production("b100"),
         rounds=ROUNDS,
         participation=SCHEMA,
@@ -265,13 +264,13 @@ def test_grids_that_do_not_fit_are_refused(tmp_path):
     small = tff_mf.Grid(bits=BITS, max_clients=COHORT - 1)
     with (
         pytest.raises(InputValueError, match="room for fewer"),
-        opened(tmp_path, plan_privacy(grid=small, dimension=15, **shared)),
+        opened(tmp_path, tff_mf.plan(grid=small, dimension=15, **shared)),
     ):
         pass
-    narrow = plan_privacy(grid=tff_mf.Grid(bits=BITS, max_clients=COHORT), dimension=14, **shared)
+    narrow = tff_mf.plan(grid=tff_mf.Grid(bits=BITS, max_clients=COHORT), dimension=14, **shared)
     with pytest.raises(InputValueError, match="must be at least 15"), opened(tmp_path, narrow):
         pass
-    with pytest.raises(InputValueError, match="needs a grid"), opened(tmp_path, plan_privacy(**shared)):
+    with pytest.raises(InputValueError, match="needs a grid"), opened(tmp_path, tff_mf.plan(**shared)):
         pass
     for grid in ("fine", 7, 27):
         with pytest.raises(InputValueError, match="grid="):

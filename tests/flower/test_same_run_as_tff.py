@@ -9,7 +9,6 @@ import pytest
 import tff_mf
 import tff_mf.noise.numpy
 from tff_mf.experiments import flower
-from tff_mf.experiments.privacy import plan_privacy
 
 from .fleet import Fleet, record
 
@@ -36,7 +35,7 @@ class Negated:
 
 @pytest.mark.parametrize("stopped", [False, True])
 def test_models_are_equal_up_to_the_order_of_float32_sums(tmp_path, stopped):
-    plan = plan_privacy(
+    plan = tff_mf.plan(
         mechanism=tff_mf.BLT.production("b100"),
         rounds=ROUNDS,
         participation=tff_mf.MinSep(min_sep=1, max_participations=ROUNDS),

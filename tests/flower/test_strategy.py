@@ -13,7 +13,6 @@ import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import flower, reports, sampling
 from tff_mf.experiments.flower import cohorts
-from tff_mf.experiments.privacy import plan_privacy
 from tff_mf.experiments.run_folder import ledger, participation_log
 from tff_mf.experiments.run_folder.names import LEDGER, PARTICIPATION
 
@@ -39,7 +38,7 @@ ANSWERS = {
 
 
 def plan_of(noise_multiplier=4.0, rounds=ROUNDS, **more):
-    return plan_privacy(
+    return tff_mf.plan(
         mechanism=tff_mf.BLT.production("b100"),
         rounds=rounds,
         participation=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),

@@ -352,10 +352,9 @@ def _initial_models(folder: pathlib.Path) -> list[Reader]:
 
 
 def _reports(folder: pathlib.Path) -> list[Reader]:
-    from tff_mf.experiments.privacy.plan import plan_privacy
 
     schema = tff_mf.MinSep(min_sep=3, max_participations=3)
-    plan = plan_privacy(
+    plan = tff_mf.plan(
         mechanism=tff_mf.BLT.production("b100"),
         rounds=9,
         participation=schema,

@@ -16,7 +16,6 @@ import tff_mf
 from tff_mf.experiments import auditing, reports, sampling
 from tff_mf.experiments.output import files
 from tff_mf.experiments.privacy import summary
-from tff_mf.experiments.privacy.plan import PrivacyPlan, plan_privacy
 from tff_mf.experiments.run_folder import ledger, names
 from tff_mf.experiments.run_folder.metrics import ACCURACY
 from tff_mf.experiments.run_folder.observed_participation import read_observed
@@ -42,7 +41,7 @@ TIME = "2026-01-02T03:04:05+00:00"
 Entry = dict[str, Any]
 
 
-def plan(**changes: Any) -> PrivacyPlan:
+def plan(**changes: Any) -> tff_mf.Plan:
     """Returns the planned guarantee of the runs."""
     arguments: dict[str, Any] = {
         "mechanism": tff_mf.BLT.production("b100"),
@@ -52,7 +51,7 @@ def plan(**changes: Any) -> PrivacyPlan:
         "clients_per_round": 2,
         "noise_multiplier": 5.0,
     }
-    return plan_privacy(**{**arguments, **changes})
+    return tff_mf.plan(**{**arguments, **changes})
 
 
 def cohorts(rounds: int = 9) -> list[list[str]]:
@@ -71,7 +70,7 @@ def start(
     folder: pathlib.Path,
     *,
     answers: Mapping[str, Any] = ANSWERS,
-    privacy: PrivacyPlan | None = None,
+    privacy: tff_mf.Plan | None = None,
     planned: Cohorts | None = None,
     **more: Any,
 ) -> None:
@@ -241,7 +240,7 @@ def summarise(folder: pathlib.Path) -> None:
     model = safetensors.numpy.save({"0": np.arange(3.0)})
     (folder / "model.safetensors").write_bytes(model)
     of = reports.read_configuration(folder)
-    privacy = PrivacyPlan(
+    privacy = tff_mf.Plan(
         mechanism=tff_mf.load(folder / "mechanism.safetensors"),
         rounds=of.rounds,
         participation=of.schema,

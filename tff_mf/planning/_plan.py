@@ -1,21 +1,17 @@
-"""The privacy plan of a run: mechanism, noise and participation, and the guarantee that follows from them."""
+"""The plan of a run: mechanism, noise and participation, and the guarantee that follows from them."""
 
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-import tff_mf
+from tff_mf.accounting import Guarantee
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.base.strict_json import finite
-
-from .. import sampling
-from . import statements
-from .guarantee import (
+from tff_mf.grids import Grid
+from tff_mf.mechanisms import Mechanism
+from tff_mf.planning._noise import (
     check_grid,
     check_level,
     check_restarts,
@@ -23,11 +19,12 @@ from .guarantee import (
     run_guarantee,
     run_noise_multiplier,
 )
-from .words import Reason
+from tff_mf.problem.participation import Participation
+from tff_mf.sensitivities.restarts import restart_sensitivity
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrivacyPlan:
+class Plan:
     """The mechanism, its noise, and the guarantee that follows from both.
 
     A cohort of `cohort` clients may be simulated by fewer, `clients_per_round`, with the noise scaled
@@ -51,9 +48,9 @@ class PrivacyPlan:
         dimension: The most parameters that the model may have, with a grid: the guarantee is for as many.
     """
 
-    mechanism: tff_mf.Mechanism
+    mechanism: Mechanism
     rounds: int
-    participation: tff_mf.Participation
+    participation: Participation
     noise_multiplier: float
     delta: float
     clients_per_round: int
@@ -61,7 +58,7 @@ class PrivacyPlan:
     insecure_seed: int | None = None
     restart_every: int | None = None
     adaptive_count_stddev: float | None = None
-    grid: tff_mf.Grid | None = None
+    grid: Grid | None = None
     dimension: int | None = None
 
     @property
@@ -92,7 +89,7 @@ class PrivacyPlan:
         return self.adaptive_count_stddev * self.clients_per_round / self.cohort
 
     @functools.cached_property
-    def guarantee(self) -> tff_mf.Guarantee:
+    def guarantee(self) -> Guarantee:
         """What the run guarantees that the cohort stands for: of all its restarts, and of the counts it releases.
 
         Formal guarantee: as for `tff_mf.guarantee` with the plan's restarts, composed with
@@ -127,11 +124,11 @@ class PrivacyPlan:
         """sens_Π of the whole run, over all its restarts, of the C that runs: `mechanism.cast_to_float32()`."""
         every = self.rounds if self.restart_every is None else self.restart_every
         run = self.mechanism.cast_to_float32()
-        return tff_mf.restart_sensitivity(run, self.rounds, self.participation, restart_every=every).value
+        return restart_sensitivity(run, self.rounds, self.participation, restart_every=every).value
 
-    def _guarantee(self, noise_multiplier: float, count_stddev: float | None) -> tff_mf.Guarantee:
+    def _guarantee(self, noise_multiplier: float, count_stddev: float | None) -> Guarantee:
         if self.insecure:
-            return tff_mf.Guarantee(mu=math.inf)
+            return Guarantee(mu=math.inf)
         return run_guarantee(
             self.mechanism,
             self.rounds,
@@ -141,6 +138,16 @@ class PrivacyPlan:
             count_stddev=count_stddev,
             grid=self.grid,
             dimension=self.dimension,
+        )
+
+    def deployed_population(self, clients: int) -> int:
+        """Returns the number of clients of the deployment that the run stands for: see `deployed_population`."""
+        return deployed_population(
+            clients,
+            cohort=self.cohort,
+            clients_per_round=self.clients_per_round,
+            rounds=self.rounds,
+            participation=self.participation,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -169,74 +176,12 @@ class PrivacyPlan:
             "dimension": self.dimension,
         }
 
-    def claim(self, *, population: int | None = None, violations: Sequence[Reason] = ()) -> statements.Claim:
-        """Returns the content of the plan's one-line statement.
 
-        Args:
-            population: Number of clients that can take part, in proportion to the cohort, if known.
-            violations: What voids the guarantee.
-        """
-        return statements.Claim(
-            guarantee=None if self.insecure else self.guarantee,
-            delta=self.delta,
-            rounds=self.rounds,
-            participation=statements.bound_to(
-                self.participation,
-                restart_every=self.restart_every,
-                adaptive_counts=self.adaptive_count_stddev is not None,
-            ),
-            population=population,
-            cohort=self.cohort,
-            clients_per_round=self.clients_per_round,
-            test_only=self.insecure,
-            violations=violations,
-        )
-
-    def run_claim(
-        self,
-        observed: sampling.ObservedParticipation,
-        *,
-        population: int | None = None,
-        violations: Sequence[Reason] = (),
-    ) -> statements.Claim:
-        """Returns the content of a training run's one-line statement, with participation assumed and observed.
-
-        Formal guarantee: as for `statements.one_line`; observed participation that exceeds the assumed one voids
-        ε, and the line then says so instead of a number.
-
-        Args:
-            observed: Who took part, by the log.
-            population: Number of clients that can take part, in proportion to the cohort, if known.
-            violations: What else voids the guarantee.
-        """
-        claim = self.claim(population=population, violations=violations)
-        bound = msgspec.structs.replace(
-            claim.participation,
-            observed_min_sep=observed.min_sep,
-            observed_max_participations=observed.max_participations,
-        )
-        if not observed.within(self.participation):
-            values = {"participation": msgspec.to_builtins(bound)}
-            more = Reason(field="participation", code="came_too_often", values=values)
-            claim = dataclasses.replace(claim, violations=[*violations, more])
-        return dataclasses.replace(claim, participation=bound, simulation=True)
-
-    def statement(
-        self,
-        observed: sampling.ObservedParticipation,
-        *,
-        population: int | None = None,
-        violations: Sequence[Reason] = (),
-    ) -> str:
-        """Returns the guarantee of a training run in one line: `statements.one_line` of its `run_claim`."""
-        return statements.one_line(self.run_claim(observed, population=population, violations=violations))
-
-
-def plan_privacy(
+def plan(
     *,
-    mechanism: tff_mf.Mechanism,
+    mechanism: Mechanism,
     rounds: int,
-    participation: tff_mf.Participation,
+    participation: Participation,
     delta: float,
     clients_per_round: int,
     cohort: int | None = None,
@@ -245,9 +190,9 @@ def plan_privacy(
     insecure_seed: int | None = None,
     restart_every: int | None = None,
     adaptive_count_stddev: float | None = None,
-    grid: tff_mf.Grid | None = None,
+    grid: Grid | None = None,
     dimension: int | None = None,
-) -> PrivacyPlan:
+) -> Plan:
     """Returns the plan for either a privacy target or a noise multiplier.
 
     Formal guarantee: with `epsilon`, the plan's own `epsilon` is at most that: of all restarts, and composed with the
@@ -271,9 +216,10 @@ def plan_privacy(
         dimension: The most parameters that the model may have, with a grid.
 
     Example:
-        >>> plan = plan_privacy(mechanism=tff_mf.Identity(), rounds=10, participation=tff_mf.SingleParticipation(),
+        >>> import tff_mf
+        >>> found = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=10, participation=tff_mf.SingleParticipation(),
         ...                     delta=1e-6, clients_per_round=20, cohort=1000, epsilon=2.0)
-        >>> f"{plan.noise_multiplier:.3f} {plan.noise_multiplier_as_run:.4f}"
+        >>> f"{found.noise_multiplier:.3f} {found.noise_multiplier_as_run:.4f}"
         '2.230 0.0446'
 
     Raises:
@@ -300,7 +246,7 @@ def plan_privacy(
             grid=grid,
             dimension=dimension,
         )
-    found = PrivacyPlan(
+    found = Plan(
         mechanism=mechanism,
         rounds=rounds,
         participation=participation,
@@ -320,19 +266,8 @@ def plan_privacy(
     return found
 
 
-def population(privacy: PrivacyPlan, clients: int) -> int:
-    """Returns the number of clients of the deployment that a run of a plan stands for: see `deployed_population`."""
-    return deployed_population(
-        clients,
-        cohort=privacy.cohort,
-        clients_per_round=privacy.clients_per_round,
-        rounds=privacy.rounds,
-        participation=privacy.participation,
-    )
-
-
 def deployed_population(
-    clients: int, *, cohort: int, clients_per_round: int, rounds: int, participation: tff_mf.Participation
+    clients: int, *, cohort: int, clients_per_round: int, rounds: int, participation: Participation
 ) -> int:
     """Returns the number of clients of the deployment that a run stands for; δ has to be below its inverse.
 
@@ -348,6 +283,7 @@ def deployed_population(
         participation: The participation schema.
 
     Example:
+        >>> import tff_mf
         >>> papers = tff_mf.MinSep(min_sep=342, max_participations=6)
         >>> deployed_population(342_477, cohort=1000, clients_per_round=100, rounds=2052, participation=papers)
         342477

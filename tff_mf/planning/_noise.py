@@ -3,13 +3,14 @@
 import math
 import sys
 
-import tff_mf
-from tff_mf import grids
+from tff_mf import accounting, grids
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.grids import Grid
+from tff_mf.mechanisms import Mechanism
 from tff_mf.numerics import gaussian
-
-from ..output.digits import rounded_up
+from tff_mf.numerics.digits import rounded_up
+from tff_mf.problem.participation import Participation
 
 
 def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta: float) -> None:
@@ -28,7 +29,7 @@ def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta:
         validation.nonnegative("noise_multiplier", noise_multiplier)
 
 
-def check_grid(grid: tff_mf.Grid | None, dimension: int | None) -> None:
+def check_grid(grid: Grid | None, dimension: int | None) -> None:
     """Raises unless grid and number of parameters are given together.
 
     Raises:
@@ -83,16 +84,16 @@ def check_restarts(rounds: int, restart_every: int | None, adaptive_count_stddev
 
 
 def run_guarantee(
-    mechanism: tff_mf.Mechanism,
+    mechanism: Mechanism,
     rounds: int,
-    participation: tff_mf.Participation,
+    participation: Participation,
     *,
     noise_multiplier: float,
     restart_every: int | None = None,
     count_stddev: float | None = None,
-    grid: tff_mf.Grid | None = None,
+    grid: Grid | None = None,
     dimension: int | None = None,
-) -> tff_mf.Guarantee:
+) -> accounting.Guarantee:
     """Returns the guarantee of everything that a run releases, over all its restarts.
 
     Formal guarantee: as for `tff_mf.guarantee` for the sums, composed with
@@ -111,7 +112,7 @@ def run_guarantee(
     Raises:
         InputError: If an argument is of the wrong type or out of range.
     """
-    sums = tff_mf.guarantee(
+    sums = accounting.guarantee(
         mechanism,
         rounds,
         participation,
@@ -122,21 +123,21 @@ def run_guarantee(
     )
     if count_stddev is None:
         return sums
-    return tff_mf.compose_guarantees(
-        sums, tff_mf.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev, grid=grid)
+    return accounting.compose_guarantees(
+        sums, accounting.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev, grid=grid)
     )
 
 
 def run_noise_multiplier(
-    mechanism: tff_mf.Mechanism,
+    mechanism: Mechanism,
     rounds: int,
-    participation: tff_mf.Participation,
+    participation: Participation,
     *,
     epsilon: float,
     delta: float,
     restart_every: int | None = None,
     count_stddev: float | None = None,
-    grid: tff_mf.Grid | None = None,
+    grid: Grid | None = None,
     dimension: int | None = None,
 ) -> float:
     """Returns the smallest σ, rounded up to 32 bits, for which a whole run is (ε, δ)-DP.
@@ -162,7 +163,7 @@ def run_noise_multiplier(
     """
     run = (mechanism, rounds, participation)
     arithmetic = {"restart_every": restart_every, "grid": grid, "dimension": dimension}
-    sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=delta, **arithmetic)
+    sigma = accounting.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=delta, **arithmetic)
     if count_stddev is None:
         return sigma
     # Where counts take nearly all of it, σ is far more sensitive to it than to its own rounding.
@@ -170,7 +171,7 @@ def run_noise_multiplier(
     allowed = (
         gaussian.mu_from(epsilon, delta) if floats else run_guarantee(*run, noise_multiplier=sigma, **arithmetic).mu
     )
-    counts = tff_mf.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev, grid=grid)
+    counts = accounting.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev, grid=grid)
     if counts.mu >= allowed:
         least = rounded_up(math.sqrt(participation.max_participations) / allowed)
         raise InputValueError(
