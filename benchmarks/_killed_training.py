@@ -13,7 +13,7 @@ from _common import row
 _RUN = """
 import hashlib, pathlib, sys
 import tff_mf
-from tff_mf.experiments.configuration.settings import ExecutionSettings, ModelConfig, TrainingSettings
+from tff_mf.experiments.runs.settings import ExecutionSettings, ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.training import program
 out, resume = pathlib.Path(sys.argv[1]), len(sys.argv) > 2

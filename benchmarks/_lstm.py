@@ -5,8 +5,8 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import sampling
-from tff_mf.experiments.configuration.settings import ModelConfig
 from tff_mf.experiments.datasets import named_data, sentences, sqlite
+from tff_mf.experiments.runs.settings import ModelConfig
 from tff_mf.experiments.training import task
 
 PARAMETERS = 4_050_748

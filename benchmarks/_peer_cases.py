@@ -8,8 +8,8 @@ import sys
 import _peer
 import numpy as np
 
-from tff_mf.experiments.configuration.settings import ModelConfig
 from tff_mf.experiments.datasets import named_data, sentences, sqlite
+from tff_mf.experiments.runs.settings import ModelConfig
 from tff_mf.experiments.training import evaluation, task
 
 

@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.training import learning_process
 
 _ROUNDS = 10_000

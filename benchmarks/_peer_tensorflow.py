@@ -9,7 +9,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import _peer
 from _plain_round import PlainRound
 
-from tff_mf.experiments.configuration.settings import ModelConfig
+from tff_mf.experiments.runs.settings import ModelConfig
 from tff_mf.experiments.training import models
 
 

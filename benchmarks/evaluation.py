@@ -23,8 +23,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_mf import aggregators
-from tff_mf.experiments.configuration.settings import ModelConfig
 from tff_mf.experiments.datasets import named_data, sentences, sqlite
+from tff_mf.experiments.runs.settings import ModelConfig
 from tff_mf.experiments.training import evaluation, learning_process, models, task
 
 MODELS = {

@@ -21,7 +21,7 @@ from _common import seconds
 
 import tff_mf
 from tff_mf.experiments.bundles.runner import Stages
-from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.training import learning_process
 from tff_mf.experiments.training.task import Task
 

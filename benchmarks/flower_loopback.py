@@ -23,8 +23,8 @@ import time
 
 from tff_mf.experiments import reports
 from tff_mf.experiments.flower import app
-from tff_mf.experiments.run_folder import ledger, participation_log, run_record
-from tff_mf.experiments.run_folder.names import LEDGER, PARTICIPATION, REPORT
+from tff_mf.experiments.runs import ledger, participation_log, run_record
+from tff_mf.experiments.runs.names import LEDGER, PARTICIPATION, REPORT
 
 BIN = pathlib.Path(sys.executable).parent
 ANSWERS = {

@@ -21,8 +21,8 @@ import psutil
 from _common import header, row, worker
 
 import tff_mf
-from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import named_data
+from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.training import program
 
 SETTLED = 50

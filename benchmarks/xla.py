@@ -24,7 +24,7 @@ from _plain_round import PlainRound
 from peers import CONV, LSTM, changed
 
 from tff_mf import aggregators
-from tff_mf.experiments.configuration.settings import ModelConfig
+from tff_mf.experiments.runs.settings import ModelConfig
 from tff_mf.experiments.training import evaluation, models
 
 PLAIN, PACKED = "TFF's Keras model", "what `train` computes, without padding"

@@ -189,7 +189,7 @@ def test_links_lead_to_files_and_headings(page):
 
 
 def test_every_preset_and_kind_of_sampling_is_in_the_docs():
-    from tff_mf.experiments.configuration import presets
+    from tff_mf.experiments.runs import presets
     from tff_mf.experiments.sampling import settings
 
     text = (HERE / "docs" / "experiments.md").read_text()
@@ -212,7 +212,7 @@ def test_settings_of_results_are_whole_and_named_in_their_page(path):
 def test_figures_of_results_are_what_their_command_wrote():
     from tff_mf.experiments.comparison import _report, _spec
     from tff_mf.experiments.present import markdown
-    from tff_mf.experiments.privacy import statements
+    from tff_mf.experiments.runs import statements
 
     page = (HERE / "docs" / "results.md").read_text()
     result = json.loads((RESULTS / "pydoc.json").read_text())

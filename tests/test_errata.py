@@ -220,7 +220,7 @@ def test_printed_accounting_code_samples_with_more_than_probability_one():
 
 
 def test_rates_of_table_4_are_those_of_the_presets_regression():
-    from tff_mf.experiments.configuration.learning_rates import PAPER
+    from tff_mf.experiments.runs.learning_rates import PAPER
 
     schema = FixedEpoch(min_sep=342, max_participations=6)
     for mechanism, column, name in ((tff_mf.Identity(), 2, "sgd"), (tff_mf.Tree(2052), 3, "tree")):

@@ -33,7 +33,7 @@ INSTALLED = """
 import importlib.util
 import tff_mf
 from tff_mf import experiments
-from tff_mf.experiments.run_folder import folders
+from tff_mf.experiments.runs import folders
 print(tff_mf.__file__, experiments.__file__, importlib.util.find_spec("tff_mf.aggregators").origin)
 print(tff_mf.__version__, folders.versions()["tff-mf"])
 print([name for name in ("docs", "setup", "tests", "tff_mf") if importlib.util.find_spec(f"tff_mf.{name}")])

@@ -19,11 +19,11 @@ from tff_mf.base import strict_json, validation
 from tff_mf.base.errors import InputError, InputValueError
 
 from .. import reports
-from ..configuration import layers, toml_file
 from ..output import agreement
 from ..output.files import file_hash
-from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
-from ..run_folder.run_record import RunRecord
+from ..runs import layers, toml_file
+from ..runs.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
+from ..runs.run_record import RunRecord
 from . import runner
 from ._device_file import device_policy_problem
 from ._manifest import DEVICE_POLICY, POLICY, Manifest, Tensor, manifest_file

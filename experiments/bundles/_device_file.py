@@ -16,7 +16,7 @@ from tff_mf.base.errors import InputError, InputValueError
 from .. import reports
 from ..output import agreement, typed
 from ..output.typed import Count, Number, record
-from ..run_folder.names import MECHANISM
+from ..runs.names import MECHANISM
 from ._manifest import DEVICE_POLICY
 from ._policies import FIRST_INDEX, TASK_NAME, DevicePolicy, ParticipationPolicy, of_devices_alone, read_policy
 

@@ -12,7 +12,7 @@ from msgspec import Meta
 from tff_mf.base.errors import InputValueError
 
 from ..output import typed
-from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
+from ..runs.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from . import runner
 from .runner import INITIAL, MANIFEST, TOKENIZE
 

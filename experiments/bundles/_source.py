@@ -10,12 +10,11 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.planning import checked_cohort
 
 from .. import reports
-from ..configuration import layers, toml_file
-from ..configuration.run import RunConfiguration
-from ..configuration.settings import TrainingSettings, of_run
 from ..datasets import named_data
-from ..run_folder import folders, names
-from ..run_folder.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
+from ..runs import folders, layers, names, toml_file
+from ..runs.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
+from ..runs.run import RunConfiguration
+from ..runs.settings import TrainingSettings, of_run
 
 # The runner of a bundle logs no restarts, and the devices' graph clips to a constant.
 _NOT_EXPORTED = ("restart_every", "adaptive_clipping")

@@ -25,11 +25,11 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from .. import reports
-from ..configuration import toml_file
 from ..output import progress
 from ..output.files import new_folder
-from ..run_folder import folders as package_versions
-from ..run_folder.names import VOCABULARY
+from ..runs import folders as package_versions
+from ..runs import toml_file
+from ..runs.names import VOCABULARY
 from . import runner
 from ._device_file import write_device_policy
 from ._manifest import RUNNER, file_entries, write_manifest
@@ -50,7 +50,7 @@ CARRIED = (
     ),
     "experiments/output/files.py",
     *(
-        f"experiments/run_folder/{name}.py"
+        f"experiments/runs/{name}.py"
         for name in (
             *("names", "rules", "report_counts", "_ledger_lines", "ledger", "participation_log", "same_settings"),
             *("checkpoints", "server_loop"),

@@ -12,7 +12,7 @@ from ... import aggregators
 from .. import reports
 from ..output import progress
 from ..output.files import new_folder
-from ..run_folder.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
+from ..runs.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
 from ..training import evaluation, task
 from ._source import check_trained, deployed_again
 

@@ -14,10 +14,9 @@ from tff_mf.base import required_packages
 from tff_mf.base.errors import InputError
 
 from .. import reports
-from ..configuration import layers
 from ..output import progress
-from ..run_folder import folders
-from ..run_folder.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
+from ..runs import folders, layers
+from ..runs.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
 from . import building
 from ._checks import CHECKED, DIGEST, NEARLY, REBUILT, Refusal, Verification, believed, checked_copy, resting
 from ._device_file import read_device_policy, same_policy

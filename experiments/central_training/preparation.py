@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import tff_mf
 from tff_mf.base.errors import InputValueError
 
-from ..privacy import statements
+from ..runs import statements
 from . import networks
 from .settings import CentralConfiguration
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tff_mf.base.errors import InputValueError
 
 from ..output import files
-from ..run_folder import folders, metrics
-from ..run_folder.names import MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
+from ..runs import folders, metrics
+from ..runs.names import MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
 from . import preparation, summary
 from .data_sets import Examples, ImageData
 from .preparation import PreparedTraining

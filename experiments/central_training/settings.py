@@ -7,10 +7,10 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.planning import check_level
 
-from ..configuration import mechanism_names
-from ..configuration.mechanism_names import MechanismSetting
-from ..configuration.presets import PresetFolder
 from ..output.typed import Number, Record, Whole
+from ..runs import mechanism_names
+from ..runs.mechanism_names import MechanismSetting
+from ..runs.presets import PresetFolder
 from ..sampling.settings import SamplingSettings
 from . import data_sets, networks
 

@@ -8,7 +8,7 @@ import msgspec
 import tff_mf
 from tff_mf.base import strict_json
 
-from ..run_folder.folders import versions
+from ..runs.folders import versions
 from .data_sets import ImageData
 from .preparation import PreparedTraining
 

@@ -14,7 +14,7 @@ from tff_mf.base.errors import InputError, InputValueError
 from ..output import files
 from ..present import folded
 from ..reports import questions
-from ..run_folder.names import ANSWERS
+from ..runs.names import ANSWERS
 
 _DRAFT = "answers.draft.json"
 _OPEN = "-"

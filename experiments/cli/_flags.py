@@ -8,9 +8,9 @@ import click
 import tff_mf
 from tff_mf.base import validation
 
-from ..configuration import mechanism_names
-from ..configuration.mechanism_names import MechanismSetting
-from ..configuration.settings import AUTO, NONE, grid_of
+from ..runs import mechanism_names
+from ..runs.mechanism_names import MechanismSetting
+from ..runs.settings import AUTO, NONE, grid_of
 from ..sampling.settings import DEFAULT, PARAMETERS, SamplingSettings
 
 _WITH_MOMENTUM = ("momentum", "momentum_with_rates")

@@ -10,8 +10,8 @@ import click
 import tff_mf
 from tff_mf.base import validation
 
-from ..configuration.mechanism_names import MechanismSetting
-from ..privacy import amplification, statements
+from ..runs import amplification, statements
+from ..runs.mechanism_names import MechanismSetting
 from ..sampling.settings import SamplingSettings
 from . import _screens
 from ._flags import Flags

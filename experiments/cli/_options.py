@@ -13,11 +13,11 @@ from click.shell_completion import CompletionItem
 from tff_mf.accounting import ADJACENCIES
 from tff_mf.base import required_packages, validation
 
-from ..configuration import mechanism_names
-from ..configuration.run import PROPOSED, RunConfiguration
-from ..configuration.settings import ALGORITHMS, ALL, ARCHITECTURES, SERVER_OPTIMIZERS, VALIDATION_SPLITS
-from ..configuration.settings import WORDS as GRID_WORDS
 from ..output.typed import fields_of
+from ..runs import mechanism_names
+from ..runs.run import PROPOSED, RunConfiguration
+from ..runs.settings import ALGORITHMS, ALL, ARCHITECTURES, SERVER_OPTIMIZERS, VALIDATION_SPLITS
+from ..runs.settings import WORDS as GRID_WORDS
 from ..sampling.settings import DEFAULT, PARAMETERS, SAMPLINGS
 from ._flags import Flags
 

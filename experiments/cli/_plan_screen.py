@@ -25,7 +25,7 @@ from ..present import (
     Section,
     Table,
 )
-from ..privacy import statements
+from ..runs import statements
 from . import _guarantees
 
 _NONE = "–"

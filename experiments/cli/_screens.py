@@ -10,9 +10,9 @@ import tff_mf
 from tff_mf.base import strict_json
 from tff_mf.numerics import digits
 
-from ..configuration.layers import Layer
-from ..configuration.presets import Preset
 from ..present import Paragraph, Section, labelled, terminal
+from ..runs.layers import Layer
+from ..runs.presets import Preset
 
 _GAP = "  "
 _MOST_LISTED = 8

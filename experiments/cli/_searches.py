@@ -10,8 +10,8 @@ from tff_mf import registry
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from ..configuration import mechanism_names
-from ..configuration.mechanism_names import MechanismSetting
+from ..runs import mechanism_names
+from ..runs.mechanism_names import MechanismSetting
 from ..sampling.settings import SECRET, SamplingSettings
 from . import _guarantees, _screens
 from ._flags import Flags

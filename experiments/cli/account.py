@@ -18,7 +18,7 @@ def account(file: str, noise_multiplier: float, flags: Flags, delta: float, as_j
     With --sampling, amplified figures are added to the others: they hold only if cohorts are drawn at random and remain
     secret. With --workload, the error of the released values is added, in clip norms.
     """
-    from ..privacy import statements
+    from ..runs import statements
 
     found = _guarantees.found(file, flags)
     run = found.setting.guarantee(found.mechanism, noise_multiplier)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from .. import present
-from ..configuration import mechanism_names
+from ..runs import mechanism_names
 from . import _options, _screens
 from ._flags import Flags
 
@@ -48,7 +48,7 @@ def audit(what: str, flags: Flags, coordinates: int | None, noise_scale: float, 
     required_packages.packages("Auditing", "tensorflow")
     from .. import auditing, reports
     from ..output import files, progress
-    from ..run_folder import names
+    from ..runs import names
 
     folder = pathlib.Path(what)
     more = {"coordinates": coordinates, "noise_scale": validation.positive("noise_scale", noise_scale)}
@@ -136,7 +136,7 @@ def _result(found: "auditing.Audit", setting: "auditing.Setting", run_sha256: st
 
 def _document(found: "auditing.Audit", folder: pathlib.Path | None) -> present.Section:
     """Returns the result of an audit as a document: a line for each test, and the verdict."""
-    from ..run_folder import names
+    from ..runs import names
 
     failed = sum(not test.passed for test in found.tests)
     verdict = f"{failed} of {len(found.tests)} tests failed" if failed else f"all {len(found.tests)} tests passed"

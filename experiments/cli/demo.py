@@ -24,8 +24,8 @@ def demo(out: str, as_json: bool) -> None:
     from tff_mf.base import required_packages
 
     required_packages.packages("The demo", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
-    from ..run_folder import folders
-    from ..run_folder.names import SUMMARY
+    from ..runs import folders
+    from ..runs.names import SUMMARY
 
     folder = folders.replaceable_folder(pathlib.Path(out))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import rich_click as click
 
-from ..run_folder.names import PLANNED
+from ..runs.names import PLANNED
 from . import _options, _screens
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _result(folder: pathlib.Path, found: "bundles.Source", digest: str) -> dict[
 def _show(result: Mapping[str, Any]) -> None:
     from tff_mf.numerics import digits
 
-    from ..privacy.statements import PROVISIONAL
+    from ..runs.statements import PROVISIONAL
 
     click.echo(f"wrote a deployment to {result['out']}{': TEST ONLY, without privacy' if result['test_only'] else ''}")
     k, b = result["max_participations"], result["min_sep"]

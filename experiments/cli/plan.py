@@ -4,8 +4,8 @@ import pathlib
 
 import rich_click as click
 
-from ..configuration.settings import AUTO
 from ..planning.deployment import Deployment
+from ..runs.settings import AUTO
 from ..sampling.settings import DEFAULT, SECRET, parameters_of
 from . import _guarantees, _options, _plan_screen, _screens
 from ._flags import Flags
@@ -92,7 +92,7 @@ def _compared(
 ) -> _plan_screen.PlanScreen:
     """Returns all mechanisms for a deployment, with the recommendation."""
     from ..planning import amplified, balls_in_bins, integers, options, signal_to_noise
-    from ..privacy import statements, words
+    from ..runs import statements, words
 
     in_bins, sampling = flags.sampling == "balls-in-bins", flags.sampling if flags.sampling in SECRET else None
     if in_bins and level["epsilon"] is None:

@@ -45,8 +45,8 @@ def report(
     finding is critical: then no ε is stated, or the report does not follow from the files.
     """
     from .. import reports
-    from ..run_folder import names
-    from ..run_folder.folders import readable_folder
+    from ..runs import names
+    from ..runs.folders import readable_folder
 
     if schema:
         click.echo(json.dumps(reports.SCHEMA, indent=1))

@@ -9,12 +9,12 @@ from click import get_current_context
 
 import tff_mf
 
-from ..configuration import layers, presets
+from ..runs import layers, presets
 from . import _options, _screens
 
 if TYPE_CHECKING:
-    from ..configuration.run import RunConfiguration
-    from ..configuration.settings import ExecutionSettings, TrainingSettings
+    from ..runs.run import RunConfiguration
+    from ..runs.settings import ExecutionSettings, TrainingSettings
     from ..training.program import TrainingResult
 
 
@@ -78,8 +78,7 @@ def train(
     clients send one gradient each: FedSGD with momentum.
     At the end accuracy and the guarantee are printed, and what ran is in the files of --out.
     """
-    from ..configuration import toml_file
-    from ..run_folder import folders
+    from ..runs import folders, toml_file
 
     file = None if config is None else pathlib.Path(config)
     chosen, layer = toml_file.resolve(preset, file, flags)
@@ -94,9 +93,9 @@ def train(
     from tff_mf.base import required_packages
 
     required_packages.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from ..configuration import settings
     from ..output import progress
     from ..planning import signal_to_noise
+    from ..runs import settings
 
     execution = settings.ExecutionSettings(
         checkpoint_every=checkpoint_every,
@@ -149,10 +148,9 @@ def _checked(
     without_epsilon: bool,
 ) -> tuple["tff_mf.Plan", "TrainingSettings"]:
     """Returns privacy plan and settings of a run; whatever can be refused is refused before a data set is loaded."""
-    from ..configuration import statable, toml_file
     from ..datasets import named_data
     from ..output import files
-    from ..run_folder import folders
+    from ..runs import folders, statable, toml_file
 
     named_data.check_dataset(configuration.dataset)
     if not without_epsilon:
@@ -182,8 +180,8 @@ def _checked(
 
 def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:
     """Returns the file of a data set, which has enough clients for the δ of a plan whose ε is to be stated."""
-    from ..configuration import statable
     from ..datasets import named_data
+    from ..runs import statable
 
     data = named_data.data_file(dataset)
     if stated is not None:
@@ -195,7 +193,7 @@ def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib
     if as_json:
         _screens.report({**result.summary, "statement": result.statement, "signal": signal}, as_json=True)
         return
-    from ..privacy import amplification
+    from ..runs import amplification
 
     summary, claim = result.summary, result.summary["amplified_claim"]
     b, k = summary["min_sep"], summary["max_participations"]
@@ -229,9 +227,8 @@ def _addresses(workers: str) -> tuple[str, ...]:
 
 def _begin(layer: layers.Layer, folder: pathlib.Path, privacy: "tff_mf.Plan", *, resume: bool) -> None:
     """Writes the settings of a new run."""
-    from ..configuration import toml_file
     from ..output import files
-    from ..run_folder import folders
+    from ..runs import folders, toml_file
 
     if resume:
         return

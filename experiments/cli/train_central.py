@@ -12,8 +12,8 @@ from tff_mf.base.errors import InputError
 
 from ..central_training import data_sets, networks
 from ..central_training.settings import PRESETS, SAMPLINGS, CentralConfiguration
-from ..configuration import layers, toml_file
 from ..output import typed
+from ..runs import layers, toml_file
 from . import _options, _screens
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def train_central(
     required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
     from ..central_training import preparation
     from ..output import progress
-    from ..run_folder import folders, metrics
+    from ..runs import folders, metrics
 
     if not resume:
         program.check_new(folder)
@@ -141,7 +141,7 @@ def _unless_refused(folder: pathlib.Path) -> Iterator[None]:
 def _begin(layer: layers.Layer, folder: pathlib.Path, prepared: "PreparedTraining", *, resume: bool) -> None:
     """Writes the settings and the mechanism of a run, unless they are there."""
     from ..output import files
-    from ..run_folder import folders, names
+    from ..runs import folders, names
 
     with files.alone(folder):
         if not resume:

@@ -7,9 +7,9 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..configuration.run import RunConfiguration
-from ..configuration.settings import ALL, ModelConfig, state_rows
 from ..datasets import named_data, stackoverflow, synthetic
+from ..runs.run import RunConfiguration
+from ..runs.settings import ALL, ModelConfig, state_rows
 from . import _spec
 
 _FLOAT = 4

@@ -5,9 +5,8 @@ from typing import Any
 
 from tff_mf.numerics.digits import percent
 
-from ..configuration import learning_rates
 from ..present import Block, Document, Figure, Item, Listing, Paragraph, Section, Table
-from ..privacy import statements
+from ..runs import learning_rates, statements
 from ._results import Level, fitted, gaps, mean_and_half_width
 
 _CHOSEN_BY = (

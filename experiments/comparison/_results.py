@@ -10,9 +10,9 @@ from typing import Any
 
 import scipy.stats
 
-from ..configuration import learning_rates
-from ..privacy.statements import REFUSED
-from ..run_folder.metrics import ACCURACY, ROUND, read_metrics
+from ..runs import learning_rates
+from ..runs.metrics import ACCURACY, ROUND, read_metrics
+from ..runs.statements import REFUSED
 
 _CONFIDENCE = 0.95
 

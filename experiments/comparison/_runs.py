@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import tff_mf
 
-from ..configuration import layers, toml_file
-from ..configuration.layers import Layer
-from ..configuration.run import RunConfiguration
 from ..output import files, progress
-from ..run_folder.names import METRICS, SUMMARY
+from ..runs import layers, toml_file
+from ..runs.layers import Layer
+from ..runs.names import METRICS, SUMMARY
+from ..runs.run import RunConfiguration
 from ._spec import PlannedRun
 
 RESULT, TABLE = "comparison.json", "comparison.md"

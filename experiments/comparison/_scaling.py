@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from ..configuration import layers, mechanism_names
-from ..configuration.layers import Layer
-from ..configuration.mechanism_names import MechanismSetting
-from ..configuration.run import RunConfiguration
-from ..configuration.settings import ALL, TrainingSettings
+from ..runs import layers, mechanism_names
+from ..runs.layers import Layer
+from ..runs.mechanism_names import MechanismSetting
+from ..runs.run import RunConfiguration
+from ..runs.settings import ALL, TrainingSettings
 
 if TYPE_CHECKING:
     from ._spec import PlannedRun

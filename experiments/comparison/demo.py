@@ -9,14 +9,13 @@ from typing import Any
 
 import tff_mf
 
-from ..configuration import layers, toml_file
-from ..configuration.run import FIELDS
-from ..configuration.settings import AUTO, ModelConfig, TrainingSettings, dimension_of, grid_of
 from ..datasets import pydoc
 from ..output import figures, files, progress
-from ..privacy import statements
-from ..run_folder.metrics import ROUND
-from ..run_folder.names import SUMMARY
+from ..runs import layers, statements, toml_file
+from ..runs.metrics import ROUND
+from ..runs.names import SUMMARY
+from ..runs.run import FIELDS
+from ..runs.settings import AUTO, ModelConfig, TrainingSettings, dimension_of, grid_of
 from ..training import program, task
 from ..training.results import TrainingResult
 

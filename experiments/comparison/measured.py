@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from ...aggregators.workers.processes import end_with_program
-from ..configuration.settings import ModelConfig
+from ..runs.settings import ModelConfig
 from ..training import evaluation, models, task
 from ._estimate import ModelTimes
 

@@ -11,7 +11,7 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.noise import numpy as streams
 from tff_mf.noise.numpy import NoiseState
 
-from ..run_folder.checkpoints import Checkpoints
+from ..runs.checkpoints import Checkpoints
 
 
 class Noise(Protocol):

@@ -15,9 +15,9 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from .. import guard, reports
-from ..run_folder import folders, ledger
-from ..run_folder.checkpoints import Checkpoints, remove_all
-from ..run_folder.names import CHECKPOINTS, LEDGER, REPORT
+from ..runs import folders, ledger
+from ..runs.checkpoints import Checkpoints, remove_all
+from ..runs.names import CHECKPOINTS, LEDGER, REPORT
 from . import cohorts, summands
 from .checkpoints import ServerState, as_json, build, loaded
 from .settings import FlowerSettings, checked_clip_norm

@@ -14,9 +14,9 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.planning import checked_cohort
 
 from .. import guard
-from ..configuration.settings import AUTO, grid_of
-from ..run_folder.names import MECHANISM, RUN_JSON
-from ..run_folder.run_record import RunRecord, file_hash, read_record
+from ..runs.names import MECHANISM, RUN_JSON
+from ..runs.run_record import RunRecord, file_hash, read_record
+from ..runs.settings import AUTO, grid_of
 from ..sampling.settings import PARAMETERS, SamplingSettings
 from .cohorts import Waiting
 from .server_step import ServerOptimizer

@@ -18,9 +18,9 @@ from tff_mf.base.errors import InputValueError
 
 from ..guard.run_guard import RunGuard
 from ..output import files
-from ..run_folder.checkpoints import remove_all
-from ..run_folder.names import CHECKPOINTS, MODEL
-from ..run_folder.report_counts import ReportCounts
+from ..runs.checkpoints import remove_all
+from ..runs.names import CHECKPOINTS, MODEL
+from ..runs.report_counts import ReportCounts
 from .checkpoints import ServerState
 from .cohorts import Draw, check_drawn
 from .settings import FlowerSettings, checked_clip_norm

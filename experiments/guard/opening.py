@@ -13,8 +13,8 @@ from tff_mf.base import validation
 
 from .. import reports
 from ..output import agreement, files
-from ..run_folder import folders, server_loop
-from ..run_folder.names import LEDGER, RUN_JSON
+from ..runs import folders, server_loop
+from ..runs.names import LEDGER, RUN_JSON
 from . import _checks
 from .run_guard import RunGuard
 

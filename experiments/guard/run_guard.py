@@ -12,10 +12,10 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from .. import reports as run_reports
-from ..run_folder.report_counts import ReportCounts
-from ..run_folder.rules import RefusedCohortError as RefusedCohortError
-from ..run_folder.rules import Schema, checked_ids
-from ..run_folder.server_loop import ServerLoop
+from ..runs.report_counts import ReportCounts
+from ..runs.rules import RefusedCohortError as RefusedCohortError
+from ..runs.rules import Schema, checked_ids
+from ..runs.server_loop import ServerLoop
 from . import _checks
 
 

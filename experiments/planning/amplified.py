@@ -5,8 +5,7 @@ from typing import Any
 
 import tff_mf
 
-from ..configuration import mechanism_names
-from ..privacy import amplification
+from ..runs import amplification, mechanism_names
 from ..sampling.settings import SamplingSettings
 from .deployment import Deployment
 

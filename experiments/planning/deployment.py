@@ -6,7 +6,7 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from ..configuration.mechanism_names import MechanismSetting
+from ..runs.mechanism_names import MechanismSetting
 from ..sampling.settings import DEFAULT, SamplingSettings
 
 

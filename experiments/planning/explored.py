@@ -16,7 +16,7 @@ from tff_mf.sensitivities.losses import errors, round_errors
 
 from ..output import figures, progress
 from ..output.figures import Axis, Chart, Curve
-from ..privacy.statements import block_ends, deltas, of_some_rounds
+from ..runs.statements import block_ends, deltas, of_some_rounds
 from . import options
 from .deployment import Deployment, participations, schema
 from .options import Option

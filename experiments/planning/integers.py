@@ -8,8 +8,8 @@ import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.numerics import digits
 
-from ..configuration.settings import AUTO, ModelConfig, dimension_of, grid_of
-from ..privacy.statements import unbounded
+from ..runs.settings import AUTO, ModelConfig, dimension_of, grid_of
+from ..runs.statements import unbounded
 from .deployment import Deployment
 from .options import Option
 

@@ -12,11 +12,10 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import digits
 from tff_mf.sensitivities.losses import Errors
 
-from ..configuration import mechanism_names
-from ..configuration.mechanism_names import MechanismSetting
-from ..configuration.settings import state_rows
 from ..output import progress
-from ..privacy import statements
+from ..runs import mechanism_names, statements
+from ..runs.mechanism_names import MechanismSetting
+from ..runs.settings import state_rows
 from .deployment import Deployment, cases
 
 # Cost of a search as rounds times squared bands: this many take about a second.

@@ -20,9 +20,9 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import digits
 from tff_mf.numerics.digits import rounded_up
 
-from ..configuration import learning_rates
-from ..configuration.settings import TrainingSettings
-from ..configuration.settings import dimension_of as dimension_of
+from ..runs import learning_rates
+from ..runs.settings import TrainingSettings
+from ..runs.settings import dimension_of as dimension_of
 from .deployment import Deployment
 from .options import Option
 

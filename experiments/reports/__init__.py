@@ -1,9 +1,9 @@
 """The privacy report of a run: planned before it starts, final after it ends, and checked from the run's files."""
 
 # `Configuration` and `read_configuration` are the names under which pipelines of others read run.json.
-from ..run_folder.run_record import RunRecord as Configuration  # noqa: F401
-from ..run_folder.run_record import check_fields as check_fields
-from ..run_folder.run_record import read_record as read_configuration  # noqa: F401
+from ..runs.run_record import RunRecord as Configuration  # noqa: F401
+from ..runs.run_record import check_fields as check_fields
+from ..runs.run_record import read_record as read_configuration  # noqa: F401
 from ._build import build as build
 from ._build import markdown as markdown
 from ._build import open_questions as open_questions

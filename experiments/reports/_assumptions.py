@@ -5,13 +5,13 @@ from typing import Any
 
 from tff_mf.base.errors import InputError
 
-from ..privacy.words import Said
-from ..run_folder import initial_model
-from ..run_folder.initial_model import InitialModel
-from ..run_folder.ledger import cohort_digest
-from ..run_folder.metrics import ALSO_TRAINING, HARMLESS, NOT_TRAINING
-from ..run_folder.names import INITIAL_MODEL, LEDGER, METRICS, PARTICIPATION, RUN_JSON
-from ..run_folder.run_record import RunRecord
+from ..runs import initial_model
+from ..runs.initial_model import InitialModel
+from ..runs.ledger import cohort_digest
+from ..runs.metrics import ALSO_TRAINING, HARMLESS, NOT_TRAINING
+from ..runs.names import INITIAL_MODEL, LEDGER, METRICS, PARTICIPATION, RUN_JSON
+from ..runs.run_record import RunRecord
+from ..runs.words import Said
 from ..sampling import settings as samplings
 from ._evidence import ASSUMED, HOLDS, VIOLATED, Assumption, Case, Evidence, State
 from .questions import QUESTIONS

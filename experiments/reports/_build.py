@@ -9,9 +9,9 @@ from typing import Any
 
 from ..output.text import up
 from ..present import markdown as rendered
-from ..privacy import statements
-from ..privacy.words import Reason
-from ..run_folder.run_record import read_record
+from ..runs import statements
+from ..runs.run_record import read_record
+from ..runs.words import Reason
 from ._device_reports import published
 from ._document import document
 from ._evidence import Case, gather

@@ -7,7 +7,7 @@ from tff_mf.numerics import digits
 
 from ..output.figures import Axis, Chart, Curve
 from ..present.charts import of_epsilon, over_rounds
-from ..privacy import statements
+from ..runs import statements
 
 _RUNS = {"planned": "planned", "realised": "as it ran"}
 _IF_ALL_HOLDS = "It supposes that every assumption holds."

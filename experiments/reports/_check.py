@@ -13,7 +13,7 @@ from tff_mf.base.errors import InputError
 
 from ..output import agreement, typed
 from ..output.files import FOLDER_LOCK, write_atomically
-from ..run_folder.names import (
+from ..runs.names import (
     ANSWERS,
     AUDIT,
     CHECKPOINTS,

@@ -11,9 +11,9 @@ from tff_mf.base.errors import InputError
 from tff_mf.base.strict_json import finite
 from tff_mf.sensitivities.losses import round_errors
 
-from ..privacy.statements import block_ends, deltas, of_some_rounds
-from ..run_folder.metrics import ACCURACY, ROUND, Metrics
-from ..run_folder.run_record import RunRecord, read_record
+from ..runs.metrics import ACCURACY, ROUND, Metrics
+from ..runs.run_record import RunRecord, read_record
+from ..runs.statements import block_ends, deltas, of_some_rounds
 from . import _figures
 from ._evidence import Case, Evidence, gather
 from ._figures import Figures

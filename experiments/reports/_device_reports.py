@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ..run_folder.report_counts import ReportCounts
+from ..runs.report_counts import ReportCounts
 from ._evidence import WARNING, Evidence, Finding, found
 
 DEVICE_REPORTS = "device_reports"

@@ -9,9 +9,9 @@ from tff_mf.numerics.digits import downwards, percent, upwards
 
 from ..output.text import seen, spaced, up, words
 from ..present import Block, Callout, Code, Document, Facts, Figure, Item, Listing, Paragraph, Section, Table
-from ..privacy import statements
-from ..privacy.words import text
-from ..run_folder.metrics import ALSO_TRAINING
+from ..runs import statements
+from ..runs.metrics import ALSO_TRAINING
+from ..runs.words import text
 from ._device_reports import DEVICE_REPORTS
 from ._facts import SECTIONS
 from ._judgement import STOPPED_EARLY, UNANSWERED

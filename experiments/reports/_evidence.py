@@ -14,13 +14,13 @@ from tff_mf.base.errors import InputError
 from .. import auditing
 from ..output import typed
 from ..output.files import file_hash
-from ..privacy.words import Reason, Said
-from ..run_folder.ledger import LedgerRecord, read_ledger
-from ..run_folder.metrics import Metrics, read_metrics
-from ..run_folder.names import ANSWERS, AUDIT, INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, PARTICIPATION, RUN_JSON
-from ..run_folder.observed_participation import observed, rounds_by_client
-from ..run_folder.participation_log import read_entries
-from ..run_folder.run_record import RunRecord
+from ..runs.ledger import LedgerRecord, read_ledger
+from ..runs.metrics import Metrics, read_metrics
+from ..runs.names import ANSWERS, AUDIT, INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, PARTICIPATION, RUN_JSON
+from ..runs.observed_participation import observed, rounds_by_client
+from ..runs.participation_log import read_entries
+from ..runs.run_record import RunRecord
+from ..runs.words import Reason, Said
 from ..sampling import ObservedParticipation
 
 HOLDS, ASSUMED, VIOLATED = "holds", "assumed", "violated"

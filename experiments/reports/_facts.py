@@ -16,12 +16,11 @@ import tff_mf
 from ..output import typed
 from ..output.files import file_hash
 from ..output.typed import CountOrZero, Number, OpenUnit, one_of, record
-from ..privacy import statements
-from ..privacy.words import Bound, Reason
-from ..run_folder import names
-from ..run_folder.ledger import LedgerRecord
-from ..run_folder.metrics import ALSO_TRAINING
-from ..run_folder.report_counts import REASONS
+from ..runs import names, statements
+from ..runs.ledger import LedgerRecord
+from ..runs.metrics import ALSO_TRAINING
+from ..runs.report_counts import REASONS
+from ..runs.words import Bound, Reason
 from . import _judgement
 from ._device_reports import DEVICE_REPORTS, device_reports, published
 from ._evidence import Assumption, Finding

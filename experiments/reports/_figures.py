@@ -10,8 +10,8 @@ from tff_mf.accounting import guarantee_on_grid
 from tff_mf.base.errors import InputError
 from tff_mf.base.strict_json import finite
 
-from ..privacy import statements
-from ..run_folder.run_record import RunRecord
+from ..runs import statements
+from ..runs.run_record import RunRecord
 from ._evidence import Evidence
 
 # Up to this number of rounds, each client's pattern is evaluated, with a matrix of as many rows: in seconds.

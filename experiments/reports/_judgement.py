@@ -10,10 +10,10 @@ import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.planning import deployed_population
 
-from ..privacy import amplification, statements
-from ..privacy.words import Reason
-from ..run_folder.names import RUN_JSON
-from ..run_folder.run_record import RunRecord, read_record
+from ..runs import amplification, statements
+from ..runs.names import RUN_JSON
+from ..runs.run_record import RunRecord, read_record
+from ..runs.words import Reason
 from ..sampling import settings as samplings
 from . import _figures
 from ._assumptions import assess

@@ -8,9 +8,9 @@ from typing import Any
 import tff_mf
 from tff_mf.base.errors import InputValueError
 
-from ..run_folder import run_record
-from ..run_folder.ledger import cohort_digest
-from ..run_folder.run_record import RunRecord
+from ..runs import run_record
+from ..runs.ledger import cohort_digest
+from ..runs.run_record import RunRecord
 
 # Fields that a privacy plan has under the same name.
 _OF_PLAN = ("rounds", "noise_multiplier", "delta", "clients_per_round", "cohort", "insecure_seed")

@@ -14,10 +14,9 @@ from tff_mf.base.strict_json import finite
 
 from ..output import typed
 from ..output.typed import Number, record
-from ..privacy import amplification, statements
-from ..run_folder import names
-from ..run_folder.ledger import LedgerRecord
-from ..run_folder.run_record import RunRecord
+from ..runs import amplification, names, statements
+from ..runs.ledger import LedgerRecord
+from ..runs.run_record import RunRecord
 from ..sampling import settings as samplings
 from . import _judgement
 from ._evidence import Case, Evidence

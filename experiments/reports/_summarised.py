@@ -9,11 +9,11 @@ from typing import Any
 from tff_mf.base.errors import InputError
 
 from ..output import agreement, typed
-from ..privacy import amplification, statements, summary
-from ..privacy.words import Reason
-from ..run_folder.metrics import ACCURACY, ROUND, Metrics, smoothed
-from ..run_folder.names import MODEL, SUMMARY
-from ..run_folder.run_record import RunRecord
+from ..runs import amplification, statements, summary
+from ..runs.metrics import ACCURACY, ROUND, Metrics, smoothed
+from ..runs.names import MODEL, SUMMARY
+from ..runs.run_record import RunRecord
+from ..runs.words import Reason
 from ..sampling import settings as samplings
 from ._evidence import CRITICAL, Evidence, Finding
 from ._run_record import plan_of

@@ -12,7 +12,7 @@ from tff_mf.base import strict_json
 from tff_mf.base.errors import InputValueError
 
 from ..output.typed import MOST_CLIENTS
-from ..run_folder.names import ANSWERS
+from ..runs.names import ANSWERS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,10 @@ from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
 from ..output import files, typed
-from ..run_folder.initial_model import InitialModel, parameters, refused, vocabulary_hash, vocabulary_of
-from ..run_folder.metrics import ROUND, SECONDS, read_metrics, write_metrics
-from ..run_folder.names import CHECKPOINTED_RUN, CHECKPOINTS, COHORTS, INITIAL_MODEL, VOCABULARY
-from ..run_folder.same_settings import check_same
+from ..runs.initial_model import InitialModel, parameters, refused, vocabulary_hash, vocabulary_of
+from ..runs.metrics import ROUND, SECONDS, read_metrics, write_metrics
+from ..runs.names import CHECKPOINTED_RUN, CHECKPOINTS, COHORTS, INITIAL_MODEL, VOCABULARY
+from ..runs.same_settings import check_same
 from ..sampling import CohortSecret
 
 

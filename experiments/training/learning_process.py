@@ -14,8 +14,8 @@ from tff_mf import queries
 from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
-from ..configuration.mechanism_names import RAMP_FLOOR
-from ..configuration.settings import TrainingSettings
+from ..runs.mechanism_names import RAMP_FLOOR
+from ..runs.settings import TrainingSettings
 from . import task
 
 # TensorFlow compiles what DATASET_REDUCE does for each client anew: rounds take up to three times as long, and the

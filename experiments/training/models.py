@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from ..configuration.settings import ModelConfig
+from ..runs.settings import ModelConfig
 from .client_batches import PADDING, pack
 
 

@@ -13,10 +13,10 @@ from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
 from .. import sampling
-from ..configuration.settings import TrainingSettings
 from ..datasets import named_data, sentences
-from ..privacy import amplification
-from ..run_folder.metrics import ALSO_TRAINING, NOT_TRAINING
+from ..runs import amplification
+from ..runs.metrics import ALSO_TRAINING, NOT_TRAINING
+from ..runs.settings import TrainingSettings
 from . import checkpoints, client_batches
 from .learning_process import build_process, build_task
 from .task import Measurement, Task, build_measurement

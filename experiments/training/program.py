@@ -5,10 +5,10 @@ import pathlib
 
 import tff_mf
 
-from ..configuration import statable
-from ..configuration.settings import ExecutionSettings, TrainingSettings
 from ..output import files
-from ..run_folder.run_record import read_record
+from ..runs import statable
+from ..runs.run_record import read_record
+from ..runs.settings import ExecutionSettings, TrainingSettings
 from . import checkpoints, results
 from . import execution as executing
 from .preparation import prepare

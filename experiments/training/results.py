@@ -15,12 +15,11 @@ import tff_mf
 
 from .. import reports
 from ..output import files
-from ..privacy import amplification
-from ..privacy.summary import privacy_claims
-from ..run_folder import run_record
-from ..run_folder.folders import versions
-from ..run_folder.names import MODEL, PARTICIPATION, RUN_JSON, SUMMARY, VOCABULARY
-from ..run_folder.observed_participation import read_observed
+from ..runs import amplification, run_record
+from ..runs.folders import versions
+from ..runs.names import MODEL, PARTICIPATION, RUN_JSON, SUMMARY, VOCABULARY
+from ..runs.observed_participation import read_observed
+from ..runs.summary import privacy_claims
 from .execution import TrainedRun
 from .preparation import PreparedRun
 from .task import METRICS

@@ -16,11 +16,11 @@ import tff_mf
 from tff_mf.numerics import digits
 
 from .. import reports
-from ..configuration.settings import TrainingSettings
-from ..run_folder import ledger, server_loop
-from ..run_folder.metrics import ROUND, SECONDS, read_metrics
-from ..run_folder.names import LEDGER, METRICS, TENSORBOARD
-from ..run_folder.rules import Rules
+from ..runs import ledger, server_loop
+from ..runs.metrics import ROUND, SECONDS, read_metrics
+from ..runs.names import LEDGER, METRICS, TENSORBOARD
+from ..runs.rules import Rules
+from ..runs.settings import TrainingSettings
 from . import checkpoints, task
 from .checkpoints import Progress, Recovery
 from .client_batches import Batch, read_ahead

@@ -14,10 +14,10 @@ import tensorflow_federated as tff
 from tff_mf.base import strict_json
 from tff_mf.base.errors import InputValueError
 
-from ..configuration.settings import ALL, TrainingSettings
 from ..datasets import sentences
 from ..datasets.sentences import ClientSentences
-from ..run_folder import metrics
+from ..runs import metrics
+from ..runs.settings import ALL, TrainingSettings
 from . import client_batches, evaluation, models
 from .evaluation import ACCURACY
 

@@ -10,9 +10,9 @@ import click.testing
 
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import sqlite
-from tff_mf.experiments.privacy import words
+from tff_mf.experiments.runs import words
+from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings, parameters_of
 
 

@@ -17,8 +17,8 @@ from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _device_file, _manifest, _rounds, verification
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.output import files
-from tff_mf.experiments.run_folder import folders, server_loop
-from tff_mf.experiments.run_folder.report_counts import ReportCounts
+from tff_mf.experiments.runs import folders, server_loop
+from tff_mf.experiments.runs.report_counts import ReportCounts
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
 import tampering

@@ -19,10 +19,9 @@ tf = pytest.importorskip("tensorflow")
 
 from tff_mf.experiments.central_training import data_sets, networks, preparation, program, summary  # noqa: E402
 from tff_mf.experiments.central_training.settings import PRESETS, CentralConfiguration  # noqa: E402
-from tff_mf.experiments.configuration import layers  # noqa: E402
-from tff_mf.experiments.configuration.layers import Layer  # noqa: E402
 from tff_mf.experiments.output import typed  # noqa: E402
-from tff_mf.experiments.run_folder import metrics  # noqa: E402
+from tff_mf.experiments.runs import layers, metrics  # noqa: E402
+from tff_mf.experiments.runs.layers import Layer  # noqa: E402
 
 from . import shared  # noqa: E402
 

@@ -14,8 +14,8 @@ import tff_mf
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.bundles import ParticipationPolicy
 from tff_mf.experiments.reports import _figures
-from tff_mf.experiments.run_folder import observed_participation
-from tff_mf.experiments.run_folder.rules import Schema
+from tff_mf.experiments.runs import observed_participation
+from tff_mf.experiments.runs.rules import Schema
 
 from .shared import drawn, said, violated
 

@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.datasets import named_data
-from tff_mf.experiments.run_folder import names
+from tff_mf.experiments.runs import names
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import program
 

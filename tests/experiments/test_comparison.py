@@ -19,10 +19,9 @@ import scipy.stats
 
 import tff_mf
 from tff_mf.experiments.comparison import _report, _results, _runs, _spec, charts
-from tff_mf.experiments.configuration import learning_rates
 from tff_mf.experiments.present import markdown
-from tff_mf.experiments.privacy import statements
-from tff_mf.experiments.privacy.words import Reason
+from tff_mf.experiments.runs import learning_rates, statements
+from tff_mf.experiments.runs.words import Reason
 
 from . import test_cli
 

@@ -16,11 +16,10 @@ import run_folders
 import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import cli, reports
-from tff_mf.experiments.configuration import toml_file
-from tff_mf.experiments.configuration.run import RunConfiguration
-from tff_mf.experiments.configuration.settings import TrainingSettings
 from tff_mf.experiments.output import files
-from tff_mf.experiments.run_folder import folders, ledger, metrics, server_loop
+from tff_mf.experiments.runs import folders, ledger, metrics, server_loop, toml_file
+from tff_mf.experiments.runs.run import RunConfiguration
+from tff_mf.experiments.runs.settings import TrainingSettings
 from tff_mf.experiments.training import checkpoints
 
 from .shared import invoke

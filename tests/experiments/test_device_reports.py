@@ -13,8 +13,8 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import runner
 from tff_mf.experiments.present import terminal
-from tff_mf.experiments.run_folder import ledger, report_counts
-from tff_mf.experiments.run_folder.report_counts import ReportCounts
+from tff_mf.experiments.runs import ledger, report_counts
+from tff_mf.experiments.runs.report_counts import ReportCounts
 
 from .shared import said
 

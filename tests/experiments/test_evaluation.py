@@ -12,9 +12,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import sentences, sqlite
-from tff_mf.experiments.run_folder.metrics import smoothed
+from tff_mf.experiments.runs.metrics import smoothed
+from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.training import evaluation, task
 
 from .shared import write_sentences

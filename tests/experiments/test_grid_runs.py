@@ -16,12 +16,10 @@ from tff_mf.experiments import auditing, reports
 from tff_mf.experiments.auditing import _noise_tests
 from tff_mf.experiments.comparison import _spec as spec
 from tff_mf.experiments.comparison.demo import DemoSettings
-from tff_mf.experiments.configuration import presets
-from tff_mf.experiments.configuration.run import RunConfiguration
-from tff_mf.experiments.configuration.settings import ModelConfig, dimension_of, grid_of
 from tff_mf.experiments.guard._checks import check_aggregator
-from tff_mf.experiments.privacy import amplification
-from tff_mf.experiments.run_folder import names
+from tff_mf.experiments.runs import amplification, names, presets
+from tff_mf.experiments.runs.run import RunConfiguration
+from tff_mf.experiments.runs.settings import ModelConfig, dimension_of, grid_of
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.noise import tensorflow as noise
 

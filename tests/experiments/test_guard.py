@@ -17,8 +17,8 @@ from run_folders import ANSWERS
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard import opening, run_guard
-from tff_mf.experiments.run_folder import ledger, names
-from tff_mf.experiments.run_folder.participation_log import read_entries
+from tff_mf.experiments.runs import ledger, names
+from tff_mf.experiments.runs.participation_log import read_entries
 
 from .shared import critical
 

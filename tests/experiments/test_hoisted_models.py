@@ -7,7 +7,7 @@ pytest.importorskip("tensorflow_federated")
 
 import tensorflow as tf
 
-from tff_mf.experiments.configuration.settings import ModelConfig
+from tff_mf.experiments.runs.settings import ModelConfig
 from tff_mf.experiments.training import models
 from tff_mf.experiments.training.client_batches import pack
 from tff_mf.experiments.training.models import LstmWeights, masked_lstm, mean_cross_entropy, packed_lstm

@@ -17,8 +17,8 @@ import safetensors.numpy
 
 import tff_mf
 from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.configuration.settings import TrainingSettings, of_run
-from tff_mf.experiments.run_folder import initial_model as named_models
+from tff_mf.experiments.runs import initial_model as named_models
+from tff_mf.experiments.runs.settings import TrainingSettings, of_run
 from tff_mf.experiments.training import checkpoints
 
 from . import stand_in

@@ -6,8 +6,8 @@ import json
 import pytest
 
 import tff_mf
-from tff_mf.experiments.run_folder import ledger
-from tff_mf.experiments.run_folder.ledger import cohort_digest, open_ledger, read_ledger
+from tff_mf.experiments.runs import ledger
+from tff_mf.experiments.runs.ledger import cohort_digest, open_ledger, read_ledger
 
 
 def begin(book, number, clients=("a", "b"), **changes):

@@ -8,8 +8,8 @@ from run_folders import ANSWERS, plan
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard import opening
-from tff_mf.experiments.run_folder.ledger import read_ledger
-from tff_mf.experiments.run_folder.participation_log import read_entries
+from tff_mf.experiments.runs.ledger import read_ledger
+from tff_mf.experiments.runs.participation_log import read_entries
 from tff_mf.numerics.digits import rounded_up
 
 from .shared import critical, said

@@ -7,7 +7,7 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments.cli import _options, cli
-from tff_mf.experiments.configuration.run import RunConfiguration
+from tff_mf.experiments.runs.run import RunConfiguration
 from tff_mf.experiments.sampling.settings import SAMPLINGS, parameters_of
 
 from . import shared

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments.run_folder.ledger import Begin, cohort_digest
-from tff_mf.experiments.run_folder.observed_participation import read_observed
-from tff_mf.experiments.run_folder.participation_log import open_log, read_entries
+from tff_mf.experiments.runs.ledger import Begin, cohort_digest
+from tff_mf.experiments.runs.observed_participation import read_observed
+from tff_mf.experiments.runs.participation_log import open_log, read_entries
 
 
 def written(path, cohorts):

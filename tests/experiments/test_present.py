@@ -12,8 +12,8 @@ from tff_mf.experiments import present, reports
 from tff_mf.experiments.output.typed import record
 from tff_mf.experiments.present import _document as parts
 from tff_mf.experiments.present.html import html
-from tff_mf.experiments.privacy import words
 from tff_mf.experiments.reports import _document, _facts
+from tff_mf.experiments.runs import words
 
 from .page_content import Page
 from .shared import critical, invoke
@@ -109,7 +109,7 @@ WORDINGS = {
     "of a fact": lambda patch: patch.setitem(words.TEXTS, "participation_kept", "they kept to it"),
     "of the formal statement": lambda patch: patch.setattr(_document, "_statement", lambda *_, **__: "It is private."),
     "of the headline": lambda patch: patch.setattr(
-        importlib.import_module("tff_mf.experiments.privacy.statements"), "line", lambda claim: "It is private."
+        importlib.import_module("tff_mf.experiments.runs.statements"), "line", lambda claim: "It is private."
     ),
     "of the caveats": lambda patch: patch.setattr(_document, "_CAVEATS", "Mind this."),
     "of a label": lambda patch: patch.setitem(_document._LABELS, "clip_norm", "longest update"),

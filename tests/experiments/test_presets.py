@@ -9,11 +9,10 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments.comparison import _runs
-from tff_mf.experiments.configuration import layers, mechanism_names, presets, toml_file
-from tff_mf.experiments.configuration.layers import Layer
-from tff_mf.experiments.configuration.run import RunConfiguration
-from tff_mf.experiments.privacy.amplification import amplified
-from tff_mf.experiments.run_folder import names
+from tff_mf.experiments.runs import layers, mechanism_names, names, presets, toml_file
+from tff_mf.experiments.runs.amplification import amplified
+from tff_mf.experiments.runs.layers import Layer
+from tff_mf.experiments.runs.run import RunConfiguration
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 
 from . import test_cli

@@ -17,8 +17,8 @@ import safetensors.numpy
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import reports
-from tff_mf.experiments.configuration.settings import ExecutionSettings
-from tff_mf.experiments.run_folder import folders, names
+from tff_mf.experiments.runs import folders, names
+from tff_mf.experiments.runs.settings import ExecutionSettings
 from tff_mf.experiments.training import checkpoints, results
 from tff_mf.experiments.training import program as training_program
 

@@ -15,10 +15,10 @@ from run_folders import ANSWERS, SCHEMA, change_json, cohorts, finished, plan, r
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.privacy import amplification, statements, summary
 from tff_mf.experiments.reports import SCHEMA as JSON_SCHEMA
 from tff_mf.experiments.reports.questions import QUESTIONS
-from tff_mf.experiments.run_folder.observed_participation import read_observed
+from tff_mf.experiments.runs import amplification, statements, summary
+from tff_mf.experiments.runs.observed_participation import read_observed
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.numerics.digits import rounded_up
 

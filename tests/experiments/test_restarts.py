@@ -13,11 +13,9 @@ import tensorflow as tf
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.configuration import learning_rates
-from tff_mf.experiments.configuration.run import RunConfiguration
-from tff_mf.experiments.configuration.settings import ExecutionSettings, of_run
-from tff_mf.experiments.privacy import amplification, statements
-from tff_mf.experiments.run_folder import ledger, names
+from tff_mf.experiments.runs import amplification, learning_rates, ledger, names, statements
+from tff_mf.experiments.runs.run import RunConfiguration
+from tff_mf.experiments.runs.settings import ExecutionSettings, of_run
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import learning_process, preparation, program
 

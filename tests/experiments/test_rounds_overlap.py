@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("tensorflow_federated")
 
-from tff_mf.experiments.run_folder import ledger, metrics, names, participation_log, server_loop
+from tff_mf.experiments.runs import ledger, metrics, names, participation_log, server_loop
 from tff_mf.experiments.training import checkpoints, rounds
 from tff_mf.experiments.training.client_batches import read_ahead
 

@@ -16,9 +16,8 @@ import tff_mf
 from tff_mf import accounting
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
-from tff_mf.experiments.privacy import amplification
 from tff_mf.experiments.reports import _facts
-from tff_mf.experiments.run_folder import ledger
+from tff_mf.experiments.runs import amplification, ledger
 from tff_mf.experiments.sampling import settings
 from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
 

@@ -10,8 +10,7 @@ import run_folders
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.datasets import named_data
-from tff_mf.experiments.privacy import amplification
-from tff_mf.experiments.run_folder import folders, names
+from tff_mf.experiments.runs import amplification, folders, names
 
 from . import stand_in
 from .shared import critical, drawn, invoke, violated

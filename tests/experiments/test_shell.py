@@ -16,7 +16,7 @@ from click.shell_completion import BashComplete
 import tff_mf
 from tff_mf.experiments import cli
 from tff_mf.experiments.cli import _boundary
-from tff_mf.experiments.configuration import mechanism_names, presets, run
+from tff_mf.experiments.runs import mechanism_names, presets, run
 from tff_mf.experiments.sampling import settings
 
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")

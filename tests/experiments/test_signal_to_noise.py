@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.experiments.configuration import layers, presets
-from tff_mf.experiments.configuration.layers import Layer
-from tff_mf.experiments.configuration.run import RunConfiguration
-from tff_mf.experiments.configuration.settings import ModelConfig
 from tff_mf.experiments.planning import options, signal_to_noise
 from tff_mf.experiments.planning.deployment import Deployment
+from tff_mf.experiments.runs import layers, presets
+from tff_mf.experiments.runs.layers import Layer
+from tff_mf.experiments.runs.run import RunConfiguration
+from tff_mf.experiments.runs.settings import ModelConfig
 from tff_mf.numerics import digits
 
 from .shared import invoke

@@ -12,10 +12,9 @@ import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import cli, comparison
 from tff_mf.experiments.comparison import _estimate, _scaling, _spec, specs
-from tff_mf.experiments.configuration import layers, mechanism_names, settings
-from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.datasets import named_data, synthetic
-from tff_mf.experiments.privacy import statements
+from tff_mf.experiments.runs import layers, mechanism_names, settings, statements
+from tff_mf.experiments.runs.layers import Layer
 from tff_mf.planning import deployed_population
 
 from .shared import printed, result_of

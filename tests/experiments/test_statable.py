@@ -5,10 +5,9 @@ import dataclasses
 import pytest
 
 import tff_mf
-from tff_mf.experiments.configuration import statable
-from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.datasets import named_data
-from tff_mf.experiments.privacy import statements
+from tff_mf.experiments.runs import statable, statements
+from tff_mf.experiments.runs.run import RunConfiguration
 from tff_mf.experiments.training import program
 
 from . import shared

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 import tff_mf
 from tests.tff_mf.samplings import cyclic_epsilon
 from tff_mf.experiments import reports, sampling
-from tff_mf.experiments.configuration.settings import TrainingSettings
 from tff_mf.experiments.planning import options
 from tff_mf.experiments.planning.deployment import Deployment
-from tff_mf.experiments.privacy import statements
-from tff_mf.experiments.privacy.amplification import amplified
-from tff_mf.experiments.privacy.words import Reason
+from tff_mf.experiments.runs import statements
+from tff_mf.experiments.runs.amplification import amplified
+from tff_mf.experiments.runs.settings import TrainingSettings
+from tff_mf.experiments.runs.words import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 from tff_mf.experiments.training import preparation, results
@@ -46,7 +46,7 @@ CUT = Reason(field="log", code="log_reader", values={"why": "cut"})
 LOOKS_LIKE_ONE = re.compile(r"[εϵ]\s*[=≤<]\s*$|[εϵ]\s*[=≤<]\s*[\d{]|δ\s*=[^)]*\)-DP\b|\bDP, central")
 # A worth, and a label of what noise was calibrated to, are figures of no run.
 # The second is of central training, whose layer cannot import the first: its rules are those of an order of examples.
-MAY = {"experiments/privacy/statements.py", "tff_mf/keras/_order.py"}
+MAY = {"experiments/runs/statements.py", "tff_mf/keras/_order.py"}
 
 
 def stated(claim):

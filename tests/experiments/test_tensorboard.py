@@ -13,8 +13,8 @@ from run_folders import ANSWERS
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.configuration.settings import ExecutionSettings
-from tff_mf.experiments.run_folder import names, server_loop
+from tff_mf.experiments.runs import names, server_loop
+from tff_mf.experiments.runs.settings import ExecutionSettings
 from tff_mf.experiments.training import program, rounds
 from tff_mf.numerics import digits
 

@@ -16,11 +16,10 @@ from tff_mf import aggregators
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import publishing
 from tff_mf.experiments.comparison import demo
-from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import sentences
-from tff_mf.experiments.privacy import statements
-from tff_mf.experiments.run_folder import names
-from tff_mf.experiments.run_folder.observed_participation import read_observed
+from tff_mf.experiments.runs import names, statements
+from tff_mf.experiments.runs.observed_participation import read_observed
+from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.training import learning_process, models, program, task
 from tff_mf.numerics.digits import rounded_up
 

@@ -29,10 +29,9 @@ from tff_mf import aggregators
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.configuration import settings
-from tff_mf.experiments.configuration.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.datasets import sqlite
-from tff_mf.experiments.run_folder import ledger, metrics, names, participation_log
+from tff_mf.experiments.runs import ledger, metrics, names, participation_log, settings
+from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.training import checkpoints, learning_process, preparation
 from tff_mf.experiments.training import task as training_task
 

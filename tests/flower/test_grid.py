@@ -15,8 +15,8 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.experiments import flower, reports
 from tff_mf.experiments.flower import clipping, cohorts, mods
 from tff_mf.experiments.flower import strategy as strategies
-from tff_mf.experiments.run_folder import ledger
-from tff_mf.experiments.run_folder.names import LEDGER
+from tff_mf.experiments.runs import ledger
+from tff_mf.experiments.runs.names import LEDGER
 
 from .fleet import Fleet, record, steps, trained
 from .test_strategy import ANSWERS, ARRAYS, CLIP, COHORT, NAMES, NODES, ROUNDS, SCHEMA, WAITING

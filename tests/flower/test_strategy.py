@@ -13,8 +13,8 @@ import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import flower, reports, sampling
 from tff_mf.experiments.flower import cohorts
-from tff_mf.experiments.run_folder import ledger, participation_log
-from tff_mf.experiments.run_folder.names import LEDGER, PARTICIPATION
+from tff_mf.experiments.runs import ledger, participation_log
+from tff_mf.experiments.runs.names import LEDGER, PARTICIPATION
 
 from .fleet import Fleet, key_of, record, steps, trained
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from mutations import VALUES
 
 import tff_mf
-from tff_mf.experiments.configuration import run, settings
 from tff_mf.experiments.output import typed
+from tff_mf.experiments.runs import run, settings
 from tff_mf.experiments.sampling.settings import SamplingSettings
 
 _NAMES = tuple(run.FIELDS)

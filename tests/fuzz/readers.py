@@ -24,11 +24,18 @@ from tff_mf.experiments.bundles import DevicePolicy, _policies, _source, read_de
 from tff_mf.experiments.bundles import _manifest as bundle_manifest
 from tff_mf.experiments.central_training.settings import PRESETS
 from tff_mf.experiments.comparison import _spec
-from tff_mf.experiments.configuration import layers, presets, toml_file
 from tff_mf.experiments.output import protobufs
 from tff_mf.experiments.published_matrices import _tensor_proto, reader
 from tff_mf.experiments.reports import problem, questions
-from tff_mf.experiments.run_folder import initial_model, ledger, observed_participation, participation_log
+from tff_mf.experiments.runs import (
+    initial_model,
+    layers,
+    ledger,
+    observed_participation,
+    participation_log,
+    presets,
+    toml_file,
+)
 
 _TIME = "2026-01-02T03:04:05+00:00"
 

@@ -15,10 +15,9 @@ import safetensors.numpy
 import tff_mf
 from tff_mf.experiments import auditing, reports, sampling
 from tff_mf.experiments.output import files
-from tff_mf.experiments.privacy import summary
-from tff_mf.experiments.run_folder import ledger, names
-from tff_mf.experiments.run_folder.metrics import ACCURACY
-from tff_mf.experiments.run_folder.observed_participation import read_observed
+from tff_mf.experiments.runs import ledger, names, summary
+from tff_mf.experiments.runs.metrics import ACCURACY
+from tff_mf.experiments.runs.observed_participation import read_observed
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
 ANSWERS: dict[str, Any] = {

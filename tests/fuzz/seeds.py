@@ -1,7 +1,7 @@
 """Inputs that were once handled wrongly, by reader. They must be refused, or read."""
 
 from tff_mf import artifacts
-from tff_mf.experiments.run_folder import ledger
+from tff_mf.experiments.runs import ledger
 
 
 def _chained(*entries: dict[str, object]) -> bytes:

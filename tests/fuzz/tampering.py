@@ -15,7 +15,7 @@ from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import _device_file, _manifest
 from tff_mf.experiments.output import files
-from tff_mf.experiments.run_folder import folders
+from tff_mf.experiments.runs import folders
 
 Change = Callable[[pathlib.Path, "Material"], None]
 WEIGHTS = "server/initial.safetensors"

@@ -6,7 +6,7 @@ import pathlib
 from tampering import Way, deep, linked, manifested, placed, programmed, socket_at, sparse, together, written
 
 RUNNER = "runner.pyz"
-_OWN, _SHARED = "experiments/bundles/runner", "experiments/run_folder"
+_OWN, _SHARED = "experiments/bundles/runner", "experiments/runs"
 _SAVE = "    def save(self, round_number: int, state: Tensors, about: Mapping[str, Any]) -> None:\n"
 _DOC = '        """Saves a state of the stages; see `Checkpoints.save`."""\n'
 _REMOVE = "    files.remove_unfinished(folder)\n"

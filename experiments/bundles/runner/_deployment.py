@@ -19,9 +19,9 @@ from ....base import checkpoint_files, files, strict_json
 from ....base.errors import InputValueError
 from ....base.tensor_files import decoded, encoded
 from ...output.files import FOLDER_LOCK, alone
-from ...run_folder import checkpoints, server_loop
-from ...run_folder.names import CHECKPOINTS, LEDGER, RUN_JSON
-from ...run_folder.report_counts import ReportCounts
+from ...runs import checkpoints, server_loop
+from ...runs.names import CHECKPOINTS, LEDGER, RUN_JSON
+from ...runs.report_counts import ReportCounts
 from ._bundle import Stages, check_files
 from ._files import SUFFIX, RefusedUpdateError, Tensors, read_regular, read_update, remove
 from ._states import States

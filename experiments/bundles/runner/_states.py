@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...run_folder.checkpoints import Checkpoints
-from ...run_folder.names import CHECKPOINTS
+from ...runs.checkpoints import Checkpoints
+from ...runs.names import CHECKPOINTS
 from ._bundle import Stages
 from ._files import Tensors
 

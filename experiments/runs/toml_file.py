@@ -13,10 +13,10 @@ from tff_mf.base.errors import InputValueError
 from ..datasets import named_data
 from ..output import files, typed
 from ..output.typed import Record
-from ..run_folder import run_record
-from ..run_folder.initial_model import InitialModel, of_settings
-from ..run_folder.names import RUN_JSON, SETTINGS_TOML
-from ..run_folder.same_settings import check_same
+from . import run_record
+from .initial_model import InitialModel, of_settings
+from .names import RUN_JSON, SETTINGS_TOML
+from .same_settings import check_same
 from . import layers, mechanism_names, presets
 from .layers import Layer
 from .run import PROPOSED, RunConfiguration

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import tff_mf
 from tff_mf.base.errors import InputValueError
 
-from ..privacy import statements
+from . import statements
 
 if TYPE_CHECKING:
-    from ..run_folder.initial_model import InitialModel
+    from .initial_model import InitialModel
     from ..sampling import ObservedParticipation
 
 

@@ -12,7 +12,7 @@ from tff_mf.grids import FEWEST_BITS, MOST_BITS
 
 from ..output import typed
 from ..output.typed import Number, Record, Whole
-from ..run_folder.initial_model import InitialModel
+from .initial_model import InitialModel
 from ..sampling.settings import SECRET, SamplingSettings
 
 ALGORITHMS = ("fed_avg", "fed_sgd")

@@ -9,8 +9,8 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.planning import check_level, check_restarts, checked_cohort
 
 from ..output.typed import Number, Record, Whole, fields_of
-from ..privacy import amplification
-from ..run_folder.initial_model import DEFAULT_DATASET, InitialModel, given
+from . import amplification
+from .initial_model import DEFAULT_DATASET, InitialModel, given
 from ..sampling.settings import DEFAULT, SamplingSettings
 from . import learning_rates, mechanism_names
 from .mechanism_names import MechanismSetting

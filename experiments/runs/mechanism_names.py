@@ -14,8 +14,8 @@ from tff_mf.problem.workloads import ToeplitzWorkload
 from tff_mf.sensitivities.losses import Errors, restart_errors
 
 from ..output import progress
-from ..privacy import statements
-from ..privacy.words import Bound
+from . import statements
+from .words import Bound
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

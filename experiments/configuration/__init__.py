@@ -1,1 +1,0 @@
-"""Settings of a run: presets, TOML files and flags, laid over each other and checked."""

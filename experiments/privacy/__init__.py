@@ -1,1 +1,0 @@
-"""What a run guarantees, in words: claims, statements, and amplification by sampling."""
