@@ -252,10 +252,14 @@ def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
     if file.read_bytes() != written.encode():
         return [Refusal(file=file.name, reason="is not written as tff-mf export writes it")]
     computed = {name for name in _COMPUTED if not isinstance(given.configuration.values.get(name), float)}
-    for stated, asked in ((settings, given.settings), (privacy, given.privacy)):
-        for name in type(stated).__annotations__:
+    for stated, asked, nearly in (
+        (reports.read_configuration(folder).settings, given.asked, set[str]()),
+        (settings, given.settings, computed),
+        (privacy, given.privacy, computed),
+    ):
+        for name in type(asked).__annotations__:
             one, other = getattr(stated, name), getattr(asked, name)
-            if one != other and not (name in computed and math.isclose(one, other, rel_tol=agreement.TOO_SMALL)):
+            if one != other and not (name in nearly and math.isclose(one, other, rel_tol=agreement.TOO_SMALL)):
                 return [Refusal(file=file.name, reason=f"{name} differs from {RUN_JSON}")]
     return []
 

@@ -49,7 +49,7 @@ def _write(folder: pathlib.Path, to: TextIO) -> dict[str, Any]:
     settings, privacy, vocabulary = deployed_again(folder)
     _say(to, "step", "process")
     with aggregators.tff_session():
-        language_task = learning_process.build_task(settings, vocabulary)
+        language_task = task.build_task(settings, vocabulary)
         process, mean = learning_process.build_process(
             settings, privacy, language_task, loop=learning_process.DEVICE_LOOP
         )

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 
 from ... import aggregators
 from ..output import native_output, progress
-from ..training import learning_process
+from ..training import learning_process, task
 from . import runner
 from ._checks import Refusal, totals
 from ._manifest import LITE, Manifest, Tensor, read_manifest
@@ -84,7 +84,7 @@ def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
             Refusal(file=manifest.stages["update"].path, reason="draws the same key twice: the noise is not secret")
         ]
     progress.step("rounds in TFF")
-    language_task = learning_process.build_task(settings, vocabulary)
+    language_task = task.build_task(settings, vocabulary)
     process, _ = learning_process.build_process(
         settings, privacy, language_task, loop=learning_process.DEVICE_LOOP, repeated_keys=keys
     )
@@ -92,7 +92,7 @@ def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
         return [Refusal(file=INITIAL, reason="does not match the initial model generated from the seed in run.json")]
     step = 0.0
     if privacy.grid is not None:
-        step = _UNITS * max(1.0, settings.server_learning_rate) * settings.clip_norm / privacy.grid.largest_norm
+        step = _UNITS * max(1.0, settings.chosen_rate(privacy)) * settings.clip_norm / privacy.grid.largest_norm
     reason = _compared(states, _original(process, states[0], data, manifest), step)
     return [Refusal(file=manifest.stages["update"].path, reason=reason)] if reason else []
 

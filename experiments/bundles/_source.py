@@ -11,10 +11,9 @@ from tff_mf.planning import checked_cohort
 
 from .. import reports
 from ..datasets import named_data
-from ..runs import folders, layers, names, toml_file
+from ..runs import folders, layers, names, run_record, toml_file
 from ..runs.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
-from ..runs.run import RunConfiguration
-from ..runs.settings import TrainingSettings, of_run
+from ..runs.settings import RunSettings
 
 # The runner of a bundle logs no restarts, and the devices' graph clips to a constant.
 _NOT_EXPORTED = ("restart_every", "adaptive_clipping")
@@ -25,16 +24,21 @@ class Source:
     """Settings of a deployment.
 
     Attributes:
-        settings: Everything but privacy.
+        settings: The settings with the numbers that they came to.
         privacy: Mechanism, noise and participation, with the whole cohort and all of its noise.
         vocabulary: The words that the model knows.
         configuration: The settings as they were given.
     """
 
-    settings: TrainingSettings
+    settings: RunSettings
     privacy: tff_mf.Plan
     vocabulary: Sequence[str]
     configuration: layers.Layer
+
+    @property
+    def asked(self) -> RunSettings:
+        """The settings as they were given, with defaults for the others."""
+        return layers.configuration(self.configuration)
 
 
 def read_source(
@@ -76,35 +80,34 @@ def read_source(
 
 
 def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | None, *, begun: bool) -> Source:
-    configuration = layers.configuration(layer, "" if path.is_dir() else str(path))
-    if begun:
-        configuration = toml_file.as_begun(configuration, path)
+    settings = layers.configuration(layer, "" if path.is_dir() else str(path))
     for name in _NOT_EXPORTED:
-        if getattr(configuration, name) is not None:
+        if getattr(settings, name) is not None:
             raise InputValueError(
-                f"{name}={getattr(configuration, name)!r} cannot be exported: bundles support neither restarts of the "
+                f"{name}={getattr(settings, name)!r} cannot be exported: bundles support neither restarts of the "
                 "noise nor adaptive clipping; train without them, or serve the process from TFF."
             )
-    if configuration.initial_model is not None:
+    if settings.initial_model is not None:
         raise InputValueError(
-            f"initial_model={configuration.initial_model!r} cannot be exported: a bundle starts from a model that is "
+            f"initial_model={settings.initial_model!r} cannot be exported: a bundle starts from a model that is "
             "drawn with its seed. Publish the trained model with tff-mf export-model, or serve the process from TFF."
         )
     if not path.is_dir():
-        configuration.check()
+        settings.check()
     mechanism = folders.begun_mechanism(path) if path.is_dir() else None
-    simulated = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
+    record = run_record.begun_record(path) if begun else None
+    planned = settings if record is None else record.training
+    simulated = planned.privacy_plan(mechanism or settings.build_mechanism(), insecure_seed)
     privacy = dataclasses.replace(simulated, clients_per_round=simulated.cohort)
-    settings = configuration.training_settings(configuration.chosen_rate(privacy))
     return Source(
-        settings=settings,
+        settings=settings.resolved(privacy, planned.chosen_rate(privacy)),
         privacy=privacy,
-        vocabulary=_vocabulary(path, configuration),
+        vocabulary=_vocabulary(path, settings),
         configuration=toml_file.placed(layer),
     )
 
 
-def deployed_again(folder: pathlib.Path) -> tuple[TrainingSettings, tff_mf.Plan, list[str]]:
+def deployed_again(folder: pathlib.Path) -> tuple[RunSettings, tff_mf.Plan, list[str]]:
     """Returns settings, privacy and vocabulary of a run or a bundle, from `run.json` and the files beside it.
 
     Raises:
@@ -115,7 +118,7 @@ def deployed_again(folder: pathlib.Path) -> tuple[TrainingSettings, tff_mf.Plan,
     if mechanism is None:
         raise InputValueError(f"run={str(folder)!r} has no artifact: {names.MECHANISM} is missing.")
     checked_cohort(run.clients_per_round, run.cohort)
-    return of_run(run.settings), reports.plan_of(run, mechanism), read_vocabulary(folder)
+    return run.training, reports.plan_of(run, mechanism), read_vocabulary(folder)
 
 
 def read_vocabulary(folder: pathlib.Path) -> list[str]:
@@ -159,8 +162,8 @@ def check_report(run: pathlib.Path) -> None:
         )
 
 
-def _vocabulary(path: pathlib.Path, configuration: RunConfiguration) -> Sequence[str]:
+def _vocabulary(path: pathlib.Path, settings: RunSettings) -> Sequence[str]:
     if path.is_dir() and (path / VOCABULARY).is_file():
         return read_vocabulary(path)
 
-    return list(named_data.load_word_counts(named_data.data_file(configuration.dataset), configuration.vocab_size))
+    return list(named_data.load_word_counts(named_data.data_file(settings.dataset), settings.vocab_size))

@@ -19,8 +19,6 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
@@ -30,6 +28,7 @@ from ..output.files import new_folder
 from ..runs import folders as package_versions
 from ..runs import toml_file
 from ..runs.names import VOCABULARY
+from ..runs.run_record import Resolved
 from . import runner
 from ._device_file import write_device_policy
 from ._manifest import RUNNER, file_entries, write_manifest
@@ -141,14 +140,14 @@ def _write_inputs(
     task_name: str | None,
 ) -> None:
     """Writes the files of a bundle that graphs are built from, and those that need no graph."""
-    settings = source.settings
     reports.write_configuration(
         folder,
         source.privacy,
-        clip_norm=settings.clip_norm,
+        clip_norm=source.settings.clip_norm,
         sampler=SAMPLER,
         population=population,
-        settings=msgspec.to_builtins(settings),
+        settings=source.asked,
+        resolved=Resolved(server_learning_rate=source.settings.chosen_rate(source.privacy)),
         # It would name the folder that is written to.
         command=(),
         versions=dict(versions),

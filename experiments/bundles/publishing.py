@@ -59,7 +59,7 @@ def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     page = run / REPORT_TEXT
     as_json = reports.as_text(report)
     as_markdown = page.read_text(encoding="utf-8") if page.exists() else reports.markdown(report)
-    keras_model = task.build_keras_model(settings.model, vocabulary=vocabulary, seed=settings.seed)
+    keras_model = task.build_keras_model(settings, vocabulary=vocabulary)
     weights = safetensors.numpy.load_file(run / MODEL)
     keras_model.set_weights([weights[str(index)] for index in range(len(weights))])
     words = tf.TensorSpec([None, evaluation.SEQUENCE_LENGTH], tf.int64, name="words")

@@ -10,7 +10,7 @@ from tff_mf.base import validation
 
 from ..runs import mechanism_names
 from ..runs.mechanism_names import MechanismSetting
-from ..runs.settings import AUTO, NONE, grid_of
+from ..runs.sizes import AUTO, NONE, grid_of
 from ..sampling.settings import DEFAULT, PARAMETERS, SamplingSettings
 
 _WITH_MOMENTUM = ("momentum", "momentum_with_rates")

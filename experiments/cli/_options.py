@@ -15,9 +15,8 @@ from tff_mf.base import required_packages, validation
 
 from ..output.typed import fields_of
 from ..runs import mechanism_names
-from ..runs.run import PROPOSED, RunConfiguration
-from ..runs.settings import ALGORITHMS, ALL, ARCHITECTURES, SERVER_OPTIMIZERS, VALIDATION_SPLITS
-from ..runs.settings import WORDS as GRID_WORDS
+from ..runs.settings import ALGORITHMS, ALL, MODELS, PROPOSED, SERVER_OPTIMIZERS, VALIDATION_SPLITS, RunSettings
+from ..runs.sizes import WORDS as GRID_WORDS
 from ..sampling.settings import DEFAULT, PARAMETERS, SAMPLINGS
 from ._flags import Flags
 
@@ -265,6 +264,7 @@ HELP = {
     "validation_split": "Where they are from: heldout, or test: the first of the test clients, as in the papers.",
     "test_examples": f"Test sentences that the final model is measured on, or `{ALL}`.",
     "seed": "Seed of cohorts and initial model, never of noise.",
+    "tensorboard": "Write metrics for TensorBoard too.",
     "reference_model": "Whether clients compute with TFF's own model: the same up to rounding, and half as fast.",
 }
 # Types of the fields of a run that are more than numbers and texts.
@@ -273,7 +273,7 @@ _RUN_TYPES = {
     "mechanism": MECHANISM,
     "initial_model": click.Path(),
     "algorithm": Words(ALGORITHMS),
-    "model": Words(ARCHITECTURES),
+    "model": Words(MODELS),
     "server_optimizer": Words(SERVER_OPTIMIZERS),
     "server_learning_rate": NumberOr(click.FLOAT, PROPOSED),
     "validation_split": Words(VALIDATION_SPLITS),
@@ -284,6 +284,8 @@ _PAIRS = {
     "reference_model": "--reference-model/--fast-model",
     "secret_cohorts": "--secret-cohorts/--logged-cohorts",
 }
+# What is set, and never unset.
+_FLAGS = ("tensorboard",)
 
 
 def of_fields(
@@ -301,16 +303,17 @@ def of_fields(
         of_kind = fields_of(kind)
         for field in reversed(msgspec.structs.fields(kind)):
             shared = _OPTIONS.get(field.name, {})
-            shown = "" if field.default is None else f"  [default: {field.default}]"
+            shown = "" if field.default is None or field.name in _FLAGS else f"  [default: {field.default}]"
             if field.required:
                 shown = "  [required]"
             flag = _PAIRS.get(field.name, "--" + field.name.replace("_", "-"))
             its_type = types.get(field.name) or shared.get("type") or of_kind[field.name][0]
+            how: dict[str, Any] = {"is_flag": True, "flag_value": True} if field.name in _FLAGS else {"type": its_type}
             text = helps.get(field.name) or shared["help"]
-            command = click.option(flag, field.name, type=its_type, default=None, help=text + shown)(command)
+            command = click.option(flag, field.name, default=None, help=text + shown, **how)(command)
         return command
 
     return add
 
 
-of_run = of_fields(RunConfiguration, helps=HELP, types=_RUN_TYPES)
+of_run = of_fields(RunSettings, helps=HELP, types=_RUN_TYPES)

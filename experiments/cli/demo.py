@@ -33,7 +33,7 @@ def demo(out: str, as_json: bool) -> None:
 
     from ..comparison import demo as comparison
 
-    summary = comparison.run_demo(comparison.DemoSettings(), folder)
+    summary = comparison.run_demo(folder)
     if as_json:
         _screens.report(summary, as_json=True)
         return

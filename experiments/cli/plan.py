@@ -5,7 +5,7 @@ import pathlib
 import rich_click as click
 
 from ..planning.deployment import Deployment
-from ..runs.settings import AUTO
+from ..runs.sizes import AUTO
 from ..sampling.settings import DEFAULT, SECRET, parameters_of
 from . import _guarantees, _options, _plan_screen, _screens
 from ._flags import Flags

@@ -13,8 +13,8 @@ from ..runs import layers, presets
 from . import _options, _screens
 
 if TYPE_CHECKING:
-    from ..runs.run import RunConfiguration
-    from ..runs.settings import ExecutionSettings, TrainingSettings
+    from ..runs.execution import ExecutionSettings
+    from ..runs.settings import RunSettings
     from ..training.program import TrainingResult
 
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 @_options.option("config")
 @_options.option("show")
 @_options.of_run
-@click.option("--tensorboard", is_flag=True, help="Write metrics for TensorBoard too.")
 @click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a run with it has no privacy.")
 @_options.option("without_epsilon")
 @click.option(
@@ -59,7 +58,6 @@ def train(
     preset: str | None,
     config: str | None,
     show: bool,
-    tensorboard: bool,
     insecure_seed: int | None,
     without_epsilon: bool,
     checkpoint_every: int,
@@ -89,15 +87,15 @@ def train(
     path, layer = pathlib.Path(out), toml_file.placed(layer)
     if resume:
         layer = toml_file.begun(layer, folders.resumable_folder(path))
-    configuration = layers.configuration(layer)
+    settings = layers.configuration(layer)
     from tff_mf.base import required_packages
 
     required_packages.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ..output import progress
     from ..planning import signal_to_noise
-    from ..runs import settings
+    from ..runs.execution import ExecutionSettings
 
-    execution = settings.ExecutionSettings(
+    execution = ExecutionSettings(
         checkpoint_every=checkpoint_every,
         resume=resume,
         workers=_addresses(workers),
@@ -105,25 +103,24 @@ def train(
         threads=threads,
         restarts=restarts,
     )
-    how = {"tensorboard": tensorboard, "resume": resume, "without_epsilon": without_epsilon}
-    privacy, chosen_settings = _checked(configuration, path, insecure_seed, **how)
+    privacy = _checked(settings, path, insecure_seed, resume=resume, without_epsilon=without_epsilon)
     if chosen and chosen.notes:
         # After all that can be refused at once, which takes one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
-    data = _data(configuration.dataset, None if without_epsilon else privacy)
+    data = _data(settings.dataset, None if without_epsilon else privacy)
     _begin(layer, path, privacy, resume=resume)
-    signal = signal_to_noise.of_run(privacy, chosen_settings)
+    signal = signal_to_noise.of_run(privacy, settings)
     progress.say(f"train: {signal_to_noise.one_line(signal)}")
-    with progress.rounds(configuration.rounds, pathlib.Path(configuration.mechanism).stem) as on_round:
+    with progress.rounds(settings.rounds, pathlib.Path(settings.mechanism).stem) as on_round:
         more = {"on_round": on_round, "execution": execution, "without_epsilon": without_epsilon}
-        result = _trained(chosen_settings, privacy, data=data, out=path, **more)
+        result = _trained(settings, privacy, data=data, out=path, **more)
     _report(result, signal.as_dict(), path, as_json=as_json)
     if not result.holds:
         raise SystemExit(1)
 
 
 def _trained(
-    settings: "TrainingSettings", privacy: "tff_mf.Plan", *, execution: "ExecutionSettings", **places: Any
+    settings: "RunSettings", privacy: "tff_mf.Plan", *, execution: "ExecutionSettings", **places: Any
 ) -> "TrainingResult":
     """Runs the training program, and says what computes at the same time."""
     from ... import aggregators
@@ -139,43 +136,34 @@ def _trained(
 
 
 def _checked(
-    configuration: "RunConfiguration",
-    folder: pathlib.Path,
-    insecure_seed: int | None,
-    *,
-    tensorboard: bool,
-    resume: bool,
-    without_epsilon: bool,
-) -> tuple["tff_mf.Plan", "TrainingSettings"]:
-    """Returns privacy plan and settings of a run; whatever can be refused is refused before a data set is loaded."""
+    settings: "RunSettings", folder: pathlib.Path, insecure_seed: int | None, *, resume: bool, without_epsilon: bool
+) -> "tff_mf.Plan":
+    """Returns the privacy plan of a run; whatever can be refused is refused before a data set is loaded."""
     from ..datasets import named_data
     from ..output import files
-    from ..runs import folders, statable, toml_file
+    from ..runs import folders, run_record, statable
 
-    named_data.check_dataset(configuration.dataset)
+    named_data.check_dataset(settings.dataset)
     if not without_epsilon:
-        statable.check_asked(noise_multiplier=configuration.noise_multiplier, insecure_seed=insecure_seed)
-    begun_with = None
-    if resume:
-        configuration = toml_file.as_begun(configuration, folder)
-        begun_with = toml_file.begun_model(folder)
-        configuration.training_settings(begun_with=begun_with)
-    else:
-        configuration.check()
+        statable.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
+    begun = run_record.begun_record(folder) if resume else None
+    initial_model = run_record.initial_model_of(settings, begun)
+    if not resume:
+        settings.check()
         if folder.is_dir():
             # Before a search of hours.
             folders.check_new(files.made_folder(folder))
-    # A mechanism that differed in its last digit could not continue the noise of the first.
+    # A mechanism that differed in its last digit, or σ, could not continue the noise of the first.
     mechanism = folders.begun_mechanism(folder) if resume else None
-    privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism(), insecure_seed)
-    settings = configuration.training_settings(
-        configuration.chosen_rate(privacy), tensorboard=tensorboard, begun_with=begun_with
-    )
+    planned = settings if begun is None else begun.training
+    privacy = planned.privacy_plan(mechanism or settings.build_mechanism(), insecure_seed)
+    # Refused here if there is no noise to propose it from.
+    settings.chosen_rate(privacy)
     if not without_epsilon:
-        statable.check(privacy, settings.initial_model)
+        statable.check(privacy, initial_model)
     if not resume:
         folders.check_new(files.made_folder(folder))
-    return privacy, settings
+    return privacy
 
 
 def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:

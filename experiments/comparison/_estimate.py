@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..datasets import named_data, stackoverflow, synthetic
-from ..runs.run import RunConfiguration
-from ..runs.settings import ALL, ModelConfig, state_rows
+from ..runs.settings import ALL, RunSettings
+from ..runs.sizes import state_rows
 from . import _spec
 
 _FLOAT = 4
@@ -53,7 +53,7 @@ def estimate(
     *,
     dataset: str | None = None,
     fraction: float | None = None,
-    measure: Callable[[Sequence[tuple[ModelConfig, int]]], ModelTimes],
+    measure: Callable[[Sequence[RunSettings]], ModelTimes],
 ) -> dict[str, Any]:
     """Returns what the runs of a specification cost; nothing is downloaded, optimized or trained.
 
@@ -61,13 +61,13 @@ def estimate(
         spec: A TOML file.
         dataset: Data set of all runs, in place of the file's.
         fraction: Part of the size at which the runs are done.
-        measure: Returns the times of the largest of some models, each with the size of its batches.
+        measure: Returns the times of the largest of the models of some settings.
 
     Raises:
         InputError: If the specification is wrong.
     """
     runs = [run.configuration for run in _spec.read(spec, dataset=dataset, fraction=fraction)]
-    times = measure([(run.training_settings().model, run.batch_size) for run in runs])
+    times = measure(runs)
     sizes = {(run.dataset, run.max_examples, run.batch_size): _client_size(run) for run in runs}
     of = {id(run): sizes[run.dataset, run.max_examples, run.batch_size] for run in runs}
     updates = {id(run): run.rounds * run.clients_per_round for run in runs}
@@ -98,7 +98,7 @@ def estimate(
     }
 
 
-def _evaluated(run: RunConfiguration, test_sentences: int) -> int:
+def _evaluated(run: RunSettings, test_sentences: int) -> int:
     """Returns the sentences of all evaluations: for validation while training, and for the test once at the end."""
     left = max(0, test_sentences - (run.evaluation_examples if run.validation_split == _TEST else 0))
     tested = left if run.test_examples == ALL else min(left, int(run.test_examples))
@@ -114,7 +114,7 @@ def _test_sentences(dataset: str) -> int:
     return sum(size * clients for size, clients in _clients_by_sentences(path, _TEST).items())
 
 
-def _rows(run: RunConfiguration) -> int | None:
+def _rows(run: RunSettings) -> int | None:
     return state_rows(
         run.mechanism,
         rounds=run.mechanism_setting().searched_rounds,
@@ -123,7 +123,7 @@ def _rows(run: RunConfiguration) -> int | None:
     )
 
 
-def _client_size(run: RunConfiguration) -> ClientSize:
+def _client_size(run: RunSettings) -> ClientSize:
     most = run.max_examples
     path = _file_without_download(run.dataset)
     if path is None:

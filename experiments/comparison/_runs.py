@@ -19,7 +19,7 @@ from ..output import files, progress
 from ..runs import layers, toml_file
 from ..runs.layers import Layer
 from ..runs.names import METRICS, SUMMARY
-from ..runs.run import RunConfiguration
+from ..runs.settings import RunSettings
 from ._spec import PlannedRun
 
 RESULT, TABLE = "comparison.json", "comparison.md"
@@ -107,7 +107,7 @@ def prepared(
     return artifacts
 
 
-def _name(configuration: RunConfiguration) -> str:
+def _name(configuration: RunSettings) -> str:
     fields = _KNOWN_BY + (() if configuration.workload == "prefix_sum" else _KNOWN_BY_WITH_WORKLOAD)
     values = [(field, getattr(configuration, field)) for field in fields]
     values.append(("participation", repr(configuration.participation())))

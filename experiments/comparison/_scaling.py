@@ -11,8 +11,7 @@ from tff_mf.base.errors import InputValueError
 from ..runs import layers, mechanism_names
 from ..runs.layers import Layer
 from ..runs.mechanism_names import MechanismSetting
-from ..runs.run import RunConfiguration
-from ..runs.settings import ALL, TrainingSettings
+from ..runs.settings import ALL, TEST_EXAMPLES, RunSettings
 
 if TYPE_CHECKING:
     from ._spec import PlannedRun
@@ -22,10 +21,6 @@ SOURCE = "fraction"
 
 
 _LEAST_EXAMPLES = 100
-
-
-# What `all` test sentences stand for at a fraction; how many there are is not known before the data are there.
-_TEST_EXAMPLES = TrainingSettings().test_examples
 
 
 _FIELDS = (
@@ -118,7 +113,7 @@ def in_words(fraction: float, changed: Mapping[str, Mapping[str, list[Any]]]) ->
     )
 
 
-def _sizes(run: RunConfiguration, fraction: float) -> dict[str, int | None]:
+def _sizes(run: RunSettings, fraction: float) -> dict[str, int | None]:
     schema = run.participation()
     everyone = schema.min_sep == 1 and schema.max_participations == run.rounds
     apart = max(1, round(fraction * schema.min_sep))
@@ -143,7 +138,7 @@ def _sizes(run: RunConfiguration, fraction: float) -> dict[str, int | None]:
         "cohort": run.cohort or run.clients_per_round,
         "evaluate_every": by_ratio(run.evaluate_every),
         "evaluation_examples": examples(run.evaluation_examples),
-        "test_examples": examples(int(_TEST_EXAMPLES if run.test_examples == ALL else run.test_examples)),
+        "test_examples": examples(int(TEST_EXAMPLES if run.test_examples == ALL else run.test_examples)),
     }
 
 
@@ -152,7 +147,7 @@ def _sensitivity(mechanism: str, setting: MechanismSetting) -> float:
     return setting.sensitivity(setting.named(mechanism)).value
 
 
-def _setting(run: RunConfiguration) -> MechanismSetting:
+def _setting(run: RunSettings) -> MechanismSetting:
     return MechanismSetting(rounds=run.rounds, participation=run.participation(), restart_every=run.restart_every)
 
 

@@ -21,7 +21,7 @@ from ..output.typed import Number, Record
 from ..runs import layers, presets, toml_file
 from ..runs.layers import Layer
 from ..runs.presets import Preset
-from ..runs.run import FIELDS, RunConfiguration
+from ..runs.settings import FIELDS, RunSettings
 from ._scaling import check_fraction, scaled
 
 # A small file can ask for more runs than fit in memory.
@@ -85,7 +85,7 @@ def read_grids(path: pathlib.Path) -> Specification:
     Raises:
         InputError: If it is not a comparison.
     """
-    return typed.convert(layers.read_toml(path), typed.file_of(Specification, RunConfiguration), str(path))
+    return typed.convert(layers.read_toml(path), typed.file_of(Specification, RunSettings), str(path))
 
 
 def points_of(content: Specification, where: str) -> Iterable[Point]:
@@ -102,9 +102,9 @@ def points_of(content: Specification, where: str) -> Iterable[Point]:
     _load(content.preset, where)
     for grid in content.grid:
         own = {name: value for name, value in grid.items() if name in _Own.__struct_fields__}
-        about = typed.convert(own, typed.file_of(_Own, RunConfiguration), f"{where} [[grid]]")
+        about = typed.convert(own, typed.file_of(_Own, RunSettings), f"{where} [[grid]]")
         varied = {name: value for name, value in grid.items() if name not in own}
-        checked = typed.given(typed.convert(varied, typed.partial(RunConfiguration, listed=True), f"{where} [[grid]]"))
+        checked = typed.given(typed.convert(varied, typed.partial(RunSettings, listed=True), f"{where} [[grid]]"))
         preset = _load(about.preset or content.preset, where)
         for values in _combinations({name: checked[name] for name in varied}, f"{where} [[grid]]"):
             upper = layers.laid([shared, Layer.of(values, where)])
@@ -158,12 +158,12 @@ class PlannedRun:
     full_size: Layer | None = None
 
     @property
-    def configuration(self) -> RunConfiguration:
+    def configuration(self) -> RunSettings:
         """Its settings, with defaults for those that are not given."""
         return layers.configuration(self.layer)
 
     @property
-    def optimized_for(self) -> RunConfiguration:
+    def optimized_for(self) -> RunSettings:
         """The settings that its mechanism is optimized for."""
         return _optimized_for(self.layer, self.optimize)
 
@@ -222,14 +222,14 @@ def read(
     return _named(points, found, full, data_of or {}, published=content.title is not None)
 
 
-def _check(configuration: RunConfiguration, path: pathlib.Path) -> None:
+def _check(configuration: RunSettings, path: pathlib.Path) -> None:
     if configuration.epsilon is None and configuration.noise_multiplier is None:
         raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
     configuration.check()
     named_data.check_dataset(configuration.dataset)
 
 
-def _optimized_for(layer: Layer, optimize: Mapping[str, Any]) -> RunConfiguration:
+def _optimized_for(layer: Layer, optimize: Mapping[str, Any]) -> RunSettings:
     return layers.configuration(layers.laid([layer, Layer.of(optimize, "optimize")]))
 
 

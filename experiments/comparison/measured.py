@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from ...aggregators.workers.processes import end_with_program
-from ..runs.settings import ModelConfig
+from ..runs.settings import RunSettings
 from ..training import evaluation, models, task
 from ._estimate import ModelTimes
 
@@ -15,17 +15,17 @@ _WARMUP = 2
 _REPEATS = 5
 
 
-def measure(candidates: Sequence[tuple[ModelConfig, int]]) -> ModelTimes:
+def measure(candidates: Sequence[RunSettings]) -> ModelTimes:
     """Returns the times of the model with the most parameters: the least of a few repetitions.
 
     Args:
-        candidates: Models, each with the number of sentences in a client's batch.
+        candidates: Settings of models, and of a client's batch.
     """
     # The model is TFF's, whose context would report an error at exit.
     end_with_program()
-    config, batch = max(candidates, key=lambda candidate: (_parameters(candidate[0]), candidate[1]))
-    vocabulary = [f"w{number}" for number in range(config.vocab_size)]
-    model = task.build_keras_model(config, vocabulary=vocabulary, seed=0)
+    settings = max(candidates, key=lambda each: (each.dimension, each.batch_size))
+    batch, words = settings.batch_size, settings.vocab_size
+    model = task.build_keras_model(settings, vocabulary=[f"w{number}" for number in range(words)])
     loss = models.build_loss()
 
     @tf.function
@@ -42,25 +42,21 @@ def measure(candidates: Sequence[tuple[ModelConfig, int]]) -> ModelTimes:
     def evaluate(words: tf.Tensor) -> tf.Tensor:
         return loss(words, model(words, training=False))
 
-    seconds = _least_seconds(lambda: train(_sentences(batch, config)))
-    evaluated = _least_seconds(lambda: evaluate(_sentences(_EVALUATION_BATCH, config))) / _EVALUATION_BATCH
+    seconds = _least_seconds(lambda: train(_sentences(batch, words)))
+    evaluated = _least_seconds(lambda: evaluate(_sentences(_EVALUATION_BATCH, words))) / _EVALUATION_BATCH
     count = sum(weight.shape.num_elements() for weight in model.trainable_variables)
     return ModelTimes(
         parameters=count,
         train=seconds,
         evaluate=evaluated,
         words=f"Measured on this machine: {1000 * seconds:.0f} ms for a step on a batch of {batch} sentences with the "
-        f"largest model, {config.architecture} with {count:,} parameters (the least of {_REPEATS}, without TFF).",
+        f"largest model, {settings.model} with {count:,} parameters (the least of {_REPEATS}, without TFF).",
     )
 
 
-def _parameters(config: ModelConfig) -> int:
-    return config.vocab_size * (config.embedding_size + config.units) + config.units**2
-
-
-def _sentences(count: int, config: ModelConfig) -> tf.Tensor:
+def _sentences(count: int, words: int) -> tf.Tensor:
     return tf.random.stateless_uniform(
-        [count, evaluation.SEQUENCE_LENGTH], seed=[0, 0], minval=1, maxval=config.vocab_size, dtype=tf.int64
+        [count, evaluation.SEQUENCE_LENGTH], seed=[0, 0], minval=1, maxval=words, dtype=tf.int64
     )
 
 

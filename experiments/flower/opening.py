@@ -82,7 +82,7 @@ def open_strategy(
     more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
     given = {**settings.as_json(), "identities": _name_of(identify)}
-    more.setdefault("settings", {"engine": "flwr", **given})
+    more.setdefault("about", {"engine": "flwr", **given})
     with guard.open_guard(folder, plan, clip_norm=settings.clip_norm, sampler=sampler, **more) as guarded:
         about = {
             **given,

@@ -16,7 +16,7 @@ from tff_mf.planning import checked_cohort
 from .. import guard
 from ..runs.names import MECHANISM, RUN_JSON
 from ..runs.run_record import RunRecord, file_hash, read_record
-from ..runs.settings import AUTO, grid_of
+from ..runs.sizes import AUTO, grid_of
 from ..sampling.settings import PARAMETERS, SamplingSettings
 from .cohorts import Waiting
 from .server_step import ServerOptimizer
@@ -218,9 +218,17 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
         "delta": record.delta,
         "grid": "none" if record.grid_bits is None else record.grid_bits,
         "clip-norm": record.clip_norm,
-        "server-learning-rate": float(record.settings.get("server_learning_rate", 1.0)),
-        "server-momentum": float(record.settings.get("server_momentum", 0.0)),
+        **_server(record),
     }
+
+
+def _server(record: RunRecord) -> dict[str, float]:
+    """Returns the server's rate and momentum, of a run of `tff-mf train` or of one on Flower."""
+    if record.settings is not None and record.resolved is not None:
+        rate, momentum = record.resolved.server_learning_rate, record.settings.server_momentum
+    else:
+        rate, momentum = record.about.get("server_learning_rate", 1.0), record.about.get("server_momentum", 0.0)
+    return {"server-learning-rate": float(rate), "server-momentum": float(momentum)}
 
 
 def _fewest(record: RunRecord) -> int:

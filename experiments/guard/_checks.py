@@ -79,10 +79,10 @@ def check_aggregator(
             f"aggregator divides by clients_per_round={aggregator.clients_per_round!r}, and the plan is for "
             f"{plan.clients_per_round}: build both with one number."
         )
-    settings = more.get("settings")
-    if isinstance(settings, Mapping) and "generator" in settings:
+    about = more.get("about")
+    if isinstance(about, Mapping) and "generator" in about:
         raise InputValueError(
-            f"settings['generator']={settings['generator']!r} is not the generator of aggregator, whose noise is "
+            f"about['generator']={about['generator']!r} is not the generator of aggregator, whose noise is "
             "TensorFlow's: leave it out, and the report names that."
         )
     # Keys that are repeated have the plan's fingerprint, so that past rounds can be verified.

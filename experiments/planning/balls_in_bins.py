@@ -8,7 +8,7 @@ import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.problem.workloads import ToeplitzWorkload
 
-from ..runs.settings import state_rows
+from ..runs.sizes import state_rows
 from .deployment import Deployment
 from .options import AS_GOOD, Option
 

@@ -8,7 +8,7 @@ import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.numerics import digits
 
-from ..runs.settings import AUTO, ModelConfig, dimension_of, grid_of
+from ..runs.sizes import AUTO, PAPERS_DIMENSION, grid_of
 from ..runs.statements import unbounded
 from .deployment import Deployment
 from .options import Option
@@ -27,7 +27,7 @@ def of_deployment(
     Raises:
         InputError: If `grid` is neither a number of bits nor one of the words.
     """
-    parameters = dimension_of(ModelConfig()) if dimension is None else dimension
+    parameters = PAPERS_DIMENSION if dimension is None else dimension
     return grid_of(grid, dimension=parameters, cohort=deployment.clients_per_round), parameters
 
 

@@ -15,7 +15,7 @@ from tff_mf.sensitivities.losses import Errors
 from ..output import progress
 from ..runs import mechanism_names, statements
 from ..runs.mechanism_names import MechanismSetting
-from ..runs.settings import state_rows
+from ..runs.sizes import state_rows
 from .deployment import Deployment, cases
 
 # Cost of a search as rounds times squared bands: this many take about a second.

@@ -21,8 +21,7 @@ from tff_mf.numerics import digits
 from tff_mf.numerics.digits import rounded_up
 
 from ..runs import learning_rates
-from ..runs.settings import TrainingSettings
-from ..runs.settings import dimension_of as dimension_of
+from ..runs.settings import RunSettings
 from .deployment import Deployment
 from .options import Option
 
@@ -84,19 +83,19 @@ class Signal:
         return finite | {"hopeless": self.hopeless, "line": one_line(self)}
 
 
-def of_run(privacy: tff_mf.Plan, settings: TrainingSettings) -> Signal:
+def of_run(privacy: tff_mf.Plan, settings: RunSettings) -> Signal:
     """Returns the estimate of a run, for its first clip norm if that adapts.
 
     Args:
         privacy: Mechanism, noise and cohort: the large cohort, if a smaller one simulates it.
-        settings: Everything but privacy.
+        settings: The settings of the run.
 
     Raises:
         InputError: If C has fewer rounds than the plan, or than a restart.
     """
-    found = of_plan(privacy, dimension_of(settings.model))
+    found = of_plan(privacy, settings.dimension)
     error = found.noise_to_signal * privacy.rounds / math.sqrt(found.dimension)
-    rate = settings.server_learning_rate
+    rate = settings.chosen_rate(privacy)
     per_parameter = rate / (1 - settings.server_momentum) * settings.clip_norm * error
     too_fast = per_parameter > MOST_PER_PARAMETER
     return dataclasses.replace(

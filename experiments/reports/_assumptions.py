@@ -5,14 +5,12 @@ from typing import Any
 
 from tff_mf.base.errors import InputError
 
-from ..runs import initial_model
 from ..runs.initial_model import InitialModel
 from ..runs.ledger import cohort_digest
 from ..runs.metrics import ALSO_TRAINING, HARMLESS, NOT_TRAINING
 from ..runs.names import INITIAL_MODEL, LEDGER, METRICS, PARTICIPATION, RUN_JSON
 from ..runs.run_record import RunRecord
 from ..runs.words import Said
-from ..sampling import settings as samplings
 from ._evidence import ASSUMED, HOLDS, VIOLATED, Assumption, Case, Evidence, State
 from .questions import QUESTIONS
 
@@ -164,7 +162,7 @@ def _other_sampling(record: RunRecord) -> tuple[str, Mapping[str, Any]] | None:
 
     A log cannot show it of rounds that were planned and did not run, nor of clients that came once by chance.
     """
-    drawn = samplings.of_run(record.settings)
+    drawn = record.sampling
     if drawn is None:
         return None
     try:
@@ -182,7 +180,7 @@ def _other_sampling(record: RunRecord) -> tuple[str, Mapping[str, Any]] | None:
 def sampler(case: Case) -> Judged:
     """Returns whether the cohorts in the log are the planned ones."""
     record, evidence, name = case.record, case.evidence, case.record.sampler
-    if record.is_secret != (record.settings.get("secret_cohorts") is True):
+    if record.is_secret != (record.settings is not None and record.settings.secret_cohorts):
         return _violated("sampler_contradicted", sampler=name, file=RUN_JSON)
     if record.is_secret and any(evidence.attempts.values()):
         return _violated("sampler_not_secret", sampler=name, file=PARTICIPATION)
@@ -300,7 +298,7 @@ _NOT_CHECKED = {"participation_depends_on_data": "independence_assumed", "state_
 def assess(case: Case) -> list[Assumption]:
     """Returns each assumption with its state, from `run.json`, the answers and, in a final report, the logs."""
     judged = {name: judge(case) for name, judge in _JUDGES.items()}
-    given = initial_model.of_settings(case.record.settings)
+    given = None if case.record.resolved is None else case.record.resolved.initial_model
     if given or case.evidence.initial_model_sha256:
         judged["initial model"] = starts_from(case, given)
     # An answer on other releases is part of what is released without noise.

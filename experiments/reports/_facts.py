@@ -35,6 +35,8 @@ from ._source import (
     repeated,
     sampling_in_secret,
     seconds,
+    settings,
+    training_clients,
     utility,
 )
 from .questions import ASKED
@@ -97,9 +99,9 @@ SECTIONS: Mapping[str, Mapping[str, Fact]] = {
             _DataSet,
             lambda source: {
                 "name": data_set(source),
-                "sha256": source.own(str, "dataset_sha256"),
-                "clients": source.own(int, "training_clients"),
-                "examples": source.own(int, "training_examples"),
+                "sha256": source.about(str, "dataset_sha256"),
+                "clients": training_clients(source),
+                "examples": source.about(int, "training_examples"),
             },
         ),
         "started": _of_ledger(_Text, lambda ledger: ledger.started),
@@ -268,7 +270,7 @@ def facts(source: Source) -> dict[str, Any]:
         "grid": grid_of(case.record, found.figures),
         "utility": utility(source.folder) if case.realised else None,
         "audit": _audit(found.audit, refused=source.refused),
-        "settings": case.record.settings,
+        "settings": settings(case.record),
         "versions": case.record.versions,
         "command": list(case.record.command),
         "files": {name: file_hash(source.folder / name) for name in files if (source.folder / name).is_file()},

@@ -14,7 +14,6 @@ from ..runs import amplification, statements
 from ..runs.names import RUN_JSON
 from ..runs.run_record import RunRecord, read_record
 from ..runs.words import Reason
-from ..sampling import settings as samplings
 from . import _figures
 from ._assumptions import assess
 from ._device_reports import device_findings
@@ -129,7 +128,7 @@ def claim(case: Case, figures: Figures | None, findings: list[Finding]) -> state
         unanswered=[question.name for question in QUESTIONS if case.answers[question.name] is None],
         clients_of_one_person=case.answers["clients_of_one_person"],
     )
-    drawn = samplings.of_run(record.settings)
+    drawn = record.sampling
     if record.amplified_epsilon is None or drawn is None or known.guarantee is None:
         return known
     return amplification.own_claim(known, record.amplified_epsilon, drawn)
@@ -140,8 +139,8 @@ def _of_secrecy(record: RunRecord, evidence: Evidence) -> list[Finding]:
     if record.amplified_epsilon is None or evidence.mechanism is None:
         return []
     try:
-        plan, drawn = plan_of(record, evidence.mechanism), samplings.of_run(record.settings)
-        level = amplification.own(plan, drawn, record.population).level
+        plan = plan_of(record, evidence.mechanism)
+        level = amplification.own(plan, record.sampling, record.population).level
     except InputError as error:
         return [found(CRITICAL, "secrecy", "secrecy_impossible", file=RUN_JSON, why=str(error))]
     if level.epsilon > record.amplified_epsilon:

@@ -4,9 +4,10 @@ import dataclasses
 import datetime
 import pathlib
 import re
-import tomllib
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from tff_mf import grids
 from tff_mf.base import strict_json
@@ -17,14 +18,14 @@ from ..output.typed import Number, record
 from ..runs import amplification, names, statements
 from ..runs.ledger import LedgerRecord
 from ..runs.run_record import RunRecord
-from ..sampling import settings as samplings
+from ..runs.settings import FILES
 from . import _judgement
 from ._evidence import Case, Evidence
 from ._figures import Figures
 from ._judgement import Judgement
 
 UTILITY = record("Utility", accuracy=Number | None, loss=Number | None, test_sentences=int | None)
-# The engine of `tff_mf.experiments.flower`, in the settings of its runs.
+# The engine of `tff_mf.experiments.flower`, as its runs name it.
 _FLOWER = "flwr"
 
 
@@ -77,9 +78,9 @@ class Source:
         """Standard deviation of the noise in a sum, before it is correlated."""
         return self.noise_multiplier_as_run * self.record.clip_norm
 
-    def own(self, kind: type, name: str, *more: Any) -> Any:
-        """Returns a setting if it is of a type, else `None`: nothing checks the settings of others."""
-        value = self.record.settings.get(name, *more)
+    def about(self, kind: type, name: str) -> Any:
+        """Returns a fact of another pipeline if it is of a type, else `None`: nothing checks them."""
+        value = self.record.about.get(name)
         return value if isinstance(value, kind) and not isinstance(value, bool) else None
 
 
@@ -89,18 +90,36 @@ def repeated(times: Mapping[int, int]) -> int:
 
 
 def data_set(source: Source) -> str | None:
-    """Returns the name of a data set without the folder of its file: a report is published."""
-    # A planned report can be older than the settings that a run was given.
-    given = _of_configuration(source.folder) if source.case.realised else None
-    name = source.own(str, "dataset", given)
-    return None if name is None else re.sub("[^:/]*/", "", name)
+    """Returns the name of a data set, without the folder of its file: a report is published."""
+    settings = source.record.settings
+    name = source.about(str, "dataset") if settings is None else settings.dataset
+    return None if name is None else without_folder(name)
 
 
-def _of_configuration(folder: pathlib.Path) -> Any:
-    try:
-        return tomllib.loads((folder / names.SETTINGS_TOML).read_text(encoding="utf-8"))["run"]["dataset"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+def without_folder(name: str) -> str:
+    """Returns the name of a file without its folder; a word stays as it is.
+
+    Example:
+        >>> without_folder("sqlite:/home/ann/data.sqlite")
+        'sqlite:data.sqlite'
+    """
+    return re.sub("[^:/]*/", "", name)
+
+
+def training_clients(source: Source) -> int | None:
+    """Returns the number of clients that cohorts are drawn from, if it is known."""
+    resolved = source.record.resolved
+    return source.about(int, "training_clients") if resolved is None else resolved.training_clients
+
+
+def settings(record: RunRecord) -> dict[str, Any]:
+    """Returns all settings that a report repeats, as JSON, without the folders of files: it is published."""
+    if record.settings is None or record.resolved is None:
+        return record.about
+    given = msgspec.to_builtins(record.settings)
+    placed = {name: without_folder(given[name]) for name in FILES if given[name] is not None}
+    found = {name: value for name, value in {**given, **placed}.items() if value is not None}
+    return {**found, "server_learning_rate": record.resolved.server_learning_rate, **record.about}
 
 
 def seconds(ledger: LedgerRecord | None) -> int | None:
@@ -127,7 +146,7 @@ def made_for(source: Source) -> dict[str, Any] | None:
 
 def sampling_in_secret(source: Source) -> str | None:
     """Returns a run's sampling if it amplifies where cohorts are secret, and no amplified ε is stated."""
-    drawn = samplings.of_run(source.record.settings)
+    drawn = source.record.sampling
     if source.record.is_secret or drawn is None or not drawn.is_secret or drawn.sampling in amplification.POISSON:
         return None
     return drawn.sampling
@@ -135,11 +154,11 @@ def sampling_in_secret(source: Source) -> str | None:
 
 def generator(source: Source) -> str:
     """Returns the generator of the noise: TensorFlow's in its graphs, or one of the streams in NumPy."""
-    settings, on_grid = source.record.settings, source.record.grid is not None
-    if settings.get("engine") != _FLOWER and "generator" not in settings:
+    about, on_grid = source.record.about, source.record.grid is not None
+    if about.get("engine") != _FLOWER and "generator" not in about:
         return "tensorflow graph"
-    # Without the setting, the defaults of the streams.
-    return str(settings.get("generator", "tensorflow" if on_grid else "philox"))
+    # Without the fact, the defaults of the streams.
+    return str(about.get("generator", "tensorflow" if on_grid else "philox"))
 
 
 def utility(folder: pathlib.Path) -> dict[str, Any] | None:

@@ -14,7 +14,6 @@ from ..runs.metrics import ACCURACY, ROUND, Metrics, smoothed
 from ..runs.names import MODEL, SUMMARY
 from ..runs.run_record import RunRecord
 from ..runs.words import Reason
-from ..sampling import settings as samplings
 from ._evidence import CRITICAL, Evidence, Finding
 from ._run_record import plan_of
 from .questions import QUESTIONS
@@ -98,9 +97,8 @@ def _claims(
     if evidence.mechanism is None or evidence.impossible:
         return dict.fromkeys(("epsilon", "epsilon_as_run", *_AMPLIFIED))
     privacy = plan_of(record, evidence.mechanism)
-    clients = record.settings.get("training_clients")
-    in_secret = None
-    drawn = samplings.of_run(record.settings)
+    clients = None if record.resolved is None else record.resolved.training_clients
+    in_secret, drawn = None, record.sampling
     simulated = stored.get("amplified_epsilon") is not None and clients is not None and not record.is_secret
     if simulated and drawn and drawn.sampler == record.sampler and clients <= (record.population or 0):
         in_secret = amplification.amplified(privacy, drawn, clients)
@@ -124,20 +122,10 @@ def _claims(
 
 
 def _of_settings(record: RunRecord) -> dict[str, Any]:
-    settings = record.settings
-    names = (
-        "algorithm",
-        "model",
-        "sampling",
-        "dropout",
-        "seed",
-        "zeroing",
-        "client_learning_rate",
-        "server_learning_rate",
-    )
-    names += ("server_momentum", "server_warmup", "server_cooldown", "server_optimizer")
-    names += ("adaptive_clipping", "adaptive_learning_rate", "validation_split")
-    return {**{name: settings[name] for name in names if name in settings}, "clip_norm": record.clip_norm}
+    """Returns the fields that name settings, as training writes them."""
+    if record.settings is None:
+        return {"clip_norm": record.clip_norm}
+    return {**summary.of_settings(record.training), "validation_split": record.settings.validation_split}
 
 
 def _validated(metrics: Metrics) -> dict[str, Any]:

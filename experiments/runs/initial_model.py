@@ -3,8 +3,8 @@
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import safetensors
@@ -16,7 +16,6 @@ from tff_mf.base.errors import InputValueError
 from ..output import typed
 from ..output.files import file_hash
 from ..output.typed import Record
-from .folders import DEFAULT_DATASET as DEFAULT_DATASET
 from .folders import FIELD, trained_on
 from .names import VOCABULARY
 
@@ -97,20 +96,6 @@ def vocabulary_hash(words: Sequence[str]) -> str:
         '16078a63'
     """
     return hashlib.sha256(json.dumps(list(words)).encode()).hexdigest()
-
-
-def of_settings(settings: Mapping[str, Any]) -> InitialModel | None:
-    """Returns the initial model that the `settings` of a `run.json` name; `None` if they name none.
-
-    Raises:
-        InputValueError: If the entry is damaged.
-    """
-    stored = settings.get(FIELD)
-    return (
-        None
-        if stored is None
-        else typed.convert(stored, InitialModel, f"{FIELD} in the settings of run.json is damaged")
-    )
 
 
 def parameters(named: InitialModel, content: bytes, expected: Sequence[np.ndarray]) -> list[np.ndarray]:

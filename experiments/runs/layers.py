@@ -15,7 +15,7 @@ from ..output import typed
 from ..output.typed import Record
 from ..sampling.settings import DEFAULT as DEFAULT_SAMPLING
 from ..sampling.settings import PARAMETERS, SAMPLINGS, parameters_of
-from .run import RunConfiguration
+from .settings import RunSettings
 
 DEFAULT = "default"
 FLAG = "flag"
@@ -111,16 +111,17 @@ def sourced(sources: Mapping[str, str]) -> Iterator[None]:
         raise
 
 
-def configuration(layer: Layer, where: str = "") -> RunConfiguration:
+def configuration(layer: Layer, where: str = "") -> RunSettings:
     """Returns the configuration of a layer, with defaults for the fields it leaves out; see `typed.convert`."""
-    return typed.convert(layer.values, RunConfiguration, where)
+    return typed.convert(layer.values, RunSettings, where)
 
 
-def whole(layer: Layer, kind: type[Record] = RunConfiguration) -> dict[str, Any]:
+def whole(layer: Layer, kind: type[Record] = RunSettings) -> dict[str, Any]:
     """Returns all settings of a configuration in its order, defaults included, but those that are not set.
 
     Example:
-        >>> found = whole(Layer.of({"rounds": 8, "clients_per_round": 2, "delta": 1e-6}, "file"))
+        >>> given = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "sampling": "single"}
+        >>> found = whole(Layer.of(given, "file"))
         >>> found["rounds"], found["mechanism"], "zeroing" in found
         (8, 'blt', False)
 
@@ -131,7 +132,7 @@ def whole(layer: Layer, kind: type[Record] = RunConfiguration) -> dict[str, Any]
     return {name: value for name, value in values.items() if value is not None}
 
 
-def shown(layer: Layer, kind: type[Record] = RunConfiguration) -> dict[str, dict[str, Any]]:
+def shown(layer: Layer, kind: type[Record] = RunSettings) -> dict[str, dict[str, Any]]:
     """Returns value and source of every field, in the order of the configuration, defaults included."""
     return {
         field.name: {

@@ -14,23 +14,41 @@ from tff_mf.base.errors import InputValueError
 from ..output import files, typed
 from ..output.files import file_hash
 from ..output.typed import Count, NonNegative, OpenUnit, Positive, Record
+from ..sampling.settings import SamplingSettings
 from .folders import readable_folder
+from .initial_model import InitialModel, given
 from .names import MECHANISM, RUN_JSON
 from .rules import Rules
 from .same_settings import check_same
+from .settings import RunSettings
 
 _VERSION = 1
 _GRID = ("grid_bits", "grid_max_clients", "dimension")
 # Fields that a privacy plan does not determine.
 _OPEN = (
     *("restart_every", "adaptive_count_stddev", "adjacency", "cohorts", "sampler", "simulation", "population"),
-    *("released_without_noise", "evaluation_columns", "settings", "command", "versions", "amplified_epsilon"),
+    *("released_without_noise", "evaluation_columns", "settings", "resolved", "about", "command", "versions"),
+    "amplified_epsilon",
     *_GRID,
 )
 # What a resumed run may have otherwise.
-_FREE = ("settings", "command", "versions")
+_FREE = ("about", "command", "versions")
 _SCHEMAS = {"MinSep": tff_mf.MinSep, "FixedEpoch": tff_mf.FixedEpoch}
 _LARGEST_SEED = 2**64 - 1
+
+
+class Resolved(Record):
+    """What the settings of `tff-mf train` came to, beside the numbers of the claim.
+
+    Attributes:
+        server_learning_rate: The server's rate.
+        initial_model: The model that training starts from; `None` is one that is drawn with the seed.
+        training_clients: Number of clients that cohorts are drawn from; `None` in a bundle, where nothing is trained.
+    """
+
+    server_learning_rate: Positive
+    initial_model: InitialModel | None = None
+    training_clients: Count | None = None
 
 
 class RunRecord(Record):
@@ -58,7 +76,9 @@ class RunRecord(Record):
         population: Number of clients that can take part, if known.
         released_without_noise: Each release without noise, with the clients on whose data it is computed.
         evaluation_columns: Columns of metrics.csv, all computed on clients that do not train.
-        settings: All other settings of the run.
+        settings: The settings of `tff-mf train`, as they were asked for; `None` of other pipelines.
+        resolved: What else they came to; `None` of other pipelines.
+        about: Facts of another pipeline, which a report repeats, and which nothing checks.
         command: The command line.
         versions: Versions of the packages that the run depends on.
         grid_bits: log₂ of the clip norm in units of the grid; `None` for floating point.
@@ -88,7 +108,9 @@ class RunRecord(Record):
     population: Count | None = None
     released_without_noise: Sequence[dict[str, str]] = ()
     evaluation_columns: Sequence[str] = ()
-    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    settings: RunSettings | None = None
+    resolved: Resolved | None = None
+    about: dict[str, Any] = msgspec.field(default_factory=dict)
     command: Sequence[str] = ()
     versions: dict[str, str] = msgspec.field(default_factory=dict)
     grid_bits: Count | None = None
@@ -109,6 +131,8 @@ class RunRecord(Record):
         given = [name for name in _GRID if getattr(self, name) is not None]
         if given and len(given) < len(_GRID):
             raise InputValueError(f"{', '.join(given)} must be given with {', '.join(set(_GRID) - set(given))}.")
+        if (self.settings is None) != (self.resolved is None):
+            raise InputValueError("settings and resolved go together: both are of `tff-mf train`; put run.json back.")
         if self.is_secret and (self.cohorts or self.adjacency != "zero-out" or self.population is None):
             raise InputValueError(
                 f"amplified_epsilon={self.amplified_epsilon!r} is of secret cohorts: it needs a population and "
@@ -135,6 +159,22 @@ class RunRecord(Record):
         if self.participation == "SingleParticipation":
             return tff_mf.SingleParticipation()
         return _SCHEMAS[self.participation](min_sep=self.min_sep, max_participations=self.max_participations)
+
+    @property
+    def sampling(self) -> SamplingSettings | None:
+        """How the cohorts of `tff-mf train` are drawn; `None` of other pipelines."""
+        return None if self.settings is None else self.settings.sampling_settings()
+
+    @property
+    def training(self) -> RunSettings:
+        """The settings with the numbers that they came to: those that train.
+
+        Raises:
+            InputValueError: If the run is not one of `tff-mf train`.
+        """
+        if self.settings is None or self.resolved is None:
+            raise InputValueError("settings=None in run.json: take a run of `tff-mf train`, which has settings.")
+        return self.settings.resolved(self, self.resolved.server_learning_rate)
 
     @property
     def rules(self) -> Rules:
@@ -174,8 +214,8 @@ def begin(folder: pathlib.Path, mechanism: tff_mf.Mechanism, fields: Mapping[str
         tff_mf.save(mechanism, folder / MECHANISM)
     elif tff_mf.load(folder / MECHANISM) != mechanism:
         raise InputValueError(f"out={str(folder)!r} holds a run with another mechanism: name another folder.")
-    as_json = json.loads(json.dumps({**fields, "mechanism_sha256": file_hash(folder / MECHANISM)}))
-    record = typed.convert(as_json, RunRecord)
+    as_json = msgspec.to_builtins({**fields, "mechanism_sha256": file_hash(folder / MECHANISM)})
+    record = typed.convert(json.loads(json.dumps(as_json)), RunRecord)
     if (folder / RUN_JSON).exists():
         begun = read_record(folder)
         check_same(_settings(record), _settings(begun), run=str(folder))
@@ -194,14 +234,38 @@ def read_record(folder: pathlib.Path) -> RunRecord:
     path = readable_folder(folder) / RUN_JSON
     if not path.exists():
         raise InputValueError(f"run={str(folder)!r} is not a run folder: {RUN_JSON} is missing.")
-    given = strict_json.read(path, "run")
-    version = given.pop("version", None) if isinstance(given, dict) else None
+    stored = strict_json.read(path, "run")
+    version = stored.pop("version", None) if isinstance(stored, dict) else None
     if version != _VERSION:
         raise InputValueError(
             f"run={str(path)!r} has version {typed.shown(version)}, and this release reads version {_VERSION}: read it "
             "with the release of tff-mf that wrote it."
         )
-    return typed.convert(given, RunRecord, f"run={str(path)!r} is damaged")
+    return typed.convert(stored, RunRecord, f"run={str(path)!r} is damaged")
+
+
+def begun_record(folder: pathlib.Path) -> RunRecord | None:
+    """Returns the content of `run.json`; `None` if the folder has none: its run was stopped before it was written.
+
+    Raises:
+        InputValueError: If the file is damaged or of another version.
+    """
+    return read_record(folder) if (folder / RUN_JSON).is_file() else None
+
+
+def initial_model_of(settings: RunSettings, begun: RunRecord | None) -> InitialModel | None:
+    """Returns the model that training starts from, if one is given.
+
+    Args:
+        settings: The settings of the run.
+        begun: The record of a run that is resumed, which has a copy of the model: the file is not read then.
+
+    Raises:
+        InputValueError: If the file or its vocabulary is missing or damaged.
+    """
+    if begun is not None and begun.resolved is not None:
+        return begun.resolved.initial_model
+    return None if settings.initial_model is None else given(settings.initial_model, dataset=settings.dataset)
 
 
 def _settings(record: RunRecord) -> dict[str, Any]:

@@ -1,58 +1,212 @@
-"""Settings of a training run, checked without TensorFlow, so that a wrong one is refused at once."""
+"""The settings of a run: one type, which presets, files and flags become, which trains, and which `run.json` keeps."""
 
-import dataclasses
-import re
-from collections.abc import Mapping
 from typing import Any
 
-import tff_mf
-from tff_mf.base import validation
-from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.grids import FEWEST_BITS, MOST_BITS
+import msgspec
 
-from ..output import typed
-from ..output.typed import Number, Record, Whole
-from .initial_model import InitialModel
-from ..sampling.settings import SECRET, SamplingSettings
+import tff_mf
+from tff_mf import grids
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.planning import check_level, check_restarts, checked_cohort
+
+from ..output.typed import Number, Record, Whole, fields_of
+from ..sampling.settings import DEFAULT, SECRET, SamplingSettings
+from . import amplification, learning_rates, mechanism_names
+from .folders import DEFAULT_DATASET
+from .mechanism_names import MechanismSetting
+from .sizes import AUTO, NONE, dimension_of, grid_of
 
 ALGORITHMS = ("fed_avg", "fed_sgd")
-ARCHITECTURES = ("lstm", "conv")
+MODELS = ("lstm", "conv")
 SERVER_OPTIMIZERS = ("sgdm", "dp_ftrl")
 VALIDATION_SPLITS = ("heldout", "test")
-ALL = "all"
-# Fields of `settings` in run.json that describe the run and decide nothing.
-_DESCRIPTIVE = ("training_clients",)
+ALL, PROPOSED = "all", "proposed"
+# By default; at a fraction of the size of a run, what `all` of them stand for: how many there are is not known then.
+TEST_EXAMPLES = 20_000
+# Fields whose values are files, or known names.
+FILES = ("mechanism", "dataset", "initial_model")
+_OF_MODEL = ("vocab_size", "embedding_size", "units")
+# Of a plan, as the settings have them.
+_OF_PLAN = ("rounds", "delta", "restart_every", "adaptive_count_stddev")
+_OF_MECHANISM = ("buffers", "bands", "unit_norms", "objective")
 # Of float32, in the 2 GB of a message to TFF's worker.
 _MOST_VALUES = 2**29
-_MOST_AT_ONCE = 1024
 # NumPy's and Python's generators, which TFF seeds, take 32 bits.
 _LARGEST_SEED = 2**32 - 1
 # TensorFlow makes room at once for a whole batch, and for all examples that it shuffles.
 _MOST_EXAMPLES = {"batch_size": 2**20, "max_examples": 2**24, "evaluation_examples": 2**31 - 1}
-_ADDRESS = re.compile(r"[^\s:/]+:([0-9]{1,5})|unix:/[^\s,]+")
 
 
-class ModelConfig(Record):
-    """Size of a model; the defaults come from the papers' StackOverflow experiments.
+class RunSettings(Record):
+    """All settings of a run of `tff-mf train`. A field has the name of its flag, with underscores.
+
+    Defaults of the model come from the papers' StackOverflow experiments. A value that no run can have is refused when
+    the settings are made; `check` refuses a mechanism that does not fit them.
 
     Attributes:
-        architecture: `lstm`, the recurrent model of TFF's task, or `conv`, a causal convolution over the
-            last three words, which learns faster and costs a fraction.
+        rounds: Number of rounds n.
+        clients_per_round: Clients that train in a round.
+        delta: δ.
+        dataset: `pydoc`, `stackoverflow`, `synthetic`, `sqlite:FILE` or a file.
+        mechanism: A name of `mechanism_names.names()`, `production:NAME`, or a file.
+        buffers: Buffers of a `blt`; `None` lets the optimizer choose.
+        bands: Bands of the banded kinds; `None` takes the min-sep.
+        unit_norms: Whether the columns of a `banded` have norm 1; if not, their norms are fitted to the participation.
+        objective: Loss that the mechanism is optimized for, "rms" or "max"; `None` takes its kind's default.
+        workload: What the mechanism is optimized for.
+        restart_every: Rounds after which noise starts anew, or `None`.
+        cohort: Clients that a round stands for; `clients_per_round` if `None`.
+        sampling: How cohorts are drawn, and the guarantee that follows; with its parameters, `SamplingSettings`.
+        min_sep: b.
+        max_participations: k.
+        groups: Number of groups of clients.
+        participations: Number of rounds of a client.
+        epochs: Number of epochs.
+        hours: Hours that a device waits after taking part.
+        round_minutes: Minutes that a round takes on average.
+        secret_cohorts: Whether cohorts are drawn from the system's randomness, and neither logged nor released, so that
+            ε is amplified by the sampling; otherwise they follow from `seed`, and are logged.
+        dropout: Probability that a client of a cohort does not report, in [0, 1).
+        epsilon: ε that the run may reach, or `None`.
+        noise_multiplier: σ of the cohort in its place, or `None`.
+        grid: Bits of the grid on which updates, their sums and the noise are integers: a number, "auto", or "none" for
+            floating point, whose guarantee holds for real numbers only, and which low bits can give away.
+        clip_norm: Bound ζ on the L2 norm of a client's update; the first one, if it adapts.
+        adaptive_clipping: Part of the updates, in (0, 1), that shall be below the clip norm, which follows them at each
+            restart of the noise; `None` keeps the clip norm.
+        adaptive_count_stddev: With `adaptive_clipping`: standard deviation of the noised counts that this releases, for
+            the cohort; they are part of ε.
+        adaptive_learning_rate: With `adaptive_clipping`: η; at a restart the clip norm is multiplied by
+            exp(η·(adaptive_clipping − part seen below it)).
+        zeroing: Updates with an entry of larger magnitude are set to zero; `None` zeroes none. The bound is fixed: each
+            client's update is judged by itself, so that the sensitivity stays the same.
+        algorithm: `fed_avg`: clients train, and send what changed; or `fed_sgd`: they send the mean gradient over
+            their examples, in a single pass.
+        initial_model: The `model.safetensors` of another run's folder, to start from; `None` is one drawn with `seed`.
+        model: `lstm`, the recurrent model of TFF's task, or `conv`, a causal convolution over the last three words,
+            which learns faster and costs a fraction.
         vocab_size: Most frequent words to know.
         embedding_size: Width of the word embedding.
         units: LSTM units, or filters of the convolution.
+        client_learning_rate: Rate of the clients' SGD; `fed_sgd` has none.
+        client_epochs: Passes over its sentences that a client makes in one round.
+        batch_size: Sentences a batch of a client.
+        max_examples: Sentences a client uses at most in one round.
+        server_optimizer: `sgdm`: SGD with momentum; or `dp_ftrl`: steps from the model of the last restart along the
+            sum of all updates since, so that the momentum restarts with the noise. Without restarts they are the same.
+        server_learning_rate: Rate of the server's optimizer: a number, or "proposed": from the noise, by the regression
+            of the banded MF paper.
+        server_momentum: Its momentum, in [0, 1).
+        server_warmup: Part of the rounds over which its rate rises from a twentieth, at the start.
+        server_cooldown: Part of the rounds over which its rate falls to a twentieth, at the end.
+        evaluate_every: Rounds between two evaluations; the last round is always evaluated.
+        evaluation_examples: Validation sentences, on which the model is evaluated.
+        validation_split: Where they are from: `heldout`, clients for validation only, or `test`: the first sentences
+            of the test clients, which are then left out of the test, as in the papers.
+        test_examples: Test sentences that the final model is measured on, once: a number, or `all`.
+        seed: Seed of cohorts and initial model, never of noise.
+        reference_model: Whether clients compute with TFF's own Keras model: the same model up to the order of float32
+            sums, in more than twice the time. Its fields in files are the same.
+        tensorboard: Whether to write metrics for TensorBoard too.
+
+    Example:
+        >>> RunSettings(rounds=8, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=2).participation()
+        MinSep(min_sep=4, max_participations=2)
+
+    Raises:
+        InputTypeError: If a value is of the wrong type.
+        InputValueError: If a value is out of range, or values do not go with each other.
     """
 
-    architecture: str = "lstm"
+    rounds: Whole
+    clients_per_round: Whole
+    delta: Number
+    dataset: str = DEFAULT_DATASET
+    mechanism: str = "blt"
+    buffers: Whole | None = None
+    bands: Whole | None = None
+    unit_norms: bool | None = None
+    objective: str | None = None
+    workload: str = "prefix_sum"
+    restart_every: Whole | None = None
+    cohort: Whole | None = None
+    sampling: str = DEFAULT
+    min_sep: Whole | None = None
+    max_participations: Whole | None = None
+    groups: Whole | None = None
+    participations: Whole | None = None
+    epochs: Whole | None = None
+    hours: Number | None = None
+    round_minutes: Number | None = None
+    secret_cohorts: bool = False
+    dropout: Number = 0.0
+    epsilon: Number | None = None
+    noise_multiplier: Number | None = None
+    grid: Whole | str = AUTO
+    clip_norm: Number = 1.0
+    adaptive_clipping: Number | None = None
+    adaptive_count_stddev: Number | None = None
+    adaptive_learning_rate: Number = 1.0
+    zeroing: Number | None = None
+    algorithm: str = "fed_avg"
+    initial_model: str | None = None
+    model: str = "lstm"
     vocab_size: Whole = 10_000
     embedding_size: Whole = 96
     units: Whole = 670
+    client_learning_rate: Number = 1.0
+    client_epochs: Whole = 1
+    batch_size: Whole = 16
+    max_examples: Whole = 256
+    server_optimizer: str = "sgdm"
+    server_learning_rate: Number | str = 1.0
+    server_momentum: Number = 0.95
+    server_warmup: Number = 0.15
+    server_cooldown: Number = 0.25
+    evaluate_every: Whole = 25
+    evaluation_examples: Whole = 2000
+    validation_split: str = "heldout"
+    test_examples: Whole | str = TEST_EXAMPLES
+    seed: Whole = 0
+    reference_model: bool = False
+    tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        validation.one_of("architecture", self.architecture, ARCHITECTURES)
-        for name in ("vocab_size", "embedding_size", "units"):
-            validation.whole(name, getattr(self, name))
-        largest = self.vocab_size * max(self.embedding_size, self.units if self.architecture == "conv" else 1)
+        for name, words in _WORDS.items():
+            validation.one_of(name, getattr(self, name), words)
+        validation.clip_norm(self.clip_norm)
+        validation.positive("client_learning_rate", self.client_learning_rate)
+        self._check_sizes()
+        if self.zeroing is not None:
+            validation.positive("zeroing", self.zeroing)
+        for name in ("server_momentum", "server_warmup", "server_cooldown", "dropout"):
+            if not 0 <= validation.real(name, getattr(self, name)) < 1:
+                raise InputValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1).")
+        self._check_rate()
+        if self.algorithm == "fed_sgd":
+            self._check_a_single_gradient()
+        if self.server_optimizer == "dp_ftrl":
+            self._check_a_constant_rate()
+        self._check_adaptive_clipping()
+        # Refuses its parameters.
+        _ = self.sampling_settings()
+        self._check_secrecy()
+
+    def _check_sizes(self) -> None:
+        if isinstance(self.test_examples, str) and self.test_examples != ALL:
+            raise InputValueError(f"test_examples={self.test_examples!r} must be a whole number or {ALL!r}.")
+        counts = ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples", *_OF_MODEL)
+        for name in (*counts, *(() if self.test_examples == ALL else ("test_examples",))):
+            most = _MOST_EXAMPLES.get(name, validation.MAX_WHOLE)
+            if validation.whole(name, getattr(self, name)) > most:
+                raise InputValueError(f"{name}={getattr(self, name)} must be at most {most}.")
+        if validation.whole("seed", self.seed, at_least=0) > _LARGEST_SEED:
+            raise InputValueError(f"seed={self.seed} must be at most {_LARGEST_SEED}.")
+        for name in ("buffers", "bands"):
+            if getattr(self, name) is not None:
+                validation.whole(name, getattr(self, name))
+        largest = self.vocab_size * max(self.embedding_size, self.units if self.model == "conv" else 1)
         largest = max(largest, 4 * self.units * (self.embedding_size + self.units))
         if largest > _MOST_VALUES:
             raise InputValueError(
@@ -60,173 +214,20 @@ class ModelConfig(Record):
                 f"matrix of {largest:.3g} numbers: no tensor of more than 2 GB reaches TFF's worker; take fewer."
             )
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExecutionSettings:
-    """Where a run computes, and how it is saved and resumed. None of these settings changes the model.
-
-    More threads may change the order of sums inside an operation, and so their rounding. For the models of a run, 1, 2
-    and 4 threads gave the same numbers, bit for bit.
-
-    Attributes:
-        checkpoint_every: Rounds between checkpoints, which are also saved before each evaluation is
-            released; 0 for no checkpoints at all.
-        resume: Whether to resume the run that is in the folder, from its last checkpoint.
-        workers: Addresses (`host:port`, or `unix:/path`) of running workers; one of its own on this machine if empty.
-        clients_at_once: Number of clients that each worker runs at the same time; as many as this machine has cores if
-            `None`. Their updates are added in the same order.
-        threads: Number of threads inside an operation of the run's own worker; 1 if `None`. Workers that run already
-            have theirs.
-        restarts: How often a run whose worker dies is resumed from its last checkpoint automatically.
-    """
-
-    checkpoint_every: int = 25
-    resume: bool = False
-    workers: tuple[str, ...] = ()
-    clients_at_once: int | None = None
-    threads: int | None = None
-    restarts: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("checkpoint_every", "restarts"):
-            validation.whole(name, getattr(self, name), at_least=0)
-        for name in ("clients_at_once", "threads"):
-            given = getattr(self, name)
-            if given is not None and validation.whole(name, given, at_least=1) > _MOST_AT_ONCE:
-                raise InputValueError(f"{name}={given} must be at most {_MOST_AT_ONCE:,}.")
-        if self.workers and self.threads is not None:
+    def _check_rate(self) -> None:
+        rate = self.server_learning_rate
+        if rate != PROPOSED and isinstance(rate, str):
+            raise InputValueError(f"server_learning_rate={rate!r} must be a number or {PROPOSED!r}.")
+        if rate != PROPOSED:
+            validation.positive("server_learning_rate", rate)
+        elif self.adaptive_clipping is not None:
             raise InputValueError(
-                f"threads={self.threads} is for a worker that the run starts: give it to `tff-mf worker --threads`."
+                f"server_learning_rate={PROPOSED!r} is for a fixed clip norm, and adaptive_clipping changes it: give a "
+                "number."
             )
-        for address in self.workers:
-            found = _ADDRESS.fullmatch(address)
-            if found is None or not 0 < int(found[1] or 1) < 2**16:
-                raise InputValueError(
-                    f"workers={address!r} is not an address: write host:port, as localhost:7000, or unix:/path."
-                )
-        if not self.checkpoint_every and (self.resume or self.restarts):
-            raise InputValueError(
-                f"checkpoint_every={self.checkpoint_every} saves no checkpoints, and resume and restarts need them: "
-                "give at least 1, or neither of the two."
-            )
-
-
-class TrainingSettings(Record):
-    """Everything of a run but its privacy.
-
-    Attributes:
-        algorithm: `fed_avg`: clients train, and send what changed; or `fed_sgd`: they send the mean gradient over
-            their examples, in a single pass.
-        model: Size of the model.
-        clip_norm: Bound ζ on the L2 norm of a client's update; the first one, if it adapts.
-        client_learning_rate: Rate of the clients' SGD; `fed_sgd` has none.
-        server_optimizer: `sgdm`: SGD with momentum; or `dp_ftrl`: steps from the model of the last restart along the
-            sum of all updates since, so that the momentum restarts with the noise. Without restarts they are the same.
-        server_learning_rate: Rate of the server's optimizer.
-        server_momentum: Its momentum, in [0, 1).
-        server_warmup: Part of the rounds over which its rate rises from a twentieth, at the start.
-        server_cooldown: Part of the rounds over which its rate falls to a twentieth, at the end.
-        batch_size: Sentences a batch of a client.
-        max_examples: Sentences a client uses at most in one round.
-        client_epochs: Passes over its sentences that a client makes in one round.
-        evaluate_every: Rounds between two evaluations; the last round is always evaluated.
-        evaluation_examples: Validation sentences, on which the model is evaluated.
-        validation_split: Where they are from: `heldout`, clients for validation only, or `test`: the first sentences
-            of the test clients, which are then left out of the test, as in the papers.
-        test_examples: Test sentences that the final model is measured on, once: a number, or `all`.
-        seed: Seed of cohorts and initial model, never of noise.
-        sampling: How the cohorts are drawn; `None` draws them by the schema of the privacy plan.
-        secret_cohorts: Whether cohorts are drawn from the system's randomness, and neither logged nor released, so that
-            ε is amplified by the sampling; otherwise they follow from `seed`, and are logged.
-        dropout: Probability that a client of a cohort does not report, in [0, 1).
-        zeroing: Updates with an entry of larger magnitude are set to zero; None zeroes none. The bound is fixed: each
-            client's update is judged by itself, so that the sensitivity stays the same.
-        adaptive_clipping: Part of the updates, in (0, 1), that shall be below the clip norm, which follows them at each
-            restart of the noise; None keeps the clip norm. The noise of the counts that this releases is the privacy
-            plan's.
-        adaptive_learning_rate: With `adaptive_clipping`: η; at a restart the clip norm is multiplied by
-            exp(η·(adaptive_clipping − part seen below it)).
-        initial_model: The model that training starts from; `None` is one that is drawn with `seed`.
-        reference_model: Whether clients compute with TFF's own Keras model: the same model up to the order of float32
-            sums, in more than twice the time. Its fields in files are the same.
-        tensorboard: Whether to write metrics for TensorBoard too.
-    """
-
-    algorithm: str = "fed_avg"
-    model: ModelConfig = ModelConfig()
-    clip_norm: Number = 1.0
-    client_learning_rate: Number = 1.0
-    server_optimizer: str = "sgdm"
-    server_learning_rate: Number = 1.0
-    server_momentum: Number = 0.95
-    server_warmup: Number = 0.15
-    server_cooldown: Number = 0.25
-    batch_size: Whole = 16
-    max_examples: Whole = 256
-    client_epochs: Whole = 1
-    evaluate_every: Whole = 25
-    evaluation_examples: Whole = 2000
-    validation_split: str = "heldout"
-    test_examples: Whole | str = 20_000
-    seed: Whole = 0
-    sampling: SamplingSettings | None = None
-    secret_cohorts: bool = False
-    dropout: Number = 0.0
-    zeroing: Number | None = None
-    adaptive_clipping: Number | None = None
-    adaptive_learning_rate: Number = 1.0
-    initial_model: InitialModel | None = None
-    reference_model: bool = False
-    tensorboard: bool = False
-
-    def __post_init__(self) -> None:
-        validation.one_of("algorithm", self.algorithm, ALGORITHMS)
-        validation.one_of("server_optimizer", self.server_optimizer, SERVER_OPTIMIZERS)
-        validation.one_of("validation_split", self.validation_split, VALIDATION_SPLITS)
-        validation.clip_norm(self.clip_norm)
-        for name in ("client_learning_rate", "server_learning_rate"):
-            validation.positive(name, getattr(self, name))
-        if isinstance(self.test_examples, str) and self.test_examples != ALL:
-            raise InputValueError(f"test_examples={self.test_examples!r} must be a whole number or {ALL!r}.")
-        counts = ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples")
-        for name in (*counts, *(() if self.test_examples == ALL else ("test_examples",))):
-            most = _MOST_EXAMPLES.get(name, validation.MAX_WHOLE)
-            if validation.whole(name, getattr(self, name)) > most:
-                raise InputValueError(f"{name}={getattr(self, name)} must be at most {most}.")
-        if validation.whole("seed", self.seed, at_least=0) > _LARGEST_SEED:
-            raise InputValueError(f"seed={self.seed} must be at most {_LARGEST_SEED}.")
-        if self.zeroing is not None:
-            validation.positive("zeroing", self.zeroing)
-        for name in ("server_momentum", "server_warmup", "server_cooldown", "dropout"):
-            if not 0 <= validation.real(name, getattr(self, name)) < 1:
-                raise InputValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1).")
-        if self.algorithm == "fed_sgd":
-            self._check_a_single_gradient()
-        if self.server_optimizer == "dp_ftrl":
-            self._check_a_constant_rate()
-        self._check_adaptive_clipping()
-        self._check_secrecy()
-
-    def _check_secrecy(self) -> None:
-        if self.sampling is not None:
-            validation.instance("sampling", self.sampling, SamplingSettings, "name one of its words")
-        if not self.secret_cohorts:
-            return
-        if self.sampling is None or not self.sampling.is_secret:
-            word = None if self.sampling is None else self.sampling.sampling
-            raise InputValueError(
-                f"secret_cohorts does not go with sampling={word!r}, which secrecy does not amplify: take "
-                f"{', '.join(SECRET)}, or leave it out."
-            )
-        # Each would show sizes of cohorts, or depends on them, and no theorem here covers it.
-        for name, unset in (("dropout", 0), ("adaptive_clipping", None), ("tensorboard", False)):
-            if getattr(self, name) != unset:
-                raise InputValueError(
-                    f"{name}={getattr(self, name)!r} does not go with secret_cohorts, with which nothing may depend on "
-                    "who was drawn but the noised sums: leave one of the two out."
-                )
 
     def _check_adaptive_clipping(self) -> None:
+        """Raises unless the counts of adaptive clipping are accounted for if they are released, and only then."""
         validation.nonnegative("adaptive_learning_rate", self.adaptive_learning_rate)
         if self.adaptive_clipping is not None:
             validation.open_unit("adaptive_clipping", self.adaptive_clipping)
@@ -235,6 +236,14 @@ class TrainingSettings(Record):
                 f"adaptive_learning_rate={self.adaptive_learning_rate!r} needs adaptive_clipping, the part of the "
                 "updates that shall be below the clip norm."
             )
+        if (self.adaptive_clipping is None) == (self.adaptive_count_stddev is None):
+            return
+        given, missing = (
+            ("adaptive_count_stddev", "adaptive_clipping, the part of the updates that shall be below the clip norm")
+            if self.adaptive_clipping is None
+            else ("adaptive_clipping", "adaptive_count_stddev, the noise of the counts, which are part of ε")
+        )
+        raise InputValueError(f"{given}={getattr(self, given)!r} needs {missing}.")
 
     def _check_a_constant_rate(self) -> None:
         # DP-FTRL weights all updates since the restart by the present rate: a cooldown would take the model back.
@@ -254,102 +263,166 @@ class TrainingSettings(Record):
                     f"gradient and takes no steps of its own; leave it at {only}."
                 )
 
+    def _check_secrecy(self) -> None:
+        """Raises if cohorts are to be secret and no theorem covers the run, or σ would depend on the data set."""
+        if not self.secret_cohorts:
+            return
+        if self.sampling not in SECRET:
+            raise InputValueError(
+                f"secret_cohorts does not go with sampling={self.sampling!r}, which secrecy does not amplify: take "
+                f"{', '.join(SECRET)}, or leave it out."
+            )
+        # Each would show sizes of cohorts, or depends on them, and no theorem here covers it.
+        for name, unset in (("dropout", 0), ("adaptive_clipping", None), ("tensorboard", False)):
+            if getattr(self, name) != unset:
+                raise InputValueError(
+                    f"{name}={getattr(self, name)!r} does not go with secret_cohorts, with which nothing may depend on "
+                    "who was drawn but the noised sums: leave one of the two out."
+                )
+        amplification.check_own(restart_every=self.restart_every, cohort=self.cohort, clients=self.clients_per_round)
+        if self.epsilon is not None:
+            raise InputValueError(
+                f"epsilon={self.epsilon!r} does not go with secret_cohorts: σ depends on the number of clients then; "
+                "give noise_multiplier, which `tff-mf calibrate` finds with --sampling and --population."
+            )
 
-def of_run(settings: Mapping[str, Any]) -> TrainingSettings:
-    """Returns the settings of training in the `settings` of a `run.json`.
+    def check(self) -> None:
+        """Refuses what can be refused before anything is optimized, trained or written.
 
-    Raises:
-        InputValueError: If they are not settings of `tff-mf train`.
-    """
-    deciding = {name: value for name, value in settings.items() if name not in _DESCRIPTIVE}
-    return typed.convert(deciding, TrainingSettings, "settings in run.json")
+        Raises:
+            InputError: If a field is out of range, or the fields do not fit each other.
+        """
+        setting = self.mechanism_setting()
+        check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
+        check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
+        if self.chosen_grid() is not None and self.mechanism == "dense":
+            # Before a search of hours.
+            grids.check_rows("dense", bands=setting.searched_rounds, dimension=self.dimension)
+        mechanism_names.check(
+            self.mechanism,
+            rounds=setting.searched_rounds,
+            workload=setting.searched_workload,
+            **{name: getattr(self, name) for name in _OF_MECHANISM},
+        )
+
+    @property
+    def dimension(self) -> int:
+        """Number of the model's parameters with its whole vocabulary."""
+        return dimension_of(self.model, **{name: getattr(self, name) for name in _OF_MODEL})
+
+    def chosen_grid(self) -> tff_mf.Grid | None:
+        """Returns the grid that the settings stand for; `None` for floating point."""
+        cohort = checked_cohort(self.clients_per_round, self.cohort)
+        return grid_of(self.grid, dimension=self.dimension, cohort=cohort)
+
+    def sampling_settings(self) -> SamplingSettings:
+        """Returns how cohorts are drawn.
+
+        There is no default for its numbers: single participation, the obvious one, gives the smallest ε.
+
+        Raises:
+            InputError: If a parameter is missing, out of range, or does not go with the sampling.
+        """
+        return SamplingSettings(**{name: getattr(self, name) for name in SamplingSettings.__struct_fields__})
+
+    def participation(self) -> tff_mf.Participation:
+        """Returns the schema that the guarantee is for: every pattern of rounds that the sampling allows a client.
+
+        Raises:
+            InputError: If the sampling does not fit the rounds.
+        """
+        return self.sampling_settings().schema(self.rounds)
+
+    def mechanism_setting(self) -> MechanismSetting:
+        """Returns the setting of the whole run that its mechanism is optimized for.
+
+        Raises:
+            InputError: If a field is out of range, or the participations do not fit in the rounds.
+        """
+        workload = mechanism_names.workload(
+            self.workload,
+            rounds=self.rounds,
+            momentum=self.server_momentum,
+            warmup=self.server_warmup,
+            cooldown=self.server_cooldown,
+        )
+        return MechanismSetting(
+            rounds=self.rounds,
+            participation=self.participation(),
+            restart_every=self.restart_every,
+            workload=workload,
+        )
+
+    def build_mechanism(self) -> tff_mf.Mechanism:
+        """Returns the mechanism, for one restart if there are restarts, optimized if it is of such a kind.
+
+        Raises:
+            InputError: If a field is out of range, or the mechanism cannot be built.
+        """
+        return self.mechanism_setting().named(self.mechanism, **{name: getattr(self, name) for name in _OF_MECHANISM})
+
+    def privacy_plan(self, mechanism: tff_mf.Mechanism, insecure_seed: int | None = None) -> tff_mf.Plan:
+        """Returns the guarantee of a run with `mechanism`.
+
+        Raises:
+            InputError: If a field is out of range.
+        """
+        grid = self.chosen_grid()
+        if grid is not None and mechanism.max_rounds is not None and mechanism.kind in ("dense", "structured"):
+            grids.check_rows(mechanism.kind, bands=mechanism.max_rounds, dimension=self.dimension)
+        return tff_mf.plan(
+            mechanism=mechanism,
+            rounds=self.rounds,
+            participation=self.participation(),
+            delta=self.delta,
+            clients_per_round=self.clients_per_round,
+            cohort=self.cohort,
+            epsilon=self.epsilon,
+            noise_multiplier=self.noise_multiplier,
+            insecure_seed=insecure_seed,
+            restart_every=self.restart_every,
+            adaptive_count_stddev=self.adaptive_count_stddev,
+            grid=grid,
+            dimension=None if grid is None else self.dimension,
+        )
+
+    def chosen_rate(self, privacy: tff_mf.Plan) -> float:
+        """Returns the server's rate; for "proposed", the rate that follows from the noise of `privacy`.
+
+        Raises:
+            InputValueError: If there is no noise to propose one from.
+        """
+        if not isinstance(self.server_learning_rate, str):
+            return self.server_learning_rate
+        return learning_rates.PAPER.proposed(learning_rates.rmse_of_plan(privacy), clip_norm=self.clip_norm)
+
+    def resolved(self, plan: Any, server_learning_rate: float) -> "RunSettings":
+        """Returns the settings with numbers in place of ε and of words: those that train, and that a resumed run has.
+
+        Args:
+            plan: The plan of the run, or the claim in its `run.json`.
+            server_learning_rate: The rate that "proposed" came to.
+
+        Raises:
+            InputValueError: If the plan is one of other settings.
+        """
+        for name in _OF_PLAN:
+            if getattr(self, name) != getattr(plan, name):
+                raise InputValueError(
+                    f"{name}={getattr(self, name)!r} of the settings differs from the plan, which has "
+                    f"{getattr(plan, name)!r}: make the plan of these settings, with RunSettings.privacy_plan."
+                )
+        numbers: dict[str, Any] = {"epsilon": None, "server_learning_rate": server_learning_rate}
+        numbers["grid"] = NONE if plan.grid_bits is None else plan.grid_bits
+        numbers |= {name: getattr(plan, name) for name in ("noise_multiplier", "clients_per_round", "cohort")}
+        return msgspec.structs.replace(self, **numbers)
 
 
-_DEFAULT_BUFFERS = 4
-_ROWLESS = ("identity", "banded-inverse", "dense")
-_BANDED = ("banded", "banded-toeplitz")
-
-
-def state_rows(name: str, *, rounds: int, bands: int | None = None, buffers: int | None = None) -> int | None:
-    """Returns the rows of noise that are kept from round to round, or None if the name does not tell.
-
-    Args:
-        name: A name of `mechanism_names.names()`.
-        rounds: Rounds that the mechanism is for.
-        bands: Bands of the banded kinds.
-        buffers: Buffers of a BLT; 4 if not given.
-
-    Example:
-        >>> state_rows("banded", rounds=2052, bands=342), state_rows("tree-full", rounds=2052)
-        (341, 11)
-    """
-    if name in _ROWLESS:
-        return 0
-    if name == "blt":
-        return buffers or _DEFAULT_BUFFERS
-    if name in _BANDED:
-        return None if bands is None else min(bands, rounds) - 1
-    return rounds.bit_length() - 1 if name.startswith("tree-") else None
-
-
-AUTO, NONE = "auto", "none"
-WORDS = (AUTO, NONE)
-
-# Cohorts of a sampling may be larger than those on average: with this room, all are with near certainty.
-_ROOM, _FEWEST_CLIENTS = 2, 1000
-# As many as TFF's task adds to the words: padding, unknown, beginning and end of a sentence.
-_SPECIAL_WORDS = 4
-_KERNEL_WORDS = 3
-
-
-def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | None:
-    """Returns the grid that a setting stands for; `None` for "none", floating point.
-
-    It has room for twice a cohort, and for 1000 clients at least, as `aggregators.MFAggregationFactory` has: the number
-    of clients of a sum must not depend on who was drawn.
-
-    Args:
-        grid: The number of bits, "auto" or "none".
-        dimension: Number of the model's parameters.
-        cohort: Clients that a round stands for.
-
-    Example:
-        >>> grid_of("auto", dimension=4_050_748, cohort=6500)
-        Grid(bits=16, max_clients=13000)
-
-    Raises:
-        InputTypeError: If `grid` is neither a number nor a word.
-        InputValueError: If it is another word or out of range, or sums of so many clients could be inexact.
-    """
-    if grid == NONE:
-        return None
-    clients = max(_FEWEST_CLIENTS, _ROOM * cohort)
-    try:
-        tff_mf.Grid(bits=FEWEST_BITS, max_clients=clients)
-    except InputValueError as error:
-        raise InputValueError(
-            f"clients_per_round, or cohort={cohort}, is too large for exact sums on a grid: take fewer clients, or "
-            f"grid={NONE!r}."
-        ) from error
-    if grid == AUTO:
-        return tff_mf.Grid.auto(dimension=dimension, max_clients=clients)
-    if isinstance(grid, str):
-        raise InputValueError(f"grid={grid!r} must be a number of bits, {AUTO!r} or {NONE!r}.")
-    if isinstance(grid, bool) or not isinstance(grid, int):
-        raise InputTypeError(f"grid={grid!r} must be a whole number of bits, {AUTO!r} or {NONE!r}.")
-    if not FEWEST_BITS <= grid <= MOST_BITS:
-        raise InputValueError(f"grid={grid} must be at least {FEWEST_BITS} and at most {MOST_BITS} bits, or a word.")
-    return tff_mf.Grid(bits=grid, max_clients=clients)
-
-
-def dimension_of(model: ModelConfig) -> int:
-    """Returns the number of parameters of a model with its whole vocabulary, without TensorFlow.
-
-    Example:
-        >>> dimension_of(ModelConfig())
-        4050748
-    """
-    words, width, units = model.vocab_size + _SPECIAL_WORDS, model.embedding_size, model.units
-    if model.architecture == "conv":
-        return words * width + (_KERNEL_WORDS * width + 1) * units + (units + 1) * words
-    return words * width + 4 * (width + units + 1) * units + (units + 1) * width + (width + 1) * words
+# The words that a field can be.
+_WORDS = {
+    "algorithm": ALGORITHMS,
+    "model": MODELS,
+    "server_optimizer": SERVER_OPTIMIZERS,
+    "validation_split": VALIDATION_SPLITS,
+}
+FIELDS = fields_of(RunSettings)

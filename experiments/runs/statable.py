@@ -8,8 +8,8 @@ from tff_mf.base.errors import InputValueError
 from . import statements
 
 if TYPE_CHECKING:
-    from .initial_model import InitialModel
     from ..sampling import ObservedParticipation
+    from .initial_model import InitialModel
 
 
 def check_asked(*, noise_multiplier: float | None, insecure_seed: int | None) -> None:

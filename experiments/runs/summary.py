@@ -9,7 +9,20 @@ import tff_mf
 from .. import sampling
 from ..sampling.settings import SamplingSettings
 from . import amplification, statements
+from .settings import RunSettings
 from .words import Reason
+
+# What a summary names of the settings, in this order.
+_SETTINGS = (
+    *("algorithm", "model", "vocab_size", "embedding_size", "units", "server_optimizer", "server_learning_rate"),
+    *("server_momentum", "server_warmup", "server_cooldown", "client_learning_rate", "clip_norm", "adaptive_clipping"),
+    *("adaptive_learning_rate", "zeroing", "sampling", "dropout", "seed"),
+)
+
+
+def of_settings(settings: RunSettings) -> dict[str, Any]:
+    """Returns the fields of a summary that name settings, with the numbers that they came to."""
+    return {name: getattr(settings, name) for name in _SETTINGS}
 
 
 def privacy_claims(

@@ -6,21 +6,16 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
 from tff_mf.base.errors import InputValueError
 
 from ..datasets import named_data
 from ..output import files, typed
 from ..output.typed import Record
-from . import run_record
-from .initial_model import InitialModel, of_settings
-from .names import RUN_JSON, SETTINGS_TOML
-from .same_settings import check_same
 from . import layers, mechanism_names, presets
 from .layers import Layer
-from .run import PROPOSED, RunConfiguration
-from .settings import of_run
+from .names import RUN_JSON, SETTINGS_TOML
+from .same_settings import check_same
+from .settings import FILES, RunSettings
 
 _Run = TypeVar("_Run")
 
@@ -73,7 +68,7 @@ def origins(chosen: presets.Preset | None, layer: Layer, config: pathlib.Path | 
     }
 
 
-def write(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunConfiguration) -> None:
+def write(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunSettings) -> None:
     """Writes all settings of a run to `folder`, so that `tff-mf train --config` repeats it, whatever the defaults are.
 
     Args:
@@ -84,7 +79,7 @@ def write(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunConfigurat
     files.write_atomically(folder / SETTINGS_TOML, as_toml(layers.whole(layer, kind)))
 
 
-def begun(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunConfiguration) -> Layer:
+def begun(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunSettings) -> Layer:
     """Returns all settings that the run in `folder` began with, for a run that is resumed with the values of `layer`.
 
     Raises:
@@ -100,41 +95,7 @@ def begun(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunConfigurat
     return Layer.of(values, str(path))
 
 
-def as_begun(configuration: RunConfiguration, folder: pathlib.Path) -> RunConfiguration:
-    """Returns the configuration of a run with the σ and the server's learning rate that it began with.
-
-    Computed again from ε and from the noise, both could differ in last bits on another machine.
-
-    Formal guarantee: σ is the one in `run.json`, whose ε the reports of the run state.
-
-    Args:
-        configuration: The settings that the run was begun with.
-        folder: Its folder.
-
-    Raises:
-        InputValueError: If `run.json` is damaged.
-    """
-    if not (folder / RUN_JSON).is_file():
-        return configuration
-    begun = run_record.read_record(folder)
-    if configuration.epsilon is not None:
-        configuration = msgspec.structs.replace(configuration, epsilon=None, noise_multiplier=begun.noise_multiplier)
-    if configuration.server_learning_rate == PROPOSED:
-        rate = of_run(begun.settings).server_learning_rate
-        configuration = msgspec.structs.replace(configuration, server_learning_rate=rate)
-    return configuration
-
-
-def begun_model(folder: pathlib.Path) -> InitialModel | None:
-    """Returns the initial model that a run began with; `None` if it has none, or has not begun.
-
-    Raises:
-        InputValueError: If `run.json` is damaged.
-    """
-    return of_settings(run_record.read_record(folder).settings) if (folder / RUN_JSON).is_file() else None
-
-
-def placed(layer: Layer, fields: Sequence[str] = ("mechanism", "dataset", "initial_model")) -> Layer:
+def placed(layer: Layer, fields: Sequence[str] = FILES) -> Layer:
     """Returns a layer whose files have absolute paths, so that it means the same in every folder.
 
     Args:

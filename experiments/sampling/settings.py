@@ -9,7 +9,7 @@ import msgspec
 import tff_mf
 from tff_mf.accounting import SecretSampling
 from tff_mf.base import validation
-from tff_mf.base.errors import InputError, InputValueError
+from tff_mf.base.errors import InputValueError
 
 _SCHEMA = ("min_sep", "max_participations")
 _CLOCK = ("hours", "round_minutes")
@@ -160,19 +160,6 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             self.drawn_by(population=1, clients_per_round=1)
             return tff_mf.MinSep(**{name: self.parameters[name] for name in _SCHEMA})
         return self.drawn_by(population=max(self.groups or 1, self.min_sep or 1), clients_per_round=1)
-
-
-def of_run(settings: Mapping[str, Any]) -> SamplingSettings | None:
-    """Returns the sampling in the `settings` of a `run.json`, or `None` if they have none that is known.
-
-    Example:
-        >>> of_run({"sampling": {"sampling": "poisson"}}).sampler
-        'tff_mf.Poisson'
-    """
-    try:
-        return msgspec.convert(settings.get("sampling"), SamplingSettings)
-    except (InputError, msgspec.ValidationError):
-        return None
 
 
 PARAMETERS = tuple(field.name for field in msgspec.structs.fields(SamplingSettings) if field.name != "sampling")

@@ -9,8 +9,8 @@ import numpy as np
 
 from ... import aggregators
 from ...aggregators.workers import processes
+from ..runs.execution import ExecutionSettings
 from ..runs.rules import Rules
-from ..runs.settings import ExecutionSettings
 from .checkpoints import Recovery
 from .preparation import PreparedRun
 from .rounds import OnRound, RoundLoop

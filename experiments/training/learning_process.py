@@ -1,7 +1,6 @@
 """The learning process of a run: federated averaging or SGD, momentum on the server, and noise of a mechanism."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
 from ..runs.mechanism_names import RAMP_FLOOR
-from ..runs.settings import TrainingSettings
+from ..runs.settings import RunSettings
 from . import task
 
 # TensorFlow compiles what DATASET_REDUCE does for each client anew: rounds take up to three times as long, and the
@@ -24,21 +23,8 @@ SIMULATION_LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
 DEVICE_LOOP = tff.learning.LoopImplementation.DATASET_REDUCE
 
 
-def build_task(settings: TrainingSettings, vocabulary: Sequence[str]) -> task.Task:
-    """Returns the task of a run, for the words that its model knows."""
-    return task.build_task(
-        settings.model,
-        vocabulary=vocabulary,
-        batch_size=settings.batch_size,
-        max_examples=settings.max_examples,
-        client_epochs=settings.client_epochs,
-        seed=settings.seed,
-        reference_model=settings.reference_model,
-    )
-
-
 def build_process(
-    settings: TrainingSettings,
+    settings: RunSettings,
     privacy: tff_mf.Plan,
     language_task: task.Task,
     *,
@@ -51,7 +37,7 @@ def build_process(
     summed and noised as the updates of `fed_avg` are.
 
     Args:
-        settings: How to train.
+        settings: How to train, with numbers for words: `RunSettings.resolved`.
         privacy: The mechanism and its noise.
         language_task: The model.
         loop: How a client iterates over its batches: `SIMULATION_LOOP`, or `DEVICE_LOOP` for graphs that leave TFF.
@@ -95,7 +81,7 @@ def build_process(
 
 
 def _zeroed(
-    settings: TrainingSettings, mean: aggregators.MFAggregationFactory
+    settings: RunSettings, mean: aggregators.MFAggregationFactory
 ) -> tff.aggregators.UnweightedAggregationFactory:
     if settings.zeroing is None:
         return mean
@@ -105,7 +91,7 @@ def _zeroed(
     return aggregators.withhold_measurements(zeroing)
 
 
-def clip_norm_of(state: Any, settings: TrainingSettings) -> float:
+def clip_norm_of(state: Any, settings: RunSettings) -> float:
     """Returns the clip norm of the round that starts from a state of the learning process: the noised counts' result.
 
     Args:
@@ -125,7 +111,7 @@ def clip_norm_of(state: Any, settings: TrainingSettings) -> float:
     return found[-1]
 
 
-def _adaptive_clipping(settings: TrainingSettings, privacy: tff_mf.Plan) -> queries.AdaptiveClipping | None:
+def _adaptive_clipping(settings: RunSettings, privacy: tff_mf.Plan) -> queries.AdaptiveClipping | None:
     if (settings.adaptive_clipping is None) != (privacy.adaptive_count_stddev is None):
         raise InputValueError(
             f"adaptive_clipping={settings.adaptive_clipping!r} of the settings and adaptive_count_stddev="
@@ -140,11 +126,10 @@ def _adaptive_clipping(settings: TrainingSettings, privacy: tff_mf.Plan) -> quer
     )
 
 
-def _server_optimizer(settings: TrainingSettings, privacy: tff_mf.Plan) -> tff.learning.optimizers.Optimizer:
+def _server_optimizer(settings: RunSettings, privacy: tff_mf.Plan) -> tff.learning.optimizers.Optimizer:
+    highest, momentum = settings.chosen_rate(privacy), settings.server_momentum
     if settings.server_optimizer == "dp_ftrl":
-        return aggregators.build_dp_ftrl(
-            settings.server_learning_rate, settings.server_momentum, restart_every=privacy.restart_every
-        )
+        return aggregators.build_dp_ftrl(highest, momentum, restart_every=privacy.restart_every)
     rounds = privacy.rounds
     warmup, cooldown = settings.server_warmup * rounds, settings.server_cooldown * rounds
 
@@ -153,8 +138,6 @@ def _server_optimizer(settings: TrainingSettings, privacy: tff_mf.Plan) -> tff.l
         rising = step / warmup if warmup else 1.0
         falling = (rounds - step) / cooldown if cooldown else 1.0
         ramp = tf.clip_by_value(tf.minimum(rising, falling), 0.0, 1.0)
-        return settings.server_learning_rate * (RAMP_FLOOR + (1 - RAMP_FLOOR) * ramp)
+        return highest * (RAMP_FLOOR + (1 - RAMP_FLOOR) * ramp)
 
-    return tff.learning.optimizers.schedule_learning_rate(
-        tff.learning.optimizers.build_sgdm(settings.server_learning_rate, settings.server_momentum), rate
-    )
+    return tff.learning.optimizers.schedule_learning_rate(tff.learning.optimizers.build_sgdm(highest, momentum), rate)

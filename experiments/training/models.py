@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from ..runs.settings import ModelConfig
+from ..runs.settings import RunSettings
 from .client_batches import PADDING, pack
 
 
@@ -211,22 +211,21 @@ _KERNEL_WORDS = 3
 TffModel = tff.learning.models.FunctionalModel | Callable[[], tff.learning.models.VariableModel]
 
 
-def build_keras_model(config: ModelConfig, *, extended_vocab_size: int, seed: int) -> tf.keras.Model:
+def build_keras_model(settings: RunSettings, *, extended_vocab_size: int) -> tf.keras.Model:
     """Returns an uncompiled model from words `[batch, length]` to logits `[batch, length, extended_vocab_size]`.
 
     Args:
-        config: Size of the model.
+        settings: Its kind, its size, and the seed of its initial weights, which are public.
         extended_vocab_size: Words and special tokens together.
-        seed: Seed of the initial weights, which are public.
     """
-    tf.keras.utils.set_random_seed(seed)
-    if config.architecture == "lstm":
+    tf.keras.utils.set_random_seed(settings.seed)
+    if settings.model == "lstm":
         return tff.simulation.baselines.stackoverflow.word_prediction_models.create_recurrent_model(
-            vocab_size=extended_vocab_size, embedding_size=config.embedding_size, lstm_size=config.units
+            vocab_size=extended_vocab_size, embedding_size=settings.embedding_size, lstm_size=settings.units
         )
     words = tf.keras.layers.Input(shape=(None,), dtype=tf.int64)
-    embedded = tf.keras.layers.Embedding(extended_vocab_size, config.embedding_size)(words)
-    hidden = tf.keras.layers.Conv1D(config.units, _KERNEL_WORDS, padding="causal", activation="relu")(embedded)
+    embedded = tf.keras.layers.Embedding(extended_vocab_size, settings.embedding_size)(words)
+    hidden = tf.keras.layers.Conv1D(settings.units, _KERNEL_WORDS, padding="causal", activation="relu")(embedded)
     return tf.keras.Model(inputs=words, outputs=tf.keras.layers.Dense(extended_vocab_size)(hidden))
 
 
@@ -236,7 +235,7 @@ def build_loss() -> tf.keras.losses.Loss:
 
 
 def build_reference_model(
-    config: ModelConfig,
+    kind: str,
     build: Callable[[], tf.keras.Model],
     *,
     input_spec: tuple[tf.TensorSpec, tf.TensorSpec],
@@ -246,11 +245,11 @@ def build_reference_model(
     The recurrent model cannot be one: it masks padding, and TFF's conversion leaves the mask behind.
 
     Args:
-        config: Size of the model.
+        kind: `lstm` or `conv`.
         build: Makes the Keras model.
         input_spec: Type of a batch.
     """
-    if config.architecture == "lstm":
+    if kind == "lstm":
         return lambda: tff.learning.models.from_keras_model(build(), build_loss(), input_spec=input_spec, metrics=[])
     return tff.learning.models.functional_model_from_keras(build(), build_loss(), input_spec=input_spec)
 
@@ -279,7 +278,7 @@ class Hidden(NamedTuple):
 
 
 def build_hoisted_model(
-    config: ModelConfig,
+    kind: str,
     initial_weights: Weights,
     *,
     input_spec: tuple[tf.TensorSpec, tf.TensorSpec],
@@ -288,7 +287,7 @@ def build_hoisted_model(
     """Returns a model for TFF with the weights, shapes and order of weights of the Keras model.
 
     Args:
-        config: Size of the model.
+        kind: `lstm` or `conv`.
         initial_weights: Trainable weights of the Keras model.
         input_spec: Type of a batch; words have a fixed length.
         static_shapes: Whether padding is computed too, so that all shapes follow from a batch's, and XLA can
@@ -299,7 +298,7 @@ def build_hoisted_model(
         ("lstm", True): _masked_lstm,
         ("conv", False): functools.partial(_conv, look_up=tf.gather),
         ("conv", True): functools.partial(_conv, look_up=_looked_up),
-    }[config.architecture, static_shapes]
+    }[kind, static_shapes]
 
     # Nothing here is for AutoGraph, which takes longer to look than TensorFlow to trace.
     @tf.function(autograph=False)

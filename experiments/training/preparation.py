@@ -16,10 +16,10 @@ from .. import sampling
 from ..datasets import named_data, sentences
 from ..runs import amplification
 from ..runs.metrics import ALSO_TRAINING, NOT_TRAINING
-from ..runs.settings import TrainingSettings
+from ..runs.settings import RunSettings
 from . import checkpoints, client_batches
-from .learning_process import build_process, build_task
-from .task import Measurement, Task, build_measurement
+from .learning_process import build_process
+from .task import Measurement, Task, build_measurement, build_task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class PreparedRun:
     """Everything of a run that does not change while it trains.
 
     Attributes:
-        settings: Everything but privacy.
+        settings: The settings with the numbers that they came to: `RunSettings.resolved`.
         privacy: The mechanism and its noise.
         cohorts: Who is chosen in which round: this is logged.
         present: Who of them reports.
@@ -41,7 +41,7 @@ class PreparedRun:
         aggregator: The aggregator in it that adds the noise.
     """
 
-    settings: TrainingSettings
+    settings: RunSettings
     privacy: tff_mf.Plan
     cohorts: sampling.CohortPlan
     present: sampling.CohortPlan
@@ -58,20 +58,10 @@ class PreparedRun:
     def description(self) -> dict[str, Any]:
         """Everything that determines how the run proceeds, but its noise, as JSON: a resumed run must have the same."""
         return {
-            "settings": msgspec.to_builtins(self.settings),
-            "rounds": self.privacy.rounds,
-            "clients_per_round": self.privacy.clients_per_round,
-            "participation": repr(self.privacy.participation),
+            **msgspec.to_builtins(self.settings),
             # Of secret cohorts, whoever knows all others could find a client's from it.
             "cohorts": None if self.settings.secret_cohorts else self.cohorts.digest,
-            "grid": repr(self.privacy.grid),
         }
-
-    @property
-    def sampler(self) -> str:
-        """The public name of what draws the cohorts, for a report."""
-        chosen = self.settings.sampling
-        return chosen.sampler if chosen else f"tff_mf.{type(self.privacy.participation).__name__}"
 
     @property
     def population(self) -> int:
@@ -97,7 +87,7 @@ class PreparedRun:
 
 
 def prepare(
-    settings: TrainingSettings,
+    settings: RunSettings,
     privacy: tff_mf.Plan,
     data: pathlib.Path,
     given: checkpoints.GivenModel | None = None,
@@ -107,7 +97,7 @@ def prepare(
     """Returns what a run is made of.
 
     Args:
-        settings: Everything but privacy.
+        settings: The settings with the numbers that they came to: `RunSettings.resolved`.
         privacy: The mechanism and its noise.
         data: File in StackOverflow's format, or of a synthetic data set.
         given: The model that training starts from, whose words the run's model knows; `None` is one drawn with the
@@ -129,8 +119,8 @@ def prepare(
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     # A search of its own, which may be refused: before hours of training.
     adds = amplification.amplified if secret is None else amplification.own
-    in_secret = adds(privacy, settings.sampling, len(cohorts.client_ids))
-    vocabulary = given.vocabulary if given else list(named_data.load_word_counts(data, settings.model.vocab_size))
+    in_secret = adds(privacy, settings.sampling_settings(), len(cohorts.client_ids))
+    vocabulary = given.vocabulary if given else list(named_data.load_word_counts(data, settings.vocab_size))
     language_task = build_task(settings, vocabulary)
     if given:
         weights = given.weights(language_task.initial_weights)
@@ -153,15 +143,13 @@ def prepare(
     )
 
 
-def _drawn_by(settings: TrainingSettings, privacy: tff_mf.Plan, population: int) -> tff_mf.Sampling:
+def _drawn_by(settings: RunSettings, privacy: tff_mf.Plan, population: int) -> tff_mf.Sampling:
     """Returns the sampling of a run.
 
     Raises:
         InputValueError: If the guarantee of the plan is for another schema.
     """
-    chosen = settings.sampling
-    if chosen is None:
-        return privacy.participation
+    chosen = settings.sampling_settings()
     schema = chosen.schema(privacy.rounds)
     if schema != privacy.participation:
         raise InputValueError(

@@ -7,8 +7,9 @@ import tff_mf
 
 from ..output import files
 from ..runs import statable
-from ..runs.run_record import read_record
-from ..runs.settings import ExecutionSettings, TrainingSettings
+from ..runs.execution import ExecutionSettings
+from ..runs.run_record import Resolved, begun_record, initial_model_of, read_record
+from ..runs.settings import RunSettings
 from . import checkpoints, results
 from . import execution as executing
 from .preparation import prepare
@@ -20,7 +21,7 @@ TrainingResult = results.TrainingResult
 
 
 def run(
-    settings: TrainingSettings,
+    settings: RunSettings,
     privacy: tff_mf.Plan,
     *,
     data: pathlib.Path,
@@ -39,7 +40,7 @@ def run(
     and, until the run has ended, its checkpoints with the secret; how long rounds take is not written either.
 
     Args:
-        settings: Everything but privacy.
+        settings: The settings of the run.
         privacy: The mechanism and its noise.
         data: File in StackOverflow's format.
         out: An existing folder.
@@ -54,19 +55,24 @@ def run(
         WorkerLostError: If the worker with the server's values dies and no restarts are left.
     """
     with files.alone(out):
-        named = settings.initial_model
-        given = checkpoints.read(named, out, settings.model.vocab_size) if named else None
+        begun = begun_record(out)
+        named = initial_model_of(settings, begun)
+        given = checkpoints.read(named, out, settings.vocab_size) if named else None
         secret = None
         if settings.secret_cohorts:
             secret = checkpoints.secret_of(out, every=execution.checkpoint_every, resume=execution.resume)
-        prepared = prepare(settings, privacy, data, given, secret=secret)
+        # Computed again from the noise, it could differ in last bits on another machine.
+        rate = begun.resolved.server_learning_rate if begun and begun.resolved else settings.chosen_rate(privacy)
+        prepared = prepare(settings.resolved(privacy, rate), privacy, data, given, secret=secret)
         if not without_epsilon:
             statable.check(
                 privacy, named, population=prepared.reported_population, observed=prepared.cohorts.observed()
             )
         if given:
             checkpoints.keep(given, out)
-        results.write_plan(prepared, out)
+        clients = len(prepared.cohorts.client_ids)
+        resolved = Resolved(server_learning_rate=rate, initial_model=named, training_clients=clients)
+        results.write_plan(prepared, settings, resolved, out)
         run = None if secret is None else secret.run
         rules = read_record(out).rules
         if without_epsilon:

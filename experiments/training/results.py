@@ -7,7 +7,6 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import numpy as np
 import safetensors.numpy
 
@@ -19,17 +18,12 @@ from ..runs import amplification, run_record
 from ..runs.folders import versions
 from ..runs.names import MODEL, PARTICIPATION, RUN_JSON, SUMMARY, VOCABULARY
 from ..runs.observed_participation import read_observed
-from ..runs.summary import privacy_claims
+from ..runs.run_record import Resolved
+from ..runs.settings import RunSettings
+from ..runs.summary import of_settings, privacy_claims
 from .execution import TrainedRun
 from .preparation import PreparedRun
 from .task import METRICS
-
-# What a summary names of the settings, in this order.
-_SETTINGS = (
-    *("algorithm", "model", "server_optimizer", "server_learning_rate", "server_momentum", "server_warmup"),
-    *("server_cooldown", "client_learning_rate", "clip_norm", "adaptive_clipping", "adaptive_learning_rate", "zeroing"),
-    *("sampling", "dropout", "seed"),
-)
 
 
 def summarize(
@@ -49,12 +43,11 @@ def summarize(
         model_sha256: Hash of the file with the final model.
         seconds: How long the rounds took.
     """
-    settings = msgspec.to_builtins(prepared.settings)
     return {
         **measured,
         **claims,
         "model_sha256": model_sha256,
-        **{name: settings[name] for name in _SETTINGS},
+        **of_settings(prepared.settings),
         "parameters": prepared.language_task.parameters,
         "dropped_participations": prepared.dropped_participations,
         "seconds": seconds,
@@ -62,29 +55,32 @@ def summarize(
     }
 
 
-def write_plan(prepared: PreparedRun, folder: pathlib.Path) -> None:
+def write_plan(prepared: PreparedRun, asked: RunSettings, resolved: Resolved, folder: pathlib.Path) -> None:
     """Writes `run.json`, the mechanism's artifact and the planned report of a run.
 
     Args:
         prepared: The run.
+        asked: Its settings as they were asked for.
+        resolved: What they came to.
         folder: Its folder.
 
     Raises:
         InputValueError: If the folder holds a run with another mechanism or other settings.
     """
-    settings, cohorts = prepared.settings, prepared.cohorts
+    cohorts = prepared.cohorts
     reports.write_configuration(
         folder,
         prepared.privacy,
-        clip_norm=settings.clip_norm,
-        cohorts=[] if settings.secret_cohorts else [cohorts.cohort(t) for t in range(cohorts.rounds)],
+        clip_norm=asked.clip_norm,
+        cohorts=[] if asked.secret_cohorts else [cohorts.cohort(t) for t in range(cohorts.rounds)],
         amplified_epsilon=_amplified_epsilon(prepared, folder),
-        sampler=prepared.sampler,
+        sampler=asked.sampling_settings().sampler,
         simulation=True,
         population=prepared.population,
         released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
         evaluation_columns=METRICS,
-        settings={**msgspec.to_builtins(settings), "training_clients": len(cohorts.client_ids)},
+        settings=asked,
+        resolved=resolved,
         versions=versions(),
     )
     reports.write(folder, realised=False)
@@ -129,12 +125,12 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
         trained: The run after its last round.
         out: Its folder.
     """
-    stated, sampling = run_record.read_record(out).amplified_epsilon, prepared.settings.sampling
+    stated = run_record.read_record(out).amplified_epsilon
     claims = privacy_claims(
         prepared.privacy,
         read_observed(out / PARTICIPATION),
         None if stated else prepared.in_secret,
-        secret=None if stated is None or sampling is None else (stated, sampling),
+        secret=None if stated is None else (stated, prepared.settings.sampling_settings()),
         population=prepared.population,
         violations=reports.violations(out),
         unanswered=reports.open_questions(out),

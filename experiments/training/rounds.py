@@ -20,7 +20,7 @@ from ..runs import ledger, server_loop
 from ..runs.metrics import ROUND, SECONDS, read_metrics
 from ..runs.names import LEDGER, METRICS, TENSORBOARD
 from ..runs.rules import Rules
-from ..runs.settings import TrainingSettings
+from ..runs.settings import RunSettings
 from . import checkpoints, task
 from .checkpoints import Progress, Recovery
 from .client_batches import Batch, read_ahead
@@ -35,7 +35,7 @@ class Board(tff.program.ReleaseManager):
     run's report. Nothing that is computed from clients' updates is released, such as how many were clipped.
     """
 
-    def __init__(self, folder: pathlib.Path, settings: TrainingSettings, privacy: tff_mf.Plan) -> None:
+    def __init__(self, folder: pathlib.Path, settings: RunSettings, privacy: tff_mf.Plan) -> None:
         self._folder = folder
         self._manager = tff.program.TensorBoardReleaseManager(folder / TENSORBOARD)
         # Of Z, that the mechanism correlates, in the mean that the server's rate multiplies, for a clip norm of 1.

@@ -17,7 +17,7 @@ from tff_mf.base.errors import InputValueError
 from ..datasets import sentences
 from ..datasets.sentences import ClientSentences
 from ..runs import metrics
-from ..runs.settings import ALL, TrainingSettings
+from ..runs.settings import ALL, RunSettings
 from . import client_batches, evaluation, models
 from .evaluation import ACCURACY
 
@@ -49,60 +49,44 @@ class Task:
         return sum(int(np.size(weight)) for weight in self.initial_weights.trainable)
 
 
-def build_task(
-    config: models.ModelConfig,
-    *,
-    vocabulary: Sequence[str],
-    batch_size: int,
-    max_examples: int,
-    client_epochs: int,
-    seed: int,
-    reference_model: bool = False,
-) -> Task:
-    """Returns the task for a vocabulary.
+def build_task(settings: RunSettings, vocabulary: Sequence[str]) -> Task:
+    """Returns the task of a run, for the words that its model knows.
 
     Args:
-        config: Size of the model.
+        settings: The settings.
         vocabulary: Words, the most frequent first.
-        batch_size: Sentences a batch of a client.
-        max_examples: Sentences a client uses at most in one round.
-        client_epochs: Passes over its sentences that a client makes in one round.
-        seed: Seed of the initial weights.
-        reference_model: Whether clients compute with TFF's own Keras model.
     """
-    vocabulary = list(vocabulary[: config.vocab_size])
+    vocabulary = list(vocabulary[: settings.vocab_size])
     words = tf.TensorSpec([None, evaluation.SEQUENCE_LENGTH], tf.int64)
-    build = functools.partial(build_keras_model, config, vocabulary=vocabulary, seed=seed)
+    build = functools.partial(build_keras_model, settings, vocabulary=vocabulary)
     keras_model = build()
     initial_weights = tff.learning.models.ModelWeights.from_model(keras_model)
-    if reference_model:
-        model = models.build_reference_model(config, build, input_spec=(words, words))
+    if settings.reference_model:
+        model = models.build_reference_model(settings.model, build, input_spec=(words, words))
     else:
         model = models.build_hoisted_model(
-            config, [np.asarray(weight) for weight in initial_weights.trainable], input_spec=(words, words)
+            settings.model, [np.asarray(weight) for weight in initial_weights.trainable], input_spec=(words, words)
         )
     return Task(
         model=model,
         initial_weights=initial_weights,
-        build_evaluator=functools.partial(evaluation.Evaluator, config.architecture, build, vocabulary),
+        build_evaluator=functools.partial(evaluation.Evaluator, settings.model, build, vocabulary),
         build_batches=functools.partial(
             client_batches.ClientBatches,
             word_ids=client_batches.build_word_ids(vocabulary),
-            batch_size=batch_size,
-            max_examples=max_examples,
-            client_epochs=client_epochs,
-            seed=seed,
+            batch_size=settings.batch_size,
+            max_examples=settings.max_examples,
+            client_epochs=settings.client_epochs,
+            seed=settings.seed,
         ),
     )
 
 
-def build_keras_model(config: models.ModelConfig, *, vocabulary: Sequence[str], seed: int) -> tf.keras.Model:
+def build_keras_model(settings: RunSettings, *, vocabulary: Sequence[str]) -> tf.keras.Model:
     """Returns the model that knows the words of a vocabulary, with the weights that training starts from."""
-    words = vocabulary[: config.vocab_size]
+    words = vocabulary[: settings.vocab_size]
     special = _stackoverflow.word_prediction_preprocessing.get_special_tokens(len(words))
-    return models.build_keras_model(
-        config, extended_vocab_size=len(words) + special.get_number_of_special_tokens(), seed=seed
-    )
+    return models.build_keras_model(settings, extended_vocab_size=len(words) + special.get_number_of_special_tokens())
 
 
 def build_tokenizer(vocabulary: Sequence[str]) -> tff.Computation:
@@ -138,7 +122,7 @@ class Measurement:
     conclude: Callable[[Weights, Sequence[Mapping[str, float]]], dict[str, Any]]
 
 
-def build_measurement(settings: TrainingSettings, data: pathlib.Path, language_task: Task) -> Measurement:
+def build_measurement(settings: RunSettings, data: pathlib.Path, language_task: Task) -> Measurement:
     """Returns how a run measures its model.
 
     Validation sentences are the first of the heldout clients, or of the test clients. The latter are then left out of

@@ -14,7 +14,7 @@ from ...output import typed
 from ...output.typed import Record
 from .. import layers
 from ..layers import Layer
-from ..run import RunConfiguration
+from ..settings import RunSettings
 
 _Run = TypeVar("_Run")
 
@@ -130,7 +130,7 @@ class PresetFolder:
         )
 
 
-OF_RUNS = PresetFolder(path=pathlib.Path(__file__).parent, kind=RunConfiguration)
+OF_RUNS = PresetFolder(path=pathlib.Path(__file__).parent, kind=RunSettings)
 
 
 def names() -> list[str]:
