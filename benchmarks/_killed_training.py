@@ -13,21 +13,21 @@ from _common import row
 _RUN = """
 import hashlib, pathlib, sys
 import tff_mf
-from tff_mf.experiments.runs.settings import ExecutionSettings, ModelConfig, TrainingSettings
+from tff_mf.experiments.runs.execution import ExecutionSettings
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.training import program
 out, resume = pathlib.Path(sys.argv[1]), len(sys.argv) > 2
 out.mkdir(exist_ok=True)
 execution = ExecutionSettings(checkpoint_every=3, resume=resume and (out / "checkpoints").is_dir())
+settings = RunSettings(
+    rounds=30, clients_per_round=3, delta=1e-6, min_sep=5, max_participations=6, noise_multiplier=0.01, grid="none",
+    model="conv", vocab_size=200, embedding_size=8, units=8,
+    max_examples=1, batch_size=1, evaluate_every=10, evaluation_examples=40,
+)
 result = program.run(
-    TrainingSettings(
-        model=ModelConfig(architecture="conv", vocab_size=200, embedding_size=8, units=8),
-        max_examples=1, batch_size=1, evaluate_every=10, evaluation_examples=40,
-    ),
-    tff_mf.plan(
-        mechanism=tff_mf.BLT.production("b400"), rounds=30, clients_per_round=3, noise_multiplier=0.01, insecure_seed=1,
-        participation=tff_mf.MinSep(min_sep=5, max_participations=6), delta=1e-6,
-    ),
+    settings,
+    settings.privacy_plan(tff_mf.BLT.production("b400"), insecure_seed=1),
     data=named_data.data_file("pydoc"), out=out, execution=execution, without_epsilon=True,
 )
 digest = hashlib.sha256(b"".join(weight.tobytes() for weight in result.weights)).hexdigest()

@@ -1,12 +1,12 @@
 """The model of the papers with real clients of the `pydoc` dataset."""
 
+import _settings
 import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import sampling
 from tff_mf.experiments.datasets import named_data, sentences, sqlite
-from tff_mf.experiments.runs.settings import ModelConfig
 from tff_mf.experiments.training import task
 
 PARAMETERS = 4_050_748
@@ -31,12 +31,7 @@ class Lstm:
             seed=0,
         )
         self.task = task.build_task(
-            ModelConfig(),
-            vocabulary=list(sqlite.load_word_counts(data, 10_000)),
-            batch_size=16,
-            max_examples=32,
-            client_epochs=1,
-            seed=0,
+            _settings.of_model(batch_size=16, max_examples=32), list(sqlite.load_word_counts(data, 10_000))
         )
         self.cohort = self.task.build_batches(sentences.ClientSentences(data, "train")).of(cohorts.cohort(0))
 

@@ -6,14 +6,15 @@ import pathlib
 import sys
 
 import _peer
+import _settings
 import numpy as np
 
 from tff_mf.experiments.datasets import named_data, sentences, sqlite
-from tff_mf.experiments.runs.settings import ModelConfig
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import evaluation, task
 
 
-def words_of(case: _peer.Case, config: ModelConfig) -> np.ndarray:
+def words_of(case: _peer.Case, settings: RunSettings) -> np.ndarray:
     """Returns words `[clients, sentences, length + 1]`: sentences of `pydoc` in their order, or random words."""
     number, shape = case.most_clients * case.sentences, (case.most_clients, case.sentences, -1)
     if case.full:
@@ -21,7 +22,7 @@ def words_of(case: _peer.Case, config: ModelConfig) -> np.ndarray:
         return np.random.default_rng(0).integers(1, case.vocab_size + 1, (number, length)).reshape(shape)
     data = named_data.data_file("pydoc")
     vocabulary = list(sqlite.load_word_counts(data, case.vocab_size))
-    build = functools.partial(task.build_keras_model, config, vocabulary=vocabulary, seed=0)
+    build = functools.partial(task.build_keras_model, settings, vocabulary=vocabulary)
     evaluator = evaluation.Evaluator(case.architecture, build, vocabulary)
     chunks = evaluator.tokens(sentences.chunks(data, "train", most=number))
     return np.concatenate([chunk.words for chunk in chunks]).astype(np.int64).reshape(shape)
@@ -30,16 +31,11 @@ def words_of(case: _peer.Case, config: ModelConfig) -> np.ndarray:
 def main() -> None:
     for folder, values in json.load(sys.stdin).items():
         case = _peer.Case(**values)
-        config = ModelConfig(
-            architecture=case.architecture,
-            vocab_size=case.vocab_size,
-            embedding_size=case.embedding_size,
-            units=case.units,
-        )
+        settings = _settings.of_case(case)
         names = [f"word{number}" for number in range(case.vocab_size)]
-        model = task.build_keras_model(config, vocabulary=names, seed=0)
+        model = task.build_keras_model(settings, vocabulary=names)
         weights = [variable.numpy() for variable in model.trainable_variables]
-        case.write(pathlib.Path(folder), words_of(case, config), weights)
+        case.write(pathlib.Path(folder), words_of(case, settings), weights)
 
 
 if __name__ == "__main__":

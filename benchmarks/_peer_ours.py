@@ -10,25 +10,20 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("AUTOGRAPH_STRICT_CONVERSION", "1")
 
 import _peer
+import _settings
 import numpy as np
 import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
-from tff_mf.experiments.training import learning_process
+from tff_mf.experiments.training import learning_process, task
 
 _ROUNDS = 10_000
 
 
 def process_of(case: _peer.Case, *, reference_model: bool) -> tff.learning.templates.LearningProcess:
-    settings = TrainingSettings(
-        model=ModelConfig(
-            architecture=case.architecture,
-            vocab_size=case.vocab_size,
-            embedding_size=case.embedding_size,
-            units=case.units,
-        ),
+    settings = _settings.of_case(
+        case,
         clip_norm=case.clip_norm,
         client_learning_rate=case.client_rate,
         server_momentum=case.momentum,
@@ -47,7 +42,7 @@ def process_of(case: _peer.Case, *, reference_model: bool) -> tff.learning.templ
         noise_multiplier=case.noise_multiplier,
         insecure_seed=1,
     )
-    language_task = learning_process.build_task(settings, [f"word{number}" for number in range(case.vocab_size)])
+    language_task = task.build_task(settings, [f"word{number}" for number in range(case.vocab_size)])
     process, _ = learning_process.build_process(settings, privacy, language_task)
     return process
 

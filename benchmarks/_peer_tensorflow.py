@@ -7,22 +7,16 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import _peer
+import _settings
 from _plain_round import PlainRound
 
-from tff_mf.experiments.runs.settings import ModelConfig
 from tff_mf.experiments.training import models
 
 
 def main() -> None:
     given = _peer.read(pathlib.Path(sys.argv[1]))
     case = given.case
-    config = ModelConfig(
-        architecture=case.architecture,
-        vocab_size=case.vocab_size,
-        embedding_size=case.embedding_size,
-        units=case.units,
-    )
-    model = models.build_keras_model(config, extended_vocab_size=case.vocab_size + 4, seed=0)
+    model = models.build_keras_model(_settings.of_case(case), extended_vocab_size=case.vocab_size + 4)
     model.set_weights(given.weights)
     plain = PlainRound(
         model=model,

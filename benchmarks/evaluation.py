@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import _common
+import _settings
 import numpy as np
 import psutil
 import tensorflow as tf
@@ -24,12 +25,12 @@ import tensorflow_federated as tff
 
 from tff_mf import aggregators
 from tff_mf.experiments.datasets import named_data, sentences, sqlite
-from tff_mf.experiments.runs.settings import ModelConfig
-from tff_mf.experiments.training import evaluation, learning_process, models, task
+from tff_mf.experiments.runs.settings import RunSettings
+from tff_mf.experiments.training import evaluation, models, task
 
 MODELS = {
-    "conv": ModelConfig(architecture="conv", vocab_size=2000, embedding_size=32, units=32),
-    "lstm": ModelConfig(),
+    "conv": _settings.of_model(model="conv", vocab_size=2000, embedding_size=32, units=32, max_examples=16),
+    "lstm": _settings.of_model(),
 }
 GOALS = {"conv": 20_000, "lstm": 1_500}
 SENTENCES = {"conv": 16_000, "lstm": 3_000}
@@ -38,7 +39,7 @@ OF_TFF = {"conv": 4_000, "lstm": 640}
 _baselines = tff.simulation.baselines
 
 
-def with_tff(config: ModelConfig, vocabulary: Sequence[str], data: pathlib.Path, number: int) -> Callable[[], object]:
+def with_tff(settings: RunSettings, vocabulary: Sequence[str], data: pathlib.Path, number: int) -> Callable[[], object]:
     """Returns the evaluation by `build_fed_eval`, on two shards of padded batches of 64, as releases before had it."""
     preprocessing = _baselines.stackoverflow.word_prediction_preprocessing
     special = preprocessing.get_special_tokens(len(vocabulary))
@@ -55,9 +56,9 @@ def with_tff(config: ModelConfig, vocabulary: Sequence[str], data: pathlib.Path,
         metrics[name] = functools.partial(
             _baselines.keras_metrics.MaskedCategoricalAccuracy, name=name, masked_tokens=masked
         )
-    build = functools.partial(task.build_keras_model, config, vocabulary=vocabulary, seed=0)
+    build = functools.partial(task.build_keras_model, settings, vocabulary=vocabulary)
     words = tf.TensorSpec([None, evaluation.SEQUENCE_LENGTH], tf.int64)
-    if config.architecture == "lstm":
+    if settings.model == "lstm":
 
         def model() -> tff.learning.models.VariableModel:
             made = [constructor() for constructor in metrics.values()]
@@ -86,11 +87,11 @@ def with_tff(config: ModelConfig, vocabulary: Sequence[str], data: pathlib.Path,
     return evaluate
 
 
-def products(config: ModelConfig, known: int, kept: Sequence[evaluation.Tokens]) -> Callable[[], object]:
+def products(settings: RunSettings, known: int, kept: Sequence[evaluation.Tokens]) -> Callable[[], object]:
     """Returns the matrix products of the model alone, in batches of the same sizes."""
-    units, width = config.units, config.embedding_size
+    units, width = settings.units, settings.embedding_size
     draw = functools.partial(tf.random.normal, seed=0)
-    if config.architecture == "conv":
+    if settings.model == "conv":
         steps, layers = [], [(3 * width, units), (units, known)]
     else:
         steps, layers = [(width + units, 4 * units)], [(units, width), (width, known)]
@@ -109,9 +110,7 @@ def products(config: ModelConfig, known: int, kept: Sequence[evaluation.Tokens])
             total += tf.matmul(tf.ones([rows * length, matrix.shape[0]]), matrix)[0, 0]
         return total
 
-    sizes = [
-        batch.shape for chunk in kept for batch in evaluation._batches(chunk, evaluation._WORDS[config.architecture])
-    ]
+    sizes = [batch.shape for chunk in kept for batch in evaluation._batches(chunk, evaluation._WORDS[settings.model])]
 
     def run() -> None:
         for rows, columns in sizes:
@@ -139,9 +138,9 @@ def measured(steps: dict[str, tuple[int, Callable[[], object]]], turns: int) -> 
 
 def compare(name: str, data: pathlib.Path, turns: int) -> None:
     """Prints the rates of one model."""
-    config, number = MODELS[name], SENTENCES[name]
-    vocabulary = list(sqlite.load_word_counts(data, config.vocab_size))
-    build = functools.partial(task.build_keras_model, config, vocabulary=vocabulary, seed=0)
+    settings, number = MODELS[name], SENTENCES[name]
+    vocabulary = list(sqlite.load_word_counts(data, settings.vocab_size))
+    build = functools.partial(task.build_keras_model, settings, vocabulary=vocabulary)
     evaluator = evaluation.Evaluator(name, build, vocabulary)
     weights = [variable.numpy() for variable in build().trainable_variables]
     read = functools.partial(sentences.chunks, data, "test", most=number)
@@ -154,8 +153,8 @@ def compare(name: str, data: pathlib.Path, turns: int) -> None:
                 "from the file": (number, lambda: evaluator.measure(weights, evaluator.tokens(read()))),
                 "words that are there": (number, lambda: evaluator.measure(weights, kept)),
                 "reading and words alone": (number, lambda: list(evaluator.tokens(read()))),
-                "TFF's build_fed_eval": (OF_TFF[name], with_tff(config, vocabulary, data, OF_TFF[name])),
-                "matrix products alone": (number, products(config, known, kept)),
+                "TFF's build_fed_eval": (OF_TFF[name], with_tff(settings, vocabulary, data, OF_TFF[name])),
+                "matrix products alone": (number, products(settings, known, kept)),
             },
             turns,
         )
@@ -168,11 +167,9 @@ def compare(name: str, data: pathlib.Path, turns: int) -> None:
 
 def memory(data: pathlib.Path, passes: int) -> None:
     """Prints how much memory a long test split takes, in which no chunk is kept."""
-    config = MODELS["conv"]
-    vocabulary = list(sqlite.load_word_counts(data, config.vocab_size))
-    language_task = learning_process.task.build_task(
-        config, vocabulary=vocabulary, batch_size=16, max_examples=16, client_epochs=1, seed=0
-    )
+    settings = MODELS["conv"]
+    vocabulary = list(sqlite.load_word_counts(data, settings.vocab_size))
+    language_task = task.build_task(settings, vocabulary)
     evaluator = language_task.build_evaluator()
     seen = []
 

@@ -14,6 +14,7 @@ import statistics
 import tempfile
 import time
 
+import _settings
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
@@ -21,11 +22,11 @@ from _common import seconds
 
 import tff_mf
 from tff_mf.experiments.bundles.runner import Stages
-from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import learning_process
-from tff_mf.experiments.training.task import Task
+from tff_mf.experiments.training.task import Task, build_task
 
-SMALL = ModelConfig(vocab_size=500, embedding_size=16, units=32)
+SMALL = {"vocab_size": 500, "embedding_size": 16, "units": 32}
 ROWS = "__noise__rows__"
 
 
@@ -52,7 +53,7 @@ def privacy_of(bands: int, rounds: int) -> tff_mf.Plan:
     )
 
 
-def exported(folder: pathlib.Path, settings: TrainingSettings, privacy: tff_mf.Plan, task: Task) -> tuple[dict, dict]:
+def exported(folder: pathlib.Path, settings: RunSettings, privacy: tff_mf.Plan, task: Task) -> tuple[dict, dict]:
     """Exports a process, and returns its description, and what was measured of the export."""
     from tff_mf import aggregators
 
@@ -105,11 +106,10 @@ def updated(stages: Stages, parameters: int, steps: int) -> dict:
     }
 
 
-def measure(bands: int, rounds: int, model: ModelConfig, steps: int) -> dict:
+def measure(bands: int, rounds: int, settings: RunSettings, steps: int) -> dict:
     from tff_mf import aggregators
 
-    settings = TrainingSettings(model=model)
-    task = learning_process.build_task(settings, [f"word{index}" for index in range(model.vocab_size)])
+    task = build_task(settings, [f"word{index}" for index in range(settings.vocab_size)])
     with tempfile.TemporaryDirectory() as name, aggregators.tff_session():
         folder = pathlib.Path(name) / "out"
         description, measured = exported(folder, settings, privacy_of(bands, rounds), task)
@@ -124,8 +124,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
-    model = SMALL if options.small else ModelConfig()
-    print(json.dumps(measure(options.bands, options.rounds, model, options.steps), indent=1))
+    settings = _settings.of_model(**(SMALL if options.small else {}))
+    print(json.dumps(measure(options.bands, options.rounds, settings, options.steps), indent=1))
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import _settings
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import evaluation, learning_process, task
 
 WORDS = 2000
@@ -27,7 +28,7 @@ UNTIMED = 2
 
 
 def measured(
-    settings: TrainingSettings, loop: tff.learning.LoopImplementation, cohort: list[tf.data.Dataset], rounds: int
+    settings: RunSettings, loop: tff.learning.LoopImplementation, cohort: list[tf.data.Dataset], rounds: int
 ) -> tuple[float, list[np.ndarray]]:
     """Returns the median seconds of a round, and the final model."""
     privacy = tff_mf.plan(
@@ -39,7 +40,7 @@ def measured(
         noise_multiplier=0.1,
         insecure_seed=1,
     )
-    language_task: task.Task = learning_process.build_task(settings, [f"word{number}" for number in range(WORDS)])
+    language_task: task.Task = task.build_task(settings, [f"word{number}" for number in range(WORDS)])
     process, _ = learning_process.build_process(settings, privacy, language_task, loop=loop)
     seconds = []
     with aggregators.resident_context():
@@ -64,8 +65,8 @@ def main() -> None:
     print("| model | simulation loop, s | device loop, s | simulation over device | the same model bit for bit |")
     print("|---|---|---|---|---|")
     for architecture in ("conv", "lstm"):
-        model = ModelConfig(architecture=architecture, vocab_size=WORDS, embedding_size=32, units=64)
-        settings = TrainingSettings(model=model, batch_size=BATCH, max_examples=arguments.sentences)
+        sizes = {"vocab_size": WORDS, "embedding_size": 32, "units": 64, "batch_size": BATCH}
+        settings = _settings.of_model(model=architecture, max_examples=arguments.sentences, **sizes)
         (fast, one), (slow, other) = (
             measured(settings, loop, cohort, arguments.rounds)
             for loop in (learning_process.SIMULATION_LOOP, learning_process.DEVICE_LOOP)

@@ -22,7 +22,7 @@ from _common import header, row, worker
 
 import tff_mf
 from tff_mf.experiments.datasets import named_data
-from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import program
 
 SETTLED = 50
@@ -35,21 +35,23 @@ def measured(rounds: int, clients: int, dataset: str, table: pathlib.Path | None
     """Returns the bytes of both processes after each round, and writes them to `table` as it goes."""
     memory: list[dict[str, float]] = []
     python, start = psutil.Process(), time.perf_counter()
-    settings = TrainingSettings(
-        model=ModelConfig(architecture="conv", vocab_size=200, embedding_size=8, units=8),
-        max_examples=4,
-        batch_size=4,
-        evaluate_every=25,
-        evaluation_examples=200,
-    )
-    privacy = tff_mf.plan(
-        mechanism=tff_mf.BLT.production("b400"),
+    settings = RunSettings(
         rounds=rounds,
         clients_per_round=clients,
+        min_sep=max(1, rounds // PARTICIPATIONS),
+        max_participations=PARTICIPATIONS,
         noise_multiplier=1.0,
-        participation=tff_mf.MinSep(min_sep=max(1, rounds // PARTICIPATIONS), max_participations=PARTICIPATIONS),
         delta=1e-6,
+        grid="none",
+        model="conv",
+        vocab_size=200,
+        embedding_size=8,
+        units=8,
+        max_examples=4,
+        batch_size=4,
+        evaluation_examples=200,
     )
+    privacy = settings.privacy_plan(tff_mf.BLT.production("b400"))
     data = named_data.data_file(dataset)
     with contextlib.ExitStack() as stack:
         out = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -28,6 +28,7 @@ from tff_mf.experiments.bundles import building
 from tff_mf.experiments.bundles._source import deployed_again
 from tff_mf.experiments.datasets.pydoc import write_pydoc
 from tff_mf.experiments.training import learning_process
+from tff_mf.experiments.training.task import build_task
 
 SHOWN = (1, 10, 30)
 _AS_EXPORTED = {"disable_meta_optimizer": True}
@@ -97,7 +98,7 @@ def agreement(bundle: pathlib.Path, run: pathlib.Path, examples: np.ndarray) -> 
     settings, privacy, vocabulary = deployed_again(bundle)
     found: dict[str, object] = {}
     equal = total = 0
-    task = learning_process.build_task(settings, vocabulary)
+    task = build_task(settings, vocabulary)
     process, _ = learning_process.build_process(
         settings, privacy, task, loop=learning_process.DEVICE_LOOP, repeated_keys=keys
     )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import _peer
+import _settings
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -24,7 +25,7 @@ from _plain_round import PlainRound
 from peers import CONV, LSTM, changed
 
 from tff_mf import aggregators
-from tff_mf.experiments.runs.settings import ModelConfig
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import evaluation, models
 
 PLAIN, PACKED = "TFF's Keras model", "what `train` computes, without padding"
@@ -71,12 +72,12 @@ def steps_of(
     return all_clients
 
 
-def ways(case: _peer.Case, config: ModelConfig, clients: Clients) -> dict[str, Callable[[], object]]:
-    keras = models.build_keras_model(config, extended_vocab_size=config.vocab_size + 4, seed=0)
+def ways(case: _peer.Case, settings: RunSettings, clients: Clients) -> dict[str, Callable[[], object]]:
+    keras = models.build_keras_model(settings, extended_vocab_size=settings.vocab_size + 4)
     words = tf.TensorSpec([None, evaluation.SEQUENCE_LENGTH], tf.int64)
     weights = [variable.numpy() for variable in keras.trainable_variables]
     packed, padded = (
-        models.build_hoisted_model(config, weights, input_spec=(words, words), static_shapes=static)
+        models.build_hoisted_model(settings.model, weights, input_spec=(words, words), static_shapes=static)
         for static in (False, True)
     )
     plain, _ = PlainRound(model=keras, batch=case.batch, client_rate=case.client_rate).build(clients)
@@ -90,12 +91,10 @@ def ways(case: _peer.Case, config: ModelConfig, clients: Clients) -> dict[str, C
 
 def measure(name: str, turns: int) -> None:
     case = CASES[name]
-    config = ModelConfig(
-        architecture=name, vocab_size=case.vocab_size, embedding_size=case.embedding_size, units=case.units
-    )
-    words = words_of(case, config)
+    settings = _settings.of_case(case)
+    words = words_of(case, settings)
     found: dict[str, list[float]] = {}
-    steps = ways(case, config, [(one[:, :-1], one[:, 1:]) for one in words])
+    steps = ways(case, settings, [(one[:, :-1], one[:, 1:]) for one in words])
     for turn in range(UNTIMED + turns):
         for way, step in steps.items():
             start = time.process_time()

@@ -1,6 +1,7 @@
 """The meaning of the shared flags; meaningless combinations are refused."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -15,39 +16,41 @@ from ..sampling.settings import DEFAULT, PARAMETERS, SamplingSettings
 
 _WITH_MOMENTUM = ("momentum", "momentum_with_rates")
 _WITH_RATES = ("learning_rates", "momentum_with_rates")
+# The workloads that each of them goes with.
+_RAMP = {"momentum": _WITH_MOMENTUM, "warmup": _WITH_RATES, "cooldown": _WITH_RATES}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
-    """Values of the shared flags; those that were not given, or that the command lacks, are None or False."""
+    """Values of the shared flags; those that were not given, or that the command lacks, are None.
+
+    Attributes:
+        sampling: The word of --sampling.
+        parameters: The parameters of --sampling that were given.
+        ramp: Momentum, warmup and cooldown of --workload, as far as they were given.
+    """
 
     rounds: int | None = None
     restart_every: int | None = None
     adjacency: str = "zero-out"
     workload: str | None = None
-    momentum: float | None = None
-    warmup: float | None = None
-    cooldown: float | None = None
+    ramp: Mapping[str, float] = dataclasses.field(default_factory=dict)
     objective: str | None = None
     bands: int | None = None
     buffers: int | None = None
     sampling: str | None = None
-    min_sep: int | None = None
-    max_participations: int | None = None
-    groups: int | None = None
-    participations: int | None = None
-    epochs: int | None = None
-    hours: float | None = None
-    round_minutes: float | None = None
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     population: int | None = None
     clients_per_round: int | None = None
     grid: int | str | None = None
     dimension: int | None = None
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters of --sampling that were given."""
-        return {name: value for name in PARAMETERS if (value := getattr(self, name)) is not None}
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Flags":
+        """Returns the flags from the values of options, by name."""
+        kept = {name: value for name, value in given.items() if value is not None}
+        parameters, ramp = ({name: kept.pop(name) for name in names if name in kept} for names in (PARAMETERS, _RAMP))
+        return cls(**kept, parameters=parameters, ramp=ramp)
 
     @property
     def says_participation(self) -> bool:
@@ -77,24 +80,24 @@ class Flags:
 
     def chosen_workload(self, rounds: int) -> tff_mf.Workload | None:
         """Returns the workload of the flags, or None if none was named."""
-        given = {name: getattr(self, name) for name in ("momentum", "warmup", "cooldown")}
+        given = self.ramp
         if self.workload is not None:
             validation.one_of("workload", self.workload, mechanism_names.WORKLOADS)
-        for name, kinds in (("momentum", _WITH_MOMENTUM), ("warmup", _WITH_RATES), ("cooldown", _WITH_RATES)):
-            if given[name] is not None and self.workload not in kinds:
+        for name, value in given.items():
+            kinds = _RAMP[name]
+            if self.workload not in kinds:
                 raise click.UsageError(f"--{name} goes with --workload {' or '.join(kinds)} only.")
-            if given[name] is not None and not validation.nonnegative(name, given[name]) < 1:
-                raise click.UsageError(f"--{name} {given[name]} must be below 1.")
-        if self.workload in _WITH_MOMENTUM and self.momentum is None:
+            if not validation.nonnegative(name, value) < 1:
+                raise click.UsageError(f"--{name} {value} must be below 1.")
+        if self.workload in _WITH_MOMENTUM and "momentum" not in given:
             raise click.UsageError(f"--momentum is missing: --workload {self.workload} needs it.")
-        if self.workload in _WITH_RATES and not (self.warmup or self.cooldown):
+        if self.workload in _WITH_RATES and not (given.get("warmup") or given.get("cooldown")):
             raise click.UsageError(
                 f"--warmup and --cooldown are missing: --workload {self.workload} needs one of them, above 0."
             )
         if self.workload is None:
             return None
-        numbers = {name: value or 0.0 for name, value in given.items()}
-        return mechanism_names.workload(self.workload, rounds=validation.whole("rounds", rounds), **numbers)
+        return mechanism_names.workload(self.workload, rounds=validation.whole("rounds", rounds), **given)
 
     def setting(
         self,

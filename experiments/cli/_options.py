@@ -179,7 +179,7 @@ def setting(*names: str, required: Sequence[str] = ()) -> Callable[[Command], Co
     def add(command: Command) -> Command:
         @functools.wraps(command)
         def run(**given: Any) -> Any:
-            flags = Flags(**{name: given.pop(name) for name in names})
+            flags = Flags.of({name: given.pop(name) for name in names})
             return command(flags=flags, **given)
 
         added: Command = run

@@ -100,7 +100,7 @@ def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bo
     if flags.objective not in (None, "rms"):
         raise click.UsageError("--objective max does not go with --sampling: bands are chosen by their RMS error.")
     assert flags.rounds is not None
-    known = flags.groups if flags.groups is not None else bands
+    known = flags.parameters.get("groups", bands)
     if known is not None and bands not in (None, known):
         raise click.UsageError(f"--bands {bands} must be --groups {known}: leave one of the two out.")
     best = tff_mf.amplified_bands(

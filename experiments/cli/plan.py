@@ -70,7 +70,7 @@ def plan(
 
         explored.draw(deployment, screen.options, plot)
     if page is not None:
-        _write_page(screen, page, **level, max_participations=flags.max_participations)
+        _write_page(screen, page, **level, max_participations=flags.parameters.get("max_participations"))
     if as_json:
         _screens.report(screen.as_dict(), as_json=True)
         if screen.signal["hopeless"]:
@@ -104,7 +104,9 @@ def _compared(
     claim = options.claim(deployment, chosen)
     sampled, on_grid = None, {"grid": chosen_grid, "dimension": parameters}
     if sampling is not None and not in_bins:
-        sampled = amplified.options(deployment, sampling, groups=flags.groups, **level, thorough=thorough, **on_grid)
+        sampled = amplified.options(
+            deployment, sampling, groups=flags.parameters.get("groups"), **level, thorough=thorough, **on_grid
+        )
     customary = statements.customary_delta(deployment.delta, deployment.population)
     delta = {"delta": deployment.delta, "population": deployment.population}
     refused = bool(statements.refusal(claim))
@@ -205,8 +207,8 @@ def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:
         clients_per_round=flags.clients_per_round,
         rounds=flags.rounds,
         delta=delta,
-        min_sep=flags.groups if word == "balls-in-bins" else flags.min_sep,
-        max_participations=1 if word == "single" else flags.max_participations,
+        min_sep=flags.parameters.get("groups") if word == "balls-in-bins" else flags.parameters.get("min_sep"),
+        max_participations=1 if word == "single" else flags.parameters.get("max_participations"),
         sampling=word if word == "fixed-epochs" else DEFAULT,
         restart_every=flags.restart_every,
         adjacency=flags.adjacency,

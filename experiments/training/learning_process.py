@@ -10,6 +10,7 @@ import tree
 
 import tff_mf
 from tff_mf import queries
+from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
@@ -127,7 +128,10 @@ def _adaptive_clipping(settings: RunSettings, privacy: tff_mf.Plan) -> queries.A
 
 
 def _server_optimizer(settings: RunSettings, privacy: tff_mf.Plan) -> tff.learning.optimizers.Optimizer:
-    highest, momentum = settings.chosen_rate(privacy), settings.server_momentum
+    highest, momentum = (
+        validation.positive("server_learning_rate", settings.server_learning_rate),
+        settings.server_momentum,
+    )
     if settings.server_optimizer == "dp_ftrl":
         return aggregators.build_dp_ftrl(highest, momentum, restart_every=privacy.restart_every)
     rounds = privacy.rounds

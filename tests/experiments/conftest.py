@@ -215,14 +215,18 @@ class _Traced:
 
         self._build_task, self._build_process = preparation.build_task, preparation.build_process
         self.take_apart: Callable = functools.cache(forms.take_apart)
-        self._tasks: dict[bytes, Any] = {}
+        self._tasks: list[tuple[_Read, bytes, Any]] = []
         self._processes: list[tuple[_Read, _Read, Any, Any]] = []
 
-    def build_task(self, *given: Any, **more: Any) -> Any:
-        key = pickle.dumps((given, sorted(more.items())))
-        if key not in self._tasks:
-            self._tasks[key] = self._build_task(*given, **more)
-        return self._tasks[key]
+    def build_task(self, settings: Any, vocabulary: Any) -> Any:
+        words = pickle.dumps(vocabulary)
+        for of_settings, of_words, built in self._tasks:
+            if of_words == words and of_settings.same_in(settings):
+                return built
+        read = _Read(settings)
+        built = self._build_task(read, vocabulary)
+        self._tasks.append((read, words, built))
+        return built
 
     def build_process(self, settings: Any, privacy: Any, task: Any) -> Any:
         for of_settings, of_privacy, of_task, built in self._processes:

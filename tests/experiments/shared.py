@@ -8,11 +8,12 @@ from typing import Any
 
 import click.testing
 
+import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.datasets import sqlite
 from tff_mf.experiments.runs import words
-from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings, parameters_of
 
 
@@ -69,8 +70,23 @@ def write_sentences(path: pathlib.Path, sizes: Mapping[tuple[str, str], int], te
     sqlite.write(path, ((name, split, examples(size)) for (name, split), size in sizes.items()))
 
 
-def small_settings(**changes: Any) -> TrainingSettings:
+def of_plan(plan: tff_mf.Plan) -> dict[str, Any]:
+    """Returns the fields of the settings of a run that are those of a plan."""
+    same = ("rounds", "delta", "clients_per_round", "cohort", "noise_multiplier", "restart_every")
+    schema = plan.participation
+    kinds = {tff_mf.SingleParticipation: "single", tff_mf.FixedEpoch: "fixed-epochs"}
+    numbers = {"min_sep": schema.min_sep, "max_participations": schema.max_participations}
+    return {
+        **{name: getattr(plan, name) for name in (*same, "adaptive_count_stddev")},
+        "grid": "none" if plan.grid_bits is None else plan.grid_bits,
+        "sampling": kinds.get(type(schema), "min-sep"),
+        **({} if isinstance(schema, tff_mf.SingleParticipation) else numbers),
+    }
+
+
+def small_settings(plan: tff_mf.Plan | None = None, **changes: Any) -> RunSettings:
     """Returns settings of a run that trains in a second, with one sentence of a client: their order is random."""
-    model = ModelConfig(architecture="conv", vocab_size=100, embedding_size=4, units=4)
-    small = {"model": model, "max_examples": 1, "batch_size": 1, "evaluate_every": 4, "evaluation_examples": 20}
-    return TrainingSettings(**{**small, **changes})
+    any_plan = {"rounds": 4, "clients_per_round": 2, "delta": 1e-6, "sampling": "single"}
+    model = {"model": "conv", "vocab_size": 100, "embedding_size": 4, "units": 4}
+    data = {"max_examples": 1, "batch_size": 1, "evaluate_every": 4, "evaluation_examples": 20}
+    return RunSettings(**{**(any_plan if plan is None else of_plan(plan)), **model, **data, **changes})

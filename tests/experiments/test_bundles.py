@@ -162,8 +162,7 @@ OTHER_GRAPHS = {
 def test_graphs_that_deviate_from_run_json_are_refused(case, copy):
     changes, files, reason = OTHER_GRAPHS[case]
     settings = json.loads((copy / "run.json").read_text())["settings"]
-    settings["clip_norm"] = changes.get("clip_norm", settings["clip_norm"])
-    set_in(copy / "run.json", **changes, settings=settings)
+    set_in(copy / "run.json", **changes, settings={**settings, **changes})
     asks_for(copy, **changes)
     reports.write(copy, realised=False)
     _device_file.write_device_policy(copy)

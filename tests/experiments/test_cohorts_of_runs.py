@@ -1,6 +1,5 @@
 """What sampling, drop-out, zeroing and other data sets do to a run, from end to end."""
 
-import msgspec
 import pytest
 import run_folders
 import tensorflow as tf
@@ -10,14 +9,13 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.runs import names
-from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import program
 
 from .shared import rows, small_settings
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
-SMALL = small_settings(client_learning_rate=0.5, max_examples=4, batch_size=4, evaluate_every=2)
+SMALL = {"client_learning_rate": 0.5, "max_examples": 4, "batch_size": 4, "evaluate_every": 2}
 
 
 def privacy(rounds, min_sep, max_participations, clients_per_round=2, noise_multiplier=4.0):
@@ -28,10 +26,10 @@ def privacy(rounds, min_sep, max_participations, clients_per_round=2, noise_mult
 
 def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
     """One client a round on average, so that some rounds have none, and are noise alone."""
-    settings = msgspec.structs.replace(
-        SMALL, sampling=SamplingSettings(sampling="poisson"), dropout=0.5, zeroing=100.0, tensorboard=True
-    )
-    result = program.run(settings, privacy(8, 1, 8, clients_per_round=1), data=small_data, out=tmp_path)
+    plan = privacy(8, 1, 8, clients_per_round=1)
+    poisson = {"sampling": "poisson", "min_sep": None, "max_participations": None}
+    settings = small_settings(plan, **SMALL, **poisson, dropout=0.5, zeroing=100.0, tensorboard=True)
+    result = program.run(settings, plan, data=small_data, out=tmp_path)
     logged = [int(row["round"]) for row in rows(tmp_path / names.PARTICIPATION)]
     assert set(logged) < set(range(1, 9))
     assert len(rows(tmp_path / names.METRICS)) == 8
@@ -55,9 +53,8 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
 
 
 def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path):
-    sampling = SamplingSettings(sampling="timer", min_sep=4, max_participations=1, hours=1.0, round_minutes=60.0)
-    settings = msgspec.structs.replace(SMALL, sampling=sampling)
     plan = privacy(4, 4, 1, clients_per_round=30)
+    settings = small_settings(plan, **SMALL, sampling="timer", hours=1.0, round_minutes=60.0)
     with pytest.raises(tff_mf.InputError, match="max_participations=1"):
         program.run(settings, plan, data=small_data, out=tmp_path)
     result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
@@ -72,9 +69,10 @@ def test_tffs_synthetic_stackoverflow_goes_through_the_same_path(of_stackoverflo
     """TFF's clients, written by TFF; the vocabulary is counted from the file."""
     data = tff.simulation.datasets.stackoverflow.get_synthetic()
     (tmp_path / "run").mkdir()
+    plan = privacy(2, 1, 2, clients_per_round=1)
     result = program.run(
-        SMALL,
-        privacy(2, 1, 2, clients_per_round=1),
+        small_settings(plan, **SMALL),
+        plan,
         data=named_data.data_file(f"sqlite:{of_stackoverflow}"),
         out=tmp_path / "run",
     )

@@ -17,9 +17,8 @@ import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import cli, reports
 from tff_mf.experiments.output import files
-from tff_mf.experiments.runs import folders, ledger, metrics, server_loop, toml_file
-from tff_mf.experiments.runs.run import RunConfiguration
-from tff_mf.experiments.runs.settings import TrainingSettings
+from tff_mf.experiments.runs import folders, ledger, metrics, run_record, server_loop
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import checkpoints
 
 from .shared import invoke
@@ -194,15 +193,19 @@ def test_metrics_are_written_anew_from_the_checkpoint(folder, damage, caplog):
 def test_noise_and_rate_are_those_that_the_run_began_with(folder):
     """Computed again on another machine, both could differ in last bits."""
     asked = {"rounds": 9, "clients_per_round": 2, "delta": 1e-6, "min_sep": 2, "max_participations": 4}
-    configuration = RunConfiguration(**asked, epsilon=8.0, server_learning_rate="proposed", mechanism="identity")
+    settings = RunSettings(**asked, epsilon=8.0, server_learning_rate="proposed", mechanism="identity")
     record = json.loads((folder / "run.json").read_text())
-    rate = TrainingSettings(server_learning_rate=0.1 + 0.2)
-    (folder / "run.json").write_text(json.dumps({**record, "settings": msgspec.to_builtins(rate)}))
-    found = toml_file.as_begun(configuration, folder)
-    assert (found.epsilon, found.noise_multiplier, found.server_learning_rate) == (None, 5.0, 0.1 + 0.2)
-    given = RunConfiguration(**asked, noise_multiplier=2.0, server_learning_rate=1.5)
-    assert toml_file.as_begun(given, folder) == given
-    assert toml_file.as_begun(configuration, folder / "none") == configuration
+    own = {"settings": msgspec.to_builtins(settings), "resolved": {"server_learning_rate": 0.1 + 0.2}}
+    (folder / "run.json").write_text(json.dumps({**record, **own}))
+    found = run_record.read_record(folder)
+    assert found.settings == settings
+    assert (found.training.epsilon, found.training.noise_multiplier) == (None, 5.0)
+    assert (found.training.server_learning_rate, found.training.grid) == (0.1 + 0.2, "none")
+    del own["resolved"]
+    (folder / "run.json").write_text(json.dumps({**record, **own}))
+    with pytest.raises(InputError, match="go together"):
+        run_record.read_record(folder)
+    assert run_record.begun_record(folder / "none") is None
 
 
 def test_a_ledger_of_a_newer_release_is_not_added_to(folder):

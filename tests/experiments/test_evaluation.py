@@ -14,10 +14,9 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf.experiments.datasets import sentences, sqlite
 from tff_mf.experiments.runs.metrics import smoothed
-from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
 from tff_mf.experiments.training import evaluation, task
 
-from .shared import write_sentences
+from .shared import small_settings, write_sentences
 
 VOCABULARY = [f"w{number}" for number in range(12)]
 LENGTHS = (0, 1, 2, 18, 19, 20, 21, 30)
@@ -50,9 +49,9 @@ def of_tff(data):
 
 
 def evaluator(architecture):
-    config = ModelConfig(architecture=architecture, vocab_size=12, embedding_size=3, units=4)
+    settings = small_settings(model=architecture, vocab_size=12, embedding_size=3, units=4)
     return evaluation.Evaluator(
-        architecture, lambda: task.build_keras_model(config, vocabulary=VOCABULARY, seed=0), VOCABULARY
+        architecture, lambda: task.build_keras_model(settings, vocabulary=VOCABULARY), VOCABULARY
     )
 
 
@@ -162,6 +161,10 @@ def test_the_next_chunk_is_read_in_one_thread_which_ends_with_the_measurement(da
     assert threading.current_thread() not in threads
 
 
+# By default, the sentences of a run of `tff-mf train`.
+DEFAULT = {"evaluation_examples": 2000}
+
+
 def measured(data, weights=None, history=(), **settings):
     """Returns which sentences are measured while a run trains and at its end, and the fields of its summary."""
     seen = []
@@ -179,7 +182,7 @@ def measured(data, weights=None, history=(), **settings):
         measure=measure,
     )
     built = task.build_measurement(
-        TrainingSettings(**settings), data, types.SimpleNamespace(build_evaluator=lambda: fake)
+        small_settings(**{**DEFAULT, **settings}), data, types.SimpleNamespace(build_evaluator=lambda: fake)
     )
     weights = types.SimpleNamespace(trainable=[])
     curve = {"round": 5, **built.evaluate(weights)}

@@ -17,7 +17,7 @@ from tff_mf import grids
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _device_file
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.runs.settings import ModelConfig, dimension_of
+from tff_mf.experiments.runs.sizes import dimension_of
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
@@ -77,7 +77,7 @@ def test_the_manifest_and_the_report_state_the_grid_and_its_charge(on_grid, bund
     assert manifest.lite.path == "device/work.tflite"
     assert bundles.refusals(on_grid.folder) == []
     planned = json.loads((on_grid.folder / "planned.json").read_text())
-    dimension = dimension_of(ModelConfig(architecture="conv", vocab_size=60, embedding_size=4, units=4))
+    dimension = dimension_of("conv", vocab_size=60, embedding_size=4, units=4)
     charged, plain = (
         tff_mf.guarantee(
             tff_mf.Tree(ROUNDS, variant="full"),

@@ -15,11 +15,11 @@ from tff_mf import aggregators, grids
 from tff_mf.experiments import auditing, reports
 from tff_mf.experiments.auditing import _noise_tests
 from tff_mf.experiments.comparison import _spec as spec
-from tff_mf.experiments.comparison.demo import DemoSettings
+from tff_mf.experiments.comparison import demo
 from tff_mf.experiments.guard._checks import check_aggregator
 from tff_mf.experiments.runs import amplification, names, presets
-from tff_mf.experiments.runs.run import RunConfiguration
-from tff_mf.experiments.runs.settings import ModelConfig, dimension_of, grid_of
+from tff_mf.experiments.runs.settings import RunSettings
+from tff_mf.experiments.runs.sizes import dimension_of, grid_of
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.noise import tensorflow as noise
 
@@ -239,9 +239,9 @@ OFFERED = ("blt", "banded", "banded-toeplitz", "banded-inverse", "dense", "tree-
 @pytest.mark.parametrize("name", [*OFFERED, "identity", "production:b100"])
 def test_every_mechanism_of_train_has_a_guarantee_and_noise_on_a_grid(name):
     given = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 2, "epsilon": 8.0}
-    asked = RunConfiguration(**given, mechanism=name, grid="auto", vocab_size=50, embedding_size=2, units=2)
+    asked = RunSettings(**given, mechanism=name, grid="auto", vocab_size=50, embedding_size=2, units=2)
     found = asked.privacy_plan(asked.build_mechanism())
-    assert found.dimension == dimension_of(ModelConfig(vocab_size=50, embedding_size=2, units=2))
+    assert found.dimension == dimension_of("lstm", vocab_size=50, embedding_size=2, units=2)
     assert found.epsilon <= 8.0
     grids.recursion(found.mechanism, deviation=found.noise_multiplier * 2.0**found.grid.bits, largest_normal=13.5)
 
@@ -250,16 +250,16 @@ GIVEN = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_
 
 
 def test_auto_is_the_default():
-    assert RunConfiguration(**GIVEN).grid == DemoSettings().grid == "auto"
-    small = RunConfiguration(**GIVEN, noise_multiplier=1.0, mechanism="identity").privacy_plan(tff_mf.Identity())
+    assert RunSettings(**GIVEN).grid == demo.RUNS["blt"].grid == "auto"
+    small = RunSettings(**GIVEN, noise_multiplier=1.0, mechanism="identity").privacy_plan(tff_mf.Identity())
     assert small.grid == tff_mf.Grid(bits=16, max_clients=1000)
 
 
 def test_a_dense_matrix_of_too_many_rows_is_refused_before_its_search():
     asked = {**GIVEN, "rounds": 2052, "mechanism": "dense", "noise_multiplier": 1.0}
     with pytest.raises(tff_mf.InputError, match="--grid none"):
-        RunConfiguration(**asked).check()
-    RunConfiguration(**asked, grid="none").check()
+        RunSettings(**asked).check()
+    RunSettings(**asked, grid="none").check()
     grids.check_rows("dense", bands=8, dimension=4_050_748)
 
 

@@ -120,11 +120,11 @@ def test_a_guarded_run_has_a_report_that_passes_and_is_not_opened_again(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("about", "said"),
     [({}, "TensorFlow"), ({"generator": "aes"}, "AES-128"), ({"generator": "of my own"}, "of my own")],
 )
-def test_the_report_names_the_generator_of_the_settings(tmp_path, settings, said):
-    with opened(tmp_path, settings=settings):
+def test_the_report_names_the_generator_that_it_is_told(tmp_path, about, said):
+    with opened(tmp_path, about=about):
         report = reports.write(tmp_path, realised=False)
     assert said in " ".join(reports.markdown(report).split())
     assert (report["randomness"]["generator"] == "tensorflow graph") == (said == "TensorFlow")
@@ -367,7 +367,7 @@ AGGREGATORS = {
     "seed": ({"insecure_seed": 1}, {}, "its keys are known"),
     "mechanism": ({"mechanism": tff_mf.Identity()}, {}, OTHER_NOISE),
     "divisor": ({"clients_per_round": 3}, {}, r"clients_per_round=3\.0"),
-    "generator": ({}, {"settings": {"generator": "aes"}}, r"settings\['generator'\]='aes'"),
+    "generator": ({}, {"about": {"generator": "aes"}}, r"about\['generator'\]='aes'"),
     "no adaptive clipping": ({}, {"adaptive_count_stddev": 3.0}, "no adaptive_clipping"),
     "adaptive, no counts": (3.0, {}, COUNTS),
     "adaptive, no counts, restarts": (3.0, {"restart_every": 2}, COUNTS),

@@ -7,16 +7,16 @@ pytest.importorskip("tensorflow_federated")
 
 import tensorflow as tf
 
-from tff_mf.experiments.runs.settings import ModelConfig
 from tff_mf.experiments.training import models
 from tff_mf.experiments.training.client_batches import pack
 from tff_mf.experiments.training.models import LstmWeights, masked_lstm, mean_cross_entropy, packed_lstm
 
+from .shared import small_settings
+
 WORDS, LENGTH = 31, 3
 SPEC = (tf.TensorSpec([None, LENGTH], tf.int64),) * 2
 SIZES = {
-    "lstm": ModelConfig(architecture="lstm", vocab_size=27, embedding_size=5, units=7),
-    "conv": ModelConfig(architecture="conv", vocab_size=27, embedding_size=5, units=7),
+    kind: small_settings(model=kind, vocab_size=27, embedding_size=5, units=7, seed=3) for kind in ("lstm", "conv")
 }
 
 
@@ -34,12 +34,12 @@ def batches(number, *, anywhere, seed=0):
 
 
 def keras(architecture):
-    return models.build_keras_model(SIZES[architecture], extended_vocab_size=WORDS, seed=3)
+    return models.build_keras_model(SIZES[architecture], extended_vocab_size=WORDS)
 
 
 def hoisted(architecture, **options):
     weights = [variable.numpy() for variable in keras(architecture).trainable_variables]
-    return models.build_hoisted_model(SIZES[architecture], weights, input_spec=SPEC, **options)
+    return models.build_hoisted_model(architecture, weights, input_spec=SPEC, **options)
 
 
 def gradients(model, weights, batch):

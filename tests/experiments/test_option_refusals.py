@@ -7,7 +7,7 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments.cli import _options, cli
-from tff_mf.experiments.runs.run import RunConfiguration
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SAMPLINGS, parameters_of
 
 from . import shared
@@ -156,7 +156,7 @@ def test_every_command_and_file_reads_a_sampling_alike(word, tmp_path):
 
     def of_file(**changes):
         base = {"rounds": 16, "clients_per_round": 3, "delta": 1e-4, "noise_multiplier": 4.0, "sampling": word}
-        return RunConfiguration(**{**base, **given, **changes}).participation()
+        return RunSettings(**{**base, **given, **changes}).participation()
 
     schema = of_file()
     for command in commands.values():

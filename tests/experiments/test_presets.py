@@ -12,7 +12,7 @@ from tff_mf.experiments.comparison import _runs
 from tff_mf.experiments.runs import layers, mechanism_names, names, presets, toml_file
 from tff_mf.experiments.runs.amplification import amplified
 from tff_mf.experiments.runs.layers import Layer
-from tff_mf.experiments.runs.run import RunConfiguration
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 
 from . import test_cli
@@ -33,7 +33,7 @@ def test_every_preset_is_whole_and_every_value_has_a_source(name):
     assert preset.layer.values.keys() == preset.layer.sources.keys()
     assert all(preset.layer.sources.values())
     configuration = layers.configuration(preset.over(Layer.of({}, "")))
-    configuration.training_settings()
+    configuration.check()
     participation = configuration.participation()
     assert participation.check(configuration.rounds) == configuration.rounds
     assert (configuration.epsilon is None) != (configuration.noise_multiplier is None)
@@ -46,7 +46,7 @@ def test_every_row_of_a_table_can_be_reached(name):
         reached = preset.over(Layer.of(row.when, "flag"))
         assert preset.row(reached.values) is row
         assert {**reached.values, **row.run} == reached.values
-        layers.configuration(reached).training_settings()
+        assert layers.configuration(reached).sampling_settings()
 
 
 def test_presets_have_what_their_papers_say():
@@ -249,14 +249,14 @@ def configured(**changes):
         "max_participations": 3,
         "epsilon": 2.0,
     }
-    return RunConfiguration(**{**fields, **changes})
+    return RunSettings(**{**fields, **changes})
 
 
 @pytest.mark.parametrize("word", SAMPLINGS)
 def test_the_schema_is_the_one_that_the_sampling_keeps(word):
     chosen = drawn(word, min_sep=4, max_participations=3, groups=4)
     given = configured(**{"min_sep": None, "max_participations": None, "sampling": word, **chosen.parameters})
-    assert given.training_settings().sampling == chosen
+    assert given.sampling_settings() == chosen
     schema = chosen.drawn_by(population=100, clients_per_round=2).schema(12)
     if word == "timer":
         # What it leads to is assumed: the log of a run shows whether it was so.

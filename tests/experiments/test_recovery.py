@@ -18,7 +18,7 @@ import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import folders, names
-from tff_mf.experiments.runs.settings import ExecutionSettings
+from tff_mf.experiments.runs.execution import ExecutionSettings
 from tff_mf.experiments.training import checkpoints, results
 from tff_mf.experiments.training import program as training_program
 
@@ -26,7 +26,6 @@ from .shared import invoke, rows, small_settings
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
-SETTINGS = small_settings()
 ROUNDS = 9
 
 
@@ -38,9 +37,10 @@ def privacy(**changes):
 
 def run(data, out, *, plan=None, on_round=lambda *given: None, **execution):
     out.mkdir(exist_ok=True)
+    plan = plan or privacy()
     return training_program.run(
-        SETTINGS,
-        plan or privacy(),
+        small_settings(plan),
+        plan,
         data=data,
         out=out,
         on_round=on_round,

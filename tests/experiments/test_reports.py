@@ -5,7 +5,6 @@ import pathlib
 import re
 import shutil
 
-import msgspec
 import numpy as np
 import pytest
 import run_folders
@@ -19,10 +18,11 @@ from tff_mf.experiments.reports import SCHEMA as JSON_SCHEMA
 from tff_mf.experiments.reports.questions import QUESTIONS
 from tff_mf.experiments.runs import amplification, statements, summary
 from tff_mf.experiments.runs.observed_participation import read_observed
+from tff_mf.experiments.runs.run_record import Resolved
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.numerics.digits import rounded_up
 
-from .shared import critical, invoke, said, violated
+from .shared import critical, invoke, said, small_settings, violated
 
 EPOCHS = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
 LONG_EPOCHS = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
@@ -377,7 +377,7 @@ def test_a_report_says_what_it_is_about(tmp_path):
         tmp_path / "run",
         {"dataset": "sqlite:/home/me/data", "training_clients": 8, "training_examples": 99},
     )
-    start(folder, answers={**ANSWERS, "answered_by": "the privacy office"}, settings=about)
+    start(folder, answers={**ANSWERS, "answered_by": "the privacy office"}, about=about)
     run(folder)
     entries = run_folders.read_entries(folder)
     entries[0]["time"], entries[-1]["time"] = "2026-01-02T03:04:05+00:00", "2026-01-02T03:05:06+00:00"
@@ -424,7 +424,7 @@ PAGES = {
     "no noise": {"privacy": plan(noise_multiplier=0.0)},
     "simulated": {"privacy": plan(cohort=200), "simulation": True},
     "adaptive": ADAPTIVE,
-    "settings": {"settings": {"a_b": [None, True, {"c": 1.5}]}, "command": ["a b"]},
+    "settings": {"about": {"a_b": [None, True, {"c": 1.5}]}, "command": ["a b"]},
 }
 
 
@@ -555,9 +555,10 @@ def test_an_amplified_epsilon_is_of_the_sampler_and_of_the_clients_of_the_run(tm
     """`clients` are those that the settings name: no more than the population can train."""
     everything = tff_mf.MinSep(min_sep=1, max_participations=9)
     privacy, folder = plan(mechanism=tff_mf.Identity(), participation=everything), tmp_path / "run"
-    kinds = {"sampling": msgspec.to_builtins(SamplingSettings(sampling="poisson"))}
-    sampler, more = f"tff_mf.{kind}", {"settings": {**kinds, "training_clients": clients}, "population": 20_000}
-    start(folder, privacy=privacy, sampler=sampler, **more)
+    settings = small_settings(privacy, sampling="poisson", min_sep=None, max_participations=None)
+    resolved = Resolved(server_learning_rate=1.0, training_clients=clients)
+    more = {"settings": settings, "resolved": resolved, "population": 20_000}
+    start(folder, privacy=privacy, sampler=f"tff_mf.{kind}", **more)
     run(folder)
     in_secret = amplification.amplified(privacy, SamplingSettings(sampling="poisson"), clients)
     claims = summary.privacy_claims(privacy, read_observed(folder / "participation.csv"), in_secret, population=20_000)

@@ -13,11 +13,13 @@ import tensorflow as tf
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import bundles, reports
+from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import amplification, learning_rates, ledger, names, statements
-from tff_mf.experiments.runs.run import RunConfiguration
-from tff_mf.experiments.runs.settings import ExecutionSettings, of_run
+from tff_mf.experiments.runs.execution import ExecutionSettings
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import learning_process, preparation, program
+from tff_mf.experiments.training.task import build_task
 
 from .shared import critical, invoke, small_settings
 
@@ -25,8 +27,8 @@ pytestmark = pytest.mark.usefixtures("traced_once")
 
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 SETTING = {"rounds": 9, "participation": SCHEMA, "delta": 1e-6, "clients_per_round": 3, "cohort": 30}
-SMALL = small_settings(server_warmup=0.0, server_cooldown=0.0)
-ADAPTIVE = msgspec.structs.replace(SMALL, adaptive_clipping=0.5, adaptive_learning_rate=2.0, clip_norm=0.25)
+CONSTANT = {"server_warmup": 0.0, "server_cooldown": 0.0}
+ADAPTIVE = {**CONSTANT, "adaptive_clipping": 0.5, "adaptive_learning_rate": 2.0, "clip_norm": 0.25}
 FLAGS = [
     *("--rounds", "6", "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "3", "--delta", "1e-6"),
     *("--mechanism", "tree-online", "--model", "conv", "--vocab-size", "100", "--embedding-size", "4", "--units", "4"),
@@ -46,8 +48,9 @@ def of_python(noise_multiplier, count_stddev=None, mechanism=None):
     return tff_mf.compose_guarantees(sums, tff_mf.adaptive_clipping_guarantee(9, SCHEMA, count_stddev=count_stddev))
 
 
-def train(data, out, settings, privacy, **execution):
+def train(data, out, changes, privacy, **execution):
     out.mkdir(exist_ok=True)
+    settings = small_settings(privacy, **changes)
     given = {"on_round": execution.pop("on_round", lambda *each: None)}
     where = ExecutionSettings(**{"checkpoint_every": 2, **execution})
     return program.run(settings, privacy, data=data, out=out, execution=where, without_epsilon=True, **given)
@@ -138,11 +141,11 @@ def test_restarts_are_not_amplified():
 def test_configurations_that_do_not_fit_are_refused(changes, message):
     given = {"rounds": 24, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 6, "epsilon": 4.0}
     with pytest.raises(ValueError, match=message):
-        RunConfiguration(**{**given, "mechanism": "tree-full", "restart_every": 8, **changes}).check()
+        RunSettings(**{**given, "mechanism": "tree-full", "restart_every": 8, **changes}).check()
 
 
 def test_a_mechanism_is_optimized_for_one_restart_and_accounted_for_all():
-    configuration = RunConfiguration(
+    configuration = RunSettings(
         rounds=24, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=6, epsilon=4.0, mechanism="banded",
         restart_every=8,
     )  # fmt: skip
@@ -167,26 +170,32 @@ def test_the_error_of_restarts_is_that_of_the_noise_they_draw():
 
 
 def test_settings_are_read_back_from_run_json():
-    for settings in (SMALL, ADAPTIVE, msgspec.structs.replace(SMALL, server_optimizer="dp_ftrl")):
-        stored = json.loads(json.dumps({**msgspec.to_builtins(settings), "training_clients": 12}))
-        assert of_run(stored) == settings
+    counted = plan(noise_multiplier=1.0, adaptive_count_stddev=3.0)
+    for privacy, changes in ((plan(noise_multiplier=1.0), {"server_optimizer": "dp_ftrl"}), (counted, ADAPTIVE)):
+        settings = small_settings(privacy, **{**CONSTANT, **changes})
+        stored = json.loads(json.dumps(msgspec.to_builtins(settings)))
+        assert typed.convert(stored, RunSettings) == settings
     with pytest.raises(tff_mf.InputError, match="clip_norms"):
-        of_run({"clip_norms": 1.0})
+        typed.convert({**stored, "clip_norms": 1.0}, RunSettings)
 
 
 def test_settings_and_plan_agree_on_adaptive_clipping_or_nothing_is_built():
+    counted, plain = plan(noise_multiplier=1.0, adaptive_count_stddev=3.0), plan(noise_multiplier=1.0)
     for settings, privacy in (
-        (ADAPTIVE, plan(noise_multiplier=1.0)),
-        (SMALL, plan(noise_multiplier=1.0, adaptive_count_stddev=3.0)),
+        (small_settings(counted, **ADAPTIVE), plain),
+        (small_settings(plain, **CONSTANT), counted),
     ):
         with pytest.raises(tff_mf.InputError, match="give both or neither"):
             learning_process.build_process(settings, privacy, None)
+        with pytest.raises(tff_mf.InputError, match=r"adaptive_count_stddev=.* differs from the plan"):
+            settings.resolved(privacy, 1.0)
 
 
 def test_the_run_adds_the_noise_that_its_plan_accounts_for():
     privacy = plan(noise_multiplier=5.0, adaptive_count_stddev=20.0)
-    task = learning_process.build_task(ADAPTIVE, [f"word{number}" for number in range(60)])
-    _, aggregator = learning_process.build_process(ADAPTIVE, privacy, task)
+    settings = small_settings(privacy, **ADAPTIVE)
+    task = build_task(settings, [f"word{number}" for number in range(60)])
+    _, aggregator = learning_process.build_process(settings, privacy, task)
     found = aggregator.dp_event(9, SCHEMA).noise_multiplier
     # Of the clients that train: a tenth of the cohort, with a tenth of its noise.
     assert found == pytest.approx(of_python(0.5, 2.0).effective_noise_multiplier, rel=1e-6)
@@ -196,8 +205,9 @@ def test_the_momentum_of_dp_ftrl_starts_anew_at_a_restart_and_that_of_sgd_does_n
     specs = tf.TensorSpec([], tf.float32)
     moved = {}
     for name in ("sgdm", "dp_ftrl"):
-        settings = msgspec.structs.replace(SMALL, server_optimizer=name, server_momentum=0.5)
-        optimizer = learning_process._server_optimizer(settings, plan(noise_multiplier=1.0))
+        privacy = plan(noise_multiplier=1.0)
+        settings = small_settings(privacy, **CONSTANT, server_optimizer=name, server_momentum=0.5)
+        optimizer = learning_process._server_optimizer(settings, privacy)
         state, weight, steps = optimizer.initialize(specs), tf.constant(0.0), []
         for gradient in (1.0, 0.0, 0.0, 0.0, 0.0):
             state, after = optimizer.next(state, weight, tf.constant(gradient))
@@ -280,8 +290,10 @@ def test_a_run_with_restarts_is_not_exported(by_command):
 
 
 def test_preparing_computes_nothing_that_needs_a_worker(small_data):
-    prepared = preparation.prepare(SMALL, plan(noise_multiplier=1.0), small_data)
-    assert prepared.description["settings"] == msgspec.to_builtins(SMALL)
+    privacy = plan(noise_multiplier=1.0)
+    settings = small_settings(privacy, **CONSTANT)
+    prepared = preparation.prepare(settings, privacy, small_data)
+    assert msgspec.to_builtins(settings).items() <= prepared.description.items()
     assert isinstance(prepared.aggregator, aggregators.MFAggregationFactory)
     # Enough for cohorts of 30 of which two in a row have no client in common.
     assert prepared.population == len(prepared.cohorts.client_ids) > 60

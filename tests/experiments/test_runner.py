@@ -48,11 +48,12 @@ def test_the_runner_without_tff_makes_the_models_of_tff(bundle, ran):
     from tff_mf import aggregators
     from tff_mf.experiments.bundles._source import deployed_again
     from tff_mf.experiments.training import learning_process
+    from tff_mf.experiments.training.task import build_task
 
     folder, examples = ran
     keys = safetensors.numpy.load_file(folder / "checkpoints" / f"checkpoint_{ROUNDS}.safetensors")["keys"]
     settings, privacy, vocabulary = deployed_again(bundle.folder)
-    task = learning_process.build_task(settings, vocabulary)
+    task = build_task(settings, vocabulary)
     process, _ = learning_process.build_process(
         settings, privacy, task, loop=learning_process.DEVICE_LOOP, repeated_keys=keys
     )

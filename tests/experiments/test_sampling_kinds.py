@@ -16,9 +16,10 @@ import tff_mf
 from tff_mf import accounting
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
+from tff_mf.experiments.output import typed
 from tff_mf.experiments.reports import _facts
 from tff_mf.experiments.runs import amplification, ledger
-from tff_mf.experiments.sampling import settings
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
 
 from .shared import drawn
@@ -251,10 +252,10 @@ def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
 @pytest.mark.parametrize("kind", SAMPLINGS)
 def test_reports_say_why_a_sampling_has_no_amplified_epsilon(kind):
     _, of = _facts.SECTIONS["covered"]["sampling_in_secret"]
-    record = types.SimpleNamespace(settings={"sampling": msgspec.to_builtins(drawn(kind))}, is_secret=False)
+    record = types.SimpleNamespace(sampling=drawn(kind), is_secret=False)
     amplifies = kind in SECRET and kind not in amplification.POISSON
     assert of(types.SimpleNamespace(record=record)) == (kind if amplifies else None)
-    assert of(types.SimpleNamespace(record=types.SimpleNamespace(settings={}, is_secret=False))) is None
+    assert of(types.SimpleNamespace(record=types.SimpleNamespace(sampling=None, is_secret=False))) is None
 
 
 def test_who_takes_part_says_nothing_about_the_group():
@@ -347,10 +348,10 @@ def test_a_word_has_the_fields_of_its_sampling_and_refuses_others_by_name(word):
             )
         with pytest.raises(InputValueError, match=rf"{name}=0"):
             SamplingSettings(sampling=word, **{**chosen.parameters, name: 0})
-    # What run.json has is the same sampling, without what was not given.
-    stored = json.loads(msgspec.json.encode({"sampling": chosen}))
-    assert stored["sampling"] == {"sampling": word, **chosen.parameters}
-    assert settings.of_run(stored) == chosen
+    # What run.json has is the same sampling.
+    given = {"rounds": 12, "clients_per_round": 2, "delta": 1e-6}
+    stored = json.loads(msgspec.json.encode(RunSettings(**given, **msgspec.structs.asdict(chosen))))
+    assert typed.convert(stored, RunSettings).sampling_settings() == chosen
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,14 @@ from tff_mf.experiments.planning import options, signal_to_noise
 from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.runs import layers, presets
 from tff_mf.experiments.runs.layers import Layer
-from tff_mf.experiments.runs.run import RunConfiguration
-from tff_mf.experiments.runs.settings import ModelConfig
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.numerics import digits
 
-from .shared import invoke
+from .shared import invoke, small_settings
 
 SCHEMA = tff_mf.MinSep(min_sep=100, max_participations=3)
 # What the README trained with before: it ended at 0.01 %.
-DROWNED = RunConfiguration(
+DROWNED = RunSettings(
     rounds=300, clients_per_round=20, min_sep=100, max_participations=3, epsilon=8.0, delta=1e-6, model="conv",
     embedding_size=32, units=64, vocab_size=2000,
 )  # fmt: skip
@@ -29,8 +28,7 @@ DROWNED = RunConfiguration(
 
 def of(configuration, mechanism=None):
     privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism())
-    settings = configuration.training_settings(configuration.chosen_rate(privacy))
-    return signal_to_noise.of_run(privacy, settings)
+    return signal_to_noise.of_run(privacy, configuration)
 
 
 def plan(mechanism, *, cohort=20, rounds=300, **noise):
@@ -51,7 +49,7 @@ def test_the_ratio_is_that_of_noise_that_is_drawn(mechanism):
 
 def test_noise_per_parameter_is_that_of_a_server_with_momentum():
     """SGD with momentum 0.9 at rate 0.5: noise that is the same in all rounds is multiplied by 5 in the long run."""
-    configuration = RunConfiguration(
+    configuration = RunSettings(
         rounds=300, clients_per_round=20, min_sep=100, max_participations=3, noise_multiplier=2.0, delta=1e-6,
         model="conv", server_learning_rate=0.5, server_momentum=0.9, clip_norm=0.3,
     )  # fmt: skip
@@ -120,9 +118,7 @@ def published():
 def test_no_setting_of_a_paper_is_warned_of():
     """They were tuned, by others, on other data: their rates leave noise of 0.04 to 0.31 in a parameter."""
     noise = []
-    build = functools.cache(
-        lambda name, **setting: RunConfiguration(mechanism=name, delta=0.5, **setting).build_mechanism()
-    )
+    build = functools.cache(lambda name, **setting: RunSettings(mechanism=name, delta=0.5, **setting).build_mechanism())
     for name, layer in published():
         configuration = layers.configuration(layer)
         if configuration.mechanism not in ("identity", "blt"):
@@ -146,20 +142,15 @@ def test_no_noise_and_noise_without_bounds_have_a_line(noise_multiplier):
     assert "nan" not in signal_to_noise.one_line(found)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        ModelConfig(architecture="conv", vocab_size=50, embedding_size=7, units=11),
-        ModelConfig(architecture="lstm", vocab_size=50, embedding_size=7, units=11),
-    ],
-)
+@pytest.mark.parametrize("model", ["conv", "lstm"])
 def test_the_number_of_parameters_is_the_models(model):
     pytest.importorskip("tensorflow_federated")
     from tff_mf.experiments.training import task
 
     words = [f"w{number}" for number in range(50)]
-    built = task.build_keras_model(model, vocabulary=words, seed=0)
-    assert signal_to_noise.dimension_of(model) == sum(int(np.size(weight)) for weight in built.trainable_weights)
+    settings = small_settings(model=model, vocab_size=50, embedding_size=7, units=11)
+    built = task.build_keras_model(settings, vocabulary=words)
+    assert settings.dimension == sum(int(np.size(weight)) for weight in built.trainable_weights)
 
 
 PLAN = ["plan", "--population", "3000", "--clients-per-round", "3", "--rounds", "96", "--delta", "1e-6"]

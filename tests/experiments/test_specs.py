@@ -13,7 +13,7 @@ from tff_mf.base.errors import InputError
 from tff_mf.experiments import cli, comparison
 from tff_mf.experiments.comparison import _estimate, _scaling, _spec, specs
 from tff_mf.experiments.datasets import named_data, synthetic
-from tff_mf.experiments.runs import layers, mechanism_names, settings, statements
+from tff_mf.experiments.runs import layers, mechanism_names, sizes, statements
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.planning import deployed_population
 
@@ -324,7 +324,7 @@ def test_an_estimate_counts_what_will_run(tmp_path):
         return times
 
     found = comparison.estimate(path, measure=measure)
-    assert {(config.units, batch) for config, batch in asked} == {(4, 2)}
+    assert {(settings.units, settings.batch_size) for settings in asked} == {(4, 2)}
     assert (found["runs"], found["rounds"], found["client_updates"]) == (2, 48, 960)
     # Clients of 1, 2 and 3 sentences are as many, of which at most 2 are used, in one batch.
     assert found["sentences"] == 960 * 5 / 3
@@ -357,7 +357,7 @@ def test_rows_of_state_are_those_of_the_stream(name):
     specs = tf.TensorSpec([50_000])
     query = queries.build_query(mechanism, record_specs=specs, clip_norm=1.0, noise_multiplier=1.0)
     numbers = sum(tf.size(leaf).numpy() for leaf in tf.nest.flatten(query.initial_global_state()))
-    assert round(numbers / 50_000) == settings.state_rows(name, rounds=16, **options)
+    assert round(numbers / 50_000) == sizes.state_rows(name, rounds=16, **options)
 
 
 def test_the_synthetic_data_set_has_stackoverflows_clients_and_one_text_for_each(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import tff_mf
 from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.runs import statable, statements
-from tff_mf.experiments.runs.run import RunConfiguration
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import program
 
 from . import shared
@@ -69,13 +69,13 @@ def test_a_run_that_can_state_an_epsilon_is_not_refused(invoke):
     "flags", [["--dataset", "stackoverfow"], ["--noise-multiplier", "0"], ["--insecure-seed", "5"]]
 )
 def test_what_is_wrong_is_found_before_a_mechanism_is_optimized(invoke, monkeypatch, flags):
-    monkeypatch.setattr(RunConfiguration, "build_mechanism", lambda self: pytest.fail("optimized"))
+    monkeypatch.setattr(RunSettings, "build_mechanism", lambda self: pytest.fail("optimized"))
     level = [] if "--noise-multiplier" in flags else ["--epsilon", "2"]
     assert isinstance(invoke("--mechanism", "dense", *level, *flags), tff_mf.InputError)
 
 
 def test_a_folder_in_use_is_found_before_a_mechanism_is_optimized(invoke, tmp_path, monkeypatch):
-    monkeypatch.setattr(RunConfiguration, "build_mechanism", lambda self: pytest.fail("optimized"))
+    monkeypatch.setattr(RunSettings, "build_mechanism", lambda self: pytest.fail("optimized"))
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "model.safetensors").write_text("of another run")
     assert "is not empty" in str(invoke("--epsilon", "2"))
@@ -119,7 +119,7 @@ def test_clients_of_the_log_count_where_they_stand_for_more(small_data):
 
     clients = len(named_data.load(small_data).train.client_ids)
     plan = tff_mf.plan(**{**PLAN, "cohort": clients // 2}, noise_multiplier=3.0, delta=1e-6)
-    settings = shared.small_settings()
+    settings = shared.small_settings(plan)
     prepared = preparation.prepare(settings, plan, small_data)
     logged = len({client for t in range(4) for client in prepared.cohorts.cohort(t)})
     assert prepared.reported_population == logged * (clients // 2) // 2 > prepared.population

@@ -22,10 +22,10 @@ from tff_mf.experiments.planning import options
 from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.runs import statements
 from tff_mf.experiments.runs.amplification import amplified
-from tff_mf.experiments.runs.settings import TrainingSettings
+from tff_mf.experiments.runs.run_record import Resolved
 from tff_mf.experiments.runs.words import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
-from tff_mf.experiments.sampling.settings import SAMPLINGS
+from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS
 from tff_mf.experiments.training import preparation, results
 from tff_mf.numerics import digits
 from tff_mf.problem.draws import SeededDraws
@@ -357,7 +357,7 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     """A public name, of the class whose objects draw cohorts and are accounted for."""
     chosen = shared.drawn(kind, min_sep=2, groups=2)
     privacy = run_folders.plan(mechanism=tff_mf.Identity(), rounds=4, participation=chosen.schema(4))
-    settings = TrainingSettings(sampling=chosen)
+    settings = shared.small_settings(privacy, **{**dict.fromkeys(PARAMETERS), "sampling": kind, **chosen.parameters})
     drawn_by = chosen.drawn_by(population=9, clients_per_round=2)
     cohorts = sampling.plan_cohorts(
         sampling=drawn_by, client_ids=[f"c{index}" for index in range(9)], clients_per_round=2, rounds=4, seed=1
@@ -369,9 +369,8 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
         cohorts=cohorts,
         population=9,
         measured_on=measured_on,
-        sampler=chosen.sampler,
     )
-    results.write_plan(prepared, tmp_path)
+    results.write_plan(prepared, settings, Resolved(server_learning_rate=1.0), tmp_path)
     # StackOverflow's users write before and after 2018, which is how its splits are made.
     planned = (tmp_path / "planned.md").read_text()
     assert "evaluation is on other sentences of clients that train" in planned

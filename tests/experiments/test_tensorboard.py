@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 
-import msgspec
 import numpy as np
 import pytest
 import run_folders
@@ -14,17 +13,18 @@ from run_folders import ANSWERS
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import names, server_loop
-from tff_mf.experiments.runs.settings import ExecutionSettings
+from tff_mf.experiments.runs.execution import ExecutionSettings
 from tff_mf.experiments.training import program, rounds
 from tff_mf.numerics import digits
 
+from .shared import small_settings
 from .test_cohorts_of_runs import SMALL
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
-SETTINGS = msgspec.structs.replace(SMALL, tensorboard=True, clip_norm=0.5)
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 PRIVACY = run_folders.plan(mechanism=tff_mf.Tree(8), rounds=8, participation=SCHEMA, cohort=4, noise_multiplier=8.0)
+SETTINGS = small_settings(PRIVACY, **SMALL, tensorboard=True, clip_norm=0.5)
 OWN = {"clip_norm", "noise_stddev_of_z_in_the_mean", "epsilon_so_far", "epsilon_so_far_of_those_that_train"}
 
 

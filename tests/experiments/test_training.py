@@ -19,24 +19,24 @@ from tff_mf.experiments.comparison import demo
 from tff_mf.experiments.datasets import sentences
 from tff_mf.experiments.runs import names, statements
 from tff_mf.experiments.runs.observed_participation import read_observed
-from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import learning_process, models, program, task
 from tff_mf.numerics.digits import rounded_up
 
-from .shared import invoke, rows
+from .shared import invoke, rows, small_settings
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
 COMMAND = "from tff_mf.experiments.cli import main; main()"
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=2)
-SMALL = TrainingSettings(
-    model=ModelConfig(architecture="conv", vocab_size=200, embedding_size=4, units=4),
-    client_learning_rate=0.5,
-    max_examples=8,
-    batch_size=4,
-    evaluate_every=2,
-    evaluation_examples=40,
-)
+SMALL = {
+    "vocab_size": 200,
+    "client_learning_rate": 0.5,
+    "max_examples": 8,
+    "batch_size": 4,
+    "evaluate_every": 2,
+    "evaluation_examples": 40,
+}
 
 
 def privacy(**changes):
@@ -48,16 +48,17 @@ def privacy(**changes):
 def finished(small_data, tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
     seen = []
-    result = program.run(SMALL, privacy(), data=small_data, out=out, on_round=lambda *given: seen.append(given))
+    plan = privacy()
+    settings = small_settings(plan, **SMALL)
+    result = program.run(settings, plan, data=small_data, out=out, on_round=lambda *given: seen.append(given))
     return result, out, seen
 
 
 def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
-    settings = msgspec.structs.replace(
-        SMALL, algorithm="fed_sgd", client_learning_rate=1.0, server_learning_rate=20.0, clip_norm=0.01
-    )
+    other = {"algorithm": "fed_sgd", "client_learning_rate": 1.0, "server_learning_rate": 20.0, "clip_norm": 0.01}
+    settings = small_settings(**{**SMALL, **other})
     vocabulary = [f"word{number}" for number in range(60)]
-    language_task = learning_process.build_task(settings, vocabulary)
+    language_task = task.build_task(settings, vocabulary)
     words = np.random.default_rng(0).integers(0, 60, (2, 10, 21))
     cohort = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
     noiseless = privacy(noise_multiplier=1e-9, clients_per_round=2)
@@ -65,7 +66,7 @@ def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
     state = process.set_model_weights(process.initialize(), language_task.initial_weights)
     trained = process.get_model_weights(process.next(state, cohort).state).trainable
     total = [np.zeros_like(weight) for weight in language_task.initial_weights.trainable]
-    model = task.build_keras_model(settings.model, vocabulary=vocabulary, seed=settings.seed)
+    model = task.build_keras_model(settings, vocabulary=vocabulary)
     for one in words:
         mean = [np.zeros_like(weight) for weight in total]
         for start in range(0, len(one), 4):
@@ -85,10 +86,9 @@ def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
 @pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("algorithm", ["fed_avg", "fed_sgd"])
 def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
-    settings = msgspec.structs.replace(
-        SMALL, algorithm=algorithm, client_learning_rate=1.0, clip_norm=0.01, zeroing=100.0, server_learning_rate=20.0
-    )
-    language_task = learning_process.build_task(settings, [f"word{number}" for number in range(60)])
+    other = {"client_learning_rate": 1.0, "clip_norm": 0.01, "zeroing": 100.0, "server_learning_rate": 20.0}
+    settings = small_settings(**{**SMALL, **other, "algorithm": algorithm})
+    language_task = task.build_task(settings, [f"word{number}" for number in range(60)])
     words = np.random.default_rng(0).integers(0, 60, (3, 8, 21))
     clients = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
     plan = privacy(noise_multiplier=0.1)
@@ -109,7 +109,7 @@ def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
 @pytest.mark.parametrize("name", ["client_epochs", "client_learning_rate"])
 def test_what_fed_sgd_has_no_use_for_is_refused(name):
     with pytest.raises(ValueError, match=f"{name}.*fed_avg"):
-        TrainingSettings(algorithm="fed_sgd", **{name: 2})
+        small_settings(algorithm="fed_sgd", **{name: 2})
 
 
 def test_files_of_a_run(finished):
@@ -125,7 +125,7 @@ def test_files_of_a_run(finished):
     model = safetensors.numpy.load_file(out / names.MODEL)
     for index, weight in enumerate(result.weights):
         np.testing.assert_array_equal(model[str(index)], weight)
-    assert len(json.loads((out / names.VOCABULARY).read_text())) == SMALL.model.vocab_size
+    assert len(json.loads((out / names.VOCABULARY).read_text())) == SMALL["vocab_size"]
 
 
 def test_the_whole_test_split_is_measured_once_and_the_curve_is_of_validation_sentences(finished, small_data, tmp_path):
@@ -134,7 +134,7 @@ def test_the_whole_test_split_is_measured_once_and_the_curve_is_of_validation_se
     assert summary["test_sentences"] == sentences.number(small_data, "test") > 40
     assert (summary["validation_sentences"], summary["validation_split"]) == (40, "heldout")
     assert summary["validation_accuracy"] == last["accuracy_without_out_of_vocab_or_end_of_sentence"]
-    language_task = learning_process.build_task(SMALL, json.loads((out / names.VOCABULARY).read_text()))
+    language_task = task.build_task(small_settings(**SMALL), json.loads((out / names.VOCABULARY).read_text()))
     evaluator = language_task.build_evaluator()
     for split, loss in (("test", summary["loss"]), ("heldout", last["loss"])):
         chunks = sentences.chunks(small_data, split, most=None if split == "test" else 40)
@@ -182,7 +182,9 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
 
 def test_one_seed_gives_one_cohort_and_noise_is_never_repeated(small_data, tmp_path, finished):
     (tmp_path / "again").mkdir()
-    again = program.run(SMALL, privacy(delta=0.5), data=small_data, out=tmp_path / "again", without_epsilon=True)
+    plan = privacy(delta=0.5)
+    settings = small_settings(plan, **SMALL)
+    again = program.run(settings, plan, data=small_data, out=tmp_path / "again", without_epsilon=True)
     assert rows(tmp_path / "again" / names.PARTICIPATION) == rows(finished[1] / names.PARTICIPATION)
     assert again.summary["loss"] != finished[0].summary["loss"]
     # What the report refuses, since δ is above 1 / population, nothing else states.
@@ -198,7 +200,7 @@ def test_an_insecure_seed_repeats_a_run_and_says_so(small_data, tmp_path):
         (tmp_path / name).mkdir()
         plan = privacy(insecure_seed=1, mechanism=tff_mf.Identity(), rounds=4)
         # One sentence a client and no shuffling, so that nothing else is random.
-        settings = TrainingSettings(model=SMALL.model, max_examples=1, batch_size=1, evaluation_examples=40)
+        settings = small_settings(plan, vocab_size=200, evaluation_examples=40)
         result = program.run(settings, plan, data=small_data, out=tmp_path / name, without_epsilon=True)
         losses.append(result.summary["loss"])
         assert result.summary["epsilon"] is None
@@ -208,20 +210,17 @@ def test_an_insecure_seed_repeats_a_run_and_says_so(small_data, tmp_path):
 
 
 def test_a_population_that_is_too_small_is_refused(small_data, tmp_path):
+    plan = privacy(clients_per_round=5000)
     with pytest.raises(tff_mf.InputError, match="would fit"):
-        program.run(SMALL, privacy(clients_per_round=5000), data=small_data, out=tmp_path)
+        program.run(small_settings(plan, **SMALL), plan, data=small_data, out=tmp_path)
 
 
 def test_the_model_learns_without_noise(small_data, tmp_path):
-    settings = TrainingSettings(
-        model=ModelConfig(architecture="conv", vocab_size=200, embedding_size=8, units=8),
-        clip_norm=10.0,
-        server_momentum=0.9,
-        max_examples=32,
-        evaluate_every=12,
-        evaluation_examples=200,
-    )
     plan = privacy(noise_multiplier=0.0, rounds=12, participation=tff_mf.MinSep(min_sep=2, max_participations=6))
+    larger = {"vocab_size": 200, "embedding_size": 8, "units": 8, "batch_size": 16, "max_examples": 32}
+    settings = small_settings(
+        plan, **larger, clip_norm=10.0, server_momentum=0.9, evaluate_every=12, evaluation_examples=200
+    )
     result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
     assert result.summary["loss"] < 0.9 * np.log(204)
     assert result.statement.startswith("NO ε CAN BE STATED: noise: ")
@@ -230,8 +229,9 @@ def test_the_model_learns_without_noise(small_data, tmp_path):
 def test_lstm_of_the_papers_has_their_number_of_parameters():
     from tff_mf.experiments.training import models
 
-    keras_model = models.build_keras_model(ModelConfig(), extended_vocab_size=10_004, seed=0)
-    assert keras_model.count_params() == 4_050_748
+    papers = RunSettings(rounds=1, clients_per_round=1, delta=0.5, sampling="single")
+    keras_model = models.build_keras_model(papers, extended_vocab_size=10_004)
+    assert keras_model.count_params() == papers.dimension == 4_050_748
 
 
 def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left, forks):
@@ -281,31 +281,25 @@ def test_a_run_is_audited_and_its_model_published(finished, tmp_path):
 # Long: test_comparison.py has tests of each part of a comparison, which the demo is.
 @pytest.mark.long
 def test_demo_in_small(small_data, tmp_path):
-    settings = demo.DemoSettings(
-        rounds=4,
-        clients_per_round=2,
-        cohort=40,
-        participation=tff_mf.MinSep(min_sep=2, max_participations=2),
-        model=SMALL.model,
-        max_examples=8,
-        evaluate_every=2,
-        evaluation_examples=40,
-    )
+    small = {"rounds": 4, "clients_per_round": 2, "cohort": 40, "min_sep": 2, "vocab_size": 200, "units": 4}
+    small |= {"embedding_size": 4, "max_examples": 8, "evaluate_every": 2, "evaluation_examples": 40}
+    runs = {name: msgspec.structs.replace(settings, **small) for name, settings in demo.RUNS.items()}
     out = tmp_path / "demo"
     for _ in range(2):
-        summary = demo.run_demo(settings, out, data=small_data)
+        summary = demo.run_demo(out, data=small_data, runs=runs)
     assert json.loads((out / "summary.json").read_text()) == summary
     assert sorted(os.listdir(tmp_path)) == ["demo"]
     for name in ("blt", "identity"):
         # What `tff-mf export` does first, and is refused by: the deployment that the run stands for.
         source, run = bundles.read_source(out / name), reports.read_configuration(out / name)
-        assert msgspec.to_builtins(source.settings).items() <= run.settings.items()
+        assert source.asked == run.settings
+        assert source.settings == run.training.resolved(source.privacy, run.resolved.server_learning_rate)
         assert source.privacy.mechanism == tff_mf.load(out / name / "mechanism.safetensors")
         assert source.privacy.noise_multiplier == run.noise_multiplier
-        assert (source.privacy.clients_per_round, source.privacy.participation) == (40, settings.participation)
+        assert (source.privacy.clients_per_round, source.privacy.participation) == (40, run.schema)
     assert (out / "accuracy.png").read_bytes().startswith(b"\x89PNG")
     blt, identity = (summary["mechanisms"][name] for name in ("blt", "identity"))
-    assert blt["epsilon"] <= settings.epsilon
-    assert identity["epsilon"] <= settings.epsilon
+    assert blt["epsilon"] <= runs["blt"].epsilon
+    assert identity["epsilon"] <= runs["blt"].epsilon
     assert blt["noise_multiplier"] > identity["noise_multiplier"]
     assert rows(out / "blt" / "participation.csv") == rows(out / "identity" / "participation.csv")

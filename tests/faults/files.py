@@ -30,8 +30,8 @@ from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.datasets import sqlite
-from tff_mf.experiments.runs import ledger, metrics, names, participation_log, settings
-from tff_mf.experiments.runs.settings import ModelConfig, TrainingSettings
+from tff_mf.experiments.runs import ledger, metrics, names, participation_log
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import checkpoints, learning_process, preparation
 from tff_mf.experiments.training import task as training_task
 
@@ -102,13 +102,14 @@ class _Process:
     """The learning process of the runs, built once: its first state is known, and no round is computed."""
 
     def __init__(self, data: pathlib.Path) -> None:
-        model = ModelConfig(architecture="conv", vocab_size=100, embedding_size=4, units=4)
-        words = list(sqlite.load_word_counts(data, 100))
-        language = training_task.build_task(
-            model, vocabulary=words, batch_size=1, max_examples=1, client_epochs=1, seed=0
+        small = {"model": "conv", "vocab_size": 100, "embedding_size": 4, "units": 4}
+        settings = RunSettings(
+            rounds=small_run.ROUNDS, clients_per_round=3, delta=1e-6, sampling="single", cohort=4, **small
         )
+        words = list(sqlite.load_word_counts(data, 100))
+        language = training_task.build_task(settings, words)
         plan = mock.Mock(
-            grid=settings.grid_of("auto", dimension=settings.dimension_of(model), cohort=4),
+            grid=settings.chosen_grid(),
             mechanism=tff_mf.Identity(),
             noise_multiplier_as_run=5.0,
             rounds=small_run.ROUNDS,
@@ -119,7 +120,7 @@ class _Process:
             adaptive_count_stddev_as_run=None,
         )
         with aggregators.tff_session():
-            process, self.mean = learning_process.build_process(TrainingSettings(model=model), plan, language)
+            process, self.mean = learning_process.build_process(settings, plan, language)
             self._start = process.initialize()
         self.words, self.parameters = words, language.parameters
 
@@ -161,7 +162,7 @@ class Resumption:
 
         with contextlib.ExitStack() as patches:
             for where, name, value in (
-                (training_task, "build_task", lambda *given, **more: task),
+                (preparation, "build_task", lambda *given: task),
                 (preparation, "build_process", lambda *given: (self._process, self._process.mean)),
                 (preparation.named_data, "load", lambda path: self._splits),
                 (preparation.named_data, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),

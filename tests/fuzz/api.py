@@ -11,10 +11,11 @@ from mutations import VALUES
 
 import tff_mf
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs import run, settings
+from tff_mf.experiments.runs.execution import ExecutionSettings
+from tff_mf.experiments.runs.settings import FIELDS, RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
 
-_NAMES = tuple(run.FIELDS)
+_NAMES = tuple(FIELDS)
 _HUGE = (10**8, 10**9, 10**12, 2**63, 10**30)
 _ROUNDS = st.integers(1, 24)
 _SIGMA = st.floats(0.1, 20)
@@ -98,7 +99,7 @@ def _by_type(kind: type) -> Called:
 
 
 def _read_run(table: dict[str, Any]) -> Any:
-    return typed.convert(table, typed.partial(run.RunConfiguration), "file")
+    return typed.convert(table, typed.partial(RunSettings), "file")
 
 
 CALLS = (
@@ -164,10 +165,9 @@ CALLS = (
         for method in (workload.matrix, getattr(workload, "coefficients", workload.matrix))
     ),
     _called(tff_mf.Guarantee(mu=1.0).epsilon, delta=_DELTA),
-    _called(settings.ExecutionSettings, checkpoint_every=_ROUNDS, restarts=_ROUNDS),
-    _by_type(settings.ModelConfig),
+    _called(ExecutionSettings, checkpoint_every=_ROUNDS, restarts=_ROUNDS),
     _by_type(SamplingSettings),
-    _by_type(settings.TrainingSettings),
+    _by_type(RunSettings),
     _called(_read_run, table=st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3)),
     _called(tff_mf.dp_event, **_RUN, noise_multiplier=_SIGMA, slow=True),
     _called(tff_mf.Poisson, population=_ROUNDS, clients_per_round=_SIGMA),

@@ -12,7 +12,7 @@ import run_folders
 
 import tff_mf
 from tff_mf.experiments import cli
-from tff_mf.experiments.runs.run import FIELDS
+from tff_mf.experiments.runs.settings import FIELDS
 
 _SCHEMA = ("--rounds", "20", "--min-sep", "5", "--max-participations", "2")
 BEYOND, LARGEST = "99999999999999999999999", str(2**63 - 1)

@@ -27,7 +27,7 @@ def _times(name: str, factor: float):
 
     def edit(run: dict) -> None:
         for each in (run, run["settings"]):
-            each.update({name: each[name] * factor} if name in each else {})
+            each.update({name: each[name] * factor} if each[name] is not None else {})
 
     return edit
 
@@ -64,7 +64,9 @@ STATEMENTS = (
 STATEMENTS_REBUILT = (
     Way(
         "more noise in run.json and in the settings",
-        together(run_field(noise_multiplier=16.0), asked("noise_multiplier", 16.0)),
+        together(
+            run_field(noise_multiplier=16.0), settings_field(noise_multiplier=16.0), asked("noise_multiplier", 16.0)
+        ),
         reported=True,
     ),
     Way(
@@ -77,7 +79,11 @@ STATEMENTS_REBUILT = (
     Way("a seed", together(settings_field(seed=1), asked("seed", 1)), reported=True),
     Way(
         "a learning rate",
-        together(settings_field(server_learning_rate=0.5), asked("server_learning_rate", 0.5)),
+        together(
+            settings_field(server_learning_rate=0.5),
+            edited("run.json", lambda run: run["resolved"].update(server_learning_rate=0.5)),
+            asked("server_learning_rate", 0.5),
+        ),
         reported=True,
     ),
     Way("a sampler in other words", run_field(sampler="an enclave that was audited"), reported=True),
@@ -116,6 +122,7 @@ STATEMENTS_REBUILT = (
         "a longer separation everywhere",
         together(
             run_field(min_sep=16),
+            settings_field(min_sep=16),
             asked("min_sep", 16),
             edited("participation.json", lambda policy: policy.update(min_sep=16, timer_hours=4.0)),
         ),
@@ -132,7 +139,7 @@ STATEMENTS_REBUILT = (
     ),
     Way(
         "data that the settings name",
-        asked("dataset", "stackoverflow"),
+        together(settings_field(dataset="stackoverflow"), asked("dataset", "stackoverflow")),
         reported=True,
         digest_only="a note of where the simulation's examples were; nothing is read from there",
     ),

@@ -12,7 +12,7 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.runs.settings import ExecutionSettings
+from tff_mf.experiments.runs.execution import ExecutionSettings
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "workers.md"
 FILES = PAGE.with_suffix("")
