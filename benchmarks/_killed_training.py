@@ -15,7 +15,7 @@ import hashlib, pathlib, sys
 import tff_mf
 from tff_mf.experiments.runs.execution import ExecutionSettings
 from tff_mf.experiments.runs.settings import RunSettings
-from tff_mf.experiments.datasets import named_data
+from tff_mf.experiments.training.datasets import named_data
 from tff_mf.experiments.training import program
 out, resume = pathlib.Path(sys.argv[1]), len(sys.argv) > 2
 out.mkdir(exist_ok=True)

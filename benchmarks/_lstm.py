@@ -6,8 +6,8 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import sampling
-from tff_mf.experiments.datasets import named_data, sentences, sqlite
 from tff_mf.experiments.training import task
+from tff_mf.experiments.training.datasets import named_data, sentences, sqlite
 
 PARAMETERS = 4_050_748
 CLIENTS = 10

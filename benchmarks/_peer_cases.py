@@ -9,9 +9,9 @@ import _peer
 import _settings
 import numpy as np
 
-from tff_mf.experiments.datasets import named_data, sentences, sqlite
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import evaluation, task
+from tff_mf.experiments.training.datasets import named_data, sentences, sqlite
 
 
 def words_of(case: _peer.Case, settings: RunSettings) -> np.ndarray:

@@ -24,9 +24,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_mf import aggregators
-from tff_mf.experiments.datasets import named_data, sentences, sqlite
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import evaluation, models, task
+from tff_mf.experiments.training.datasets import named_data, sentences, sqlite
 
 MODELS = {
     "conv": _settings.of_model(model="conv", vocab_size=2000, embedding_size=32, units=32, max_examples=16),

@@ -23,7 +23,7 @@ import numpy as np
 import scipy.linalg
 
 import tff_mf
-from tff_mf.experiments.auditing import reached_sensitivity
+from tff_mf.experiments.reports.auditing import reached_sensitivity
 
 PARTICIPATIONS = 6
 

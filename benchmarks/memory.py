@@ -21,9 +21,9 @@ import psutil
 from _common import header, row, worker
 
 import tff_mf
-from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import program
+from tff_mf.experiments.training.datasets import named_data
 
 SETTLED = 50
 GOAL = "≤ 5 %"

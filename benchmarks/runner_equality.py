@@ -26,8 +26,8 @@ from tff_mf import aggregators
 from tff_mf.experiments import bundles
 from tff_mf.experiments.bundles import building
 from tff_mf.experiments.bundles._source import deployed_again
-from tff_mf.experiments.datasets.pydoc import write_pydoc
 from tff_mf.experiments.training import learning_process
+from tff_mf.experiments.training.datasets.pydoc import write_pydoc
 from tff_mf.experiments.training.task import build_task
 
 SHOWN = (1, 10, 30)

@@ -211,7 +211,7 @@ def test_settings_of_results_are_whole_and_named_in_their_page(path):
 
 def test_figures_of_results_are_what_their_command_wrote():
     from tff_mf.experiments.comparison import _report, _spec
-    from tff_mf.experiments.present import markdown
+    from tff_mf.experiments.output.present import markdown
     from tff_mf.experiments.runs import statements
 
     page = (HERE / "docs" / "results.md").read_text()

@@ -10,10 +10,10 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.planning import checked_cohort
 
 from .. import reports
-from ..datasets import named_data
 from ..runs import folders, layers, names, run_record, toml_file
 from ..runs.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
 from ..runs.settings import RunSettings
+from ..training.datasets import named_data
 
 # The runner of a bundle logs no restarts, and the devices' graph clips to a constant.
 _NOT_EXPORTED = ("restart_every", "adaptive_clipping")

@@ -12,7 +12,7 @@ from tff_mf.base import strict_json
 from tff_mf.base.errors import InputError, InputValueError
 
 from ..output import files
-from ..present import folded
+from ..output.present import folded
 from ..reports import questions
 from ..runs.names import ANSWERS
 

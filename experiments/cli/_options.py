@@ -204,7 +204,7 @@ def html_page(file: str | None) -> pathlib.Path | None:
     if file is None:
         return None
     required_packages.packages("--html", "jinja2", "matplotlib")
-    from ..present import html
+    from ..output.present import html
 
     return html.check_page(file)
 

@@ -8,23 +8,12 @@ from typing import Any
 import tff_mf
 from tff_mf.numerics import digits
 
+from ..output.present import Block, Callout, Document, Explorer, Figure, Item, Listing, Paragraph, Section, Table
 from ..planning import integers
 from ..planning.amplified import AmplifiedOption
 from ..planning.balls_in_bins import BinsOption, CertifiedOption
 from ..planning.deployment import Deployment
 from ..planning.options import Option
-from ..present import (
-    Block,
-    Callout,
-    Document,
-    Explorer,
-    Figure,
-    Item,
-    Listing,
-    Paragraph,
-    Section,
-    Table,
-)
 from ..runs import statements
 from . import _guarantees
 
@@ -153,7 +142,7 @@ class PlanScreen:
 
     def _figures(self, curves: Mapping[str, Any]) -> list[Block]:
         from ..output.figures import Axis
-        from ..present.charts import of_epsilon, over_rounds
+        from ..output.present.charts import of_epsilon, over_rounds
 
         name = self.chosen.name
         charts = of_epsilon(

@@ -10,7 +10,7 @@ import tff_mf
 from tff_mf.base import strict_json
 from tff_mf.numerics import digits
 
-from ..present import Paragraph, Section, labelled, terminal
+from ..output.present import Paragraph, Section, labelled, terminal
 from ..runs.layers import Layer
 from ..runs.presets import Preset
 

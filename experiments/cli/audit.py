@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from .. import present
+from ..output import present
 from ..runs import mechanism_names
 from . import _options, _screens
 from ._flags import Flags
 
 if TYPE_CHECKING:
-    from .. import auditing
+    from ..reports import auditing
 
 _OF_A_RUN = "a run's folder has its own setting; give no other."
 
@@ -46,8 +46,9 @@ def audit(what: str, flags: Flags, coordinates: int | None, noise_scale: float, 
     from tff_mf.base import required_packages, validation
 
     required_packages.packages("Auditing", "tensorflow")
-    from .. import auditing, reports
+    from .. import reports
     from ..output import files, progress
+    from ..reports import auditing
     from ..runs import names
 
     folder = pathlib.Path(what)

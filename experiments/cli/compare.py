@@ -89,7 +89,7 @@ def compare(
     )
     if page is not None:
         from ..comparison.charts import charts
-        from ..present import html as pages
+        from ..output.present import html as pages
 
         pages.write_page(page, comparison.document(result, name=name, charts=charts(result)))
     if as_json:

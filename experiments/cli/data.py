@@ -27,7 +27,7 @@ def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
     from tff_mf.base import required_packages
 
     required_packages.packages("Writing a data set", "tensorflow_federated")
-    from ..datasets.pydoc import write_pydoc
+    from ..training.datasets.pydoc import write_pydoc
 
     names = [name.strip() for value in packages for name in value.split(",")]
     summary = write_pydoc(out, names or None)
@@ -62,8 +62,8 @@ def synthetic(out: str, as_json: bool, **numbers: int | None) -> None:
 
     Its words are drawn at random: accuracy on it means nothing.
     """
-    from ..datasets.synthetic import SyntheticData
     from ..output import files
+    from ..training.datasets.synthetic import SyntheticData
 
     chosen = SyntheticData(**{name: value for name, value in numbers.items() if value is not None})
     files.check_file(out)

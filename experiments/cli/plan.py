@@ -158,8 +158,8 @@ def _write_page(
         noise_multiplier: σ as it was given.
         max_participations: k as it was given.
     """
+    from ..output.present import html
     from ..planning import explored
-    from ..present import html
 
     names = list(dict.fromkeys([screen.chosen.name, *_ALSO]))
     optimized = {option.name: option for option in screen.options if option.mechanism is not None}

@@ -106,7 +106,8 @@ def _check_flags(
 def _check(folder: pathlib.Path, held: str | None, *, as_json: bool) -> None:
     import msgspec
 
-    from .. import present, reports
+    from .. import reports
+    from ..output import present
 
     findings = reports.check(folder, held=held)
     critical = [each for each in findings if each.severity == "critical"]
@@ -145,7 +146,7 @@ def _write(folder: pathlib.Path, *, planned: bool, page: pathlib.Path | None, as
     realised = begun and not planned
     made = reports.write(folder, realised=realised)
     if page is not None:
-        from ..present import html
+        from ..output.present import html
 
         curves = reports.curves(folder, realised=realised)
         html.write_page(page, reports.document(made, curves, run=folder.resolve().name))

@@ -139,9 +139,9 @@ def _checked(
     settings: "RunSettings", folder: pathlib.Path, insecure_seed: int | None, *, resume: bool, without_epsilon: bool
 ) -> "tff_mf.Plan":
     """Returns the privacy plan of a run; whatever can be refused is refused before a data set is loaded."""
-    from ..datasets import named_data
     from ..output import files
     from ..runs import folders, run_record, statable
+    from ..training.datasets import named_data
 
     named_data.check_dataset(settings.dataset)
     if not without_epsilon:
@@ -168,8 +168,8 @@ def _checked(
 
 def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:
     """Returns the file of a data set, which has enough clients for the δ of a plan whose ε is to be stated."""
-    from ..datasets import named_data
     from ..runs import statable
+    from ..training.datasets import named_data
 
     data = named_data.data_file(dataset)
     if stated is not None:

@@ -10,7 +10,7 @@ import rich_click as click
 
 from tff_mf.base.errors import InputValueError
 
-from ..present import Callout, Facts, Paragraph, Section
+from ..output.present import Callout, Facts, Paragraph, Section
 from . import _options, _screens
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import Any
 import tff_mf
 from tff_mf.base import validation
 
-from ..datasets import named_data
 from ..output import files
-from ..present import markdown
+from ..output.present import markdown
 from ..runs import folders, learning_rates
+from ..training.datasets import named_data
 from . import _report, _results, _runs, _scaling, _spec
 from ._runs import RESULT, TABLE, Places
 

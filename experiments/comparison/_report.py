@@ -5,7 +5,7 @@ from typing import Any
 
 from tff_mf.numerics.digits import percent
 
-from ..present import Block, Document, Figure, Item, Listing, Paragraph, Section, Table
+from ..output.present import Block, Document, Figure, Item, Listing, Paragraph, Section, Table
 from ..runs import learning_rates, statements
 from ._results import Level, fitted, gaps, mean_and_half_width
 

@@ -15,13 +15,13 @@ from msgspec import Meta
 
 from tff_mf.base.errors import InputValueError
 
-from ..datasets import named_data
 from ..output import files, typed
 from ..output.typed import Number, Record
 from ..runs import layers, presets, toml_file
 from ..runs.layers import Layer
 from ..runs.presets import Preset
 from ..runs.settings import FIELDS, RunSettings
+from ..training.datasets import named_data
 from ._scaling import check_fraction, scaled
 
 # A small file can ask for more runs than fit in memory.

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..datasets import pydoc
 from ..output import figures, files, progress
 from ..runs import layers, statements, toml_file
 from ..runs.metrics import ROUND
 from ..runs.names import SUMMARY
 from ..runs.settings import ALL, RunSettings
 from ..training import program, task
+from ..training.datasets import pydoc
 from ..training.results import TrainingResult
 
 _PICTURE = "accuracy.png"

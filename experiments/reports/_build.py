@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..output.present import markdown as rendered
 from ..output.text import up
-from ..present import markdown as rendered
 from ..runs import statements
 from ..runs.run_record import read_record
 from ..runs.words import Reason

@@ -6,7 +6,7 @@ from typing import Any
 from tff_mf.numerics import digits
 
 from ..output.figures import Axis, Chart, Curve
-from ..present.charts import of_epsilon, over_rounds
+from ..output.present.charts import of_epsilon, over_rounds
 from ..runs import statements
 
 _RUNS = {"planned": "planned", "realised": "as it ran"}

@@ -7,8 +7,8 @@ from typing import Any
 
 from tff_mf.numerics.digits import downwards, percent, upwards
 
+from ..output.present import Block, Callout, Code, Document, Facts, Figure, Item, Listing, Paragraph, Section, Table
 from ..output.text import seen, spaced, up, words
-from ..present import Block, Callout, Code, Document, Facts, Figure, Item, Listing, Paragraph, Section, Table
 from ..runs import statements
 from ..runs.metrics import ALSO_TRAINING
 from ..runs.words import text

@@ -11,7 +11,6 @@ import tff_mf
 from tff_mf.base import files
 from tff_mf.base.errors import InputError
 
-from .. import auditing
 from ..output import typed
 from ..output.files import file_hash
 from ..runs.ledger import LedgerRecord, read_ledger
@@ -22,6 +21,7 @@ from ..runs.participation_log import read_entries
 from ..runs.run_record import RunRecord
 from ..runs.words import Reason, Said
 from ..sampling import ObservedParticipation
+from . import auditing
 
 HOLDS, ASSUMED, VIOLATED = "holds", "assumed", "violated"
 CRITICAL, WARNING, NOTE = "critical", "warning", "note"

@@ -51,13 +51,14 @@ FIELD = "initial_model"
 # The data set of a run whose settings name none.
 DEFAULT_DATASET = "pydoc"
 
-_SQLITE = "sqlite:"
+SQLITE = "sqlite:"
 # Files of the cache, by which `tff-mf compare` names the data sets of its runs.
 _CACHED = {
     "pydoc": re.compile(r"pydoc-[0-9a-f]{16}\.sqlite"),
     "stackoverflow": re.compile(r"stackoverflow\.sqlite"),
     "synthetic": re.compile(r"synthetic-stackoverflow\.json"),
 }
+EMBEDDED = tuple(_CACHED)
 
 
 def trained_on(model: pathlib.Path, dataset: str) -> bool:
@@ -103,7 +104,7 @@ def _is_same(earlier: str, dataset: str) -> bool:
     names = _embedded(earlier), _embedded(dataset)
     if any(names):
         return names[0] == names[1]
-    files = [pathlib.Path(each.removeprefix(_SQLITE)) for each in (earlier, dataset)]
+    files = [pathlib.Path(each.removeprefix(SQLITE)) for each in (earlier, dataset)]
     if os.path.realpath(files[0]) == os.path.realpath(files[1]):
         return True
     if not all(each.is_file() for each in files):
@@ -113,7 +114,7 @@ def _is_same(earlier: str, dataset: str) -> bool:
 
 def _embedded(dataset: str) -> str:
     """Returns the name of a data set that has one, also if it is given by its file in the cache; or an empty text."""
-    name = os.path.basename(dataset.removeprefix(_SQLITE))
+    name = os.path.basename(dataset.removeprefix(SQLITE))
     return next((known for known, file in _CACHED.items() if dataset == known or file.fullmatch(name)), "")
 
 

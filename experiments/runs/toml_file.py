@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 
 from tff_mf.base.errors import InputValueError
 
-from ..datasets import named_data
 from ..output import files, typed
 from ..output.typed import Record
 from . import layers, mechanism_names, presets
+from .folders import EMBEDDED, SQLITE
 from .layers import Layer
 from .names import RUN_JSON, SETTINGS_TOML
 from .same_settings import check_same
@@ -102,16 +102,16 @@ def placed(layer: Layer, fields: Sequence[str] = FILES) -> Layer:
         layer: The values.
         fields: The fields whose values are files unless they are known names.
     """
-    names = {*mechanism_names.names(), *mechanism_names.production(), *named_data.EMBEDDED}
+    names = {*mechanism_names.names(), *mechanism_names.production(), *EMBEDDED}
     given = {name: layer.values[name] for name in fields if layer.values.get(name) is not None}
     # What is no file is refused later, as it was typed.
     placed = {name: _absolute(value) for name, value in given.items() if value not in names}
-    files = {name: value for name, value in placed.items() if os.path.exists(value.removeprefix(named_data.SQLITE))}
+    files = {name: value for name, value in placed.items() if os.path.exists(value.removeprefix(SQLITE))}
     return dataclasses.replace(layer, values={**layer.values, **files})
 
 
 def _absolute(value: str) -> str:
-    prefix = named_data.SQLITE if value.startswith(named_data.SQLITE) else ""
+    prefix = SQLITE if value.startswith(SQLITE) else ""
     return prefix + os.path.abspath(value.removeprefix(prefix))
 
 

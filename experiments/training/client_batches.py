@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from ..datasets.sentences import ClientSentences
+from .datasets.sentences import ClientSentences
 
 _T = TypeVar("_T")
 

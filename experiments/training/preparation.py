@@ -13,11 +13,11 @@ from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
 from .. import sampling
-from ..datasets import named_data, sentences
 from ..runs import amplification
 from ..runs.metrics import ALSO_TRAINING, NOT_TRAINING
 from ..runs.settings import RunSettings
 from . import checkpoints, client_batches
+from .datasets import named_data, sentences
 from .learning_process import build_process
 from .task import Measurement, Task, build_measurement, build_task
 

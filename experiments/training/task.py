@@ -14,11 +14,11 @@ import tensorflow_federated as tff
 from tff_mf.base import strict_json
 from tff_mf.base.errors import InputValueError
 
-from ..datasets import sentences
-from ..datasets.sentences import ClientSentences
 from ..runs import metrics
 from ..runs.settings import ALL, RunSettings
 from . import client_batches, evaluation, models
+from .datasets import sentences
+from .datasets.sentences import ClientSentences
 from .evaluation import ACCURACY
 
 _stackoverflow = tff.simulation.baselines.stackoverflow

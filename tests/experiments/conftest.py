@@ -53,7 +53,7 @@ def once_for_all(tmp_path_factory) -> Callable[[str, Callable[[pathlib.Path], An
 @pytest.fixture(scope="session")
 def small_data(once_for_all) -> pathlib.Path:
     """A small data set of real text, made as the whole one is."""
-    from tff_mf.experiments.datasets.pydoc import write_pydoc
+    from tff_mf.experiments.training.datasets.pydoc import write_pydoc
 
     def write(folder: pathlib.Path) -> pathlib.Path:
         write_pydoc(folder / "small.sqlite", ["scipy"], progress=False)

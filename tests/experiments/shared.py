@@ -11,10 +11,10 @@ import click.testing
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.datasets import sqlite
 from tff_mf.experiments.runs import words
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings, parameters_of
+from tff_mf.experiments.training.datasets import sqlite
 
 
 def drawn(word: str, **numbers: Any) -> SamplingSettings:

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments import auditing, reports
-from tff_mf.experiments.auditing import _noise_tests
+from tff_mf.experiments import reports
+from tff_mf.experiments.reports import auditing
+from tff_mf.experiments.reports.auditing import _noise_tests
 
 from .shared import invoke, printed, result_of
 
@@ -143,7 +144,7 @@ def test_the_search_finds_the_worst_client_of_a_long_run(mechanism, kind):
 
 
 def test_a_sensitivity_that_is_too_small_is_found_out():
-    from tff_mf.experiments.auditing import _audit
+    from tff_mf.experiments.reports.auditing import _audit
 
     test = _audit._sensitivity(2.0, 1.9, (0, 3))
     assert not test.passed
@@ -221,7 +222,7 @@ def test_a_count_that_is_claimed_to_move_by_a_half_is_found_out(monkeypatch, adj
 
 
 def test_counts_with_half_of_their_noise_are_found_out(monkeypatch):
-    from tff_mf.experiments.auditing import _emitted
+    from tff_mf.experiments.reports.auditing import _emitted
 
     emit = _emitted.emit
 

@@ -8,9 +8,9 @@ pytest.importorskip("tensorflow_federated")
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf.experiments.datasets import sentences, sqlite, synthetic
 from tff_mf.experiments.sampling import data_source
 from tff_mf.experiments.training import client_batches
+from tff_mf.experiments.training.datasets import sentences, sqlite, synthetic
 
 from .shared import write_sentences
 

@@ -7,9 +7,9 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.runs import names
 from tff_mf.experiments.training import program
+from tff_mf.experiments.training.datasets import named_data
 
 from .shared import rows, small_settings
 

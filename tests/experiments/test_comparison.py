@@ -19,7 +19,7 @@ import scipy.stats
 
 import tff_mf
 from tff_mf.experiments.comparison import _report, _results, _runs, _spec, charts
-from tff_mf.experiments.present import markdown
+from tff_mf.experiments.output.present import markdown
 from tff_mf.experiments.runs import learning_rates, statements
 from tff_mf.experiments.runs.words import Reason
 

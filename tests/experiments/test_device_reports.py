@@ -12,7 +12,7 @@ import pytest
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import runner
-from tff_mf.experiments.present import terminal
+from tff_mf.experiments.output.present import terminal
 from tff_mf.experiments.runs import ledger, report_counts
 from tff_mf.experiments.runs.report_counts import ReportCounts
 

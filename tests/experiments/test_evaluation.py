@@ -12,9 +12,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf.experiments.datasets import sentences, sqlite
 from tff_mf.experiments.runs.metrics import smoothed
 from tff_mf.experiments.training import evaluation, task
+from tff_mf.experiments.training.datasets import sentences, sqlite
 
 from .shared import small_settings, write_sentences
 

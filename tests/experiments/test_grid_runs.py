@@ -12,11 +12,12 @@ import safetensors.numpy
 
 import tff_mf
 from tff_mf import aggregators, grids
-from tff_mf.experiments import auditing, reports
-from tff_mf.experiments.auditing import _noise_tests
+from tff_mf.experiments import reports
 from tff_mf.experiments.comparison import _spec as spec
 from tff_mf.experiments.comparison import demo
 from tff_mf.experiments.guard._checks import check_aggregator
+from tff_mf.experiments.reports import auditing
+from tff_mf.experiments.reports.auditing import _noise_tests
 from tff_mf.experiments.runs import amplification, names, presets
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.runs.sizes import dimension_of, grid_of

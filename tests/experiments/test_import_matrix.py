@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.experiments.output import protobufs
-from tff_mf.experiments.published_matrices import _tensor_proto
-from tff_mf.experiments.published_matrices.reader import import_matrix
+from tff_mf.experiments.planning.published_matrices import _tensor_proto
+from tff_mf.experiments.planning.published_matrices.reader import import_matrix
 
 from .shared import result_of
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 import tff_mf
 from tff_mf import registry
-from tff_mf.experiments.auditing import _noise_tests
+from tff_mf.experiments.reports.auditing import _noise_tests
 
 from .shared import invoke
 

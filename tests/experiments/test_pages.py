@@ -14,14 +14,14 @@ import run_folders
 from run_folders import ANSWERS
 
 import tff_mf
-from tff_mf.experiments import present, reports
+from tff_mf.experiments import reports
 from tff_mf.experiments.comparison import _report, charts
-from tff_mf.experiments.output import figures
+from tff_mf.experiments.output import figures, present
+from tff_mf.experiments.output.present.html import html
 from tff_mf.experiments.output.text import seen
 from tff_mf.experiments.planning import explored, options
 from tff_mf.experiments.planning import explored as plan_curves
 from tff_mf.experiments.planning.deployment import Deployment
-from tff_mf.experiments.present.html import html
 
 from .page_content import Page
 from .shared import invoke, said

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 import run_folders
 
-from tff_mf.experiments import present, reports
+from tff_mf.experiments import reports
+from tff_mf.experiments.output import present
+from tff_mf.experiments.output.present import _document as parts
+from tff_mf.experiments.output.present.html import html
 from tff_mf.experiments.output.typed import record
-from tff_mf.experiments.present import _document as parts
-from tff_mf.experiments.present.html import html
 from tff_mf.experiments.reports import _document, _facts
 from tff_mf.experiments.runs import words
 

@@ -13,8 +13,8 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments import cli
-from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.output import native_output, progress
+from tff_mf.experiments.training.datasets import named_data
 
 from .shared import invoke
 

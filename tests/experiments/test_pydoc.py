@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.experiments.datasets import pydoc, sqlite
+from tff_mf.experiments.training.datasets import pydoc, sqlite
 
 # Enough text for three splits, little enough for a test.
 PACKAGES = "click,hypothesis,requests"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments.present import Section, Table, terminal
+from tff_mf.experiments.output.present import Section, Table, terminal
 from tff_mf.numerics import digits
 
 from .shared import printed, result_of

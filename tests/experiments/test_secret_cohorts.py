@@ -9,8 +9,8 @@ import run_folders
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.runs import amplification, folders, names
+from tff_mf.experiments.training.datasets import named_data
 
 from . import stand_in
 from .shared import critical, drawn, invoke, violated

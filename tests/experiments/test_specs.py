@@ -12,9 +12,9 @@ import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import cli, comparison
 from tff_mf.experiments.comparison import _estimate, _scaling, _spec, specs
-from tff_mf.experiments.datasets import named_data, synthetic
 from tff_mf.experiments.runs import layers, mechanism_names, sizes, statements
 from tff_mf.experiments.runs.layers import Layer
+from tff_mf.experiments.training.datasets import named_data, synthetic
 from tff_mf.planning import deployed_population
 
 from .shared import printed, result_of
@@ -362,7 +362,7 @@ def test_rows_of_state_are_those_of_the_stream(name):
 
 def test_the_synthetic_data_set_has_stackoverflows_clients_and_one_text_for_each(tmp_path):
     pytest.importorskip("tensorflow_federated")
-    from tff_mf.experiments.datasets import named_data, sqlite
+    from tff_mf.experiments.training.datasets import named_data, sqlite
 
     path = named_data.data_file("synthetic")
     assert path.stat().st_size < 200

@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.python.simulation.baselines.stackoverflow import word_prediction_tasks
 
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.experiments.datasets import pydoc, sqlite
+from tff_mf.experiments.training.datasets import pydoc, sqlite
 
 # A client of each split.
 CLIENTS = {
@@ -207,7 +207,8 @@ def test_a_path_must_be_one():
 def test_a_damaged_file_is_refused_before_tensorflow_is_loaded(damaged):
     damaged.write_bytes(b"")
     code = (
-        "import sys; from tff_mf.base.errors import InputValueError; from tff_mf.experiments.datasets import sqlite\n"
+        "import sys; from tff_mf.base.errors import InputValueError\n"
+        "from tff_mf.experiments.training.datasets import sqlite\n"
         f"try: sqlite.load({str(damaged)!r})\n"
         "except InputValueError: sys.exit('tensorflow' in sys.modules)\n"
         "sys.exit(3)"

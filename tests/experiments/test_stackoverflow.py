@@ -10,7 +10,7 @@ import pytest
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf.experiments.datasets import named_data, sqlite, stackoverflow
+from tff_mf.experiments.training.datasets import named_data, sqlite, stackoverflow
 
 COUNTS = {"the": 2, "a": 1}
 

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 import tff_mf
-from tff_mf.experiments.datasets import named_data
 from tff_mf.experiments.runs import statable, statements
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import program
+from tff_mf.experiments.training.datasets import named_data
 
 from . import shared
 

@@ -83,7 +83,7 @@ def _settings() -> list[dict]:
 def make(root: pathlib.Path, *, trained: bool = True) -> None:
     """Makes artifacts, noise that is calibrated for them and, if asked for, runs, a bundle and its deployment."""
     import tff_mf
-    from tff_mf.experiments.datasets.pydoc import write_pydoc
+    from tff_mf.experiments.training.datasets.pydoc import write_pydoc
 
     root.mkdir(parents=True, exist_ok=True)
     schema, sigmas = tff_mf.MinSep(min_sep=4, max_participations=5), {}

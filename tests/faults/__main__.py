@@ -14,7 +14,7 @@ import files
 import kills
 from outcomes import SURVIVED, Outcome, table
 
-from tff_mf.experiments.datasets.pydoc import write_pydoc
+from tff_mf.experiments.training.datasets.pydoc import write_pydoc
 
 # SIGKILL of `train` and of its worker: tests/experiments/test_recovery.py, which compares with an undisturbed run too.
 _SHORT_COUNTS = {"optimize": {"SIGKILL": 3, "Ctrl-C": 1, "disk full (ENOSPC)": 1}}

@@ -10,7 +10,7 @@ import small_run
 
 import tff_mf
 from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.datasets import sqlite
+from tff_mf.experiments.training.datasets import sqlite
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

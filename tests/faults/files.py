@@ -29,11 +29,11 @@ from tff_mf import aggregators
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.datasets import sqlite
 from tff_mf.experiments.runs import ledger, metrics, names, participation_log
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import checkpoints, learning_process, preparation
 from tff_mf.experiments.training import task as training_task
+from tff_mf.experiments.training.datasets import sqlite
 
 _NOBODY = 65534
 

@@ -25,7 +25,7 @@ from tff_mf.experiments.bundles import _manifest as bundle_manifest
 from tff_mf.experiments.central_training.settings import PRESETS
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.output import protobufs
-from tff_mf.experiments.published_matrices import _tensor_proto, reader
+from tff_mf.experiments.planning.published_matrices import _tensor_proto, reader
 from tff_mf.experiments.reports import problem, questions
 from tff_mf.experiments.runs import (
     initial_model,

@@ -13,8 +13,9 @@ import numpy as np
 import safetensors.numpy
 
 import tff_mf
-from tff_mf.experiments import auditing, reports, sampling
+from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.output import files
+from tff_mf.experiments.reports import auditing
 from tff_mf.experiments.runs import ledger, names, summary
 from tff_mf.experiments.runs.metrics import ACCURACY
 from tff_mf.experiments.runs.observed_participation import read_observed

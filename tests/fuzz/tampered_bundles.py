@@ -169,7 +169,7 @@ def removed(path: pathlib.Path) -> None:
 def made(root: pathlib.Path) -> tuple[Material, str]:
     """Exports the bundles, and returns them with the digest of the first."""
     from tff_mf.experiments.bundles import building
-    from tff_mf.experiments.datasets.pydoc import write_pydoc
+    from tff_mf.experiments.training.datasets.pydoc import write_pydoc
 
     write_pydoc(root / "data.sqlite", ["scipy"], progress=False)
     digests = {}

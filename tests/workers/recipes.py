@@ -34,7 +34,7 @@ RUN = """--mechanism production:b100 --rounds 9 --min-sep 2 --max-participations
     --without-epsilon --max-examples 1 --batch-size 1 --evaluate-every 4 --evaluation-examples 20"""
 WRITES_DATA = """
 import sys
-from tff_mf.experiments.datasets.pydoc import write_pydoc
+from tff_mf.experiments.training.datasets.pydoc import write_pydoc
 write_pydoc(sys.argv[1], ["scipy"], progress=False)
 """
 LISTENS = """

@@ -7,7 +7,7 @@ import numpy as np
 
 from tff_mf.base.errors import InputValueError
 
-from ..output import protobufs
+from ...output import protobufs
 
 MAX_FILE_BYTES = 2**30
 _FLOAT64 = 2

@@ -14,8 +14,8 @@ import markupsafe
 import tff_mf
 from tff_mf.base.errors import InputValueError
 
-from ..output import figures, files
-from ..output.text import seen, spaced_as_it_is
+from .. import figures, files
+from ..text import seen, spaced_as_it_is
 from . import _svg
 from ._document import Block, Document, Explorer, Section
 

@@ -9,7 +9,7 @@ import numpy as np
 import tff_mf
 from tff_mf.base import validation
 
-from ..output import progress
+from ...output import progress
 from . import _noise_tests
 from ._adversary import reached_sensitivity
 from ._canaries import CanaryBound, can_tell_half, canary_bound

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..output import agreement
+from ...output import agreement
 from . import _noise_tests
 from ._audit import ROUNDING
 from ._canaries import CONFIDENCE, bound_of_rates, can_tell_half

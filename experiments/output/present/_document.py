@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..output.figures import Chart
+    from ..figures import Chart
 
 # Most values of a figure that texts show, and most for which a page has a table.
 _MOST_IN_TEXT = 12

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import matplotlib
 from matplotlib import figure, lines
 
-from ..output import figures
+from .. import figures
 
 # In a page, a point is a pixel of a screen of 380 pixels, and letters are as large as those around the picture.
 _POINTS_PER_INCH = 72

@@ -7,6 +7,7 @@ import pathlib
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
+from ...runs.folders import EMBEDDED, SQLITE
 from . import pydoc, sqlite, synthetic
 
 
@@ -29,10 +30,6 @@ def load_word_counts(path: pathlib.Path, vocab_size: int | None = None) -> "coll
     if synthetic.is_synthetic(path):
         return synthetic.read(path).word_counts(vocab_size)
     return sqlite.load_word_counts(path, vocab_size)
-
-
-SQLITE = "sqlite:"
-EMBEDDED = ("pydoc", "stackoverflow", "synthetic")
 
 
 def data_file(dataset: str) -> pathlib.Path:

@@ -5,7 +5,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..output.text import seen, spaced_as_it_is
+from ..text import seen, spaced_as_it_is
 from ._document import Block, Callout, Code, Explorer, Facts, Figure, Listing, Paragraph, Section, Table
 
 _NARROWEST = 40

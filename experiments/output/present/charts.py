@@ -5,7 +5,7 @@ from typing import Any
 
 from tff_mf.numerics import digits
 
-from ..output.figures import Axis, Chart, Curve, shown
+from ..figures import Axis, Chart, Curve, shown
 
 _EPSILON, _DELTA = Axis(label="ε", from_zero=True), Axis(label="δ", log=True)
 _ROUND = Axis(label="round", from_zero=True, whole=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from ..output import files
+from ...output import files
 from . import pydoc, sqlite
 from .stackoverflow import CLIENTS
 

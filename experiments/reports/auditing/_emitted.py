@@ -7,7 +7,7 @@ import tff_mf
 from tff_mf import queries
 from tff_mf.noise import tensorflow as noise
 
-from ..output import progress
+from ...output import progress
 
 # Norms of records, for a clip norm of 1.
 _ABOVE, _BELOW = 2.0, 0.5

@@ -4,7 +4,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from ..output.text import seen, spaced_as_it_is
+from ..text import seen, spaced_as_it_is
 from ._document import Block, Callout, Code, Explorer, Facts, Figure, Item, Listing, Paragraph, Section, Table
 
 _WIDTH = 79

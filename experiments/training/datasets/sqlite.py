@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
-from ..output import protobufs
+from ...output import protobufs
 
 if TYPE_CHECKING:
     import tensorflow as tf

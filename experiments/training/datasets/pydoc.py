@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tff_mf.base.errors import InputTypeError, InputValueError
 
-from ..output import files
-from ..output import progress as _progress
+from ...output import files
+from ...output import progress as _progress
 from . import sqlite
 
 VARIABLE = "TFF_MF_CACHE"

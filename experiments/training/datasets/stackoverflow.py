@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from tff_mf.base.errors import InputValueError
 
-from ..output import files
+from ...output import files
 from . import pydoc, sqlite
 
 FILE_NAME = "stackoverflow.sqlite"
