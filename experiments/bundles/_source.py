@@ -118,7 +118,7 @@ def deployed_again(folder: pathlib.Path) -> tuple[RunSettings, tff_mf.Plan, list
     if mechanism is None:
         raise InputValueError(f"run={str(folder)!r} has no artifact: {names.MECHANISM} is missing.")
     checked_cohort(run.clients_per_round, run.cohort)
-    return run.training, reports.plan_of(run, mechanism), read_vocabulary(folder)
+    return run.training, run.plan(mechanism), read_vocabulary(folder)
 
 
 def read_vocabulary(folder: pathlib.Path) -> list[str]:

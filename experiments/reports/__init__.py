@@ -4,6 +4,7 @@
 from ..runs.run_record import RunRecord as Configuration  # noqa: F401
 from ..runs.run_record import check_fields as check_fields
 from ..runs.run_record import read_record as read_configuration  # noqa: F401
+from ..runs.run_record import write_configuration as write_configuration
 from ._build import build as build
 from ._build import markdown as markdown
 from ._build import open_questions as open_questions
@@ -33,5 +34,3 @@ from ._facts import digest as digest
 from ._facts import problem as problem
 from ._figures import planned_epsilon as planned_epsilon
 from ._judgement import claim_so_far as claim_so_far
-from ._run_record import plan_of as plan_of
-from ._run_record import write_configuration as write_configuration

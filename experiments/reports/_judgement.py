@@ -31,7 +31,6 @@ from ._evidence import (
     read_audit,
 )
 from ._figures import Figures
-from ._run_record import plan_of
 from ._summarised import summary_findings
 from .questions import QUESTIONS, read_answers
 
@@ -139,7 +138,7 @@ def _of_secrecy(record: RunRecord, evidence: Evidence) -> list[Finding]:
     if record.amplified_epsilon is None or evidence.mechanism is None:
         return []
     try:
-        plan = plan_of(record, evidence.mechanism)
+        plan = record.plan(evidence.mechanism)
         level = amplification.own(plan, record.sampling, record.population).level
     except InputError as error:
         return [found(CRITICAL, "secrecy", "secrecy_impossible", file=RUN_JSON, why=str(error))]

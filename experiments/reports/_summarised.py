@@ -15,7 +15,6 @@ from ..runs.names import MODEL, SUMMARY
 from ..runs.run_record import RunRecord
 from ..runs.words import Reason
 from ._evidence import CRITICAL, Evidence, Finding
-from ._run_record import plan_of
 from .questions import QUESTIONS
 
 _COUNT, _NUMBER = (int,), (int, float)
@@ -96,7 +95,7 @@ def _claims(
     """
     if evidence.mechanism is None or evidence.impossible:
         return dict.fromkeys(("epsilon", "epsilon_as_run", *_AMPLIFIED))
-    privacy = plan_of(record, evidence.mechanism)
+    privacy = record.plan(evidence.mechanism)
     clients = None if record.resolved is None else record.resolved.training_clients
     in_secret, drawn = None, record.sampling
     simulated = stored.get("amplified_epsilon") is not None and clients is not None and not record.is_secret

@@ -2,7 +2,8 @@
 
 import json
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from ..output.typed import Count, NonNegative, OpenUnit, Positive, Record
 from ..sampling.settings import SamplingSettings
 from .folders import readable_folder
 from .initial_model import InitialModel, given
+from .ledger import cohort_digest
 from .names import MECHANISM, RUN_JSON
 from .rules import Rules
 from .same_settings import check_same
@@ -24,12 +26,14 @@ from .settings import RunSettings
 
 _VERSION = 1
 _GRID = ("grid_bits", "grid_max_clients", "dimension")
+# A pipeline may name them itself if its plan has none.
+_IF_PLANNED = ("restart_every", "adaptive_count_stddev")
+# Fields that a privacy plan has under the same name.
+_OF_PLAN = ("rounds", "noise_multiplier", "delta", "clients_per_round", "cohort", "insecure_seed", *_IF_PLANNED)
 # Fields that a privacy plan does not determine.
 _OPEN = (
-    *("restart_every", "adaptive_count_stddev", "adjacency", "cohorts", "sampler", "simulation", "population"),
-    *("released_without_noise", "evaluation_columns", "settings", "resolved", "about", "command", "versions"),
-    "amplified_epsilon",
-    *_GRID,
+    *("adjacency", "cohorts", "sampler", "simulation", "population", "released_without_noise", "evaluation_columns"),
+    *("settings", "resolved", "about", "command", "versions", "amplified_epsilon", *_IF_PLANNED, *_GRID),
 )
 # What a resumed run may have otherwise.
 _FREE = ("about", "command", "versions")
@@ -176,6 +180,18 @@ class RunRecord(Record):
             raise InputValueError("settings=None in run.json: take a run of `tff-mf train`, which has settings.")
         return self.settings.resolved(self, self.resolved.server_learning_rate)
 
+    def plan(self, mechanism: tff_mf.Mechanism) -> tff_mf.Plan:
+        """Returns the privacy plan that the record was written from.
+
+        Args:
+            mechanism: The mechanism of the artifact in the same folder.
+
+        Raises:
+            InputError: If no plan has such fields.
+        """
+        same = {name: getattr(self, name) for name in (*_OF_PLAN, "grid", "dimension")}
+        return tff_mf.plan(mechanism=mechanism, participation=self.schema, **same)
+
     @property
     def rules(self) -> Rules:
         """The rules of the run's rounds."""
@@ -196,7 +212,9 @@ def check_fields(names: Iterable[str]) -> None:
             )
 
 
-def begin(folder: pathlib.Path, mechanism: tff_mf.Mechanism, fields: Mapping[str, Any]) -> RunRecord:
+def write_configuration(
+    folder: pathlib.Path, plan: tff_mf.Plan, *, clip_norm: float, cohorts: Sequence[Sequence[str]] = (), **more: Any
+) -> RunRecord:
     """Writes `run.json` and the mechanism's artifact to a run's folder, and returns the content of `run.json`.
 
     If the run is resumed, both files exist and stay as they are, so that the run keeps the cohorts, noise and command
@@ -204,20 +222,41 @@ def begin(folder: pathlib.Path, mechanism: tff_mf.Mechanism, fields: Mapping[str
 
     Args:
         folder: The run's folder.
-        mechanism: The mechanism.
-        fields: Fields of `RunRecord` but the hash of the artifact.
+        plan: Mechanism, noise and participation.
+        clip_norm: Clip norm ζ.
+        cohorts: The planned clients of each round.
+        more: Fields of `RunRecord` that the plan does not determine: `adjacency`, `sampler`, `simulation`,
+            `population`, `released_without_noise`, `evaluation_columns`, `about`, `command` and `versions`;
+            `restart_every`, `adaptive_count_stddev`, and the fields of the grid, if the plan has none.
 
     Raises:
-        InputValueError: If the folder holds a run with another mechanism or other settings.
+        InputValueError: If another field is given, or the folder holds a run with another mechanism or other settings.
     """
+    check_fields(more)
+    for name in (*_IF_PLANNED, *_GRID):
+        planned = getattr(plan, name)
+        if planned is not None and more.get(name, planned) != planned:
+            raise InputValueError(f"{name}={more[name]!r} differs from the plan, which has {planned!r}: leave it out.")
     if not (folder / MECHANISM).exists():
-        tff_mf.save(mechanism, folder / MECHANISM)
-    elif tff_mf.load(folder / MECHANISM) != mechanism:
+        tff_mf.save(plan.mechanism, folder / MECHANISM)
+    elif tff_mf.load(folder / MECHANISM) != plan.mechanism:
         raise InputValueError(f"out={str(folder)!r} holds a run with another mechanism: name another folder.")
-    as_json = msgspec.to_builtins({**fields, "mechanism_sha256": file_hash(folder / MECHANISM)})
-    record = typed.convert(json.loads(json.dumps(as_json)), RunRecord)
-    if (folder / RUN_JSON).exists():
-        begun = read_record(folder)
+    schema = plan.participation
+    fields = {
+        **{name: getattr(plan, name) for name in (*_OF_PLAN, *_GRID)},
+        "participation": type(schema).__name__,
+        "min_sep": schema.min_sep,
+        "max_participations": schema.max_participations,
+        "clip_norm": clip_norm,
+        "divisor": plan.clients_per_round,
+        "cohorts": [cohort_digest(clients) for clients in cohorts],
+        "command": [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]],
+        "mechanism_sha256": file_hash(folder / MECHANISM),
+        **more,
+    }
+    record = typed.convert(json.loads(json.dumps(msgspec.to_builtins(fields))), RunRecord)
+    begun = begun_record(folder)
+    if begun is not None:
         check_same(_settings(record), _settings(begun), run=str(folder))
         return begun
     text = json.dumps({"version": _VERSION, **msgspec.to_builtins(record)}, indent=1)

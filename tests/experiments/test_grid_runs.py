@@ -124,7 +124,7 @@ def critical(folder):
 
 def test_a_report_states_the_grid_and_what_it_costs(whole):
     folder, privacy, report = whole
-    assert reports.plan_of(reports.read_configuration(folder), privacy.mechanism) == privacy
+    assert reports.read_configuration(folder).plan(privacy.mechanism) == privacy
     charge = grids.charge(privacy.mechanism, 9, 3, noise_multiplier=5.0, grid=GRID, dimension=1000)
     assert report["grid"] == {
         "bits": 20,

@@ -158,7 +158,7 @@ def test_a_forged_log_of_fixed_epochs_states_nothing(run, late):
     run_folders.consistent(run, planned=True)
     assert any("participation: " in each and "does not allow" in each for each in critical(run))
     assert reports.headline(json.loads((run / "report.json").read_text())).startswith("NO ε CAN BE STATED")
-    privacy = reports.plan_of(reports.read_configuration(run), tff_mf.load(run / "mechanism.safetensors"))
+    privacy = reports.read_configuration(run).plan(tff_mf.load(run / "mechanism.safetensors"))
     claims = summary.privacy_claims(privacy, observed, None)
     assert (claims["epsilon"], claims["participation_within_assumed"]) == (None, False)
     assert statements.line(claims["claim"]).startswith("NO ε CAN BE STATED: participation")

@@ -10,6 +10,7 @@ import run_folders
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import amplification, folders, names
+from tff_mf.experiments.sampling.settings import PARAMETERS
 from tff_mf.experiments.training.datasets import named_data
 
 from . import stand_in
@@ -109,15 +110,14 @@ def forged(folder, **changes):
 @pytest.mark.parametrize("run", ["balls-in-bins"], indirect=True)
 def test_a_forged_claim_states_nothing(run, tmp_path):
     record = json.loads((run / names.RUN_JSON).read_text())
-    epsilon, settings = record["amplified_epsilon"], record["settings"]
+    epsilon, settings = record["amplified_epsilon"], {**record["settings"], **dict.fromkeys(PARAMETERS)}
     for number, changes in enumerate(
         (
             {"amplified_epsilon": 0.9 * epsilon},
             {"noise_multiplier": 0.9 * record["noise_multiplier"]},
-            {"settings": {**settings, "sampling": {"sampling": "balls-in-bins", "groups": 2}}},
-            {"settings": {**settings, "sampling": {"sampling": "cyclic-poisson", "groups": 4}}},
-            {"settings": {**settings, "sampling": {"sampling": "min-sep", "min_sep": 4, "max_participations": 2}}},
-            {"settings": {**settings, "secret_cohorts": False}},
+            {"settings": {**settings, "sampling": "balls-in-bins", "groups": 2}},
+            {"settings": {**settings, "sampling": "cyclic-poisson", "groups": 4}},
+            {"settings": {**record["settings"], "secret_cohorts": False}},
             {"amplified_epsilon": None},
             {"sampler": "tff_mf.Poisson"},
         )
@@ -126,6 +126,10 @@ def test_a_forged_claim_states_nothing(run, tmp_path):
         report = forged(copy, **changes)
         assert reports.headline(report).startswith("NO ε CAN BE STATED"), changes
         assert critical(copy)
+    copy = pathlib.Path(shutil.copytree(run, tmp_path / "no secret"))
+    known = {**settings, "sampling": "min-sep", "min_sep": 4, "max_participations": 2}
+    with pytest.raises(tff_mf.InputError, match=r"run\.json.*secret_cohorts does not go with sampling='min-sep'"):
+        forged(copy, settings=known)
 
 
 @pytest.mark.parametrize("run", ["balls-in-bins"], indirect=True)
@@ -153,7 +157,7 @@ def test_of_a_person_with_several_clients_the_epsilon_for_known_cohorts_is_state
 def test_a_certificate_by_samples_is_stated_with_room_for_those_who_check(run):
     record = reports.read_configuration(run)
     level = amplification.own(
-        reports.plan_of(record, tff_mf.load(run / names.MECHANISM)), drawn("b-min-sep"), record.population
+        record.plan(tff_mf.load(run / names.MECHANISM)), drawn("b-min-sep"), record.population
     ).level
     assert amplification.stated_epsilon(level) >= (1.02 if level.bound == "certified" else 1) * level.epsilon
 
