@@ -125,10 +125,9 @@ def _trained(
     """Runs the training program, and says what computes at the same time."""
     from ... import aggregators
     from ..output import progress
-    from ..training import execution as executing
-    from ..training import program
+    from ..training import program, rounds
 
-    progress.say(executing.concurrency(execution))
+    progress.say(rounds.concurrency(execution))
     try:
         return program.run(settings, privacy, execution=execution, **places)
     except aggregators.WorkerLostError as error:

@@ -1,8 +1,8 @@
 """Comparisons: many training runs from one specification, and the demo."""
 
-from ._comparison import run_comparison as run_comparison
 from ._estimate import estimate as estimate
 from ._report import document as document
+from ._results import run_comparison as run_comparison
 from ._runs import RESULT as RESULT
 from ._runs import TABLE as TABLE
 from ._spec import about as about

@@ -16,7 +16,7 @@ from ..runs.names import SUMMARY
 from ..runs.settings import ALL, RunSettings
 from ..training import program, task
 from ..training.datasets import pydoc
-from ..training.results import TrainingResult
+from ..training.program import TrainingResult
 
 _PICTURE = "accuracy.png"
 # The style of a curve is chosen by what precedes the comma.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...base import checkpoint_files, files
-from .same_settings import check_same
+from .rules import check_same
 
 _PREFIX, _SUFFIX = "checkpoint_", ".safetensors"
 

@@ -20,8 +20,7 @@ from .folders import readable_folder
 from .initial_model import InitialModel, given
 from .ledger import cohort_digest
 from .names import MECHANISM, RUN_JSON
-from .rules import Rules
-from .same_settings import check_same
+from .rules import Rules, check_same
 from .settings import RunSettings
 
 _VERSION = 1

@@ -14,7 +14,7 @@ from . import layers, mechanism_names, presets
 from .folders import EMBEDDED, SQLITE
 from .layers import Layer
 from .names import RUN_JSON, SETTINGS_TOML
-from .same_settings import check_same
+from .rules import check_same
 from .settings import FILES, RunSettings
 
 _Run = TypeVar("_Run")

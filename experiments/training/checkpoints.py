@@ -20,7 +20,7 @@ from ..output import files, typed
 from ..runs.initial_model import InitialModel, parameters, refused, vocabulary_hash, vocabulary_of
 from ..runs.metrics import ROUND, SECONDS, read_metrics, write_metrics
 from ..runs.names import CHECKPOINTED_RUN, CHECKPOINTS, COHORTS, INITIAL_MODEL, VOCABULARY
-from ..runs.same_settings import check_same
+from ..runs.rules import check_same
 from ..sampling import CohortSecret
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.reports import auditing
-from tff_mf.experiments.reports.auditing import _noise_tests
+from tff_mf.experiments.reports.auditing import _audit
 
 from .shared import invoke, printed, result_of
 
@@ -76,35 +76,35 @@ def rows(seed, rounds=12, coordinates=4096):
 def test_noise_of_another_mechanism_is_found_out():
     encoder, other = B100.encoder(12), tff_mf.BLT(theta=[0.5], omega=[0.9])
     noise = 3.0 * np.linalg.solve(encoder, rows(1))
-    assert _noise_tests.correlation(_noise_tests.whitened(noise, encoder, 3.0)).passed
-    assert not _noise_tests.correlation(_noise_tests.whitened(noise, other.encoder(12), 3.0)).passed
-    assert not _noise_tests.correlation(_noise_tests.whitened(noise, np.eye(12), 3.0)).passed
+    assert _audit.correlation(_audit.whitened(noise, encoder, 3.0)).passed
+    assert not _audit.correlation(_audit.whitened(noise, other.encoder(12), 3.0)).passed
+    assert not _audit.correlation(_audit.whitened(noise, np.eye(12), 3.0)).passed
 
 
 def test_noise_of_another_shape_is_found_out():
-    assert _noise_tests.normality(rows(1)).passed
+    assert _audit.normality(rows(1)).passed
     laplace = np.random.default_rng(1).laplace(scale=2**-0.5, size=(12, 4096))
-    assert _noise_tests.variance(rows(1)).passed
-    assert not _noise_tests.normality(laplace).passed
+    assert _audit.variance(rows(1)).passed
+    assert not _audit.normality(laplace).passed
 
 
 def test_a_row_that_comes_back_shifted_is_found_out():
-    assert _noise_tests.repeats(rows(1), rows(2)).passed
+    assert _audit.repeats(rows(1), rows(2)).passed
     again = rows(1)
     again[7] = np.roll(again[2], 1000)
-    assert _noise_tests.correlation(again).passed
-    found = _noise_tests.repeats(again, rows(2))
+    assert _audit.correlation(again).passed
+    found = _audit.repeats(again, rows(2))
     assert not found.passed
     assert "rounds 3 and 8" in found.text
     elsewhere = rows(2)
     elsewhere[5] = np.roll(again[4], -17)
-    assert "another stream" in _noise_tests.repeats(rows(1), elsewhere).text
+    assert "another stream" in _audit.repeats(rows(1), elsewhere).text
 
 
 def test_a_state_that_repeats_its_noise_is_found_out():
     first, second = rows(1)[:2]
-    assert _noise_tests.fresh_steps(first, second, 1.0).passed
-    assert not _noise_tests.fresh_steps(first, first, 1.0).passed
+    assert _audit.fresh_steps(first, second, 1.0).passed
+    assert not _audit.fresh_steps(first, first, 1.0).passed
 
 
 schemas = st.builds(

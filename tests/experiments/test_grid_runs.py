@@ -17,7 +17,7 @@ from tff_mf.experiments.comparison import _spec as spec
 from tff_mf.experiments.comparison import demo
 from tff_mf.experiments.guard._checks import check_aggregator
 from tff_mf.experiments.reports import auditing
-from tff_mf.experiments.reports.auditing import _noise_tests
+from tff_mf.experiments.reports.auditing import _audit
 from tff_mf.experiments.runs import amplification, names, presets
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.runs.sizes import dimension_of, grid_of
@@ -219,19 +219,19 @@ def test_the_audit_of_a_run_on_a_grid(whole):
 
 def test_the_pairs_of_true_normals_pass_and_few_pairs_decide_nothing():
     rows = np.random.default_rng(4).standard_normal((20, 100_000))
-    assert 0.01 < _noise_tests.pairs(rows).value < 0.05
+    assert 0.01 < _audit.pairs(rows).value < 0.05
     few = noise.build_stream(tff_mf.Identity(), dimension=2048, stddev=1.0, insecure_seed=4)
     rows = np.array([few.next(few.init())[0].numpy()], np.float64)
-    assert _noise_tests.pairs(rows).passed
-    assert "not tested" in _noise_tests.pairs(rows).text
+    assert _audit.pairs(rows).passed
+    assert "not tested" in _audit.pairs(rows).text
 
 
 def test_the_audit_finds_normals_of_float32_by_their_pairs():
     stream = noise.build_stream(tff_mf.Identity(), dimension=8192, stddev=1.0, insecure_seed=4)
     rows = np.array([stream.next(stream.init())[0].numpy()], np.float64)
-    assert _noise_tests.pairs(rows).value > 0.9
-    assert not _noise_tests.pairs(rows).passed
-    assert not _noise_tests.integers(_noise_tests.not_on_grid(rows, GRID.largest_norm)).passed
+    assert _audit.pairs(rows).value > 0.9
+    assert not _audit.pairs(rows).passed
+    assert not _audit.integers(_audit.not_on_grid(rows, GRID.largest_norm)).passed
 
 
 OFFERED = ("blt", "banded", "banded-toeplitz", "banded-inverse", "dense", "tree-full", "tree-online", "tree-vanilla")

@@ -9,7 +9,7 @@ from scipy import stats
 
 import tff_mf
 from tff_mf import registry
-from tff_mf.experiments.reports.auditing import _noise_tests
+from tff_mf.experiments.reports.auditing import _audit
 
 from .shared import invoke
 
@@ -40,8 +40,8 @@ def noise(seed):
 
 def test_the_statistics_of_fixed_directions_do_not_find_it():
     rows, others = noise(1), noise(2)
-    tests = [_noise_tests.variance(rows), _noise_tests.correlation(rows), _noise_tests.normality(rows)]
-    assert all(test.passed for test in [*tests, _noise_tests.repeats(rows, others)])
+    tests = [_audit.variance(rows), _audit.correlation(rows), _audit.normality(rows)]
+    assert all(test.passed for test in [*tests, _audit.repeats(rows, others)])
 
 
 def test_an_adaptive_adversary_is_always_right():

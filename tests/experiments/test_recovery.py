@@ -19,8 +19,7 @@ from tff_mf import aggregators
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import folders, names
 from tff_mf.experiments.runs.execution import ExecutionSettings
-from tff_mf.experiments.training import checkpoints, results
-from tff_mf.experiments.training import program as training_program
+from tff_mf.experiments.training import checkpoints, program
 
 from .shared import invoke, rows, small_settings
 
@@ -38,7 +37,7 @@ def privacy(**changes):
 def run(data, out, *, plan=None, on_round=lambda *given: None, **execution):
     out.mkdir(exist_ok=True)
     plan = plan or privacy()
-    return training_program.run(
+    return program.run(
         small_settings(plan),
         plan,
         data=data,
@@ -129,7 +128,7 @@ def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(smal
 
     def no_more_files(number, metrics):
         if number == ROUNDS:
-            monkeypatch.setattr(results.files, "write_atomically", stopped)
+            monkeypatch.setattr(program.files, "write_atomically", stopped)
 
     out = tmp_path / "run"
     with pytest.raises(StoppedError):
@@ -142,7 +141,7 @@ def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(smal
         write=lambda folder, *, realised: stopped() if realised else reports.write(folder, realised=realised),
     )
     for module, name, stops in (
-        (results, "reports", unwritten),
+        (program, "reports", unwritten),
         (aggregators.CheckpointManager, "remove_all", stopped),
     ):
         assert folders.resumable_folder(out) == out

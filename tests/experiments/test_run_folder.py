@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tff_mf
 from tff_mf import experiments
 from tff_mf.experiments.runs import metrics, names, run_record
-from tff_mf.experiments.runs.same_settings import check_same
+from tff_mf.experiments.runs.rules import check_same
 
 PACKAGE = pathlib.Path(experiments.__file__).parent
 # The runner is copied into bundles and imports nothing of this project.

@@ -26,7 +26,7 @@ from tff_mf.experiments.runs.run_record import Resolved
 from tff_mf.experiments.runs.words import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS
-from tff_mf.experiments.training import preparation, results
+from tff_mf.experiments.training import preparation, program
 from tff_mf.numerics import digits
 from tff_mf.problem.draws import SeededDraws
 
@@ -370,7 +370,7 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
         population=9,
         measured_on=measured_on,
     )
-    results.write_plan(prepared, settings, Resolved(server_learning_rate=1.0), tmp_path)
+    program.write_plan(prepared, settings, Resolved(server_learning_rate=1.0), tmp_path)
     # StackOverflow's users write before and after 2018, which is how its splits are made.
     planned = (tmp_path / "planned.md").read_text()
     assert "evaluation is on other sentences of clients that train" in planned

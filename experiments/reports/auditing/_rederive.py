@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...output import agreement
-from . import _noise_tests
+from . import _audit
 from ._audit import ROUNDING
 from ._canaries import CONFIDENCE, bound_of_rates, can_tell_half
-from ._result import COUNTS
-from ._setting import FEWEST_COORDINATES, Setting
+from ._setting import COUNTS, FEWEST_COORDINATES, Setting
 
 _Passes = Callable[[float], bool]
 
@@ -75,17 +74,17 @@ def _limits(stored: Mapping[str, Any], setting: Setting, coordinates: int) -> di
         claim, count=coordinates, delta=setting.delta
     )
     of_noise: dict[str, _Passes] = {
-        "variance": lambda value: _noise_tests.variance_fits(value, rounds, coordinates),
-        "covariance": lambda value: 0 <= value <= _noise_tests.correlation_limit(rounds),
-        "normality": lambda value: _noise_tests.normality_fits(value, rounds * coordinates),
-        "repeats": lambda value: 0 <= value <= _noise_tests.repeats_limit(rounds, coordinates),
+        "variance": lambda value: _audit.variance_fits(value, rounds, coordinates),
+        "covariance": lambda value: 0 <= value <= _audit.correlation_limit(rounds),
+        "normality": lambda value: _audit.normality_fits(value, rounds * coordinates),
+        "repeats": lambda value: 0 <= value <= _audit.repeats_limit(rounds, coordinates),
     }
     return {
         **of_noise,
-        "integers": _noise_tests.integers_fit,
-        "pairs": _noise_tests.pairs_fit,
+        "integers": _audit.integers_fit,
+        "pairs": _audit.pairs_fit,
         **{COUNTS + name: passes for name, passes in of_noise.items()},
-        "fresh steps": lambda value: _noise_tests.fresh_steps_fit(value, coordinates),
+        "fresh steps": lambda value: _audit.fresh_steps_fit(value, coordinates),
         "sensitivity": lambda value: 0 < value <= sensitivity * (1 + ROUNDING),
         "canaries": lambda value: value == shown <= claimed,
         "control": lambda value: value == halved and (value > claimed or not can_fail),
