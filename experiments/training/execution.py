@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import aggregators
-from ...aggregators.workers import processes
+from ...aggregators.resident.workers import cores
 from ..configuration.settings import ExecutionSettings
 from ..run_folder.rules import Rules
 from .checkpoints import Recovery
@@ -42,7 +42,7 @@ class TrainedRun:
 
 def concurrency(execution: ExecutionSettings) -> str:
     """Returns, as one line, what computes at the same time."""
-    at_once = execution.clients_at_once or processes.cores()
+    at_once = execution.clients_at_once or cores()
     inside = "" if execution.workers else f", threads inside an operation: {execution.threads or _THREADS}"
     return f"clients of a round at once in each worker: {at_once}{inside}"
 
