@@ -1,7 +1,6 @@
 """Mechanisms of `tff_mf` as aggregators of TensorFlow Federated.
 
-Packages, lowest first: `computations` and `workers`; `factories` and `resident`; `checkpoints` and `process_check`;
-`export`. Users import the names below.
+Packages, lowest first: `resident`; `factories`; `checkpoints` and `process_check`; `export`. Users import these names:
 """
 
 from tff_mf.base import required_packages
@@ -11,8 +10,6 @@ required_packages.packages("An aggregator", "tensorflow", "tensorflow_privacy", 
 from .checkpoints.manager import CheckpointManager as CheckpointManager  # noqa: E402
 from .checkpoints.manager import WriteAheadReleaseManager as WriteAheadReleaseManager  # noqa: E402
 from .checkpoints.manager import without_noise as without_noise  # noqa: E402
-from .computations.clear_errors import NoRoundsLeftError as NoRoundsLeftError  # noqa: E402
-from .computations.transfers import LargeStateWarning as LargeStateWarning  # noqa: E402
 from .export.lite import LiteModel as LiteModel  # noqa: E402
 from .export.lite import convert_to_lite as convert_to_lite  # noqa: E402
 from .export.process import export_computation as export_computation  # noqa: E402
@@ -29,10 +26,12 @@ from .factories.record_sums import distribute_aggregate_form as distribute_aggre
 from .process_check import ProcessCheck as ProcessCheck  # noqa: E402
 from .process_check import ProcessFinding as ProcessFinding  # noqa: E402
 from .process_check import check_process as check_process  # noqa: E402
+from .resident.clear_errors import NoRoundsLeftError as NoRoundsLeftError  # noqa: E402
 from .resident.context import ResidentContext as ResidentContext  # noqa: E402
 from .resident.context import resident_context as resident_context  # noqa: E402
 from .resident.context import tff_session as tff_session  # noqa: E402
+from .resident.transfers import LargeStateWarning as LargeStateWarning  # noqa: E402
 from .resident.values import ResidentValue as ResidentValue  # noqa: E402
-from .workers.worker import Worker as Worker  # noqa: E402
-from .workers.worker import WorkerLostError as WorkerLostError  # noqa: E402
-from .workers.worker import running_worker as running_worker  # noqa: E402
+from .resident.workers import Worker as Worker  # noqa: E402
+from .resident.workers import WorkerLostError as WorkerLostError  # noqa: E402
+from .resident.workers import running_worker as running_worker  # noqa: E402

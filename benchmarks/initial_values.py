@@ -19,7 +19,7 @@ from _common import header, row
 from _lstm import CLIENTS, Lstm
 
 from tff_mf import aggregators
-from tff_mf.aggregators.computations import initializers
+from tff_mf.aggregators.resident import initializers
 
 
 def main() -> None:

@@ -13,9 +13,9 @@ from tff_mf import grids
 from tff_mf.base import checkpoint_files, validation
 from tff_mf.base.errors import InputValueError
 
-from ..computations import forms as tff_forms
 from ..factories import record_sums
 from ..factories.factory import MFAggregationFactory
+from ..resident import forms as tff_forms
 from . import _saved_models, _stages, lite
 from ._stage_graphs import StageGraph, stage_graph
 

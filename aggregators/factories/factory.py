@@ -20,8 +20,8 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.noise import tensorflow as noise
 
-from ..computations import transfers
-from ..workers.processes import end_with_program
+from ..resident import transfers
+from ..resident.workers import end_with_program
 from . import record_sums
 from .metrics import withhold_measurements
 

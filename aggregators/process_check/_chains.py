@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from ..computations.cohorts import NotInOneGraphError, Part
-from ..computations.forms import RoundForm, ServerForm
+from ..resident.cohort_graph import NotInOneGraphError, Part
 from ..resident.context import ResidentContext
+from ..resident.forms import RoundForm, ServerForm
 
 
 def changes(

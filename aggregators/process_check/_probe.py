@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 from tff_mf.base.errors import InputTypeError
 
-from ..computations.cohorts import NotInOneGraphError
+from ..resident.cohort_graph import NotInOneGraphError
 from ..resident.context import ResidentContext
 from . import _chains
 

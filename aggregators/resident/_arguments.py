@@ -6,8 +6,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from ..computations import forms
-from . import _datasets, _sequences
+from . import _datasets, forms
 from .connection import Connection
 from .values import ResidentValue, Source
 
@@ -118,7 +117,7 @@ def _encoded(value: object, type_spec: tff.Type) -> Iterator[bytes]:
             yield from _encoded(element, element_type)
         return
     listed = isinstance(type_spec, tff.SequenceType) and isinstance(value, list)
-    graph = _sequences.serialized(value, type_spec.element) if listed else None
+    graph = _datasets.of_elements(value, type_spec.element) if listed else None
     if graph is not None:
         yield graph
         return

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import grpc
 import tensorflow_federated as tff
 
-from ..computations.clear_errors import cleared
-from ..workers.worker import WorkerLostError
 from . import _datasets
+from .clear_errors import cleared
+from .workers import WorkerLostError
 
 _T = TypeVar("_T")
 _MAX_MESSAGE_BYTES = 2 * 1000**3

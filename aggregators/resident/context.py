@@ -13,15 +13,12 @@ import tensorflow_federated as tff
 
 from tff_mf.base.errors import InputValueError
 
-from ..computations import forms, secure, transfers
-from ..computations.clear_errors import cleared
-from ..computations.forms import RoundForm
-from ..workers import worker
-from ..workers.processes import ending_workers, quiet_workers
-from ..workers.worker import WorkerLostError
-from . import _arguments, values
-from ._cohorts import Summing
+from . import _arguments, forms, secure, transfers, values
+from ._summing import Summing
+from .clear_errors import cleared
 from .connection import Connection
+from .forms import RoundForm
+from .workers import WorkerLostError, check_address, ending_workers, quiet_workers, running_worker
 
 _LOG = logging.getLogger(__name__)
 
@@ -272,7 +269,7 @@ def resident_context(
         (3, 6)
     """
     for address in workers:
-        worker.check_address(address)
+        check_address(address)
     if workers and threads is not None:
         raise InputValueError(
             f"threads={threads} is for the block's own worker: pass it where {workers[0]} is started."
@@ -282,9 +279,7 @@ def resident_context(
         stack = tff.framework.get_context_stack()
         ends.callback(stack.set_default_context, stack.current)
         if not workers:
-            own = worker.running_worker(
-                max_concurrent_computation_calls=max_concurrent_computation_calls, threads=threads
-            )
+            own = running_worker(max_concurrent_computation_calls=max_concurrent_computation_calls, threads=threads)
             workers = (ends.enter_context(own).address,)
         connections = [Connection(address) for address in workers]
         for connection in connections:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from ..computations import forms
+from . import forms
 from .connection import Connection
 
 _SMALL_ELEMENTS = 1024

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from ...aggregators.workers.processes import end_with_program
+from ...aggregators.resident.workers import end_with_program
 from ..runs.settings import RunSettings
 from ..training import evaluation, models, task
 from ._estimate import ModelTimes

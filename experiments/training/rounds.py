@@ -18,7 +18,7 @@ import tff_mf
 from tff_mf.numerics import digits
 
 from ... import aggregators
-from ...aggregators.workers import processes
+from ...aggregators.resident.workers import cores
 from .. import reports
 from ..runs import ledger, server_loop
 from ..runs.execution import ExecutionSettings
@@ -295,7 +295,7 @@ class TrainedRun:
 
 def concurrency(execution: ExecutionSettings) -> str:
     """Returns, as one line, what computes at the same time."""
-    at_once = execution.clients_at_once or processes.cores()
+    at_once = execution.clients_at_once or cores()
     inside = "" if execution.workers else f", threads inside an operation: {execution.threads or _THREADS}"
     return f"clients of a round at once in each worker: {at_once}{inside}"
 

@@ -7,7 +7,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.computations import forms
+from tff_mf.aggregators.resident import forms
 
 
 @pytest.fixture(scope="session", autouse=True)

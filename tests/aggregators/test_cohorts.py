@@ -11,8 +11,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.computations import cohorts, forms
-from tff_mf.aggregators.resident import _cohorts
+from tff_mf.aggregators.resident import _summing, cohort_graph, forms
 from tff_mf.aggregators.resident.connection import Connection
 
 pytestmark = pytest.mark.usefixtures("taken_apart_once")
@@ -28,16 +27,16 @@ def resident():
 @pytest.fixture
 def both(resident, monkeypatch):
     """Runs something with the clients of a round in one graph, and client by client."""
-    one_by_one, used = _cohorts._one_by_one, []
+    one_by_one, used = _summing._one_by_one, []
     monkeypatch.setattr(
-        _cohorts, "_one_by_one", lambda *arguments, **named: used.append(0) or one_by_one(*arguments, **named)
+        _summing, "_one_by_one", lambda *arguments, **named: used.append(0) or one_by_one(*arguments, **named)
     )
 
     def run(function, *, together=True):
         results = []
         for fewest in (1, 10**9):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(_cohorts, "_FEWEST", fewest)
+                patch.setattr(_summing, "_FEWEST", fewest)
                 used.clear()
                 results.append([np.asarray(leaf) for leaf in tf.nest.flatten(function())])
             assert bool(used) == (fewest > 1 or not together)
@@ -139,7 +138,7 @@ def _stateful(x):
 
 @pytest.mark.parametrize("at_once", [1, 2, 40])
 def test_variables_of_one_client_are_not_those_of_another(resident, both, monkeypatch, at_once):
-    monkeypatch.setattr(resident, "_summing", _cohorts.Summing(at_once))
+    monkeypatch.setattr(resident, "_summing", _summing.Summing(at_once))
     computation = summed(_stateful)
     values = list(np.random.default_rng(1).normal(size=30).astype(np.float32))
     (total,) = both(lambda: computation(values))
@@ -219,7 +218,7 @@ def test_work_that_leaves_something_behind_runs_client_by_client(both, caplog, w
         both(lambda: computation([0.0, 1.0, 1.0, 0.0]), together=False)
     form = forms.take_apart(computation)
     assert isinstance(form, forms.RoundForm)
-    found = cohorts.cohort(form, 2)
+    found = cohort_graph.cohort(form, 2)
     assert found.run is None
     (reason,) = (record.message for record in caplog.records if "one by one" in record.message)
     assert reason == f"Clients are called one by one: {found.reason}."
@@ -242,8 +241,8 @@ def test_tables_and_shuffles_in_a_graph_are_refused():
     for build, kind in ((table, "Table"), (shuffled, "Shuffle|Seed"), (cached, "Cache")):
         with tf.Graph().as_default() as graph:
             build()
-        with pytest.raises(cohorts.NotInOneGraphError, match=kind):
-            cohorts.check_confined(graph.as_graph_def())
+        with pytest.raises(cohort_graph.NotInOneGraphError, match=kind):
+            cohort_graph.check_confined(graph.as_graph_def())
 
 
 def test_records_that_are_clipped_or_rejected(regression, both):
@@ -263,12 +262,12 @@ def test_few_calls_and_a_copy_of_the_sum_only_if_much_is_kept(resident, both, mo
     clients = list(np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32))
     sent, create = [], Connection.create
     monkeypatch.setattr(Connection, "create", lambda self, value, spec: sent.append(value) or create(self, value, spec))
-    monkeypatch.setattr(_cohorts, "_FEWEST", 1)
+    monkeypatch.setattr(_summing, "_FEWEST", 1)
     expected = np.asarray(computation(clients))
     assert [value.shape for value in sent if isinstance(value, np.ndarray)] == [(8, 1), (16, 1), (6, 1)]
     # 33 bytes a client: of three clients a call, and three calls until the sum is copied.
-    monkeypatch.setattr(_cohorts, "_CALL_BYTES", 100)
-    monkeypatch.setattr(_cohorts, "_KEPT_BYTES", 300)
+    monkeypatch.setattr(_summing, "_CALL_BYTES", 100)
+    monkeypatch.setattr(_summing, "_KEPT_BYTES", 300)
     sent.clear()
     np.testing.assert_array_equal(np.asarray(computation(clients)), expected)
     assert len([value for value in sent if isinstance(value, np.ndarray)]) == 10
@@ -276,16 +275,16 @@ def test_few_calls_and_a_copy_of_the_sum_only_if_much_is_kept(resident, both, mo
 
 
 def test_a_call_is_not_larger_than_allowed_unless_it_is_of_one_client(monkeypatch):
-    monkeypatch.setattr(_cohorts._arguments, "encoded_client", lambda client, _: [b"x" * client[0]])
-    monkeypatch.setattr(_cohorts, "_CALL_BYTES", 100)
-    calls = _cohorts._calls([[size] for size in (40, 60, 1, 300, 5, 100, 101)], tff.TensorType(np.float32))
+    monkeypatch.setattr(_summing._arguments, "encoded_client", lambda client, _: [b"x" * client[0]])
+    monkeypatch.setattr(_summing, "_CALL_BYTES", 100)
+    calls = _summing._calls([[size] for size in (40, 60, 1, 300, 5, 100, 101)], tff.TensorType(np.float32))
     assert [[len(data) for (data,) in part] for part in calls] == [[40, 60], [1], [300], [5], [100], [101]]
 
 
 def test_the_same_client_several_times_in_a_row_is_prepared_once(monkeypatch):
     prepared, one, other = [], object(), object()
-    monkeypatch.setattr(_cohorts._arguments, "encoded_client", lambda client, _: prepared.append(client) or [b"x"])
-    calls = _cohorts._calls([[one], [one], [other], [one]], tff.TensorType(np.float32))
+    monkeypatch.setattr(_summing._arguments, "encoded_client", lambda client, _: prepared.append(client) or [b"x"])
+    calls = _summing._calls([[one], [one], [other], [one]], tff.TensorType(np.float32))
     assert [len(part) for part in calls] == [4]
     assert prepared == [[one], [other], [one]]
 
@@ -302,7 +301,7 @@ def test_an_error_of_one_client_is_that_of_the_round(resident, monkeypatch):
             return number + 1
 
     computation = summed(work)
-    monkeypatch.setattr(_cohorts, "_FEWEST", 1)
+    monkeypatch.setattr(_summing, "_FEWEST", 1)
     good, bad = (tf.data.Dataset.range(length).map(checked) for length in (3, 4))
     assert computation([good] * 5) == 30
     with pytest.raises(Exception, match="client is too long"):

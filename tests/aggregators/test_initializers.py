@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf.aggregators.computations import forms, initializers
+from tff_mf.aggregators.resident import forms, initializers
 
 VARIABLES = 2
 

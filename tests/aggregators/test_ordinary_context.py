@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.computations import transfers
+from tff_mf.aggregators.resident import transfers
 
 CONTEXTS = {"session": contextlib.nullcontext, "resident": aggregators.resident_context}
 

@@ -10,8 +10,8 @@ import tensorflow_privacy as tfp
 
 import tff_mf
 from tff_mf import aggregators, queries
-from tff_mf.aggregators.computations.cohorts import NotInOneGraphError
 from tff_mf.aggregators.process_check import _clients, _noise, _probe
+from tff_mf.aggregators.resident.cohort_graph import NotInOneGraphError
 
 CLAIM = types.MappingProxyType({"clip_norm": 1.0, "noise_multiplier": 0.1, "clients_per_round": 4})
 BLT = tff_mf.BLT.production("b400")

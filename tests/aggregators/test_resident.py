@@ -12,8 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_mf import aggregators
-from tff_mf.aggregators.computations import forms
-from tff_mf.aggregators.resident import _cohorts
+from tff_mf.aggregators.resident import _summing, forms
 from tff_mf.aggregators.resident.connection import Connection
 
 from .conftest import noise_of
@@ -46,10 +45,10 @@ def test_copies_of_the_sum_change_nothing(regression, resident, monkeypatch, mos
     """Seven clients with a copy after every two, or with a sum that is too large for a message."""
     process = regression.aggregator(noise_multiplier=0.0).create(tff.TensorType(np.float32, [5]))
     clients = list(np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32))
-    monkeypatch.setattr(_cohorts, "_FEWEST", len(clients) + 1)
+    monkeypatch.setattr(_summing, "_FEWEST", len(clients) + 1)
     expected = np.asarray(process.next(process.initialize(), clients).result)
-    monkeypatch.setattr(_cohorts, "_CLIENTS_BETWEEN_COPIES", 2)
-    monkeypatch.setattr(_cohorts, "MAX_MESSAGE_BYTES", most_bytes)
+    monkeypatch.setattr(_summing, "_CLIENTS_BETWEEN_COPIES", 2)
+    monkeypatch.setattr(_summing, "MAX_MESSAGE_BYTES", most_bytes)
     state, sent, create = process.initialize(), [], Connection.create
     monkeypatch.setattr(Connection, "create", lambda self, value, spec: sent.append(spec) or create(self, value, spec))
     np.testing.assert_array_equal(np.asarray(process.next(state, clients).result), expected)

@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.computations import secure as secure_computations
+from tff_mf.aggregators.resident import secure as secure_computations
 
 CONTEXTS = {"session": aggregators.tff_session, "resident": aggregators.resident_context}
 GRID = tff_mf.Grid(bits=16, max_clients=10)

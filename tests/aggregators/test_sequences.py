@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 from tensorflow.core.framework import graph_pb2
 
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import _arguments, _cohorts, _sequences
+from tff_mf.aggregators.resident import _arguments, _datasets, _summing
 
 PAIR = tff.StructType([(np.int64, [None, 3]), (np.float32, [None])])
 ALONE = tff.TensorType(np.float32, [None, 2])
@@ -38,7 +38,7 @@ def read(graph, element_type):
 def test_a_worker_reads_the_elements_of_a_list(element_type, make, rows):
     for _ in range(2):  # The second has the same shapes and other numbers.
         elements = [make(number) for number in rows]
-        graph = _sequences.serialized(elements, element_type)
+        graph = _datasets.of_elements(elements, element_type)
         found = read(graph, element_type)
         assert len(found) == len(elements)
         for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(elements), strict=True):
@@ -64,7 +64,7 @@ NAMED = tff.StructWithPythonType([("x", ALONE)], collections.OrderedDict)
     ids=["names", "Python numbers", "another type", "another shape", "too few", "a list in a list", "texts"],
 )
 def test_other_lists_are_left_to_tff(elements, element_type):
-    assert _sequences.serialized(elements, element_type) is None
+    assert _datasets.of_elements(elements, element_type) is None
 
 
 def test_elements_of_another_shape_are_refused():
@@ -91,7 +91,7 @@ def test_a_round_of_lists_is_one_of_datasets(monkeypatch):
     with aggregators.resident_context():
         # As one computation, and client by client.
         for fewest in (1, 10**9):
-            monkeypatch.setattr(_cohorts, "_FEWEST", fewest)
+            monkeypatch.setattr(_summing, "_FEWEST", fewest)
             found.append(np.asarray(summed(lists)))
     expected = sum(
         (np.asarray(each.reduce(tf.zeros([2]), lambda total, rows: 2 * total + tf.reduce_sum(rows, axis=0))))

@@ -210,7 +210,7 @@ class _Traced:
     """
 
     def __init__(self) -> None:
-        from tff_mf.aggregators.computations import forms
+        from tff_mf.aggregators.resident import forms
         from tff_mf.experiments.training import preparation
 
         self._build_task, self._build_process = preparation.build_task, preparation.build_process
@@ -246,7 +246,7 @@ def _traced() -> _Traced:
 @pytest.fixture(scope="module")
 def traced_once(_traced: _Traced) -> Iterator[None]:
     """Runs in this process share what TFF traces for the same settings, as the restarts of one run do."""
-    from tff_mf.aggregators.computations import forms
+    from tff_mf.aggregators.resident import forms
     from tff_mf.experiments.training import preparation
 
     with pytest.MonkeyPatch.context() as patch:

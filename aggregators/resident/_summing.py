@@ -11,12 +11,10 @@ import tensorflow_federated as tff
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from ..computations import cohorts
-from ..computations.forms import RoundForm
-from ..computations.transfers import MAX_MESSAGE_BYTES, state_bytes
-from ..workers import processes
-from . import _arguments
+from . import _arguments, cohort_graph, workers
 from .connection import Connection
+from .forms import RoundForm
+from .transfers import MAX_MESSAGE_BYTES, state_bytes
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,14 +44,14 @@ class Summing:
 
     def __init__(self, clients_at_once: int | None = None) -> None:
         if clients_at_once is None:
-            clients_at_once = processes.cores()
+            clients_at_once = workers.cores()
         if validation.whole("clients_at_once", clients_at_once, at_least=1) > _MOST_AT_ONCE:
             raise InputValueError(f"clients_at_once={clients_at_once} must be at most {_MOST_AT_ONCE:,}.")
         self.clients_at_once = clients_at_once
         self._cohort = functools.lru_cache(maxsize=128)(self._combined)
 
-    def _combined(self, form: RoundForm) -> cohorts.Cohort:
-        found = cohorts.cohort(form, self.clients_at_once)
+    def _combined(self, form: RoundForm) -> cohort_graph.Cohort:
+        found = cohort_graph.cohort(form, self.clients_at_once)
         if found.run is None:
             _LOG.info("Clients are called one by one: %s.", found.reason)
         else:
