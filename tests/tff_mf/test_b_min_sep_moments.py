@@ -68,7 +68,7 @@ def test_moments_are_at_least_those_of_all_histories(setting, is_toeplitz):
 
 
 def windows_log_norm(column, order, probability, min_sep, windows, apart):
-    """log E[Z^m] of windows of `apart` rounds that are independent, by their recursion with a fine sum for integrals."""
+    """log E[Z^m] of independent windows, by their recursion with a fine sum in place of integrals."""
     bands, grid = len(column), np.arange(-14, 30, 0.01)
     scaled, rest = math.sqrt(apart) * column, np.ones(min_sep)
     density = np.exp(-grid * grid / 2) * 0.01 / math.sqrt(2 * math.pi)

@@ -6,8 +6,8 @@ after the other, from the last: v(w) bounds the growth of a client who has to wa
 
     v(w) ← ‖(1 − p)^(b̂ − w)·v(0) + Σ_(r ≥ w) p·(1 − p)^(r − w)·W_r·v(b − b̂ + r)‖_m,    w < b̂,
 
-with the lognormal W_r of its rounds r, and v(w) ← v(w − b̂) otherwise. For the opposite, a stationary set of rounds, each
-in it with probability ρ, of which a client takes each with probability q, leads to
+with the lognormal W_r of its rounds r, and v(w) ← v(w − b̂) otherwise. For the opposite, a stationary set of rounds,
+each in it with probability ρ, of which a client takes each with probability q, leads to
 
     E[Z^(−s)] ≤ E[(1 − q + q·exp(μg − μ²/2))^(−sρb̂)]^(n/b̂),    s > 0,    g ~ N(0, 1).
 """
