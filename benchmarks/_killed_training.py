@@ -26,7 +26,7 @@ result = program.run(
     ),
     tff_mf.plan(
         mechanism=tff_mf.BLT.production("b400"), rounds=30, clients_per_round=3, noise_multiplier=0.01, insecure_seed=1,
-        participation=tff_mf.MinSep(min_sep=5, max_participations=6), delta=1e-6,
+        sampling=tff_mf.MinSep(min_sep=5, max_participations=6), delta=1e-6,
     ),
     data=named_data.data_file("pydoc"), out=out, execution=execution, without_epsilon=True,
 )

@@ -47,7 +47,7 @@ def measured(rounds: int, clients: int, dataset: str, table: pathlib.Path | None
         rounds=rounds,
         clients_per_round=clients,
         noise_multiplier=1.0,
-        participation=tff_mf.MinSep(min_sep=max(1, rounds // PARTICIPATIONS), max_participations=PARTICIPATIONS),
+        sampling=tff_mf.MinSep(min_sep=max(1, rounds // PARTICIPATIONS), max_participations=PARTICIPATIONS),
         delta=1e-6,
     )
     data = named_data.data_file(dataset)

@@ -164,7 +164,7 @@ def _plans(settings: DemoSettings) -> dict[str, tff_mf.Plan]:
         name: tff_mf.plan(
             mechanism=mechanism,
             rounds=settings.rounds,
-            participation=settings.participation,
+            sampling=settings.participation,
             delta=settings.delta,
             epsilon=settings.epsilon,
             clients_per_round=settings.clients_per_round,

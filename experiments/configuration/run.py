@@ -192,7 +192,7 @@ class RunConfiguration(Record):
         return tff_mf.plan(
             mechanism=mechanism,
             rounds=self.rounds,
-            participation=self.participation(),
+            sampling=self.participation(),
             delta=self.delta,
             clients_per_round=self.clients_per_round,
             cohort=self.cohort,
@@ -203,6 +203,7 @@ class RunConfiguration(Record):
             adaptive_count_stddev=self.adaptive_count_stddev,
             grid=grid,
             dimension=None if grid is None else dimension_of(self._model()),
+            clip_norm=self.clip_norm,
         )
 
     def _model(self) -> ModelConfig:

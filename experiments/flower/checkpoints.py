@@ -65,7 +65,7 @@ def keys_since_restart(plan: tff_mf.Plan, done: int) -> int:
 
     Example:
         >>> import tff_mf
-        >>> plan = tff_mf.plan(mechanism=tff_mf.Tree(4), rounds=8, participation=tff_mf.SingleParticipation(),
+        >>> plan = tff_mf.plan(mechanism=tff_mf.Tree(4), rounds=8, sampling=tff_mf.SingleParticipation(),
         ...                     delta=1e-6, clients_per_round=2, noise_multiplier=8.0, restart_every=4)
         >>> keys_since_restart(plan, 3), keys_since_restart(plan, 4)
         (3, 0)

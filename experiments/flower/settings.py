@@ -132,7 +132,7 @@ def plan_run(
         >>> import tff_mf
         >>> from flwr.app import Array
         >>> plan = plan_run("runs/new", initial_arrays=ArrayRecord({"w": Array(np.zeros(3, np.float32))}),
-        ...                 mechanism=tff_mf.Identity(), rounds=4, participation=tff_mf.SingleParticipation(),
+        ...                 mechanism=tff_mf.Identity(), rounds=4, sampling=tff_mf.SingleParticipation(),
         ...                 delta=1e-6, clients_per_round=2, noise_multiplier=8.0)
         >>> plan.grid, plan.dimension
         (Grid(bits=14, max_clients=1000), 3)

@@ -123,7 +123,7 @@ def of_plan(
 
     Example:
         >>> import tff_mf
-        >>> plan = tff_mf.Plan(mechanism=tff_mf.Identity(), rounds=199, participation=tff_mf.SingleParticipation(),
+        >>> plan = tff_mf.Plan(mechanism=tff_mf.Identity(), rounds=199, sampling=tff_mf.SingleParticipation(),
         ...                    noise_multiplier=1.0, delta=1e-6, clients_per_round=20, cohort=20)
         >>> found = of_plan(plan, 10**6)
         >>> f"{found.noise_to_signal:.2f} {found.drowned} {found.cohort_needed}"
@@ -158,7 +158,7 @@ def largest_dimension(privacy: tff_mf.Plan, *, rms_error: float | None = None) -
 
     Example:
         >>> import tff_mf
-        >>> plan = tff_mf.Plan(mechanism=tff_mf.Identity(), rounds=199, participation=tff_mf.SingleParticipation(),
+        >>> plan = tff_mf.Plan(mechanism=tff_mf.Identity(), rounds=199, sampling=tff_mf.SingleParticipation(),
         ...                    noise_multiplier=1.0, delta=1e-6, clients_per_round=20, cohort=20)
         >>> largest_dimension(plan)
         1584
@@ -180,7 +180,7 @@ def of_option(deployment: Deployment, option: Option, dimension: int | None, *, 
     privacy = tff_mf.Plan(
         mechanism=option.mechanism,
         rounds=deployment.rounds,
-        participation=deployment.participation,
+        sampling=deployment.participation,
         noise_multiplier=option.figures["noise_multiplier"],
         delta=deployment.delta,
         clients_per_round=deployment.clients_per_round,

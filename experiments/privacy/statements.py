@@ -353,6 +353,7 @@ def of_plan(plan: tff_mf.Plan, *, population: int | None = None, violations: Seq
         population: Number of clients that can take part, in proportion to the cohort, if known.
         violations: What voids the guarantee.
     """
+    assert not plan.secret_cohorts, "amplification.own states the guarantee of secret cohorts"
     return Claim(
         guarantee=None if plan.insecure else plan.guarantee,
         delta=plan.delta,

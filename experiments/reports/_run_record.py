@@ -32,7 +32,7 @@ def plan_of(record: RunRecord, mechanism: tff_mf.Mechanism) -> tff_mf.Plan:
     """
     return tff_mf.plan(
         mechanism=mechanism,
-        participation=record.schema,
+        sampling=record.schema,
         grid=record.grid,
         dimension=record.dimension,
         **{name: getattr(record, name) for name in (*_OF_PLAN, *_IF_PLANNED)},

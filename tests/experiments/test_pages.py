@@ -223,7 +223,7 @@ LOOSE = tff_mf.BandedToeplitz(column=[1.0, 2.0])
 
 def test_the_curve_of_a_planned_run_ends_at_its_epsilon_where_the_bound_of_fewer_rounds_is_larger(tmp_path):
     schema = tff_mf.MinSep(min_sep=1, max_participations=3)
-    run_folders.start(tmp_path, privacy=run_folders.plan(mechanism=LOOSE, participation=schema, restart_every=4))
+    run_folders.start(tmp_path, privacy=run_folders.plan(mechanism=LOOSE, sampling=schema, restart_every=4))
     epsilon = reports.build(tmp_path, realised=False)["accountant"]["planned"]["epsilon"]
     points = reports.curves(tmp_path, realised=False)["epsilon_over_rounds"]["planned"]
     assert points[-1] == (9, epsilon)

@@ -35,7 +35,7 @@ def of(configuration, mechanism=None):
 
 def plan(mechanism, *, cohort=20, rounds=300, **noise):
     return tff_mf.plan(
-        mechanism=mechanism, rounds=rounds, participation=SCHEMA, delta=1e-6, clients_per_round=cohort, **noise
+        mechanism=mechanism, rounds=rounds, sampling=SCHEMA, delta=1e-6, clients_per_round=cohort, **noise
     )
 
 
@@ -67,7 +67,7 @@ def test_noise_per_parameter_is_that_of_a_server_with_momentum():
 
 def test_a_simulated_cohort_counts_and_not_the_clients_that_train():
     simulated = tff_mf.plan(
-        mechanism=tff_mf.Identity(), rounds=300, participation=SCHEMA, delta=1e-6, noise_multiplier=2.0,
+        mechanism=tff_mf.Identity(), rounds=300, sampling=SCHEMA, delta=1e-6, noise_multiplier=2.0,
         clients_per_round=20, cohort=200,
     )  # fmt: skip
     found = signal_to_noise.of_plan(simulated, 1000)

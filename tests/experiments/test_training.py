@@ -41,7 +41,7 @@ SMALL = TrainingSettings(
 
 
 def privacy(**changes):
-    own = {"rounds": 5, "participation": SCHEMA, "clients_per_round": 3, "noise_multiplier": 4.0}
+    own = {"rounds": 5, "sampling": SCHEMA, "clients_per_round": 3, "noise_multiplier": 4.0}
     return run_folders.plan(**{**own, **changes})
 
 
@@ -222,7 +222,7 @@ def test_the_model_learns_without_noise(small_data, tmp_path):
         evaluate_every=12,
         evaluation_examples=200,
     )
-    plan = privacy(noise_multiplier=0.0, rounds=12, participation=tff_mf.MinSep(min_sep=2, max_participations=6))
+    plan = privacy(noise_multiplier=0.0, rounds=12, sampling=tff_mf.MinSep(min_sep=2, max_participations=6))
     result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
     assert result.summary["loss"] < 0.9 * np.log(204)
     assert result.statement.startswith("NO ε CAN BE STATED: noise: ")

@@ -31,7 +31,7 @@ def plan_of(folder, noise_multiplier=4.0, rounds=ROUNDS, **more):
         initial_arrays=record(**ARRAYS),
         mechanism=tff_mf.BLT.production("b100"),
         rounds=rounds,
-        participation=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),
+        sampling=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),
         delta=1e-3,
         clients_per_round=COHORT,
         noise_multiplier=noise_multiplier,
@@ -240,7 +240,7 @@ def test_a_run_is_not_resumed_on_another_grid_or_in_floats(tmp_path):
     floats = tff_mf.plan(
         mechanism=tff_mf.BLT.production("b100"),
         rounds=ROUNDS,
-        participation=SCHEMA,
+        sampling=SCHEMA,
         delta=1e-3,
         clients_per_round=COHORT,
         noise_multiplier=4.0,
@@ -256,7 +256,7 @@ def test_grids_that_do_not_fit_are_refused(tmp_path):
     shared = {
         "mechanism": tff_mf.BLT.production("b100"),
         "rounds": ROUNDS,
-        "participation": SCHEMA,
+        "sampling": SCHEMA,
         "delta": 1e-3,
         "clients_per_round": COHORT,
         "noise_multiplier": 4.0,

@@ -38,7 +38,7 @@ def test_models_are_equal_up_to_the_order_of_float32_sums(tmp_path, stopped):
     plan = tff_mf.plan(
         mechanism=tff_mf.BLT.production("b100"),
         rounds=ROUNDS,
-        participation=tff_mf.MinSep(min_sep=1, max_participations=ROUNDS),
+        sampling=tff_mf.MinSep(min_sep=1, max_participations=ROUNDS),
         delta=1e-3,
         clients_per_round=CLIENTS,
         noise_multiplier=NOISE_MULTIPLIER,
@@ -84,7 +84,7 @@ def test_on_a_grid_noise_and_means_are_those_of_tff_to_the_bit(tmp_path):
         initial_arrays=arrays,
         mechanism=tff_mf.BLT.production("b100"),
         rounds=ROUNDS,
-        participation=tff_mf.MinSep(min_sep=1, max_participations=ROUNDS),
+        sampling=tff_mf.MinSep(min_sep=1, max_participations=ROUNDS),
         delta=1e-3,
         clients_per_round=CLIENTS,
         noise_multiplier=NOISE_MULTIPLIER,

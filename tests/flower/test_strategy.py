@@ -41,7 +41,7 @@ def plan_of(noise_multiplier=4.0, rounds=ROUNDS, **more):
     return tff_mf.plan(
         mechanism=tff_mf.BLT.production("b100"),
         rounds=rounds,
-        participation=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),
+        sampling=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),
         delta=1e-3,
         clients_per_round=COHORT,
         noise_multiplier=noise_multiplier,

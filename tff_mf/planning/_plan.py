@@ -5,7 +5,7 @@ import functools
 import math
 from typing import Any
 
-from tff_mf.accounting import Guarantee
+from tff_mf.accounting import Guarantee, SecretSampling
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.base.strict_json import finite
@@ -19,23 +19,26 @@ from tff_mf.planning._noise import (
     run_guarantee,
     run_noise_multiplier,
 )
-from tff_mf.problem.participation import Participation
+from tff_mf.problem.participation import MinSep, Participation, Sampling, SingleParticipation, check_capacity
 from tff_mf.sensitivities.restarts import restart_sensitivity
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The mechanism, its noise, and the guarantee that follows from both.
+    """Mechanism, noise and sampling of a run, and the guarantee that follows from them.
 
     A cohort of `cohort` clients may be simulated by fewer, `clients_per_round`, with the noise scaled
     down in proportion, as in the papers: the averaged update then has the noise that the large cohort
     would have. The guarantee (ε, δ) holds for the large cohort. The small run itself has much less
     noise, and the guarantee `epsilon_as_run`.
 
+    Formal guarantee: as `guarantee` says, if cohorts are drawn by `sampling`, or by anything else that keeps its
+    schema, `participation`. The smaller ε of secret cohorts holds only with `secret_cohorts`.
+
     Attributes:
         mechanism: The mechanism; with restarts, the mechanism of one restart.
         rounds: Number of rounds n of the whole run.
-        participation: The participation schema Π of the whole run.
+        sampling: How cohorts are drawn: the object that draws them is the one that is accounted for.
         noise_multiplier: σ of the cohort.
         delta: δ.
         clients_per_round: Clients that train in a round.
@@ -46,11 +49,19 @@ class Plan:
             the clip norm is fixed.
         grid: The grid on which updates, their sums and the noise are integers, or `None` for floating point.
         dimension: The most parameters that the model may have, with a grid: the guarantee is for as many.
+        clip_norm: ζ, the bound on the L2 norm of a client's update.
+        population: Clients that cohorts are drawn from; `None` if it is not known.
+        secret_cohorts: Whether a trusted server draws the cohorts in secret, and nobody ever learns one.
+        target_epsilon: The ε that σ was calibrated for; `None` if σ was given.
+
+    Raises:
+        InputTypeError: If `sampling` is no sampling.
+        InputValueError: If `secret_cohorts` does not go with the other fields.
     """
 
     mechanism: Mechanism
     rounds: int
-    participation: Participation
+    sampling: Sampling
     noise_multiplier: float
     delta: float
     clients_per_round: int
@@ -60,6 +71,39 @@ class Plan:
     adaptive_count_stddev: float | None = None
     grid: Grid | None = None
     dimension: int | None = None
+    clip_norm: float = 1.0
+    population: int | None = None
+    secret_cohorts: bool = False
+    target_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        validation.instance("sampling", self.sampling, Sampling, "pass tff_mf.MinSep(...) or another sampling")
+        if self.secret_cohorts:
+            self._check_secret()
+
+    def _check_secret(self) -> None:
+        """Raises unless a theorem can be about this run's own cohorts."""
+        if not isinstance(self.sampling, SecretSampling):
+            raise InputValueError(
+                f"sampling={self.sampling!r} is not amplified by secret_cohorts: take tff_mf.BallsInBins or another "
+                "sampling at random, or secret_cohorts=False."
+            )
+        for name, given in (
+            ("restart_every", self.restart_every is not None),
+            ("adaptive_count_stddev", self.adaptive_count_stddev is not None),
+            ("insecure_seed", self.insecure),
+            ("cohort", self.cohort != self.clients_per_round),
+        ):
+            if given:
+                raise InputValueError(
+                    f"{name}={getattr(self, name)!r} does not go with secret_cohorts, whose ε is of the clients that "
+                    "train, by theorems about one fixed clip norm and noise that never starts anew: leave one out."
+                )
+
+    @functools.cached_property
+    def participation(self) -> Participation:
+        """The participation schema Π of the whole run, which holds for whoever knows the cohorts."""
+        return self.sampling.schema(self.rounds)
 
     @property
     def grid_bits(self) -> int | None:
@@ -94,7 +138,8 @@ class Plan:
 
         Formal guarantee: as for `tff_mf.guarantee` with the plan's restarts, composed with
         `tff_mf.adaptive_clipping_guarantee` if the clip norm adapts; μ is infinite if the noise is repeatable. With a
-        grid, what its integers cost is included; without one, noise is taken to be real numbers.
+        grid, what its integers cost is included; without one, noise is taken to be real numbers. It is for whoever
+        knows the cohorts, unless they are secret.
         """
         return self._guarantee(self.noise_multiplier, self.adaptive_count_stddev)
 
@@ -132,13 +177,47 @@ class Plan:
         return run_guarantee(
             self.mechanism,
             self.rounds,
-            self.participation,
+            self.sampling if self.secret_cohorts else self.participation,
             noise_multiplier=noise_multiplier,
             restart_every=self.restart_every,
             count_stddev=count_stddev,
             grid=self.grid,
             dimension=self.dimension,
         )
+
+    def for_model(self, dimension: int) -> "Plan":
+        """Returns the plan for a model: with a grid of its size, and σ calibrated again if it was calibrated.
+
+        A plan that has a grid already is returned as it is.
+
+        Args:
+            dimension: Number of the model's trainable parameters.
+
+        Formal guarantee: the result's `epsilon` is at most `target_epsilon`, if there is one.
+
+        Example:
+            >>> import tff_mf
+            >>> floats = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=10, sampling=tff_mf.SingleParticipation(),
+            ...                      delta=1e-6, clients_per_round=20, epsilon=2.0)
+            >>> floats.for_model(1_000_000).grid
+            Grid(bits=15, max_clients=1000)
+
+        Raises:
+            InputTypeError: If `dimension` is not a whole number.
+            InputValueError: If it is below 1, or above the dimension that the plan's grid is for.
+        """
+        validation.whole("dimension", dimension)
+        if self.dimension is not None:
+            if dimension > self.dimension:
+                raise InputValueError(
+                    f"dimension={self.dimension} of the plan is smaller than the model, which has {dimension} "
+                    "parameters: make the plan with as many, or without grid and dimension."
+                )
+            return self
+        grid = Grid.with_room(dimension=dimension, cohort=self.cohort)
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        given |= {"grid": grid, "dimension": dimension, "epsilon": given.pop("target_epsilon")}
+        return plan(**given | ({} if given["epsilon"] is None else {"noise_multiplier": None}))
 
     def deployed_population(self, clients: int) -> int:
         """Returns the number of clients of the deployment that the run stands for: see `deployed_population`."""
@@ -181,7 +260,7 @@ def plan(
     *,
     mechanism: Mechanism,
     rounds: int,
-    participation: Participation,
+    sampling: Sampling,
     delta: float,
     clients_per_round: int,
     cohort: int | None = None,
@@ -192,6 +271,9 @@ def plan(
     adaptive_count_stddev: float | None = None,
     grid: Grid | None = None,
     dimension: int | None = None,
+    clip_norm: float = 1.0,
+    population: int | None = None,
+    secret_cohorts: bool = False,
 ) -> Plan:
     """Returns the plan for either a privacy target or a noise multiplier.
 
@@ -201,9 +283,9 @@ def plan(
     Args:
         mechanism: The mechanism; with restarts, the mechanism of one restart.
         rounds: Number of rounds n of the whole run.
-        participation: The participation schema Π of the whole run.
+        sampling: How cohorts are drawn.
         delta: δ.
-        clients_per_round: Clients that train in a round.
+        clients_per_round: Clients that train in a round, for some samplings on average.
         cohort: Clients that a round stands for; `clients_per_round` if not given.
         epsilon: ε that the whole run may reach.
         noise_multiplier: σ of the cohort, in place of ε.
@@ -214,10 +296,14 @@ def plan(
         grid: The grid on which updates, their sums and the noise are integers, or `None` for floating point, where
             the guarantee holds only for the real numbers that floats stand for.
         dimension: The most parameters that the model may have, with a grid.
+        clip_norm: ζ, the bound on the L2 norm of a client's update.
+        population: Clients that cohorts are drawn from, if known.
+        secret_cohorts: Whether a trusted server draws the cohorts in secret and nobody ever learns one: only then ε
+            is that of `sampling`, and not that of its schema.
 
     Example:
         >>> import tff_mf
-        >>> found = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=10, participation=tff_mf.SingleParticipation(),
+        >>> found = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=10, sampling=tff_mf.SingleParticipation(),
         ...                     delta=1e-6, clients_per_round=20, cohort=1000, epsilon=2.0)
         >>> f"{found.noise_multiplier:.3f} {found.noise_multiplier_as_run:.4f}"
         '2.230 0.0446'
@@ -231,26 +317,13 @@ def plan(
     cohort = checked_cohort(clients_per_round, cohort)
     if insecure_seed is not None:
         validation.whole("insecure_seed", insecure_seed, at_least=0)
-    check_restarts(participation.check(rounds), restart_every, adaptive_count_stddev)
     check_grid(grid, dimension)
-    if noise_multiplier is None:
-        assert epsilon is not None
-        noise_multiplier = run_noise_multiplier(
-            mechanism,
-            rounds,
-            participation,
-            epsilon=epsilon,
-            delta=delta,
-            restart_every=restart_every,
-            count_stddev=adaptive_count_stddev,
-            grid=grid,
-            dimension=dimension,
-        )
+    validation.positive("clip_norm", clip_norm)
     found = Plan(
         mechanism=mechanism,
         rounds=rounds,
-        participation=participation,
-        noise_multiplier=float(noise_multiplier),
+        sampling=sampling,
+        noise_multiplier=float(noise_multiplier or 0.0),
         delta=delta,
         clients_per_round=clients_per_round,
         cohort=cohort,
@@ -259,11 +332,51 @@ def plan(
         adaptive_count_stddev=adaptive_count_stddev,
         grid=grid,
         dimension=dimension,
+        clip_norm=clip_norm,
+        population=population,
+        secret_cohorts=secret_cohorts,
+        target_epsilon=epsilon,
     )
+    check_restarts(found.participation.check(rounds), restart_every, adaptive_count_stddev)
+    _check_cohorts(found)
+    if epsilon is not None:
+        found = dataclasses.replace(found, noise_multiplier=_calibrated(found, epsilon))
     if grid is not None:
         # Refused now, and not by the first report of the run.
         _ = found.guarantee
     return found
+
+
+def _calibrated(found: Plan, epsilon: float) -> float:
+    """Returns the smallest σ for which the run of a plan is (ε, δ)-DP."""
+    return run_noise_multiplier(
+        found.mechanism,
+        found.rounds,
+        found.sampling if found.secret_cohorts else found.participation,
+        epsilon=epsilon,
+        delta=found.delta,
+        restart_every=found.restart_every,
+        count_stddev=found.adaptive_count_stddev,
+        grid=found.grid,
+        dimension=found.dimension,
+    )
+
+
+def _check_cohorts(found: Plan) -> None:
+    """Raises unless the numbers of the plan are those of its sampling, and the population can fill the cohorts."""
+    for name in ("population", "clients_per_round"):
+        own, given = getattr(found.sampling, name, None), getattr(found, name)
+        if None not in (own, given) and own != given:
+            raise InputValueError(f"{name}={given!r}, but {found.sampling} has {name}={own!r}: give both the same.")
+    if found.population is None:
+        return
+    validation.whole("population", found.population)
+    if type(found.sampling) in (MinSep, SingleParticipation):
+        check_capacity(found.participation, found.population, found.clients_per_round, found.rounds)
+    elif found.population < found.clients_per_round:
+        raise InputValueError(
+            f"clients_per_round={found.clients_per_round} is more than population={found.population}: take fewer."
+        )
 
 
 def deployed_population(

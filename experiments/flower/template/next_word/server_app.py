@@ -35,7 +35,7 @@ def main(grid: Grid, context: Context) -> None:
         grid=config["grid"],
         mechanism=mechanism,
         rounds=rounds,
-        participation=participation,
+        sampling=participation,
         delta=delta,
         clients_per_round=int(config["clients-per-round"]),
         epsilon=None if sigma else float(config["epsilon"]),
