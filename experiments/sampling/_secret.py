@@ -109,6 +109,30 @@ class CohortSecret:
                 f"path={str(path)!r} exists: it may hold the secret of a run; load it, or save under another name."
             ) from error
 
+    @classmethod
+    def kept(cls, path: str | pathlib.Path, *, run: str, begun: bool) -> "CohortSecret":
+        """Returns the secret of a run from its file, or, for a run that begins, a new one, which is written there.
+
+        Args:
+            path: The file.
+            run: The identifier of the run.
+            begun: Whether a round of the run was ever begun: its file is then there.
+
+        Raises:
+            InputValueError: If it is not, or holds no secret, or the secret of another run.
+        """
+        path = pathlib.Path(path)
+        if path.is_file():
+            return cls.load(path, run=run)
+        if begun:
+            raise InputValueError(
+                f"path={str(path)!r} is lost, from which the cohorts of the run follow: put it back, or start another "
+                "run in another folder."
+            )
+        drawn = cls.drawn(run=run)
+        drawn.save(path)
+        return drawn
+
     def draws(self, client_ids: Sequence[str], sampling: tff_mf.Sampling) -> Draws:
         """Returns the choices of the cohorts of a sampling: the same, whenever they are asked for in the same order."""
         return _KeyedDraws(self, client_ids, sampling)

@@ -206,7 +206,6 @@ def test_runs_that_flower_cannot_have_get_no_app(tmp_path, more, message):
         ({"sampling": "single"}, "min_sep=4 does not go with sampling='single'"),
         ({"min-sep": 0}, "min_sep missing, which sampling='min-sep' needs"),
         ({"groups": 4}, "groups=4 does not go with sampling='min-sep'"),
-        ({"sampling": "poisson", "min-sep": 0, "max-participations": 0}, "is not supported by the app"),
     ],
 )
 def test_an_app_takes_the_words_of_every_command_and_refuses_the_same(changes, message):
