@@ -5,11 +5,11 @@ import pathlib
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning import check_level
+from tff_mf.planning import check_level, mechanism_names
+from tff_mf.planning.setting import MechanismSetting
 
-from ..configuration import mechanism_names
-from ..configuration.mechanism_names import MechanismSetting
 from ..configuration.presets import PresetFolder
+from ..output import progress
 from ..output.typed import Number, Record, Whole
 from ..sampling.settings import SamplingSettings
 from . import data_sets, networks
@@ -222,7 +222,10 @@ class CentralConfiguration(Record):
         Raises:
             InputError: If a field is out of range, or the mechanism cannot be built.
         """
-        return self.mechanism_setting().named(self.mechanism, buffers=self.buffers, bands=self.bands)
+        with progress.search() as report:
+            return self.mechanism_setting().named(
+                self.mechanism, buffers=self.buffers, bands=self.bands, progress=report
+            )
 
 
 PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "presets", kind=CentralConfiguration)

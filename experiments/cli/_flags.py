@@ -7,10 +7,11 @@ import click
 
 import tff_mf
 from tff_mf.base import validation
+from tff_mf.planning import mechanism_names
+from tff_mf.planning.setting import MechanismSetting
 
-from ..configuration import mechanism_names
-from ..configuration.mechanism_names import MechanismSetting
 from ..configuration.settings import AUTO, NONE, grid_of
+from ..output import progress
 from ..sampling.settings import DEFAULT, PARAMETERS, SamplingSettings
 
 _WITH_MOMENTUM = ("momentum", "momentum_with_rates")
@@ -131,4 +132,7 @@ class Flags:
 
     def named(self, file: str, setting: MechanismSetting) -> tff_mf.Mechanism:
         """Returns the mechanism called FILE, optimized for the setting if it names a kind."""
-        return setting.named(file, buffers=self.buffers, bands=self.bands, objective=self.objective)
+        with progress.search() as report:
+            return setting.named(
+                file, buffers=self.buffers, bands=self.bands, objective=self.objective, progress=report
+            )

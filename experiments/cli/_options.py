@@ -12,8 +12,8 @@ from click.shell_completion import CompletionItem
 
 from tff_mf.accounting import ADJACENCIES
 from tff_mf.base import required_packages, validation
+from tff_mf.planning import mechanism_names
 
-from ..configuration import mechanism_names
 from ..configuration.run import PROPOSED, RunConfiguration
 from ..configuration.settings import ALGORITHMS, ALL, ARCHITECTURES, SERVER_OPTIMIZERS, VALIDATION_SPLITS
 from ..configuration.settings import WORDS as GRID_WORDS

@@ -7,12 +7,12 @@ from typing import Any
 
 import tff_mf
 from tff_mf.numerics import digits
+from tff_mf.planning.options import Option
 
 from ..planning import integers
 from ..planning.amplified import AmplifiedOption
 from ..planning.balls_in_bins import BinsOption, CertifiedOption
 from ..planning.deployment import Deployment
-from ..planning.options import Option
 from ..present import (
     Block,
     Callout,

@@ -7,7 +7,8 @@ from typing import Any
 
 import rich_click as click
 
-from ..configuration import mechanism_names
+from tff_mf.planning import mechanism_names
+
 from ..output import files
 from . import _options, _searches
 from ._boundary import Group

@@ -7,8 +7,10 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tff_mf.planning.mechanism_names import state_rows
+
 from ..configuration.run import RunConfiguration
-from ..configuration.settings import ALL, ModelConfig, state_rows
+from ..configuration.settings import ALL, ModelConfig
 from ..datasets import named_data, stackoverflow, synthetic
 from . import _spec
 

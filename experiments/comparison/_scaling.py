@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning import mechanism_names
+from tff_mf.planning.setting import MechanismSetting
 
-from ..configuration import layers, mechanism_names
+from ..configuration import layers
 from ..configuration.layers import Layer
-from ..configuration.mechanism_names import MechanismSetting
 from ..configuration.run import RunConfiguration
 from ..configuration.settings import ALL, TrainingSettings
 

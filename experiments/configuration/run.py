@@ -6,14 +6,15 @@ import tff_mf
 from tff_mf import grids
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning import check_level, check_restarts, checked_cohort
+from tff_mf.planning import check_level, check_restarts, checked_cohort, mechanism_names
+from tff_mf.planning.setting import MechanismSetting
 
+from ..output import progress
 from ..output.typed import Number, Record, Whole, fields_of
 from ..privacy import amplification
 from ..run_folder.initial_model import DEFAULT_DATASET, InitialModel, given
 from ..sampling.settings import DEFAULT, SamplingSettings
-from . import learning_rates, mechanism_names
-from .mechanism_names import MechanismSetting
+from . import learning_rates
 from .settings import ARCHITECTURES, AUTO, ModelConfig, TrainingSettings, dimension_of, grid_of
 
 PROPOSED = "proposed"
@@ -171,13 +172,15 @@ class RunConfiguration(Record):
         Raises:
             InputError: If a field is out of range, or the mechanism cannot be built.
         """
-        return self.mechanism_setting().named(
-            self.mechanism,
-            buffers=self.buffers,
-            bands=self.bands,
-            unit_norms=self.unit_norms,
-            objective=self.objective,
-        )
+        with progress.search() as report:
+            return self.mechanism_setting().named(
+                self.mechanism,
+                buffers=self.buffers,
+                bands=self.bands,
+                unit_norms=self.unit_norms,
+                objective=self.objective,
+                progress=report,
+            )
 
     def privacy_plan(self, mechanism: tff_mf.Mechanism, insecure_seed: int | None = None) -> tff_mf.Plan:
         """Returns the guarantee of a run with `mechanism`.

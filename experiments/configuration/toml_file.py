@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning import mechanism_names
 
 from ..datasets import named_data
 from ..output import files, typed
@@ -17,7 +18,7 @@ from ..run_folder import run_record
 from ..run_folder.initial_model import InitialModel, of_settings
 from ..run_folder.names import RUN_JSON, SETTINGS_TOML
 from ..run_folder.same_settings import check_same
-from . import layers, mechanism_names, presets
+from . import layers, presets
 from .layers import Layer
 from .run import PROPOSED, RunConfiguration
 from .settings import of_run

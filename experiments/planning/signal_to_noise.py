@@ -19,12 +19,12 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import digits
 from tff_mf.numerics.digits import rounded_up
+from tff_mf.planning.options import Option
 
 from ..configuration import learning_rates
 from ..configuration.settings import TrainingSettings
 from ..configuration.settings import dimension_of as dimension_of
 from .deployment import Deployment
-from .options import Option
 
 # Noise over signal: up to the first every run learned, with a rate that fits, and from the second on none.
 LEARNS = 0.1

@@ -12,9 +12,9 @@ import tree
 import tff_mf
 from tff_mf import queries
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning.mechanism_names import RAMP_FLOOR
 
 from ... import aggregators
-from ..configuration.mechanism_names import RAMP_FLOOR
 from ..configuration.settings import TrainingSettings
 from . import task
 

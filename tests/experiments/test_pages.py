@@ -18,10 +18,12 @@ from tff_mf.experiments import present, reports
 from tff_mf.experiments.comparison import _report, charts
 from tff_mf.experiments.output import figures
 from tff_mf.experiments.output.text import seen
-from tff_mf.experiments.planning import explored, options
+from tff_mf.experiments.planning import explored
 from tff_mf.experiments.planning import explored as plan_curves
 from tff_mf.experiments.planning.deployment import Deployment
+from tff_mf.experiments.planning.deployment import options as compared
 from tff_mf.experiments.present.html import html
+from tff_mf.planning import options
 
 from .page_content import Page
 from .shared import invoke, said
@@ -270,7 +272,7 @@ def test_epsilon_of_the_first_rounds_is_that_of_the_worst_client_in_them(run_cur
 
 def test_curves_of_a_plan_end_at_its_epsilon():
     known = Deployment(population=60, clients_per_round=10, rounds=12, delta=1e-3)
-    found = options.options(known, epsilon=4.0)
+    found = compared(known, epsilon=4.0)
     blt = next(option for option in found if option.name == "blt")
     drawn = plan_curves.curves(known, [blt], blt, states=True)
     assert drawn["epsilon_over_rounds"]["blt"][-1] == (12, blt.figures["epsilon"])
@@ -329,7 +331,7 @@ def test_every_position_of_the_sliders_is_what_plan_prints_there(given):
             here = Deployment(
                 population=60, clients_per_round=cohort, rounds=rounds, delta=1e-3, min_sep=min(min_sep, rounds)
             )
-            oracle = {each.name: each.figures for each in options.options(here, **{next(iter(given)): value})}
+            oracle = {each.name: each.figures for each in compared(here, **{next(iter(given)): value})}
             for name, sigma, epsilon, rho, loss, *_ in point["rows"]:
                 exact = oracle[name]
                 for shown, field in ((sigma, "noise_multiplier"), (epsilon, "epsilon"), (rho, "zcdp_rho")):

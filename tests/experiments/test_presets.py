@@ -9,12 +9,13 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments.comparison import _runs
-from tff_mf.experiments.configuration import layers, mechanism_names, presets, toml_file
+from tff_mf.experiments.configuration import layers, presets, toml_file
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.privacy.amplification import amplified
 from tff_mf.experiments.run_folder import names
 from tff_mf.experiments.sampling.settings import SAMPLINGS
+from tff_mf.planning import mechanism_names
 
 from . import test_cli
 from .shared import drawn

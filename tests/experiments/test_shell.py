@@ -16,8 +16,9 @@ from click.shell_completion import BashComplete
 import tff_mf
 from tff_mf.experiments import cli
 from tff_mf.experiments.cli import _boundary
-from tff_mf.experiments.configuration import mechanism_names, presets, run
+from tff_mf.experiments.configuration import presets, run
 from tff_mf.experiments.sampling import settings
+from tff_mf.planning import mechanism_names
 
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
 SCHEMA = ["--min-sep", "4", "--max-participations", "2"]

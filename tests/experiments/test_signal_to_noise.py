@@ -13,8 +13,9 @@ from tff_mf.experiments.configuration import layers, presets
 from tff_mf.experiments.configuration.layers import Layer
 from tff_mf.experiments.configuration.run import RunConfiguration
 from tff_mf.experiments.configuration.settings import ModelConfig
-from tff_mf.experiments.planning import options, signal_to_noise
+from tff_mf.experiments.planning import signal_to_noise
 from tff_mf.experiments.planning.deployment import Deployment
+from tff_mf.experiments.planning.deployment import options as compared
 from tff_mf.numerics import digits
 
 from .shared import invoke
@@ -205,7 +206,7 @@ def test_no_epsilon_is_advised_where_none_can_be_stated():
 )
 def test_an_epsilon_that_is_advised_is_that_of_the_setting(more):
     deployment = Deployment(population=2000, clients_per_round=20, rounds=100, delta=1e-6, **more)
-    option = next(each for each in options.options(deployment, noise_multiplier=6.0) if each.name == "banded-toeplitz")
+    option = next(each for each in compared(deployment, noise_multiplier=6.0) if each.name == "banded-toeplitz")
     signal = signal_to_noise.of_option(deployment, option, 60_000, advise_epsilon=True)
     sigma = 6.0 * signal_to_noise.LEARNS / signal["noise_to_signal"]
     same = {"restart_every": deployment.restart_every, "adjacency": deployment.adjacency}

@@ -19,8 +19,9 @@ import tff_mf
 from tests.tff_mf.samplings import cyclic_epsilon
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.configuration.settings import TrainingSettings
-from tff_mf.experiments.planning import options
 from tff_mf.experiments.planning.deployment import Deployment
+from tff_mf.experiments.planning.deployment import claim as claim_of
+from tff_mf.experiments.planning.deployment import options as compared
 from tff_mf.experiments.privacy import statements
 from tff_mf.experiments.privacy.amplification import amplified
 from tff_mf.experiments.privacy.words import Reason
@@ -28,6 +29,7 @@ from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 from tff_mf.experiments.training import preparation, results
 from tff_mf.numerics import digits
+from tff_mf.planning import options
 from tff_mf.problem.draws import SeededDraws
 
 from . import shared
@@ -187,8 +189,8 @@ def test_a_run_and_its_report_refuse_the_same(tmp_path):
 
 def test_a_plan_has_the_guarantee_of_its_recommendation():
     deployment = Deployment(population=100, clients_per_round=10, rounds=40, delta=1e-6)
-    chosen, _ = options.recommend(options.options(deployment, epsilon=4.0))
-    claim = options.claim(deployment, chosen)
+    chosen, _ = options.recommend(compared(deployment, epsilon=4.0))
+    claim = claim_of(deployment, chosen)
     assert claim.epsilon == pytest.approx(chosen.figures["epsilon"], rel=1e-12)
     assert stated(claim) == [4.0]
 

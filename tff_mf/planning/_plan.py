@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import math
+import os
+import pathlib
 from typing import Any
 
 from tff_mf.accounting import Guarantee, SecretSampling
@@ -11,14 +13,15 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.base.strict_json import finite
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
+from tff_mf.planning import _files
 from tff_mf.planning._noise import (
     check_grid,
-    check_level,
     check_restarts,
     checked_cohort,
     run_guarantee,
     run_noise_multiplier,
 )
+from tff_mf.planning._words import Alternative, shown
 from tff_mf.problem.participation import MinSep, Participation, Sampling, SingleParticipation, check_capacity
 from tff_mf.sensitivities.restarts import restart_sensitivity
 
@@ -53,10 +56,12 @@ class Plan:
         population: Clients that cohorts are drawn from; `None` if it is not known.
         secret_cohorts: Whether a trusted server draws the cohorts in secret, and nobody ever learns one.
         target_epsilon: The ε that σ was calibrated for; `None` if σ was given.
+        why: Why this mechanism was chosen; empty if it was given.
+        alternatives: What the others would have cost, the one with the least loss first.
 
     Raises:
-        InputTypeError: If `sampling` is no sampling.
-        InputValueError: If `secret_cohorts` does not go with the other fields.
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range, or fields contradict each other.
     """
 
     mechanism: Mechanism
@@ -75,11 +80,41 @@ class Plan:
     population: int | None = None
     secret_cohorts: bool = False
     target_epsilon: float | None = None
+    why: str = dataclasses.field(default="", compare=False, repr=False)
+    alternatives: tuple[Alternative, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        validation.instance("mechanism", self.mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT")
         validation.instance("sampling", self.sampling, Sampling, "pass tff_mf.MinSep(...) or another sampling")
+        validation.nonnegative("noise_multiplier", self.noise_multiplier)
+        validation.open_unit("delta", self.delta)
+        checked_cohort(self.clients_per_round, self.cohort)
+        if self.insecure_seed is not None:
+            validation.whole("insecure_seed", self.insecure_seed, at_least=0)
+        check_restarts(self.participation.check(self.rounds), self.restart_every, self.adaptive_count_stddev)
+        check_grid(self.grid, self.dimension)
+        validation.positive("clip_norm", self.clip_norm)
+        if self.target_epsilon is not None:
+            validation.positive("target_epsilon", self.target_epsilon)
+        self._check_cohorts()
         if self.secret_cohorts:
             self._check_secret()
+
+    def _check_cohorts(self) -> None:
+        """Raises unless the numbers are those of the sampling, and the population can fill the cohorts."""
+        for name in ("population", "clients_per_round"):
+            own, given = getattr(self.sampling, name, None), getattr(self, name)
+            if None not in (own, given) and own != given:
+                raise InputValueError(f"{name}={given!r}, but {self.sampling} has {name}={own!r}: give both the same.")
+        if self.population is None:
+            return
+        validation.whole("population", self.population)
+        if type(self.sampling) in (MinSep, SingleParticipation):
+            check_capacity(self.participation, self.population, self.clients_per_round, self.rounds)
+        elif self.population < self.clients_per_round:
+            raise InputValueError(
+                f"clients_per_round={self.clients_per_round} is more than population={self.population}: take fewer."
+            )
 
     def _check_secret(self) -> None:
         """Raises unless a theorem can be about this run's own cohorts."""
@@ -215,9 +250,70 @@ class Plan:
                 )
             return self
         grid = Grid.with_room(dimension=dimension, cohort=self.cohort)
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        given |= {"grid": grid, "dimension": dimension, "epsilon": given.pop("target_epsilon")}
-        return plan(**given | ({} if given["epsilon"] is None else {"noise_multiplier": None}))
+        found = dataclasses.replace(self, grid=grid, dimension=dimension)
+        if self.target_epsilon is not None:
+            return found.calibrated(self.target_epsilon)
+        # Refused now, and not by the first report of the run.
+        _ = found.guarantee
+        return found
+
+    def calibrated(self, epsilon: float) -> "Plan":
+        """Returns the plan with the smallest σ for which its run is (ε, δ)-DP.
+
+        Formal guarantee: the result's `epsilon` is at most the given one: of all restarts, and composed with the counts
+        of adaptive clipping.
+
+        Args:
+            epsilon: ε that the whole run may reach.
+
+        Raises:
+            InputTypeError: If `epsilon` is not a number.
+            InputValueError: If it is not positive, the counts alone exceed it, or no finite noise is enough.
+        """
+        sigma = run_noise_multiplier(
+            self.mechanism,
+            self.rounds,
+            self.sampling if self.secret_cohorts else self.participation,
+            epsilon=validation.positive("epsilon", epsilon),
+            delta=self.delta,
+            restart_every=self.restart_every,
+            count_stddev=self.adaptive_count_stddev,
+            grid=self.grid,
+            dimension=self.dimension,
+        )
+        return dataclasses.replace(self, noise_multiplier=sigma, target_epsilon=epsilon)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the plan and its mechanism to a folder, which is made if it does not exist.
+
+        Example:
+            >>> import tempfile, tff_mf
+            >>> plan = tff_mf.plan(population=200, clients_per_round=10, rounds=20, epsilon=8.0, delta=1e-6)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     plan.save(folder)
+            ...     tff_mf.Plan.load(folder) == plan
+            True
+
+        Raises:
+            InputTypeError: If the sampling or the mechanism is of a kind from outside that no file can hold.
+        """
+        _files.save(self, pathlib.Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> "Plan":
+        """Returns the plan that `save` wrote.
+
+        Formal guarantee: no sensitivity and no ε is read from a file: `guarantee` is computed from the mechanism.
+
+        Raises:
+            ArtifactError: If the mechanism's file is not intact.
+            InputError: If the plan's file is missing or damaged, or its fields contradict each other.
+        """
+        return _files.read(pathlib.Path(folder), cls)
+
+    def __str__(self) -> str:
+        """Returns what the run guarantees, what it needs, and what the alternatives cost."""
+        return shown(self)
 
     def deployed_population(self, clients: int) -> int:
         """Returns the number of clients of the deployment that the run stands for: see `deployed_population`."""
@@ -254,129 +350,6 @@ class Plan:
             "grid_max_clients": self.grid_max_clients,
             "dimension": self.dimension,
         }
-
-
-def plan(
-    *,
-    mechanism: Mechanism,
-    rounds: int,
-    sampling: Sampling,
-    delta: float,
-    clients_per_round: int,
-    cohort: int | None = None,
-    epsilon: float | None = None,
-    noise_multiplier: float | None = None,
-    insecure_seed: int | None = None,
-    restart_every: int | None = None,
-    adaptive_count_stddev: float | None = None,
-    grid: Grid | None = None,
-    dimension: int | None = None,
-    clip_norm: float = 1.0,
-    population: int | None = None,
-    secret_cohorts: bool = False,
-) -> Plan:
-    """Returns the plan for either a privacy target or a noise multiplier.
-
-    Formal guarantee: with `epsilon`, the plan's own `epsilon` is at most that: of all restarts, and composed with the
-    counts of adaptive clipping.
-
-    Args:
-        mechanism: The mechanism; with restarts, the mechanism of one restart.
-        rounds: Number of rounds n of the whole run.
-        sampling: How cohorts are drawn.
-        delta: δ.
-        clients_per_round: Clients that train in a round, for some samplings on average.
-        cohort: Clients that a round stands for; `clients_per_round` if not given.
-        epsilon: ε that the whole run may reach.
-        noise_multiplier: σ of the cohort, in place of ε.
-        insecure_seed: Makes the noise repeatable. TEST ONLY: it leaves no guarantee.
-        restart_every: Rounds after which noise starts anew with fresh z, less than `rounds`; or `None`.
-        adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping, for the cohort; `None` if
-            the clip norm is fixed. It needs `restart_every`.
-        grid: The grid on which updates, their sums and the noise are integers, or `None` for floating point, where
-            the guarantee holds only for the real numbers that floats stand for.
-        dimension: The most parameters that the model may have, with a grid.
-        clip_norm: ζ, the bound on the L2 norm of a client's update.
-        population: Clients that cohorts are drawn from, if known.
-        secret_cohorts: Whether a trusted server draws the cohorts in secret and nobody ever learns one: only then ε
-            is that of `sampling`, and not that of its schema.
-
-    Example:
-        >>> import tff_mf
-        >>> found = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=10, sampling=tff_mf.SingleParticipation(),
-        ...                     delta=1e-6, clients_per_round=20, cohort=1000, epsilon=2.0)
-        >>> f"{found.noise_multiplier:.3f} {found.noise_multiplier_as_run:.4f}"
-        '2.230 0.0446'
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, not exactly one of `epsilon` and `noise_multiplier` is given,
-            or the counts alone exceed `epsilon`.
-    """
-    check_level(epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta)
-    cohort = checked_cohort(clients_per_round, cohort)
-    if insecure_seed is not None:
-        validation.whole("insecure_seed", insecure_seed, at_least=0)
-    check_grid(grid, dimension)
-    validation.positive("clip_norm", clip_norm)
-    found = Plan(
-        mechanism=mechanism,
-        rounds=rounds,
-        sampling=sampling,
-        noise_multiplier=float(noise_multiplier or 0.0),
-        delta=delta,
-        clients_per_round=clients_per_round,
-        cohort=cohort,
-        insecure_seed=insecure_seed,
-        restart_every=restart_every,
-        adaptive_count_stddev=adaptive_count_stddev,
-        grid=grid,
-        dimension=dimension,
-        clip_norm=clip_norm,
-        population=population,
-        secret_cohorts=secret_cohorts,
-        target_epsilon=epsilon,
-    )
-    check_restarts(found.participation.check(rounds), restart_every, adaptive_count_stddev)
-    _check_cohorts(found)
-    if epsilon is not None:
-        found = dataclasses.replace(found, noise_multiplier=_calibrated(found, epsilon))
-    if grid is not None:
-        # Refused now, and not by the first report of the run.
-        _ = found.guarantee
-    return found
-
-
-def _calibrated(found: Plan, epsilon: float) -> float:
-    """Returns the smallest σ for which the run of a plan is (ε, δ)-DP."""
-    return run_noise_multiplier(
-        found.mechanism,
-        found.rounds,
-        found.sampling if found.secret_cohorts else found.participation,
-        epsilon=epsilon,
-        delta=found.delta,
-        restart_every=found.restart_every,
-        count_stddev=found.adaptive_count_stddev,
-        grid=found.grid,
-        dimension=found.dimension,
-    )
-
-
-def _check_cohorts(found: Plan) -> None:
-    """Raises unless the numbers of the plan are those of its sampling, and the population can fill the cohorts."""
-    for name in ("population", "clients_per_round"):
-        own, given = getattr(found.sampling, name, None), getattr(found, name)
-        if None not in (own, given) and own != given:
-            raise InputValueError(f"{name}={given!r}, but {found.sampling} has {name}={own!r}: give both the same.")
-    if found.population is None:
-        return
-    validation.whole("population", found.population)
-    if type(found.sampling) in (MinSep, SingleParticipation):
-        check_capacity(found.participation, found.population, found.clients_per_round, found.rounds)
-    elif found.population < found.clients_per_round:
-        raise InputValueError(
-            f"clients_per_round={found.clients_per_round} is more than population={found.population}: take fewer."
-        )
 
 
 def deployed_population(
