@@ -1,7 +1,10 @@
 """Mechanisms of `tff_mf` as aggregators of TensorFlow Federated.
 
-Packages, lowest first: `resident`; `factories`; `checkpoints` and `process_check`; `export`. Users import these names:
+Packages, lowest first: `resident`; `factories`; `checkpoints` and `process_check`; `export`. Users import the names
+below, and `private_fed_avg` and `private_fed_sgd`, which are of a higher layer.
 """
+
+import importlib
 
 from tff_mf.base import required_packages
 
@@ -35,3 +38,13 @@ from .resident.values import ResidentValue as ResidentValue  # noqa: E402
 from .resident.workers import Worker as Worker  # noqa: E402
 from .resident.workers import WorkerLostError as WorkerLostError  # noqa: E402
 from .resident.workers import running_worker as running_worker  # noqa: E402
+
+# Where a user looks for them. They need the guard and the report, which are above this layer: nothing of it is imported
+# until one is asked for, and this layer is complete without.
+_OF_EXPERIMENTS = ("PrivateTraining", "private_fed_avg", "private_fed_sgd")
+
+
+def __getattr__(name: str) -> object:
+    if name in _OF_EXPERIMENTS:
+        return getattr(importlib.import_module("tff_mf.experiments.guard.private_training"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -36,7 +36,7 @@ def process_of(case: _peer.Case, *, reference_model: bool) -> tff.learning.templ
     privacy = tff_mf.plan(
         mechanism=tff_mf.Identity(),
         rounds=_ROUNDS,
-        participation=tff_mf.MinSep(min_sep=1, max_participations=_ROUNDS),
+        sampling=tff_mf.MinSep(min_sep=1, max_participations=_ROUNDS),
         delta=1e-6,
         clients_per_round=case.clients,
         noise_multiplier=case.noise_multiplier,

@@ -74,8 +74,13 @@ def main() -> None:
         inner = chain()
         return tf.keras.Model(inner.inputs, inner.outputs)
 
-    fixed = keras.FixedOrder(examples=count, batch_size=batch, epochs=given.repeats + 1)
-    sampled = keras.PoissonSampling(examples=count, batch_size=batch, rounds=(given.repeats + 1) * given.rounds)
+    fixed = keras.Order.fixed(examples=count, batch_size=batch, epochs=given.repeats + 1)
+    sampled = keras.Order(
+        sampling=tff_mf.Poisson(population=count, clients_per_round=batch),
+        examples=count,
+        batch_size=batch,
+        rounds=(given.repeats + 1) * given.rounds,
+    )
     blt, banded = tff_mf.BLT.production("b400"), tff_mf.BandedToeplitz.square_root(14)
     ways = {
         "Keras without privacy": lambda: keras(chain()),

@@ -45,7 +45,7 @@ def privacy_of(bands: int, rounds: int) -> tff_mf.Plan:
     return tff_mf.plan(
         mechanism=banded(rounds, bands),
         rounds=rounds,
-        participation=tff_mf.MinSep(min_sep=min(bands, rounds), max_participations=max(1, rounds // bands)),
+        sampling=tff_mf.MinSep(min_sep=min(bands, rounds), max_participations=max(1, rounds // bands)),
         delta=1e-6,
         clients_per_round=100,
         noise_multiplier=1.0,

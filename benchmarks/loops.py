@@ -34,7 +34,7 @@ def measured(
     privacy = tff_mf.plan(
         mechanism=tff_mf.Identity(),
         rounds=rounds + UNTIMED,
-        participation=tff_mf.MinSep(min_sep=1, max_participations=rounds + UNTIMED),
+        sampling=tff_mf.MinSep(min_sep=1, max_participations=rounds + UNTIMED),
         delta=1e-6,
         clients_per_round=len(cohort),
         noise_multiplier=0.1,

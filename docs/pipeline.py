@@ -66,7 +66,7 @@ def model_fn():
 plan = tff_mf.plan(
     mechanism=tff_mf.BLT.production("b100"),  # or tff_mf.load("mechanism.safetensors")
     rounds=ROUNDS,
-    participation=tff_mf.MinSep(min_sep=2, max_participations=2),
+    sampling=tff_mf.MinSep(min_sep=2, max_participations=2),
     delta=1e-3,
     clients_per_round=CLIENTS,
     epsilon=8.0,

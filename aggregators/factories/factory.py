@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import functools
-import math
 import os
 import warnings
 from typing import Literal, Self
@@ -28,7 +27,6 @@ from .metrics import withhold_measurements
 _Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
 _ONE_NUMBER = tf.TensorSpec([], tf.float32)
 _AUTO = "auto"
-_FEWEST_CLIENTS = 1000
 _EQUAL_WEIGHTS = (
     "tff.aggregators.as_weighted_aggregator(aggregator), which ignores the weights and counts each client equally"
 )
@@ -131,7 +129,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     def grid_for(self, dimension: int) -> tff_mf.Grid | None:
         """Returns the grid for values of `dimension` coordinates, `None` without one.
 
-        "auto" means `Grid.auto` for twice `clients_per_round` clients, and for 1000 at least.
+        "auto" means `Grid.with_room` for `clients_per_round` clients.
 
         Raises:
             InputTypeError: If `dimension` is not a whole number.
@@ -145,8 +143,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         """
         if self.grid != _AUTO:
             return self.grid
-        clients = max(_FEWEST_CLIENTS, 2 * math.ceil(self.clients_per_round))
-        return tff_mf.Grid.auto(dimension=dimension, max_clients=clients)
+        return tff_mf.Grid.with_room(dimension=dimension, cohort=self.clients_per_round)
 
     def dp_event(
         self, rounds: int, participation: tff_mf.Participation, *, dimension: int | None = None

@@ -81,14 +81,13 @@ def prepare(
 def _order(configuration: CentralConfiguration) -> "keras.Order":
     from tff_mf import keras
 
-    common = {
-        "examples": configuration.examples,
-        "batch_size": configuration.batch_size,
-        "seed": configuration.seed,
-    }
-    if not configuration.sampling_settings.is_secret:
-        return keras.FixedOrder(**common, epochs=configuration.epochs)
-    return keras.PoissonSampling(**common, rounds=configuration.rounds, groups=configuration.groups or 1)
+    return keras.Order(
+        sampling=configuration.drawn_by,
+        examples=configuration.examples,
+        batch_size=configuration.batch_size,
+        rounds=configuration.rounds,
+        seed=configuration.seed,
+    )
 
 
 def compiled_network(configuration: CentralConfiguration) -> "tf.keras.Sequential":

@@ -5,18 +5,25 @@ import pathlib
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning import check_level
+from tff_mf.planning import check_level, mechanism_names
+from tff_mf.planning.setting import MechanismSetting
 
+from ..output import progress
 from ..output.typed import Number, Record, Whole
-from ..runs import mechanism_names
-from ..runs.mechanism_names import MechanismSetting
 from ..runs.presets import PresetFolder
 from ..sampling.settings import SamplingSettings
 from . import data_sets, networks
 
-# Those that batches of examples are drawn by.
-SAMPLINGS = ("fixed-epochs", "poisson", "cyclic-poisson")
-_FIXED, _POISSON, _CYCLIC = SAMPLINGS
+# Those that batches of examples are drawn by. Of an epoch of the last three, B·E examples may be more than there are.
+SAMPLINGS = (
+    *("fixed-epochs", "spaced-epochs", "shuffled-epochs", "balls-in-bins", "random-allocation"),
+    *("poisson", "cyclic-poisson", "b-min-sep"),
+)
+_FIXED, _ON_AVERAGE = SAMPLINGS[0], SAMPLINGS[-3:]
+# Those whose ε is certified by samples, which differ from process to process.
+_BY_SAMPLES = ("balls-in-bins", "b-min-sep")
+# Amplified for independent noise only.
+_INDEPENDENT = ("poisson", "random-allocation")
 
 
 class CentralConfiguration(Record):
@@ -32,9 +39,11 @@ class CentralConfiguration(Record):
         buffers: Buffers of a `blt`; `None` lets the optimizer choose.
         bands: Bands of the banded kinds; `None` is as many as an epoch has rounds, or as there are groups.
         workload: What the mechanism is optimized for.
-        sampling: `fixed-epochs`, in a fixed order; `poisson`, which is DP-SGD with `identity`; or `cyclic-poisson`, by
-            at least as many groups as the mechanism has bands.
-        groups: Number of groups that examples are in, with `cyclic-poisson`.
+        sampling: One of `SAMPLINGS`: `fixed-epochs`, in a fixed order; `poisson`, which is DP-SGD with `identity`; and
+            others, whose batches are secret if they amplify.
+        groups: Number of groups that examples are in, with `cyclic-poisson`, `shuffled-epochs` or `balls-in-bins`, for
+            which `None` is as many as an epoch has rounds.
+        min_sep: Smallest difference of two rounds of an example, with `b-min-sep` or `spaced-epochs`.
         epsilon: ε that the training may reach, or `None`.
         noise_multiplier: σ in its place, or `None`.
         clip_norm: Bound ζ on the norm of an example's gradient.
@@ -61,6 +70,7 @@ class CentralConfiguration(Record):
     workload: str = "prefix_sum"
     sampling: str = _FIXED
     groups: Whole | None = None
+    min_sep: Whole | None = None
     epsilon: Number | None = None
     noise_multiplier: Number | None = None
     clip_norm: Number = 1.0
@@ -84,9 +94,11 @@ class CentralConfiguration(Record):
     @property
     def epoch_rounds(self) -> int:
         """Number of rounds of an epoch."""
-        if self.sampling == _FIXED:
-            return self.examples // self.batch_size
-        return max(1, round(self.examples / self.batch_size))
+        if self.sampling in _ON_AVERAGE:
+            return max(1, round(self.examples / self.batch_size))
+        # Of shuffled epochs, each group has equally many rounds.
+        turns = self.groups if self.sampling == "shuffled-epochs" and self.groups else 1
+        return max(1, self.examples // self.batch_size // turns) * turns
 
     @property
     def rounds(self) -> int:
@@ -175,12 +187,12 @@ class CentralConfiguration(Record):
             )
 
     def _check_mechanism(self) -> None:
-        # Refuses a number of groups that is missing, or does not go with the sampling.
+        # Refuses a parameter that is missing, or does not go with the sampling.
         _ = self.sampling_settings
-        if self.sampling == _POISSON and self.mechanism != "identity":
+        if self.sampling in _INDEPENDENT and self.mechanism != "identity":
             raise InputValueError(
-                f"sampling='poisson' amplifies identity only, and mechanism={self.mechanism!r}: take identity, "
-                "sampling='cyclic-poisson' with a banded mechanism, or sampling='fixed-epochs'."
+                f"sampling={self.sampling!r} amplifies identity only, and mechanism={self.mechanism!r}: take identity, "
+                "sampling='cyclic-poisson' with a banded mechanism, or sampling='balls-in-bins'."
             )
         if self.bands is not None and self.bands > self.rounds:
             raise InputValueError(f"bands={self.bands} exceeds the {self.rounds} rounds: take fewer.")
@@ -188,6 +200,12 @@ class CentralConfiguration(Record):
             raise InputValueError(
                 f"batch_size={self.batch_size} exceeds the {self.examples // self.groups} examples in each of "
                 f"groups={self.groups}: take smaller batches, or fewer groups."
+            )
+        _ = self.drawn_by
+        if self.epsilon is not None and self.sampling in _BY_SAMPLES:
+            raise InputValueError(
+                f"epsilon={self.epsilon!r} does not go with sampling={self.sampling!r}: its σ is found by samples, and "
+                "a run that is resumed would find another. Give noise_multiplier; tff-mf calibrate finds it."
             )
         setting = self.mechanism_setting()
         mechanism_names.check(
@@ -200,9 +218,26 @@ class CentralConfiguration(Record):
 
     @property
     def sampling_settings(self) -> SamplingSettings:
-        """How batches are drawn; of a fixed order, the parameters follow from epochs and batch size."""
-        fixed = {"min_sep": self.epoch_rounds, "max_participations": self.epochs} if self.sampling == _FIXED else {}
-        return SamplingSettings(sampling=self.sampling, groups=self.groups, **fixed)
+        """How batches are drawn; parameters that follow from epochs and batch size are not given."""
+        following = {
+            "fixed-epochs": {"min_sep": self.epoch_rounds, "max_participations": self.epochs},
+            "spaced-epochs": {"max_participations": self.epochs},
+            "shuffled-epochs": {"epochs": self.epochs},
+            "random-allocation": {"participations": self.epochs},
+            "balls-in-bins": {} if self.groups else {"groups": self.epoch_rounds},
+        }.get(self.sampling, {})
+        given = {name: getattr(self, name) for name in ("groups", "min_sep") if getattr(self, name) is not None}
+        if twice := sorted(following.keys() & given.keys()):
+            raise InputValueError(
+                f"{twice[0]}={given[twice[0]]!r} does not go with sampling={self.sampling!r}, of which it follows from "
+                "epochs and batch_size: leave it out."
+            )
+        return SamplingSettings(sampling=self.sampling, **following, **given)
+
+    @property
+    def drawn_by(self) -> tff_mf.Sampling:
+        """The sampling: the one object that draws the batches and is accounted for."""
+        return self.sampling_settings.drawn_by(population=self.examples, clients_per_round=self.batch_size)
 
     def mechanism_setting(self) -> MechanismSetting:
         """Returns the setting that the mechanism is optimized for.
@@ -222,7 +257,10 @@ class CentralConfiguration(Record):
         Raises:
             InputError: If a field is out of range, or the mechanism cannot be built.
         """
-        return self.mechanism_setting().named(self.mechanism, buffers=self.buffers, bands=self.bands)
+        with progress.search() as report:
+            return self.mechanism_setting().named(
+                self.mechanism, buffers=self.buffers, bands=self.bands, progress=report
+            )
 
 
 PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "presets", kind=CentralConfiguration)

@@ -8,9 +8,10 @@ import click
 
 import tff_mf
 from tff_mf.base import validation
+from tff_mf.planning import mechanism_names
+from tff_mf.planning.setting import MechanismSetting
 
-from ..runs import mechanism_names
-from ..runs.mechanism_names import MechanismSetting
+from ..output import progress
 from ..runs.sizes import AUTO, NONE, grid_of
 from ..sampling.settings import DEFAULT, PARAMETERS, SamplingSettings
 
@@ -134,4 +135,7 @@ class Flags:
 
     def named(self, file: str, setting: MechanismSetting) -> tff_mf.Mechanism:
         """Returns the mechanism called FILE, optimized for the setting if it names a kind."""
-        return setting.named(file, buffers=self.buffers, bands=self.bands, objective=self.objective)
+        with progress.search() as report:
+            return setting.named(
+                file, buffers=self.buffers, bands=self.bands, objective=self.objective, progress=report
+            )

@@ -9,9 +9,9 @@ import click
 
 import tff_mf
 from tff_mf.base import validation
+from tff_mf.planning.setting import MechanismSetting
 
 from ..runs import amplification, statements
-from ..runs.mechanism_names import MechanismSetting
 from ..sampling.settings import SamplingSettings
 from . import _screens
 from ._flags import Flags
@@ -119,7 +119,9 @@ class Found:
             "delta": delta,
             **self.errors(multiplier),
             **self._calibrated_amplified(epsilon, delta),
-            "statement": statements.one_line(self.setting.claim(run, delta=delta, population=population)),
+            "statement": statements.one_line(
+                statements.of_setting(self.setting, run, delta=delta, population=population)
+            ),
         }
 
     def _calibrated_amplified(self, epsilon: float, delta: float) -> dict[str, Any]:
@@ -213,7 +215,9 @@ def in_words(setting: MechanismSetting) -> dict[str, Any]:
     workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
     schema = setting.participation
     return {
-        "participation": "each client at most once" if schema.max_participations == 1 else str(setting.bound),
+        "participation": "each client at most once"
+        if schema.max_participations == 1
+        else str(statements.bound_in(setting)),
         "min_sep": None,
         "max_participations": None,
         "restart_every": None,

@@ -12,9 +12,9 @@ from click.shell_completion import CompletionItem
 
 from tff_mf.accounting import ADJACENCIES
 from tff_mf.base import required_packages, validation
+from tff_mf.planning import mechanism_names
 
 from ..output.typed import fields_of
-from ..runs import mechanism_names
 from ..runs.settings import ALGORITHMS, ALL, MODELS, PROPOSED, SERVER_OPTIMIZERS, VALIDATION_SPLITS, RunSettings
 from ..runs.sizes import WORDS as GRID_WORDS
 from ..sampling.settings import DEFAULT, PARAMETERS, SAMPLINGS

@@ -7,13 +7,13 @@ from typing import Any
 
 import tff_mf
 from tff_mf.numerics import digits
+from tff_mf.planning.options import Option
 
 from ..output.present import Block, Callout, Document, Explorer, Figure, Item, Listing, Paragraph, Section, Table
 from ..planning import integers
 from ..planning.amplified import AmplifiedOption
 from ..planning.balls_in_bins import BinsOption, CertifiedOption
 from ..planning.deployment import Deployment
-from ..planning.options import Option
 from ..runs import statements
 from . import _guarantees
 

@@ -9,9 +9,10 @@ import tff_mf
 from tff_mf import registry
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning import mechanism_names
+from tff_mf.planning.setting import MechanismSetting
 
-from ..runs import mechanism_names
-from ..runs.mechanism_names import MechanismSetting
+from ..output import progress
 from ..sampling.settings import SECRET, SamplingSettings
 from . import _guarantees, _screens
 from ._flags import Flags
@@ -78,14 +79,16 @@ def of_kind(name: str, flags: Flags, **own: Any) -> Search:
     if own.get("bands", 0) is None:
         own["bands"] = _bands(flags, setting)
     searched = None if name == "banded" and not flags.says_participation else setting.searched_participation
-    found = mechanism_names.search(
-        name,
-        rounds=setting.searched_rounds,
-        participation=searched,
-        workload=setting.searched_workload,
-        objective=flags.objective,
-        **own,
-    )
+    with progress.search() as report:
+        found = mechanism_names.search(
+            name,
+            rounds=setting.searched_rounds,
+            participation=searched,
+            workload=setting.searched_workload,
+            objective=flags.objective,
+            progress=report,
+            **own,
+        )
     if "buffers" in own:
         assert isinstance(found, tff_mf.BLT)
         own["buffers"] = found.buffers
@@ -106,7 +109,10 @@ def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bo
     best = tff_mf.amplified_bands(
         rounds=flags.rounds, **cohorts, **level, bands=None if known is None else [validation.whole("groups", known)]
     )[0]
-    found = mechanism_names.search("banded", rounds=flags.rounds, participation=None, bands=best.bands)
+    with progress.search() as report:
+        found = mechanism_names.search(
+            "banded", rounds=flags.rounds, participation=None, bands=best.bands, progress=report
+        )
     drawn = flags.drawn(groups=best.bands)
     return Search(
         mechanism=found,

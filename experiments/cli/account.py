@@ -22,7 +22,7 @@ def account(file: str, noise_multiplier: float, flags: Flags, delta: float, as_j
 
     found = _guarantees.found(file, flags)
     run = found.setting.guarantee(found.mechanism, noise_multiplier)
-    statement = statements.one_line(found.setting.claim(run, delta=delta, population=flags.population))
+    statement = statements.one_line(statements.of_setting(found.setting, run, delta=delta, population=flags.population))
     result = {
         "mechanism": found.mechanism.kind,
         **found.described(),

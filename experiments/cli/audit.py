@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from tff_mf.planning import mechanism_names
+
 from ..output import present
-from ..runs import mechanism_names
 from . import _options, _screens
 from ._flags import Flags
 

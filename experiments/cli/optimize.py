@@ -7,8 +7,9 @@ from typing import Any
 
 import rich_click as click
 
+from tff_mf.planning import mechanism_names
+
 from ..output import files
-from ..runs import mechanism_names
 from . import _options, _searches
 from ._boundary import Group
 from ._flags import Flags

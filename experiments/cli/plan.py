@@ -4,7 +4,10 @@ import pathlib
 
 import rich_click as click
 
-from ..planning.deployment import Deployment
+import tff_mf
+from tff_mf.planning.options import recommend
+
+from ..planning.deployment import Deployment, claim, options
 from ..runs.sizes import AUTO
 from ..sampling.settings import DEFAULT, SECRET, parameters_of
 from . import _guarantees, _options, _plan_screen, _screens
@@ -91,7 +94,7 @@ def _compared(
     thorough: bool,
 ) -> _plan_screen.PlanScreen:
     """Returns all mechanisms for a deployment, with the recommendation."""
-    from ..planning import amplified, balls_in_bins, integers, options, signal_to_noise
+    from ..planning import amplified, balls_in_bins, integers, signal_to_noise
     from ..runs import statements, words
 
     in_bins, sampling = flags.sampling == "balls-in-bins", flags.sampling if flags.sampling in SECRET else None
@@ -99,9 +102,9 @@ def _compared(
         raise click.UsageError("--epsilon is missing: with --sampling balls-in-bins, mechanisms are made for an ε.")
     wanted = AUTO if grid is None else grid
     chosen_grid, parameters = integers.of_deployment(deployment, grid=wanted, dimension=dimension)
-    found = options.options(deployment, **level, dimension=dimension, thorough=thorough)
-    chosen, why = options.recommend(found, deployment.objective)
-    claim = options.claim(deployment, chosen)
+    found = options(deployment, **level, dimension=dimension, thorough=thorough)
+    chosen, why = recommend(found, deployment.objective)
+    stated = claim(deployment, chosen)
     sampled, on_grid = None, {"grid": chosen_grid, "dimension": parameters}
     if sampling is not None and not in_bins:
         sampled = amplified.options(
@@ -109,7 +112,7 @@ def _compared(
         )
     customary = statements.customary_delta(deployment.delta, deployment.population)
     delta = {"delta": deployment.delta, "population": deployment.population}
-    refused = bool(statements.refusal(claim))
+    refused = bool(statements.refusal(stated))
     compared, certified = [], None
     if in_bins and level["epsilon"] is not None:
         compared = balls_in_bins.options(deployment, level["epsilon"], found)
@@ -120,7 +123,7 @@ def _compared(
         options=found,
         chosen=chosen,
         why=why,
-        statement=f"{chosen.name}: {statements.one_line(claim)}",
+        statement=f"{chosen.name}: {statements.one_line(stated)}",
         refused=refused,
         signal=signal_to_noise.of_option(deployment, chosen, dimension, advise_epsilon=not refused),
         numbers=integers.of_option(
@@ -209,7 +212,7 @@ def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:
         delta=delta,
         min_sep=flags.parameters.get("groups") if word == "balls-in-bins" else flags.parameters.get("min_sep"),
         max_participations=1 if word == "single" else flags.parameters.get("max_participations"),
-        sampling=word if word == "fixed-epochs" else DEFAULT,
+        kind=tff_mf.FixedEpoch if word == "fixed-epochs" else tff_mf.MinSep,
         restart_every=flags.restart_every,
         adjacency=flags.adjacency,
         workload=workload,

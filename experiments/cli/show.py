@@ -6,8 +6,8 @@ from typing import Any
 import rich_click as click
 
 import tff_mf
+from tff_mf.planning.setting import MechanismSetting
 
-from ..runs.mechanism_names import MechanismSetting
 from . import _guarantees, _options, _screens
 from ._flags import Flags
 
@@ -77,7 +77,7 @@ def _figures_of(mechanism: tff_mf.Mechanism, setting: MechanismSetting) -> dict[
 
 def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, MechanismSetting]:
     """Returns the mechanism and the setting of the flags; the mechanism's own setting replaces flags not given."""
-    from ..runs import mechanism_names
+    from tff_mf.planning import mechanism_names
 
     read = None if file in mechanism_names.names() else mechanism_names.load(file)
     optimized_for = None if read is None else read.optimized_for

@@ -7,8 +7,9 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tff_mf.planning.mechanism_names import state_rows
+
 from ..runs.settings import ALL, RunSettings
-from ..runs.sizes import state_rows
 from ..training.datasets import named_data, stackoverflow, synthetic
 from . import _spec
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning import mechanism_names
+from tff_mf.planning.setting import MechanismSetting
 
-from ..runs import layers, mechanism_names
+from ..runs import layers
 from ..runs.layers import Layer
-from ..runs.mechanism_names import MechanismSetting
 from ..runs.settings import ALL, TEST_EXAMPLES, RunSettings
 
 if TYPE_CHECKING:

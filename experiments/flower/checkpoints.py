@@ -1,6 +1,7 @@
 """The noise of a run on Flower, and its states as they are saved: with keys in place of rows."""
 
 import dataclasses
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -11,7 +12,8 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.noise import numpy as streams
 from tff_mf.noise.numpy import NoiseState
 
-from ..runs.checkpoints import Checkpoints
+from ..runs.checkpoints import Checkpoints, remove_all
+from ..runs.names import COHORTS
 
 
 class Noise(Protocol):
@@ -65,7 +67,7 @@ def keys_since_restart(plan: tff_mf.Plan, done: int) -> int:
 
     Example:
         >>> import tff_mf
-        >>> plan = tff_mf.plan(mechanism=tff_mf.Tree(4), rounds=8, participation=tff_mf.SingleParticipation(),
+        >>> plan = tff_mf.plan(mechanism=tff_mf.Tree(4), rounds=8, sampling=tff_mf.SingleParticipation(),
         ...                     delta=1e-6, clients_per_round=2, noise_multiplier=8.0, restart_every=4)
         >>> keys_since_restart(plan, 3), keys_since_restart(plan, 4)
         (3, 0)
@@ -75,7 +77,8 @@ def keys_since_restart(plan: tff_mf.Plan, done: int) -> int:
 
 def as_json(plan: tff_mf.Plan) -> dict[str, Any]:
     """Returns what of the noise a resumed run is told about by name, beside the fingerprint."""
-    return {name: getattr(plan, name) for name in ("grid_bits", "grid_max_clients", "restart_every")}
+    names = ("clip_norm", "grid_bits", "grid_max_clients", "restart_every")
+    return {name: getattr(plan, name) for name in names}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +100,15 @@ class ServerState:
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns what is saved: of the noise, the keys since the last restart, from which it can be drawn again."""
         return {"weights": self.weights, "velocity": self.velocity, "keys": np.asarray(self.noise["keys"])}
+
+
+def forget(folder: pathlib.Path) -> None:
+    """Deletes all states in the folder of the checkpoints, and what secret cohorts follow from.
+
+    With the keys, the noise can be removed from the models; no round needs them any more.
+    """
+    remove_all(folder)
+    (folder / COHORTS).unlink(missing_ok=True)
 
 
 def loaded(saved: Checkpoints, round_number: int, plan: tff_mf.Plan, replay: Replay) -> ServerState:

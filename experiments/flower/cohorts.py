@@ -118,13 +118,28 @@ def uniform(clients_per_round: int) -> Draw:
     return draw
 
 
-def planned(plan: sampling.CohortPlan) -> Draw:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Planned:
+    """Cohorts that are drawn before the first round; nodes that are not connected, or not allowed, are left out.
+
+    Attributes:
+        plan: Cohorts of identities: those that `by_public_key` returns, for example.
+        secret: Whether nobody may learn a cohort, nor how large it is.
+    """
+
+    plan: sampling.CohortPlan
+    secret: bool = False
+
+    def __call__(self, round_number: int, allowed: Sequence[str]) -> list[str]:
+        present = set(allowed)
+        return [client for client in self.plan.cohort(round_number - 1) if client in present]
+
+
+def planned(plan: sampling.CohortPlan) -> Planned:
     """Returns a draw of the nodes that a plan of `tff_mf.experiments.sampling` has for the round.
 
-    Nodes of the plan that are not connected, or not allowed, are left out: the cohort is smaller then.
-
     Args:
-        plan: Cohorts of identities: those that `by_public_key` returns, for example.
+        plan: Cohorts of identities.
 
     Example:
         >>> import tff_mf
@@ -134,12 +149,7 @@ def planned(plan: sampling.CohortPlan) -> Draw:
         1
     """
     validation.instance("plan", plan, sampling.CohortPlan, "make one with sampling.plan_cohorts")
-
-    def draw(round_number: int, allowed: Sequence[str]) -> list[str]:
-        present = set(allowed)
-        return [client for client in plan.cohort(round_number - 1) if client in present]
-
-    return draw
+    return Planned(plan=plan)
 
 
 def repeatable(clients_per_round: int, seed: int) -> Draw:
@@ -157,14 +167,14 @@ def repeatable(clients_per_round: int, seed: int) -> Draw:
     return draw
 
 
-def check_drawn(cohort: Sequence[str], allowed: Sequence[str], clients_per_round: int) -> None:
-    """Raises unless a drawn cohort has distinct allowed nodes, and not more than planned.
+def check_drawn(cohort: Sequence[str], allowed: Sequence[str], most: int) -> None:
+    """Raises unless a drawn cohort has distinct allowed nodes, and at most so many.
 
     Raises:
         InputValueError: If it has others.
     """
-    if len(cohort) > clients_per_round or len(set(cohort)) < len(cohort) or set(cohort) - set(allowed):
+    if len(cohort) > most or len(set(cohort)) < len(cohort) or set(cohort) - set(allowed):
         raise InputValueError(
             f"draw returned {len(cohort)} nodes, {len(set(cohort))} of them different and "
-            f"{len(set(cohort) & set(allowed))} allowed: it must return at most {clients_per_round} allowed ones."
+            f"{len(set(cohort) & set(allowed))} allowed: it must return at most {most} allowed ones."
         )

@@ -1,6 +1,7 @@
 """Opens the strategy of a run on Flower: a new run, or one that was stopped, at whatever moment."""
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import pathlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -16,15 +17,16 @@ from tff_mf.base.errors import InputValueError
 
 from .. import guard, reports
 from ..runs import folders, ledger
-from ..runs.checkpoints import Checkpoints, remove_all
+from ..runs.checkpoints import Checkpoints
 from ..runs.names import CHECKPOINTS, LEDGER, REPORT
-from . import cohorts, summands
-from .checkpoints import ServerState, as_json, build, loaded
+from . import ahead, cohorts, summands
+from .checkpoints import ServerState, as_json, build, forget, loaded
 from .settings import FlowerSettings, checked_clip_norm
 from .strategy import MFStrategy
 from .summands import Layout
 from .updates import model_arrays
 
+_DEFAULT = FlowerSettings()
 # Fields of the report that the plan alone determines, as the noise follows from it.
 _OF_PLAN = ("restart_every", "adaptive_count_stddev", "grid", "grid_bits", "grid_max_clients", "dimension")
 
@@ -34,10 +36,10 @@ def open_strategy(
     folder: pathlib.Path | str,
     plan: tff_mf.Plan,
     *,
-    settings: FlowerSettings,
     initial_arrays: ArrayRecord,
+    settings: FlowerSettings = _DEFAULT,
     draw: cohorts.Draw | None = None,
-    sampler: str = "uniform, of those allowed",
+    sampler: str | None = None,
     identify: cohorts.Identify = cohorts.by_public_key,
     nodes: Collection[str] | None = None,
     **more: Any,
@@ -50,47 +52,73 @@ def open_strategy(
     Args:
         folder: The run's folder on the machine of the ServerApp, which is made if it does not exist. It must survive
             restarts, and nobody but the operator may read its checkpoints.
-        plan: Mechanism, noise and participation: `plan_run(...)`, whose sums are on a grid, or `tff_mf.plan(...)`.
-        settings: Clip norm, server optimizer, and how nodes are talked to.
+        plan: Mechanism, noise, sampling and clip norm: `tff_mf.plan(...)`. Without a grid it gets the one that fits the
+            model, and a σ that was calibrated is calibrated for it, unless the settings ask for floating point.
         initial_arrays: The model that training starts from; float32 arrays of any framework.
-        draw: From a round and the allowed identities to a cohort: `cohorts.uniform(clients_per_round)` if not given.
-        sampler: Name of what draws the cohorts, for the report.
+        settings: The server's optimizer, and how nodes are talked to.
+        draw: From a round and the allowed identities to a cohort. If not given, the plan's sampling draws all cohorts
+            before the first round, from `nodes`; those of `MinSep`, `FixedEpoch` and `SingleParticipation` are drawn
+            uniformly, in each round, from the connected nodes that the schema allows.
+        sampler: Name of `draw` for the report.
         identify: Who a node is, the same function in every life of the run; `cohorts.by_partition` in simulations.
-        nodes: Identities that may take part; all that connect if `None`.
+        nodes: Identities that may take part; all that connect if `None`. Cohorts that are drawn before the first round
+            need them, and the same ones in every life of the run.
         more: Fields of `reports.Configuration` that the plan does not determine, such as `population`.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If the folder holds another run, one that has ended, or damaged files, another process uses it,
-            the plan has adaptive clipping, its grid fits neither model nor cohort, or nodes reply in integers without
-            one.
+            the plan has adaptive clipping, its sampling needs `nodes` that are not given, its grid fits neither model
+            nor cohort, or nodes reply in integers without one.
 
     Example:
-        with open_strategy("run", plan, settings=FlowerSettings(clip_norm=1.0), initial_arrays=arrays) as strategy:
+        with open_strategy("run", plan, initial_arrays=arrays) as strategy:
             strategy.start(grid)
             strategy.end()
     """
     folder = pathlib.Path(folder)
-    validation.instance("settings", settings, FlowerSettings, "pass FlowerSettings(clip_norm=...)")
+    validation.instance("settings", settings, FlowerSettings, "pass FlowerSettings(...)")
     validation.instance("plan", plan, tff_mf.Plan, "make one with tff_mf.plan")
     _check_supported(plan, more)
     initial = model_arrays(initial_arrays)
     layout = Layout(shapes={name: value.shape for name, value in initial.items()})
+    if plan.grid is None and not settings.floating_point:
+        plan = plan.for_model(layout.dimension)
+    # Calibrated again, on another machine, σ can differ in its last bits.
+    plan = guard.begun_plan(folder, plan)
     summed = _summands(plan, settings, layout)
+    drawn_ahead = None if draw is not None and not plan.secret_cohorts else ahead.of_plan(plan, nodes)
+    if drawn_ahead is not None and draw is not None:
+        raise InputValueError(
+            f"draw={draw!r} does not go with secret_cohorts, whose ε is of cohorts by the plan's sampling: leave it "
+            "out."
+        )
     _finish(folder)
-    stream, replay = build(plan, dimension=layout.dimension, clip_norm=settings.clip_norm, generator=settings.generator)
+    stream, replay = build(plan, dimension=layout.dimension, clip_norm=plan.clip_norm, generator=settings.generator)
     more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
     given = {**settings.as_json(), "identities": _name_of(identify)}
     more.setdefault("about", {"engine": "flwr", **given})
-    with guard.open_guard(folder, plan, clip_norm=settings.clip_norm, sampler=sampler, **more) as guarded:
+    if drawn_ahead is not None:
+        more |= drawn_ahead.fields(folder, plan, more)
+        given |= drawn_ahead.as_json()
+    elif sampler is None:
+        sampler = "uniform, of those allowed" if draw is None else "by hand"
+    more.setdefault("sampler", sampler)
+    # Rules and figures of the guard are those for whoever knows the cohorts; of secret ones, it is told nobody.
+    known = dataclasses.replace(plan, secret_cohorts=False)
+    with guard.open_guard(folder, known, clip_norm=plan.clip_norm, **more) as guarded:
         about = {
             **given,
             **as_json(plan),
             "layout": layout.as_json(),
             "noise": stream.fingerprint.hex(),
         }
+        # Before the round is known, it is known only of a run that never began one.
+        begun = not guarded.knows_its_round
         saved = Checkpoints(folder / CHECKPOINTS, about)
+        if drawn_ahead is not None:
+            draw = drawn_ahead.cohorts(folder, plan, run=guarded.run, begun=begun)
         if number := guarded.resume(saved):
             state = loaded(saved, number, plan, replay)
         else:
@@ -104,8 +132,7 @@ def open_strategy(
             state=state,
             settings=settings,
             summands=summed,
-            clients_per_round=plan.clients_per_round,
-            rounds=plan.rounds,
+            plan=plan,
             nodes=_known(identify, nodes),
             draw=cohorts.uniform(plan.clients_per_round) if draw is None else draw,
         )
@@ -147,12 +174,12 @@ def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> su
     Raises:
         InputValueError: If the grid does not fit the cohort, the model or the replies.
     """
-    clip_norm, grid = checked_clip_norm(settings.clip_norm), plan.grid
+    clip_norm, grid = checked_clip_norm(plan.clip_norm), plan.grid
     if grid is None or plan.dimension is None:
         if settings.replies == summands.INTEGERS:
             raise InputValueError(
-                f"replies={settings.replies!r} needs a grid: make the plan with plan_run, or take "
-                f"{summands.MODEL!r} or {summands.UPDATE!r}."
+                f"replies={settings.replies!r} needs a grid: leave out floating_point, or take {summands.MODEL!r} "
+                f"or {summands.UPDATE!r}."
             )
         return summands.Floats(clip_norm, settings.replies)
     if plan.clients_per_round > grid.max_clients:
@@ -178,5 +205,5 @@ def _finish(folder: pathlib.Path) -> None:
         return
     if not (folder / REPORT).exists():
         reports.write(folder, realised=True)
-    remove_all(folder / CHECKPOINTS)
+    forget(folder / CHECKPOINTS)
     raise InputValueError(f"out={str(folder)!r} holds a run that has ended: its model and report are there.")

@@ -14,15 +14,15 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 from google.protobuf.message import DecodeError
 
+import tff_mf
 from tff_mf.base.errors import InputValueError
 
 from ..guard.run_guard import RunGuard
 from ..output import files
-from ..runs.checkpoints import remove_all
 from ..runs.names import CHECKPOINTS, MODEL
 from ..runs.report_counts import ReportCounts
-from .checkpoints import ServerState
-from .cohorts import Draw, check_drawn
+from .checkpoints import ServerState, forget
+from .cohorts import Draw, Planned, check_drawn
 from .settings import FlowerSettings, checked_clip_norm
 from .summands import Layout, Summands
 from .updates import UpdateSum, as_record
@@ -61,18 +61,24 @@ class MFStrategy(Strategy):
         state: ServerState,
         settings: FlowerSettings,
         summands: Summands,
-        clients_per_round: int,
-        rounds: int,
+        plan: tff_mf.Plan,
         nodes: Callable[[Grid], Mapping[str, int]],
         draw: Draw,
     ) -> None:
         self._folder, self._guard = folder, guarded
         self._stream, self._layout = stream, layout
-        self._state, self._settings, self._rounds = state, settings, rounds
-        self._clients_per_round, self._nodes, self._draw = clients_per_round, nodes, draw
-        self._summands, self._clip_norm = summands, checked_clip_norm(settings.clip_norm)
+        self._plan, self._state, self._settings, self._rounds = plan, state, settings, plan.rounds
+        self._clients_per_round, self._nodes, self._draw = plan.clients_per_round, nodes, draw
+        self._planned = draw.plan if isinstance(draw, Planned) else None
+        self._secret = isinstance(draw, Planned) and draw.secret
+        self._summands, self._clip_norm = summands, checked_clip_norm(plan.clip_norm)
         # The messages of the round that was begun and not yet aggregated, by node id.
         self._asked: dict[int, Metadata] | None = None
+
+    @property
+    def plan(self) -> tff_mf.Plan:
+        """The plan, with the grid and the σ that the run has."""
+        return self._plan
 
     @property
     def rounds_released(self) -> int:
@@ -105,7 +111,8 @@ class MFStrategy(Strategy):
                 "aggregated: open the strategy again, and call start, which knows its round."
             )
         nodes, cohort = self._gather(grid, server_round)
-        number = self._guard.begin(cohort)
+        # Of secret cohorts, nobody is in the log.
+        number = self._guard.begin([] if self._secret else cohort)
         record = RecordDict(
             {
                 self._settings.arrayrecord_key: as_record(self._layout.arrays(self._state.weights)),
@@ -149,8 +156,9 @@ class MFStrategy(Strategy):
         )
         for message in replies:
             total.take(message)
-        counts = total.counts()
-        if counts.refused:
+        # How many replies came depends on secret cohorts, and so would a run that stops for it.
+        counts = None if self._secret else total.counts()
+        if counts and counts.refused:
             self._say_refused(server_round, counts)
         noise, noise_state = self._stream.next(self._state.noise)
         mean = self._summands.noised(total.total(), noise) / np.float32(self._clients_per_round)
@@ -243,8 +251,7 @@ class MFStrategy(Strategy):
         """Ends the run: writes the model and the report, deletes the checkpoints, and returns the report."""
         files.write_atomically(self._folder / MODEL, safetensors.numpy.save(self.arrays))
         report = self._guard.end()
-        # With the keys, the noise can be removed from the models; no round needs them any more.
-        remove_all(self._folder / CHECKPOINTS)
+        forget(self._folder / CHECKPOINTS)
         return report
 
     def _gather(self, grid: Grid, round_number: int) -> tuple[Mapping[str, int], list[str]]:
@@ -253,38 +260,53 @@ class MFStrategy(Strategy):
         deadline = time.monotonic() + waiting.nodes_seconds
         while True:
             nodes = self._nodes(grid)
-            allowed = self._guard.allowed(sorted(nodes))
-            cohort = list(self._draw(round_number, allowed))
-            check_drawn(cohort, allowed, self._clients_per_round)
-            late = time.monotonic() >= deadline
-            if len(cohort) == self._clients_per_round or (late and len(cohort) >= waiting.fewest):
-                return nodes, cohort
-            if late:
-                raise RuntimeError(
-                    f"Round {round_number} found {len(cohort)} of {self._clients_per_round} nodes, fewer than "
-                    f"fewest={waiting.fewest}: {len(nodes)} are connected, {len(allowed)} of them allowed. Resume the "
-                    "run when more are."
-                )
+            if self._secret:
+                if time.monotonic() >= deadline or self._has_everybody(nodes):
+                    return nodes, list(self._draw(round_number, sorted(nodes)))
+            else:
+                allowed = self._guard.allowed(sorted(nodes))
+                cohort, wanted = list(self._draw(round_number, allowed)), self._wanted(round_number)
+                check_drawn(cohort, allowed, wanted)
+                late, fewest = time.monotonic() >= deadline, min(waiting.fewest, wanted)
+                if len(cohort) == wanted or (late and len(cohort) >= fewest):
+                    return nodes, cohort
+                if late:
+                    raise RuntimeError(
+                        f"Round {round_number} found {len(cohort)} of {wanted} nodes, fewer than fewest={fewest}: "
+                        f"{len(nodes)} are connected, {len(allowed)} of them allowed. Resume the run when more are."
+                    )
             time.sleep(waiting.poll_seconds)
 
+    def _wanted(self, round_number: int) -> int:
+        """Returns how many nodes a whole cohort has."""
+        return self._clients_per_round if self._planned is None else len(self._planned.cohort(round_number - 1))
+
+    def _has_everybody(self, nodes: Mapping[str, int]) -> bool:
+        """Whether all are connected that could be in a secret cohort: when a round begins shows nothing of its own."""
+        return self._planned is not None and nodes.keys() >= set(self._planned.client_ids)
+
     def _replies(self, grid: Grid, messages: list[Message]) -> Iterator[Message]:
-        """Yields replies as they come, until all have come or the time is over."""
+        """Yields replies as they come, until all have come or the time is over; of a secret cohort, until it is over.
+
+        When a round ends would show how many are in its cohort.
+        """
         waiting = self._settings.waiting
         # In the order of the messages: float sums of replies that are all there then have the same bits in every run.
         missing = dict.fromkeys(each for each in grid.push_messages(messages) if each) if messages else {}
         deadline = time.monotonic() + waiting.replies_seconds
-        while missing:
+        while missing or self._secret:
             # One at a time: what is in a reply can make Flower fail to read it, and all that were pulled with it.
             for identifier in list(missing):
                 try:
                     pulled = list(grid.pull_messages([identifier]))
                 except _UNREADABLE as error:
-                    log(WARNING, "A reply could not be read, and is left out: %s", type(error).__name__)
+                    if not self._secret:
+                        log(WARNING, "A reply could not be read, and is left out: %s", type(error).__name__)
                     del missing[identifier]
                     continue
                 if pulled:
                     del missing[identifier]
                 yield from pulled
-            if not missing or time.monotonic() >= deadline:
+            if (not missing and not self._secret) or time.monotonic() >= deadline:
                 return
             time.sleep(waiting.poll_seconds)

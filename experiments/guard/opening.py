@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tff_mf
 from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from .. import reports
 from ..output import agreement, files
@@ -77,7 +78,7 @@ def open_guard(
         >>> import tempfile
         >>> import tff_mf
         >>> plan = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=4, delta=1e-6, clients_per_round=2,
-        ...                     participation=tff_mf.MinSep(min_sep=2, max_participations=2), noise_multiplier=8.0)
+        ...                     sampling=tff_mf.MinSep(min_sep=2, max_participations=2), noise_multiplier=8.0)
         >>> with tempfile.TemporaryDirectory() as out, open_guard(out, plan, clip_norm=1.0, sampler="by hand") as guard:
         ...     guard.begin(["ann", "bob"])
         ...     guard.allowed(["ann", "carol"])
@@ -86,6 +87,11 @@ def open_guard(
     """
     validation.instance("plan", plan, tff_mf.Plan, "make one with tff_mf.plan")
     validation.instance("sampler", sampler, str, "name what draws the cohorts")
+    if plan.secret_cohorts:
+        raise InputValueError(
+            "plan has secret_cohorts, and a guard writes down who took part: make the plan with secret_cohorts=False, "
+            "or run it with `tff-mf train --secret-cohorts`."
+        )
     folder = pathlib.Path(folder)
     if aggregator is not None:
         _checks.check_aggregator(aggregator, plan, clip_norm, more)

@@ -4,8 +4,10 @@ import dataclasses
 from typing import Any
 
 import tff_mf
+from tff_mf.planning import mechanism_names
 
-from ..runs import amplification, mechanism_names
+from ..output import progress
+from ..runs import amplification
 from ..sampling.settings import SamplingSettings
 from .deployment import Deployment
 
@@ -72,9 +74,15 @@ def options(
     for bands in [1] if sampling == "poisson" else numbers:
         if groups is None and deployment.rounds * bands**2 > _PRODUCTS_OF_A_QUICK_SEARCH and not thorough:
             continue
-        mechanism = mechanism_names.search(
-            "banded", rounds=deployment.rounds, participation=None, bands=bands, workload=deployment.workload
-        )
+        with progress.search() as report:
+            mechanism = mechanism_names.search(
+                "banded",
+                rounds=deployment.rounds,
+                participation=None,
+                bands=bands,
+                workload=deployment.workload,
+                progress=report,
+            )
         drawn = SamplingSettings(sampling=sampling, groups=None if sampling == "poisson" else bands)
         found.append(_at(deployment, drawn, bands, mechanism, epsilon, noise_multiplier, on_grid))
     return sorted(found, key=lambda each: each.rms_error)

@@ -6,11 +6,11 @@ from typing import Any
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning.mechanism_names import state_rows
+from tff_mf.planning.options import AS_GOOD, Option
 from tff_mf.problem.workloads import ToeplitzWorkload
 
-from ..runs.sizes import state_rows
 from .deployment import Deployment
-from .options import AS_GOOD, Option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,17 @@
 """The estimates a deployment is planned with, and cases in which they are wrong."""
 
 import dataclasses
+from typing import Any
 
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning import options as compared
+from tff_mf.planning.options import Option, participations, schema, widest
+from tff_mf.planning.setting import MechanismSetting
 
-from ..runs.mechanism_names import MechanismSetting
-from ..sampling.settings import DEFAULT, SamplingSettings
+from ..output import progress
+from ..runs import statements
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +25,7 @@ class Deployment:
         delta: δ.
         min_sep: b, as far apart as a population of N allows: ⌊N / clients_per_round⌋, unless given.
         max_participations: k, as many as fit, unless given.
-        sampling: "min-sep", or "fixed-epochs" if clients come in the same place of every epoch of b rounds.
+        kind: `tff_mf.MinSep`, or `tff_mf.FixedEpoch` if clients come in the same place of every epoch of b rounds.
         restart_every: Rounds after which noise starts anew, or `None`.
         adjacency: "zero-out" or "replace-one".
         workload: What losses are for; `None` is the prefix sum.
@@ -42,26 +46,21 @@ class Deployment:
     delta: float
     min_sep: int | None = None
     max_participations: int | None = None
-    sampling: str = DEFAULT
+    kind: type[tff_mf.MinSep] | type[tff_mf.FixedEpoch] = tff_mf.MinSep
     restart_every: int | None = None
     adjacency: str = "zero-out"
     workload: tff_mf.Workload | None = None
     objective: str = "rms"
 
     def __post_init__(self) -> None:
-        for name in ("population", "clients_per_round", "rounds"):
-            validation.whole(name, getattr(self, name))
+        widest(self.population, clients_per_round=self.clients_per_round, rounds=self.rounds)
         validation.open_unit("delta", self.delta)
-        widest = self.population // self.clients_per_round
-        if widest < 1:
-            raise InputValueError(
-                f"clients_per_round={self.clients_per_round} is more than population={self.population}: take fewer."
-            )
-        min_sep = widest if self.min_sep is None else validation.whole("min_sep", self.min_sep)
-        if min_sep > widest:
+        most_apart = self.population // self.clients_per_round
+        min_sep = most_apart if self.min_sep is None else validation.whole("min_sep", self.min_sep)
+        if min_sep > most_apart:
             raise InputValueError(
                 f"min_sep={min_sep} needs {min_sep * self.clients_per_round} clients, but population="
-                f"{self.population}; at most min_sep={widest} fits."
+                f"{self.population}; at most min_sep={most_apart} fits."
             )
         object.__setattr__(self, "min_sep", min(min_sep, self.rounds))
         most = participations(self.rounds, self.resolved_min_sep)
@@ -81,7 +80,7 @@ class Deployment:
     def participation(self) -> tff_mf.Participation:
         """The participation schema that follows from the estimates."""
         assert self.max_participations is not None
-        return schema(self.resolved_min_sep, self.max_participations, sampling=self.sampling)
+        return schema(self.resolved_min_sep, self.max_participations, kind=self.kind)
 
     @property
     def setting(self) -> MechanismSetting:
@@ -95,32 +94,32 @@ class Deployment:
         )
 
 
-def participations(rounds: int, min_sep: int) -> int:
-    """Returns how often a client takes part that does so whenever it may: ⌈n / b⌉."""
-    return -(-rounds // min_sep)
+def options(deployment: Deployment, **more: Any) -> list[Option]:
+    """Returns every mechanism at the numbers of a deployment, the one with the least loss first.
 
-
-def schema(min_sep: int, max_participations: int, *, sampling: str = DEFAULT) -> tff_mf.Participation:
-    """Returns the schema of these two numbers."""
-    if max_participations == 1:
-        return tff_mf.SingleParticipation()
-    return SamplingSettings(sampling=sampling, min_sep=min_sep, max_participations=max_participations).schema(rounds=1)
-
-
-def cases(deployment: Deployment) -> dict[str, MechanismSetting]:
-    """Returns the settings of cases in which an estimate is wrong, by case."""
-    rounds, min_sep = deployment.rounds, deployment.resolved_min_sep
-    longer = rounds + rounds // 2
-    several = {
-        "half_min_sep": (rounds, max(1, min_sep // 2)),
-        "twice_min_sep": (rounds, min(2 * min_sep, rounds)),
-        "half_as_many_rounds_again": (longer, min_sep),
-    }
-    return {
-        name: dataclasses.replace(
+    Args:
+        deployment: The estimates.
+        more: Other arguments of `tff_mf.planning.options.options`.
+    """
+    with progress.bar("plan", None) as advance:
+        return compared.options(
             deployment.setting,
-            rounds=n,
-            participation=schema(b, participations(n, b), sampling=deployment.sampling),
+            delta=deployment.delta,
+            objective=deployment.objective,
+            progress=lambda name: advance(1, name),
+            **more,
         )
-        for name, (n, b) in several.items()
-    }
+
+
+def claim(deployment: Deployment, option: Option) -> statements.Claim:
+    """Returns the content of the one-line statement of a mechanism at the numbers of a deployment.
+
+    Raises:
+        InputValueError: If the mechanism was not optimized.
+    """
+    if option.mechanism is None:
+        raise InputValueError(f"option={option.name!r} was not optimized: {option.note}.")
+    setting = deployment.setting
+    sigma = option.figures["noise_multiplier"]
+    found = tff_mf.Guarantee.of_gaussian(option.figures["sensitivity"], sigma).under(setting.adjacency)
+    return statements.of_setting(setting, found, delta=deployment.delta, population=deployment.population)

@@ -12,14 +12,15 @@ import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.base.strict_json import finite
 from tff_mf.numerics import digits
+from tff_mf.planning import options
+from tff_mf.planning.options import Option, participations, schema
 from tff_mf.sensitivities.losses import errors, round_errors
 
 from ..output import figures, progress
 from ..output.figures import Axis, Chart, Curve
+from ..runs import statements
 from ..runs.statements import block_ends, deltas, of_some_rounds
-from . import options
-from .deployment import Deployment, participations, schema
-from .options import Option
+from .deployment import Deployment
 from .signal_to_noise import of_option
 
 Points = list[tuple[float, float | None]]
@@ -68,7 +69,7 @@ def _over_rounds(deployment: Deployment, option: Option) -> Points:
         setting = dataclasses.replace(
             deployment.setting,
             rounds=rounds,
-            participation=schema(min_sep, here, sampling=deployment.sampling),
+            participation=schema(min_sep, here, kind=deployment.kind),
             workload=None,
         )
         largest = max(largest, min(setting.guarantee(mechanism, sigma).epsilon(deployment.delta), whole))
@@ -330,7 +331,8 @@ def _searched(
     """Returns the mechanisms for rounds and a min-sep, which do not depend on the cohort, nor on ε."""
     try:
         # One client a round: then the population always suffices.
-        found = options.searched(_at(deployment, 1, rounds, min_sep, most), names)
+        here = _at(deployment, 1, rounds, min_sep, most)
+        found = options.searched(here.setting, names, here.objective)
         return sorted(found, key=lambda each: names.index(each.name))
     except InputValueError:
         return []
@@ -356,7 +358,10 @@ def _point(
             rows.append(_row(here, each, **{"epsilon" if around.by_epsilon else "noise_multiplier": level}))
         except InputValueError as error:
             rows.append([each.name, str(error)])
-    return {"about": f"{here.setting.bound}; of {here.population:,} clients, δ = {here.delta}", "rows": rows}
+    return {
+        "about": f"{statements.bound_in(here.setting)}; of {here.population:,} clients, δ = {here.delta}",
+        "rows": rows,
+    }
 
 
 def _row(

@@ -7,11 +7,11 @@ from typing import Any
 import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.numerics import digits
+from tff_mf.planning.options import Option
 
 from ..runs.sizes import AUTO, PAPERS_DIMENSION, grid_of
 from ..runs.statements import unbounded
 from .deployment import Deployment
-from .options import Option
 
 
 def of_deployment(

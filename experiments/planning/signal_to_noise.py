@@ -19,11 +19,11 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import digits
 from tff_mf.numerics.digits import rounded_up
+from tff_mf.planning.options import Option
 
 from ..runs import learning_rates
 from ..runs.settings import RunSettings
 from .deployment import Deployment
-from .options import Option
 
 # Noise over signal: up to the first every run learned, with a rate that fits, and from the second on none.
 LEARNS = 0.1
@@ -122,7 +122,7 @@ def of_plan(
 
     Example:
         >>> import tff_mf
-        >>> plan = tff_mf.Plan(mechanism=tff_mf.Identity(), rounds=199, participation=tff_mf.SingleParticipation(),
+        >>> plan = tff_mf.Plan(mechanism=tff_mf.Identity(), rounds=199, sampling=tff_mf.SingleParticipation(),
         ...                    noise_multiplier=1.0, delta=1e-6, clients_per_round=20, cohort=20)
         >>> found = of_plan(plan, 10**6)
         >>> f"{found.noise_to_signal:.2f} {found.drowned} {found.cohort_needed}"
@@ -157,7 +157,7 @@ def largest_dimension(privacy: tff_mf.Plan, *, rms_error: float | None = None) -
 
     Example:
         >>> import tff_mf
-        >>> plan = tff_mf.Plan(mechanism=tff_mf.Identity(), rounds=199, participation=tff_mf.SingleParticipation(),
+        >>> plan = tff_mf.Plan(mechanism=tff_mf.Identity(), rounds=199, sampling=tff_mf.SingleParticipation(),
         ...                    noise_multiplier=1.0, delta=1e-6, clients_per_round=20, cohort=20)
         >>> largest_dimension(plan)
         1584
@@ -179,7 +179,7 @@ def of_option(deployment: Deployment, option: Option, dimension: int | None, *, 
     privacy = tff_mf.Plan(
         mechanism=option.mechanism,
         rounds=deployment.rounds,
-        participation=deployment.participation,
+        sampling=deployment.participation,
         noise_multiplier=option.figures["noise_multiplier"],
         delta=deployment.delta,
         clients_per_round=deployment.clients_per_round,

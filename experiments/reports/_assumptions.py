@@ -162,7 +162,7 @@ def _other_sampling(record: RunRecord) -> tuple[str, Mapping[str, Any]] | None:
 
     A log cannot show it of rounds that were planned and did not run, nor of clients that came once by chance.
     """
-    drawn = record.sampling
+    drawn = record.drawn
     if drawn is None:
         return None
     try:
@@ -180,7 +180,7 @@ def _other_sampling(record: RunRecord) -> tuple[str, Mapping[str, Any]] | None:
 def sampler(case: Case) -> Judged:
     """Returns whether the cohorts in the log are the planned ones."""
     record, evidence, name = case.record, case.evidence, case.record.sampler
-    if record.is_secret != (record.settings is not None and record.settings.secret_cohorts):
+    if record.is_secret != record.draws_in_secret:
         return _violated("sampler_contradicted", sampler=name, file=RUN_JSON)
     if record.is_secret and any(evidence.attempts.values()):
         return _violated("sampler_not_secret", sampler=name, file=PARTICIPATION)

@@ -127,7 +127,7 @@ def claim(case: Case, figures: Figures | None, findings: list[Finding]) -> state
         unanswered=[question.name for question in QUESTIONS if case.answers[question.name] is None],
         clients_of_one_person=case.answers["clients_of_one_person"],
     )
-    drawn = record.sampling
+    drawn = record.drawn
     if record.amplified_epsilon is None or drawn is None or known.guarantee is None:
         return known
     return amplification.own_claim(known, record.amplified_epsilon, drawn)
@@ -139,7 +139,7 @@ def _of_secrecy(record: RunRecord, evidence: Evidence) -> list[Finding]:
         return []
     try:
         plan = record.plan(evidence.mechanism)
-        level = amplification.own(plan, record.sampling, record.population).level
+        level = amplification.own(plan, record.drawn, record.population).level
     except InputError as error:
         return [found(CRITICAL, "secrecy", "secrecy_impossible", file=RUN_JSON, why=str(error))]
     if level.epsilon > record.amplified_epsilon:

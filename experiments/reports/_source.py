@@ -146,7 +146,7 @@ def made_for(source: Source) -> dict[str, Any] | None:
 
 def sampling_in_secret(source: Source) -> str | None:
     """Returns a run's sampling if it amplifies where cohorts are secret, and no amplified ε is stated."""
-    drawn = source.record.sampling
+    drawn = source.record.drawn
     if source.record.is_secret or drawn is None or not drawn.is_secret or drawn.sampling in amplification.POISSON:
         return None
     return drawn.sampling

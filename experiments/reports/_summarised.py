@@ -97,7 +97,7 @@ def _claims(
         return dict.fromkeys(("epsilon", "epsilon_as_run", *_AMPLIFIED))
     privacy = record.plan(evidence.mechanism)
     clients = None if record.resolved is None else record.resolved.training_clients
-    in_secret, drawn = None, record.sampling
+    in_secret, drawn = None, record.drawn
     simulated = stored.get("amplified_epsilon") is not None and clients is not None and not record.is_secret
     if simulated and drawn and drawn.sampler == record.sampler and clients <= (record.population or 0):
         in_secret = amplification.amplified(privacy, drawn, clients)

@@ -80,7 +80,7 @@ def amplified(privacy: tff_mf.Plan, sampling: SamplingSettings | None, populatio
     Example:
         >>> import tff_mf
         >>> plan = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=100, delta=1e-6, clients_per_round=10,
-        ...                     participation=tff_mf.MinSep(min_sep=1, max_participations=100), noise_multiplier=1.0)
+        ...                     sampling=tff_mf.MinSep(min_sep=1, max_participations=100), noise_multiplier=1.0)
         >>> found = amplified(plan, SamplingSettings(sampling="poisson"), 1000)
         >>> f"{found.epsilon:.2f}, {plan.epsilon:.2f} without"
         '0.95, 96.72 without'

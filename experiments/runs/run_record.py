@@ -32,7 +32,8 @@ _OF_PLAN = ("rounds", "noise_multiplier", "delta", "clients_per_round", "cohort"
 # Fields that a privacy plan does not determine.
 _OPEN = (
     *("adjacency", "cohorts", "sampler", "simulation", "population", "released_without_noise", "evaluation_columns"),
-    *("settings", "resolved", "about", "command", "versions", "amplified_epsilon", *_IF_PLANNED, *_GRID),
+    *("sampling", "secret_cohorts", "settings", "resolved", "about"),
+    *("command", "versions", "amplified_epsilon", *_IF_PLANNED, *_GRID),
 )
 # What a resumed run may have otherwise.
 _FREE = ("about", "command", "versions")
@@ -81,6 +82,8 @@ class RunRecord(Record):
         evaluation_columns: Columns of metrics.csv, all computed on clients that do not train.
         settings: The settings of `tff-mf train`, as they were asked for; `None` of other pipelines.
         resolved: What else they came to; `None` of other pipelines.
+        sampling: How another pipeline draws its cohorts, if it says so; the settings of `tff-mf train` have it.
+        secret_cohorts: Whether another pipeline draws them from the system's randomness, and logs nobody.
         about: Facts of another pipeline, which a report repeats, and which nothing checks.
         command: The command line.
         versions: Versions of the packages that the run depends on.
@@ -113,6 +116,8 @@ class RunRecord(Record):
     evaluation_columns: Sequence[str] = ()
     settings: RunSettings | None = None
     resolved: Resolved | None = None
+    sampling: SamplingSettings | None = None
+    secret_cohorts: bool = False
     about: dict[str, Any] = msgspec.field(default_factory=dict)
     command: Sequence[str] = ()
     versions: dict[str, str] = msgspec.field(default_factory=dict)
@@ -136,6 +141,8 @@ class RunRecord(Record):
             raise InputValueError(f"{', '.join(given)} must be given with {', '.join(set(_GRID) - set(given))}.")
         if (self.settings is None) != (self.resolved is None):
             raise InputValueError("settings and resolved go together: both are of `tff-mf train`; put run.json back.")
+        if self.settings is not None and (self.sampling is not None or self.secret_cohorts):
+            raise InputValueError("sampling and secret_cohorts are in settings of `tff-mf train`; put run.json back.")
         if self.is_secret and (self.cohorts or self.adjacency != "zero-out" or self.population is None):
             raise InputValueError(
                 f"amplified_epsilon={self.amplified_epsilon!r} is of secret cohorts: it needs a population and "
@@ -164,9 +171,14 @@ class RunRecord(Record):
         return _SCHEMAS[self.participation](min_sep=self.min_sep, max_participations=self.max_participations)
 
     @property
-    def sampling(self) -> SamplingSettings | None:
-        """How the cohorts of `tff-mf train` are drawn; `None` of other pipelines."""
-        return None if self.settings is None else self.settings.sampling_settings()
+    def drawn(self) -> SamplingSettings | None:
+        """How cohorts are drawn, if the run says so."""
+        return self.sampling if self.settings is None else self.settings.sampling_settings()
+
+    @property
+    def draws_in_secret(self) -> bool:
+        """Whether the run says that its cohorts are secret; `is_secret` is whether its claim counts on it."""
+        return self.secret_cohorts if self.settings is None else self.settings.secret_cohorts
 
     @property
     def training(self) -> RunSettings:
@@ -189,7 +201,7 @@ class RunRecord(Record):
             InputError: If no plan has such fields.
         """
         same = {name: getattr(self, name) for name in (*_OF_PLAN, "grid", "dimension")}
-        return tff_mf.plan(mechanism=mechanism, participation=self.schema, **same)
+        return tff_mf.plan(mechanism=mechanism, sampling=self.schema, **same)
 
     @property
     def rules(self) -> Rules:

@@ -151,6 +151,10 @@ class ServerLoop:
         """Returns the counts of a round's reports, if it was released with them."""
         return self._book.reports(round_number)
 
+    def rounds_of(self, client: str) -> list[int]:
+        """Returns the rounds that a client was chosen for, also in attempts that were given up."""
+        return list(self._past.get(client, ()))
+
     def allowed(self, clients: Iterable[str]) -> list[str]:
         """Returns the clients that may take part in the next round."""
         return [client for client in clients if not self._refusal(client)]

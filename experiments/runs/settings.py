@@ -8,13 +8,14 @@ import tff_mf
 from tff_mf import grids
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning import check_level, check_restarts, checked_cohort
+from tff_mf.planning import check_level, check_restarts, checked_cohort, mechanism_names
+from tff_mf.planning.setting import MechanismSetting
 
+from ..output import progress
 from ..output.typed import Number, Record, Whole, fields_of
 from ..sampling.settings import DEFAULT, SECRET, SamplingSettings
-from . import amplification, learning_rates, mechanism_names
+from . import amplification, learning_rates
 from .folders import DEFAULT_DATASET
-from .mechanism_names import MechanismSetting
 from .sizes import AUTO, NONE, dimension_of, grid_of
 
 ALGORITHMS = ("fed_avg", "fed_sgd")
@@ -359,7 +360,9 @@ class RunSettings(Record):
         Raises:
             InputError: If a field is out of range, or the mechanism cannot be built.
         """
-        return self.mechanism_setting().named(self.mechanism, **{name: getattr(self, name) for name in _OF_MECHANISM})
+        options = {name: getattr(self, name) for name in _OF_MECHANISM}
+        with progress.search() as report:
+            return self.mechanism_setting().named(self.mechanism, **options, progress=report)
 
     def privacy_plan(self, mechanism: tff_mf.Mechanism, insecure_seed: int | None = None) -> tff_mf.Plan:
         """Returns the guarantee of a run with `mechanism`.
@@ -373,7 +376,7 @@ class RunSettings(Record):
         return tff_mf.plan(
             mechanism=mechanism,
             rounds=self.rounds,
-            participation=self.participation(),
+            sampling=self.participation(),
             delta=self.delta,
             clients_per_round=self.clients_per_round,
             cohort=self.cohort,
@@ -384,6 +387,7 @@ class RunSettings(Record):
             adaptive_count_stddev=self.adaptive_count_stddev,
             grid=grid,
             dimension=None if grid is None else self.dimension,
+            clip_norm=self.clip_norm,
         )
 
     def chosen_rate(self, privacy: tff_mf.Plan) -> float:

@@ -1,41 +1,12 @@
-"""Sizes that follow from the numbers of settings alone: of the grid, of the model, and of the noise that is kept."""
+"""Sizes that follow from the numbers of settings alone: of the grid and of the model."""
 
 import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.grids import FEWEST_BITS, MOST_BITS
 
-_DEFAULT_BUFFERS = 4
-_ROWLESS = ("identity", "banded-inverse", "dense")
-_BANDED = ("banded", "banded-toeplitz")
-
-
-def state_rows(name: str, *, rounds: int, bands: int | None = None, buffers: int | None = None) -> int | None:
-    """Returns the rows of noise that are kept from round to round, or None if the name does not tell.
-
-    Args:
-        name: A name of `mechanism_names.names()`.
-        rounds: Rounds that the mechanism is for.
-        bands: Bands of the banded kinds.
-        buffers: Buffers of a BLT; 4 if not given.
-
-    Example:
-        >>> state_rows("banded", rounds=2052, bands=342), state_rows("tree-full", rounds=2052)
-        (341, 11)
-    """
-    if name in _ROWLESS:
-        return 0
-    if name == "blt":
-        return buffers or _DEFAULT_BUFFERS
-    if name in _BANDED:
-        return None if bands is None else min(bands, rounds) - 1
-    return rounds.bit_length() - 1 if name.startswith("tree-") else None
-
-
 AUTO, NONE = "auto", "none"
 WORDS = (AUTO, NONE)
 
-# Cohorts of a sampling may be larger than those on average: with this room, all are with near certainty.
-_ROOM, _FEWEST_CLIENTS = 2, 1000
 # As many as TFF's task adds to the words: padding, unknown, beginning and end of a sentence.
 _SPECIAL_WORDS = 4
 _KERNEL_WORDS = 3
@@ -46,8 +17,7 @@ PAPERS_DIMENSION = 4_050_748
 def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | None:
     """Returns the grid that a setting stands for; `None` for "none", floating point.
 
-    It has room for twice a cohort, and for 1000 clients at least, as `aggregators.MFAggregationFactory` has: the number
-    of clients of a sum must not depend on who was drawn.
+    It has the room of `tff_mf.Grid.with_room`.
 
     Args:
         grid: The number of bits, "auto" or "none".
@@ -64,16 +34,15 @@ def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | No
     """
     if grid == NONE:
         return None
-    clients = max(_FEWEST_CLIENTS, _ROOM * cohort)
     try:
-        tff_mf.Grid(bits=FEWEST_BITS, max_clients=clients)
+        clients = tff_mf.Grid.with_room(dimension=1, cohort=cohort).max_clients
     except InputValueError as error:
         raise InputValueError(
             f"clients_per_round, or cohort={cohort}, is too large for exact sums on a grid: take fewer clients, or "
             f"grid={NONE!r}."
         ) from error
     if grid == AUTO:
-        return tff_mf.Grid.auto(dimension=dimension, max_clients=clients)
+        return tff_mf.Grid.with_room(dimension=dimension, cohort=cohort)
     if isinstance(grid, str):
         raise InputValueError(f"grid={grid!r} must be a number of bits, {AUTO!r} or {NONE!r}.")
     if isinstance(grid, bool) or not isinstance(grid, int):

@@ -10,6 +10,7 @@ import numpy as np
 
 import tff_mf
 from tff_mf.base.strict_json import finite
+from tff_mf.planning.setting import MechanismSetting
 
 from ..output.text import up
 from ..sampling import ObservedParticipation
@@ -353,6 +354,7 @@ def of_plan(plan: tff_mf.Plan, *, population: int | None = None, violations: Seq
         population: Number of clients that can take part, in proportion to the cohort, if known.
         violations: What voids the guarantee.
     """
+    assert not plan.secret_cohorts, "amplification.own states the guarantee of secret cohorts"
     return Claim(
         guarantee=None if plan.insecure else plan.guarantee,
         delta=plan.delta,
@@ -368,6 +370,30 @@ def of_plan(plan: tff_mf.Plan, *, population: int | None = None, violations: Seq
         test_only=plan.insecure,
         violations=violations,
     )
+
+
+def of_setting(
+    setting: MechanismSetting, guarantee: tff_mf.Guarantee, *, delta: float, population: int | None
+) -> Claim:
+    """Returns the content of the one-line statement of a guarantee of a mechanism in a setting."""
+    return Claim(
+        guarantee=guarantee,
+        delta=delta,
+        rounds=setting.rounds,
+        participation=bound_in(setting),
+        population=population,
+    )
+
+
+def bound_in(setting: MechanismSetting) -> Bound:
+    """Returns the schema and the restarts that a guarantee in a setting is for.
+
+    Example:
+        >>> schema = tff_mf.MinSep(min_sep=4, max_participations=3)
+        >>> str(bound_in(MechanismSetting(rounds=12, participation=schema, restart_every=6)))
+        'min-sep b≥4, k≤3, noise restarted every 6 rounds'
+    """
+    return bound_to(setting.participation, restart_every=setting.restart_every if setting.is_restarted else None)
 
 
 def of_run(

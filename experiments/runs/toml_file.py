@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning import mechanism_names
 
 from ..output import files, typed
 from ..output.typed import Record
-from . import layers, mechanism_names, presets
+from . import layers, presets
 from .folders import EMBEDDED, SQLITE
 from .layers import Layer
 from .names import RUN_JSON, SETTINGS_TOML

@@ -7,11 +7,12 @@ imported when it is first asked for.
 
 from typing import TYPE_CHECKING
 
+from tff_mf.problem.cohort_secret import CohortSecret as CohortSecret
+
 from ._plan import CohortPlan as CohortPlan
 from ._plan import ObservedParticipation as ObservedParticipation
 from ._plan import plan_cohorts as plan_cohorts
 from ._plan import without_dropped as without_dropped
-from ._secret import CohortSecret as CohortSecret
 from .settings import SamplingSettings as SamplingSettings
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ import numpy as np
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.problem.cohort_secret import CohortSecret
 from tff_mf.problem.draws import NOBODY, SeededDraws
-
-from ._secret import CohortSecret
 
 # Schemas of nothing but how often, and how far apart, a client takes part.
 _COUNTED = (tff_mf.MinSep, tff_mf.SingleParticipation)

@@ -102,6 +102,23 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         # Checks the values.
         _ = self._of_few
 
+    @classmethod
+    def of(cls, sampling: tff_mf.Sampling) -> "SamplingSettings":
+        """Returns the word and the parameters of a sampling.
+
+        Example:
+            >>> SamplingSettings.of(tff_mf.BallsInBins(groups=4, clients_per_round=5))
+            SamplingSettings(sampling='balls-in-bins', groups=4)
+
+        Raises:
+            InputValueError: If no word stands for it, as for a timer, whose number of rounds is assumed.
+        """
+        for word, each in _WORDS.items():
+            if type(sampling) is each.kind and each.kind is not tff_mf.Timer:
+                values = {name: getattr(sampling, name) for name in (*each.needs, *each.takes)}
+                return cls(sampling=word, **values)
+        raise InputValueError(f"sampling={sampling!r} has no word: take one of {', '.join(SAMPLINGS)}.")
+
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters that are given."""

@@ -12,9 +12,9 @@ import tff_mf
 from tff_mf import queries
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning.mechanism_names import RAMP_FLOOR
 
 from ... import aggregators
-from ..runs.mechanism_names import RAMP_FLOOR
 from ..runs.settings import RunSettings
 from . import task
 

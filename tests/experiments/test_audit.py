@@ -234,7 +234,7 @@ def test_counts_with_half_of_their_noise_are_found_out(monkeypatch):
 
 
 def test_the_audit_of_a_run_is_of_all_that_it_claims(tmp_path):
-    own = {"rounds": 18, "participation": SCHEMA, "clients_per_round": 3, "noise_multiplier": 4.0}
+    own = {"rounds": 18, "sampling": SCHEMA, "clients_per_round": 3, "noise_multiplier": 4.0}
     privacy = run_folders.plan(mechanism=tff_mf.Tree(6), **own)
     more = {"restart_every": 6, "adaptive_count_stddev": 2.0, "adjacency": "replace-one"}
     reports.write_configuration(tmp_path, privacy, clip_norm=1.0, **more)

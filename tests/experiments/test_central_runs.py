@@ -18,7 +18,11 @@ import tff_mf
 tf = pytest.importorskip("tensorflow")
 
 from tff_mf.experiments.central_training import data_sets, networks, preparation, program, summary  # noqa: E402
-from tff_mf.experiments.central_training.settings import PRESETS, CentralConfiguration  # noqa: E402
+from tff_mf.experiments.central_training.settings import (  # noqa: E402
+    PRESETS,
+    SAMPLINGS,
+    CentralConfiguration,
+)
 from tff_mf.experiments.output import typed  # noqa: E402
 from tff_mf.experiments.runs import layers, metrics  # noqa: E402
 from tff_mf.experiments.runs.layers import Layer  # noqa: E402
@@ -132,10 +136,66 @@ def test_sigma_is_the_smallest_for_the_epsilon_that_is_stated(flags, groups):
         assert figures["epsilon"] == plain
         assert figures["zcdp_rho"] == pytest.approx((figures["sensitivity"] / prepared.noise_multiplier) ** 2 / 2)
     else:
-        assert prepared.order.groups == groups == schema.min_sep
+        assert getattr(prepared.order.sampling, "groups", None) == groups == schema.min_sep
         assert figures["zcdp_rho"] is None
         assert plain > 8
         assert "as long as nobody learns" in figures["not_covered"][0]
+
+
+SAMPLED = {
+    "spaced-epochs": {"mechanism": "tree-full", "min_sep": 2},
+    "shuffled-epochs": {"mechanism": "banded", "groups": 2, "bands": 2},
+    "balls-in-bins": {"mechanism": "blt"},
+    "random-allocation": {"mechanism": "identity"},
+    "poisson": {"mechanism": "identity"},
+    "cyclic-poisson": {"mechanism": "banded", "groups": 2},
+    "b-min-sep": {"mechanism": "banded", "min_sep": 2},
+}
+
+
+def test_every_sampling_of_batches_is_tried():
+    assert {*SAMPLED, "fixed-epochs"} == set(SAMPLINGS)
+
+
+@pytest.mark.parametrize("word", SAMPLED)
+def test_the_sampling_that_draws_is_the_one_whose_epsilon_is_stated(word):
+    found = CentralConfiguration(
+        epochs=4,
+        batch_size=256,
+        delta=1e-5,
+        validation_examples=220,
+        noise_multiplier=4.0,
+        sampling=word,
+        **SAMPLED[word],
+    )
+    found.check()
+    prepared = preparation.prepare(found, found.build_mechanism())
+    order, mechanism = prepared.order, prepared.mechanism
+    assert order.sampling == found.drawn_by == found.sampling_settings.drawn_by(population=1280, clients_per_round=256)
+    asked = (mechanism, found.rounds, order.sampling)
+    assert prepared.epsilon == tff_mf.epsilon(*asked, noise_multiplier=4.0, delta=1e-5)
+    known = tff_mf.epsilon(mechanism, found.rounds, order.participation, noise_multiplier=4.0, delta=1e-5)
+    assert prepared.epsilon <= known
+    rows = order.batches(0, found.rounds)
+    assert 0.7 * 256 < np.mean(np.sum(rows >= 0, axis=1)) < 1.3 * 256
+    assert summary.guarantee_of(prepared)["sampling"]["sampling"] == word
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"sampling": "fixed-epochs", "min_sep": 3}, "follows from epochs and batch_size"),
+        ({"sampling": "balls-in-bins", "min_sep": 3}, "min_sep=3 does not go with sampling='balls-in-bins'"),
+        ({"sampling": "b-min-sep"}, "min_sep missing"),
+        ({"sampling": "b-min-sep", "min_sep": 6}, "need 1536 clients"),
+        ({"sampling": "random-allocation"}, "amplifies identity only"),
+        ({"sampling": "b-min-sep", "min_sep": 2}, "epsilon=8.0 does not go with sampling='b-min-sep'"),
+        ({"sampling": "timer"}, "sampling='timer'"),
+    ],
+)
+def test_samplings_that_batches_cannot_be_drawn_by_are_refused_at_once(flags, message):
+    with pytest.raises(tff_mf.InputError, match=message):
+        CentralConfiguration(epochs=4, **DIGITS, **flags).check()
 
 
 def test_digits_are_split_into_parts_that_share_no_example():
@@ -298,7 +358,7 @@ def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped
     with pytest.raises(tff_mf.InputError, match=r"learning_rate=0\.5 is not the setting"):
         invoke(*line, "--learning-rate", 0.5, "--resume")
     found = json.loads(invoke(*line, "--resume", "--json").stdout)
-    assert "secret Poisson batches of 256 examples on average" in found["statement"]
+    assert "secret batches of 256 examples on average, by tff_mf.Poisson" in found["statement"]
     assert found["zcdp_rho"] is None
     rows = metrics.read_metrics(tmp_path / "run" / "metrics.csv").rows
     assert [row["round"] for row in rows] == ["5", "10", "15"]
@@ -312,7 +372,8 @@ REFUSED = [
     (["--delta", 1e-3], "delta=0.001 is not below 1/1280"),
     (["--mechanism", "blt", "--sampling", "poisson"], "sampling='poisson' amplifies identity only"),
     (["--sampling", "cyclic-poisson", "--epsilon", 3], "groups missing, which sampling='cyclic-poisson' needs"),
-    (["--sampling", "balls-in-bins"], "'balls-in-bins' is none of fixed-epochs, poisson, cyclic-poisson"),
+    (["--sampling", "timer"], "'timer' is none of fixed-epochs, spaced-epochs"),
+    (["--sampling", "balls-in-bins", "--epsilon", 3], "epsilon=3.0 does not go with sampling='balls-in-bins'"),
     (["--groups", 3], "groups=3 does not go with sampling='fixed-epochs'"),
     (
         ["--sampling", "cyclic-poisson", "--batch-size", 256, "--groups", 8],

@@ -79,9 +79,7 @@ def test_a_round_that_is_named_twice_is_never_allowed():
 def test_a_headline_is_never_below_what_a_client_could_move(tmp_path_factory, mechanism, case):
     schema, ran, pattern = case
     rounds = [["a"] if t in pattern else [f"b{t}"] for t in range(ran)]
-    privacy = run_folders.plan(
-        mechanism=mechanism, rounds=12, participation=schema, noise_multiplier=SIGMA, delta=DELTA
-    )
+    privacy = run_folders.plan(mechanism=mechanism, rounds=12, sampling=schema, noise_multiplier=SIGMA, delta=DELTA)
     folder = tmp_path_factory.mktemp("run") / "run"
     report = run_folders.finished(folder, rounds=rounds, planned=rounds, privacy=privacy)
     if not is_of(schema, pattern):
@@ -107,7 +105,7 @@ def test_rounds_that_skip_an_epoch_too_many_are_found_out(tmp_path, mechanism):
     """Rounds 0 and 8 of epochs of 4 rounds, in a run that was stopped early, stated less than they could move."""
     schema = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
     rounds = [["a"] if t in (0, 8) else [f"b{t}"] for t in range(9)]
-    privacy = run_folders.plan(mechanism=mechanism, rounds=12, participation=schema)
+    privacy = run_folders.plan(mechanism=mechanism, rounds=12, sampling=schema)
     report = run_folders.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
     assert violated(report) == {"participation"}
     named = said(each for each in report["findings"] if each["field"] == "participation")
@@ -137,14 +135,14 @@ def test_a_schema_of_the_observed_numbers_refutes_nothing(tmp_path, monkeypatch)
     """Of a long run only b and k are looked at, and of fixed epochs the step: rounds b apart anywhere move more."""
     schema = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
     rounds = [["a"] if t in (1, 4, 7) else [f"b{t}"] for t in range(9)]
-    privacy = run_folders.plan(participation=schema, mechanism=tff_mf.BandedToeplitz(column=[1, 0, 0, 0, 0.9]))
+    privacy = run_folders.plan(sampling=schema, mechanism=tff_mf.BandedToeplitz(column=[1, 0, 0, 0, 0.9]))
     monkeypatch.setattr(_figures, "_MOST_ROUNDS_BY_PATTERN", 1)
     report = run_folders.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
     planned, realised = (report["accountant"][name]["mu"] for name in ("planned", "realised"))
     assert realised == pytest.approx(planned, rel=1e-12)
     assert violated(report) == set()
     # The same log under a claim of min-sep, for which rounds may be b apart anywhere.
-    apart = run_folders.plan(participation=tff_mf.MinSep(min_sep=3, max_participations=3), mechanism=privacy.mechanism)
+    apart = run_folders.plan(sampling=tff_mf.MinSep(min_sep=3, max_participations=3), mechanism=privacy.mechanism)
     report = run_folders.finished(tmp_path / "apart", rounds=rounds, planned=rounds, privacy=apart)
     assert report["accountant"]["realised"]["mu"] > planned * 1.001
     assert violated(report) == set()

@@ -21,7 +21,7 @@ SMALL = {"client_learning_rate": 0.5, "max_examples": 4, "batch_size": 4, "evalu
 def privacy(rounds, min_sep, max_participations, clients_per_round=2, noise_multiplier=4.0):
     schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
     own = {"clients_per_round": clients_per_round, "noise_multiplier": noise_multiplier}
-    return run_folders.plan(mechanism=tff_mf.Identity(), rounds=rounds, participation=schema, **own)
+    return run_folders.plan(mechanism=tff_mf.Identity(), rounds=rounds, sampling=schema, **own)
 
 
 def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):

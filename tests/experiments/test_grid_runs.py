@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("traced_once")
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 GRID = tff_mf.Grid(bits=20, max_clients=1000)
 MECHANISM = tff_mf.Tree(9, variant="online")
-SETTING = {"rounds": 9, "participation": SCHEMA, "delta": 1e-6, "clients_per_round": 3, "cohort": 30}
+SETTING = {"rounds": 9, "sampling": SCHEMA, "delta": 1e-6, "clients_per_round": 3, "cohort": 30}
 
 
 def plan(**changes):
@@ -94,7 +94,7 @@ def test_the_grid_of_a_setting():
 
 
 def test_what_is_amplified_on_a_grid_includes_its_charge():
-    more = {"mechanism": tff_mf.Identity(), "participation": tff_mf.MinSep(min_sep=1, max_participations=9)}
+    more = {"mechanism": tff_mf.Identity(), "sampling": tff_mf.MinSep(min_sep=1, max_participations=9)}
     kind = SamplingSettings(sampling="poisson")
     floats = amplification.amplified(plan(noise_multiplier=1.0, grid=None, dimension=None, **more), kind, 300)
     found = amplification.amplified(plan(noise_multiplier=1.0, **more), kind, 300)

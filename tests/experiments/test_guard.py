@@ -28,7 +28,7 @@ STRANGERS = [["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"], ["i", "j"], ["k", "
 
 
 def plan(**changes):
-    return run_folders.plan(**{"rounds": 6, "participation": SCHEMA, **changes})
+    return run_folders.plan(**{"rounds": 6, "sampling": SCHEMA, **changes})
 
 
 def opened(folder, privacy=None, **more):
@@ -94,6 +94,11 @@ def test_no_run_of_any_sampler_and_any_kills_breaks_the_schema(tmp_path_factory,
     assert all(len(each) <= 2 for each in rounds.values())
     assert all(b - a >= 3 for each in rounds.values() for a, b in itertools.pairwise(sorted(each)))
     assert book_of(folder).problems == book_of(folder).impossible == []
+
+
+def test_a_plan_whose_cohorts_are_secret_is_refused(tmp_path):
+    sampling = tff_mf.Poisson(population=100, clients_per_round=2)
+    refused(tmp_path, "secret_cohorts", plan(mechanism=tff_mf.Identity(), sampling=sampling, secret_cohorts=True))
 
 
 def test_a_guarded_run_has_a_report_that_passes_and_is_not_opened_again(tmp_path):

@@ -19,9 +19,11 @@ from tff_mf.experiments.comparison import _report, charts
 from tff_mf.experiments.output import figures, present
 from tff_mf.experiments.output.present.html import html
 from tff_mf.experiments.output.text import seen
-from tff_mf.experiments.planning import explored, options
+from tff_mf.experiments.planning import explored
 from tff_mf.experiments.planning import explored as plan_curves
 from tff_mf.experiments.planning.deployment import Deployment
+from tff_mf.experiments.planning.deployment import options as compared
+from tff_mf.planning import options
 
 from .page_content import Page
 from .shared import invoke, said
@@ -223,7 +225,7 @@ LOOSE = tff_mf.BandedToeplitz(column=[1.0, 2.0])
 
 def test_the_curve_of_a_planned_run_ends_at_its_epsilon_where_the_bound_of_fewer_rounds_is_larger(tmp_path):
     schema = tff_mf.MinSep(min_sep=1, max_participations=3)
-    run_folders.start(tmp_path, privacy=run_folders.plan(mechanism=LOOSE, participation=schema, restart_every=4))
+    run_folders.start(tmp_path, privacy=run_folders.plan(mechanism=LOOSE, sampling=schema, restart_every=4))
     epsilon = reports.build(tmp_path, realised=False)["accountant"]["planned"]["epsilon"]
     points = reports.curves(tmp_path, realised=False)["epsilon_over_rounds"]["planned"]
     assert points[-1] == (9, epsilon)
@@ -270,7 +272,7 @@ def test_epsilon_of_the_first_rounds_is_that_of_the_worst_client_in_them(run_cur
 
 def test_curves_of_a_plan_end_at_its_epsilon():
     known = Deployment(population=60, clients_per_round=10, rounds=12, delta=1e-3)
-    found = options.options(known, epsilon=4.0)
+    found = compared(known, epsilon=4.0)
     blt = next(option for option in found if option.name == "blt")
     drawn = plan_curves.curves(known, [blt], blt, states=True)
     assert drawn["epsilon_over_rounds"]["blt"][-1] == (12, blt.figures["epsilon"])
@@ -329,7 +331,7 @@ def test_every_position_of_the_sliders_is_what_plan_prints_there(given):
             here = Deployment(
                 population=60, clients_per_round=cohort, rounds=rounds, delta=1e-3, min_sep=min(min_sep, rounds)
             )
-            oracle = {each.name: each.figures for each in options.options(here, **{next(iter(given)): value})}
+            oracle = {each.name: each.figures for each in compared(here, **{next(iter(given)): value})}
             for name, sigma, epsilon, rho, loss, *_ in point["rows"]:
                 exact = oracle[name]
                 for shown, field in ((sigma, "noise_multiplier"), (epsilon, "epsilon"), (rho, "zcdp_rho")):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.experiments.planning import options as plan_options
+from tff_mf.planning import options as plan_options
 
 pytest.importorskip("matplotlib")
 

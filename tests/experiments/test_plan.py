@@ -8,8 +8,9 @@ import sys
 import pytest
 
 import tff_mf
-from tff_mf.experiments.planning import options
 from tff_mf.experiments.planning.deployment import Deployment
+from tff_mf.experiments.planning.deployment import options as compared
+from tff_mf.planning import options
 
 from .shared import invoke
 
@@ -89,7 +90,7 @@ def test_fitted_norms_are_a_row_of_their_own_and_not_recommended(found):
     assert found["recommended"] in rows
     assert "of the least found (banded-toeplitz, without banded, fitted)" in found["why"]
     once = Deployment(population=3000, clients_per_round=10, rounds=96, delta=1e-6)
-    assert "banded, fitted" not in {option.name for option in options.options(once, epsilon=4.0)}
+    assert "banded, fitted" not in {option.name for option in compared(once, epsilon=4.0)}
 
 
 def test_the_recommendation_is_good_and_can_go_on(found):
@@ -137,15 +138,15 @@ def test_copies_are_the_rows_of_the_streams(found):
 
 def test_a_limit_of_one_mechanism_is_noted_in_its_row():
     deployment = Deployment(population=10**8, clients_per_round=1000, rounds=17_000, delta=1e-7)
-    found = {each.name: each for each in options.options(deployment, noise_multiplier=5.0)}
+    found = {each.name: each for each in compared(deployment, noise_multiplier=5.0)}
     assert "16,384" in found["tree-full"].note
     assert found["identity"].mechanism is not None
 
 
 def test_the_recommendation_does_not_depend_on_the_scale_of_c():
     deployment = Deployment(population=3000, clients_per_round=100, rounds=64, delta=1e-6)
-    by_epsilon = options.recommend(options.options(deployment, epsilon=3.0))[0].name
-    assert options.recommend(options.options(deployment, noise_multiplier=2.0))[0].name == by_epsilon
+    by_epsilon = options.recommend(compared(deployment, epsilon=3.0))[0].name
+    assert options.recommend(compared(deployment, noise_multiplier=2.0))[0].name == by_epsilon
 
 
 def test_a_table_for_people_rounds_epsilon_up():
@@ -164,7 +165,7 @@ def test_a_table_for_people_rounds_epsilon_up():
 
 def test_long_searches_wait_until_asked_for():
     deployment = Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
-    found = {option.name: option for option in options.options(deployment, epsilon=8.0)}
+    found = {option.name: option for option in compared(deployment, epsilon=8.0)}
     assert "--thorough" in found["banded"].note
     assert "--thorough" in found["dense"].note
     assert found["tree-full"].figures["rms_loss"] == pytest.approx(12.4715, rel=1e-4)

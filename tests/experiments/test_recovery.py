@@ -30,7 +30,7 @@ ROUNDS = 9
 
 def privacy(**changes):
     schema = tff_mf.MinSep(min_sep=2, max_participations=5)
-    own = {"participation": schema, "clients_per_round": 3, "noise_multiplier": 0.01, "insecure_seed": 7}
+    own = {"sampling": schema, "clients_per_round": 3, "noise_multiplier": 0.01, "insecure_seed": 7}
     return run_folders.plan(**{**own, **changes})
 
 

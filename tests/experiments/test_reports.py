@@ -38,7 +38,7 @@ def of_one(schema, *pattern, rounds=9, **privacy):
     """A run in which one client has a pattern, and the plan is of a schema."""
     ran = alone(*pattern)
     planned = [*ran, *ran[1 : 1 + rounds - 9]]
-    return {"rounds": ran, "planned": planned, "privacy": plan(participation=schema, rounds=rounds, **privacy)}
+    return {"rounds": ran, "planned": planned, "privacy": plan(sampling=schema, rounds=rounds, **privacy)}
 
 
 def answered(**changes):
@@ -274,7 +274,7 @@ def test_a_planned_report_needs_no_log(tmp_path):
 
 def test_a_headline_of_fixed_epochs_does_not_speak_of_min_sep(tmp_path):
     """Their ε is smaller than that of clients who come b rounds apart or more, wherever they like."""
-    start(tmp_path / "run", privacy=plan(participation=EPOCHS))
+    start(tmp_path / "run", privacy=plan(sampling=EPOCHS))
     headline = reports.headline(reports.build(tmp_path / "run", realised=False))
     assert "in the same place of epochs of b=3, k≤3" in headline
     assert "min-sep" not in headline
@@ -554,7 +554,7 @@ def test_a_headline_does_not_quote_an_epsilon_of_a_wrong_summary(copy):
 def test_an_amplified_epsilon_is_of_the_sampler_and_of_the_clients_of_the_run(tmp_path, kind, clients, believed):
     """`clients` are those that the settings name: no more than the population can train."""
     everything = tff_mf.MinSep(min_sep=1, max_participations=9)
-    privacy, folder = plan(mechanism=tff_mf.Identity(), participation=everything), tmp_path / "run"
+    privacy, folder = plan(mechanism=tff_mf.Identity(), sampling=everything), tmp_path / "run"
     settings = small_settings(privacy, sampling="poisson", min_sep=None, max_participations=None)
     resolved = Resolved(server_learning_rate=1.0, training_clients=clients)
     more = {"settings": settings, "resolved": resolved, "population": 20_000}

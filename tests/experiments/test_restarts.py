@@ -26,7 +26,7 @@ from .shared import critical, invoke, small_settings
 pytestmark = pytest.mark.usefixtures("traced_once")
 
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
-SETTING = {"rounds": 9, "participation": SCHEMA, "delta": 1e-6, "clients_per_round": 3, "cohort": 30}
+SETTING = {"rounds": 9, "sampling": SCHEMA, "delta": 1e-6, "clients_per_round": 3, "cohort": 30}
 CONSTANT = {"server_warmup": 0.0, "server_cooldown": 0.0}
 ADAPTIVE = {**CONSTANT, "adaptive_clipping": 0.5, "adaptive_learning_rate": 2.0, "clip_norm": 0.25}
 FLAGS = [
@@ -114,7 +114,7 @@ def test_the_noise_that_the_error_names_is_enough():
 
 def test_restarts_are_not_amplified():
     schema = tff_mf.MinSep(min_sep=1, max_participations=9)
-    setting = {**SETTING, "participation": schema, "noise_multiplier": 5.0, "mechanism": tff_mf.Identity()}
+    setting = {**SETTING, "sampling": schema, "noise_multiplier": 5.0, "mechanism": tff_mf.Identity()}
     poisson = SamplingSettings(sampling="poisson")
     assert amplification.amplified(tff_mf.plan(**setting), poisson, 1000) is not None
     assert amplification.amplified(tff_mf.plan(**setting, restart_every=3), poisson, 1000) is None

@@ -252,10 +252,10 @@ def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
 @pytest.mark.parametrize("kind", SAMPLINGS)
 def test_reports_say_why_a_sampling_has_no_amplified_epsilon(kind):
     _, of = _facts.SECTIONS["covered"]["sampling_in_secret"]
-    record = types.SimpleNamespace(sampling=drawn(kind), is_secret=False)
+    record = types.SimpleNamespace(drawn=drawn(kind), is_secret=False)
     amplifies = kind in SECRET and kind not in amplification.POISSON
     assert of(types.SimpleNamespace(record=record)) == (kind if amplifies else None)
-    assert of(types.SimpleNamespace(record=types.SimpleNamespace(sampling=None, is_secret=False))) is None
+    assert of(types.SimpleNamespace(record=types.SimpleNamespace(drawn=None, is_secret=False))) is None
 
 
 def test_who_takes_part_says_nothing_about_the_group():

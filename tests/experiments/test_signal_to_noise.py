@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.experiments.planning import options, signal_to_noise
+from tff_mf.experiments.planning import signal_to_noise
 from tff_mf.experiments.planning.deployment import Deployment
+from tff_mf.experiments.planning.deployment import options as compared
 from tff_mf.experiments.runs import layers, presets
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.runs.settings import RunSettings
@@ -33,7 +34,7 @@ def of(configuration, mechanism=None):
 
 def plan(mechanism, *, cohort=20, rounds=300, **noise):
     return tff_mf.plan(
-        mechanism=mechanism, rounds=rounds, participation=SCHEMA, delta=1e-6, clients_per_round=cohort, **noise
+        mechanism=mechanism, rounds=rounds, sampling=SCHEMA, delta=1e-6, clients_per_round=cohort, **noise
     )
 
 
@@ -65,7 +66,7 @@ def test_noise_per_parameter_is_that_of_a_server_with_momentum():
 
 def test_a_simulated_cohort_counts_and_not_the_clients_that_train():
     simulated = tff_mf.plan(
-        mechanism=tff_mf.Identity(), rounds=300, participation=SCHEMA, delta=1e-6, noise_multiplier=2.0,
+        mechanism=tff_mf.Identity(), rounds=300, sampling=SCHEMA, delta=1e-6, noise_multiplier=2.0,
         clients_per_round=20, cohort=200,
     )  # fmt: skip
     found = signal_to_noise.of_plan(simulated, 1000)
@@ -196,7 +197,7 @@ def test_no_epsilon_is_advised_where_none_can_be_stated():
 )
 def test_an_epsilon_that_is_advised_is_that_of_the_setting(more):
     deployment = Deployment(population=2000, clients_per_round=20, rounds=100, delta=1e-6, **more)
-    option = next(each for each in options.options(deployment, noise_multiplier=6.0) if each.name == "banded-toeplitz")
+    option = next(each for each in compared(deployment, noise_multiplier=6.0) if each.name == "banded-toeplitz")
     signal = signal_to_noise.of_option(deployment, option, 60_000, advise_epsilon=True)
     sigma = 6.0 * signal_to_noise.LEARNS / signal["noise_to_signal"]
     same = {"restart_every": deployment.restart_every, "adjacency": deployment.adjacency}

@@ -12,7 +12,7 @@ import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import cli, comparison
 from tff_mf.experiments.comparison import _estimate, _scaling, _spec, specs
-from tff_mf.experiments.runs import layers, mechanism_names, sizes, statements
+from tff_mf.experiments.runs import layers, mechanism_names, statements
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.training.datasets import named_data, synthetic
 from tff_mf.planning import deployed_population
@@ -357,7 +357,7 @@ def test_rows_of_state_are_those_of_the_stream(name):
     specs = tf.TensorSpec([50_000])
     query = queries.build_query(mechanism, record_specs=specs, clip_norm=1.0, noise_multiplier=1.0)
     numbers = sum(tf.size(leaf).numpy() for leaf in tf.nest.flatten(query.initial_global_state()))
-    assert round(numbers / 50_000) == sizes.state_rows(name, rounds=16, **options)
+    assert round(numbers / 50_000) == mechanism_names.state_rows(name, rounds=16, **options)
 
 
 def test_the_synthetic_data_set_has_stackoverflows_clients_and_one_text_for_each(tmp_path):

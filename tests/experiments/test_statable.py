@@ -84,7 +84,7 @@ def test_a_folder_in_use_is_found_before_a_mechanism_is_optimized(invoke, tmp_pa
 PLAN = {
     "mechanism": tff_mf.Identity(),
     "rounds": 4,
-    "participation": tff_mf.MinSep(min_sep=2, max_participations=2),
+    "sampling": tff_mf.MinSep(min_sep=2, max_participations=2),
     "clients_per_round": 2,
     "cohort": 4,
 }

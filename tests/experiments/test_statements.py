@@ -20,6 +20,8 @@ from tests.tff_mf.samplings import cyclic_epsilon
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.planning import options
 from tff_mf.experiments.planning.deployment import Deployment
+from tff_mf.experiments.planning.deployment import claim as claim_of
+from tff_mf.experiments.planning.deployment import options as compared
 from tff_mf.experiments.runs import statements
 from tff_mf.experiments.runs.amplification import amplified
 from tff_mf.experiments.runs.run_record import Resolved
@@ -187,8 +189,8 @@ def test_a_run_and_its_report_refuse_the_same(tmp_path):
 
 def test_a_plan_has_the_guarantee_of_its_recommendation():
     deployment = Deployment(population=100, clients_per_round=10, rounds=40, delta=1e-6)
-    chosen, _ = options.recommend(options.options(deployment, epsilon=4.0))
-    claim = options.claim(deployment, chosen)
+    chosen, _ = options.recommend(compared(deployment, epsilon=4.0))
+    claim = claim_of(deployment, chosen)
     assert claim.epsilon == pytest.approx(chosen.figures["epsilon"], rel=1e-12)
     assert stated(claim) == [4.0]
 
@@ -199,7 +201,7 @@ SCHEMA = tff_mf.MinSep(min_sep=10, max_participations=3)
 def planned(**changes):
     """A plan of a simulated cohort of fifty times the clients that train."""
     level = {"noise_multiplier": None, "epsilon": 4.0}
-    own = {"rounds": 50, "participation": SCHEMA, "clients_per_round": 20, "cohort": 1000, **level}
+    own = {"rounds": 50, "sampling": SCHEMA, "clients_per_round": 20, "cohort": 1000, **level}
     return run_folders.plan(**{**own, **changes})
 
 
@@ -318,7 +320,7 @@ def test_amplification_takes_no_client_to_come_more_rarely_than_it_did(groups, c
     plan = run_folders.plan(
         mechanism=tff_mf.BandedToeplitz(column=[1.0] + [0.25] * (groups - 1)),
         rounds=2 * groups,
-        participation=tff_mf.FixedEpoch(min_sep=groups, max_participations=2)
+        sampling=tff_mf.FixedEpoch(min_sep=groups, max_participations=2)
         if kind == "cyclic-poisson"
         else tff_mf.MinSep(min_sep=1, max_participations=2 * groups),
         clients_per_round=clients,
@@ -340,7 +342,7 @@ def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_draw
     mechanism = tff_mf.optimize_banded(rounds=80, bands=10)
     schema = tff_mf.FixedEpoch(min_sep=10, max_participations=8)
     own = {"clients_per_round": 5, "cohort": 100, "noise_multiplier": 4.0}
-    plan = run_folders.plan(mechanism=mechanism, rounds=80, participation=schema, **own)
+    plan = run_folders.plan(mechanism=mechanism, rounds=80, sampling=schema, **own)
     found = amplified(plan, shared.drawn("cyclic-poisson", groups=10), 119)
     drawn = cyclic_epsilon(mechanism, 80, population=119, clients_per_round=5, noise_multiplier=4.0, delta=1e-6)
     assert found.epsilon >= drawn
@@ -356,7 +358,7 @@ def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_draw
 def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     """A public name, of the class whose objects draw cohorts and are accounted for."""
     chosen = shared.drawn(kind, min_sep=2, groups=2)
-    privacy = run_folders.plan(mechanism=tff_mf.Identity(), rounds=4, participation=chosen.schema(4))
+    privacy = run_folders.plan(mechanism=tff_mf.Identity(), rounds=4, sampling=chosen.schema(4))
     settings = shared.small_settings(privacy, **{**dict.fromkeys(PARAMETERS), "sampling": kind, **chosen.parameters})
     drawn_by = chosen.drawn_by(population=9, clients_per_round=2)
     cohorts = sampling.plan_cohorts(

@@ -40,7 +40,7 @@ SMALL = {
 
 
 def privacy(**changes):
-    own = {"rounds": 5, "participation": SCHEMA, "clients_per_round": 3, "noise_multiplier": 4.0}
+    own = {"rounds": 5, "sampling": SCHEMA, "clients_per_round": 3, "noise_multiplier": 4.0}
     return run_folders.plan(**{**own, **changes})
 
 
@@ -216,7 +216,7 @@ def test_a_population_that_is_too_small_is_refused(small_data, tmp_path):
 
 
 def test_the_model_learns_without_noise(small_data, tmp_path):
-    plan = privacy(noise_multiplier=0.0, rounds=12, participation=tff_mf.MinSep(min_sep=2, max_participations=6))
+    plan = privacy(noise_multiplier=0.0, rounds=12, sampling=tff_mf.MinSep(min_sep=2, max_participations=6))
     larger = {"vocab_size": 200, "embedding_size": 8, "units": 8, "batch_size": 16, "max_examples": 32}
     settings = small_settings(
         plan, **larger, clip_norm=10.0, server_momentum=0.9, evaluate_every=12, evaluation_examples=200

@@ -136,7 +136,7 @@ def begun(folder, adjacency="zero-out", **more):
     arguments = {
         "mechanism": tff_mf.BLT.production("b100"),
         "rounds": 4,
-        "participation": tff_mf.MinSep(min_sep=2, max_participations=2),
+        "sampling": tff_mf.MinSep(min_sep=2, max_participations=2),
         "delta": 1e-3,
         "clients_per_round": 4,
         "noise_multiplier": 3.0,
@@ -159,7 +159,7 @@ def begun(folder, adjacency="zero-out", **more):
     ids=["min-sep", "fixed-epochs", "single"],
 )
 def test_the_app_of_a_run_has_its_privacy_and_trains(tmp_path, monkeypatch, schema):
-    run = begun(tmp_path / "run", cohort=6, participation=schema)
+    run = begun(tmp_path / "run", cohort=6, sampling=schema)
     assert {path.name for path in app.write(tmp_path / "app", of=run)} == {
         path.name for path in app.write(tmp_path / "plain")
     }
@@ -206,7 +206,6 @@ def test_runs_that_flower_cannot_have_get_no_app(tmp_path, more, message):
         ({"sampling": "single"}, "min_sep=4 does not go with sampling='single'"),
         ({"min-sep": 0}, "min_sep missing, which sampling='min-sep' needs"),
         ({"groups": 4}, "groups=4 does not go with sampling='min-sep'"),
-        ({"sampling": "poisson", "min-sep": 0, "max-participations": 0}, "is not supported by the app"),
     ],
 )
 def test_an_app_takes_the_words_of_every_command_and_refuses_the_same(changes, message):

@@ -25,25 +25,24 @@ BITS = 14
 UNIT = CLIP * 2.0**-BITS
 
 
-def plan_of(folder, noise_multiplier=4.0, rounds=ROUNDS, **more):
-    return flower.plan_run(
-        folder,
-        initial_arrays=record(**ARRAYS),
+def plan_of(noise_multiplier=4.0, rounds=ROUNDS, **more):
+    return tff_mf.plan(
         mechanism=tff_mf.BLT.production("b100"),
         rounds=rounds,
-        participation=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),
+        sampling=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),
         delta=1e-3,
         clients_per_round=COHORT,
         noise_multiplier=noise_multiplier,
+        clip_norm=CLIP,
         **more,
     )
 
 
 @contextlib.contextmanager
-def opened(folder, plan=None, replies="integers", **more):
-    settings = flower.FlowerSettings(clip_norm=CLIP, replies=replies, waiting=WAITING)
+def opened(folder, plan=None, replies="integers", floating_point=False, **more):
+    settings = flower.FlowerSettings(replies=replies, waiting=WAITING, floating_point=floating_point)
     with flower.open_strategy(
-        folder, plan or plan_of(folder), settings=settings, initial_arrays=record(**ARRAYS), **more
+        folder, plan or plan_of(), settings=settings, initial_arrays=record(**ARRAYS), **more
     ) as strategy:
         yield strategy
 
@@ -52,8 +51,10 @@ def test_a_run_is_planned_with_the_noise_that_it_began_with(tmp_path):
     """Calibrated again on another machine, σ can differ in its last bits."""
     with opened(tmp_path):
         pass
-    assert plan_of(tmp_path, np.nextafter(4.0, 5.0)).noise_multiplier == 4.0
-    assert plan_of(tmp_path, 4.0001).noise_multiplier == 4.0001
+    with opened(tmp_path, plan_of(np.nextafter(4.0, 5.0))) as strategy:
+        assert strategy.plan.noise_multiplier == 4.0
+    with pytest.raises(InputValueError, match="noise_multiplier"), opened(tmp_path, plan_of(4.0001)):
+        pass
 
 
 def in_integers(name, arrays, config):
@@ -82,7 +83,7 @@ def test_every_round_with_refused_replies_is_logged_with_the_remedy(tmp_path, mo
     monkeypatch.setattr(strategies, "log", lambda level, text, *values: said.append((level, text % values)))
     answers = {name: trained if name == NAMES[0] else in_integers for name in NAMES}
     fleet = Fleet(NAMES[:COHORT], lambda name, arrays, config: answers[name](name, arrays, config))
-    plan = plan_of(tmp_path, rounds=1)
+    plan = plan_of(rounds=1)
     with opened(tmp_path, plan) as strategy:
         strategy.start(fleet)
     (warned,) = [text for level, text in said if level == logging.WARNING]
@@ -100,7 +101,7 @@ def counts(folder):
 
 def test_the_default_is_the_grid_of_train_and_its_report_is_clean(tmp_path):
     (tmp_path / "answers.json").write_text(json.dumps(ANSWERS))
-    plan = plan_of(tmp_path)
+    plan = plan_of().for_model(15)
     assert plan.grid == tff_mf.Grid.auto(dimension=15, max_clients=1000) == tff_mf.Grid(bits=BITS, max_clients=1000)
     with opened(tmp_path, population=NODES) as strategy:
         strategy.start(Fleet(NAMES, in_integers))
@@ -114,7 +115,7 @@ def test_the_default_is_the_grid_of_train_and_its_report_is_clean(tmp_path):
         ("error", "log_ratio", "mu", "tail"), True
     )
     # What the integers cost is in the guarantee.
-    assert found.epsilon(plan.delta) > plan_of(tmp_path / "floats", grid="none").epsilon
+    assert found.epsilon(plan.delta) > plan_of().epsilon
     begun = json.loads((tmp_path / "run.json").read_text())
     assert (begun["grid_bits"], begun["grid_max_clients"], begun["dimension"]) == (BITS, 1000, 15)
     assert counts(tmp_path)[ROUNDS].clipped == 0
@@ -122,7 +123,7 @@ def test_the_default_is_the_grid_of_train_and_its_report_is_clean(tmp_path):
 
 def test_released_models_are_exact_integers_of_the_definition(tmp_path):
     """Each mean is (sum of the nodes' integers + the row of the stream's integers)·g/m, to the bit."""
-    models, plan = {0: ARRAYS}, plan_of(tmp_path, insecure_seed=5)
+    models, plan = {0: ARRAYS}, plan_of(insecure_seed=5).for_model(15)
     chosen = {}
 
     def answer(name, arrays, config):
@@ -162,7 +163,7 @@ def test_floats_become_the_same_integers_on_the_server(tmp_path, replies):
     draw, found = cohorts.repeatable(COHORT, 3), {}
     for kind, reply in ((replies, answer), ("integers", in_integers)):
         folder = tmp_path / kind
-        with opened(folder, plan_of(folder, insecure_seed=2, rounds=1), kind, draw=draw) as strategy:
+        with opened(folder, plan_of(insecure_seed=2, rounds=1), kind, draw=draw) as strategy:
             found[kind] = {name: array.numpy() for name, array in strategy.start(Fleet(NAMES, reply)).arrays.items()}
     for name in ARRAYS:
         # The difference of two models has rounding errors that the update itself has not.
@@ -176,9 +177,7 @@ def test_the_sum_does_not_depend_on_the_order_of_replies(tmp_path):
     models = []
     for order in (1, -1):
         folder = tmp_path / str(order)
-        with opened(
-            folder, plan_of(folder, insecure_seed=2, rounds=1), draw=lambda number, all: all[:COHORT]
-        ) as strategy:
+        with opened(folder, plan_of(insecure_seed=2, rounds=1), draw=lambda number, all: all[:COHORT]) as strategy:
             fleet = Fleet(NAMES, in_integers)
             messages = list(strategy.configure_train(1, record(**ARRAYS), ConfigRecord(), fleet))
             replies = list(fleet.pull_messages(fleet.push_messages(messages)))
@@ -207,7 +206,7 @@ def test_no_integers_add_more_than_the_clip_norm(tmp_path, kind):
     change, reason = INTEGERS[kind]
     zeros = {name: np.zeros(value.shape, np.int32) for name, value in ARRAYS.items()}
     fleet = Fleet(NAMES[:COHORT], lambda name, arrays, config: change(zeros) if name == NAMES[0] else zeros)
-    with opened(tmp_path, plan_of(tmp_path, noise_multiplier=0.0, rounds=1)) as strategy:
+    with opened(tmp_path, plan_of(noise_multiplier=0.0, rounds=1)) as strategy:
         result = strategy.start(fleet)
     (found,) = counts(tmp_path).values()
     assert {"zeroed": found.zeroed, "clipped": found.clipped, **found.refused}[reason] >= 1
@@ -221,15 +220,12 @@ def test_a_stopped_run_keeps_its_arithmetic_and_goes_on_with_the_same_noise(tmp_
     replies = "integers" if grid == "auto" else "model"
     draw = cohorts.repeatable(COHORT, 3)
     answer = in_integers if grid == "auto" else trained
-    with opened(
-        tmp_path / "whole", plan_of(tmp_path / "whole", grid=grid, insecure_seed=1), replies, draw=draw
-    ) as strategy:
+    plan, floats = plan_of(insecure_seed=1), grid == "none"
+    with opened(tmp_path / "whole", plan, replies, floats, draw=draw) as strategy:
         whole = strategy.start(Fleet(NAMES, answer)).arrays
     for life in range(ROUNDS):
-        # A run that was begun in floats stays in floats, also where its app asks for the default.
-        plan = plan_of(tmp_path / "parts", grid=grid if life == 0 else "auto", insecure_seed=1)
-        assert (plan.grid is None) == (grid == "none")
-        with opened(tmp_path / "parts", plan, replies, draw=draw) as strategy:
+        with opened(tmp_path / "parts", plan, replies, floats, draw=draw) as strategy:
+            assert (strategy.plan.grid is None) == floats
             parts = strategy.start(Fleet(NAMES, answer, life=life + 1), num_rounds=life + 1).arrays
     assert [array.data for array in parts.values()] == [array.data for array in whole.values()]
 
@@ -237,16 +233,9 @@ def test_a_stopped_run_keeps_its_arithmetic_and_goes_on_with_the_same_noise(tmp_
 def test_a_run_is_not_resumed_on_another_grid_or_in_floats(tmp_path):
     with opened(tmp_path) as strategy:
         strategy.start(Fleet(NAMES, in_integers), num_rounds=1)
-    floats = tff_mf.plan(
-        mechanism=tff_mf.BLT.production("b100"),
-        rounds=ROUNDS,
-        participation=SCHEMA,
-        delta=1e-3,
-        clients_per_round=COHORT,
-        noise_multiplier=4.0,
-    )
-    for plan, replies in ((floats, "model"), (plan_of(tmp_path, grid=16), "integers")):
-        with pytest.raises(InputValueError, match="grid_bits"), opened(tmp_path, plan, replies):
+    finer = plan_of(grid=tff_mf.Grid(bits=16, max_clients=1000), dimension=15)
+    for plan, replies, floats in ((plan_of(), "model", True), (finer, "integers", False)):
+        with pytest.raises(InputValueError, match="grid_bits"), opened(tmp_path, plan, replies, floats):
             pass
     with pytest.raises(InputValueError, match="replies"), opened(tmp_path, replies="model"):
         pass
@@ -256,7 +245,7 @@ def test_grids_that_do_not_fit_are_refused(tmp_path):
     shared = {
         "mechanism": tff_mf.BLT.production("b100"),
         "rounds": ROUNDS,
-        "participation": SCHEMA,
+        "sampling": SCHEMA,
         "delta": 1e-3,
         "clients_per_round": COHORT,
         "noise_multiplier": 4.0,
@@ -270,11 +259,11 @@ def test_grids_that_do_not_fit_are_refused(tmp_path):
     narrow = tff_mf.plan(grid=tff_mf.Grid(bits=BITS, max_clients=COHORT), dimension=14, **shared)
     with pytest.raises(InputValueError, match="must be at least 15"), opened(tmp_path, narrow):
         pass
-    with pytest.raises(InputValueError, match="needs a grid"), opened(tmp_path, tff_mf.plan(**shared)):
+    with (
+        pytest.raises(InputValueError, match="needs a grid"),
+        opened(tmp_path, tff_mf.plan(**shared), floating_point=True),
+    ):
         pass
-    for grid in ("fine", 7, 27):
-        with pytest.raises(InputValueError, match="grid="):
-            plan_of(tmp_path, grid=grid)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -38,16 +38,17 @@ def test_models_are_equal_up_to_the_order_of_float32_sums(tmp_path, stopped):
     plan = tff_mf.plan(
         mechanism=tff_mf.BLT.production("b100"),
         rounds=ROUNDS,
-        participation=tff_mf.MinSep(min_sep=1, max_participations=ROUNDS),
+        sampling=tff_mf.MinSep(min_sep=1, max_participations=ROUNDS),
         delta=1e-3,
         clients_per_round=CLIENTS,
         noise_multiplier=NOISE_MULTIPLIER,
         insecure_seed=11,
+        clip_norm=CLIP_NORM,
     )
     settings = flower.FlowerSettings(
-        clip_norm=CLIP_NORM,
         optimizer=flower.ServerOptimizer(learning_rate=0.8, momentum=0.9),
         replies="update",
+        floating_point=True,
         # Other generators make other words of the same keys.
         generator="tensorflow",
         waiting=flower.Waiting(nodes_seconds=0.0, replies_seconds=1e-6, poll_seconds=1e-6),
@@ -79,19 +80,17 @@ def test_on_a_grid_noise_and_means_are_those_of_tff_to_the_bit(tmp_path):
     """The same updates, and the keys of the same seed: TFF's aggregator gave these means, and its stream these rows."""
     # TensorFlow sorts the names of a dictionary: so do rows of noise.
     arrays = record(b=np.zeros_like(RUN["b"][0]), w=np.zeros_like(RUN["w"][0]))
-    plan = flower.plan_run(
-        tmp_path,
-        initial_arrays=arrays,
+    plan = tff_mf.plan(
         mechanism=tff_mf.BLT.production("b100"),
         rounds=ROUNDS,
-        participation=tff_mf.MinSep(min_sep=1, max_participations=ROUNDS),
+        sampling=tff_mf.MinSep(min_sep=1, max_participations=ROUNDS),
         delta=1e-3,
         clients_per_round=CLIENTS,
         noise_multiplier=NOISE_MULTIPLIER,
         insecure_seed=11,
+        clip_norm=CLIP_NORM,
     )
     settings = flower.FlowerSettings(
-        clip_norm=CLIP_NORM,
         replies="update",
         # Other generators make other words of the same keys.
         generator="tensorflow",

@@ -41,11 +41,11 @@ def plan_of(noise_multiplier=4.0, rounds=ROUNDS, **more):
     return tff_mf.plan(
         mechanism=tff_mf.BLT.production("b100"),
         rounds=rounds,
-        participation=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),
+        sampling=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),
         delta=1e-3,
         clients_per_round=COHORT,
         noise_multiplier=noise_multiplier,
-        **more,
+        **{"clip_norm": CLIP, **more},
     )
 
 
@@ -56,11 +56,11 @@ def identity(name):
 @contextlib.contextmanager
 def opened(folder, plan=None, optimizer=None, replies="model", waiting=WAITING, generator="aes", **more):
     settings = flower.FlowerSettings(
-        clip_norm=CLIP,
         optimizer=optimizer or flower.ServerOptimizer(),
         replies=replies,
         waiting=waiting,
         generator=generator,
+        floating_point=True,
     )
     with flower.open_strategy(
         folder, plan or plan_of(), settings=settings, initial_arrays=record(**ARRAYS), **more
@@ -378,14 +378,14 @@ def test_a_run_is_not_resumed_with_other_identities_under_which_everybody_is_new
 
 
 def test_the_noise_is_aes_and_another_generator_does_not_resume_it(tmp_path):
-    assert flower.FlowerSettings(clip_norm=1.0).generator == "aes"
+    assert flower.FlowerSettings().generator == "aes"
     with opened(tmp_path / "now") as strategy:
         strategy.start(Fleet(NAMES, trained), num_rounds=1)
     for other in ("philox", "tensorflow"):
         with pytest.raises(InputValueError, match="generator"), opened(tmp_path / "now", generator=other):
             pass
     with pytest.raises(InputValueError, match="generator='salsa' must be one of"):
-        flower.FlowerSettings(clip_norm=1.0, generator="salsa")
+        flower.FlowerSettings(generator="salsa")
 
 
 @pytest.mark.parametrize(("generator", "algorithm"), [("aes", "AES-128"), ("philox", "4x64-10 (NumPy)")])
@@ -477,7 +477,7 @@ def test_an_older_checkpoint_or_one_of_another_run_is_refused(tmp_path):
 def test_models_that_cannot_be_noised_are_refused(tmp_path, arrays, error):
     with (
         pytest.raises((InputTypeError, InputValueError), match=error),
-        flower.open_strategy(tmp_path, plan_of(), settings=flower.FlowerSettings(clip_norm=1.0), initial_arrays=arrays),
+        flower.open_strategy(tmp_path, plan_of(), settings=flower.FlowerSettings(), initial_arrays=arrays),
     ):
         pass
     assert list(tmp_path.iterdir()) == []

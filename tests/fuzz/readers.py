@@ -364,7 +364,7 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
     plan = tff_mf.plan(
         mechanism=tff_mf.BLT.production("b100"),
         rounds=9,
-        participation=schema,
+        sampling=schema,
         delta=1e-6,
         clients_per_round=2,
         noise_multiplier=5.0,

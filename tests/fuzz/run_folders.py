@@ -46,7 +46,7 @@ def plan(**changes: Any) -> tff_mf.Plan:
     arguments: dict[str, Any] = {
         "mechanism": tff_mf.BLT.production("b100"),
         "rounds": 9,
-        "participation": SCHEMA,
+        "sampling": SCHEMA,
         "delta": 1e-6,
         "clients_per_round": 2,
         "noise_multiplier": 5.0,
@@ -243,7 +243,7 @@ def summarise(folder: pathlib.Path) -> None:
     privacy = tff_mf.Plan(
         mechanism=tff_mf.load(folder / "mechanism.safetensors"),
         rounds=of.rounds,
-        participation=of.schema,
+        sampling=of.schema,
         noise_multiplier=of.noise_multiplier,
         delta=of.delta,
         clients_per_round=of.clients_per_round,

@@ -8,6 +8,7 @@ import pytest
 
 from tests.tff_mf import secret_rounds_oracle as oracle
 from tff_mf.accounting.b_min_sep import _moments
+from tff_mf.numerics import gaussian
 
 
 def run_of(rounds, bands, sigma, seed, *, is_toeplitz=False):
@@ -21,6 +22,11 @@ def run_of(rounds, bands, sigma, seed, *, is_toeplitz=False):
             encoder[t + offset, t] = diagonals[offset, t] / sigma
     columns = [[encoder[t + i, t] if t + i < rounds else 0.0 for i in range(bands)] for t in range(rounds)]
     return np.array(columns), encoder
+
+
+def log_moment(column, order, rounds, min_sep, probability):
+    setting = {"rounds": rounds, "min_sep": min_sep, "probability": probability}
+    return float(_moments.log_moments(column, np.array([order]), **setting)[0])
 
 
 def exact_log_moment(encoder, histories, chances, order):
@@ -41,6 +47,10 @@ SETTINGS = [
     (8, 2, 4, 0.45, 0.5),
     (7, 3, 4, 0.001, 5.0),
     (2, 2, 3, 0.4, 1.0),
+    # Where p·b̂ exceeds 1, and where a client always joins.
+    (8, 3, 4, 0.9, 1.0),
+    (8, 2, 3, 1.0, 0.8),
+    (3, 2, 6, 0.5, 1.0),
 ]
 
 
@@ -54,7 +64,32 @@ def test_moments_are_at_least_those_of_all_histories(setting, is_toeplitz):
         for order in (2, 3, 4) if len(chances) < 30 else (2, 3):
             exact = exact_log_moment(encoder, histories, chances, order)
             for column in _moments.dominating(columns):
-                assert _moments.log_moment(column, probability, order) * (rounds + bands - 1) / bands >= exact
+                assert log_moment(column, order, rounds, min_sep, probability) >= exact
+
+
+def windows_log_norm(column, order, probability, min_sep, windows, apart):
+    """log E[Z^m] of independent windows, by their recursion with a fine sum in place of integrals."""
+    bands, grid = len(column), np.arange(-14, 30, 0.01)
+    scaled, rest = math.sqrt(apart) * column, np.ones(min_sep)
+    density = np.exp(-grid * grid / 2) * 0.01 / math.sqrt(2 * math.pi)
+    for _ in range(windows):
+        before = np.array([rest[max(w - bands, 0)] for w in range(min_sep)])
+        for w in range(bands):
+            value = (1 - probability) ** (bands - w) * rest[0] + 0 * grid
+            for r in range(w, bands):
+                ratio = np.exp(scaled[bands - 1 - r] * grid - scaled[bands - 1 - r] ** 2 / 2)
+                value += probability * (1 - probability) ** (r - w) * ratio * rest[min_sep - bands + r]
+            before[w] = (density @ value**order) ** (1 / order)
+        rest = before
+    start = np.append(1.0, np.full(min_sep - 1, probability)) / (1 + (min_sep - 1) * probability)
+    return order * math.log(start @ rest)
+
+
+def test_the_recursion_over_windows():
+    """Of 9 rows and 2 bands, one class has 4 windows and the other 5."""
+    column, order, probability, min_sep = np.array([0.7, 0.4]), 3, 0.3, 5
+    four, five = (windows_log_norm(column, order, probability, min_sep, windows, 2) for windows in (4, 5))
+    assert log_moment(column, order, 8, min_sep, probability) == pytest.approx((four + five) / 2, rel=1e-8)
 
 
 def test_blocks_that_overlap_by_one_band_would_be_too_small():
@@ -62,25 +97,33 @@ def test_blocks_that_overlap_by_one_band_would_be_too_small():
     rounds, probability, order = 8, 0.03, 3
     column, encoder = 1.2 * np.ones(2), 1.2 * (np.eye(rounds) + np.eye(rounds, k=-1))
     exact = exact_log_moment(encoder, *oracle.min_sep_histories(rounds, 2, probability), order)
-
-    def bound(apart):
-        """The bound where rows that are `apart` are independent."""
-        means, grid = math.sqrt(apart) * column, np.arange(-14, 30, 0.01)
-        ratio = 1 + probability * np.sum(np.expm1(np.multiply.outer(grid, means) - means**2 / 2), axis=1)
-        moment = np.sum(ratio**order * np.exp(-grid * grid / 2)) * 0.01 / math.sqrt(2 * math.pi)
-        return math.log(moment) * (rounds + 1) / apart
-
-    assert _moments.log_moment(column, probability, order) * (rounds + 1) / 2 == pytest.approx(bound(2), rel=1e-9)
-    assert bound(1) < exact <= bound(2)
+    # As if both classes were independent: the product of the roots' whole moments, each without Hölder's exponent.
+    four, five = (windows_log_norm(column, order, probability, 2, windows, 1) for windows in (4, 5))
+    assert four + five < exact <= log_moment(column, order, rounds, 2, probability)
 
 
 def test_a_column_that_does_not_dominate_would_be_too_small():
     columns, encoder = run_of(8, 2, 5.0, 3, is_toeplitz=True)
     histories, chances = oracle.min_sep_histories(8, 2, 0.02)
     exact = exact_log_moment(encoder, histories, chances, 2)
-    found = [_moments.log_moment(column, 0.02, 2) * 9 / 2 for column in _moments.dominating(columns)]
+    found = [log_moment(column, 2, 8, 2, 0.02) for column in _moments.dominating(columns)]
     assert exact <= min(found) <= 1.4 * exact
-    assert min(_moments.log_moment(0.8 * column, 0.02, 2) * 9 / 2 for column in _moments.dominating(columns)) < exact
+    assert min(log_moment(0.8 * column, 2, 8, 2, 0.02) for column in _moments.dominating(columns)) < exact
+
+
+def test_windows_beyond_those_computed_with_grow_as_the_last(monkeypatch):
+    column = np.array([0.3, 0.2])
+    exact = log_moment(column, 4, 60, 3, 0.1)
+    monkeypatch.setattr(_moments, "_MOST_ROUNDS", 12)
+    assert exact < log_moment(column, 4, 60, 3, 0.1) < 1.05 * exact
+
+
+def test_clients_that_always_join_are_not_far_above_their_known_rounds():
+    """The price of moments alone; a bound that takes each round to have a client with p has none for them."""
+    columns = np.tile([0.2, 0.1], (40, 1))
+    found, _ = _moments.epsilons(columns, min_sep=4, probability=1.0, delta=1e-6, most=50.0)
+    known = gaussian.epsilon_from_delta(1e-6, math.sqrt(10 * (0.2**2 + 0.1**2)))
+    assert found < 1.2 * known
 
 
 @pytest.mark.parametrize(("min_sep", "probability"), [(2, 0.1), (3, 0.04), (4, 0.3), (5, 0.9)])
@@ -119,7 +162,13 @@ def test_thinning_has_the_law_of_the_sampling(min_sep, probability):
 
 @pytest.mark.parametrize(
     ("rounds", "bands", "min_sep", "probability", "sigma"),
-    [(3, 2, 2, 0.2, 1.0), (3, 2, 3, 0.05, 0.6), (3, 3, 3, 0.3, 2.0), (2, 2, 2, 0.01, 1.0)],
+    [
+        (3, 2, 2, 0.2, 1.0),
+        (3, 2, 3, 0.05, 0.6),
+        (3, 3, 3, 0.3, 2.0),
+        (2, 2, 2, 0.01, 1.0),
+        (3, 2, 3, 0.9, 1.0),
+    ],
 )
 @pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-12])
 def test_epsilon_is_above_quadrature(rounds, bands, min_sep, probability, sigma, delta):
@@ -164,12 +213,17 @@ def test_one_band_is_poisson_sampling_with_p():
 @pytest.mark.parametrize(("order", "scale"), [(2, 1e-3), (7, 0.3), (60, 0.05), (400, 0.01)])
 def test_the_sum_in_place_of_an_integral(order, scale):
     column = scale * np.array([1.0, 0.6, 0.3])
-    means = math.sqrt(3) * column
-    points = np.arange(-15, 15 + order * means[0], 0.003)
-    rises = 0.01 * np.sum(np.expm1(np.multiply.outer(points, means) - means**2 / 2), axis=1)
-    weights = np.exp(-points * points / 2) * 0.003 / math.sqrt(2 * math.pi)
-    exact = math.log1p(float(weights @ np.expm1(order * np.log1p(rises))))
-    assert exact <= _moments.log_moment(column, 0.01, order) <= exact * (1 + 1e-6) + 1e-9
+    exact = windows_log_norm(column, order, 0.01, 4, 1, 3)
+    # With one round there are 3 rows, one window of each class.
+    assert exact <= log_moment(column, order, 1, 4, 0.01) <= exact * (1 + 1e-6) + order * 1e-11
+
+
+def test_few_rounds_of_many_are_not_taken_for_their_chance_when_free():
+    """b = 100 and p = 0.02: a client takes part in 1 of 150 rounds, and ε by windows with p each was 2.82."""
+    column = np.array([1.0, 0.5, 0.354, 0.289]) / 3.32
+    columns = np.array([[value if t + i < 2052 else 0.0 for i, value in enumerate(column)] for t in range(2052)])
+    found = _moments.epsilons(columns, min_sep=100, probability=0.02, delta=1e-5, most=50.0)
+    assert max(found) < 1.9
 
 
 def test_few_bands_are_near_cyclic_poisson_sampling():
@@ -178,3 +232,12 @@ def test_few_bands_are_near_cyclic_poisson_sampling():
     columns = np.array([[value if t + i < 512 else 0.0 for i, value in enumerate(column)] for t in range(512)])
     found = _moments.epsilons(columns, min_sep=4, probability=0.01, delta=1e-6, most=50.0)
     assert max(found) < 0.9
+
+
+@pytest.mark.parametrize("probability", [1 - 1e-6, 1 - 2.0**-53, 1.0])
+def test_clients_that_hardly_ever_wait(probability):
+    """The chance of the thinned set rounds to 1, which no bound is computed for."""
+    columns = np.tile([0.5, 0.2], (6, 1))
+    found = _moments.epsilons(columns, min_sep=3, probability=probability, delta=1e-6, most=50.0)
+    assert found[0] < 10
+    assert found[1] <= 50

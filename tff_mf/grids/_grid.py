@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import math
 from typing import Any, Self
 
 from tff_mf.base import validation
@@ -21,6 +22,9 @@ LARGEST_NORMAL = 13.5
 _INT32_LIMIT = 2**31
 _SPARE_BITS = 5
 _FEWEST_AUTO_BITS, _MOST_AUTO_BITS = 14, 22
+
+# Cohorts of a sampling may be larger than those on average: with this room, all are with near certainty.
+_ROOM, _FEWEST_CLIENTS = 2, 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +80,27 @@ class Grid:
         # ⌈½ log₂ d⌉ is the smallest b with 4^b ≥ d.
         half = ((validation.whole("dimension", dimension) - 1).bit_length() + 1) // 2
         return cls(bits=min(max(half + _SPARE_BITS, _FEWEST_AUTO_BITS), _MOST_AUTO_BITS), max_clients=max_clients)
+
+    @classmethod
+    def with_room(cls, *, dimension: int, cohort: float) -> Self:
+        """Returns `auto` for twice a cohort, and for 1000 clients at least.
+
+        The number of clients of a sum must not depend on who was drawn, and some samplings have larger cohorts than on
+        average.
+
+        Args:
+            dimension: Number d of coordinates of a record.
+            cohort: Number of records in a sum, for some samplings on average.
+
+        Example:
+            >>> Grid.with_room(dimension=4_050_748, cohort=6500)
+            Grid(bits=16, max_clients=13000)
+
+        Raises:
+            InputTypeError: If an argument is of the wrong type.
+            InputValueError: If an argument is out of range, or a sum of so many records could be inexact.
+        """
+        return cls.auto(dimension=dimension, max_clients=max(_FEWEST_CLIENTS, _ROOM * math.ceil(cohort)))
 
     @property
     def largest_norm(self) -> int:

@@ -1,7 +1,7 @@
 """Central training: a Keras model trained on one data set, each of whose examples is protected.
 
-Examples take the place of clients. An order says which of them are in the batch of each round, and so bounds how often,
-and how far apart, each takes part.
+Examples take the place of clients. An order says which of them are in the batch of each round: the cohorts of a
+sampling, such as those of a plan.
 """
 
 from tff_mf.base import required_packages
@@ -9,9 +9,7 @@ from tff_mf.base import required_packages
 required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
 
 from tff_mf.keras._clipped_sum import ClippedSum as ClippedSum  # noqa: E402
-from tff_mf.keras._fixed_order import FixedOrder as FixedOrder  # noqa: E402
 from tff_mf.keras._noised_mean import NoisedMean as NoisedMean  # noqa: E402
 from tff_mf.keras._order import Order as Order  # noqa: E402
-from tff_mf.keras._poisson_sampling import PoissonSampling as PoissonSampling  # noqa: E402
 from tff_mf.keras._read_examples import read_examples as read_examples  # noqa: E402
 from tff_mf.keras._training import Training as Training  # noqa: E402

@@ -15,6 +15,8 @@ from tff_mf.base.errors import InputValueError
 
 _VERSION = "tff-mf central training 1"
 _MODE = 0o600
+# What secret batches follow from.
+BATCHES = "batches"
 # Fields of the state of the noise.
 _FINGERPRINT, _ROUND, _KEYS = "noise/0", "noise/1", "noise/2"
 
@@ -65,8 +67,10 @@ def read(path: pathlib.Path, parts: Parts, state: Any, examples: Any) -> None:
     step, keys = int(found[_ROUND]), found[_KEYS]
     if not 0 <= step <= len(keys) or np.any(keys[step:]):
         raise InputValueError(f"{path}: it says that {step} rounds have run, and has keys of others: it is damaged.")
-    # If this is interrupted, all other noise can be computed from the keys and the number of rounds.
-    for name in [_KEYS, _ROUND, *(found.keys() - {_KEYS, _ROUND})]:
+    # If this is interrupted, all other noise can be computed from the keys and the number of rounds. Rounds go on with
+    # the batches that they began with.
+    first = [name for name in found if name.startswith(f"{BATCHES}/")] + [_KEYS, _ROUND]
+    for name in [*first, *(found.keys() - set(first))]:
         variables[name].assign(found[name])
 
 

@@ -38,7 +38,7 @@ class NoisedMean:
         >>> import tff_mf
         >>> from tff_mf import keras
         >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
-        >>> order = keras.FixedOrder(examples=8, batch_size=4, epochs=2)
+        >>> order = keras.Order.fixed(examples=8, batch_size=4, epochs=2)
         >>> noise = NoisedMean(tff_mf.Tree(4), model.trainable_variables, order=order, clip_norm=1.0,
         ...                    noise_multiplier=2.0)
         >>> clipped_sum = keras.ClippedSum(model, "mean_squared_error", clip_norm=1.0)
@@ -63,7 +63,7 @@ class NoisedMean:
         noise_multiplier: float,
         insecure_seed: int | None = None,
     ) -> None:
-        validation.instance("order", order, Order, "pass a tff_mf.keras.FixedOrder or PoissonSampling")
+        validation.instance("order", order, Order, "pass a tff_mf.keras.Order")
         specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
         if not specs:
             raise InputTypeError("variables=[] has nothing to train: pass the model's trainable_variables.")

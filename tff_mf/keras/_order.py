@@ -1,9 +1,10 @@
-"""What an order of examples is: the batch of each round, and the guarantee that follows from it."""
+"""What an order of examples is: the batch of each round, by a sampling, and the guarantee that follows from it."""
 
-import abc
+import dataclasses
 import decimal
+import functools
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,69 +13,205 @@ from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
-from tff_mf.problem.participation import FixedEpoch
+from tff_mf.planning import Plan
+from tff_mf.problem.cohort_secret import CohortSecret
+from tff_mf.problem.draws import Draws, SeededDraws, SystemDraws, rows_of
+from tff_mf.problem.participation import FixedEpoch, Participation, Sampling
 
 
-class Order(abc.ABC):
-    """Which examples are in the batch of each round.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """Which examples are in the batch of each round: the cohorts of a sampling, with examples in the place of clients.
 
-    Formal guarantee: the rounds of every example are a pattern of `participation`, whatever the data.
+    Formal guarantee: the rounds of every example are a pattern of `participation`, whatever the data. Batches of a
+    sampling at random, such as `tff_mf.Poisson` or `tff_mf.BallsInBins`, are drawn from the randomness of the system,
+    and `epsilon` is then the amplified one of the sampling: it holds as long as nobody learns which examples were in a
+    batch, or how many. Groups of `tff_mf.CyclicPoisson`, which need not be secret, and all other batches follow from a
+    public seed. With `insecure_seed`, no ε is stated.
 
     Attributes:
+        sampling: How batches are drawn; `fixed` has that of a fixed order.
         examples: Number N of examples.
         batch_size: Number B of examples in a batch, or its expectation. Sums of gradients are divided by this constant,
             never by the size of a batch.
         rounds: Number of rounds n of the whole training.
+        seed: The same seed gives the same batches, where they may be known.
+        insecure_seed: Makes batches repeatable that must be secret. TEST ONLY.
+
+    Example:
+        >>> import tff_mf
+        >>> order = Order.fixed(examples=10, batch_size=3, epochs=4)
+        >>> order.rounds, order.participation
+        (12, FixedEpoch(min_sep=3, max_participations=4))
+        >>> dp_sgd = Order(sampling=tff_mf.Poisson(population=1000, clients_per_round=10), examples=1000,
+        ...                batch_size=10, rounds=100)
+        >>> round(dp_sgd.epsilon(tff_mf.Identity(), noise_multiplier=1.0, delta=1e-6), 2)
+        0.95
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range, or not that of the sampling.
     """
 
-    if TYPE_CHECKING:
-        # At run time a dataclass would take these properties for the defaults of its fields of the same names.
+    sampling: Sampling
+    examples: int
+    batch_size: int
+    rounds: int
+    seed: int = 0
+    insecure_seed: int | None = None
 
-        @property
-        def examples(self) -> int: ...
+    def __post_init__(self) -> None:
+        validation.instance("sampling", self.sampling, Sampling, "pass tff_mf.FixedEpoch, Poisson or another sampling")
+        for name, least in (("examples", 1), ("batch_size", 1), ("seed", 0)):
+            object.__setattr__(self, name, validation.whole(name, getattr(self, name), at_least=least))
+        object.__setattr__(self, "rounds", validation.listable(self.rounds))
+        if self.insecure_seed is not None:
+            seed = validation.whole("insecure_seed", self.insecure_seed, at_least=0)
+            object.__setattr__(self, "insecure_seed", seed)
+        if self.batch_size > self.examples:
+            raise InputValueError(
+                f"batch_size={self.batch_size} exceeds examples={self.examples}: take smaller batches."
+            )
+        for name, own in (("examples", "population"), ("batch_size", "clients_per_round")):
+            expected = getattr(self.sampling, own, None)
+            if expected not in (None, getattr(self, name)):
+                raise InputValueError(f"{name}={getattr(self, name)}, but {self.sampling} has {own}={expected}.")
+        # Refuses a sampling that does not fit the rounds.
+        _ = self.participation
 
-        @property
-        def batch_size(self) -> int: ...
+    @classmethod
+    def fixed(cls, *, examples: int, batch_size: int, epochs: int, seed: int = 0) -> "Order":
+        """Returns a fixed order: examples are shuffled once and cut into b = ⌊N / B⌋ batches, which take turns.
 
-        @property
-        def rounds(self) -> int: ...
+        Each example is in exactly one batch, or in none: batch j, whose rounds are j, j + b, …, j + (k − 1)b. The order
+        does not depend on the data and may be public. The N − b·B examples that fill no batch never take part.
+
+        Args:
+            examples: Number N of examples.
+            batch_size: Number B of examples in every batch.
+            epochs: Number k of epochs.
+            seed: The same seed gives the same order.
+
+        Raises:
+            InputTypeError: If an argument is not a whole number.
+            InputValueError: If an argument is out of range, or there are fewer examples than in one batch.
+        """
+        count, size = validation.whole("examples", examples), validation.whole("batch_size", batch_size)
+        if size > count:
+            raise InputValueError(f"batch_size={size} exceeds examples={count}: take smaller batches.")
+        schema = FixedEpoch(min_sep=count // size, max_participations=validation.whole("epochs", epochs))
+        rounds = schema.min_sep * schema.max_participations
+        return cls(sampling=schema, examples=count, batch_size=size, rounds=rounds, seed=seed)
+
+    @classmethod
+    def of(cls, plan: Plan, *, examples: int, seed: int = 0) -> "Order":
+        """Returns the order of a plan, with examples in the place of clients.
+
+        Args:
+            plan: The plan; its `clients_per_round` is the size of a batch.
+            examples: Number N of examples, the plan's `population` if it has one.
+            seed: The same seed gives the same batches, where they may be known.
+
+        Raises:
+            InputTypeError: If `plan` is not a plan.
+            InputValueError: If it has another number of examples, or what is not supported here: a grid, restarts,
+                adaptive clipping, or a cohort that is simulated by a smaller one.
+        """
+        validation.instance("plan", plan, Plan, "make one with tff_mf.plan")
+        for name in ("grid", "restart_every", "adaptive_count_stddev"):
+            if getattr(plan, name) is not None:
+                raise InputValueError(f"{name}={getattr(plan, name)!r} of the plan is not supported by tff_mf.keras.")
+        if plan.cohort != plan.clients_per_round:
+            raise InputValueError(f"cohort={plan.cohort} of the plan must be its clients_per_round, a whole batch.")
+        if plan.population not in (None, examples):
+            raise InputValueError(f"examples={examples}, but the plan has population={plan.population}.")
+        return cls(
+            sampling=plan.sampling, examples=examples, batch_size=plan.clients_per_round, rounds=plan.rounds, seed=seed
+        )
 
     @property
-    @abc.abstractmethod
-    def participation(self) -> FixedEpoch:
+    def participation(self) -> Participation:
         """The schema that each example keeps to."""
+        return self.sampling.schema(self.rounds)
 
     @property
-    @abc.abstractmethod
     def epoch_rounds(self) -> int:
         """Number of rounds of an epoch, after which training validates, saves and calls its callbacks."""
+        if isinstance(self.sampling, FixedEpoch):
+            return min(self.rounds, self.sampling.min_sep)
+        return min(self.rounds, max(1, round(self.examples / self.batch_size)))
 
     @property
-    @abc.abstractmethod
     def is_sampled(self) -> bool:
-        """Whether batches differ in size."""
+        """Whether batches are secret, and differ in size."""
+        return isinstance(self.sampling, accounting.SecretSampling)
 
     @property
-    @abc.abstractmethod
     def insecure(self) -> bool:
-        """Whether the order is repeatable and should not be: no ε is stated for it."""
+        """Whether batches are repeatable and should not be: no ε is stated for them."""
+        return self.is_sampled and self.insecure_seed is not None
 
-    @abc.abstractmethod
-    def batches(self, begin: int, count: int) -> np.ndarray:
+    def batches(self, begin: int, count: int, *, secret: CohortSecret | None = None) -> np.ndarray:
         """Returns the examples in the batches of `count` rounds from round `begin`.
+
+        Args:
+            begin: The first of the rounds.
+            count: Their number.
+            secret: What secret batches follow from, the same in all rounds of a training. If not given, each call draws
+                batches of its own from the randomness of the system.
 
         Returns:
             Indices of examples, int32 `[count, width]`; −1 stands for no example, and fills the end of a row.
 
         Raises:
             InputTypeError: If an argument is not a whole number.
-            InputValueError: If the rounds are not all below `rounds`.
+            InputValueError: If the rounds are not all below `rounds`, or the examples cannot fill the batches.
         """
+        begin, count = self._checked_rounds(begin, count)
+        if isinstance(self.sampling, accounting.CyclicPoisson):
+            # Rounds are independent, given the groups, so that no coin has to be stored, nor tossed before its round.
+            rounds, groups = range(begin, begin + count), self._groups
+            return rows_of([self.sampling.joined(groups[t % len(groups)], self._coins(t)) for t in rounds])
+        return self._drawn(secret)[begin : begin + count]
+
+    @functools.cached_property
+    def _groups(self) -> np.ndarray:
+        assert isinstance(self.sampling, accounting.CyclicPoisson)
+        return self.sampling.members(SeededDraws(self.seed)).astype(np.int32)
+
+    def _coins(self, step: int) -> Draws:
+        return SystemDraws() if self.insecure_seed is None else SeededDraws(self.insecure_seed, stream=1 + step)
+
+    def _drawn(self, secret: CohortSecret | None) -> np.ndarray:
+        if not self.is_sampled or self.insecure:
+            return self._known
+        if secret is None:
+            return self._by(SystemDraws())
+        if secret not in self._of_secrets:
+            names = [str(index) for index in range(self.examples)]
+            self._of_secrets[secret] = self._by(secret.draws(names, self.sampling))
+        return self._of_secrets[secret]
+
+    @functools.cached_property
+    def _of_secrets(self) -> dict[CohortSecret, np.ndarray]:
+        return {}
+
+    @functools.cached_property
+    def _known(self) -> np.ndarray:
+        seed = self.seed if self.insecure_seed is None or not self.is_sampled else self.insecure_seed
+        return self._by(SeededDraws(seed))
+
+    def _by(self, draws: Draws) -> np.ndarray:
+        return self.sampling.cohorts(self.examples, self.rounds, clients_per_round=self.batch_size, draws=draws)
 
     @property
-    @abc.abstractmethod
     def fingerprint(self) -> bytes:
-        """Digest of the order: of its fields, and of the places that its seed gives to the examples."""
+        """Digest of the order: of its fields, and of the batches that its seed gives, which need not be secret."""
+        if isinstance(self.sampling, accounting.CyclicPoisson):
+            places = self._groups.tobytes()
+        else:
+            places = b"" if self.is_sampled and not self.insecure else self._known.tobytes()
+        return hashlib.sha256(repr(self).encode() + places).digest()
 
     def guarantee(
         self, mechanism: Mechanism, *, noise_multiplier: float, adjacency: str = "zero-out"
@@ -98,7 +235,6 @@ class Order(abc.ABC):
             mechanism, self.rounds, self.participation, noise_multiplier=noise_multiplier, adjacency=adjacency
         )
 
-    @abc.abstractmethod
     def epsilon(self, mechanism: Mechanism, *, noise_multiplier: float, delta: float) -> float:
         """Returns ε for which the whole training is (ε, δ)-DP, for zero-out of one example.
 
@@ -109,10 +245,12 @@ class Order(abc.ABC):
 
         Raises:
             InputTypeError: If an argument is of the wrong type.
-            InputValueError: If an argument is out of range.
+            InputValueError: If an argument is out of range, batches are repeatable, or no theorem amplifies the
+                mechanism by the sampling.
         """
+        self._check_secret()
+        return accounting.epsilon(mechanism, self.rounds, self.sampling, noise_multiplier=noise_multiplier, delta=delta)
 
-    @abc.abstractmethod
     def calibrate_noise_multiplier(self, mechanism: Mechanism, *, epsilon: float, delta: float) -> float:
         """Returns the smallest σ for which the `epsilon` of the whole training is at most a target.
 
@@ -123,8 +261,19 @@ class Order(abc.ABC):
 
         Raises:
             InputTypeError: If an argument is of the wrong type.
-            InputValueError: If an argument is out of range.
+            InputValueError: As `epsilon`.
         """
+        self._check_secret()
+        return accounting.calibrate_noise_multiplier(
+            mechanism, self.rounds, self.sampling, epsilon=epsilon, delta=delta
+        )
+
+    def _check_secret(self) -> None:
+        if self.insecure:
+            raise InputValueError(
+                f"insecure_seed={self.insecure_seed} makes the batches known: TEST ONLY, no amplified ε holds. "
+                "Leave it out."
+            )
 
     def statement(self, mechanism: Mechanism, *, noise_multiplier: float, delta: float) -> str:
         """Returns the guarantee in one line.
@@ -141,22 +290,27 @@ class Order(abc.ABC):
         schema = self.participation
         return (
             f"ε≤{_rounded_up(epsilon)} at δ={delta:g} for zero-out of one example; n={self.rounds} rounds, min-sep "
-            f"{schema.min_sep}, max-participations {schema.max_participations}, {self._drawn()}"
+            f"{schema.min_sep}, max-participations {schema.max_participations}, {self._named}"
         )
 
-    def _drawn(self) -> str:
-        """Returns how batches are drawn, for `statement`."""
-        return "batches in a fixed order"
+    @property
+    def _named(self) -> str:
+        """How batches are drawn, for `statement`."""
+        name = f"tff_mf.{type(self.sampling).__name__}"
+        if self.is_sampled:
+            return f"secret batches of {self.batch_size} examples on average, by {name}"
+        return "batches in a fixed order" if isinstance(self.sampling, FixedEpoch) else f"batches by {name}"
 
-    def dataset(self, examples: Any, *, begin: int = 0) -> tf.data.Dataset:
+    def dataset(self, examples: Any, *, begin: int = 0, secret: CohortSecret | None = None) -> tf.data.Dataset:
         """Returns the batches of the rounds from `begin` on, for a loop of your own.
 
-        Batches of sampled orders are drawn once, now: the data set repeats them if it is iterated again, and so no
-        amplification holds then. A loop that continues after round t must take a data set that begins there.
+        Secret batches are drawn once, now: the data set repeats them if it is iterated again, and so no amplification
+        holds then. A loop that continues after round t must take a data set that begins there, with the same `secret`.
 
         Args:
             examples: A structure of arrays, each with one entry for each example.
             begin: The first round.
+            secret: What secret batches follow from; needed in a loop that continues.
 
         Returns:
             A data set of structures of tensors, one element for each round; a batch of a sampled order may be empty.
@@ -166,7 +320,11 @@ class Order(abc.ABC):
             InputValueError: If an argument is out of range.
         """
         tensors = self.checked(examples)
-        rows = self.batches(begin, self.rounds - validation.whole("begin", begin, at_least=0))
+        if self.is_sampled and begin and secret is None and not isinstance(self.sampling, accounting.CyclicPoisson):
+            raise InputValueError(
+                f"begin={begin} needs the secret of the rounds before it, in which examples have their places."
+            )
+        rows = self.batches(begin, self.rounds - validation.whole("begin", begin, at_least=0), secret=secret)
 
         def batch(row: tf.Tensor) -> Any:
             present = tf.boolean_mask(row, row >= 0)
@@ -196,18 +354,6 @@ class Order(abc.ABC):
                 "make an order of more epochs, and calibrate the noise for it."
             )
         return begin, count
-
-
-def digest(order: Order, places: np.ndarray) -> bytes:
-    """Returns the digest of the fields of an order, and of places that another version of NumPy could draw otherwise.
-
-    Example:
-        >>> from tff_mf.keras import FixedOrder
-        >>> one, other = (FixedOrder(examples=4, batch_size=2, epochs=1, seed=seed) for seed in (0, 1))
-        >>> one.fingerprint == other.fingerprint
-        False
-    """
-    return hashlib.sha256(repr(order).encode() + places.tobytes()).digest()
 
 
 def _tensor(leaf: Any) -> tf.Tensor:

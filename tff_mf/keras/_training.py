@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
 import tensorflow as tf
 
 from tff_mf import accounting
@@ -17,6 +18,8 @@ from tff_mf.keras._clipped_sum import ClippedSum
 from tff_mf.keras._noised_mean import NoisedMean
 from tff_mf.keras._order import Order
 from tff_mf.mechanisms import Mechanism
+from tff_mf.planning import Plan
+from tff_mf.problem.cohort_secret import CohortSecret
 
 
 class Training:
@@ -33,8 +36,9 @@ class Training:
     graph refuses more rounds than the order has. It assumes that the initial weights, the settings and what callbacks
     compute do not depend on the examples, and that nothing else about the examples is released. Training metrics are
     exact, and are therefore not computed. Random layers whose seed is known are refused with sampled batches, as far as
-    the graph shows it: not augmentation layers that draw from a `tf.random.Generator`. After `restore`, it holds if
-    nothing was released that was computed after the checkpoint.
+    the graph shows it: not augmentation layers that draw from a `tf.random.Generator`. Secret batches follow from a key
+    of this training alone, which checkpoints have. After `restore`, it holds if nothing was released that was computed
+    after the checkpoint.
 
     Args:
         model: A built and compiled Keras model. Its optimizer may be any; its loss is applied to single examples, and
@@ -52,7 +56,7 @@ class Training:
         >>> from tff_mf import keras
         >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
         >>> model.compile("sgd", "mean_squared_error")
-        >>> order, mechanism = keras.FixedOrder(examples=12, batch_size=4, epochs=2), tff_mf.Tree(6)
+        >>> order, mechanism = keras.Order.fixed(examples=12, batch_size=4, epochs=2), tff_mf.Tree(6)
         >>> sigma = order.calibrate_noise_multiplier(mechanism, epsilon=8.0, delta=1e-3)
         >>> training = Training(model, tf.ones([12, 2]), tf.ones([12, 1]), order=order, mechanism=mechanism,
         ...                     clip_norm=1.0, noise_multiplier=sigma)
@@ -78,7 +82,7 @@ class Training:
         noise_multiplier: float,
         insecure_seed: int | None = None,
     ) -> None:
-        validation.instance("order", order, Order, "pass a tff_mf.keras.FixedOrder or PoissonSampling")
+        validation.instance("order", order, Order, "pass a tff_mf.keras.Order")
         validation.instance("model", model, tf.keras.Model, "pass a Keras model")
         if getattr(model, "optimizer", None) is None or getattr(model, "loss", None) is None:
             raise InputValueError("model has no optimizer and loss: call model.compile(optimizer, loss) first.")
@@ -96,9 +100,51 @@ class Training:
         self._model, self._optimizer = model, _model_checks.built_optimizer(model)
         self._variables = model.trainable_variables
         self._examples = order.checked((x, y))
+        self._secret = _variable(_words(CohortSecret.drawn()))
+        # Refuses a sampling that the examples cannot fill.
+        self._batches(0, 1)
         self._state = tf.nest.map_structure(_variable, self._noise.init())
         self._path: pathlib.Path | None = None
         self._lock, self._torn = threading.RLock(), False
+
+    @classmethod
+    def of(cls, model: tf.keras.Model, x: Any, y: Any, plan: Plan, *, seed: int = 0) -> "Training":
+        """Returns the training of a plan: its mechanism, σ, clip norm, rounds and sampling, and x and y as its clients.
+
+        Args:
+            model: As for the class.
+            x: Inputs.
+            y: Targets.
+            plan: The plan; its `clients_per_round` is the size of a batch, on average if it samples at random.
+            seed: Seed of the order of the examples, where it may be known.
+
+        Example:
+            >>> import tff_mf
+            >>> from tff_mf import keras
+            >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
+            >>> model.compile("sgd", "mean_squared_error")
+            >>> plan = tff_mf.plan(mechanism=tff_mf.BLT(theta=[0.9], omega=[0.1]), rounds=6, epsilon=8.0, delta=1e-3,
+            ...                    sampling=tff_mf.BallsInBins(groups=3), clients_per_round=4, secret_cohorts=True)
+            >>> training = keras.Training.of(model, tf.ones([12, 2]), tf.ones([12, 1]), plan)
+            >>> _ = training.fit()
+            >>> training.epsilon(plan.delta) <= 8.0
+            True
+
+        Raises:
+            InputTypeError: If an argument is of the wrong type.
+            InputValueError: As for the class and `Order.of`.
+        """
+        examples = _count(x)
+        return cls(
+            model,
+            x,
+            y,
+            order=Order.of(plan, examples=examples, seed=seed),
+            mechanism=plan.mechanism,
+            clip_norm=plan.clip_norm,
+            noise_multiplier=plan.noise_multiplier,
+            insecure_seed=plan.insecure_seed,
+        )
 
     @property
     def model(self) -> tf.keras.Model:
@@ -229,7 +275,13 @@ class Training:
                 f"{self.rounds} rounds have run: restore into a new Training, made with the same arguments."
             )
         self._torn = True
-        _checkpoint.read(pathlib.Path(path), self._parts(), self._state, self._examples)
+        try:
+            _checkpoint.read(pathlib.Path(path), self._parts(), self._state, self._examples)
+        except BaseException:
+            if not self.rounds:
+                # A training that begins has batches of its own, whatever was read.
+                self._secret.assign(_words(CohortSecret.drawn()))
+            raise
         self._torn = False
         self._path = pathlib.Path(path).absolute()
 
@@ -239,7 +291,14 @@ class Training:
     def _parts(self) -> dict[str, list[tf.Variable]]:
         # Read when it is needed: an optimizer may make variables in its first step.
         variables = self._optimizer.variables
-        return {"model": self._model.weights, "optimizer": variables() if callable(variables) else variables}
+        of_optimizer = variables() if callable(variables) else variables
+        return {_checkpoint.BATCHES: [self._secret], "model": self._model.weights, "optimizer": of_optimizer}
+
+    def _batches(self, begin: int, count: int) -> np.ndarray:
+        """Returns the examples of batches, which follow from the secret of this training where they are secret."""
+        words = self._secret.numpy().tobytes()
+        secret = CohortSecret(run=words[:_RUN_BYTES].hex(), key=words[_RUN_BYTES:])
+        return self.order.batches(begin, count, secret=secret)
 
     def _continue_from(self, path: pathlib.Path) -> None:
         if self._path == path.absolute() or not path.exists():
@@ -274,7 +333,7 @@ class Training:
         with self._lock:
             self._settle()
             begin, run = self.rounds, self._run
-            rows = tf.constant(self.order.batches(begin, max(0, end - begin)))
+            rows = tf.constant(self._batches(begin, max(0, end - begin)))
             self._torn = True
             run(rows, tf.constant(begin, tf.int64))
             self._torn = False
@@ -334,6 +393,23 @@ class Training:
             ]
         with tf.control_dependencies([step, *rest]):
             return [tf.identity(part) for part in mean]
+
+
+# Of the identifier of a training's secret, before its key.
+_RUN_BYTES = 16
+
+
+def _words(secret: CohortSecret) -> tf.Tensor:
+    """Returns a secret as bytes: its identifier, and its key."""
+    return tf.constant(np.frombuffer(bytes.fromhex(secret.run) + secret.key, np.uint8))
+
+
+def _count(x: Any) -> int:
+    """Returns the number of examples of a structure of arrays."""
+    leaves = tf.nest.flatten(x)
+    if not leaves or not len(np.shape(leaves[0])):
+        raise InputTypeError(f"x={x!r:.80} has no array of examples.")
+    return int(np.shape(leaves[0])[0])
 
 
 def _variable(initial: tf.Tensor) -> tf.Variable:

@@ -10,7 +10,7 @@ from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.numerics import gaussian
 from tff_mf.numerics.digits import rounded_up
-from tff_mf.problem.participation import Participation
+from tff_mf.problem.participation import Sampling
 
 
 def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta: float) -> None:
@@ -86,7 +86,7 @@ def check_restarts(rounds: int, restart_every: int | None, adaptive_count_stddev
 def run_guarantee(
     mechanism: Mechanism,
     rounds: int,
-    participation: Participation,
+    sampling: Sampling,
     *,
     noise_multiplier: float,
     restart_every: int | None = None,
@@ -102,7 +102,7 @@ def run_guarantee(
     Args:
         mechanism: The mechanism; with restarts, the mechanism of one restart.
         rounds: Number of rounds n of the whole run.
-        participation: The participation schema Π of the whole run.
+        sampling: How cohorts are drawn; a participation schema Π for whoever knows them.
         noise_multiplier: σ.
         restart_every: Rounds after which noise starts anew with fresh z, or `None`.
         count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
@@ -115,7 +115,7 @@ def run_guarantee(
     sums = accounting.guarantee(
         mechanism,
         rounds,
-        participation,
+        sampling,
         noise_multiplier=noise_multiplier,
         restart_every=restart_every,
         grid=grid,
@@ -124,14 +124,14 @@ def run_guarantee(
     if count_stddev is None:
         return sums
     return accounting.compose_guarantees(
-        sums, accounting.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev, grid=grid)
+        sums, accounting.adaptive_clipping_guarantee(rounds, sampling, count_stddev=count_stddev, grid=grid)
     )
 
 
 def run_noise_multiplier(
     mechanism: Mechanism,
     rounds: int,
-    participation: Participation,
+    sampling: Sampling,
     *,
     epsilon: float,
     delta: float,
@@ -149,7 +149,7 @@ def run_noise_multiplier(
     Args:
         mechanism: The mechanism; with restarts, the mechanism of one restart.
         rounds: Number of rounds n of the whole run.
-        participation: The participation schema Π of the whole run.
+        sampling: How cohorts are drawn; a participation schema Π for whoever knows them.
         epsilon: ε that the whole run may reach.
         delta: δ.
         restart_every: Rounds after which noise starts anew with fresh z, or `None`.
@@ -161,7 +161,7 @@ def run_noise_multiplier(
         InputError: If an argument is of the wrong type or out of range.
         InputValueError: If the counts alone exceed `epsilon`, or no finite noise is enough.
     """
-    run = (mechanism, rounds, participation)
+    run = (mechanism, rounds, sampling)
     arithmetic = {"restart_every": restart_every, "grid": grid, "dimension": dimension}
     sigma = accounting.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=delta, **arithmetic)
     if count_stddev is None:
@@ -171,9 +171,9 @@ def run_noise_multiplier(
     allowed = (
         gaussian.mu_from(epsilon, delta) if floats else run_guarantee(*run, noise_multiplier=sigma, **arithmetic).mu
     )
-    counts = accounting.adaptive_clipping_guarantee(rounds, participation, count_stddev=count_stddev, grid=grid)
+    counts = accounting.adaptive_clipping_guarantee(rounds, sampling, count_stddev=count_stddev, grid=grid)
     if counts.mu >= allowed:
-        least = rounded_up(math.sqrt(participation.max_participations) / allowed)
+        least = rounded_up(math.sqrt(sampling.schema(rounds).max_participations) / allowed)
         raise InputValueError(
             f"adaptive_count_stddev={count_stddev!r} alone costs an ε of {rounded_up(counts.epsilon(delta))}, and "
             f"epsilon={epsilon!r} is allowed: give the counts more noise, above {least}."

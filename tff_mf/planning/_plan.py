@@ -3,39 +3,45 @@
 import dataclasses
 import functools
 import math
+import os
+import pathlib
 from typing import Any
 
-from tff_mf.accounting import Guarantee
+from tff_mf.accounting import Guarantee, SecretSampling
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.base.strict_json import finite
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
+from tff_mf.planning import _files
 from tff_mf.planning._noise import (
     check_grid,
-    check_level,
     check_restarts,
     checked_cohort,
     run_guarantee,
     run_noise_multiplier,
 )
-from tff_mf.problem.participation import Participation
+from tff_mf.planning._words import Alternative, shown
+from tff_mf.problem.participation import MinSep, Participation, Sampling, SingleParticipation, check_capacity
 from tff_mf.sensitivities.restarts import restart_sensitivity
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The mechanism, its noise, and the guarantee that follows from both.
+    """Mechanism, noise and sampling of a run, and the guarantee that follows from them.
 
     A cohort of `cohort` clients may be simulated by fewer, `clients_per_round`, with the noise scaled
     down in proportion, as in the papers: the averaged update then has the noise that the large cohort
     would have. The guarantee (ε, δ) holds for the large cohort. The small run itself has much less
     noise, and the guarantee `epsilon_as_run`.
 
+    Formal guarantee: as `guarantee` says, if cohorts are drawn by `sampling`, or by anything else that keeps its
+    schema, `participation`. The smaller ε of secret cohorts holds only with `secret_cohorts`.
+
     Attributes:
         mechanism: The mechanism; with restarts, the mechanism of one restart.
         rounds: Number of rounds n of the whole run.
-        participation: The participation schema Π of the whole run.
+        sampling: How cohorts are drawn: the object that draws them is the one that is accounted for.
         noise_multiplier: σ of the cohort.
         delta: δ.
         clients_per_round: Clients that train in a round.
@@ -46,11 +52,21 @@ class Plan:
             the clip norm is fixed.
         grid: The grid on which updates, their sums and the noise are integers, or `None` for floating point.
         dimension: The most parameters that the model may have, with a grid: the guarantee is for as many.
+        clip_norm: ζ, the bound on the L2 norm of a client's update.
+        population: Clients that cohorts are drawn from; `None` if it is not known.
+        secret_cohorts: Whether a trusted server draws the cohorts in secret, and nobody ever learns one.
+        target_epsilon: The ε that σ was calibrated for; `None` if σ was given.
+        why: Why this mechanism was chosen; empty if it was given.
+        alternatives: What the others would have cost, the one with the least loss first.
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range, or fields contradict each other.
     """
 
     mechanism: Mechanism
     rounds: int
-    participation: Participation
+    sampling: Sampling
     noise_multiplier: float
     delta: float
     clients_per_round: int
@@ -60,6 +76,69 @@ class Plan:
     adaptive_count_stddev: float | None = None
     grid: Grid | None = None
     dimension: int | None = None
+    clip_norm: float = 1.0
+    population: int | None = None
+    secret_cohorts: bool = False
+    target_epsilon: float | None = None
+    why: str = dataclasses.field(default="", compare=False, repr=False)
+    alternatives: tuple[Alternative, ...] = dataclasses.field(default=(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        validation.instance("mechanism", self.mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT")
+        validation.instance("sampling", self.sampling, Sampling, "pass tff_mf.MinSep(...) or another sampling")
+        validation.nonnegative("noise_multiplier", self.noise_multiplier)
+        validation.open_unit("delta", self.delta)
+        checked_cohort(self.clients_per_round, self.cohort)
+        if self.insecure_seed is not None:
+            validation.whole("insecure_seed", self.insecure_seed, at_least=0)
+        check_restarts(self.participation.check(self.rounds), self.restart_every, self.adaptive_count_stddev)
+        check_grid(self.grid, self.dimension)
+        validation.positive("clip_norm", self.clip_norm)
+        if self.target_epsilon is not None:
+            validation.positive("target_epsilon", self.target_epsilon)
+        self._check_cohorts()
+        if self.secret_cohorts:
+            self._check_secret()
+
+    def _check_cohorts(self) -> None:
+        """Raises unless the numbers are those of the sampling, and the population can fill the cohorts."""
+        for name in ("population", "clients_per_round"):
+            own, given = getattr(self.sampling, name, None), getattr(self, name)
+            if None not in (own, given) and own != given:
+                raise InputValueError(f"{name}={given!r}, but {self.sampling} has {name}={own!r}: give both the same.")
+        if self.population is None:
+            return
+        validation.whole("population", self.population)
+        if type(self.sampling) in (MinSep, SingleParticipation):
+            check_capacity(self.participation, self.population, self.clients_per_round, self.rounds)
+        elif self.population < self.clients_per_round:
+            raise InputValueError(
+                f"clients_per_round={self.clients_per_round} is more than population={self.population}: take fewer."
+            )
+
+    def _check_secret(self) -> None:
+        """Raises unless a theorem can be about this run's own cohorts."""
+        if not isinstance(self.sampling, SecretSampling):
+            raise InputValueError(
+                f"sampling={self.sampling!r} is not amplified by secret_cohorts: take tff_mf.BallsInBins or another "
+                "sampling at random, or secret_cohorts=False."
+            )
+        for name, given in (
+            ("restart_every", self.restart_every is not None),
+            ("adaptive_count_stddev", self.adaptive_count_stddev is not None),
+            ("insecure_seed", self.insecure),
+            ("cohort", self.cohort != self.clients_per_round),
+        ):
+            if given:
+                raise InputValueError(
+                    f"{name}={getattr(self, name)!r} does not go with secret_cohorts, whose ε is of the clients that "
+                    "train, by theorems about one fixed clip norm and noise that never starts anew: leave one out."
+                )
+
+    @functools.cached_property
+    def participation(self) -> Participation:
+        """The participation schema Π of the whole run, which holds for whoever knows the cohorts."""
+        return self.sampling.schema(self.rounds)
 
     @property
     def grid_bits(self) -> int | None:
@@ -94,7 +173,8 @@ class Plan:
 
         Formal guarantee: as for `tff_mf.guarantee` with the plan's restarts, composed with
         `tff_mf.adaptive_clipping_guarantee` if the clip norm adapts; μ is infinite if the noise is repeatable. With a
-        grid, what its integers cost is included; without one, noise is taken to be real numbers.
+        grid, what its integers cost is included; without one, noise is taken to be real numbers. It is for whoever
+        knows the cohorts, unless they are secret.
         """
         return self._guarantee(self.noise_multiplier, self.adaptive_count_stddev)
 
@@ -132,13 +212,108 @@ class Plan:
         return run_guarantee(
             self.mechanism,
             self.rounds,
-            self.participation,
+            self.sampling if self.secret_cohorts else self.participation,
             noise_multiplier=noise_multiplier,
             restart_every=self.restart_every,
             count_stddev=count_stddev,
             grid=self.grid,
             dimension=self.dimension,
         )
+
+    def for_model(self, dimension: int) -> "Plan":
+        """Returns the plan for a model: with a grid of its size, and σ calibrated again if it was calibrated.
+
+        A plan that has a grid already is returned as it is.
+
+        Args:
+            dimension: Number of the model's trainable parameters.
+
+        Formal guarantee: the result's `epsilon` is at most `target_epsilon`, if there is one.
+
+        Example:
+            >>> import tff_mf
+            >>> floats = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=10, sampling=tff_mf.SingleParticipation(),
+            ...                      delta=1e-6, clients_per_round=20, epsilon=2.0)
+            >>> floats.for_model(1_000_000).grid
+            Grid(bits=15, max_clients=1000)
+
+        Raises:
+            InputTypeError: If `dimension` is not a whole number.
+            InputValueError: If it is below 1, or above the dimension that the plan's grid is for.
+        """
+        validation.whole("dimension", dimension)
+        if self.dimension is not None:
+            if dimension > self.dimension:
+                raise InputValueError(
+                    f"dimension={self.dimension} of the plan is smaller than the model, which has {dimension} "
+                    "parameters: make the plan with as many, or without grid and dimension."
+                )
+            return self
+        grid = Grid.with_room(dimension=dimension, cohort=self.cohort)
+        found = dataclasses.replace(self, grid=grid, dimension=dimension)
+        if self.target_epsilon is not None:
+            return found.calibrated(self.target_epsilon)
+        # Refused now, and not by the first report of the run.
+        _ = found.guarantee
+        return found
+
+    def calibrated(self, epsilon: float) -> "Plan":
+        """Returns the plan with the smallest σ for which its run is (ε, δ)-DP.
+
+        Formal guarantee: the result's `epsilon` is at most the given one: of all restarts, and composed with the counts
+        of adaptive clipping.
+
+        Args:
+            epsilon: ε that the whole run may reach.
+
+        Raises:
+            InputTypeError: If `epsilon` is not a number.
+            InputValueError: If it is not positive, the counts alone exceed it, or no finite noise is enough.
+        """
+        sigma = run_noise_multiplier(
+            self.mechanism,
+            self.rounds,
+            self.sampling if self.secret_cohorts else self.participation,
+            epsilon=validation.positive("epsilon", epsilon),
+            delta=self.delta,
+            restart_every=self.restart_every,
+            count_stddev=self.adaptive_count_stddev,
+            grid=self.grid,
+            dimension=self.dimension,
+        )
+        return dataclasses.replace(self, noise_multiplier=sigma, target_epsilon=epsilon)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the plan and its mechanism to a folder, which is made if it does not exist.
+
+        Example:
+            >>> import tempfile, tff_mf
+            >>> plan = tff_mf.plan(population=200, clients_per_round=10, rounds=20, epsilon=8.0, delta=1e-6)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     plan.save(folder)
+            ...     tff_mf.Plan.load(folder) == plan
+            True
+
+        Raises:
+            InputTypeError: If the sampling or the mechanism is of a kind from outside that no file can hold.
+        """
+        _files.save(self, pathlib.Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> "Plan":
+        """Returns the plan that `save` wrote.
+
+        Formal guarantee: no sensitivity and no ε is read from a file: `guarantee` is computed from the mechanism.
+
+        Raises:
+            ArtifactError: If the mechanism's file is not intact.
+            InputError: If the plan's file is missing or damaged, or its fields contradict each other.
+        """
+        return _files.read(pathlib.Path(folder), cls)
+
+    def __str__(self) -> str:
+        """Returns what the run guarantees, what it needs, and what the alternatives cost."""
+        return shown(self)
 
     def deployed_population(self, clients: int) -> int:
         """Returns the number of clients of the deployment that the run stands for: see `deployed_population`."""
@@ -175,95 +350,6 @@ class Plan:
             "grid_max_clients": self.grid_max_clients,
             "dimension": self.dimension,
         }
-
-
-def plan(
-    *,
-    mechanism: Mechanism,
-    rounds: int,
-    participation: Participation,
-    delta: float,
-    clients_per_round: int,
-    cohort: int | None = None,
-    epsilon: float | None = None,
-    noise_multiplier: float | None = None,
-    insecure_seed: int | None = None,
-    restart_every: int | None = None,
-    adaptive_count_stddev: float | None = None,
-    grid: Grid | None = None,
-    dimension: int | None = None,
-) -> Plan:
-    """Returns the plan for either a privacy target or a noise multiplier.
-
-    Formal guarantee: with `epsilon`, the plan's own `epsilon` is at most that: of all restarts, and composed with the
-    counts of adaptive clipping.
-
-    Args:
-        mechanism: The mechanism; with restarts, the mechanism of one restart.
-        rounds: Number of rounds n of the whole run.
-        participation: The participation schema Π of the whole run.
-        delta: δ.
-        clients_per_round: Clients that train in a round.
-        cohort: Clients that a round stands for; `clients_per_round` if not given.
-        epsilon: ε that the whole run may reach.
-        noise_multiplier: σ of the cohort, in place of ε.
-        insecure_seed: Makes the noise repeatable. TEST ONLY: it leaves no guarantee.
-        restart_every: Rounds after which noise starts anew with fresh z, less than `rounds`; or `None`.
-        adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping, for the cohort; `None` if
-            the clip norm is fixed. It needs `restart_every`.
-        grid: The grid on which updates, their sums and the noise are integers, or `None` for floating point, where
-            the guarantee holds only for the real numbers that floats stand for.
-        dimension: The most parameters that the model may have, with a grid.
-
-    Example:
-        >>> import tff_mf
-        >>> found = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=10, participation=tff_mf.SingleParticipation(),
-        ...                     delta=1e-6, clients_per_round=20, cohort=1000, epsilon=2.0)
-        >>> f"{found.noise_multiplier:.3f} {found.noise_multiplier_as_run:.4f}"
-        '2.230 0.0446'
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, not exactly one of `epsilon` and `noise_multiplier` is given,
-            or the counts alone exceed `epsilon`.
-    """
-    check_level(epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta)
-    cohort = checked_cohort(clients_per_round, cohort)
-    if insecure_seed is not None:
-        validation.whole("insecure_seed", insecure_seed, at_least=0)
-    check_restarts(participation.check(rounds), restart_every, adaptive_count_stddev)
-    check_grid(grid, dimension)
-    if noise_multiplier is None:
-        assert epsilon is not None
-        noise_multiplier = run_noise_multiplier(
-            mechanism,
-            rounds,
-            participation,
-            epsilon=epsilon,
-            delta=delta,
-            restart_every=restart_every,
-            count_stddev=adaptive_count_stddev,
-            grid=grid,
-            dimension=dimension,
-        )
-    found = Plan(
-        mechanism=mechanism,
-        rounds=rounds,
-        participation=participation,
-        noise_multiplier=float(noise_multiplier),
-        delta=delta,
-        clients_per_round=clients_per_round,
-        cohort=cohort,
-        insecure_seed=insecure_seed,
-        restart_every=restart_every,
-        adaptive_count_stddev=adaptive_count_stddev,
-        grid=grid,
-        dimension=dimension,
-    )
-    if grid is not None:
-        # Refused now, and not by the first report of the run.
-        _ = found.guarantee
-    return found
 
 
 def deployed_population(

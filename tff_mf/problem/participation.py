@@ -113,7 +113,7 @@ class Participation(Sampling):
                 f"sampling={self!r}: no cohorts are drawn for this schema; take tff_mf.MinSep, or draw your own."
             )
         each = cohort_size(size)
-        _check_capacity(self, clients, each, rounds)
+        check_capacity(self, clients, each, rounds)
         apart = min(max(self.min_sep, math.ceil(rounds / self.max_participations)), rounds)
         if clients >= apart * each:
             return _spaced(clients, rounds, each, apart, draws)
@@ -413,7 +413,7 @@ def _spaced(clients: int, rounds: int, each: int, apart: int, draws: Draws) -> n
     return cohorts
 
 
-def _check_capacity(schema: Participation, clients: int, each: int, rounds: int) -> None:
+def check_capacity(schema: Participation, clients: int, each: int, rounds: int) -> None:
     """Raises unless cohorts exist, naming single changes that make them exist."""
     window, limit = min(schema.min_sep, rounds), schema.max_participations
     problems = []

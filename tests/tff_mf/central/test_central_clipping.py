@@ -22,6 +22,13 @@ layers = tf.keras.layers
 CLIP = 0.7
 
 
+def poisson(*, examples, batch_size, groups=1, **fields):
+    """The order of Poisson sampling, or of cyclic Poisson sampling."""
+    population = {"population": examples, "clients_per_round": batch_size}
+    drawn_by = tff_mf.CyclicPoisson(groups=groups, **population) if groups > 1 else tff_mf.Poisson(**population)
+    return keras.Order(sampling=drawn_by, examples=examples, batch_size=batch_size, **fields)
+
+
 def rounds_of_examples(order):
     found = collections.defaultdict(list)
     for step, row in enumerate(order.batches(0, order.rounds)):
@@ -34,7 +41,7 @@ def rounds_of_examples(order):
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 4), st.integers(0, 3))
 def test_a_fixed_order_has_the_participation_that_it_is_accounted_for(batch_size, more, epochs, seed):
-    order = keras.FixedOrder(examples=batch_size + more, batch_size=batch_size, epochs=epochs, seed=seed)
+    order = keras.Order.fixed(examples=batch_size + more, batch_size=batch_size, epochs=epochs, seed=seed)
     found = rounds_of_examples(order)
     assert len(found) == order.epoch_rounds * batch_size
     for rounds in found.values():
@@ -46,16 +53,14 @@ def test_a_fixed_order_has_the_participation_that_it_is_accounted_for(batch_size
 
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 3), st.integers(0, 3))
 def test_sampled_examples_take_part_in_the_rounds_of_their_group_only(groups, rounds, batch_size, seed):
-    order = keras.PoissonSampling(
-        examples=groups * batch_size + seed, batch_size=batch_size, rounds=rounds, groups=groups, seed=seed
-    )
+    order = poisson(examples=groups * batch_size + seed, batch_size=batch_size, rounds=rounds, groups=groups, seed=seed)
     for pattern in rounds_of_examples(order).values():
         assert order.participation.allows(pattern)
     order.participation.check(rounds)
 
 
 def test_examples_join_by_coins_of_the_operating_system(monkeypatch):
-    order = keras.PoissonSampling(examples=9, batch_size=2, rounds=4)
+    order = poisson(examples=9, batch_size=2, rounds=4)
     threshold = 2 * 2**64 // 9
     coins = np.array([0, threshold - 1, threshold, threshold + 1, 2**64 - 1] + 4 * [2**63], np.uint64)
     monkeypatch.setattr(draws.os, "urandom", lambda count: coins.tobytes()[:count])
@@ -66,33 +71,33 @@ def test_examples_join_by_coins_of_the_operating_system(monkeypatch):
 
 
 def test_batches_of_poisson_sampling_are_as_large_as_expected_and_never_the_same():
-    order = keras.PoissonSampling(examples=4000, batch_size=400, rounds=60)
+    order = poisson(examples=4000, batch_size=400, rounds=60)
     first, second = order.batches(0, 60), order.batches(0, 60)
     sizes = np.sum(first >= 0, axis=1)
     # Seven standard deviations of the mean of 60 binomials, and of their variance, nearly.
     assert abs(np.mean(sizes) - 400) < 7 * (360 / 60) ** 0.5
     assert 120 < np.var(sizes) < 900
     assert first.shape != second.shape or not np.any(np.all(first == second, axis=1))
-    known = keras.PoissonSampling(examples=4000, batch_size=400, rounds=60, insecure_seed=3)
+    known = poisson(examples=4000, batch_size=400, rounds=60, insecure_seed=3)
     assert np.array_equal(known.batches(0, 60)[20:23, :300], known.batches(20, 3)[:, :300])
 
 
 def test_all_join_if_the_batch_is_the_group():
-    order = keras.PoissonSampling(examples=7, batch_size=3, rounds=2, groups=2)
+    order = poisson(examples=7, batch_size=3, rounds=2, groups=2)
     assert [len(row[row >= 0]) for row in order.batches(0, 2)] == [3, 3]
 
 
 def test_epsilon_is_that_of_dp_accounting():
-    fixed = keras.FixedOrder(examples=1797, batch_size=128, epochs=20)
+    fixed = keras.Order.fixed(examples=1797, batch_size=128, epochs=20)
     event = dp_accounting.GaussianDpEvent(8.0 / 20**0.5)
     expected = PLDAccountant().compose(event).get_epsilon(1e-5)
     assert fixed.epsilon(tff_mf.Identity(), noise_multiplier=8.0, delta=1e-5) == pytest.approx(expected, rel=1e-3)
-    sampled = keras.PoissonSampling(examples=1797, batch_size=128, rounds=280)
+    sampled = poisson(examples=1797, batch_size=128, rounds=280)
     one = dp_accounting.PoissonSampledDpEvent(128 / 1797, dp_accounting.GaussianDpEvent(2.0))
     expected = PLDAccountant().compose(one, 280).get_epsilon(1e-5)
     assert sampled.epsilon(tff_mf.Identity(), noise_multiplier=2.0, delta=1e-5) == pytest.approx(expected, rel=2e-3)
     banded = tff_mf.BandedToeplitz.square_root(4)
-    cyclic = keras.PoissonSampling(examples=1797, batch_size=128, rounds=280, groups=4)
+    cyclic = poisson(examples=1797, batch_size=128, rounds=280, groups=4)
     norm = tff_mf.sensitivity(banded, 280, tff_mf.SingleParticipation())
     one = dp_accounting.PoissonSampledDpEvent(128 / 449, dp_accounting.GaussianDpEvent(2.0 / norm))
     expected = PLDAccountant().compose(one, 70).get_epsilon(1e-5)
@@ -102,8 +107,8 @@ def test_epsilon_is_that_of_dp_accounting():
 @pytest.mark.parametrize(
     ("order", "mechanism"),
     [
-        (keras.FixedOrder(examples=100, batch_size=10, epochs=4), tff_mf.Tree(40)),
-        (keras.PoissonSampling(examples=100, batch_size=10, rounds=40), tff_mf.Identity()),
+        (keras.Order.fixed(examples=100, batch_size=10, epochs=4), tff_mf.Tree(40)),
+        (poisson(examples=100, batch_size=10, rounds=40), tff_mf.Identity()),
     ],
 )
 def test_calibrated_noise_reaches_the_target(order, mechanism):
@@ -118,7 +123,7 @@ def test_calibrated_noise_reaches_the_target(order, mechanism):
 
 
 def test_orders_refuse_what_they_have_no_epsilon_for():
-    known = keras.PoissonSampling(examples=100, batch_size=10, rounds=40, insecure_seed=1)
+    known = poisson(examples=100, batch_size=10, rounds=40, insecure_seed=1)
     for state in (
         lambda order: order.epsilon(tff_mf.Identity(), noise_multiplier=1.0, delta=1e-3),
         lambda order: order.calibrate_noise_multiplier(tff_mf.Identity(), epsilon=1.0, delta=1e-3),
@@ -126,7 +131,7 @@ def test_orders_refuse_what_they_have_no_epsilon_for():
     ):
         with pytest.raises(tff_mf.InputError, match="TEST ONLY"):
             state(known)
-    order = keras.PoissonSampling(examples=100, batch_size=10, rounds=40, groups=3)
+    order = poisson(examples=100, batch_size=10, rounds=40, groups=3)
     for mechanism, bands in ((tff_mf.BandedToeplitz.square_root(4), 4), (tff_mf.Tree(40), 32)):
         with pytest.raises(tff_mf.InputError, match=f"mechanism has {bands} bands"):
             order.epsilon(mechanism, noise_multiplier=1.0, delta=1e-3)
@@ -137,12 +142,12 @@ def test_orders_refuse_what_they_have_no_epsilon_for():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: keras.FixedOrder(examples=3, batch_size=4, epochs=1), "batch_size=4 exceeds examples=3"),
-        (lambda: keras.FixedOrder(examples=3, batch_size=2, epochs=0), "epochs=0"),
-        (lambda: keras.FixedOrder(examples=3, batch_size=2.0, epochs=1), "batch_size=2.0"),
-        (lambda: keras.PoissonSampling(examples=9, batch_size=4, rounds=2, groups=3), "batch_size=4 exceeds the 3"),
-        (lambda: keras.FixedOrder(examples=4, batch_size=2, epochs=2).batches(3, 2), "exceed the 4 rounds"),
-        (lambda: keras.FixedOrder(examples=4, batch_size=2, epochs=2).dataset(np.ones([5, 2])), "shape"),
+        (lambda: keras.Order.fixed(examples=3, batch_size=4, epochs=1), "batch_size=4 exceeds examples=3"),
+        (lambda: keras.Order.fixed(examples=3, batch_size=2, epochs=0), "epochs=0"),
+        (lambda: keras.Order.fixed(examples=3, batch_size=2.0, epochs=1), "batch_size=2.0"),
+        (lambda: poisson(examples=9, batch_size=4, rounds=2, groups=3), "clients_per_round=4 exceeds the 3"),
+        (lambda: keras.Order.fixed(examples=4, batch_size=2, epochs=2).batches(3, 2), "exceed the 4 rounds"),
+        (lambda: keras.Order.fixed(examples=4, batch_size=2, epochs=2).dataset(np.ones([5, 2])), "shape"),
         (lambda: keras.read_examples(tf.data.Dataset.range(9), examples=8), "more elements, but examples=8"),
         (lambda: keras.read_examples(tf.data.Dataset.range(9).repeat(), examples=9), "more"),
         (lambda: keras.read_examples(tf.data.Dataset.range(9).batch(3), examples=9), "only 3 elements"),
@@ -155,11 +160,11 @@ def test_bad_orders_are_refused(make, message):
 
 def test_a_data_set_has_the_batches_of_the_order():
     x = np.arange(10.0)
-    order = keras.FixedOrder(examples=10, batch_size=3, epochs=2, seed=1)
+    order = keras.Order.fixed(examples=10, batch_size=3, epochs=2, seed=1)
     found = [batch["x"].numpy().tolist() for batch in order.dataset({"x": x})]
     assert found == order.batches(0, 6).tolist()
     assert [batch.numpy().tolist() for batch in order.dataset(x, begin=4)] == found[4:]
-    sampled = keras.PoissonSampling(examples=10, batch_size=1, rounds=30, insecure_seed=0)
+    sampled = poisson(examples=10, batch_size=1, rounds=30, insecure_seed=0)
     rows = [row[row >= 0].tolist() for row in sampled.batches(0, 30)]
     assert [] in rows
     assert [batch.numpy().tolist() for batch in sampled.dataset(x)] == rows

@@ -20,6 +20,13 @@ from tff_mf.noise.tensorflow import _keys  # noqa: E402
 N, D = 6, 3
 
 
+def poisson(*, examples, batch_size, groups=1, **fields):
+    """The order of Poisson sampling, or of cyclic Poisson sampling."""
+    population = {"population": examples, "clients_per_round": batch_size}
+    drawn_by = tff_mf.CyclicPoisson(groups=groups, **population) if groups > 1 else tff_mf.Poisson(**population)
+    return keras.Order(sampling=drawn_by, examples=examples, batch_size=batch_size, **fields)
+
+
 class Recorder(tf.keras.optimizers.Optimizer):
     """Adds up what it is given, and keeps what it was given in each step."""
 
@@ -51,7 +58,7 @@ def linear(optimizer="sgd"):
 X = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
 Y = np.full([N, 1], 9.0, np.float32)
 ZEROS = np.zeros([N, D], np.float32)
-ORDER = keras.FixedOrder(examples=N, batch_size=2, epochs=3)
+ORDER = keras.Order.fixed(examples=N, batch_size=2, epochs=3)
 
 
 def training(mechanism=None, *, model=None, x=X, y=Y, order=ORDER, noise_multiplier=2.0, **arguments):
@@ -152,7 +159,7 @@ def test_no_example_moves_the_releases_by_more_than_the_sensitivity():
 
 
 def test_a_sampled_training_sums_the_batches_that_were_drawn():
-    order = keras.PoissonSampling(examples=N, batch_size=1, rounds=12, groups=2, insecure_seed=5)
+    order = poisson(examples=N, batch_size=1, rounds=12, groups=2, insecure_seed=5)
     trained, optimizer = recorded(rounds=12, order=order, noise_multiplier=0.0, x=np.eye(N, D, dtype=np.float32))
     trained.fit()
     rows = [row[row >= 0].tolist() for row in order.batches(0, 12)]
@@ -163,6 +170,94 @@ def test_a_sampled_training_sums_the_batches_that_were_drawn():
         np.testing.assert_allclose(optimizer.log[step], expected, atol=1e-5)
     with pytest.raises(tff_mf.InputError, match="TEST ONLY"):
         trained.epsilon(1e-3)
+
+
+def secret_order(sampling, rounds=12):
+    return keras.Order(sampling=sampling, examples=N, batch_size=2, rounds=rounds)
+
+
+SECRET = {
+    "balls in bins": tff_mf.BallsInBins(groups=3),
+    "b-min-sep": tff_mf.BMinSep.of_population(min_sep=2, population=N, clients_per_round=2),
+    "random allocation": tff_mf.RandomAllocation(participations=4),
+    "shuffled epochs": tff_mf.ShuffledEpochs(epochs=4),
+}
+
+
+@pytest.mark.parametrize("name", SECRET)
+def test_secret_batches_outlast_a_training_and_two_trainings_share_none(tmp_path, name):
+    """An example that changed its group on resumption would take part in rounds of both."""
+    order, path = secret_order(SECRET[name]), tmp_path / "training"
+
+    def made():
+        model = linear(Recorder(12))
+        return training(
+            model=model, order=order, noise_multiplier=0.0, x=np.eye(N, D, dtype=np.float32)
+        ), model.optimizer
+
+    first, begun = made()
+    first.fit(epochs=2, checkpoint=path)
+    assert first.rounds == 6
+    second, resumed = made()
+    drawn = first._batches(0, 12)
+    assert not np.array_equal(second._batches(0, 12), drawn)
+    second.fit(checkpoint=path)
+    np.testing.assert_array_equal(second._batches(0, 12), drawn)
+    sums = np.concatenate([begun.log[:6], resumed.log[6:]])
+    for step, row in enumerate(drawn):
+        expected = sum([-0.25 * np.eye(N, D)[index] for index in row[row >= 0]], np.zeros(D))
+        np.testing.assert_allclose(sums[step], expected, atol=1e-5)
+    for example in range(N):
+        assert order.participation.allows(np.flatnonzero(np.any(drawn == example, axis=1)).tolist())
+
+
+def test_batches_that_were_read_and_not_begun_are_drawn_again(tmp_path, monkeypatch):
+    """Two trainings with the same groups do not compose."""
+    path, order = tmp_path / "training", secret_order(SECRET["balls in bins"])
+    first = training(order=order)
+    first.fit(epochs=1, checkpoint=path)
+    second = training(order=order)
+    monkeypatch.setattr(second._state.noise.keys, "assign", lambda value: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        second.restore(path)
+    assert not np.array_equal(second._batches(0, 12), first._batches(0, 12))
+
+
+@pytest.mark.parametrize("name", SECRET)
+def test_a_training_of_a_plan_has_its_noise_and_its_guarantee(name):
+    plan = tff_mf.plan(
+        mechanism=tff_mf.Identity(),
+        rounds=12,
+        sampling=SECRET[name],
+        delta=1e-3,
+        clients_per_round=2,
+        population=N,
+        epsilon=4.0,
+        clip_norm=0.5,
+        secret_cohorts=True,
+    )
+    trained = keras.Training.of(linear(), X, Y, plan)
+    assert trained.order.sampling is plan.sampling
+    assert trained.epsilon(plan.delta) == plan.epsilon <= 4.0
+    trained.fit(epochs=1)
+    with pytest.raises(tff_mf.InputError, match="population=6"):
+        keras.Training.of(linear(), X[:4], Y[:4], plan)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"grid": tff_mf.Grid(bits=16, max_clients=10), "dimension": D}, "grid="),
+        ({"restart_every": 3}, "restart_every=3"),
+        ({"cohort": 4}, "cohort=4"),
+    ],
+)
+def test_plans_of_what_keras_does_not_have_are_refused(changes, message):
+    shared = {"mechanism": tff_mf.Identity(), "rounds": 9, "delta": 1e-3, "clients_per_round": 2}
+    schema = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
+    plan = tff_mf.plan(**shared, sampling=schema, noise_multiplier=4.0, **changes)
+    with pytest.raises(tff_mf.InputError, match=message):
+        keras.Training.of(linear(), X, Y, plan)
 
 
 def test_no_more_rounds_than_the_order_has():
@@ -287,7 +382,7 @@ def test_seeds_of_layers_are_refused_with_sampled_batches():
             [tf.keras.layers.Dropout(0.5, seed=seed, input_shape=(D,)), tf.keras.layers.Dense(1)]
         )
         model.compile("sgd", "mean_squared_error")
-        return training(model=model, order=keras.PoissonSampling(examples=N, batch_size=2, rounds=3))._run
+        return training(model=model, order=poisson(examples=N, batch_size=2, rounds=3))._run
 
     with pytest.raises(tff_mf.InputError, match="random numbers with a seed"):
         trained(1)
@@ -417,7 +512,7 @@ def test_an_interrupted_restore_does_not_begin_again(tmp_path, monkeypatch):
         left.pop()
         return assign(self, *arguments, **named)
 
-    for assigned in (1, 2, 4):
+    for assigned in (1, 2, 3, 5):
         second = training(mechanism)
         before = second.model.get_weights()[0]
         left[:] = [None] * assigned
@@ -425,7 +520,7 @@ def test_an_interrupted_restore_does_not_begin_again(tmp_path, monkeypatch):
             patch.setattr(variable, "assign", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 second.restore(path)
-        if assigned == 1:
+        if assigned <= 2:
             assert second.rounds == 0
             np.testing.assert_array_equal(second.model.get_weights()[0], before)
         else:
@@ -439,7 +534,7 @@ def test_checkpoints_of_other_trainings_are_refused(tmp_path):
     trained = training(mechanism)
     trained.fit(epochs=1)
     trained.save(path)
-    other_order = keras.FixedOrder(examples=N, batch_size=2, epochs=3, seed=1)
+    other_order = keras.Order.fixed(examples=N, batch_size=2, epochs=3, seed=1)
     for arguments, message in (
         ({"x": X[::-1]}, "other examples, or in another order"),
         ({"order": other_order}, "noise is of another training"),
@@ -477,7 +572,7 @@ def test_checkpoints_of_other_trainings_are_refused(tmp_path):
     [
         (lambda: training(model=tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(D,))])), "compile"),
         (lambda: training(x=X[:4]), "examples=6"),
-        (lambda: training(order="shuffled"), "FixedOrder"),
+        (lambda: training(order="shuffled"), "tff_mf.keras.Order"),
         (lambda: training(noise_multiplier=-1.0), "noise_multiplier"),
         (lambda: training(model=linear(tfp.DPKerasSGDOptimizer(1.0, 1.0, learning_rate=0.1))), "TensorFlow Privacy"),
         (

@@ -1,32 +1,39 @@
-"""Bounds of b-min-sep sampling without samples: moments of the likelihood ratio Z, as if its rows were independent.
+"""Bounds of b-min-sep sampling without samples: moments of the likelihood ratio Z.
 
-docs/amplification.md has the theorems. With a C of b̂ bands, a ≥ 0 a column that dominates all columns of C/σ, p the
-probability to join, and integers m ≥ 2,
+docs/amplification.md has the theorems. Let C have b̂ bands, and a ≥ 0 be a column that dominates all columns of C/σ. For
+the run with the client against the run without it, and an integer m ≥ 2, E[Z^m] is bounded by windows of b̂ rounds, one
+after the other, from the last: v(w) bounds the growth of a client who has to wait for w rounds, and in a window becomes
 
-    E[Z^m] ≤ E[(1 − b̂p + p·Σ_i exp(√b̂·a_i·g − b̂·a_i²/2))^m]^((n + b̂ − 1)/b̂),    g ~ N(0, 1),
+    v(w) ← ‖(1 − p)^(b̂ − w)·v(0) + Σ_(r ≥ w) p·(1 − p)^(r − w)·W_r·v(b − b̂ + r)‖_m,    w < b̂,
 
-which bounds δ of the run with the client against the run without it. For the opposite, a stationary set of rounds, each
-in it with probability ρ, of which a client takes each with probability q, leads to
+with the lognormal W_r of its rounds r, and v(w) ← v(w − b̂) otherwise. For the opposite, a stationary set of rounds,
+each in it with probability ρ, of which a client takes each with probability q, leads to
 
-    E[Z^(−s)] ≤ E[(1 − q + q·exp(μg − μ²/2))^(−sρb̂)]^(n/b̂),    s > 0.
+    E[Z^(−s)] ≤ E[(1 − q + q·exp(μg − μ²/2))^(−sρb̂)]^(n/b̂),    s > 0,    g ~ N(0, 1).
 """
 
 import math
 
 import numpy as np
 
+from tff_mf.accounting.b_min_sep._chain import Chain
 from tff_mf.accounting.poisson import poisson_epsilons, query_losses
 from tff_mf.numerics import gaussian
 
-# Orders m of moments, and s; none is tried after one whose ε exceeds the smallest by this factor.
-_ORDERS = np.unique(np.geomspace(2, 2000, 110).astype(int))
+# Orders m of moments: the largest, and how many are tried at once, first of all and then between the best of them.
+_MOST_ORDER, _ORDERS = 2000, 12
+# Windows of so many rounds are computed with; the rest grow as the last one can at most.
+_MOST_ROUNDS = 2**13
+# Powers s; none is tried after one whose ε exceeds the smallest by this factor.
 _POWERS = np.geomspace(0.05, 5000, 140)
 _RISEN = 1.3
 # Powers of the largest entries of the columns that are tried as a dominating column.
 _SHAPES = (0.0, 0.25, 0.5, 0.75, 1.0)
 # Of a sum in place of an integral: the step, how far it reaches, and the largest exponent that is computed with.
 _STEP, _REACH, _LARGEST_EXPONENT = 0.5, 12.0, 600.0
-# Exceed rounding errors: of a logarithm of a moment, and of inner products, relative.
+# Exceed rounding errors: of the growth in a window, relative, beside 2⁻⁵⁰ for each of its rounds.
+_GROWTH_SLACK = 1e-12
+# Of a logarithm of a moment, and of inner products, relative.
 _LOG_SLACK, _SLACK = 1e-12, 1e-9
 
 
@@ -47,14 +54,15 @@ def epsilons(
     """
     rounds, bands = columns.shape
     mu = gaussian.mu_of(math.sqrt(float(np.max(np.sum(columns**2, axis=1)))) * (1 + _SLACK), 1.0)
-    if probability == 1 or mu == 0:
+    if mu == 0:
         return most, most
     if bands == 1:
         # In every round a client joins with at most p, whatever happened before, and rounds share no row.
         remove, add = poisson_epsilons(rounds, probability, mu, delta)
         return min(remove, most), min(add, most)
-    remove = min(_remove(column, rounds, probability, delta) for column in dominating(columns))
-    add = _add(mu, delta, rounds=rounds, bands=bands, min_sep=min_sep, probability=probability)
+    setting = {"rounds": rounds, "min_sep": min_sep, "probability": probability}
+    remove = _remove(dominating(columns), delta, **setting)
+    add = _add(mu, delta, bands=bands, **setting)
     return min(remove, most), min(add, most)
 
 
@@ -83,46 +91,84 @@ def dominating(columns: np.ndarray) -> list[np.ndarray]:
     return found
 
 
-def log_moment(column: np.ndarray, probability: float, order: int) -> float:
-    """Returns a bound on log E[(1 − b̂p + p·Σ_i exp(√b̂·a_i·g − b̂·a_i²/2))^m]; infinity if it is too large.
+def log_moments(column: np.ndarray, orders: np.ndarray, *, rounds: int, min_sep: int, probability: float) -> np.ndarray:
+    """Returns a bound on log E[Z^m] for each of some orders m, float64 `[orders]`; infinity where it is too large.
 
-    The power is a sum of exponentials e^(λg) with positive weights and 0 ≤ λ ≤ m·√b̂·max a. For each, Poisson's
-    summation formula has the sum with steps h exact to 2.1·e^(−2π²/h²) of its mean, 1e-33, and what is more than 12
-    below 0 or above λ is less than 1e-32 of it.
+    The m-th power of a window is a sum of exponentials e^(λg) with positive weights and 0 ≤ λ ≤ m·√b̂·max a. For each,
+    Poisson's summation formula has the sum with steps h exact to 2.1·e^(−2π²/h²) of its mean, 1e-33, and what is more
+    than 12 below 0 or above λ is less than 1e-32 of it.
     """
-    means = math.sqrt(len(column)) * column
-    largest = float(np.max(means))
-    end = order * largest + _REACH
-    if not end * largest < _LARGEST_EXPONENT:
-        return math.inf
-    points = np.arange(-_REACH, end + _STEP, _STEP)
-    rises = probability * np.sum(np.expm1(np.multiply.outer(points, means) - np.square(means) / 2), axis=1)
-    # Not below the least that is possible, by rounding.
-    powers = order * np.log1p(np.maximum(rises, 2.0**-50 - 1))
-    logs = powers - np.square(points) / 2 + math.log(_STEP / math.sqrt(2 * math.pi))
-    top = float(np.max(logs))
-    if np.max(powers) < 1:
-        found = math.log1p(float(np.sum(np.exp(logs - powers) * np.expm1(powers))))
-    else:
-        found = top + math.log(float(np.sum(np.exp(logs - top))))
-    return found + _LOG_SLACK * (1 + abs(top) + order)
-
-
-def _remove(column: np.ndarray, rounds: int, probability: float, delta: float) -> float:
-    """Returns the smallest ε with E[Z^m]·e^(−(m − 1)ε)·(m − 1)^(m − 1)/m^m ≤ δ for some m."""
     bands = len(column)
-    if bands * probability > 1:
-        return math.inf
-    found = math.inf
-    for order in _ORDERS:
-        log = log_moment(column, probability, int(order)) * (rounds + bands - 1) / bands
-        if not log < math.inf:
-            break
-        epsilon = _of_moment(log, order - 1.0, delta)
-        found = min(found, epsilon)
-        if epsilon > _RISEN * found:
-            break
+    # A row has the last round of its window at the diagonal.
+    means = math.sqrt(bands) * column[::-1]
+    largest = float(np.max(means))
+    found = np.full(len(orders), math.inf)
+    small = (orders * largest + _REACH) * largest < _LARGEST_EXPONENT
+    if not np.any(small):
+        return found
+    powers = orders[small, np.newaxis].astype(float)
+    points = np.arange(-_REACH, float(np.max(powers)) * largest + _REACH + _STEP, _STEP)
+    ratios = np.exp(np.multiply.outer(means, points) - np.square(means)[:, np.newaxis] / 2)
+    logs = math.log(_STEP / math.sqrt(2 * math.pi)) - np.square(points) / 2
+    start = Chain(rounds=rounds, min_sep=min_sep, probability=probability).start
+    windows, longer = divmod(rounds + bands - 1, bands)
+    rest, scale, growth = np.ones((len(powers), min_sep)), np.zeros(len(powers)), np.ones(len(powers))
+    totals = []
+    computed = min(windows + 1, max(1, _MOST_ROUNDS // bands))
+    for _ in range(computed):
+        totals.append(scale + np.log(rest @ start))
+        before = _before_window(rest, ratios, probability, powers, logs)
+        growth = np.max(before / rest, axis=1)
+        most = np.max(before, axis=1)
+        rest, scale = before / most[:, np.newaxis], scale + np.log(most)
+    totals.append(scale + np.log(rest @ start))
+    # Of the rows modulo b̂, some have a window more.
+    ends = [totals[min(k, computed)] + max(0, k - computed) * np.log(growth) for k in (windows, windows + 1)]
+    found[small] = powers[:, 0] * ((bands - longer) * ends[0] + longer * ends[1]) / bands * (1 + _SLACK)
     return found
+
+
+def _before_window(
+    rest: np.ndarray, ratios: np.ndarray, probability: float, powers: np.ndarray, logs: np.ndarray
+) -> np.ndarray:
+    """Returns v before a window from v after it, rounded up, float64 `[orders, min_sep]`.
+
+    Args:
+        rest: v after it, of a client who has to wait for w rounds, float64 `[orders, min_sep]`.
+        ratios: W_r at each point, float64 `[bands, points]`.
+        probability: p.
+        powers: Orders m, float64 `[orders, 1]`.
+        logs: The logarithms of the weights of the points, float64 `[points]`.
+    """
+    (bands, _), apart = ratios.shape, rest.shape[1]
+    found = np.empty_like(rest)
+    found[:, bands:] = rest[:, : apart - bands]
+    after = np.repeat(rest[:, :1], len(logs), axis=1)
+    for r in range(bands - 1, -1, -1):
+        joined = rest[:, apart - bands + r, np.newaxis] * ratios[r]
+        after = joined if probability == 1 else (1 - probability) * after + probability * joined
+        terms = powers * np.log(after) + logs
+        top = np.max(terms, axis=1)
+        found[:, r] = np.exp((top + np.log(np.sum(np.exp(terms - top[:, np.newaxis]), axis=1))) / powers[:, 0])
+    return found * (1 + _GROWTH_SLACK + bands * 2.0**-50)
+
+
+def _remove(columns: list[np.ndarray], delta: float, **setting) -> float:
+    """Returns the smallest ε with E[Z^m]·e^(−(m − 1)ε)·(m − 1)^(m − 1)/m^m ≤ δ for some m, by some of the columns."""
+
+    def tried(column: np.ndarray, low: float, high: float) -> tuple[float, float, float]:
+        """Returns the smallest ε of a few orders, and the orders beside it."""
+        orders = np.unique(np.geomspace(low, high, _ORDERS).round().astype(int))
+        moments = log_moments(column, orders, **setting)
+        found = [_of_moment(log, m - 1.0, delta) for log, m in zip(moments, orders, strict=True)]
+        best = int(np.argmin(found))
+        return found[best], float(orders[max(best - 1, 0)]), float(orders[min(best + 1, len(orders) - 1)])
+
+    first = [(*tried(column, 2, _MOST_ORDER), column) for column in columns]
+    if not first:
+        return math.inf
+    found, low, high, column = min(first, key=lambda each: each[0])
+    return min(found, tried(column, low, high)[0])
 
 
 def thinning(min_sep: int, probability: float) -> tuple[float, float]:
@@ -144,7 +190,11 @@ def log_inverse_moment(
     mu: float, s: float, *, rounds: int, bands: int, min_sep: int, probability: float
 ) -> float | None:
     """Returns a bound on log E[Z^(−s)], or `None` if it would take too long."""
+    if probability == 1:
+        return None
     chance, density = thinning(min_sep, probability)
+    if chance == 1:
+        return None
     power = s * density * bands * (1 + _SLACK)
     nodes = query_losses(chance, mu)[1].nodes(power, 0.0)
     if nodes is None:

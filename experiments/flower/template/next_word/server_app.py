@@ -19,30 +19,34 @@ def main(grid: Grid, context: Context) -> None:
     """Runs the rounds that are left, and writes the model and the report."""
     config = context.run_config
     rounds, delta = int(config["rounds"]), float(config["delta"])
-    participation = flower.sampling_of(config).schema(rounds)
+    population, clients_per_round = int(config["population"]), int(config["clients-per-round"])
+    sampling = flower.sampling_of(config).drawn_by(population=population, clients_per_round=clients_per_round)
     folder = pathlib.Path(str(config["out"]))
     # A resumed run needs the very mechanism that it began with.
     stored = folder / "mechanism.safetensors"
     given = str(stored) if stored.exists() else str(config["mechanism"])
     mechanism = (
-        tff_mf.load(given) if given else tff_mf.optimize_blt(rounds=rounds, participation=participation, buffers=2)
+        tff_mf.load(given)
+        if given
+        else tff_mf.optimize_blt(rounds=rounds, participation=sampling.schema(rounds), buffers=2)
     )
     sigma = float(config["noise-multiplier"])
     initial = ArrayRecord({name: Array(value) for name, value in task.initial_model().items()})
-    plan = flower.plan_run(
-        folder,
-        initial_arrays=initial,
-        grid=config["grid"],
+    plan = tff_mf.plan(
         mechanism=mechanism,
         rounds=rounds,
-        participation=participation,
+        sampling=sampling,
         delta=delta,
-        clients_per_round=int(config["clients-per-round"]),
+        clients_per_round=clients_per_round,
+        population=population,
+        clip_norm=float(config["clip-norm"]),
+        secret_cohorts=bool(config["secret-cohorts"]),
+        **_grid(config, sum(array.size for array in task.initial_model().values()), clients_per_round),
         epsilon=None if sigma else float(config["epsilon"]),
         noise_multiplier=sigma or None,
         restart_every=int(config["restart-every"]) or None,
     )
-    simulation, population = bool(config["simulation"]), int(config["population"])
+    simulation = bool(config["simulation"])
     held_out = data.held_out(population)
 
     def measured(number: int, arrays: ArrayRecord) -> MetricRecord:
@@ -52,9 +56,10 @@ def main(grid: Grid, context: Context) -> None:
     with flower.open_strategy(
         folder,
         plan,
-        settings=_settings(config, integers=plan.grid is not None),
+        settings=_settings(config),
         initial_arrays=initial,
         identify=cohorts.by_partition if simulation else cohorts.by_public_key,
+        nodes=_nodes(config, population, simulation=simulation),
         population=population,
         simulation=simulation,
     ) as strategy:
@@ -66,15 +71,31 @@ def main(grid: Grid, context: Context) -> None:
     print(f"digest: {report['digest']}", flush=True)
 
 
-def _settings(config: Mapping[str, object], *, integers: bool) -> flower.FlowerSettings:
-    """Returns clip norm, optimizer and waiting times of the app's configuration."""
+def _nodes(config: Mapping[str, object], population: int, *, simulation: bool) -> list[str] | None:
+    """Returns the identities of all nodes, if they are known."""
+    if simulation:
+        return [f"partition-{index}" for index in range(population)]
+    path = str(config["identities"])
+    return pathlib.Path(path).read_text(encoding="utf-8").split() if path else None
+
+
+def _grid(config: Mapping[str, object], dimension: int, clients_per_round: int) -> dict[str, object]:
+    """Returns a grid of so many bits; other words leave it to the strategy."""
+    if not isinstance(config["grid"], int):
+        return {}
+    room = tff_mf.Grid.with_room(dimension=dimension, cohort=clients_per_round).max_clients
+    return {"grid": tff_mf.Grid(bits=config["grid"], max_clients=room), "dimension": dimension}
+
+
+def _settings(config: Mapping[str, object]) -> flower.FlowerSettings:
+    """Returns optimizer and waiting times of the app's configuration."""
     return flower.FlowerSettings(
-        clip_norm=float(config["clip-norm"]),
         optimizer=flower.ServerOptimizer(
             learning_rate=float(config["server-learning-rate"]), momentum=float(config["server-momentum"])
         ),
         # With a grid, nodes reply in integers.
-        replies="integers" if integers else "model",
+        replies="model" if config["grid"] == "none" else "integers",
+        floating_point=config["grid"] == "none",
         waiting=flower.Waiting(
             nodes_seconds=float(config["nodes-seconds"]),
             replies_seconds=float(config["replies-seconds"]),

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-import tff_mf
 from tff_mf.base import files
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.problem.draws import Draws, SystemDraws
+from tff_mf.problem.participation import Sampling
 
 _KEY_BYTES = 32
 _RUN_DIGITS = 32
@@ -42,6 +42,7 @@ class CohortSecret:
         key: 32 bytes from the system's randomness.
 
     Example:
+        >>> import tff_mf
         >>> secret, sampling = CohortSecret.drawn(), tff_mf.BallsInBins(groups=4)
         >>> one, other = (sampling.cohorts(9, 4, draws=secret.draws("abcdefghi", sampling)) for _ in range(2))
         >>> bool((one == other).all()), secret == CohortSecret.drawn(), len(secret.run)
@@ -109,7 +110,31 @@ class CohortSecret:
                 f"path={str(path)!r} exists: it may hold the secret of a run; load it, or save under another name."
             ) from error
 
-    def draws(self, client_ids: Sequence[str], sampling: tff_mf.Sampling) -> Draws:
+    @classmethod
+    def kept(cls, path: str | pathlib.Path, *, run: str, begun: bool) -> "CohortSecret":
+        """Returns the secret of a run from its file, or, for a run that begins, a new one, which is written there.
+
+        Args:
+            path: The file.
+            run: The identifier of the run.
+            begun: Whether a round of the run was ever begun: its file is then there.
+
+        Raises:
+            InputValueError: If it is not, or holds no secret, or the secret of another run.
+        """
+        path = pathlib.Path(path)
+        if path.is_file():
+            return cls.load(path, run=run)
+        if begun:
+            raise InputValueError(
+                f"path={str(path)!r} is lost, from which the cohorts of the run follow: put it back, or start another "
+                "run in another folder."
+            )
+        drawn = cls.drawn(run=run)
+        drawn.save(path)
+        return drawn
+
+    def draws(self, client_ids: Sequence[str], sampling: Sampling) -> Draws:
         """Returns the choices of the cohorts of a sampling: the same, whenever they are asked for in the same order."""
         return _KeyedDraws(self, client_ids, sampling)
 
@@ -117,7 +142,7 @@ class CohortSecret:
 class _KeyedDraws(SystemDraws):
     """Choices by keyed hashes; orders of clients and their places follow from their ids, however many there are."""
 
-    def __init__(self, secret: CohortSecret, client_ids: Sequence[str], sampling: tff_mf.Sampling) -> None:
+    def __init__(self, secret: CohortSecret, client_ids: Sequence[str], sampling: Sampling) -> None:
         self._secret, self._client_ids, self._sampling, self._choices = secret, client_ids, sampling, 0
 
     def words(self, count: int) -> np.ndarray:
@@ -127,6 +152,10 @@ class _KeyedDraws(SystemDraws):
     def order(self, count: int) -> np.ndarray:
         hashes = self._hashes("order", range(count))
         return np.array(sorted(range(count), key=hashes.__getitem__), np.int64)
+
+    def chosen(self, total: int, count: int) -> np.ndarray:
+        # Of rounds, or of those who are free: no list of clients, whose ids would be hashed.
+        return super().order(total)[:count]
 
     def places(self, clients: np.ndarray, among: int) -> np.ndarray:
         return np.array([int.from_bytes(each) % among for each in self._hashes("places", clients)], np.int64)

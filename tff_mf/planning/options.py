@@ -1,4 +1,4 @@
-"""Mechanisms compared at the numbers of a deployment, before anything is run, and a recommendation."""
+"""Mechanisms compared in the setting of a run, before anything is run, and a recommendation."""
 
 import dataclasses
 import math
@@ -6,17 +6,15 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-import tff_mf
+from tff_mf.accounting import Guarantee
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.mechanisms import Identity, Mechanism, Tree
 from tff_mf.numerics import digits
+from tff_mf.planning import mechanism_names
+from tff_mf.planning.setting import MechanismSetting
+from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 from tff_mf.sensitivities.losses import Errors
-
-from ..output import progress
-from ..runs import mechanism_names, statements
-from ..runs.mechanism_names import MechanismSetting
-from ..runs.sizes import state_rows
-from .deployment import Deployment, cases
 
 # Cost of a search as rounds times squared bands: this many take about a second.
 _PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
@@ -42,7 +40,7 @@ _BUILT_IN = ("blt", "banded", "banded-toeplitz", "banded-inverse", "dense")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
-    """A mechanism at the numbers of a deployment.
+    """A mechanism in a setting, with noise.
 
     Attributes:
         name: Its name for `tff-mf optimize` or `tff-mf train`; `note` has the flags of one that has no name.
@@ -54,7 +52,7 @@ class Option:
     """
 
     name: str
-    mechanism: tff_mf.Mechanism | None
+    mechanism: Mechanism | None
     note: str = ""
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
     if_wrong: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -74,28 +72,90 @@ class Searched:
     """
 
     name: str
-    mechanism: tff_mf.Mechanism | None
+    mechanism: Mechanism | None
     sensitivity: float = math.inf
     error: Errors = _NO_ERROR
     note: str = ""
 
 
+def widest(population: int, *, clients_per_round: int, rounds: int) -> Participation:
+    """Returns the schema in which clients come as far apart as their number allows, and as often as fits.
+
+    Args:
+        population: Clients N that can take part.
+        clients_per_round: Clients of a round.
+        rounds: Number of rounds n.
+
+    Example:
+        >>> widest(342_477, clients_per_round=1000, rounds=2052)
+        MinSep(min_sep=342, max_participations=6)
+        >>> widest(342_477, clients_per_round=100, rounds=2052)
+        SingleParticipation()
+
+    Raises:
+        InputTypeError: If an argument is not a whole number.
+        InputValueError: If an argument is below 1, or a cohort has more clients than there are.
+    """
+    for name, value in (("population", population), ("clients_per_round", clients_per_round), ("rounds", rounds)):
+        validation.whole(name, value)
+    if clients_per_round > population:
+        raise InputValueError(
+            f"clients_per_round={clients_per_round} is more than population={population}: take fewer."
+        )
+    min_sep = min(population // clients_per_round, rounds)
+    return schema(min_sep, participations(rounds, min_sep))
+
+
+def participations(rounds: int, min_sep: int) -> int:
+    """Returns how often a client takes part that does so whenever it may: ⌈n / b⌉."""
+    return -(-rounds // min_sep)
+
+
+def schema(min_sep: int, max_participations: int, *, kind: type[MinSep] | type[FixedEpoch] = MinSep) -> Participation:
+    """Returns the schema of these two numbers."""
+    if max_participations == 1:
+        return SingleParticipation()
+    return kind(min_sep=min_sep, max_participations=max_participations)
+
+
+def cases(setting: MechanismSetting) -> dict[str, MechanismSetting]:
+    """Returns the settings of cases in which an estimate is wrong, by case."""
+    rounds, min_sep = setting.rounds, setting.separation
+    longer = rounds + rounds // 2
+    several = {
+        "half_min_sep": (rounds, max(1, min_sep // 2)),
+        "twice_min_sep": (rounds, min(2 * min_sep, rounds)),
+        "half_as_many_rounds_again": (longer, min_sep),
+    }
+    kind = FixedEpoch if isinstance(setting.participation, FixedEpoch) else MinSep
+    return {
+        name: dataclasses.replace(setting, rounds=n, participation=schema(b, participations(n, b), kind=kind))
+        for name, (n, b) in several.items()
+    }
+
+
 def options(
-    deployment: Deployment,
+    setting: MechanismSetting,
     *,
+    delta: float,
+    objective: str = "rms",
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
     dimension: int | None = None,
     thorough: bool = False,
+    progress: Callable[[str], None] | None = None,
 ) -> list[Option]:
-    """Returns every mechanism at the numbers of a deployment, the one with the least loss first.
+    """Returns every mechanism in a setting, the one with the least loss first.
 
     Args:
-        deployment: The estimates.
+        setting: The setting of the run.
+        delta: δ.
+        objective: The loss to compare by, "rms" or "max".
         epsilon: ε that the whole run may reach.
         noise_multiplier: σ, in place of ε.
         dimension: Number of model parameters, for the memory in bytes.
         thorough: Whether searches of minutes are made.
+        progress: Called with the name of each mechanism when it is done.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -109,33 +169,40 @@ def options(
         validation.nonnegative("noise_multiplier", noise_multiplier)
     if dimension is not None:
         validation.whole("dimension", dimension)
+    level = {"delta": delta, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
     found = []
-    searches = list(_searches(deployment))
-    for name, rows, search, too_slow in progress.steps(searches, len(searches), "plan"):
+    for name, rows, search, too_slow in _searches(setting, objective):
         if too_slow and not thorough:
             found.append(Option(name=name, mechanism=None, note=too_slow))
             continue
         start = time.perf_counter()
         try:
             mechanism = search()
-            seconds = time.perf_counter() - start
-            option = _at(deployment, name, mechanism, rows, seconds, epsilon, noise_multiplier, dimension)
+            about = {
+                "memory_rows": rows,
+                "memory_bytes": None if dimension is None else 4 * rows * dimension,
+                "seconds": time.perf_counter() - start,
+            }
+            option = _at(setting, objective, name, mechanism, level, about)
             found.append(dataclasses.replace(option, note=_FOR_RMS_ALONE if name == _FITTED else ""))
         except InputValueError as error:
             # A limit of one mechanism does not concern the others: the table names it.
             found.append(Option(name=name, mechanism=None, note=str(error)))
-    return sorted(found, key=lambda option: option.figures.get(f"{deployment.objective}_loss", math.inf))
+        if progress is not None:
+            progress(name)
+    return sorted(found, key=lambda option: option.figures.get(f"{objective}_loss", math.inf))
 
 
-def searched(deployment: Deployment, names: Collection[str]) -> list[Searched]:
-    """Returns the mechanisms of some names at the numbers of a deployment; slow searches are left out, and say so.
+def searched(setting: MechanismSetting, names: Collection[str], objective: str = "rms") -> list[Searched]:
+    """Returns the mechanisms of some names in a setting; slow searches are left out, and say so.
 
     Args:
-        deployment: The estimates.
+        setting: The setting of the run.
         names: Names, as `options` gives them.
+        objective: The loss to minimize, "rms" or "max".
     """
-    setting, found = deployment.setting, []
-    for name, _, search, too_slow in _searches(deployment):
+    found = []
+    for name, _, search, too_slow in _searches(setting, objective):
         if name not in names:
             continue
         if too_slow:
@@ -222,43 +289,29 @@ def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]
     return chosen, f"{chosen.name}: {'; '.join(reasons)}."
 
 
-def claim(deployment: Deployment, option: Option) -> statements.Claim:
-    """Returns the content of the one-line statement of a mechanism at the numbers of a deployment.
-
-    Raises:
-        InputValueError: If the mechanism was not optimized.
-    """
-    if option.mechanism is None:
-        raise InputValueError(f"option={option.name!r} was not optimized: {option.note}.")
-    setting = deployment.setting
-    found = _guarantee(setting, option.figures["sensitivity"], option.figures["noise_multiplier"])
-    return setting.claim(found, delta=deployment.delta, population=deployment.population)
-
-
-def _guarantee(setting: MechanismSetting, sensitivity: float, noise_multiplier: float) -> tff_mf.Guarantee:
+def _guarantee(setting: MechanismSetting, sensitivity: float, noise_multiplier: float) -> Guarantee:
     """Returns `setting.guarantee` for a known sensitivity, which can take a second to compute."""
-    return tff_mf.Guarantee.of_gaussian(sensitivity, noise_multiplier).under(setting.adjacency)
+    return Guarantee.of_gaussian(sensitivity, noise_multiplier).under(setting.adjacency)
 
 
 def _worst(option: Option) -> float:
     return max(option.loss_if_wrong.values())
 
 
-def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], tff_mf.Mechanism], str]]:
+def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, int, Callable[[], Mechanism], str]]:
     """Yields names, rows of state, searches, and why a search is skipped unless `thorough`."""
-    setting = deployment.setting
     n = setting.searched_rounds
-    bands, inverse_bands = min(deployment.resolved_min_sep, n), min(_INVERSE_BANDS, n)
+    bands, inverse_bands = min(setting.separation, n), min(_INVERSE_BANDS, n)
     buffers = min(4, max(1, n - 1))
 
     def rows(name: str) -> int:
-        found = state_rows(name, rounds=n, bands=bands, buffers=buffers)
+        found = mechanism_names.state_rows(name, rounds=n, bands=bands, buffers=buffers)
         # Without TensorFlow nothing says how many rows the stream of a plugin keeps; n are always enough.
         return n if found is None else found
 
-    def search(name: str, **options: Any) -> Callable[[], tff_mf.Mechanism]:
+    def search(name: str, **options: Any) -> Callable[[], Mechanism]:
         if "objective" in mechanism_names.searched()[name].options:
-            options["objective"] = deployment.objective
+            options["objective"] = objective
         return lambda: _optimized(name, setting, options)
 
     def slow(products: float) -> str:
@@ -267,7 +320,7 @@ def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], t
 
     products = n * bands**2
     dense_slow = "not searched, takes minutes or more: --thorough"
-    yield "identity", rows("identity"), tff_mf.Identity, ""
+    yield "identity", rows("identity"), Identity, ""
     yield "blt", rows("blt"), search("blt", buffers=buffers), ""
     yield "banded", rows("banded"), search("banded", bands=bands), slow(products)
     if setting.searched_participation.max_participations > 1:
@@ -281,13 +334,13 @@ def _searches(deployment: Deployment) -> Iterator[tuple[str, int, Callable[[], t
     yield "banded-inverse", rows("banded-inverse"), search("banded-inverse", bands=inverse_bands), ""
     yield "dense", rows("dense"), search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
     for variant in ("full", "online", "vanilla"):
-        yield f"tree-{variant}", rows(f"tree-{variant}"), lambda variant=variant: tff_mf.Tree(n, variant=variant), ""
+        yield f"tree-{variant}", rows(f"tree-{variant}"), lambda variant=variant: Tree(n, variant=variant), ""
     for name in mechanism_names.searched():
         if name not in _BUILT_IN:
             yield name, rows(name), search(name), ""
 
 
-def _optimized(name: str, setting: MechanismSetting, options: dict[str, Any]) -> tff_mf.Mechanism:
+def _optimized(name: str, setting: MechanismSetting, options: dict[str, Any]) -> Mechanism:
     if "workload" in mechanism_names.searched()[name].options:
         options["workload"] = setting.searched_workload
     schema = setting.searched_participation
@@ -295,31 +348,24 @@ def _optimized(name: str, setting: MechanismSetting, options: dict[str, Any]) ->
 
 
 def _at(
-    deployment: Deployment,
+    setting: MechanismSetting,
+    objective: str,
     name: str,
-    mechanism: tff_mf.Mechanism,
-    rows: int,
-    seconds: float,
-    epsilon: float | None,
-    noise_multiplier: float | None,
-    dimension: int | None,
+    mechanism: Mechanism,
+    level: dict[str, Any],
+    about: dict[str, Any],
 ) -> Option:
-    setting, delta = deployment.setting, deployment.delta
     sens, error = setting.sensitivity(mechanism.cast_to_float32()).value, setting.errors(mechanism)
     found = Searched(name=name, mechanism=mechanism, sensitivity=sens, error=error)
-    planned = figures(setting, found, delta=delta, epsilon=epsilon, noise_multiplier=noise_multiplier) | {
-        "memory_rows": rows,
-        "memory_bytes": None if dimension is None else 4 * rows * dimension,
-        "seconds": seconds,
-    }
+    planned = figures(setting, found, **level) | about
     sigma = planned["noise_multiplier"]
     wrong, losses = {}, {}
-    for case, other in cases(deployment).items():
+    for case, other in cases(setting).items():
         if mechanism.max_rounds is not None and mechanism.max_rounds < other.searched_rounds:
             wrong[case] = losses[case] = math.inf
             continue
         sens = other.sensitivity(mechanism.cast_to_float32()).value
-        wrong[case] = _guarantee(other, sens, sigma).epsilon(delta)
+        wrong[case] = _guarantee(other, sens, sigma).epsilon(level["delta"])
         in_case = error if other.rounds == setting.rounds else other.errors(mechanism)
-        losses[case] = sens * getattr(in_case, deployment.objective)
+        losses[case] = sens * getattr(in_case, objective)
     return Option(name=name, mechanism=mechanism, figures=planned, if_wrong=wrong, loss_if_wrong=losses)

@@ -1,0 +1,389 @@
+"""A private run in TFF: its cohorts, rounds, evaluation, model and report."""
+
+import collections
+import contextlib
+import dataclasses
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tff_mf
+from tff_mf.base import files, validation
+from tff_mf.base.errors import InputTypeError, InputValueError
+
+from ... import aggregators
+from .. import reports
+from ..runs import names, participation_log
+from ..sampling import CohortSecret, plan_cohorts
+from ._computing import Computing
+from .run_guard import RunGuard
+
+Model = Callable[[], tff.learning.models.VariableModel] | tff.learning.models.FunctionalModel
+Sampler = Callable[[Sequence[str]], Sequence[str]]
+
+# TensorFlow compiles what DATASET_REDUCE does for each client anew.
+LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
+
+
+class CohortSizeWarning(UserWarning):
+    """A cohort has fewer clients than its sums are divided by, so that its mean is too small beside the noise."""
+
+
+class RunReport(dict[str, Any]):
+    """The facts of a report; as text, the guarantee in one line."""
+
+    def __str__(self) -> str:
+        return reports.headline(self)
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Begun:
+    """A round whose clients are on disk and that is not released yet; `tried` once its computation was begun."""
+
+    number: int
+    clients: list[str]
+    tried: bool = False
+
+
+class PrivateTraining:
+    """A private run in TFF: cohorts, rounds, evaluation, model and report. Made by `private_fed_avg`.
+
+    Rounds are computed in a resident context of its own, whose worker ends with `close`, with the program, or when
+    nothing refers to the training any more. It is a context manager too.
+
+    Attributes:
+        plan: The plan, for this model: with its grid.
+        process: The learning process.
+        aggregator: The aggregator in it.
+        guard: The guard, for whatever is not here.
+    """
+
+    def __init__(
+        self,
+        plan: tff_mf.Plan,
+        model_fn: Model,
+        process: tff.learning.templates.LearningProcess,
+        aggregator: aggregators.MFAggregationFactory,
+        guard: RunGuard,
+        *,
+        sampler: Sampler | None,
+        ends: contextlib.ExitStack,
+    ) -> None:
+        self.plan, self.process, self.aggregator, self.guard = plan, process, aggregator, guard
+        self._model_fn, self._sampler = model_fn, sampler
+        self._checkpoints = aggregators.CheckpointManager(guard.folder / names.CHECKPOINTS, aggregator=aggregator)
+        self._key = guard.folder / names.CHECKPOINTS / names.COHORTS
+        self._begun: _Begun | None = None
+        # Whether the state in memory may be another one than the newest on disk, or is lost.
+        self._stale = True
+        self._state: Any = None
+        self._evaluation: tff.learning.templates.LearningProcess | None = None
+        self._clients: frozenset[str] = frozenset()
+        self._evaluated: set[str] = set()
+        self._report: RunReport | None = None
+        # Of its own, since a worker that died is replaced.
+        self._context = ends.enter_context(Computing())
+        self._close = weakref.finalize(self, ends.close)
+        try:
+            self._resume()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def rounds_done(self) -> int:
+        """The last round that was released, 0 before the first."""
+        return self.guard.last_released
+
+    def cohorts(self, clients: Iterable[str]) -> Iterator[list[str]]:
+        """Yields the cohort of each round that is left, once it is on disk; call `next` before the next one.
+
+        A round whose computation failed is begun again, with the same clients.
+
+        Args:
+            clients: Ids of all clients that cohorts are drawn from; a resumed run needs the same. Their order does not
+                matter.
+
+        Raises:
+            RefusedCohortError: If the plan's participation forbids the round to a client that the sampler chose.
+            InputTypeError: If an id is not a string.
+            InputValueError: If there are other clients than planned or than the run began with, too few for the
+                cohorts, or one of them was used for evaluation; or if `next` was not called for a cohort.
+        """
+        self._check_open()
+        return self._rounds(self._draws(self._population(clients)))
+
+    def next(self, cohort_data: Iterable[tf.data.Dataset]) -> Mapping[str, Any]:
+        """Trains a round on the data of its cohort, saves its state, records its release, and returns TFF's metrics.
+
+        What clients measure is withheld. If it raises, nothing was released: call it again, or begin a new loop over
+        `cohorts`, which begins the round again.
+
+        Args:
+            cohort_data: A dataset of each client of the cohort, in any order; clients that dropped out have none.
+
+        Raises:
+            InputTypeError: If these are no datasets, or have other elements than the model takes.
+            InputValueError: If no cohort waits for its data, or there are more datasets than clients in it.
+        """
+        self._check_open()
+        begun = self._begun
+        if begun is None:
+            raise InputValueError(
+                f"cohort_data: no cohort waits for its data after round {self.rounds_done}: call next once for each "
+                "cohort of training.cohorts(clients)."
+            )
+        data = self._checked(cohort_data, begun)
+        if begun.tried and not self._begin_again(begun):
+            raise InputValueError(
+                f"cohort_data: round {begun.number} was saved before the error: go on with the next cohort."
+            )
+        begun.tried = True
+        try:
+            with self._context.installed():
+                output = self.process.next(self._state, data)
+            # From here on, the newest state may be on disk.
+            self._stale = True
+            self._keep(begun.number, output.state)
+        except aggregators.WorkerLostError:
+            self._stale = True
+            raise
+        self._begun, self._stale = None, False
+        return output.metrics
+
+    def evaluate(self, data: tf.data.Dataset | Mapping[str, tf.data.Dataset]) -> dict[str, float]:
+        """Returns the metrics of the newest released model on clients that do not train.
+
+        They are exact, and no noise covers the clients that they are computed on.
+
+        Args:
+            data: A dataset for each client, by its id; or one dataset that is of no client that trains.
+
+        Raises:
+            InputTypeError: If it is neither.
+            InputValueError: If a client trains, or may train.
+        """
+        self._check_open()
+        if isinstance(data, tf.data.Dataset):
+            datasets = [data]
+        else:
+            validation.instance("data", data, Mapping, "pass {id: dataset}, so that ids can be compared")
+            trains = [each for each in data if each in self._clients or self.guard.rounds_of(each)]
+            if trains:
+                raise InputValueError(
+                    f"data has {len(trains)} clients that train or may train, for example {trains[0]!r}: metrics on "
+                    "them are a release without noise. Keep other clients for evaluation, and leave them out of "
+                    "training.cohorts(...)."
+                )
+            self._evaluated.update(data)
+            datasets = list(data.values())
+        if self._evaluation is None:
+            self._evaluation = tff.learning.algorithms.build_fed_eval(self._model_fn, loop_implementation=LOOP)
+        with self._context.installed():
+            start = self._evaluation.initialize()
+            state = self._evaluation.set_model_weights(start, self.process.get_model_weights(self._state))
+            metrics = self._evaluation.next(state, datasets).metrics["client_work"]["eval"]["current_round_metrics"]
+            return {name: float(np.asarray(value)) for name, value in metrics.items()}
+
+    def model(self) -> tff.learning.models.ModelWeights:
+        """Returns the weights of the newest released model, as NumPy arrays.
+
+        Example:
+            training.model().assign_weights_to(keras_model)
+        """
+        self._check_open()
+        with self._context.installed():
+            weights = self.process.get_model_weights(self._state)
+            return tff.learning.models.ModelWeights(
+                trainable=[np.asarray(each) for each in weights.trainable],
+                non_trainable=[np.asarray(each) for each in weights.non_trainable],
+            )
+
+    def report(self, *, end: bool | None = None) -> RunReport:
+        """Writes the privacy report and returns it; printed, it is the guarantee in one line.
+
+        A run that has ended cannot go on: its model is written to its folder, and its keys are deleted.
+
+        Args:
+            end: Whether no round follows; if `None`, whether none is left.
+
+        Raises:
+            InputValueError: If `end` is true and a round was begun and not computed.
+        """
+        self._check_open()
+        if self._report is not None:
+            return self._report
+        if not (self.rounds_done == self.plan.rounds if end is None else end):
+            return RunReport(reports.write(self.guard.folder, realised=True))
+        if self._begun is not None:
+            raise InputValueError(
+                f"end={end!r}: round {self._begun.number} was begun and not computed: call next with the data of its "
+                "clients first."
+            )
+        model = {str(index): weight for index, weight in enumerate(self.model().trainable)}
+        files.write_atomically(self.guard.folder / names.MODEL, safetensors.numpy.save(model))
+        self._report = RunReport(self.guard.end())
+        self._context.wait(self._checkpoints.remove_all)
+        self._key.unlink(missing_ok=True)
+        return self._report
+
+    def close(self) -> None:
+        """Ends the worker, and lets other processes use the folder. The run can be continued from there."""
+        self._close()
+
+    def __enter__(self) -> "PrivateTraining":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if not self._close.alive:
+            raise InputValueError(
+                f"folder={str(self.guard.folder)!r}: this training was closed: call private_fed_avg with the same plan "
+                "and folder to continue it."
+            )
+
+    def _population(self, clients: Iterable[str]) -> list[str]:
+        """Returns the ids of all clients in an order that depends on nothing else."""
+        if isinstance(clients, str) or not isinstance(clients, Iterable):
+            raise InputTypeError(f"clients={clients!r:.80} must be the ids of all clients.")
+        ids = list(clients)
+        strange = next((each for each in ids if not isinstance(each, str)), None)
+        if strange is not None:
+            raise InputTypeError(f"clients has {strange!r}; every id must be a string.")
+        planned = self.plan.population
+        if planned is not None and len(ids) != planned:
+            raise InputValueError(
+                f"clients are {len(ids)}, and the plan is for population={planned}: make the plan with "
+                "population=len(clients)."
+            )
+        both = sorted(self._evaluated & set(ids))
+        if both:
+            raise InputValueError(
+                f"clients has {len(both)} that training.evaluate used, for example {both[0]!r}: a client either trains "
+                "or evaluates."
+            )
+        self._clients = frozenset(ids)
+        return sorted(ids)
+
+    def _draws(self, clients: Sequence[str]) -> Callable[[int], list[str]]:
+        """Returns what gives the cohort of a round."""
+        if self._sampler is not None:
+            sampler = self._sampler
+            return lambda number: list(sampler(self.guard.allowed(clients)))
+        if not self._key.exists():
+            CohortSecret.drawn(run=self.guard.run).save(self._key)
+        drawn = plan_cohorts(
+            client_ids=clients,
+            rounds=self.plan.rounds,
+            sampling=self.plan.sampling,
+            clients_per_round=self.plan.clients_per_round,
+            secret=CohortSecret.load(self._key, run=self.guard.run),
+        )
+        logged: dict[int, set[str]] = collections.defaultdict(set)
+        for entry in participation_log.read_entries(self.guard.folder / names.PARTICIPATION):
+            logged[entry.round_number].add(entry.client)
+        for number, cohort in logged.items():
+            if cohort != set(drawn.cohort(number - 1)):
+                raise InputValueError(
+                    f"clients are not those that the run began with, whose cohort of round {number} was another one: "
+                    "pass the same ids, or the sampler that was given."
+                )
+        return lambda number: list(drawn.cohort(number - 1))
+
+    def _rounds(self, draw: Callable[[int], list[str]]) -> Iterator[list[str]]:
+        if self._begun is not None:
+            # Of a loop that was left.
+            self._begun.tried = True
+        while self.rounds_done < self.plan.rounds and self._report is None:
+            self._check_open()
+            if self._begun is None:
+                number = self.guard.next_round
+                clients = draw(number)
+                self._check_size(number, clients)
+                self.guard.begin(clients)
+                self._begun = _Begun(number=number, clients=clients)
+            elif not self._begun.tried:
+                raise InputValueError(
+                    f"round {self._begun.number} was begun, and next was not called: call it once for each cohort, "
+                    "with the data of those of its clients that are there."
+                )
+            elif not self._begin_again(self._begun):
+                continue
+            yield list(self._begun.clients)
+
+    def _begin_again(self, begun: _Begun) -> bool:
+        """Begins a round again that failed, and returns whether it was needed: the failure may have come after it."""
+        if self._stale:
+            self._resume()
+        if self.rounds_done >= begun.number:
+            self._begun = None
+            return False
+        self.guard.goes_back_to(begun.number)
+        self.guard.begin(begun.clients)
+        begun.tried = False
+        return True
+
+    def _check_size(self, number: int, clients: Sequence[str]) -> None:
+        """Raises if a cohort does not fit into a sum, and warns if it is smaller than what sums are divided by."""
+        grid, size, divisor = self.plan.grid, len(clients), self.plan.clients_per_round
+        most = divisor if self._sampler is not None else grid.max_clients if grid else size
+        if size > most:
+            raise InputValueError(
+                f"clients={size} in the cohort of round {number} are more than {most}: take fewer, or make the plan "
+                "for larger cohorts."
+            )
+        if self._sampler is not None and size < divisor:
+            self._warn(size, number)
+
+    def _warn(self, size: int, number: int) -> None:
+        warnings.warn(
+            f"{size} clients in round {number}, and sums are divided by clients_per_round={self.plan.clients_per_round}"
+            ": the mean is smaller than it should be, and the noise is not.",
+            CohortSizeWarning,
+            stacklevel=4,
+        )
+
+    def _checked(self, cohort_data: Iterable[tf.data.Dataset], begun: _Begun) -> list[tf.data.Dataset]:
+        """Returns the datasets of a round, if they can be of its cohort."""
+        if isinstance(cohort_data, tf.data.Dataset | str | Mapping) or not isinstance(cohort_data, Iterable):
+            raise InputTypeError(
+                f"cohort_data={type(cohort_data).__name__} must be a list: the dataset of each client of the cohort."
+            )
+        data = list(cohort_data)
+        for each in data:
+            validation.instance("cohort_data", each, tf.data.Dataset, "pass a tf.data.Dataset of each client")
+        if len(data) > len(begun.clients):
+            raise InputValueError(
+                f"cohort_data has {len(data)} datasets, and the cohort of round {begun.number} {len(begun.clients)} "
+                "clients: pass one dataset for each of its clients, and of nobody else."
+            )
+        if len(data) < len(begun.clients):
+            self._warn(len(data), begun.number)
+        return data
+
+    def _keep(self, number: int, state: Any) -> None:
+        """Saves the state after a round, then records its release; only then is it this training's state."""
+        self._context.wait(self._checkpoints.save, {"state": state, "run": self.guard.run}, number)
+        self.guard.released(number, state)
+        self._state = state
+
+    def _resume(self) -> None:
+        """Goes on with the newest state on disk, in a worker that is there."""
+        self._context.revive()
+        with self._context.installed():
+            start = self.process.initialize()
+        saved, last = self._context.wait(self._checkpoints.load_latest, {"state": start, "run": ""})
+        if saved is None:
+            # Also the initial model: a run that is begun again before its first round has the same.
+            self._context.wait(self._checkpoints.save, {"state": start, "run": self.guard.run}, 0)
+            saved, last = {"state": start, "run": None}, 0
+        self.guard.goes_on_after(last, saved["state"], run=saved["run"])
+        self._state, self._stale = saved["state"], False

@@ -1,0 +1,202 @@
+"""Private training in TFF from a plan: process, guard, ledger, checkpoints and report cannot contradict each other.
+
+`tff_mf.aggregators` has `private_fed_avg` and `private_fed_sgd` under its own name, where a user looks for them.
+"""
+
+import contextlib
+import os
+import pathlib
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tff_mf
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
+
+from ... import aggregators
+from ..runs.metrics import NOT_TRAINING
+from ._training import LOOP, CohortSizeWarning, Model, PrivateTraining, RunReport, Sampler
+from .opening import begun_plan, open_guard
+
+__all__ = ["CohortSizeWarning", "PrivateTraining", "RunReport", "private_fed_avg", "private_fed_sgd"]
+
+# Arguments of TFF's builders that would void the guarantee, each with the remedy.
+_REFUSED = {
+    "metrics_aggregator": "metrics of the clients that train are a release without noise; use training.evaluate(...) "
+    "with clients that do not train",
+    "model_aggregator": "it follows from the plan, as training.aggregator; put what else you need into the plan",
+    "client_weighting": "weights are exact numbers about clients, and every client counts the same",
+    "model_distributor": "what clients are sent follows from released models alone",
+}
+# The training that is open in each folder: a notebook's cell that is run again closes the former one.
+_OPEN: "weakref.WeakValueDictionary[pathlib.Path, PrivateTraining]" = weakref.WeakValueDictionary()
+
+
+def private_fed_avg(
+    plan: tff_mf.Plan,
+    model_fn: Model,
+    *,
+    client_optimizer_fn: Any,
+    server_optimizer_fn: Any = None,
+    folder: str | os.PathLike[str],
+    sampler: Sampler | None = None,
+    **refused: Any,
+) -> "PrivateTraining":
+    """Returns federated averaging as a plan has it: private as long as its two methods are used in turn.
+
+    The process has the plan's aggregator and withholds the clients' metrics; the grid fits the model; a round beyond
+    the plan's is refused; the guard writes who takes part before any data is read. Called again with the same plan and
+    folder, it continues after the newest checkpoint.
+
+    Formal guarantee: all models that `folder`'s rounds release have the plan's `epsilon`, as for `RunGuard` and
+    `aggregators.MFAggregationFactory`, if each dataset that `next` is given belongs to a client of the round's cohort,
+    and nothing else that depends on these data is released.
+
+    Args:
+        plan: `tff_mf.plan(...)`.
+        model_fn: TFF's model: a function that returns a `tff.learning.models.VariableModel`, or a `FunctionalModel`.
+        client_optimizer_fn: As for `tff.learning.algorithms.build_unweighted_fed_avg`.
+        server_optimizer_fn: Likewise; `None` for SGD with learning rate 1.
+        folder: The run's folder, which is made if it does not exist: log, ledger, checkpoints and report.
+        sampler: From the clients that may come to a cohort, if cohorts are not drawn by `plan.sampling`. The guard
+            checks each.
+        refused: Other arguments of TFF's builder, which are refused with the reason.
+
+    Example:
+        training = aggregators.private_fed_avg(plan, model_fn, client_optimizer_fn=sgd, folder="runs/mine")
+        for cohort in training.cohorts(clients):
+            training.next([dataset(client) for client in cohort])
+        print(training.report())
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument would void the guarantee, or the folder holds another run or one that has ended.
+    """
+    _refuse("private_fed_avg", refused)
+    server = tff.learning.optimizers.build_sgdm(1.0) if server_optimizer_fn is None else server_optimizer_fn
+
+    def build(mean: aggregators.MFAggregationFactory) -> tff.learning.templates.LearningProcess:
+        return tff.learning.algorithms.build_unweighted_fed_avg(
+            model_fn,
+            client_optimizer_fn=client_optimizer_fn,
+            server_optimizer_fn=server,
+            model_aggregator=mean,
+            metrics_aggregator=aggregators.withhold_metrics,
+            loop_implementation=LOOP,
+        )
+
+    return _opened(plan, model_fn, build, folder, sampler)
+
+
+def private_fed_sgd(
+    plan: tff_mf.Plan,
+    model_fn: Model,
+    *,
+    server_optimizer_fn: Any = None,
+    folder: str | os.PathLike[str],
+    sampler: Sampler | None = None,
+    **refused: Any,
+) -> "PrivateTraining":
+    """Returns federated SGD as a plan has it: a client's update is its mean gradient, and every client counts the same.
+
+    Formal guarantee: as for `private_fed_avg`.
+
+    Args:
+        plan: `tff_mf.plan(...)`.
+        model_fn: As for `private_fed_avg`.
+        server_optimizer_fn: As for `tff.learning.algorithms.build_fed_sgd`; `None` for SGD with learning rate 0.1.
+        folder: As for `private_fed_avg`.
+        sampler: As for `private_fed_avg`.
+        refused: As for `private_fed_avg`.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: As for `private_fed_avg`.
+    """
+    _refuse("private_fed_sgd", refused)
+    server = tff.learning.optimizers.build_sgdm(0.1) if server_optimizer_fn is None else server_optimizer_fn
+
+    def build(mean: aggregators.MFAggregationFactory) -> tff.learning.templates.LearningProcess:
+        return tff.learning.algorithms.build_fed_sgd(
+            model_fn,
+            server_optimizer_fn=server,
+            model_aggregator=tff.aggregators.as_weighted_aggregator(mean),
+            metrics_aggregator=aggregators.withhold_metrics,
+            loop_implementation=LOOP,
+        )
+
+    return _opened(plan, model_fn, build, folder, sampler)
+
+
+def _refuse(function: str, given: Mapping[str, Any]) -> None:
+    """Raises if an argument is given that the function does not take."""
+    for name in given:
+        if name in _REFUSED:
+            raise InputValueError(f"{name}= cannot be given to {function}: {_REFUSED[name]}.")
+        raise InputTypeError(f"{name}= is no argument of {function}.")
+
+
+def _opened(
+    plan: tff_mf.Plan,
+    model_fn: Model,
+    build: Callable[[aggregators.MFAggregationFactory], tff.learning.templates.LearningProcess],
+    folder: str | os.PathLike[str],
+    sampler: Sampler | None,
+) -> PrivateTraining:
+    """Returns the training of a folder, a new one or one that is resumed."""
+    validation.instance("plan", plan, tff_mf.Plan, "make one with tff_mf.plan(...)")
+    if plan.adaptive_count_stddev is not None:
+        raise InputValueError(
+            f"adaptive_count_stddev={plan.adaptive_count_stddev!r}: adaptive clipping is for pipelines of your own, as "
+            "in docs/own-pipeline.md."
+        )
+    path = pathlib.Path(folder).resolve()
+    former = _OPEN.pop(path, None)
+    if former is not None:
+        former.close()
+    plan = begun_plan(path, plan.for_model(_dimension(model_fn)))
+    mean = aggregators.build_mf_aggregator(
+        plan.mechanism,
+        clip_norm=plan.clip_norm,
+        noise_multiplier=plan.noise_multiplier_as_run,
+        clients_per_round=plan.clients_per_round,
+        restart_every=plan.restart_every,
+        insecure_seed=plan.insecure_seed,
+        rounds=plan.rounds,
+        grid=plan.grid,
+    )
+    process = build(mean)
+    with contextlib.ExitStack() as ends:
+        guard = ends.enter_context(
+            open_guard(
+                path,
+                plan,
+                clip_norm=plan.clip_norm,
+                sampler=f"tff_mf.{type(plan.sampling).__name__}" if sampler is None else "the caller's own",
+                aggregator=mean,
+                population=None if plan.population is None else plan.deployed_population(plan.population),
+                released_without_noise=[{"name": "metrics of evaluation", "of": NOT_TRAINING}],
+            )
+        )
+        training = PrivateTraining(plan, model_fn, process, mean, guard, sampler=sampler, ends=ends.pop_all())
+    _OPEN[path] = training
+    return training
+
+
+def _dimension(model_fn: Model) -> int:
+    """Returns the number of trainable parameters of a model."""
+    if isinstance(model_fn, tff.learning.models.FunctionalModel):
+        return sum(np.size(each) for each in tf.nest.flatten(model_fn.initial_weights[0]))
+    if isinstance(model_fn, tf.keras.Model) or not callable(model_fn):
+        raise InputTypeError(
+            f"model_fn={type(model_fn).__name__} must be a function that returns a TFF model, such as "
+            "tff.learning.models.from_keras_model(...), or a FunctionalModel."
+        )
+    weights = tff.learning.models.weights_type_from_model(model_fn)
+    specs = tff.types.type_to_tf_tensor_specs(weights["trainable"])
+    return sum(each.shape.num_elements() for each in tf.nest.flatten(specs))

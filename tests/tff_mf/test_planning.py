@@ -1,0 +1,197 @@
+"""The plan of a run: sampling and accountant are one object, and the guarantee is that of what runs."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+import tff_mf
+from tff_mf.planning import options
+from tff_mf.planning.setting import MechanismSetting
+
+SCHEMA = tff_mf.MinSep(min_sep=10, max_participations=3)
+SETTING = {"mechanism": tff_mf.Identity(), "rounds": 30, "delta": 1e-6, "clients_per_round": 10}
+POISSON = tff_mf.Poisson(population=1000, clients_per_round=10)
+
+
+def planned(**changes):
+    return tff_mf.plan(**{**SETTING, "sampling": SCHEMA, **changes})
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [SCHEMA, POISSON, tff_mf.BallsInBins(groups=10), tff_mf.SpacedEpochs(min_sep=5, max_participations=3)],
+    ids=lambda each: type(each).__name__,
+)
+def test_the_schema_is_that_of_the_sampling_and_states_epsilon_of_known_cohorts(sampling):
+    plan = planned(sampling=sampling, noise_multiplier=4.0)
+    assert plan.participation == sampling.schema(30)
+    run = (plan.mechanism, plan.rounds, plan.participation)
+    assert plan.epsilon == tff_mf.epsilon(*run, noise_multiplier=4.0, delta=1e-6)
+
+
+def test_only_secret_cohorts_amplify():
+    known, secret = (planned(sampling=POISSON, noise_multiplier=1.0, secret_cohorts=each) for each in (False, True))
+    assert secret.epsilon == tff_mf.epsilon(tff_mf.Identity(), 30, POISSON, noise_multiplier=1.0, delta=1e-6)
+    assert secret.epsilon < 0.1 * known.epsilon
+    assert secret.zcdp_rho == known.zcdp_rho
+    calibrated = planned(sampling=POISSON, epsilon=2.0, secret_cohorts=True)
+    assert (
+        1.9
+        < calibrated.epsilon
+        <= 2.0
+        < planned(sampling=POISSON, noise_multiplier=calibrated.noise_multiplier).epsilon
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sampling": SCHEMA},
+        {"cohort": 100},
+        {"restart_every": 10},
+        {"restart_every": 10, "adaptive_count_stddev": 5.0},
+        {"insecure_seed": 1},
+    ],
+    ids=str,
+)
+def test_what_no_theorem_covers_is_not_amplified(changes):
+    with pytest.raises(tff_mf.InputError, match="secret_cohorts"):
+        planned(**{"sampling": POISSON, "noise_multiplier": 1.0, "secret_cohorts": True, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"sampling": "min-sep"}, "sampling="),
+        ({"sampling": POISSON, "population": 999}, "population=999"),
+        ({"sampling": POISSON, "clients_per_round": 11}, "clients_per_round=11"),
+        ({"population": 99}, "min_sep=10"),
+        ({"sampling": tff_mf.MinSep(min_sep=1, max_participations=2), "population": 100}, "max_participations=2"),
+        ({"sampling": tff_mf.FixedEpoch(min_sep=10, max_participations=3), "population": 9}, "population=9"),
+        ({"clip_norm": 0.0}, "clip_norm="),
+        ({"rounds": 20}, "rounds=20"),
+    ],
+    ids=str,
+)
+def test_numbers_that_contradict_each_other_are_refused(changes, field):
+    with pytest.raises(tff_mf.InputError, match=field):
+        planned(**{"noise_multiplier": 1.0, **changes})
+
+
+@pytest.mark.parametrize("level", [{"epsilon": 2.0}, {"noise_multiplier": 3.0}], ids=str)
+def test_a_plan_for_a_model_has_its_grid(level):
+    floats = planned(**level, cohort=800)
+    plan = floats.for_model(1000)
+    assert plan == planned(**level, cohort=800, grid=tff_mf.Grid(bits=14, max_clients=1600), dimension=1000)
+    assert plan.noise_multiplier >= floats.noise_multiplier
+    assert plan.epsilon <= level.get("epsilon", 1.001 * floats.epsilon)
+    assert plan.for_model(10) == plan
+    with pytest.raises(tff_mf.InputError, match="dimension=1000"):
+        plan.for_model(1001)
+
+
+def test_a_noise_multiplier_that_was_given_stays():
+    plan = planned(noise_multiplier=3.0)
+    assert plan.target_epsilon is None
+    assert plan.for_model(1000).noise_multiplier == 3.0
+    assert dataclasses.replace(planned(epsilon=2.0), noise_multiplier=3.0).target_epsilon == 2.0
+
+
+def test_what_is_not_given_is_chosen_as_the_comparison_recommends():
+    known = {"rounds": 60, "clients_per_round": 10, "delta": 1e-6, "epsilon": 4.0}
+    plan = tff_mf.plan(population=155, **known)
+    assert plan.participation == tff_mf.MinSep(min_sep=15, max_participations=4)
+    setting = MechanismSetting(rounds=60, participation=plan.participation)
+    found = options.options(setting, delta=1e-6, epsilon=4.0)
+    chosen, why = options.recommend(found)
+    assert (plan.mechanism, plan.why) == (chosen.mechanism, why)
+    assert plan.epsilon <= 4.0
+    losses = {each.name: each.loss for each in plan.alternatives}
+    assert losses.keys() | {chosen.name} == {each.name for each in found}
+    for each in found:
+        if each is not chosen:
+            assert losses[each.name] == pytest.approx(each.figures["rms_loss"] / chosen.figures["rms_loss"])
+    assert tff_mf.plan(population=700, **known).participation == tff_mf.SingleParticipation()
+
+
+@pytest.mark.parametrize("mechanism", ["identity", "tree-full", "production:b100", "file"])
+def test_a_mechanism_may_be_named(tmp_path, mechanism):
+    path = tmp_path / "mechanism.safetensors"
+    tff_mf.save(tff_mf.Tree(30), path)
+    expected = {
+        "identity": tff_mf.Identity(),
+        "production:b100": tff_mf.BLT.production("b100"),
+    }.get(mechanism, tff_mf.Tree(30))
+    plan = planned(mechanism=path if mechanism == "file" else mechanism, noise_multiplier=1.0)
+    assert plan.mechanism == expected
+    assert plan.why == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sampling": None}, "population and sampling"),
+        ({"sampling": None, "population": 9}, "population=9"),
+        ({"mechanism": "bltt"}, "mechanism='bltt'"),
+        ({"mechanism": 3}, "mechanism"),
+        ({"mechanism": None, "sampling": POISSON, "secret_cohorts": True}, "mechanism is missing"),
+        ({"epsilon": 1.0}, "epsilon"),
+        ({"noise_multiplier": None}, "epsilon"),
+        ({"noise_multiplier": None, "epsilon": 0.0}, "epsilon"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_planned_is_refused(changes, words):
+    with pytest.raises(tff_mf.InputError, match=words):
+        planned(**{"noise_multiplier": 1.0, **changes})
+
+
+SAVED = {
+    "grid": {"epsilon": 4.0, "grid": tff_mf.Grid(bits=14, max_clients=1000), "dimension": 77, "population": 100},
+    "chosen": {"mechanism": None, "epsilon": 4.0, "clip_norm": 0.25},
+    "secret": {"sampling": POISSON, "secret_cohorts": True, "noise_multiplier": 1.0, "population": 1000},
+    "simulated": {"sampling": tff_mf.BMinSep(min_sep=3, probability=0.25), "noise_multiplier": 1.0, "cohort": 200},
+    "test only": {"sampling": tff_mf.Timer(hours=2.0, round_minutes=60.0), "noise_multiplier": 1.0, "insecure_seed": 3},
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_a_saved_plan_is_the_same(tmp_path, name):
+    plan = planned(**SAVED[name])
+    plan.save(tmp_path / "plan")
+    loaded = tff_mf.Plan.load(tmp_path / "plan")
+    assert loaded == plan
+    assert (loaded.why, loaded.alternatives, loaded.epsilon) == (plan.why, plan.alternatives, plan.epsilon)
+    assert str(loaded) == str(plan)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"noise_multiplier": "2.0"}, "noise_multiplier"),
+        ({"rounds": 5}, "rounds=5"),
+        ({"sampling": {"kind": "Often"}}, "damaged"),
+        ({"sampling": {"kind": "MinSep", "min_sep": 1}}, "damaged"),
+        ({"version": 2}, "version"),
+        ({"more": 1}, "damaged"),
+        ({"secret_cohorts": True}, "secret_cohorts"),
+        ({"grid": {"bits": 14}}, "damaged"),
+    ],
+    ids=str,
+)
+def test_a_damaged_file_is_refused(tmp_path, changed, words):
+    planned(noise_multiplier=2.0).save(tmp_path)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    with pytest.raises(tff_mf.InputError, match=words):
+        tff_mf.Plan.load(tmp_path)
+
+
+def test_a_plan_shows_an_epsilon_that_is_not_too_small():
+    for sigma in (0.7, 1.3, 5.0):
+        plan = planned(noise_multiplier=sigma)
+        shown = float(re.search(r"ε ≤ ([0-9.]+)", str(plan))[1])
+        assert plan.epsilon <= shown <= plan.epsilon + 1e-3
+    assert "ε" not in str(planned(noise_multiplier=1.0, insecure_seed=1))

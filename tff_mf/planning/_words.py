@@ -1,0 +1,62 @@
+"""A plan in words: for whoever decides whether to run it."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from tff_mf.numerics import digits
+
+if TYPE_CHECKING:
+    from tff_mf.planning._plan import Plan
+
+_MOST_SHOWN = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Alternative:
+    """A mechanism that could have been chosen, at the same (ε, δ) or σ.
+
+    Attributes:
+        name: Its name.
+        loss: Its loss as a multiple of the chosen mechanism's: how much more noise is in the sums at equal privacy;
+            `None` if it was not searched.
+        memory_rows: Copies of the model that its noise keeps as state.
+        note: Why it was not searched, or what it is for; or empty.
+    """
+
+    name: str
+    loss: float | None
+    memory_rows: int | None
+    note: str = ""
+
+    def __str__(self) -> str:
+        if self.loss is None:
+            return f"{self.name} ({self.note})"
+        copies = "" if self.memory_rows is None else f" and {self.memory_rows} copies of the model"
+        return f"{self.name}: {digits.nearest(self.loss, 3)} times the noise{copies}"
+
+
+def shown(plan: "Plan") -> str:
+    """Returns a plan as lines of text; an ε is rounded up."""
+    drawn = f"{plan.clients_per_round:,}" + ("" if plan.population is None else f" of {plan.population:,}")
+    known = "secret" if plan.secret_cohorts else "may be known"
+    numbers = "floats, until the size of the model is known: for_model(dimension)"
+    if plan.grid is not None:
+        numbers = f"integers of {plan.grid.bits} bits, for models of up to {plan.dimension:,} parameters"
+    privacy = "TEST ONLY: the noise is repeatable, and nothing is private"
+    if not plan.insecure:
+        privacy = f"ε ≤ {digits.rounded_up(plan.epsilon)} at δ = {plan.delta!r}, of all contributions of one client"
+    lines = {
+        "privacy": privacy,
+        "cohorts": f"{drawn} clients in each of {plan.rounds:,} rounds, by {plan.sampling}; {known}",
+        "mechanism": plan.why or plan.mechanism.kind,
+        "noise": f"σ = {digits.upwards(plan.noise_multiplier)} of the clip norm, {plan.clip_norm!r}",
+        "numbers": numbers,
+    }
+    if plan.cohort != plan.clients_per_round:
+        lines["simulates"] = f"{plan.cohort:,} clients a round; of those that train, ε ≤ " + digits.rounded_up(
+            plan.epsilon_as_run
+        )
+    found = [each for each in plan.alternatives if each.loss is not None][:_MOST_SHOWN]
+    if found:
+        lines["instead"] = "; ".join(map(str, found))
+    return "\n".join(f"{name:<10} {text}" for name, text in lines.items())

@@ -1,0 +1,293 @@
+"""The mechanism of a run by its name: optimized for the run's setting, or read from a file."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tff_mf import artifacts, registry
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.mechanisms import Mechanism
+from tff_mf.problem.participation import Participation
+from tff_mf.problem.workloads import (
+    LearningRates,
+    LinearSchedule,
+    Momentum,
+    MomentumWithRates,
+    PrefixSum,
+    ToeplitzWorkload,
+    Workload,
+)
+
+# Where a server's warmup starts and its cooldown ends, as a part of its rate: banded MF paper, appendix H.
+RAMP_FLOOR = 0.05
+
+WORKLOADS = ("prefix_sum", "momentum", "learning_rates", "momentum_with_rates")
+_PREFIX = "production:"
+Progress = Callable[[Any], None]
+
+
+def searched() -> Mapping[str, registry.Search]:
+    """Returns the kinds that are optimized for a setting, by the names of the command line, with their searches.
+
+    Example:
+        >>> list(searched())[:2]
+        ['blt', 'banded']
+    """
+    return {record.command_name: record.search for record in registry.kinds() if record.search is not None}
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names that stand for a mechanism: the kinds that are optimized, and those that need no search.
+
+    Example:
+        >>> names()[-3:]
+        ('tree-online', 'tree-vanilla', 'identity')
+    """
+    return (*searched(), *(name for name in _named() if not name.startswith(_PREFIX)))
+
+
+def production() -> tuple[str, ...]:
+    """Returns the names of the production mechanisms of McMahan et al. (2024).
+
+    Example:
+        >>> production()[0]
+        'production:b100'
+    """
+    return tuple(name for name in _named() if name.startswith(_PREFIX))
+
+
+def _named() -> dict[str, Callable[[int | None], Mechanism]]:
+    return {name: build for record in registry.kinds() for name, build in record.named.items()}
+
+
+def load(name: str, rounds: int | None = None) -> Mechanism:
+    """Returns the mechanism of an artifact, of `identity`, of `production:NAME`, or a tree.
+
+    Args:
+        name: The name, or the path of an artifact.
+        rounds: Rounds of a tree, which its name does not give.
+
+    Example:
+        >>> load("tree-full", 8)
+        Tree(optimized_for=None, rounds=8, variant='full')
+
+    Raises:
+        ArtifactError: If a file does not hold an intact artifact.
+        InputValueError: If there is no such file or production mechanism (the message names the nearest), or a tree has
+            no rounds.
+    """
+    named = _named()
+    if name in named:
+        return named[name](rounds)
+    if name.startswith(_PREFIX):
+        validation.one_of("mechanism", name, production())
+    _check_exists(name, (*names(), *production()))
+    return artifacts.load(name)
+
+
+def check(name: str, *, rounds: int, **options: Any) -> None:
+    """Raises unless there is a mechanism of a name and it takes the options; nothing is optimized.
+
+    Args:
+        name: As for `build`.
+        rounds: Rounds of a tree.
+        options: As for `search`.
+
+    Raises:
+        InputError: If there is none, or an option does not go with it.
+    """
+    _own_objective(name, options)
+    refuse_options(name, **options)
+    if name in searched():
+        return
+    try:
+        load(name, rounds)
+    except InputValueError as error:
+        raise type(error)(str(error).replace("path=", "mechanism=", 1)) from error
+
+
+def _check_exists(name: str, known: Sequence[str]) -> None:
+    if "\0" not in name and not os.path.lexists(name):
+        meant = validation.did_you_mean(name, known)
+        raise InputValueError(f"mechanism={name!r} is not a file, and none of {', '.join(known)}{meant}")
+
+
+def workload(name: str, *, rounds: int, momentum: float = 0.0, warmup: float = 0.0, cooldown: float = 0.0) -> Workload:
+    """Returns the workload A of a server's SGD.
+
+    Args:
+        name: `prefix_sum`, `momentum`, `learning_rates` or `momentum_with_rates`.
+        rounds: Number of rounds n.
+        momentum: The server's momentum.
+        warmup: Part of the rounds over which its rate rises.
+        cooldown: Part of the rounds over which it falls.
+
+    Example:
+        >>> workload("momentum", rounds=8, momentum=0.9)
+        Momentum(momentum=0.9)
+
+    Raises:
+        InputValueError: If there is no workload of that name.
+    """
+    validation.one_of("workload", name, WORKLOADS)
+    rates = LinearSchedule(
+        warmup_rounds=round(warmup * rounds),
+        warmup_from=RAMP_FLOOR,
+        cooldown_rounds=round(cooldown * rounds),
+        cooldown_to=RAMP_FLOOR,
+    )
+    match name:
+        case "momentum":
+            return Momentum(momentum=momentum)
+        case "learning_rates":
+            return LearningRates(rates=rates)
+        case "momentum_with_rates":
+            return MomentumWithRates(rates=rates, momentum=momentum)
+        case _:
+            return PrefixSum()
+
+
+def build(
+    name: str,
+    *,
+    rounds: int,
+    participation: Participation,
+    buffers: int | None = None,
+    bands: int | None = None,
+    unit_norms: bool | None = None,
+    objective: str | None = None,
+    optimized_for: Workload | None = None,
+    progress: Progress | None = None,
+) -> Mechanism:
+    """Returns the mechanism called `name`, optimized for the run where it can be.
+
+    Args:
+        name: One of `names()`, `production:NAME`, or the path of an artifact.
+        rounds: Number of rounds n.
+        participation: What each client is bound to.
+        buffers: Buffers of a `blt`; None lets the optimizer choose.
+        bands: Bands of the banded kinds; None takes the min-sep of `participation`.
+        unit_norms: Whether the columns of a `banded` have norm 1; None takes the kind's default.
+        objective: Loss to minimize, "rms" or "max"; None takes the kind's default.
+        optimized_for: The workload; None is the prefix sum.
+        progress: Called after every iteration of the optimizer, if it has iterations.
+
+    Example:
+        >>> schema = tff_mf.MinSep(min_sep=4, max_participations=2)
+        >>> build("banded", rounds=8, participation=schema).bands
+        4
+
+    Raises:
+        InputError: If an option does not go with the mechanism, or the optimizer refuses it.
+    """
+    options: dict[str, Any] = {"buffers": buffers, "bands": bands, "unit_norms": unit_norms, "objective": objective}
+    options["workload"] = optimized_for
+    if name in searched():
+        if bands is None and "bands" in searched()[name].options:
+            options["bands"] = min(participation.min_sep, rounds)
+        return search(name, rounds=rounds, participation=participation, progress=progress, **options)
+    refuse_options(name, **options)
+    return load(name, rounds)
+
+
+def search(
+    name: str,
+    *,
+    rounds: int,
+    participation: Participation | None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Mechanism:
+    """Returns the best mechanism of a kind, whose `optimized_for` says how the search for it ended.
+
+    Args:
+        name: A key of `searched()`.
+        rounds: Number of rounds n.
+        participation: What each client is bound to; None, for `banded` alone, is participations as far apart as it has
+            bands.
+        progress: Called after every iteration of the optimizer, if it has iterations.
+        options: `bands`, `buffers`, `objective`, `workload`, `unit_norms`: what is None is not given.
+
+    Example:
+        >>> found = search("dense", rounds=4, participation=tff_mf.SingleParticipation(), objective="rms")
+        >>> found.optimized_for.converged
+        True
+
+    Raises:
+        InputError: If an option does not go with the kind, or the optimizer refuses it.
+    """
+    kind = searched()[name]
+    given = {option: value for option, value in options.items() if value is not None}
+    if isinstance(given.get("workload"), PrefixSum):
+        del given["workload"]
+    _own_objective(name, given)
+    refuse_options(name, **given)
+    if kind.toeplitz and not isinstance(given.get("workload", PrefixSum()), ToeplitzWorkload):
+        raise InputValueError(
+            f"workload={given['workload'].kind!r} does not go with mechanism={name!r}, which is constant along "
+            "diagonals: take workload='momentum', or banded or dense."
+        )
+    if progress is not None and "progress" in kind.options:
+        given["progress"] = progress
+    return kind.optimizer(rounds=rounds, participation=participation, **given)
+
+
+def _own_objective(name: str, options: dict[str, Any]) -> None:
+    """Checks the objective of a search, and takes it out where the kind has no other.
+
+    Raises:
+        InputError: If there is no such objective.
+    """
+    given, kind = options.get("objective"), searched().get(name)
+    if given is None:
+        return
+    validation.one_of("objective", given, ("rms", "max"))
+    if kind is not None and "objective" not in kind.options and given == kind.objective:
+        del options["objective"]
+
+
+def refuse_options(name: str, **options: Any) -> None:
+    """Raises if an option of `search` is given that the mechanism called `name` does not take.
+
+    Raises:
+        InputValueError: If one is.
+    """
+    kinds = searched()
+    known = kinds[name].options if name in kinds else ()
+    for option, value in options.items():
+        if value is None or option in known or isinstance(value, PrefixSum):
+            continue
+        shown = repr(value.kind if isinstance(value, Workload) else value)
+        goes_with = ", ".join(each for each, kind in kinds.items() if option in kind.options)
+        remedy = "; take workload='prefix_sum'" if option == "workload" else ""
+        if option == "objective" and name in kinds:
+            remedy = f"; {name} minimizes {'MaxLoss' if kinds[name].objective == 'max' else 'RmsLoss'}"
+        raise InputValueError(f"{option}={shown} does not go with mechanism={name!r}, only with {goes_with}{remedy}.")
+
+
+_DEFAULT_BUFFERS = 4
+_ROWLESS = ("identity", "banded-inverse", "dense")
+_BANDED = ("banded", "banded-toeplitz")
+
+
+def state_rows(name: str, *, rounds: int, bands: int | None = None, buffers: int | None = None) -> int | None:
+    """Returns the rows of noise that are kept from round to round, or None if the name does not tell.
+
+    Args:
+        name: A name of `names()`.
+        rounds: Rounds that the mechanism is for.
+        bands: Bands of the banded kinds.
+        buffers: Buffers of a BLT; 4 if not given.
+
+    Example:
+        >>> state_rows("banded", rounds=2052, bands=342), state_rows("tree-full", rounds=2052)
+        (341, 11)
+    """
+    if name in _ROWLESS:
+        return 0
+    if name == "blt":
+        return buffers or _DEFAULT_BUFFERS
+    if name in _BANDED:
+        return None if bands is None else min(bands, rounds) - 1
+    return rounds.bit_length() - 1 if name.startswith("tree-") else None

@@ -1,0 +1,182 @@
+"""The setting of a whole run, in which any mechanism has a sensitivity, losses and a guarantee."""
+
+import dataclasses
+
+from tff_mf import accounting, grids
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.grids import Grid
+from tff_mf.mechanisms import Mechanism
+from tff_mf.planning import mechanism_names
+from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
+from tff_mf.problem.workloads import LearningRates, Workload
+from tff_mf.sensitivities import SensitivityResult
+from tff_mf.sensitivities.losses import Errors, restart_errors
+from tff_mf.sensitivities.restarts import restart_sensitivity
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MechanismSetting:
+    """The setting of a whole run, in which any mechanism has a sensitivity, losses and a guarantee.
+
+    Attributes:
+        rounds: Number of rounds n.
+        participation: The participation schema Π of the whole run.
+        restart_every: Rounds after which noise starts anew with fresh z, or `None`.
+        adjacency: "zero-out" or "replace-one".
+        workload: The workload A that losses are for; `None` is the prefix sum.
+        grid: The grid on which updates are summed and noised, or `None` for real numbers.
+        dimension: The most parameters that the model may have, with a grid.
+
+    Example:
+        >>> schema = tff_mf.MinSep(min_sep=4, max_participations=3)
+        >>> setting = MechanismSetting(rounds=12, participation=schema, restart_every=6)
+        >>> setting.searched_participation
+        MinSep(min_sep=4, max_participations=2)
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range, or the participations do not fit in `rounds`.
+    """
+
+    rounds: int
+    participation: Participation
+    restart_every: int | None = None
+    adjacency: str = "zero-out"
+    workload: Workload | None = None
+    grid: Grid | None = None
+    dimension: int | None = None
+
+    def __post_init__(self) -> None:
+        self.participation.check(self.rounds)
+        if self.restart_every is not None:
+            validation.whole("restart_every", self.restart_every)
+        validation.one_of("adjacency", self.adjacency, accounting.ADJACENCIES)
+        if self.workload is not None:
+            self.workload.check(self.rounds)
+
+    @property
+    def searched_rounds(self) -> int:
+        """Rounds of the longest restart, for which a mechanism must be defined."""
+        return self.rounds if self.restart_every is None else min(self.rounds, self.restart_every)
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether noise starts anew within the run."""
+        return self.searched_rounds < self.rounds
+
+    @property
+    def separation(self) -> int:
+        """Rounds from one participation of a client to its next, or more: b, and n for a client that comes once."""
+        schema = self.participation
+        return self.rounds if schema.max_participations == 1 else min(schema.min_sep, self.rounds)
+
+    @property
+    def searched_participation(self) -> Participation:
+        """The schema of one restart: as many of a client's participations as fit in it."""
+        schema = self.participation
+        fits = -(-self.searched_rounds // schema.min_sep)
+        if isinstance(schema, SingleParticipation) or schema.max_participations <= fits:
+            return schema
+        kind = FixedEpoch if isinstance(schema, FixedEpoch) else MinSep
+        return kind(min_sep=schema.min_sep, max_participations=fits)
+
+    @property
+    def searched_workload(self) -> Workload | None:
+        """The workload of one restart, to optimize for.
+
+        Raises:
+            InputValueError: If it has learning rates, which differ from restart to restart.
+        """
+        if self.is_restarted and isinstance(self.workload, LearningRates):
+            raise InputValueError(
+                f"workload={self.workload.kind!r} with restart_every={self.restart_every}: no mechanism is optimized "
+                "for learning rates that differ from restart to restart; leave one of the two out."
+            )
+        return self.workload
+
+    def named(
+        self,
+        name: str,
+        *,
+        buffers: int | None = None,
+        bands: int | None = None,
+        unit_norms: bool | None = None,
+        objective: str | None = None,
+        progress: mechanism_names.Progress | None = None,
+    ) -> Mechanism:
+        """Returns the mechanism of a name: read, or optimized for this setting; see `mechanism_names.build`."""
+        workload = self.searched_workload if name in mechanism_names.searched() else None
+        return mechanism_names.build(
+            name,
+            rounds=self.searched_rounds,
+            participation=self.searched_participation,
+            buffers=buffers,
+            bands=bands,
+            unit_norms=unit_norms,
+            objective=objective,
+            optimized_for=workload,
+            progress=progress,
+        )
+
+    def sensitivity(self, mechanism: Mechanism) -> SensitivityResult:
+        """Returns sens_Π of the whole run, for zero-out: `tff_mf.restart_sensitivity` of C as it is given.
+
+        Formal guarantee: as for `tff_mf.restart_sensitivity`. Noise runs with the C of `mechanism.cast_to_float32()`.
+        """
+        every = self.searched_rounds
+        return restart_sensitivity(mechanism, self.rounds, self.participation, restart_every=every)
+
+    def guarantee(self, mechanism: Mechanism, noise_multiplier: float) -> accounting.Guarantee:
+        """Returns the guarantee of the whole run.
+
+        Formal guarantee: as for `tff_mf.guarantee`.
+        """
+        return accounting.guarantee(
+            mechanism,
+            self.rounds,
+            self.participation,
+            noise_multiplier=noise_multiplier,
+            restart_every=self.restart_every,
+            adjacency=self.adjacency,
+            grid=self.grid,
+            dimension=self.dimension,
+        )
+
+    def charge(self, mechanism: Mechanism, noise_multiplier: float) -> grids.GridCharge | None:
+        """Returns what the integers of the grid cost; `None` without one, or without noise.
+
+        Formal guarantee: as for `tff_mf.grids.charge`; it is part of `guarantee`.
+        """
+        if self.grid is None or self.dimension is None or noise_multiplier == 0:
+            return None
+        return grids.charge(
+            mechanism,
+            self.rounds,
+            self.participation.max_participations,
+            noise_multiplier=noise_multiplier,
+            grid=self.grid,
+            dimension=self.dimension,
+            restart_every=self.restart_every,
+        )
+
+    def noise_multiplier(self, mechanism: Mechanism, *, epsilon: float, delta: float) -> float:
+        """Returns the smallest σ for which the whole run is (ε, δ)-DP.
+
+        Formal guarantee: as for `tff_mf.calibrate_noise_multiplier`.
+        """
+        return accounting.calibrate_noise_multiplier(
+            mechanism,
+            self.rounds,
+            self.participation,
+            epsilon=epsilon,
+            delta=delta,
+            restart_every=self.restart_every,
+            adjacency=self.adjacency,
+            grid=self.grid,
+            dimension=self.dimension,
+        )
+
+    def errors(self, mechanism: Mechanism) -> Errors:
+        """Returns RmsError and MaxError of the whole run; times sensitivity they are losses."""
+        return restart_errors(mechanism, self.rounds, restart_every=self.searched_rounds, workload=self.workload)
