@@ -3,6 +3,8 @@
 import collections
 import contextlib
 import dataclasses
+import json
+import pathlib
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +16,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf.base import files, validation
+from tff_mf.base import files, strict_json, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ... import aggregators
@@ -72,11 +74,12 @@ class PrivateTraining:
         aggregator: aggregators.MFAggregationFactory,
         guard: RunGuard,
         *,
-        sampler: Sampler | None,
         ends: contextlib.ExitStack,
+        sampler: Sampler | None,
+        initial_weights: tff.learning.models.ModelWeights | None,
     ) -> None:
         self.plan, self.process, self.aggregator, self.guard = plan, process, aggregator, guard
-        self._model_fn, self._sampler = model_fn, sampler
+        self._model_fn, self._sampler, self._initial = model_fn, sampler, initial_weights
         self._checkpoints = aggregators.CheckpointManager(guard.folder / names.CHECKPOINTS, aggregator=aggregator)
         self._key = guard.folder / names.CHECKPOINTS / names.COHORTS
         self._begun: _Begun | None = None
@@ -85,7 +88,7 @@ class PrivateTraining:
         self._state: Any = None
         self._evaluation: tff.learning.templates.LearningProcess | None = None
         self._clients: frozenset[str] = frozenset()
-        self._evaluated: set[str] = set()
+        self._evaluated = _evaluated(guard.folder / names.EVALUATED)
         self._report: RunReport | None = None
         # Of its own, since a worker that died is replaced.
         self._context = ends.enter_context(Computing())
@@ -117,7 +120,10 @@ class PrivateTraining:
                 cohorts, or one of them was used for evaluation; or if `next` was not called for a cohort.
         """
         self._check_open()
-        return self._rounds(self._draws(self._population(clients)))
+        ids = self._population(clients)
+        draw = self._draws(ids)
+        self._clients |= frozenset(ids)
+        return self._rounds(draw)
 
     def next(self, cohort_data: Iterable[tf.data.Dataset]) -> Mapping[str, Any]:
         """Trains a round on the data of its cohort, saves its state, records its release, and returns TFF's metrics.
@@ -182,6 +188,8 @@ class PrivateTraining:
                     "training.cohorts(...)."
                 )
             self._evaluated.update(data)
+            # First: whoever was evaluated may not train, also after a restart.
+            files.write_atomically(self.guard.folder / names.EVALUATED, json.dumps(sorted(self._evaluated)) + "\n")
             datasets = list(data.values())
         if self._evaluation is None:
             self._evaluation = tff.learning.algorithms.build_fed_eval(self._model_fn, loop_implementation=LOOP)
@@ -270,7 +278,6 @@ class PrivateTraining:
                 f"clients has {len(both)} that training.evaluate used, for example {both[0]!r}: a client either trains "
                 "or evaluates."
             )
-        self._clients = frozenset(ids)
         return sorted(ids)
 
     def _draws(self, clients: Sequence[str]) -> Callable[[int], list[str]]:
@@ -380,6 +387,8 @@ class PrivateTraining:
         self._context.revive()
         with self._context.installed():
             start = self.process.initialize()
+            if self._initial is not None:
+                start = self.process.set_model_weights(start, self._initial)
         saved, last = self._context.wait(self._checkpoints.load_latest, {"state": start, "run": ""})
         if saved is None:
             # Also the initial model: a run that is begun again before its first round has the same.
@@ -387,3 +396,8 @@ class PrivateTraining:
             saved, last = {"state": start, "run": None}, 0
         self.guard.goes_on_after(last, saved["state"], run=saved["run"])
         self._state, self._stale = saved["state"], False
+
+
+def _evaluated(path: pathlib.Path) -> set[str]:
+    """Returns the clients that a run was evaluated on so far."""
+    return set(strict_json.read(path, "evaluated")) if path.exists() else set()
