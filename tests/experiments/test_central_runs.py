@@ -18,7 +18,7 @@ import tff_mf
 tf = pytest.importorskip("tensorflow")
 
 from tff_mf.experiments.central_training import data_sets, networks, preparation, program, summary  # noqa: E402
-from tff_mf.experiments.central_training.settings import PRESETS, SAMPLINGS, CentralConfiguration
+from tff_mf.experiments.central_training.settings import PRESETS, SAMPLINGS, CentralConfiguration  # noqa: E402
 from tff_mf.experiments.output import typed  # noqa: E402
 from tff_mf.experiments.runs import layers, metrics  # noqa: E402
 from tff_mf.experiments.runs.layers import Layer  # noqa: E402
