@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 import tff_mf
-from tff_mf.experiments.runs import mechanism_names
 from tff_mf.experiments.training.datasets import sqlite
+from tff_mf.planning import mechanism_names
 
 ACCUMULATED = (0.03, 0.1, 0.3, 0.6, 1.0, 3.0)
 PER_PARAMETER = (0.05, 0.15, 0.5, 1.5)

@@ -312,7 +312,7 @@ def _facts(values: Mapping[str, Any]) -> Facts | None:
 
 
 def _figures(report: Mapping[str, Any], curves: Mapping[str, Any]) -> list[Block]:
-    from ._curves import charts
+    from ._charts import charts
 
     return [Figure(each) for each in charts(report, curves)]
 

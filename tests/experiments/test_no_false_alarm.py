@@ -22,9 +22,10 @@ import tff_mf
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _source
 from tff_mf.experiments.reports import _summarised
-from tff_mf.experiments.runs import ledger, mechanism_names, observed_participation, statements, summary
+from tff_mf.experiments.runs import ledger, observed_participation, statements, summary
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 from tff_mf.experiments.training import evaluation, task
+from tff_mf.planning import mechanism_names
 
 from .shared import critical, invoke
 from .stand_in import ROUNDS, build_task, put_in_place, trained

@@ -9,11 +9,12 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments.comparison import _runs
-from tff_mf.experiments.runs import layers, mechanism_names, names, presets, toml_file
+from tff_mf.experiments.runs import layers, names, presets, toml_file
 from tff_mf.experiments.runs.amplification import amplified
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SAMPLINGS
+from tff_mf.planning import mechanism_names
 
 from . import test_cli
 from .shared import drawn

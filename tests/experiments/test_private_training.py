@@ -21,7 +21,7 @@ import tree
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.computations import forms
+from tff_mf.aggregators.resident import forms
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard import private_training
 from tff_mf.experiments.guard.run_guard import RefusedCohortError

@@ -16,8 +16,10 @@ from click.shell_completion import BashComplete
 import tff_mf
 from tff_mf.experiments import cli
 from tff_mf.experiments.cli import _boundary
-from tff_mf.experiments.runs import mechanism_names, presets, run
+from tff_mf.experiments.runs import presets
+from tff_mf.experiments.runs.settings import FIELDS
 from tff_mf.experiments.sampling import settings
+from tff_mf.planning import mechanism_names
 
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
 SCHEMA = ["--min-sep", "4", "--max-participations", "2"]
@@ -137,7 +139,7 @@ def test_a_wrong_number_is_refused_by_the_flag_that_was_typed(typed, tmp_path, n
 
 def test_every_number_of_a_run_is_among_them():
     assert len(NUMBERS) > 80
-    fields = [name for name, kinds in run.FIELDS.items() if {int, float} & {*kinds} and str not in kinds]
+    fields = [name for name, kinds in FIELDS.items() if {int, float} & {*kinds} and str not in kinds]
     assert {"--" + name.replace("_", "-") for name in fields} <= {flag for name, flag, _ in NUMBERS if name == "train"}
 
 

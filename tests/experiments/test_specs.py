@@ -12,10 +12,10 @@ import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import cli, comparison
 from tff_mf.experiments.comparison import _estimate, _scaling, _spec, specs
-from tff_mf.experiments.runs import layers, mechanism_names, statements
+from tff_mf.experiments.runs import layers, statements
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.training.datasets import named_data, synthetic
-from tff_mf.planning import deployed_population
+from tff_mf.planning import deployed_population, mechanism_names
 
 from .shared import printed, result_of
 

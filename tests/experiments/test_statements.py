@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 import tff_mf
 from tests.tff_mf.samplings import cyclic_epsilon
 from tff_mf.experiments import reports, sampling
-from tff_mf.experiments.planning import options
 from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.planning.deployment import claim as claim_of
 from tff_mf.experiments.planning.deployment import options as compared

@@ -11,8 +11,8 @@ import pathlib
 import shlex
 import sys
 
-from tff_mf.experiments.runs import mechanism_names
 from tff_mf.experiments.training.datasets.pydoc import write_pydoc
+from tff_mf.planning import mechanism_names
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "machines"))
 import environments
