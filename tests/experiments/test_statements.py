@@ -29,6 +29,7 @@ from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS
 from tff_mf.experiments.training import preparation, program
 from tff_mf.numerics import digits
+from tff_mf.planning import options
 from tff_mf.problem.draws import SeededDraws
 
 from . import shared
