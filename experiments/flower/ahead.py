@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import tff_mf
@@ -42,7 +42,7 @@ class Ahead:
         names = hashlib.sha256(json.dumps(self.nodes).encode()).hexdigest()
         return {"drawn_by": repr(self.drawn_by), "nodes": names, "secret_cohorts": self.secret}
 
-    def fields(self, folder: pathlib.Path, plan: tff_mf.Plan, more: Mapping[str, Any]) -> dict[str, Any]:
+    def fields(self, folder: pathlib.Path, plan: tff_mf.Plan) -> dict[str, Any]:
         """Returns the fields of `run.json` that follow from it.
 
         Raises:

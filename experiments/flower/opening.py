@@ -100,7 +100,7 @@ def open_strategy(
     given = {**settings.as_json(), "identities": _name_of(identify)}
     more.setdefault("about", {"engine": "flwr", **given})
     if drawn_ahead is not None:
-        more |= drawn_ahead.fields(folder, plan, more)
+        more |= drawn_ahead.fields(folder, plan)
         given |= drawn_ahead.as_json()
     elif sampler is None:
         sampler = "uniform, of those allowed" if draw is None else "by hand"
