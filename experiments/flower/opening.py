@@ -82,17 +82,8 @@ def open_strategy(
     _check_supported(plan, more)
     initial = model_arrays(initial_arrays)
     layout = Layout(shapes={name: value.shape for name, value in initial.items()})
-    if plan.grid is None and not settings.floating_point:
-        plan = plan.for_model(layout.dimension)
-    # Calibrated again, on another machine, σ can differ in its last bits.
-    plan = guard.begun_plan(folder, plan)
-    summed = _summands(plan, settings, layout)
-    drawn_ahead = None if draw is not None and not plan.secret_cohorts else ahead.of_plan(plan, nodes)
-    if drawn_ahead is not None and draw is not None:
-        raise InputValueError(
-            f"draw={draw!r} does not go with secret_cohorts, whose ε is of cohorts by the plan's sampling: leave it "
-            "out."
-        )
+    plan = _fitted(folder, plan, settings, layout)
+    summed, drawn_ahead = _summands(plan, settings, layout), _drawn_ahead(plan, draw, nodes)
     _finish(folder)
     stream, replay = build(plan, dimension=layout.dimension, clip_norm=plan.clip_norm, generator=settings.generator)
     more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
@@ -102,23 +93,15 @@ def open_strategy(
     if drawn_ahead is not None:
         more |= drawn_ahead.fields(folder, plan)
         given |= drawn_ahead.as_json()
-    elif sampler is None:
-        sampler = "uniform, of those allowed" if draw is None else "by hand"
-    more.setdefault("sampler", sampler)
+    more.setdefault("sampler", sampler or ("uniform, of those allowed" if draw is None else "by hand"))
     # Rules and figures of the guard are those for whoever knows the cohorts; of secret ones, it is told nobody.
     known = dataclasses.replace(plan, secret_cohorts=False)
     with guard.open_guard(folder, known, clip_norm=plan.clip_norm, **more) as guarded:
-        about = {
-            **given,
-            **as_json(plan),
-            "layout": layout.as_json(),
-            "noise": stream.fingerprint.hex(),
-        }
-        # Before the round is known, it is known only of a run that never began one.
-        begun = not guarded.knows_its_round
+        about = {**given, **as_json(plan), "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
         saved = Checkpoints(folder / CHECKPOINTS, about)
         if drawn_ahead is not None:
-            draw = drawn_ahead.cohorts(folder, plan, run=guarded.run, begun=begun)
+            # Before it is resumed, the next round is known only of a run that never began one.
+            draw = drawn_ahead.cohorts(folder, plan, run=guarded.run, begun=not guarded.knows_its_round)
         if number := guarded.resume(saved):
             state = loaded(saved, number, plan, replay)
         else:
@@ -136,6 +119,30 @@ def open_strategy(
             nodes=_known(identify, nodes),
             draw=cohorts.uniform(plan.clients_per_round) if draw is None else draw,
         )
+
+
+def _fitted(folder: pathlib.Path, plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> tff_mf.Plan:
+    """Returns the plan with a grid, unless it has one or shall have none, and with the σ that the run began with."""
+    if plan.grid is None and not settings.floating_point:
+        plan = plan.for_model(layout.dimension)
+    # Calibrated again, on another machine, σ can differ in its last bits.
+    return guard.begun_plan(folder, plan)
+
+
+def _drawn_ahead(plan: tff_mf.Plan, draw: cohorts.Draw | None, nodes: Collection[str] | None) -> ahead.Ahead | None:
+    """Returns how the plan's sampling draws all cohorts before the first round; `None` if something else does.
+
+    Raises:
+        InputValueError: If cohorts are secret and something else shall draw them, or nodes are not given.
+    """
+    if draw is None:
+        return ahead.of_plan(plan, nodes)
+    if plan.secret_cohorts:
+        raise InputValueError(
+            f"draw={draw!r} does not go with secret_cohorts, whose ε is of cohorts by the plan's sampling: leave it "
+            "out."
+        )
+    return None
 
 
 def _name_of(identify: cohorts.Identify) -> str:

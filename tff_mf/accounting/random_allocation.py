@@ -63,6 +63,8 @@ class RandomAllocation(SecretSampling):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "participations", validation.whole("participations", self.participations))
+        if self.clients_per_round is not None:
+            validation.positive("clients_per_round", self.clients_per_round)
 
     def schema(self, rounds: int) -> Participation:
         """Returns that a client comes in any k rounds."""

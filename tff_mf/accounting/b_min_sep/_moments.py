@@ -20,12 +20,13 @@ from tff_mf.accounting.b_min_sep._chain import Chain
 from tff_mf.accounting.poisson import poisson_epsilons, query_losses
 from tff_mf.numerics import gaussian
 
-# Orders m of moments: the largest, and how many are tried at once, first of all and then between the best of them.
-_MOST_ORDER, _ORDERS = 2000, 12
+# Orders m of moments: the largest, and how many are tried at once, first of all and then around the best of them.
+_MOST_ORDER, _ORDERS = 2000, 10
 # Windows of so many rounds are computed with; the rest grow as the last one can at most.
 _MOST_ROUNDS = 2**13
-# Powers s; none is tried after one whose ε exceeds the smallest by this factor.
+# Powers s.
 _POWERS = np.geomspace(0.05, 5000, 140)
+# Nothing is tried after an ε that exceeds the smallest by this factor.
 _RISEN = 1.3
 # Powers of the largest entries of the columns that are tried as a dominating column.
 _SHAPES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -165,10 +166,16 @@ def _remove(columns: list[np.ndarray], delta: float, **setting) -> float:
         return found[best], float(orders[max(best - 1, 0)]), float(orders[min(best + 1, len(orders) - 1)])
 
     first = [(*tried(column, 2, _MOST_ORDER), column) for column in columns]
-    if not first:
-        return math.inf
-    found, low, high, column = min(first, key=lambda each: each[0])
-    return min(found, tried(column, low, high)[0])
+    found = min([math.inf, *(each[0] for each in first)])
+    # ε rises steeply beyond some orders, so that few of them hardly tell which column is best.
+    for epsilon, low, high, column in first:
+        while epsilon <= _RISEN * found < math.inf and high - low > 2:
+            width = high - low
+            epsilon, low, high = tried(column, low, high)
+            found = min(found, epsilon)
+            if high - low >= width:
+                break
+    return found
 
 
 def thinning(min_sep: int, probability: float) -> tuple[float, float]:

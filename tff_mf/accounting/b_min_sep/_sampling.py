@@ -94,6 +94,8 @@ class BMinSep(SecretSampling):
             raise InputValueError("min_sep=1 is Poisson sampling: take tff_mf.Poisson, which needs no random numbers.")
         if validation.positive("probability", self.probability) > 1:
             raise InputValueError(f"probability={self.probability!r} must be at most 1.")
+        if self.clients_per_round is not None:
+            validation.positive("clients_per_round", self.clients_per_round)
 
     @classmethod
     def of_population(cls, *, min_sep: int, population: int, clients_per_round: int) -> "BMinSep":

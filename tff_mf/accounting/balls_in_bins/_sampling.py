@@ -64,6 +64,8 @@ class BallsInBins(SecretSampling):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", validation.whole("groups", self.groups))
+        if self.clients_per_round is not None:
+            validation.positive("clients_per_round", self.clients_per_round)
 
     def schema(self, rounds: int) -> Participation:
         """Returns that a client comes at one place of epochs of b rounds."""
