@@ -54,7 +54,7 @@ training = aggregators.private_fed_avg(
 )
 for cohort in training.cohorts(train.client_ids):
     training.next([preprocess(train.create_tf_dataset_for_client(client)) for client in cohort])
-print(training.evaluate(task.get_centralized_test_data()), training.report())
+print(training.evaluate(task.datasets.get_centralized_test_data()), training.report())
 weights = training.model()
 """
 SPEC = tff.simulation.baselines.ClientSpec(num_epochs=1, batch_size=2, max_elements=2)

@@ -45,6 +45,13 @@ def ending_workers() -> Iterator[None]:
         _end([worker for worker in _workers() if worker.pid not in others])
 
 
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends one worker, and no other one: contexts of several workers may end in any order."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        _end([psutil.Process(process.pid)])
+    process.wait()
+
+
 @functools.cache
 def end_with_program() -> None:
     """Registers, once, that every worker which this process has started ends with the program.
@@ -80,10 +87,10 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def _end(workers: list[psutil.Process]) -> None:
-    for end in (psutil.Process.terminate, psutil.Process.kill):
+    for signalled in (psutil.Process.terminate, psutil.Process.kill):
         for worker in workers:
             with contextlib.suppress(psutil.NoSuchProcess):
-                end(worker)
+                signalled(worker)
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while (workers := [worker for worker in workers if _runs(worker)]) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
@@ -188,15 +195,17 @@ def running_worker(
     guard = shutil.which("setpriv")
     if guard is not None:
         command = [guard, "--pdeathsig", "KILL", *command]
-    with ending_workers():
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=_STDERR, stderr=_STDERR, env=environment)
+    end_with_program()
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=_STDERR, stderr=_STDERR, env=environment)
+    try:
         deadline = time.monotonic() + _START_SECONDS
         while not _answers(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise WorkerLostError(f"{_LOOPBACK}:{port}")
             time.sleep(_POLL_SECONDS)
         yield Worker(address=f"{_LOOPBACK}:{port}", process=process)
-    process.wait()
+    finally:
+        end(process)
 
 
 def _environment(threads: int | None) -> dict[str, str]:

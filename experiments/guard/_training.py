@@ -163,7 +163,7 @@ class PrivateTraining:
         self._begun, self._stale = None, False
         return output.metrics
 
-    def evaluate(self, data: tf.data.Dataset | Mapping[str, tf.data.Dataset]) -> dict[str, float]:
+    def evaluate(self, data: tf.data.Dataset | Mapping[str, tf.data.Dataset]) -> dict[str, Any]:
         """Returns the metrics of the newest released model on clients that do not train.
 
         They are exact, and no noise covers the clients that they are computed on.
@@ -193,11 +193,11 @@ class PrivateTraining:
             datasets = list(data.values())
         if self._evaluation is None:
             self._evaluation = tff.learning.algorithms.build_fed_eval(self._model_fn, loop_implementation=LOOP)
-        with self._context.installed():
+        with self._released():
             start = self._evaluation.initialize()
             state = self._evaluation.set_model_weights(start, self.process.get_model_weights(self._state))
             metrics = self._evaluation.next(state, datasets).metrics["client_work"]["eval"]["current_round_metrics"]
-            return {name: float(np.asarray(value)) for name, value in metrics.items()}
+            return {name: np.asarray(value).tolist() for name, value in metrics.items()}
 
     def model(self) -> tff.learning.models.ModelWeights:
         """Returns the weights of the newest released model, as NumPy arrays.
@@ -205,8 +205,7 @@ class PrivateTraining:
         Example:
             training.model().assign_weights_to(keras_model)
         """
-        self._check_open()
-        with self._context.installed():
+        with self._released():
             weights = self.process.get_model_weights(self._state)
             return tff.learning.models.ModelWeights(
                 trainable=[np.asarray(each) for each in weights.trainable],
@@ -283,8 +282,7 @@ class PrivateTraining:
     def _draws(self, clients: Sequence[str]) -> Callable[[int], list[str]]:
         """Returns what gives the cohort of a round."""
         if self._sampler is not None:
-            sampler = self._sampler
-            return lambda number: list(sampler(self.guard.allowed(clients)))
+            return lambda number: self._sampled(number, clients)
         if not self._key.exists():
             CohortSecret.drawn(run=self.guard.run).save(self._key)
         drawn = plan_cohorts(
@@ -304,6 +302,18 @@ class PrivateTraining:
                     "pass the same ids, or the sampler that was given."
                 )
         return lambda number: list(drawn.cohort(number - 1))
+
+    def _sampled(self, number: int, clients: Sequence[str]) -> list[str]:
+        """Returns the cohort that the caller's sampler draws from the clients that may come."""
+        assert self._sampler is not None
+        cohort = list(self._sampler(self.guard.allowed(clients)))
+        strange = sorted({str(each) for each in cohort} - set(clients))
+        if strange:
+            raise InputValueError(
+                f"sampler drew {strange[0]!r} for round {number}, which is none of the clients: draw from those that "
+                "it is given."
+            )
+        return cohort
 
     def _rounds(self, draw: Callable[[int], list[str]]) -> Iterator[list[str]]:
         if self._begun is not None:
@@ -390,12 +400,28 @@ class PrivateTraining:
             if self._initial is not None:
                 start = self.process.set_model_weights(start, self._initial)
         saved, last = self._context.wait(self._checkpoints.load_latest, {"state": start, "run": ""})
+        state, run = (start, None) if saved is None else (saved["state"], saved["run"])
+        self.guard.goes_on_after(last, state, run=run)
         if saved is None:
             # Also the initial model: a run that is begun again before its first round has the same.
-            self._context.wait(self._checkpoints.save, {"state": start, "run": self.guard.run}, 0)
-            saved, last = {"state": start, "run": None}, 0
-        self.guard.goes_on_after(last, saved["state"], run=saved["run"])
-        self._state, self._stale = saved["state"], False
+            self._context.wait(self._checkpoints.save, {"state": state, "run": self.guard.run}, 0)
+        self._state, self._stale = state, False
+
+    @contextlib.contextmanager
+    def _released(self) -> Iterator[None]:
+        """Makes the training's context the current one, with the newest released state in its worker."""
+        self._check_open()
+        if self._stale:
+            self._resume()
+            if self._begun is not None:
+                # Its state is another one now.
+                self._begun.tried = True
+        try:
+            with self._context.installed():
+                yield
+        except aggregators.WorkerLostError:
+            self._stale = True
+            raise
 
 
 def _evaluated(path: pathlib.Path) -> set[str]:

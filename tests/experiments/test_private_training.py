@@ -203,6 +203,13 @@ def test_a_worker_ends_with_the_last_reference(tmp_path):
     assert len(workers()) == before
 
 
+def test_two_trainings_end_in_any_order(tmp_path):
+    first, second = opened(tmp_path / "first"), opened(tmp_path / "second")
+    first.close()
+    trained(second, 1)
+    second.close()
+
+
 def broken(training, monkeypatch, *, after):
     """Makes the next save fail, before or after it is on disk; returns the states that were offered."""
     save, offered = training._checkpoints.save, []
@@ -264,6 +271,11 @@ def test_a_worker_that_died_is_replaced_and_the_round_begun_again(training):
     assert next(cohorts) == cohort
     training.next([dataset() for _ in cohort])
     assert training.rounds_done == 1
+    trained_model = training.model().trainable[0]
+    workers()[-1].kill()
+    with pytest.raises(aggregators.WorkerLostError):
+        training.model()
+    assert np.array_equal(training.model().trainable[0], trained_model)
 
 
 def test_data_that_raise_leave_a_round_that_can_be_begun_again(training):
@@ -516,6 +528,7 @@ MISTAKES = {
     "a client twice": refused("different", lambda w: w.waiting.cohorts([*IDS[1:], IDS[1]])),
     "other clients after a restart": refused("those that the run began with", other_clients),
     "a sampler that keeps no schema": refused("may not take part", by(lambda allowed: IDS[:2], 2), RefusedCohortError),
+    "a sampler of strangers": refused("none of the clients", by(lambda allowed: ["mallory", allowed[0]])),
     "a cohort that is too large": refused("are more than 2", by(lambda allowed: allowed[:3])),
     "a cohort that is too small": warned("1 clients in round 1", by(lambda allowed: allowed[:1])),
     "a cohort that is not trained": refused("next was not called", skipped),
