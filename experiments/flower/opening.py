@@ -91,7 +91,7 @@ def open_strategy(
             "noise": stream.fingerprint.hex(),
         }
         saved = Checkpoints(folder / CHECKPOINTS, about)
-        if number := guarded.resume(saved):
+        if number := guarded.resume(saved, every_round=True):
             state = loaded(saved, number, plan, replay)
         else:
             weights = layout.vector(initial)
