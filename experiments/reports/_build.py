@@ -11,6 +11,7 @@ from ..output.text import up
 from ..present import markdown as rendered
 from ..privacy import statements
 from ..privacy.words import Reason
+from ..run_folder.folders import readable_folder
 from ..run_folder.run_record import read_record
 from ._device_reports import published
 from ._document import document
@@ -42,6 +43,7 @@ def build(
     Raises:
         InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
     """
+    readable_folder(folder)
     answers = read_answers(folder) if answers is None else answers
     evidence = gather(folder, realised=realised)
     case = Case(record=read_record(folder), evidence=evidence, answers=answers, realised=realised)

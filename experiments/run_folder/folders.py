@@ -129,13 +129,20 @@ def readable_folder(path: pathlib.Path) -> pathlib.Path:
     """
     try:
         if path.is_dir():
-            os.listdir(path)
+            _check_entries(path)
             return path
         there = os.path.lexists(path)
     except OSError as error:
         raise InputValueError(f"run={str(path)!r} cannot be read: {error.strerror or error}.") from error
     what = f"is a file: name the folder of the run, which holds {RUN_JSON}" if there else "does not exist"
     raise InputValueError(f"run={str(path)!r} {what}{'' if there else ': name the folder of a run'}.")
+
+
+def _check_entries(path: pathlib.Path) -> None:
+    """Raises if a folder holds a pipe or a device: to read one may never end."""
+    for each in path.iterdir():
+        if each.exists() and not each.is_file() and not each.is_dir():
+            raise InputValueError(f"run={str(path)!r} holds {each.name!r}, which is no file and no folder: remove it.")
 
 
 def check_new(path: pathlib.Path) -> pathlib.Path:
@@ -150,7 +157,7 @@ def check_new(path: pathlib.Path) -> pathlib.Path:
 
 
 def resumable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of a run that was interrupted.
+    """Returns the folder of a run that was interrupted; of one that has ended, the secret of its cohorts is deleted.
 
     Raises:
         InputValueError: If the folder does not exist, or its run has ended or has no checkpoints.
