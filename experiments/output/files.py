@@ -99,12 +99,14 @@ class Appended:
             OSError: If it cannot be written.
         """
         self.check()
-        self._failed = True
         left = text.encode()
-        while left:
-            left = left[os.write(self._descriptor, left) :]
-        os.fsync(self._descriptor)
-        self._failed = False
+        try:
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+            os.fsync(self._descriptor)
+        except BaseException:
+            self._failed = True
+            raise
 
 
 @contextlib.contextmanager

@@ -109,6 +109,11 @@ class CohortSecret:
                 f"path={str(path)!r} exists: it may hold the secret of a run; load it, or save under another name."
             ) from error
 
+    def keyed(self, digest: str) -> str:
+        """Returns a hash of a digest with the secret as key: equal for equal digests, and random without the key."""
+        text = json.dumps([self.run, "digest", digest]).encode()
+        return hashlib.blake2b(text, key=self.key, digest_size=32).hexdigest()
+
     def draws(self, client_ids: Sequence[str], sampling: tff_mf.Sampling) -> Draws:
         """Returns the choices of the cohorts of a sampling: the same, whenever they are asked for in the same order."""
         return _KeyedDraws(self, client_ids, sampling)

@@ -30,6 +30,8 @@ class PreparedRun:
         settings: Everything but privacy.
         privacy: The mechanism and its noise.
         cohorts: Who is chosen in which round: this is logged.
+        cohorts_digest: A hash of all clients and of who is chosen, with the secret of the cohorts as key if they are
+            secret: without the key, whoever knows all others could find a client's rounds from it.
         present: Who of them reports.
         vocabulary: The words that the model knows, the most frequent first.
         language_task: The model and how text becomes its input.
@@ -44,6 +46,7 @@ class PreparedRun:
     settings: TrainingSettings
     privacy: tff_mf.Plan
     cohorts: sampling.CohortPlan
+    cohorts_digest: str
     present: sampling.CohortPlan
     vocabulary: Sequence[str]
     language_task: Task
@@ -62,8 +65,7 @@ class PreparedRun:
             "rounds": self.privacy.rounds,
             "clients_per_round": self.privacy.clients_per_round,
             "participation": repr(self.privacy.participation),
-            # Of secret cohorts, whoever knows all others could find a client's from it.
-            "cohorts": None if self.settings.secret_cohorts else self.cohorts.digest,
+            "cohorts": self.cohorts_digest,
             "grid": repr(self.privacy.grid),
         }
 
@@ -141,6 +143,7 @@ def prepare(
         settings=settings,
         privacy=privacy,
         cohorts=cohorts,
+        cohorts_digest=cohorts.digest if secret is None else secret.keyed(cohorts.digest),
         present=present,
         vocabulary=vocabulary,
         language_task=language_task,
