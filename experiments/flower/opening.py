@@ -102,7 +102,7 @@ def open_strategy(
         if drawn_ahead is not None:
             # Before it is resumed, the next round is known only of a run that never began one.
             draw = drawn_ahead.cohorts(folder, plan, run=guarded.run, begun=not guarded.knows_its_round)
-        if number := guarded.resume(saved):
+        if number := guarded.resume(saved, every_round=True):
             state = loaded(saved, number, plan, replay)
         else:
             weights = layout.vector(initial)

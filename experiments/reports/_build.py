@@ -10,6 +10,7 @@ from typing import Any
 from ..output.present import markdown as rendered
 from ..output.text import up
 from ..runs import statements
+from ..runs.folders import readable_folder
 from ..runs.run_record import read_record
 from ..runs.words import Reason
 from ._device_reports import published
@@ -42,6 +43,7 @@ def build(
     Raises:
         InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
     """
+    readable_folder(folder)
     answers = read_answers(folder) if answers is None else answers
     evidence = gather(folder, realised=realised)
     case = Case(record=read_record(folder), evidence=evidence, answers=answers, realised=realised)

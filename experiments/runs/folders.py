@@ -16,6 +16,7 @@ from ._ledger_lines import read_ledger
 from .names import (
     CHECKPOINTED_RUN,
     CHECKPOINTS,
+    COHORTS,
     LEDGER,
     MECHANISM,
     PARTICIPATION,
@@ -130,13 +131,20 @@ def readable_folder(path: pathlib.Path) -> pathlib.Path:
     """
     try:
         if path.is_dir():
-            os.listdir(path)
+            _check_entries(path)
             return path
         there = os.path.lexists(path)
     except OSError as error:
         raise InputValueError(f"run={str(path)!r} cannot be read: {error.strerror or error}.") from error
     what = f"is a file: name the folder of the run, which holds {RUN_JSON}" if there else "does not exist"
     raise InputValueError(f"run={str(path)!r} {what}{'' if there else ': name the folder of a run'}.")
+
+
+def _check_entries(path: pathlib.Path) -> None:
+    """Raises if a folder holds a pipe or a device: to read one may never end."""
+    for each in path.iterdir():
+        if each.exists() and not each.is_file() and not each.is_dir():
+            raise InputValueError(f"run={str(path)!r} holds {each.name!r}, which is no file and no folder: remove it.")
 
 
 def check_new(path: pathlib.Path) -> pathlib.Path:
@@ -151,7 +159,7 @@ def check_new(path: pathlib.Path) -> pathlib.Path:
 
 
 def resumable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of a run that was interrupted.
+    """Returns the folder of a run that was interrupted; of one that has ended, the secret of its cohorts is deleted.
 
     Raises:
         InputValueError: If the folder does not exist, or its run has ended or has no checkpoints.
@@ -160,6 +168,8 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
         raise InputValueError(f"out={str(path)!r} has no run to resume: start the run without --resume.")
     # A run may have been stopped after its last round, before all files were written and its keys were deleted.
     if _has_ended(path) and not any(path.glob(f"{CHECKPOINTS}/checkpoint_*")):
+        # It is deleted after the checkpoints, which cannot be continued without it.
+        (path / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
         raise InputValueError(f"out={str(path)!r} holds a run that has ended: there is nothing to resume.")
     if (path / PARTICIPATION).is_file() and not (path / CHECKPOINTED_RUN).is_file():
         raise InputValueError(

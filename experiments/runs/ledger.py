@@ -7,7 +7,6 @@ import pathlib
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TextIO
 
 from ...base.errors import InputValueError
 from ..output import files
@@ -37,7 +36,7 @@ class Ledger:
     Formal guarantee: as for `LedgerSequence`: an entry that cannot come next is refused and not written.
     """
 
-    def __init__(self, file: TextIO, run: str, record: LedgerRecord | None = None) -> None:
+    def __init__(self, file: files.Appended, run: str, record: LedgerRecord | None = None) -> None:
         self._file, self._run = file, run
         self._head = "" if record is None else record.head
         self._sequence = LedgerSequence() if record is None else record.sequence
@@ -78,6 +77,14 @@ class Ledger:
     def reports(self, round_number: int) -> ReportCounts | None:
         """Returns the counts of a round's reports, if it was released with them."""
         return self._reports.get(round_number)
+
+    def check(self) -> None:
+        """Raises unless entries can be appended.
+
+        Raises:
+            InputValueError: If an earlier one could not be written, or this is a forked process.
+        """
+        self._file.check()
 
     def next_attempt(self, round_number: int, clients: Sequence[str]) -> int:
         """Returns the number of the attempt if a round were begun now.
@@ -154,9 +161,7 @@ class Ledger:
     def _append(self, entry: Entry) -> None:
         self._refuse(self._sequence.refusal(entry))
         line, self._head = chained(self._head, entry)
-        self._file.write(line)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._file.append(line)
         self._sequence.take(entry)
         if isinstance(entry, Begin):
             self._newest = entry
@@ -165,9 +170,10 @@ class Ledger:
             self._reports[entry.round] = entry.reports
 
     def _refuse(self, refusal: str) -> None:
+        self.check()
         if refusal:
             raise InputValueError(
-                f"ledger={self._file.name!r}: {refusal}. Resume from a checkpoint of the last "
+                f"ledger={str(self._file.path)!r}: {refusal}. Resume from a checkpoint of the last "
                 f"released round, {self._sequence.released}."
             )
 
@@ -217,14 +223,13 @@ def open_ledger(
                 f"ledger={str(path)!r} cannot be continued: {'; '.join(problems)}. Put the newest files of the run "
                 "back, or start another run in another folder."
             )
-        with path.open("a", encoding="utf-8") as file:
+        with files.appended(path) as file:
             yield Ledger(file, record.run, record)
         return
-    with path.open("a", encoding="utf-8") as file:
+    with files.appended(path) as file:
         ledger = Ledger(file, run or secrets.token_hex(16))
         opened = Opened(version=VERSION, run=ledger.run, configuration=about, time=now())
         ledger._append(opened)
-        files.sync_folder(path.parent)
         yield ledger
 
 

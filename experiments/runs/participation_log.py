@@ -5,7 +5,6 @@ import csv
 import dataclasses
 import io
 import itertools
-import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
@@ -53,15 +52,12 @@ def open_log(path: pathlib.Path, *, begun: Sequence[Begin] | None = None) -> Ite
     else:
         kept = ([entry.round_number, entry.attempt, entry.client] for entry in kept_entries(path, begun))
         files.write_atomically(path, _csv([_FIELDS, *kept]))
-    with path.open("x" if begun is None else "a", newline="", encoding="utf-8") as file:
+    with files.appended(path, new=begun is None) as file:
         if begun is None:
-            file.write(_csv([_FIELDS]))
-            file.flush()
+            file.append(_csv([_FIELDS]))
 
         def log(round_number: int, attempt: int, clients: Sequence[str]) -> None:
-            file.write(_csv((round_number, attempt, client) for client in clients))
-            file.flush()
-            os.fsync(file.fileno())
+            file.append(_csv((round_number, attempt, client) for client in clients))
 
         yield log
 

@@ -54,6 +54,8 @@ class ServerLoop:
     * A run whose newest state is older than its ledger, or than what it published, is refused, and so is a ledger
       without the attempt that a state is of, a ledger in which a line was changed, and a participation log that differs
       from the ledger. That the whole folder was replaced by an older copy cannot be noticed.
+    * After a write that failed, no round is begun until the run is opened again. A forked process begins and releases
+      nothing.
 
     Threads may share a loop.
     """
@@ -195,9 +197,10 @@ class ServerLoop:
             reports: Counts of the clients' reports in the round, if they were counted.
 
         Raises:
-            InputValueError: If the round was not begun.
+            InputValueError: If the round was not begun, the ledger could not be written, or this is a forked process.
         """
         assert self._storage is not None, "call resume first"
+        self._book.check()
         if not self._book.head(round_number):
             raise InputValueError(f"round_number={round_number} was never begun.")
         about = {"run": self.run, "round": round_number, "ledger": self._book.head(round_number)}
@@ -231,12 +234,13 @@ class ServerLoop:
             self.save(self.last_round, state, reports=reports)
             self.released(self.last_round, reports=reports)
 
-    def resume(self, storage: Storage, *, published: int = 0, in_round: bool = False) -> int:
+    def resume(self, storage: Storage, *, published: int = 0, every_round: bool = False, in_round: bool = False) -> int:
         """Continues after the newest state, and returns its round, 0 if there is none.
 
         Args:
             storage: Where the run's states are.
             published: The last round of which anything is known to be published.
+            every_round: Whether the engine saves every round before it begins the next.
             in_round: Whether a round that another process began, and whose state is not there, continues too.
 
         Raises:
@@ -246,6 +250,10 @@ class ServerLoop:
         saved = storage.rounds()
         newest = max(saved, default=0)
         last = max(self.last_released, published)
+        begun = self._book.newest
+        if every_round and begun is not None:
+            # Who took part may be on disk although the ledger is an older one.
+            last = max(last, begun.round - 1)
         if newest < last:
             raise InputValueError(
                 f"round {last} of the run in out={str(self._folder)!r} was released, and its newest checkpoint is of "
@@ -259,19 +267,19 @@ class ServerLoop:
                 f"checkpoint of round {newest} in out={str(self._folder)!r} is of round {about['round']} of run "
                 f"{about['run']:.8}, and not of this one, {self.run:.8}: put the run's own checkpoint back."
             )
+        if newest and about["ledger"] != self._book.head(newest):
+            raise InputValueError(
+                f"ledger={str(self._folder / LEDGER)!r} is older than the checkpoint of round {newest}, and lacks who "
+                "took part, or the checkpoint is of a copy of the folder that went on too: put the newest ledger back, "
+                "with the participation log and the checkpoint of the same folder."
+            )
         reports = None
         if newest > self.last_released:
-            if about["ledger"] != self._book.head(newest):
-                raise InputValueError(
-                    f"ledger={str(self._folder / LEDGER)!r} is older than the checkpoint of round {newest}, and lacks "
-                    "who took part: put the newest ledger back, with the participation log."
-                )
             reports = None if about["reports"] is None else ReportCounts.of(about["reports"])
         if not self.has_ended:
             self.goes_on_unseen(newest, reports=reports)
-        open_round = self._book.newest
-        if in_round and open_round is not None and open_round.round == newest + 1:
-            self._last = open_round.round
+        if in_round and begun is not None and begun.round == newest + 1:
+            self._last = begun.round
         return newest
 
     def goes_on_unseen(self, round_number: int, *, reports: ReportCounts | None = None) -> int:

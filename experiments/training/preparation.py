@@ -30,6 +30,8 @@ class PreparedRun:
         settings: The settings with the numbers that they came to: `RunSettings.resolved`.
         privacy: The mechanism and its noise.
         cohorts: Who is chosen in which round: this is logged.
+        cohorts_digest: A hash of all clients and of who is chosen, with the secret of the cohorts as key if they are
+            secret: without the key, whoever knows all others could find a client's rounds from it.
         present: Who of them reports.
         vocabulary: The words that the model knows, the most frequent first.
         language_task: The model and how text becomes its input.
@@ -44,6 +46,7 @@ class PreparedRun:
     settings: RunSettings
     privacy: tff_mf.Plan
     cohorts: sampling.CohortPlan
+    cohorts_digest: str
     present: sampling.CohortPlan
     vocabulary: Sequence[str]
     language_task: Task
@@ -59,8 +62,7 @@ class PreparedRun:
         """Everything that determines how the run proceeds, but its noise, as JSON: a resumed run must have the same."""
         return {
             **msgspec.to_builtins(self.settings),
-            # Of secret cohorts, whoever knows all others could find a client's from it.
-            "cohorts": None if self.settings.secret_cohorts else self.cohorts.digest,
+            "cohorts": self.cohorts_digest,
         }
 
     @property
@@ -131,6 +133,7 @@ def prepare(
         settings=settings,
         privacy=privacy,
         cohorts=cohorts,
+        cohorts_digest=cohorts.digest if secret is None else secret.keyed(cohorts.digest),
         present=present,
         vocabulary=vocabulary,
         language_task=language_task,

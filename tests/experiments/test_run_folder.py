@@ -3,6 +3,7 @@
 import ast
 import csv
 import json
+import os
 import pathlib
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf import experiments
+from tff_mf.experiments import reports
 from tff_mf.experiments.runs import metrics, names, run_record
 from tff_mf.experiments.runs.rules import check_same
 
@@ -108,6 +110,14 @@ def test_run_json_of_another_version_is_refused_by_the_version(tmp_path):
     (tmp_path / names.RUN_JSON).write_text(json.dumps({"version": 2}))
     with pytest.raises(tff_mf.InputError, match="has version 2, and this release reads version 1"):
         run_record.read_record(tmp_path)
+
+
+@pytest.mark.parametrize("name", [names.RUN_JSON, names.LEDGER, names.PARTICIPATION, names.ANSWERS])
+def test_a_folder_with_a_pipe_in_it_is_not_read(tmp_path, name):
+    """Whoever checks the report of another would wait forever."""
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(tff_mf.InputError, match=name):
+        reports.check(tmp_path)
 
 
 def test_noise_restarts_after_every_so_many_rounds(tmp_path):

@@ -1,8 +1,10 @@
 """Runs whose cohorts are secret: nothing shows them, they state the amplified ε, and a forged claim states nothing."""
 
+import contextlib
 import json
 import pathlib
 import shutil
+import sqlite3
 
 import pytest
 import run_folders
@@ -182,6 +184,32 @@ def test_what_no_theorem_covers_is_refused_before_it_trains(small_data, tmp_path
     assert done.exit_code != 0
     assert message in done.output + str(done.exception)
     assert not (tmp_path / "run" / names.LEDGER).exists()
+
+
+def test_a_resumed_run_whose_clients_were_changed_does_not_go_on(small_data, tmp_path, monkeypatch):
+    """Under other ids, the same people would come into other groups, and take part in the rounds of both."""
+    stand_in.put_in_place(monkeypatch)
+    data = tmp_path / "data.sqlite"
+    shutil.copy(small_data, data)
+
+    def rename():
+        with contextlib.closing(sqlite3.connect(data)) as connection, connection:
+            for table in ("examples", "client_metadata"):
+                connection.execute(f"UPDATE {table} SET client_id = client_id || '.'")
+
+    flags = [*RUNS["balls-in-bins"].split(), "--secret-cohorts"]
+    done = stand_in.trained(tmp_path / "run", data, flags, between=rename)
+    assert done.exit_code != 0
+    assert "cohorts=" in done.output + str(done.exception)
+
+
+def test_the_secret_is_deleted_if_the_end_of_the_run_was_interrupted(kept, tmp_path):
+    folder = pathlib.Path(shutil.copytree(kept("balls-in-bins")[0], tmp_path / "run"))
+    left = folder / names.CHECKPOINTS / names.COHORTS
+    left.write_bytes(b"secret")
+    with pytest.raises(tff_mf.InputError, match="has ended"):
+        folders.resumable_folder(folder)
+    assert not left.exists()
 
 
 def test_a_run_whose_secret_is_lost_does_not_go_on(small_data, tmp_path, monkeypatch):

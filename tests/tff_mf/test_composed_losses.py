@@ -160,3 +160,8 @@ def test_a_bound_that_is_no_number_allows_no_epsilon():
 def test_a_delta_that_is_hardly_a_number_has_no_smaller_epsilon(delta):
     guarantee = tff_mf.Guarantee(mu=23.250856674007444)
     assert guarantee.epsilon_by_pld(delta) >= guarantee.epsilon(delta) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("mu", [1e160, 1e300])
+def test_no_noise_that_counts_leaves_no_epsilon(mu):
+    assert composed_losses.epsilon([NOTHING], 1, 1e-6, most=math.inf, gaussian=mu) == math.inf

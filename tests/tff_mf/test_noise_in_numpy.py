@@ -140,6 +140,15 @@ def test_a_damaged_state_is_refused(message):
         stream.next(state)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1e300])
+def test_a_row_that_is_not_finite_is_no_integer_noise(value):
+    """Cast to integers, it would be the same number everywhere, and the sum would be released without noise."""
+    stream = streams.build_stream(BLT, dimension=6, stddev=1.0, grid=tff_mf.Grid(bits=16, max_clients=100))
+    _, state = rows_of(stream, 2)
+    with np.errstate(all="ignore"), pytest.raises(tff_mf.InputError, match="state is damaged"):
+        stream.next({**state, "row_1": np.full_like(state["row_1"], value)})
+
+
 def test_a_state_of_another_generator_is_refused(generator):
     state = streams.build_stream(BLT, dimension=6, stddev=1.0, generator=generator).init()
     for other in ({"generator": each} for each in GENERATORS if each not in (generator, "aes")):

@@ -198,7 +198,9 @@ def _found(least: float, losses: Losses, count: int, s: float, delta: float, nea
 
 def _tilt(losses: Losses, count: int, delta: float, gaussian: float) -> tuple[float, float] | None:
     """Returns s and ε of Chernoff's bound, at nearly the best s; `None` if no s can be computed with."""
-    found = None
+    found, variance = None, gaussian * gaussian
+    if not math.isfinite(variance):
+        return None
 
     def falls(power: float) -> bool:
         # ε is h(s)/s with a convex h: it falls until s·h′(s) = h(s), and then rises.
@@ -208,8 +210,8 @@ def _tilt(losses: Losses, count: int, delta: float, gaussian: float) -> tuple[fl
         if nodes is None:
             return False
         # The largest g is at e^(−y) = s/(1 + s).
-        height = count * nodes.log_moment(s) + s * (s + 1) * gaussian**2 / 2 - math.log(delta) - math.log1p(s)
-        slope = count * float(nodes.tilted(s) @ nodes.losses) + (s + 0.5) * gaussian**2
+        height = count * nodes.log_moment(s) + s * (s + 1) * variance / 2 - math.log(delta) - math.log1p(s)
+        slope = count * float(nodes.tilted(s) @ nodes.losses) + (s + 0.5) * variance
         if not (math.isfinite(height) and s * slope <= height):
             return False
         found = s, height / s - math.log1p(1 / s)

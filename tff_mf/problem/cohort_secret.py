@@ -134,6 +134,11 @@ class CohortSecret:
         drawn.save(path)
         return drawn
 
+    def keyed(self, digest: str) -> str:
+        """Returns a hash of a digest with the secret as key: equal for equal digests, and random without the key."""
+        text = json.dumps([self.run, "digest", digest]).encode()
+        return hashlib.blake2b(text, key=self.key, digest_size=32).hexdigest()
+
     def draws(self, client_ids: Sequence[str], sampling: Sampling) -> Draws:
         """Returns the choices of the cohorts of a sampling: the same, whenever they are asked for in the same order."""
         return _KeyedDraws(self, client_ids, sampling)

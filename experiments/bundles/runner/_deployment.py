@@ -270,7 +270,7 @@ class Deployment:
                 f"{self._where} has the model of round {published} and a ledger that is older than it: put the newest "
                 "ledger and participation log back."
             )
-        self._loop.resume(self._states, in_round=True)
+        self._loop.resume(self._states, every_round=True, in_round=True)
 
     def _finish(self) -> None:
         """Finishes, from the files on disk, what a killed process left half done after its state was on disk."""

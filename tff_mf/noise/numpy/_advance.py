@@ -5,10 +5,15 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Numbers, Step
+from tff_mf.noise.numpy._states import REMEDY
 
 # Entries of all rows that are copied at once for a matrix product.
 _PRODUCT = 2**20
+
+# Below, all integers are exact in float64.
+_EXACT = 2.0**53
 
 _THE_NEW_ROW: Numbers = ((NEW, 1.0),)
 
@@ -108,6 +113,9 @@ class Advance:
             np.subtract(past, 0.5, out=scratch)
             np.subtract(new, scratch, out=new)
             np.floor(new, out=new)
+            # A row that is not finite would become the same integer everywhere: a release without noise.
+            if not (new.min() > -_EXACT and new.max() < _EXACT):
+                raise InputValueError(f"state is damaged: its rows give noise that is no integer; {REMEDY}.")
             np.copyto(self.noise[begin:end], new, casting="unsafe")
         else:
             np.subtract(new, past, out=new)
