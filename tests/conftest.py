@@ -38,6 +38,7 @@ hypothesis.settings.register_profile("tff-mf-long", derandomize=True, deadline=N
 # last files are short.
 LONGEST_FIRST = (
     "test_training.py",
+    "test_private_training.py",
     "test_command_lines.py",
     "test_process_check.py",
     "test_tampered_bundles.py",

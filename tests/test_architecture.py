@@ -51,6 +51,12 @@ def test_layers_import_lower_layers_only(architecture):
         assert architecture.imported_layers(layer) == set(layers[index + 1 :])
 
 
+def test_one_name_is_loaded_from_the_layer_above():
+    texts = {file: file.read_text(encoding="utf-8") for file in (ROOT / "aggregators").rglob("*.py")}
+    found = {str(file.relative_to(ROOT)): text.count("tff_mf.experiments") for file, text in texts.items()}
+    assert {name: times for name, times in found.items() if times} == {"aggregators/__init__.py": 1}
+
+
 @pytest.mark.parametrize("layer", MOST)
 def test_every_package_is_on_the_page(architecture, layer):
     heading = {"tff_mf": "tff_mf", "aggregators": "tff_mf.aggregators", "experiments": "tff_mf.experiments"}[layer]

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import gc
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -35,6 +36,13 @@ def ending_workers() -> Iterator[None]:
         yield
     finally:
         _end([worker for worker in _workers() if worker.pid not in others])
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends one worker, and no other one: contexts of several workers may end in any order."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        _end([psutil.Process(process.pid)])
+    process.wait()
 
 
 @functools.cache

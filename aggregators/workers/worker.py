@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from .processes import FATAL, LOG_LEVEL, ending_workers
+from .processes import FATAL, LOG_LEVEL, end, end_with_program
 
 _BINARY = pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
 _START_SECONDS = 60.0
@@ -99,15 +99,17 @@ def running_worker(
     guard = shutil.which("setpriv")
     if guard is not None:
         command = [guard, "--pdeathsig", "KILL", *command]
-    with ending_workers():
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=_STDERR, stderr=_STDERR, env=environment)
+    end_with_program()
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=_STDERR, stderr=_STDERR, env=environment)
+    try:
         deadline = time.monotonic() + _START_SECONDS
         while not _answers(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise WorkerLostError(f"{_LOOPBACK}:{port}")
             time.sleep(_POLL_SECONDS)
         yield Worker(address=f"{_LOOPBACK}:{port}", process=process)
-    process.wait()
+    finally:
+        end(process)
 
 
 def _environment(threads: int | None) -> dict[str, str]:

@@ -3,6 +3,8 @@
 import collections
 import contextlib
 import dataclasses
+import json
+import pathlib
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +16,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf.base import files, validation
+from tff_mf.base import files, strict_json, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ... import aggregators
@@ -72,11 +74,12 @@ class PrivateTraining:
         aggregator: aggregators.MFAggregationFactory,
         guard: RunGuard,
         *,
-        sampler: Sampler | None,
         ends: contextlib.ExitStack,
+        sampler: Sampler | None,
+        initial_weights: tff.learning.models.ModelWeights | None,
     ) -> None:
         self.plan, self.process, self.aggregator, self.guard = plan, process, aggregator, guard
-        self._model_fn, self._sampler = model_fn, sampler
+        self._model_fn, self._sampler, self._initial = model_fn, sampler, initial_weights
         self._checkpoints = aggregators.CheckpointManager(guard.folder / names.CHECKPOINTS, aggregator=aggregator)
         self._key = guard.folder / names.CHECKPOINTS / names.COHORTS
         self._begun: _Begun | None = None
@@ -85,7 +88,7 @@ class PrivateTraining:
         self._state: Any = None
         self._evaluation: tff.learning.templates.LearningProcess | None = None
         self._clients: frozenset[str] = frozenset()
-        self._evaluated: set[str] = set()
+        self._evaluated = _evaluated(guard.folder / names.EVALUATED)
         self._report: RunReport | None = None
         # Of its own, since a worker that died is replaced.
         self._context = ends.enter_context(Computing())
@@ -117,7 +120,10 @@ class PrivateTraining:
                 cohorts, or one of them was used for evaluation; or if `next` was not called for a cohort.
         """
         self._check_open()
-        return self._rounds(self._draws(self._population(clients)))
+        ids = self._population(clients)
+        draw = self._draws(ids)
+        self._clients |= frozenset(ids)
+        return self._rounds(draw)
 
     def next(self, cohort_data: Iterable[tf.data.Dataset]) -> Mapping[str, Any]:
         """Trains a round on the data of its cohort, saves its state, records its release, and returns TFF's metrics.
@@ -157,7 +163,7 @@ class PrivateTraining:
         self._begun, self._stale = None, False
         return output.metrics
 
-    def evaluate(self, data: tf.data.Dataset | Mapping[str, tf.data.Dataset]) -> dict[str, float]:
+    def evaluate(self, data: tf.data.Dataset | Mapping[str, tf.data.Dataset]) -> dict[str, Any]:
         """Returns the metrics of the newest released model on clients that do not train.
 
         They are exact, and no noise covers the clients that they are computed on.
@@ -182,14 +188,16 @@ class PrivateTraining:
                     "training.cohorts(...)."
                 )
             self._evaluated.update(data)
+            # First: whoever was evaluated may not train, also after a restart.
+            files.write_atomically(self.guard.folder / names.EVALUATED, json.dumps(sorted(self._evaluated)) + "\n")
             datasets = list(data.values())
         if self._evaluation is None:
             self._evaluation = tff.learning.algorithms.build_fed_eval(self._model_fn, loop_implementation=LOOP)
-        with self._context.installed():
+        with self._released():
             start = self._evaluation.initialize()
             state = self._evaluation.set_model_weights(start, self.process.get_model_weights(self._state))
             metrics = self._evaluation.next(state, datasets).metrics["client_work"]["eval"]["current_round_metrics"]
-            return {name: float(np.asarray(value)) for name, value in metrics.items()}
+            return {name: np.asarray(value).tolist() for name, value in metrics.items()}
 
     def model(self) -> tff.learning.models.ModelWeights:
         """Returns the weights of the newest released model, as NumPy arrays.
@@ -197,8 +205,7 @@ class PrivateTraining:
         Example:
             training.model().assign_weights_to(keras_model)
         """
-        self._check_open()
-        with self._context.installed():
+        with self._released():
             weights = self.process.get_model_weights(self._state)
             return tff.learning.models.ModelWeights(
                 trainable=[np.asarray(each) for each in weights.trainable],
@@ -270,14 +277,12 @@ class PrivateTraining:
                 f"clients has {len(both)} that training.evaluate used, for example {both[0]!r}: a client either trains "
                 "or evaluates."
             )
-        self._clients = frozenset(ids)
         return sorted(ids)
 
     def _draws(self, clients: Sequence[str]) -> Callable[[int], list[str]]:
         """Returns what gives the cohort of a round."""
         if self._sampler is not None:
-            sampler = self._sampler
-            return lambda number: list(sampler(self.guard.allowed(clients)))
+            return lambda number: self._sampled(number, clients)
         if not self._key.exists():
             CohortSecret.drawn(run=self.guard.run).save(self._key)
         drawn = plan_cohorts(
@@ -297,6 +302,18 @@ class PrivateTraining:
                     "pass the same ids, or the sampler that was given."
                 )
         return lambda number: list(drawn.cohort(number - 1))
+
+    def _sampled(self, number: int, clients: Sequence[str]) -> list[str]:
+        """Returns the cohort that the caller's sampler draws from the clients that may come."""
+        assert self._sampler is not None
+        cohort = list(self._sampler(self.guard.allowed(clients)))
+        strange = sorted({str(each) for each in cohort} - set(clients))
+        if strange:
+            raise InputValueError(
+                f"sampler drew {strange[0]!r} for round {number}, which is none of the clients: draw from those that "
+                "it is given."
+            )
+        return cohort
 
     def _rounds(self, draw: Callable[[int], list[str]]) -> Iterator[list[str]]:
         if self._begun is not None:
@@ -380,10 +397,33 @@ class PrivateTraining:
         self._context.revive()
         with self._context.installed():
             start = self.process.initialize()
+            if self._initial is not None:
+                start = self.process.set_model_weights(start, self._initial)
         saved, last = self._context.wait(self._checkpoints.load_latest, {"state": start, "run": ""})
+        state, run = (start, None) if saved is None else (saved["state"], saved["run"])
+        self.guard.goes_on_after(last, state, run=run)
         if saved is None:
             # Also the initial model: a run that is begun again before its first round has the same.
-            self._context.wait(self._checkpoints.save, {"state": start, "run": self.guard.run}, 0)
-            saved, last = {"state": start, "run": None}, 0
-        self.guard.goes_on_after(last, saved["state"], run=saved["run"])
-        self._state, self._stale = saved["state"], False
+            self._context.wait(self._checkpoints.save, {"state": state, "run": self.guard.run}, 0)
+        self._state, self._stale = state, False
+
+    @contextlib.contextmanager
+    def _released(self) -> Iterator[None]:
+        """Makes the training's context the current one, with the newest released state in its worker."""
+        self._check_open()
+        if self._stale:
+            self._resume()
+            if self._begun is not None:
+                # Its state is another one now.
+                self._begun.tried = True
+        try:
+            with self._context.installed():
+                yield
+        except aggregators.WorkerLostError:
+            self._stale = True
+            raise
+
+
+def _evaluated(path: pathlib.Path) -> set[str]:
+    """Returns the clients that a run was evaluated on so far."""
+    return set(strict_json.read(path, "evaluated")) if path.exists() else set()

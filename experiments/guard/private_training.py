@@ -45,6 +45,7 @@ def private_fed_avg(
     server_optimizer_fn: Any = None,
     folder: str | os.PathLike[str],
     sampler: Sampler | None = None,
+    initial_weights: tff.learning.models.ModelWeights | None = None,
     **refused: Any,
 ) -> "PrivateTraining":
     """Returns federated averaging as a plan has it: private as long as its two methods are used in turn.
@@ -65,6 +66,8 @@ def private_fed_avg(
         folder: The run's folder, which is made if it does not exist: log, ledger, checkpoints and report.
         sampler: From the clients that may come to a cohort, if cohorts are not drawn by `plan.sampling`. The guard
             checks each.
+        initial_weights: What training starts from, if not from the model's own initial weights; they must not depend on
+            the clients' data, unless what they cost is accounted for elsewhere.
         refused: Other arguments of TFF's builder, which are refused with the reason.
 
     Example:
@@ -90,7 +93,7 @@ def private_fed_avg(
             loop_implementation=LOOP,
         )
 
-    return _opened(plan, model_fn, build, folder, sampler)
+    return _opened(plan, model_fn, build, folder, sampler=sampler, initial_weights=initial_weights)
 
 
 def private_fed_sgd(
@@ -100,6 +103,7 @@ def private_fed_sgd(
     server_optimizer_fn: Any = None,
     folder: str | os.PathLike[str],
     sampler: Sampler | None = None,
+    initial_weights: tff.learning.models.ModelWeights | None = None,
     **refused: Any,
 ) -> "PrivateTraining":
     """Returns federated SGD as a plan has it: a client's update is its mean gradient, and every client counts the same.
@@ -112,6 +116,7 @@ def private_fed_sgd(
         server_optimizer_fn: As for `tff.learning.algorithms.build_fed_sgd`; `None` for SGD with learning rate 0.1.
         folder: As for `private_fed_avg`.
         sampler: As for `private_fed_avg`.
+        initial_weights: As for `private_fed_avg`.
         refused: As for `private_fed_avg`.
 
     Raises:
@@ -130,7 +135,7 @@ def private_fed_sgd(
             loop_implementation=LOOP,
         )
 
-    return _opened(plan, model_fn, build, folder, sampler)
+    return _opened(plan, model_fn, build, folder, sampler=sampler, initial_weights=initial_weights)
 
 
 def _refuse(function: str, given: Mapping[str, Any]) -> None:
@@ -146,7 +151,7 @@ def _opened(
     model_fn: Model,
     build: Callable[[aggregators.MFAggregationFactory], tff.learning.templates.LearningProcess],
     folder: str | os.PathLike[str],
-    sampler: Sampler | None,
+    **more: Any,
 ) -> PrivateTraining:
     """Returns the training of a folder, a new one or one that is resumed."""
     validation.instance("plan", plan, tff_mf.Plan, "make one with tff_mf.plan(...)")
@@ -177,13 +182,13 @@ def _opened(
                 path,
                 plan,
                 clip_norm=plan.clip_norm,
-                sampler=f"tff_mf.{type(plan.sampling).__name__}" if sampler is None else "the caller's own",
+                sampler=f"tff_mf.{type(plan.sampling).__name__}" if more["sampler"] is None else "the caller's own",
                 aggregator=mean,
                 population=None if plan.population is None else plan.deployed_population(plan.population),
                 released_without_noise=[{"name": "metrics of evaluation", "of": NOT_TRAINING}],
             )
         )
-        training = PrivateTraining(plan, model_fn, process, mean, guard, sampler=sampler, ends=ends.pop_all())
+        training = PrivateTraining(plan, model_fn, process, mean, guard, ends=ends.pop_all(), **more)
     _OPEN[path] = training
     return training
 

@@ -12,6 +12,8 @@ PLANNED, PLANNED_TEXT = "planned.json", "planned.md"
 LEDGER = "ledger.jsonl"
 PARTICIPATION = "participation.csv"
 METRICS = "metrics.csv"
+# Clients that a private training was evaluated on: they may not train.
+EVALUATED = "evaluated.json"
 TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
 # Which run the checkpoints belong to, and the settings it began with.

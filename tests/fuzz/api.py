@@ -133,6 +133,9 @@ CALLS = (
     _called(tff_mf.Guarantee, mu=_RATE, tail=st.just(0.0) | _DELTA),
     _called(tff_mf.Grid, bits=st.integers(8, 26), max_clients=_ROUNDS),
     _called(tff_mf.Grid.auto, dimension=_ROUNDS, max_clients=_ROUNDS),
+    _called(
+        tff_mf.plan, **_RUN, delta=_DELTA, clients_per_round=_ROUNDS, noise_multiplier=_RATE, clip_norm=_RATE, slow=True
+    ),
     _called(tff_mf.sensitivity, **_SETTING),
     _called(tff_mf.explain_sensitivity, **_SETTING),
     _called(tff_mf.pattern_sensitivity, mechanism=_MECHANISM, rounds=_ROUNDS, patterns=st.just([(0, 3), (1,)])),

@@ -351,6 +351,34 @@ def _initial_models(folder: pathlib.Path) -> list[Reader]:
     ]
 
 
+def _plans(folder: pathlib.Path) -> list[Reader]:
+    sampling = tff_mf.BMinSep(min_sep=3, probability=0.25)
+    grid = {"grid": tff_mf.Grid(bits=14, max_clients=1000), "dimension": 7}
+    plan = tff_mf.plan(
+        mechanism="tree-full",
+        rounds=9,
+        sampling=sampling,
+        delta=1e-6,
+        clients_per_round=2,
+        noise_multiplier=5.0,
+        **grid,
+    )
+    plan.save(folder)
+    content = json.loads((folder / "plan.json").read_text())
+    jsonable = (type(None), bool, int, float, str, list, dict)
+
+    def made(generator: random.Random) -> bytes:
+        if generator.random() < 0.4:
+            return mutations.of_bytes(json.dumps(content).encode(), generator)
+        return json.dumps(mutations.of_structure(content, generator, jsonable)).encode()
+
+    def read(data: bytes) -> tff_mf.Plan:
+        (folder / "plan.json").write_bytes(data)
+        return tff_mf.Plan.load(folder)
+
+    return [Reader(name="plan", made=made, read=read)]
+
+
 def _reports(folder: pathlib.Path) -> list[Reader]:
 
     schema = tff_mf.MinSep(min_sep=3, max_participations=3)
@@ -485,4 +513,4 @@ def _bundles() -> list[Reader]:
 def all_readers(folder: pathlib.Path) -> list[Reader]:
     """Returns every reader; `folder` is for the few that need real files."""
     own = (*_artifacts(), *_matrices(), *_settings(), *_logs(), *_bundles())
-    return [*own, *_initial_models(folder), *_reports(folder), *_checkpoints(folder)]
+    return [*own, *_initial_models(folder), *_reports(folder), *_plans(folder), *_checkpoints(folder)]

@@ -86,6 +86,8 @@ class Plan:
     def __post_init__(self) -> None:
         validation.instance("mechanism", self.mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT")
         validation.instance("sampling", self.sampling, Sampling, "pass tff_mf.MinSep(...) or another sampling")
+        validation.instance("secret_cohorts", self.secret_cohorts, bool, "pass True or False")
+        validation.whole("rounds", self.rounds)
         validation.nonnegative("noise_multiplier", self.noise_multiplier)
         validation.open_unit("delta", self.delta)
         checked_cohort(self.clients_per_round, self.cohort)
@@ -114,6 +116,12 @@ class Plan:
         elif self.population < self.clients_per_round:
             raise InputValueError(
                 f"clients_per_round={self.clients_per_round} is more than population={self.population}: take fewer."
+            )
+        deployed = self.deployed_population(self.population)
+        if self.delta >= 1 / deployed:
+            raise InputValueError(
+                f"delta={self.delta!r} must be below 1/population, with {deployed} clients: a mechanism that publishes "
+                "one client at random would satisfy it. No report would state an ε."
             )
 
     def _check_secret(self) -> None:

@@ -36,7 +36,10 @@ class Alternative:
 
 
 def shown(plan: "Plan") -> str:
-    """Returns a plan as lines of text; an ε is rounded up."""
+    """Returns a plan as lines of text, with levels of privacy as numbers: a report states what holds of a run.
+
+    Formal guarantee: no number is smaller than what the plan has.
+    """
     drawn = f"{plan.clients_per_round:,}" + ("" if plan.population is None else f" of {plan.population:,}")
     known = "secret" if plan.secret_cohorts else "may be known"
     numbers = "floats, until the size of the model is known: for_model(dimension)"
@@ -44,7 +47,7 @@ def shown(plan: "Plan") -> str:
         numbers = f"integers of {plan.grid.bits} bits, for models of up to {plan.dimension:,} parameters"
     privacy = "TEST ONLY: the noise is repeatable, and nothing is private"
     if not plan.insecure:
-        privacy = f"ε ≤ {digits.rounded_up(plan.epsilon)} at δ = {plan.delta!r}, of all contributions of one client"
+        privacy = f"epsilon={digits.rounded_up(plan.epsilon)}, delta={plan.delta!r}, if the run keeps to the plan"
     lines = {
         "privacy": privacy,
         "cohorts": f"{drawn} clients in each of {plan.rounds:,} rounds, by {plan.sampling}; {known}",
@@ -53,9 +56,8 @@ def shown(plan: "Plan") -> str:
         "numbers": numbers,
     }
     if plan.cohort != plan.clients_per_round:
-        lines["simulates"] = f"{plan.cohort:,} clients a round; of those that train, ε ≤ " + digits.rounded_up(
-            plan.epsilon_as_run
-        )
+        as_run = digits.rounded_up(plan.epsilon_as_run)
+        lines["simulates"] = f"{plan.cohort:,} clients a round; of those that train, epsilon_as_run={as_run}"
     found = [each for each in plan.alternatives if each.loss is not None][:_MOST_SHOWN]
     if found:
         lines["instead"] = "; ".join(map(str, found))
