@@ -107,8 +107,8 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         """Returns the word and the parameters of a sampling.
 
         Example:
-            >>> SamplingSettings.of(tff_mf.BallsInBins(groups=4, clients_per_round=5))
-            SamplingSettings(sampling='balls-in-bins', groups=4)
+            >>> SamplingSettings.of(tff_mf.BallsInBins(groups=4, clients_per_round=5)).parameters
+            {'groups': 4}
 
         Raises:
             InputValueError: If no word stands for it, as for a timer, whose number of rounds is assumed.
