@@ -38,7 +38,7 @@ class Finished:
         effective_rmse: L_e of figure 11.
         accuracy: On test sentences.
         validation_accuracy: On validation sentences, in the mean of the last evaluations
-            (`run_folder.metrics.smoothed`).
+            (`runs.metrics.smoothed`).
         history: Round and accuracy of each evaluation on validation sentences.
         test_sentences: How many test sentences.
         claim: The facts of its guarantee, or of why there is none.

@@ -37,7 +37,7 @@ class PreparedRun:
         language_task: The model and how text becomes its input.
         batches: The data of clients.
         measurement: How the model is measured, while the run trains and at its end.
-        measured_on: Whether any client that the model is measured on trains too: a word of `run_folder.metrics`.
+        measured_on: Whether any client that the model is measured on trains too: a word of `runs.metrics`.
         in_secret: What sampling in secret adds to the guarantee, or would add to it, or `None`.
         process: The learning process.
         aggregator: The aggregator in it that adds the noise.

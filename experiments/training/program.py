@@ -43,7 +43,7 @@ def summarize(
     Args:
         prepared: The run.
         measured: The fields that say how good the final model is: `measurement.Measurement.conclude`.
-        claims: The fields that state the guarantee: `privacy.summary.privacy_claims`.
+        claims: The fields that state the guarantee: `runs.summary.privacy_claims`.
         model_sha256: Hash of the file with the final model.
         seconds: How long the rounds took.
     """

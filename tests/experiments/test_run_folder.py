@@ -30,7 +30,7 @@ def test_each_file_name_stands_in_one_place():
             if isinstance(node, ast.Constant) and node.value in FILES:
                 found.setdefault(node.value, []).append(str(path.relative_to(PACKAGE)))
     found = {name: [each for each in where if each not in ALONE] for name, where in found.items()}
-    assert found == {name: ["run_folder/names.py"] for name in FILES}
+    assert found == {name: ["runs/names.py"] for name in FILES}
 
 
 def test_only_the_run_folder_parses_its_tables():
@@ -45,7 +45,7 @@ def test_only_the_run_folder_parses_its_tables():
             for alias in node.names
         }
     }
-    assert parsing == {"run_folder/metrics.py", "run_folder/participation_log.py"}
+    assert parsing == {"runs/metrics.py", "runs/participation_log.py"}
 
 
 @given(st.lists(st.tuples(st.floats(0, 9), st.one_of(st.none(), st.floats(0, 9))), max_size=6))
