@@ -51,7 +51,7 @@ def alone(folder: pathlib.Path) -> Iterator[None]:
             "release rounds twice. Wait for it to end, or name another folder."
         )
 
-    with held(path, refuse):
+    with held(path, refuse), _held_folder(folder, refuse):
         path.write_text(f"{os.getpid()}\n")
         # Unfinished checkpoints have keys.
         files.remove_unfinished(folder, subfolders=True)
@@ -131,6 +131,22 @@ def appended(path: pathlib.Path, *, new: bool = False) -> Iterator[Appended]:
 def is_lock(path: pathlib.Path) -> bool:
     """Returns whether a file is the lock of its folder."""
     return path.name == FOLDER_LOCK
+
+
+@contextlib.contextmanager
+def _held_folder(folder: pathlib.Path, refuse: Callable[[], None]) -> Iterator[None]:
+    """Holds the lock of a folder itself, which nobody can delete as they can delete a file that looks left over."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        # Some file systems, such as NFS, lock no folders: there the lock file has to do.
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                refuse()
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def made_folder(path: pathlib.Path) -> pathlib.Path:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tff_mf
+from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import names, server_loop
 from tff_mf.experiments.runs.checkpoints import Checkpoints
 from tff_mf.experiments.runs.participation_log import read_entries
@@ -93,6 +94,15 @@ def test_a_forked_process_begins_and_releases_nothing(folder):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
         loop.finish({"weights": np.ones(2)})
         assert loop.last_released == 1
+
+
+def test_a_lock_that_was_deleted_lets_no_other_process_in(tmp_path):
+    with files.alone(tmp_path):
+        (tmp_path / files.FOLDER_LOCK).unlink()
+        with pytest.raises(tff_mf.InputError, match="is in use"), files.alone(tmp_path):
+            pass
+    with files.alone(tmp_path):
+        pass
 
 
 def test_a_state_of_a_copy_of_the_folder_that_went_on_is_refused(folder, tmp_path):
