@@ -200,7 +200,7 @@ class RunRecord(Record):
         Raises:
             InputError: If no plan has such fields.
         """
-        same = {name: getattr(self, name) for name in (*_OF_PLAN, "grid", "dimension")}
+        same = {name: getattr(self, name) for name in (*_OF_PLAN, "grid", "dimension", "clip_norm")}
         return tff_mf.plan(mechanism=mechanism, sampling=self.schema, **same)
 
     @property
