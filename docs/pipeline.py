@@ -70,6 +70,7 @@ plan = tff_mf.plan(
     delta=1e-3,
     clients_per_round=CLIENTS,
     epsilon=8.0,
+    clip_norm=CLIP_NORM,
     grid=GRID,
     dimension=PARAMETERS,
 )
@@ -98,7 +99,7 @@ def sampler(guarded):
 
 with (
     guard.open_guard(
-        given.folder, plan, clip_norm=CLIP_NORM, sampler="uniform, of those allowed", aggregator=mean, population=20
+        given.folder, plan, sampler="uniform, of those allowed", aggregator=mean, population=20
     ) as guarded,
     CONTEXTS[given.context](),
 ):

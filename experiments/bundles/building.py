@@ -143,7 +143,6 @@ def _write_inputs(
     reports.write_configuration(
         folder,
         source.privacy,
-        clip_norm=source.settings.clip_norm,
         sampler=SAMPLER,
         population=population,
         settings=source.asked,

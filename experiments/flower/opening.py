@@ -96,7 +96,7 @@ def open_strategy(
     more.setdefault("sampler", sampler or ("uniform, of those allowed" if draw is None else "by hand"))
     # Rules and figures of the guard are those for whoever knows the cohorts; of secret ones, it is told nobody.
     known = dataclasses.replace(plan, secret_cohorts=False)
-    with guard.open_guard(folder, known, clip_norm=plan.clip_norm, **more) as guarded:
+    with guard.open_guard(folder, known, **more) as guarded:
         about = {**given, **as_json(plan), "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
         saved = Checkpoints(folder / CHECKPOINTS, about)
         if drawn_ahead is not None:

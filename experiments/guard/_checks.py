@@ -65,9 +65,7 @@ def check_drawn(state: Any, noise: str | None, round_number: int, *, last_releas
         )
 
 
-def check_aggregator(
-    aggregator: "MFAggregationFactory", plan: tff_mf.Plan, clip_norm: float, more: Mapping[str, Any]
-) -> None:
+def check_aggregator(aggregator: "MFAggregationFactory", plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
     """Raises unless an aggregator adds the noise of the plan, and divides by its clients per round."""
     from ... import aggregators
 
@@ -103,7 +101,7 @@ def check_aggregator(
         of_plan = {
             aggregators.MFAggregationFactory(
                 plan.mechanism,
-                clip_norm=clip_norm,
+                clip_norm=plan.clip_norm,
                 noise_multiplier=noise_multiplier,
                 clients_per_round=plan.clients_per_round,
                 restart_every=restart_every,
@@ -116,7 +114,7 @@ def check_aggregator(
     if aggregator.fingerprint not in of_plan:
         raise InputValueError(
             "aggregator does not have the noise of the plan: build it with the plan's mechanism, "
-            f"clip_norm={clip_norm!r}, noise_multiplier={plan.noise_multiplier_as_run!r}, "
+            f"clip_norm={plan.clip_norm!r}, noise_multiplier={plan.noise_multiplier_as_run!r}, "
             f"restart_every={restart_every!r}, grid={plan.grid!r} and insecure_seed={plan.insecure_seed!r}; "
             "pass the same restart_every to open_guard."
         )

@@ -40,7 +40,7 @@ class GuardedDataSource(tff.program.FederatedDataSource):
         preprocess_fn: From a client's `tf.data.Dataset` to the dataset to train on; None for the dataset as it is.
 
     Example:
-        with guard.open_guard("run", plan, clip_norm=1.0, sampler="uniform, of those allowed") as guarded:
+        with guard.open_guard("run", plan, sampler="uniform, of those allowed") as guarded:
             draw = lambda k: random.sample(guarded.allowed(train.client_ids), k)
             source = GuardedDataSource(guarded, train, draw)
             iterator = source.iterator()

@@ -49,7 +49,6 @@ def open_guard(
     folder: pathlib.Path | str,
     plan: tff_mf.Plan,
     *,
-    clip_norm: float,
     sampler: str,
     aggregator: "MFAggregationFactory | None" = None,
     **more: Any,
@@ -62,7 +61,6 @@ def open_guard(
     Args:
         folder: The run's folder, which is made if it does not exist.
         plan: The mechanism, its noise and the participation schema: `tff_mf.plan(...)`.
-        clip_norm: Clip norm ζ of the aggregator.
         sampler: Name of what draws the cohorts, for the report.
         aggregator: The aggregator of the pipeline, which is refused unless it has the noise of the plan. The state of
             each released round is compared with it. If `None`, nothing checks that the pipeline runs what is claimed.
@@ -79,7 +77,7 @@ def open_guard(
         >>> import tff_mf
         >>> plan = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=4, delta=1e-6, clients_per_round=2,
         ...                     sampling=tff_mf.MinSep(min_sep=2, max_participations=2), noise_multiplier=8.0)
-        >>> with tempfile.TemporaryDirectory() as out, open_guard(out, plan, clip_norm=1.0, sampler="by hand") as guard:
+        >>> with tempfile.TemporaryDirectory() as out, open_guard(out, plan, sampler="by hand") as guard:
         ...     guard.begin(["ann", "bob"])
         ...     guard.allowed(["ann", "carol"])
         1
@@ -94,13 +92,13 @@ def open_guard(
         )
     folder = pathlib.Path(folder)
     if aggregator is not None:
-        _checks.check_aggregator(aggregator, plan, clip_norm, more)
+        _checks.check_aggregator(aggregator, plan, more)
     reports.check_fields(more)
     folder.mkdir(parents=True, exist_ok=True)
     with files.alone(folder):
         _checks.check_folder(folder)
         more.setdefault("versions", folders.versions())
-        record = reports.write_configuration(folder, plan, clip_norm=clip_norm, sampler=sampler, **more)
+        record = reports.write_configuration(folder, plan, sampler=sampler, **more)
         if not (folder / LEDGER).exists():
             reports.write(folder, realised=False)
         noise = None if aggregator is None else aggregator.fingerprint

@@ -181,7 +181,6 @@ def _opened(
             open_guard(
                 path,
                 plan,
-                clip_norm=plan.clip_norm,
                 sampler=f"tff_mf.{type(plan.sampling).__name__}" if more["sampler"] is None else "the caller's own",
                 aggregator=mean,
                 population=None if plan.population is None else plan.deployed_population(plan.population),

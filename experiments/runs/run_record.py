@@ -224,7 +224,7 @@ def check_fields(names: Iterable[str]) -> None:
 
 
 def write_configuration(
-    folder: pathlib.Path, plan: tff_mf.Plan, *, clip_norm: float, cohorts: Sequence[Sequence[str]] = (), **more: Any
+    folder: pathlib.Path, plan: tff_mf.Plan, *, cohorts: Sequence[Sequence[str]] = (), **more: Any
 ) -> RunRecord:
     """Writes `run.json` and the mechanism's artifact to a run's folder, and returns the content of `run.json`.
 
@@ -234,7 +234,6 @@ def write_configuration(
     Args:
         folder: The run's folder.
         plan: Mechanism, noise and participation.
-        clip_norm: Clip norm ζ.
         cohorts: The planned clients of each round.
         more: Fields of `RunRecord` that the plan does not determine: `adjacency`, `sampler`, `simulation`,
             `population`, `released_without_noise`, `evaluation_columns`, `about`, `command` and `versions`;
@@ -258,7 +257,7 @@ def write_configuration(
         "participation": type(schema).__name__,
         "min_sep": schema.min_sep,
         "max_participations": schema.max_participations,
-        "clip_norm": clip_norm,
+        "clip_norm": plan.clip_norm,
         "divisor": plan.clients_per_round,
         "cohorts": [cohort_digest(clients) for clients in cohorts],
         "command": [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]],

@@ -75,7 +75,6 @@ def write_plan(prepared: PreparedRun, asked: RunSettings, resolved: Resolved, fo
     reports.write_configuration(
         folder,
         prepared.privacy,
-        clip_norm=asked.clip_norm,
         cohorts=[] if asked.secret_cohorts else [cohorts.cohort(t) for t in range(cohorts.rounds)],
         amplified_epsilon=_amplified_epsilon(prepared, folder),
         sampler=asked.sampling_settings().sampler,

@@ -72,7 +72,7 @@ def write_sentences(path: pathlib.Path, sizes: Mapping[tuple[str, str], int], te
 
 def of_plan(plan: tff_mf.Plan) -> dict[str, Any]:
     """Returns the fields of the settings of a run that are those of a plan."""
-    same = ("rounds", "delta", "clients_per_round", "cohort", "noise_multiplier", "restart_every")
+    same = ("rounds", "delta", "clients_per_round", "cohort", "noise_multiplier", "restart_every", "clip_norm")
     schema = plan.participation
     kinds = {tff_mf.SingleParticipation: "single", tff_mf.FixedEpoch: "fixed-epochs"}
     numbers = {"min_sep": schema.min_sep, "max_participations": schema.max_participations}

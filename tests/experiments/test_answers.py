@@ -263,7 +263,7 @@ def test_damaged_answers_are_named_everywhere(run, content, text):
         assert "\n" not in message
     with (
         pytest.raises(tff_mf.InputError, match="answer"),
-        opening.open_guard(run, run_folders.plan(), clip_norm=1.0, sampler="x"),
+        opening.open_guard(run, run_folders.plan(), sampler="x"),
     ):
         pass
 

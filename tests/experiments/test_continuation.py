@@ -31,7 +31,7 @@ HISTORY = [{"round": 2, "loss": 0.25}, {"round": 4, "loss": 0.1 + 0.2}]
 def folder(tmp_path):
     """A run that was killed in round 5, its newest checkpoint of round 4."""
     plan = run_folders.plan(sampling=tff_mf.MinSep(min_sep=2, max_participations=4))
-    reports.write_configuration(tmp_path, plan, clip_norm=1.0)
+    reports.write_configuration(tmp_path, plan)
     with server_loop.open_loop(tmp_path) as loop:
         for clients in COHORTS:
             number = loop.begin(clients)

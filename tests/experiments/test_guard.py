@@ -32,7 +32,7 @@ def plan(**changes):
 
 
 def opened(folder, privacy=None, **more):
-    return opening.open_guard(folder, privacy or plan(), **{"clip_norm": 1.0, "sampler": "by hand", **more})
+    return opening.open_guard(folder, privacy or plan(), **{"sampler": "by hand", **more})
 
 
 def refused(folder, match, privacy=None, **more):
@@ -266,7 +266,7 @@ def test_a_folder_is_of_one_process_and_one_run_with_the_settings_that_it_was_st
     for name, value in OF_ANOTHER_RUN.items():
         refused(folder, f"{name}=.* is not the setting that the run", **{**begun, name: value})
     refused(folder, r"noise_multiplier=50\.0", plan(noise_multiplier=50.0), **begun)
-    with pytest.raises(tff_mf.InputError, match="plan="), opening.open_guard(tmp_path, 3, clip_norm=1.0, sampler="x"):
+    with pytest.raises(tff_mf.InputError, match="plan="), opening.open_guard(tmp_path, 3, sampler="x"):
         pass
 
 
@@ -301,7 +301,7 @@ def test_what_the_plan_determines_cannot_be_given(tmp_path, name, value):
     more = {name: value, **({"simulation": True} if name == "cohort" else {})}
     refused(tmp_path / "run", f"{name}= cannot be given", **more)
     with pytest.raises(ValueError, match=f"{name}= cannot be given"):
-        reports.write_configuration(tmp_path, plan(), clip_norm=1.0, **more)
+        reports.write_configuration(tmp_path, plan(), **more)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -524,7 +524,7 @@ def test_a_run_that_goes_on_keeps_its_configuration(tmp_path):
     start(tmp_path / "run")
     assert (tmp_path / "run" / "run.json").read_text() == before
     with pytest.raises(tff_mf.InputError, match="clip_norm=2"):
-        start(tmp_path / "run", clip_norm=2.0)
+        start(tmp_path / "run", privacy=plan(clip_norm=2.0))
     with pytest.raises(tff_mf.InputError, match="another mechanism"):
         start(tmp_path / "run", privacy=plan(mechanism=tff_mf.Identity()))
 

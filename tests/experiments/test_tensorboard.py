@@ -23,8 +23,10 @@ from .test_cohorts_of_runs import SMALL
 pytestmark = pytest.mark.usefixtures("traced_once")
 
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
-PRIVACY = run_folders.plan(mechanism=tff_mf.Tree(8), rounds=8, sampling=SCHEMA, cohort=4, noise_multiplier=8.0)
-SETTINGS = small_settings(PRIVACY, **SMALL, tensorboard=True, clip_norm=0.5)
+PRIVACY = run_folders.plan(
+    mechanism=tff_mf.Tree(8), rounds=8, sampling=SCHEMA, cohort=4, noise_multiplier=8.0, clip_norm=0.5
+)
+SETTINGS = small_settings(PRIVACY, **SMALL, tensorboard=True)
 OWN = {"clip_norm", "noise_stddev_of_z_in_the_mean", "epsilon_so_far", "epsilon_so_far_of_those_that_train"}
 
 

@@ -216,11 +216,10 @@ def test_a_population_that_is_too_small_is_refused(small_data, tmp_path):
 
 
 def test_the_model_learns_without_noise(small_data, tmp_path):
-    plan = privacy(noise_multiplier=0.0, rounds=12, sampling=tff_mf.MinSep(min_sep=2, max_participations=6))
+    schema = tff_mf.MinSep(min_sep=2, max_participations=6)
+    plan = privacy(noise_multiplier=0.0, rounds=12, sampling=schema, clip_norm=10.0)
     larger = {"vocab_size": 200, "embedding_size": 8, "units": 8, "batch_size": 16, "max_examples": 32}
-    settings = small_settings(
-        plan, **larger, clip_norm=10.0, server_momentum=0.9, evaluate_every=12, evaluation_examples=200
-    )
+    settings = small_settings(plan, **larger, server_momentum=0.9, evaluate_every=12, evaluation_examples=200)
     result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
     assert result.summary["loss"] < 0.9 * np.log(204)
     assert result.statement.startswith("NO ε CAN BE STATED: noise: ")

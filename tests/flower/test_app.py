@@ -144,7 +144,7 @@ def begun(folder, adjacency="zero-out", **more):
         "dimension": 20_000,
         **more,
     }
-    with guard.open_guard(folder, tff_mf.plan(**arguments), clip_norm=0.25, sampler="by hand", adjacency=adjacency):
+    with guard.open_guard(folder, tff_mf.plan(**arguments, clip_norm=0.25), sampler="by hand", adjacency=adjacency):
         pass
     return folder
 

@@ -397,7 +397,7 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
         clients_per_round=2,
         noise_multiplier=5.0,
     )
-    reports.write_configuration(folder, plan, clip_norm=1.0)
+    reports.write_configuration(folder, plan)
     report = reports.write(folder, realised=False)
     run = (folder / "run.json").read_bytes()
     answers = json.dumps({question.name: None for question in questions.QUESTIONS}).encode()

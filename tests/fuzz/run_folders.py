@@ -77,7 +77,6 @@ def start(
     """Writes the files that a run writes before its first round."""
     folder.mkdir(exist_ok=True)
     fields = {
-        "clip_norm": 1.0,
         "cohorts": cohorts() if planned is None else planned,
         "sampler": "plan_cohorts",
         "evaluation_columns": EVALUATED,
