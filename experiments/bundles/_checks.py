@@ -255,7 +255,8 @@ def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
     for stated, asked, nearly in (
         (reports.read_configuration(folder).settings, given.asked, set[str]()),
         (settings, given.settings, computed),
-        (privacy, given.privacy, computed),
+        # The ε that was asked for is one of the settings.
+        (privacy, dataclasses.replace(given.privacy, target_epsilon=None), computed),
     ):
         for name in type(asked).__annotations__:
             one, other = getattr(stated, name), getattr(asked, name)

@@ -15,9 +15,10 @@ from msgspec import Meta
 
 from tff_mf.base.errors import InputValueError
 
-from ..output import files, typed
+from ..output import typed
 from ..output.typed import Number, Record
 from ..runs import layers, presets, toml_file
+from ..runs.initial_model import given
 from ..runs.layers import Layer
 from ..runs.presets import Preset
 from ..runs.settings import FIELDS, RunSettings
@@ -290,7 +291,7 @@ def _name(label: str, layer: Layer, optimize: Mapping[str, Any], data_of: Mappin
     data = data_of.get(values["dataset"])
     known = {**values, "dataset": data.name if data else values["dataset"]}
     if configuration.initial_model is not None:
-        known["initial_model"] = files.file_hash(pathlib.Path(configuration.initial_model))
+        known["initial_model"] = given(configuration.initial_model, dataset=configuration.dataset).sha256
     known_by = json.dumps([known, optimize], sort_keys=True)
     noise = f"eps{values['epsilon']:g}" if values["epsilon"] is not None else f"sigma{values['noise_multiplier']:g}"
     rate = values["server_learning_rate"]

@@ -375,7 +375,7 @@ NO_VALUES = {
     "versions": [None, [], {"tff-mf": 3}],
     "command": [None, "x", [1]],
     "cohorts": [None, {}, [1]],
-    "settings": [None, []],
+    "settings": [[], 1],
     "released_without_noise": [None, ["x"], [{"name": 1}]],
     "evaluation_columns": [None, "loss", [["x"]]],
     "simulation": [None, 1, "yes"],

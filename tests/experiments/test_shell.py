@@ -167,9 +167,9 @@ def test_values_of_a_file_keep_their_key_and_name_the_file(typed, tmp_path):
         "[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-3\nclip_norm = -1.0\nepsilon = 2.0\nsampling = 'single'\n"
     )
     for command in (["export", "--out", "x"], ["compare"]):
-        assert "clip_norm=-1.0 must be greater than 0. (clip_norm: from run.toml)" in refused(
-            typed, *command, "run.toml"
-        )
+        err = refused(typed, *command, "run.toml")
+        assert "clip_norm=-1.0 must be greater than 0." in err
+        assert "run.toml" in err
 
 
 def test_values_of_a_preset_name_it(typed):

@@ -174,6 +174,7 @@ def build(
         progress: Called after every iteration of the optimizer, if it has iterations.
 
     Example:
+        >>> import tff_mf
         >>> schema = tff_mf.MinSep(min_sep=4, max_participations=2)
         >>> build("banded", rounds=8, participation=schema).bands
         4
@@ -210,6 +211,7 @@ def search(
         options: `bands`, `buffers`, `objective`, `workload`, `unit_norms`: what is None is not given.
 
     Example:
+        >>> import tff_mf
         >>> found = search("dense", rounds=4, participation=tff_mf.SingleParticipation(), objective="rms")
         >>> found.optimized_for.converged
         True

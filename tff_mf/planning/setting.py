@@ -29,6 +29,7 @@ class MechanismSetting:
         dimension: The most parameters that the model may have, with a grid.
 
     Example:
+        >>> import tff_mf
         >>> schema = tff_mf.MinSep(min_sep=4, max_participations=3)
         >>> setting = MechanismSetting(rounds=12, participation=schema, restart_every=6)
         >>> setting.searched_participation
