@@ -65,7 +65,8 @@ def test_commands_that_need_it_say_so_in_one_line(command):
 def test_other_versions_of_python_are_not_advised_to_install_tff():
     finished = run(
         "from tff_mf.base import required_packages\nrequired_packages.PYTHON = (3, 0)\n"
-        "sys.argv = 'tff-mf train --rounds 5 --clients-per-round 2 --epsilon 1 --delta 1e-6 --sampling single'.split()\n"
+        "sys.argv = 'tff-mf train --rounds 5 --clients-per-round 2 --epsilon 1 --delta 1e-6'.split()\n"
+        "sys.argv += ['--sampling', 'single']\n"
         "from tff_mf.experiments.cli import main\nmain()"
     )
     assert finished.returncode == 2
