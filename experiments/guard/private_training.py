@@ -33,7 +33,7 @@ _REFUSED = {
     "client_weighting": "weights are exact numbers about clients, and every client counts the same",
     "model_distributor": "what clients are sent follows from released models alone",
 }
-# The training that is open in each folder: a notebook's cell that is run again closes the former one.
+# The training that is open in each folder: a notebook's cell that is run again closes the one before.
 _OPEN: "weakref.WeakValueDictionary[pathlib.Path, PrivateTraining]" = weakref.WeakValueDictionary()
 
 
@@ -161,9 +161,9 @@ def _opened(
             "in docs/own-pipeline.md."
         )
     path = pathlib.Path(folder).resolve()
-    former = _OPEN.pop(path, None)
-    if former is not None:
-        former.close()
+    before = _OPEN.pop(path, None)
+    if before is not None:
+        before.close()
     plan = begun_plan(path, plan.for_model(_dimension(model_fn)))
     mean = aggregators.build_mf_aggregator(
         plan.mechanism,
