@@ -24,7 +24,7 @@ def demo(out: str, as_json: bool) -> None:
     from tff_mf.base import required_packages
 
     required_packages.packages("The demo", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
-    from ..runs import folders
+    from ..runs import folders, statements
     from ..runs.names import SUMMARY
 
     folder = folders.replaceable_folder(pathlib.Path(out))
@@ -46,6 +46,7 @@ def demo(out: str, as_json: bool) -> None:
     click.echo(f"blt over identity: {100 * summary['accuracy_gain']:+.2f} points")
     click.echo()
     _screens.paragraphs(
-        *(f"{name}: {run['statement']}" for name, run in summary["mechanisms"].items()), summary["cohort_note"]
+        *(f"{name}: {statements.line(run['claim'])}" for name, run in summary["mechanisms"].items()),
+        summary["cohort_note"],
     )
     click.echo(f"\n{folder / SUMMARY}  {folder / 'accuracy.png'}  ({summary['seconds']:.0f} s)")

@@ -228,6 +228,9 @@ def _check(configuration: RunSettings, path: pathlib.Path) -> None:
         raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
     configuration.check()
     named_data.check_dataset(configuration.dataset)
+    if configuration.initial_model is not None:
+        # Refuses a file that cannot be read, and names the key and the file that it is from.
+        given(configuration.initial_model, dataset=configuration.dataset)
 
 
 def _optimized_for(layer: Layer, optimize: Mapping[str, Any]) -> RunSettings:

@@ -6,11 +6,13 @@ import shlex
 import unicodedata
 
 import pytest
+import run_folders
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments.output.present import Section, Table, terminal
+from tff_mf.experiments.runs import statements
 from tff_mf.numerics import digits
 
 from .shared import printed, result_of
@@ -167,3 +169,15 @@ def settled(text):
     """Without what differs from machine to machine: seconds, and the last digits of a search."""
     text = re.sub(r"\b\d+\.\d s\b|(?<=^seconds)( +)[\d.e-]+", "\\1…", text, flags=re.M)
     return re.sub(r"\d\.\de-\d\d", "…", text).split()
+
+
+def test_the_demo_ends_with_the_guarantee_of_each_mechanism(monkeypatch, tmp_path):
+    pytest.importorskip("tensorflow_federated")
+    from tff_mf.experiments.comparison import demo
+
+    claim = statements.facts(statements.of_plan(run_folders.plan()))
+    run = {"accuracy": 0.1, "noise_multiplier": 5.0, "server_learning_rate": 1.0, "claim": claim}
+    summary = {"mechanisms": {"blt": run, "identity": run}, "accuracy_gain": 0.0, "cohort_note": "", "seconds": 1.0}
+    monkeypatch.setattr(demo, "run_demo", lambda folder: summary)
+    shown = " ".join(printed("demo", "--out", tmp_path / "demo").split())
+    assert shown.count(statements.line(claim)) == 2
