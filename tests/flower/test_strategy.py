@@ -593,7 +593,7 @@ def test_no_round_is_released_twice_wherever_a_process_is_killed(tmp_path):
             number, model = line.split(maxsplit=1)
             assert number == "refused:" or seen.setdefault(number, model) == model
         killed += status == -signal.SIGKILL
-        limit = limit % 7 + 1
+        limit = limit % 12 + 1
     assert (status, killed > 8) in ((0, True), (2, True))
     assert status == 0 or "holds a run that has ended" in said[-1]
     past = {}
