@@ -135,8 +135,8 @@ def test_a_forged_claim_states_nothing(run):
     stored = json.loads((run / names.RUN_JSON).read_text())
     for changes in (
         {"amplified_epsilon": 0.9 * stored["amplified_epsilon"]},
-        {"settings": {**stored["settings"], "secret_cohorts": False}},
-        {"settings": {**stored["settings"], "sampling": {"sampling": "balls-in-bins", "groups": 2}}},
+        {"secret_cohorts": False},
+        {"sampling": {"sampling": "balls-in-bins", "groups": 2}},
         {"sampler": "tff_mf.Poisson"},
     ):
         (run / names.RUN_JSON).write_text(json.dumps({**stored, **changes}))
