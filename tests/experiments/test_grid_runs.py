@@ -193,10 +193,10 @@ def test_a_run_in_floating_point_has_no_grid_and_gets_none(tmp_path):
 def test_a_guard_takes_the_grid_of_the_plan_alone():
     privacy = plan(noise_multiplier=4.0, cohort=3)
     given = {"clip_norm": 1.0, "noise_multiplier": 4.0, "clients_per_round": 3}
-    check_aggregator(aggregators.build_mf_aggregator(MECHANISM, **given, grid=GRID), privacy, 1.0, {})
+    check_aggregator(aggregators.build_mf_aggregator(MECHANISM, **given, grid=GRID), privacy, {})
     for other in (None, tff_mf.Grid(bits=18, max_clients=1000), "auto"):
         with pytest.raises(tff_mf.InputError, match="grid="):
-            check_aggregator(aggregators.build_mf_aggregator(MECHANISM, **given, grid=other), privacy, 1.0, {})
+            check_aggregator(aggregators.build_mf_aggregator(MECHANISM, **given, grid=other), privacy, {})
 
 
 def test_grids_are_compared(tmp_path):
