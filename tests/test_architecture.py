@@ -1,10 +1,8 @@
 """The code is laid out as docs/architecture.md says: layers, packages, levels, sizes."""
 
-import ast
 import importlib.util
 import pathlib
 import re
-import statistics
 
 import pytest
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import tff_mf
 from tests.tff_mf.samplings import cyclic_event
-from tff_mf import FixedEpoch, MinSep, SingleParticipation
+from tff_mf import MinSep, SingleParticipation
 from tff_mf.experiments.cli import cli
 
 HERE = pathlib.Path(__file__).parent.parent

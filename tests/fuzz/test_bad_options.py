@@ -10,7 +10,6 @@ import click
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import accepted
 import bad_options
 import bad_values
 

@@ -178,7 +178,7 @@ def in_tensorflow():
 
 
 def border(mechanism, attribute):
-    """Returns the largest noise before a decision changes: bits, last round, type of a row; `None` if none changes it."""
+    """Returns the largest noise before a decision changes; `None` if none changes it."""
     low, first = 1.0, _decision(mechanism, attribute, 1.0)
     high = next(
         (low * 2.0**power for power in range(1, 40) if _decision(mechanism, attribute, low * 2.0**power) != first), None
@@ -199,7 +199,7 @@ def _decision(mechanism, attribute, stddev):
 
 
 def decisions(borders):
-    """Returns what is decided on both sides of each border, which another machine that computes otherwise has elsewhere."""
+    """Returns what is decided on both sides of each border; a machine that computes otherwise has it elsewhere."""
     found = {}
     for name, mechanism in mechanisms().items():
         for attribute in DECIDED:
