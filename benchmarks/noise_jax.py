@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+
 import tff_mf
 from tff_mf.noise.jax import build_stream
 

@@ -52,6 +52,8 @@ def test_imports_point_down(file):
         assert not reaches(file, "tensorflow_federated", "matplotlib")
         if package_of(file) != "tff_mf.noise.jax" and file.name != "optax.py":
             assert not reaches(file, "jax", "optax", "tff_mf.noise.jax")
+        if package_of(file) != "tff_mf.noise.torch" and file.name != "torch.py":
+            assert not reaches(file, "torch", "tff_mf.noise.torch")
     if layer_of(file) == "aggregators":
         assert not reaches(file, "tff_mf.experiments", "experiments")
     if not may_use_tensorflow(file):

@@ -21,8 +21,9 @@ import tff_mf
 from tff_mf import grids, registry
 from tff_mf.mechanisms import Recursion
 from tff_mf.mechanisms.recursion import NEW, PAST, Case
+from tff_mf.noise import _generators
 from tff_mf.noise import numpy as streams
-from tff_mf.noise.numpy import _advance, _generators
+from tff_mf.noise.numpy import _advance
 from tff_mf.numerics import normals
 
 try:
@@ -34,6 +35,14 @@ try:
     jax.config.update("jax_enable_x64", True)
 except ImportError:
     jax = None
+
+try:
+    import torch
+
+    from tff_mf.noise import torch as in_torch
+    from tff_mf.noise.torch import _stream as torch_stream
+except ImportError:
+    torch = None
 
 try:
     import tensorflow as tf
@@ -54,8 +63,8 @@ DIMENSION, STDDEV = 4096, 3.0
 class InNumPy:
     """What laws ask of streams in NumPy, which are the reference on a grid; every engine has a class like this one.
 
-    `refused` are the errors of a round that must not run. `leaves` are all arrays of a state, `drawn_again` is z of keys
-    in floats. The last three replace parts of the engine: sizes of parts, products s_t·z_t, and ⌊·⌋.
+    `refused` are the errors of a round that must not run. `leaves` are all arrays of a state, `drawn_again` is z of
+    keys in floats. The last three replace parts of the engine: sizes of parts, products s_t·z_t, and ⌊·⌋.
     """
 
     refused = (tff_mf.InputError,)
@@ -177,6 +186,39 @@ class InJAX:
         monkeypatch.setattr(_stream, "jnp", types.SimpleNamespace(**{**vars(jax.numpy), "floor": of_host}))
 
 
+class InTorch:
+    """What laws ask of streams in PyTorch."""
+
+    refused = (tff_mf.InputError,)
+
+    def build(self, mechanism, **settings):
+        return in_torch.build_stream(mechanism, **settings)
+
+    def compiled(self, stream):
+        return stream.next
+
+    def keys(self, state):
+        return state["keys"].numpy()
+
+    def leaves(self, state):
+        return [state[name].numpy().copy() for name in sorted(state)]
+
+    def drawn_again(self, stream, keys):
+        return np.array([stream._draw(key).numpy() for key in keys], np.float64)
+
+    def take_small_parts(self, monkeypatch):
+        monkeypatch.setattr(torch_stream, "_PRODUCT", 2**7)
+
+    def take_products(self, monkeypatch, stream, products):
+        del monkeypatch
+        stream._draw = lambda key: torch.as_tensor(products[key[0]])
+        stream._scale = lambda step: products.dtype.type(1)
+
+    def take_floor(self, monkeypatch, floor):
+        faulty = types.SimpleNamespace(**{**vars(torch), "floor": lambda v: torch.as_tensor(floor(v.numpy()))})
+        monkeypatch.setattr(torch_stream, "torch", faulty)
+
+
 @functools.cache
 def _tensorflow_normals(dimension):
     def of_keys(keys):
@@ -186,7 +228,10 @@ def _tensorflow_normals(dimension):
 
 
 NUMPY = InNumPy()
-ENGINES = {"numpy": NUMPY} | ({} if tf is None else {"tensorflow": InTensorFlow()}) | ({} if jax is None else {"jax": InJAX()})
+ENGINES = {"numpy": NUMPY}
+ENGINES |= {} if tf is None else {"tensorflow": InTensorFlow()}
+ENGINES |= {} if jax is None else {"jax": InJAX()}
+ENGINES |= {} if torch is None else {"torch": InTorch()}
 
 
 def geometric_with_a_recursion():
@@ -357,7 +402,7 @@ def test_the_round_after_the_last_is_refused(run):
         limited.replay(np.vstack([run.keys, [[1, 2]]]))
     if end is None:
         # A longer run goes on from the same state.
-        assert np.all(np.isfinite(run.step(run.state)[0]))
+        assert np.all(np.isfinite(np.asarray(run.step(run.state)[0])))
         return
     assert end == run.rounds
     with pytest.raises(run.engine.refused, match="all of them have run"):

@@ -14,7 +14,6 @@ import tff_mf
 pytest.importorskip("optax")
 jax = pytest.importorskip("jax", minversion="0.5")
 import jax.numpy as jnp  # noqa: E402
-import optax  # noqa: E402
 
 from tff_mf.noise import jax as in_jax  # noqa: E402
 from tff_mf.noise import numpy as streams  # noqa: E402
@@ -102,7 +101,9 @@ def test_a_state_from_outside_of_the_compiled_function_is_refused():
     assert jax.jit(lambda: stream.next(stream.init())[0])().shape == (3,)
 
 
-@pytest.mark.parametrize("mechanism", [BLT, tff_mf.Tree(20), tff_mf.BandedInverse.square_root(8)], ids=lambda each: each.kind)
+@pytest.mark.parametrize(
+    "mechanism", [BLT, tff_mf.Tree(20), tff_mf.BandedInverse.square_root(8)], ids=lambda each: each.kind
+)
 def test_memory_on_a_grid_has_the_bits_of_numpy(mechanism):
     """A compiler would make one operation of a product and a sum, which the next rounds of integers rarely show."""
     setting = {"dimension": 1000, "stddev": 1.0, "grid": tff_mf.Grid(bits=16, max_clients=100), "insecure_seed": 1}
@@ -137,7 +138,7 @@ def test_a_state_has_room_for_the_keys_of_its_rounds(monkeypatch):
     state = stream.init()
     for _ in range(2):
         state = stream.next(state)[1]
-    with pytest.raises(tff_mf.InputError, match="room for 2 rounds: .* limited_to"):
+    with pytest.raises(tff_mf.InputError, match=r"room for 2 rounds: .* limited_to"):
         stream.next(state)
     assert int(stream.limited_to(3).next(state)[1].round) == 3
 
@@ -233,8 +234,8 @@ def test_bad_gradients_are_refused():
 
 def test_the_page_runs(capsys):
     pytest.importorskip("sklearn")
-    page = pathlib.Path(__file__).parents[2] / "docs" / "jax.md"
-    (program,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    page = pathlib.Path(__file__).parents[2] / "docs" / "jax-and-pytorch.md"
+    program = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[0]
     exec(compile(program, str(page), "exec"), {})
     accuracy, epsilon = re.fullmatch(r"accuracy (.*)%, ε = (.*) at δ = 1e-05\n", capsys.readouterr().out).groups()
     assert float(accuracy) > 75

@@ -8,8 +8,8 @@ import tensorflow as tf
 from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.planning.order import Order
 from tff_mf.mechanisms import Mechanism
+from tff_mf.planning.order import Order
 from tff_mf.queries import MatrixFactorizationQuery, build_query
 
 

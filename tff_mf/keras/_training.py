@@ -16,9 +16,9 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.keras import _batches, _checkpoint, _model_checks
 from tff_mf.keras._clipped_sum import ClippedSum
 from tff_mf.keras._noised_mean import NoisedMean
-from tff_mf.planning.order import Order
 from tff_mf.mechanisms import Mechanism
 from tff_mf.planning import Plan
+from tff_mf.planning.order import Order
 from tff_mf.problem.cohort_secret import CohortSecret
 
 

@@ -93,9 +93,7 @@ class DictStream(KeyedStream):
         }
 
     @abc.abstractmethod
-    def _computed(
-        self, step: Step, rows: list[Any], keys: np.ndarray, done: int, stddev: Any
-    ) -> tuple[Any, list[Any]]:
+    def _computed(self, step: Step, rows: list[Any], keys: np.ndarray, done: int, stddev: Any) -> tuple[Any, list[Any]]:
         """Returns the noise of a round, whose key is the last of `keys`, and the rows of memory after it."""
 
     @abc.abstractmethod

@@ -6,6 +6,7 @@ import functools
 import hashlib
 
 import numpy as np
+
 from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError

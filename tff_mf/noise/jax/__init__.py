@@ -1,4 +1,4 @@
-"""Streams the correlated noise C⁻¹z in JAX, on the device of the parameters, in compiled functions or outside of them."""
+"""Streams the correlated noise C⁻¹z in JAX, on the device of the parameters, in compiled functions too."""
 
 from tff_mf.base import required_packages
 from tff_mf.base.errors import MissingDependencyError

@@ -177,6 +177,4 @@ def _of_levels(generator: _Generator, tables: normals.Tables, begin: jax.Array, 
         return level + 1, pending & (item == jnp.asarray(masses)[level]), found
 
     start = jnp.zeros([], jnp.int64), pending, jnp.zeros(pending.shape)
-    return jax.lax.while_loop(
-        lambda carried: (carried[0] < tables.levels) & carried[1].any(), one_level, start
-    )[2]
+    return jax.lax.while_loop(lambda carried: (carried[0] < tables.levels) & carried[1].any(), one_level, start)[2]

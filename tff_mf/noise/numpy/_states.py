@@ -41,7 +41,9 @@ def save_state(state: Mapping[str, np.ndarray], path: str | os.PathLike[str]) ->
         >>> int(state["round"])
         2
     """
-    arrays = {name: np.ascontiguousarray(value) for name, value in check_arrays(state, np.ndarray, "NumPy arrays").items()}
+    arrays = {
+        name: np.ascontiguousarray(value) for name, value in check_arrays(state, np.ndarray, "NumPy arrays").items()
+    }
     # ascontiguousarray gives numbers an axis.
     arrays = {name: value.reshape(state[name].shape) for name, value in arrays.items()}
     with files.atomic_file(path, mode=0o600) as file:

@@ -8,12 +8,12 @@ from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import Step
 from tff_mf.noise._dict_stream import DictStream
+from tff_mf.noise._generators import generator_of
 from tff_mf.noise.numpy._advance import Advance
-from tff_mf.noise.numpy._generators import generator_of
 
 
 class NoiseStream(DictStream):
-    """Streams the rows of σζ·C⁻¹z in NumPy, one per round; `DictStream` has states, `KeyedStream` other arguments and methods.
+    """Streams the rows of σζ·C⁻¹z in NumPy, one per round; `DictStream` has states, `KeyedStream` the rest.
 
     Formal guarantee: as for `KeyedStream`. Rows are float32; with a grid, int64. They equal the rows of
     `tff_mf.noise.tensorflow` for equal keys, bit for bit with a grid and the generator "tensorflow".
