@@ -32,7 +32,7 @@ class PreparedTraining:
 
     configuration: CentralConfiguration
     mechanism: tff_mf.Mechanism
-    order: "keras.Order"
+    order: tff_mf.Order
     noise_multiplier: float
     epsilon: float
     statement: str
@@ -43,7 +43,7 @@ def prepare(
 ) -> PreparedTraining:
     """Returns the parts of a training.
 
-    Formal guarantee: `epsilon` and `statement` are the order's (`tff_mf.keras.Order`), for the σ that is
+    Formal guarantee: `epsilon` and `statement` are the order's (`tff_mf.Order`), for the σ that is
     returned: with `epsilon` in the settings, the smallest σ at which the order's ε does not exceed it.
 
     Args:
@@ -78,10 +78,8 @@ def prepare(
     )
 
 
-def _order(configuration: CentralConfiguration) -> "keras.Order":
-    from tff_mf import keras
-
-    return keras.Order(
+def _order(configuration: CentralConfiguration) -> tff_mf.Order:
+    return tff_mf.Order(
         sampling=configuration.drawn_by,
         examples=configuration.examples,
         batch_size=configuration.batch_size,

@@ -12,8 +12,8 @@ import safetensors.numpy
 import scipy.stats
 
 import tff_mf
+from tff_mf.noise import _generators
 from tff_mf.noise import numpy as streams
-from tff_mf.noise.numpy import _generators
 
 from .test_noise_laws import BLT, GRID, NUMPY, STDDEV, Run, assert_close, assert_same, rows_of
 

@@ -7,8 +7,8 @@ import tff_mf
 NAMES = """
 AmplifiedBands AmplifiedOptimum ArtifactError BLT BMinSep BallsInBins BallsInBinsEstimator Banded BandedInverse
 BandedPlusLowRank BandedToeplitz CyclicPoisson Dense EstimatedEpsilon FixedEpoch Grid Guarantee Identity InputError
-LearningRates Level LinearSchedule Mechanism MinSep Momentum MomentumWithRates OptimizedFor Participation Plan Poisson
-PrefixSum RandomAllocation Sampling SearchStatus SensitivityResult ShuffledEpochs SingleParticipation SpacedEpochs
+LearningRates Level LinearSchedule Mechanism MinSep Momentum MomentumWithRates OptimizedFor Order Participation Plan
+Poisson PrefixSum RandomAllocation Sampling SearchStatus SensitivityResult ShuffledEpochs SingleParticipation SpacedEpochs
 Timer Tree Workload adaptive_clipping_guarantee amplified_bands balls_in_bins_gram calibrate_noise_multiplier
 check_mechanism compose_guarantees dp_event effective_noise_multiplier epsilon explain_sensitivity guarantee load
 max_error max_loss optimize_amplified_banded_toeplitz optimize_amplified_blt optimize_banded optimize_banded_inverse
