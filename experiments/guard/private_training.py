@@ -158,7 +158,7 @@ def _opened(
     if plan.adaptive_count_stddev is not None:
         raise InputValueError(
             f"adaptive_count_stddev={plan.adaptive_count_stddev!r}: adaptive clipping is for pipelines of your own, as "
-            "in docs/own-pipeline.md."
+            "in docs/swap-in-tff.md."
         )
     path = pathlib.Path(folder).resolve()
     before = _OPEN.pop(path, None)
