@@ -47,7 +47,7 @@ _SHARED = RunSettings(
     seed=20240816,
 )
 # Each rate was chosen beforehand, as the best of a grid of 1.7^i by validation accuracy on other seeds, see
-# `docs/demo.md`; the demo chooses nothing by its results.
+# `docs/results.md`; the demo chooses nothing by its results.
 RUNS = {
     "blt": replace(_SHARED, mechanism="blt", buffers=3, objective="max", server_learning_rate=1.7),
     "identity": replace(_SHARED, mechanism="identity", server_learning_rate=0.346),

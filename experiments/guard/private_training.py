@@ -167,7 +167,7 @@ def _opened(
     if plan.adaptive_count_stddev is not None:
         raise InputValueError(
             f"adaptive_count_stddev={plan.adaptive_count_stddev!r}: adaptive clipping is for pipelines of your own, as "
-            "in docs/own-pipeline.md."
+            "in docs/swap-in-tff.md."
         )
     validation.instance("folder", folder, (str, os.PathLike), "name the folder of the run")
     path = pathlib.Path(folder).resolve()

@@ -1,7 +1,7 @@
 """A guard for other pipelines: refuses cohorts that the participation schema forbids, and keeps the files of a run.
 
 A pipeline with its own sampler and loop calls the guard before it hands out data. The result is a folder as `tff-mf
-train` writes it, whose guarantee `tff-mf report` states and checks. See docs/own-pipeline.md.
+train` writes it, whose guarantee `tff-mf report` states and checks. See docs/swap-in-tff.md.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
