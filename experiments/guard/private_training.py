@@ -191,7 +191,7 @@ def _opened(
             open_guard(
                 path,
                 plan,
-                sampler=f"tff_mf.{type(plan.sampling).__name__}" if more["sampler"] is None else "the caller's own",
+                sampler=None if more["sampler"] is None else "the caller's own",
                 aggregator=mean,
                 population=None if plan.population is None else plan.deployed_population(plan.population),
                 released_without_noise=[{"name": "metrics of evaluation", "of": NOT_TRAINING}],
