@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tff_mf.base import strict_json, validation
 from tff_mf.base.errors import InputValueError
 
 from ..output import files
 from ..runs import folders, metrics
-from ..runs.names import MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
+from ..runs.names import CALIBRATED, MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
 from . import preparation, summary
 from .data_sets import Examples, ImageData
 from .preparation import PreparedTraining
@@ -107,6 +108,31 @@ def resumable(folder: pathlib.Path) -> pathlib.Path:
         raise InputValueError(f"out={str(folder)!r} holds a run that has ended: there is nothing to resume.")
     files.make_writable(folder)
     return folder
+
+
+def keep(prepared: PreparedTraining, folder: pathlib.Path) -> None:
+    """Writes the mechanism and the σ of a training, unless they are there."""
+    if not (folder / CALIBRATED).exists():
+        files.write_atomically(
+            folder / CALIBRATED, json.dumps({"noise_multiplier": prepared.noise_multiplier}, indent=1) + "\n"
+        )
+    if not (folder / MECHANISM).exists():
+        folders.keep_mechanism(folder, prepared.mechanism)
+
+
+def begun_noise_multiplier(folder: pathlib.Path) -> float | None:
+    """Returns the σ that the training in a folder began with; `None` if it was stopped before it was written.
+
+    Raises:
+        InputError: If the file is damaged.
+    """
+    path = folder / CALIBRATED
+    if not path.is_file():
+        return None
+    try:
+        return validation.nonnegative("noise_multiplier", strict_json.read(path, "calibrated")["noise_multiplier"])
+    except (KeyError, TypeError) as error:
+        raise InputValueError(f"calibrated={str(path)!r} has no noise_multiplier: put it back as it was.") from error
 
 
 def evaluated(model: "tf.keras.Model", examples: Examples) -> dict[str, float]:

@@ -82,6 +82,8 @@ def train(
     chosen, layer = toml_file.resolve(preset, file, flags)
     get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
     if show:
+        if (whole := layers.if_whole(layer)) is not None:
+            whole.check()
         _screens.settings(chosen, layer, layers.shown(layer), as_json=as_json)
         return
     path, layer = pathlib.Path(out), toml_file.placed(layer)

@@ -47,7 +47,7 @@ _Adjacency, _Schema = Literal["zero-out", "replace-one"], Literal["MinSep", "Fix
 _PLANNED_FILES = (names.RUN_JSON, names.MECHANISM, names.ANSWERS)
 _FINAL_FILES = (
     *(*_PLANNED_FILES, names.LEDGER, names.PARTICIPATION, names.METRICS, names.SUMMARY, names.MODEL),
-    *(names.AUDIT, names.SETTINGS_TOML, names.VOCABULARY),
+    *(names.AUDIT, names.SETTINGS_TOML, names.VOCABULARY, names.PLANNED),
 )
 
 

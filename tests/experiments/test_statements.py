@@ -188,7 +188,7 @@ def test_a_run_and_its_report_refuse_the_same(tmp_path):
 
 
 def test_a_plan_has_the_guarantee_of_its_recommendation():
-    deployment = Deployment(population=100, clients_per_round=10, rounds=40, delta=1e-6)
+    deployment = Deployment.of(population=100, clients_per_round=10, rounds=40, delta=1e-6)
     chosen, _ = options.recommend(compared(deployment, epsilon=4.0))
     claim = claim_of(deployment, chosen)
     assert claim.epsilon == pytest.approx(chosen.figures["epsilon"], rel=1e-12)

@@ -75,26 +75,26 @@ def audit(setting: Setting) -> Audit:
     """
     from . import _emitted
 
-    mechanism, rounds, sigma = setting.mechanism, setting.rounds, setting.noise_multiplier
-    encoder = _whole(mechanism.cast_to_float32().encoder(setting.every), rounds)
+    plan, rounds, sigma = setting.plan, setting.rounds, setting.plan.noise_multiplier
+    encoder = _whole(plan.mechanism.cast_to_float32().encoder(setting.every), rounds)
     middle = (setting.every + 1) // 2
-    steps = _emitted.step_twice(mechanism, middle, stddev=sigma, **_of_stream(setting))
+    steps = _emitted.step_twice(plan.mechanism, middle, stddev=sigma, **_of_stream(setting))
     progress.step("sensitivity")
-    reached, pattern = reached_sensitivity(encoder, setting.participation)
+    reached, pattern = reached_sensitivity(encoder, plan.participation)
     progress.step("noise")
     sums = _sums(setting, encoder, pattern)
     progress.step("canaries")
-    parts = [sums] if setting.count_stddev is None else [sums, _counts(setting, pattern)]
-    canaries, control = (_attack(parts, setting.delta, scale) for scale in (1.0, 0.5))
-    claimed = setting.claimed.epsilon(setting.delta)
+    parts = [sums] if plan.adaptive_count_stddev is None else [sums, _counts(setting, pattern)]
+    canaries, control = (_attack(parts, plan.delta, scale) for scale in (1.0, 0.5))
+    claimed = setting.claimed.epsilon(plan.delta)
     progress.step("tests")
-    tells = can_tell_half(setting.claimed, count=setting.samples, delta=setting.delta)
+    tells = can_tell_half(setting.claimed, count=setting.samples, delta=plan.delta)
     tests = [
         *_of_noise(sums),
         fresh_steps(*steps, stddev=sigma / encoder[middle - 1, middle - 1]),
-        _sensitivity(reached, setting.sensitivity, pattern),
+        _sensitivity(reached, plan.sensitivity, pattern),
         *_epsilons(claimed, canaries, control, tells=tells),
-        *([] if setting.grid is None else [integers(sums.inexact), pairs(sums.rows)]),
+        *([] if plan.grid is None else [integers(sums.inexact), pairs(sums.rows)]),
         *(dataclasses.replace(each, name=COUNTS + each.name) for part in parts[1:] for each in _of_noise(part)),
     ]
     progress.step()
@@ -102,7 +102,7 @@ def audit(setting: Setting) -> Audit:
 
 
 def _of_stream(setting: Setting) -> dict[str, Any]:
-    return {"coordinates": setting.samples, "insecure_seed": setting.insecure_seed, "grid": setting.grid}
+    return {"coordinates": setting.samples, "insecure_seed": setting.plan.insecure_seed, "grid": setting.plan.grid}
 
 
 def _whole(encoder: np.ndarray, rounds: int) -> np.ndarray:
@@ -115,21 +115,21 @@ def _sums(setting: Setting, encoder: np.ndarray, pattern: tuple[int, ...]) -> _E
     """Returns the noise of the sums, and the contribution of a canary that takes part in a pattern of rounds."""
     from . import _emitted
 
-    sigma = setting.noise_multiplier
+    sigma, grid = setting.plan.noise_multiplier, setting.plan.grid
     several = (
         setting.noise_scale
         * _emitted.emit(
-            setting.mechanism,
+            setting.plan.mechanism,
             setting.rounds,
             stddev=sigma,
-            restart_every=setting.restart_every,
+            restart_every=setting.plan.restart_every,
             **_of_stream(setting),
         ).astype(np.float64)
         for _ in range(2)
     )
     independent, inexact = [], 0
     for noise in several:
-        inexact += 0 if setting.grid is None else not_on_grid(noise, setting.grid.largest_norm)
+        inexact += 0 if grid is None else not_on_grid(noise, grid.largest_norm)
         independent.append(whitened(noise, encoder, sigma))
     rows, others = independent
     times = 1 if setting.adjacency == "zero-out" else 2
@@ -141,8 +141,7 @@ def _counts(setting: Setting, pattern: tuple[int, ...]) -> _Emitted:
     """Returns the noise of the counts, and the contribution of the same canary."""
     from . import _emitted
 
-    assert setting.count_stddev is not None
-    stddev = validation.positive("count_stddev", setting.count_stddev)
+    stddev = validation.positive("adaptive_count_stddev", setting.plan.adaptive_count_stddev)
     rows, others = (
         setting.noise_scale
         * _emitted.emit(

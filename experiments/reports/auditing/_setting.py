@@ -28,40 +28,22 @@ class Setting:
     """The run that is audited, and its claim.
 
     Attributes:
-        mechanism: The mechanism.
-        rounds: Number of rounds n.
-        participation: The participation schema.
-        noise_multiplier: σ.
-        delta: δ.
-        coordinates: Number of coordinates of the noise, each an independent sample with two canaries. As many as fit in
-            memory if not given.
-        insecure_seed: Seed of the noise, for tests; `None` for private noise.
-        noise_scale: Factor of the emitted noise, to test whether the audit notices; normally 1.
-        restart_every: Rounds after which noise starts anew, or `None`.
+        plan: The plan of the run; its insecure seed makes the tested noise repeatable.
         adjacency: "zero-out": half of the canaries have all updates set to zero; "replace-one": half have the opposite
             updates.
-        count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
-        grid: The grid of the noise, or `None` for floating point.
-        dimension: The most parameters that the model may have, with a grid: the claim depends on it.
+        coordinates: Number of coordinates of the noise, each an independent sample with two canaries. As many as fit in
+            memory if not given.
+        noise_scale: Factor of the emitted noise, to test whether the audit notices; normally 1.
 
     Raises:
         InputTypeError: If `coordinates` is not a whole number.
         InputValueError: If there are too few coordinates to prove anything, or too many for memory.
     """
 
-    mechanism: tff_mf.Mechanism
-    rounds: int
-    participation: tff_mf.Participation
-    noise_multiplier: float
-    delta: float
-    coordinates: int | None = None
-    insecure_seed: int | None = None
-    noise_scale: float = 1.0
-    restart_every: int | None = None
+    plan: tff_mf.Plan
     adjacency: str = "zero-out"
-    count_stddev: float | None = None
-    grid: tff_mf.Grid | None = None
-    dimension: int | None = None
+    coordinates: int | None = None
+    noise_scale: float = 1.0
 
     def __post_init__(self) -> None:
         if self.coordinates is not None:
@@ -73,39 +55,39 @@ class Setting:
                 )
 
     @property
+    def rounds(self) -> int:
+        """Number of rounds n."""
+        return self.plan.rounds
+
+    @property
     def every(self) -> int:
         """Rounds from one restart to the next; all rounds if there is none."""
-        return min(self.rounds, self.restart_every or self.rounds)
+        return self.plan.restart_every or self.plan.rounds
 
     @functools.cached_property
     def claimed(self) -> tff_mf.Guarantee:
-        """The claimed guarantee of everything that is released."""
+        """The claimed guarantee of everything that is released, for its adjacency; noise is taken to be random."""
+        plan = self.plan
         sums = tff_mf.guarantee(
-            self.mechanism,
-            self.rounds,
-            self.participation,
-            noise_multiplier=self.noise_multiplier,
-            restart_every=self.restart_every,
+            plan.mechanism,
+            plan.rounds,
+            plan.participation,
+            noise_multiplier=plan.noise_multiplier,
+            restart_every=plan.restart_every,
             adjacency=self.adjacency,
-            grid=self.grid,
-            dimension=self.dimension,
+            grid=plan.grid,
+            dimension=plan.dimension,
         )
-        if self.count_stddev is None:
+        if plan.adaptive_count_stddev is None:
             return sums
         counts = tff_mf.adaptive_clipping_guarantee(
-            self.rounds,
-            self.participation,
-            count_stddev=self.count_stddev,
+            plan.rounds,
+            plan.participation,
+            count_stddev=plan.adaptive_count_stddev,
             adjacency=self.adjacency,
-            grid=self.grid,
+            grid=plan.grid,
         )
         return tff_mf.compose_guarantees(sums, counts)
-
-    @property
-    def sensitivity(self) -> float:
-        """The claimed sensitivity of the sums over the whole run, with all restarts."""
-        run = self.mechanism.cast_to_float32()
-        return tff_mf.restart_sensitivity(run, self.rounds, self.participation, restart_every=self.every).value
 
     @property
     def samples(self) -> int:
@@ -117,8 +99,8 @@ class Setting:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the tests of an audit."""
-        on_grid = () if self.grid is None else ON_GRID
-        counts = () if self.count_stddev is None else tuple(COUNTS + name for name in _OF_NOISE)
+        on_grid = () if self.plan.grid is None else ON_GRID
+        counts = () if self.plan.adaptive_count_stddev is None else tuple(COUNTS + name for name in _OF_NOISE)
         return (*_NAMES, *on_grid, *counts)
 
 
