@@ -15,7 +15,7 @@ from tff_mf.base.strict_json import finite
 
 from ..output import typed
 from ..output.typed import Number, record
-from ..runs import amplification, names, statements
+from ..runs import names, statements
 from ..runs.ledger import LedgerRecord
 from ..runs.run_record import RunRecord
 from ..runs.settings import FILES
@@ -147,7 +147,7 @@ def made_for(source: Source) -> dict[str, Any] | None:
 def sampling_in_secret(source: Source) -> str | None:
     """Returns a run's sampling if it amplifies where cohorts are secret, and no amplified ε is stated."""
     drawn = source.record.drawn
-    if source.record.is_secret or drawn is None or not drawn.is_secret or drawn.sampling in amplification.POISSON:
+    if source.record.is_secret or drawn is None or not drawn.is_secret:
         return None
     return drawn.sampling
 

@@ -125,8 +125,7 @@ BROKEN = {
         "log",
         "does not follow",
     ),
-    "summary: ε": (in_json("summary.json", epsilon=0.1), "summary", "another epsilon"),
-    "summary: a question": (in_json("answers.json", unit=None), "summary", "another claim"),
+    "summary: ε": (in_json("summary.json", epsilon=0.1), "summary", "epsilon, which is not a field"),
     "summary: statement": (
         in_json("summary.json", statement="(ε=0.1, δ=1e-9)-DP"),
         "summary",
@@ -143,8 +142,6 @@ BROKEN = {
         "summary",
         "validation_acc",
     ),
-    "summary: amplified": (in_json("summary.json", amplified_epsilon=0.01), "summary", "amplified_epsilon"),
-    "summary: amplified in words": (in_json("summary.json", amplified_claim="ε≤0"), "summary", "amplified_claim"),
     "summary: parameters in words": (in_json("summary.json", parameters="ε≤0.010"), "summary", "parameters"),
     "summary: parameters of true": (in_json("summary.json", parameters=True), "summary", "parameters"),
     "summary: seconds": (in_json("summary.json", seconds=[1.5]), "summary", "seconds"),
