@@ -99,7 +99,7 @@ def _summary(runs: Mapping[str, RunSettings], results: Mapping[str, TrainingResu
         **{name: getattr(settings, name) for name in shared},
         "cohort_note": (
             f"{settings.cohort} clients a round are simulated by {settings.clients_per_round}, with the noise scaled "
-            "down in proportion; epsilon is for the large cohort, epsilon_as_run of a claim for the clients that trained."
+            "down in proportion; epsilon is for the large cohort, epsilon_as_run of a claim for those that trained."
         ),
         "server_learning_rates": {name: each.server_learning_rate for name, each in runs.items()},
         "server_learning_rate_note": "Each mechanism's rate was chosen beforehand, on other seeds.",

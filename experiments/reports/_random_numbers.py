@@ -12,11 +12,6 @@ _DRAWN = {
     "tensorflow": "Philox 4x32-10 (TensorFlow's, in NumPy)",
 }
 _FLOAT32 = ("tensorflow graph", "tensorflow")
-_WEAKNESSES = {
-    "critical": "a fixed seed; a state stepped twice with both results released; a state published",
-    "theoretical": "Philox is not a cryptographic generator: no proof rules out that its output can be predicted",
-    "negligible": "127.8 rather than 128 bits: two byte values cannot occur in a key",
-}
 
 
 def random_numbers(report: Mapping[str, Any]) -> Iterable[str]:
@@ -30,9 +25,6 @@ def random_numbers(report: Mapping[str, Any]) -> Iterable[str]:
         if seed is None
         else f"TEST ONLY: every key follows from the seed {seed}."
     )
-    known = {"aes": ("critical",), "tensorflow graph": tuple(_WEAKNESSES)}.get(generator, ("critical", "theoretical"))
-    for severity in known:
-        yield f"What can be wrong with them, {severity}: {_WEAKNESSES[severity]}."
     if grid is None:
         yield "Noise: float32, continuous Gaussian; the standard deviation is rounded up."
         yield "Accounting: float64 for the parameters as cast to float32; every figure is rounded up."

@@ -14,11 +14,11 @@ import tff_mf
 
 from .. import reports
 from ..output import files
-from ..runs import amplification, run_record, statable
+from ..runs import amplification, statable
 from ..runs.execution import ExecutionSettings
 from ..runs.folders import versions
-from ..runs.names import MODEL, RUN_JSON, SUMMARY, VOCABULARY
-from ..runs.run_record import Resolved, begun_record, initial_model_of, read_record
+from ..runs.names import MODEL, SUMMARY, VOCABULARY
+from ..runs.run_record import Resolved, RunRecord, begun_record, initial_model_of
 from ..runs.settings import RunSettings
 from . import checkpoints, rounds
 from .preparation import PreparedRun, prepare
@@ -28,45 +28,12 @@ from .task import METRICS
 _ON_THIS_MACHINE = ExecutionSettings()
 
 
-def write_plan(prepared: PreparedRun, asked: RunSettings, resolved: Resolved, folder: pathlib.Path) -> None:
-    """Writes `run.json`, the mechanism's artifact and the planned report of a run.
-
-    Args:
-        prepared: The run.
-        asked: Its settings as they were asked for.
-        resolved: What they came to.
-        folder: Its folder.
-
-    Raises:
-        InputValueError: If the folder holds a run with another mechanism or other settings.
-    """
-    cohorts = prepared.cohorts
-    reports.write_configuration(
-        folder,
-        prepared.privacy,
-        cohorts=[] if asked.secret_cohorts else [cohorts.cohort(t) for t in range(cohorts.rounds)],
-        amplified_epsilon=_amplified_epsilon(prepared, folder),
-        sampler=asked.sampling_settings().sampler,
-        simulation=True,
-        population=prepared.population,
-        released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
-        evaluation_columns=METRICS,
-        settings=asked,
-        resolved=resolved,
-        versions=versions(),
-    )
-    reports.write(folder, realised=False)
-
-
-def _amplified_epsilon(prepared: PreparedRun, folder: pathlib.Path) -> float | None:
+def _amplified_epsilon(prepared: PreparedRun, begun: RunRecord | None) -> float | None:
     """Returns the ε of a run with secret cohorts, which it states from its beginning on."""
-    if not prepared.settings.secret_cohorts:
+    if prepared.in_secret is None:
         return None
-    if (folder / RUN_JSON).exists():
-        # Computed again, a certificate by samples would differ.
-        return run_record.read_record(folder).amplified_epsilon
-    assert prepared.in_secret is not None
-    return amplification.stated_epsilon(prepared.in_secret.level)
+    # Computed again, a certificate by samples would differ.
+    return amplification.stated_epsilon(prepared.in_secret.level) if begun is None else begun.amplified_epsilon
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,11 +139,23 @@ def run(
             )
         if given:
             checkpoints.keep(given, out)
-        clients = len(prepared.cohorts.client_ids)
-        resolved = Resolved(server_learning_rate=rate, initial_model=named, training_clients=clients)
-        write_plan(prepared, settings, resolved, out)
-        run = None if secret is None else secret.run
-        rules = read_record(out).rules
+        cohorts = prepared.cohorts
+        record = reports.write_configuration(
+            out,
+            privacy,
+            cohorts=[] if settings.secret_cohorts else [cohorts.cohort(t) for t in range(cohorts.rounds)],
+            amplified_epsilon=_amplified_epsilon(prepared, begun),
+            sampler=settings.sampling_settings().sampler,
+            simulation=True,
+            population=prepared.population,
+            released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
+            evaluation_columns=METRICS,
+            settings=settings,
+            resolved=Resolved(server_learning_rate=rate, initial_model=named, training_clients=len(cohorts.client_ids)),
+            versions=versions(),
+        )
+        reports.write(out, realised=False)
+        run, rules = None if secret is None else secret.run, record.rules
         if without_epsilon:
             rules = dataclasses.replace(rules, schema=None)
         trained = rounds.train(prepared, out, rules=rules, on_round=on_round, execution=execution, run=run)

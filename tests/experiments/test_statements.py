@@ -6,7 +6,6 @@ import json
 import math
 import pathlib
 import re
-import types
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from tff_mf.experiments.runs.run_record import Resolved
 from tff_mf.experiments.runs.words import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS
-from tff_mf.experiments.training import preparation, program
+from tff_mf.experiments.training import preparation
 from tff_mf.numerics import digits
 from tff_mf.planning import options
 from tff_mf.problem.draws import SeededDraws
@@ -321,14 +320,17 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
         sampling=drawn_by, client_ids=[f"c{index}" for index in range(9)], clients_per_round=2, rounds=4, seed=1
     )
     measured_on = preparation.measured_on(cohorts.client_ids, ["d1", "c3"])
-    prepared = types.SimpleNamespace(
-        settings=settings,
-        privacy=privacy,
-        cohorts=cohorts,
+    reports.write_configuration(
+        tmp_path,
+        privacy,
+        sampler=settings.sampling_settings().sampler,
+        simulation=True,
         population=9,
-        measured_on=measured_on,
+        released_without_noise=[{"name": "metrics of evaluation", "of": measured_on}],
+        settings=settings,
+        resolved=Resolved(server_learning_rate=1.0),
     )
-    program.write_plan(prepared, settings, Resolved(server_learning_rate=1.0), tmp_path)
+    reports.write(tmp_path, realised=False)
     # StackOverflow's users write before and after 2018, which is how its splits are made.
     planned = (tmp_path / "planned.md").read_text()
     assert "evaluation is on other sentences of clients that train" in planned
