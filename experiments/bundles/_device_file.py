@@ -17,6 +17,7 @@ from .. import reports
 from ..output import agreement, typed
 from ..output.typed import Count, Number, record
 from ..runs.names import MECHANISM
+from ..runs.rules import Schema
 from ._manifest import DEVICE_POLICY
 from ._policies import FIRST_INDEX, TASK_NAME, DevicePolicy, ParticipationPolicy, of_devices_alone, read_policy
 
@@ -215,7 +216,7 @@ def _guarantee(
     alone = of_devices_alone(policy, configuration.rounds)
     suffice = not ParticipationPolicy.of(alone, round_minutes=policy.round_minutes).weaker_than(configuration.schema)
     claimed = _claim(configuration, configuration.schema, mechanism)
-    kept = {**claimed, **_named(alone)} if suffice else _claim(configuration, alone, mechanism)
+    kept = {**claimed, **vars(Schema.of(alone))} if suffice else _claim(configuration, alone, mechanism)
     plain = tff_mf.MinSep(min_sep=policy.min_sep, max_participations=-(-configuration.rounds // policy.min_sep))
     return {
         "claimed": claimed,
@@ -229,17 +230,9 @@ def _guarantee(
 def _claim(
     configuration: reports.Configuration, schema: tff_mf.Participation, mechanism: tff_mf.Mechanism
 ) -> dict[str, Any]:
-    named = _named(schema)
+    named = vars(Schema.of(schema))
     other = msgspec.structs.replace(configuration, **named)
     return {**named, "epsilon": reports.planned_epsilon(other, mechanism), "delta": configuration.delta}
-
-
-def _named(schema: tff_mf.Participation) -> dict[str, Any]:
-    return {
-        "participation": type(schema).__name__,
-        "min_sep": schema.min_sep,
-        "max_participations": schema.max_participations,
-    }
 
 
 def _text(document: Mapping[str, Any]) -> str:

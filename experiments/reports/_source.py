@@ -17,6 +17,7 @@ from ..output import typed
 from ..output.typed import Number, record
 from ..runs import names, statements
 from ..runs.ledger import LedgerRecord
+from ..runs.rules import Schema
 from ..runs.run_record import RunRecord
 from ..runs.settings import FILES
 from . import _judgement
@@ -133,15 +134,7 @@ def seconds(ledger: LedgerRecord | None) -> int | None:
 def made_for(source: Source) -> dict[str, Any] | None:
     """Returns the setting that the mechanism was optimized for, if it was."""
     found = None if source.evidence.mechanism is None else source.evidence.mechanism.optimized_for
-    if found is None:
-        return None
-    schema = found.participation
-    return {
-        "rounds": found.rounds,
-        "participation": type(schema).__name__,
-        "min_sep": schema.min_sep,
-        "max_participations": schema.max_participations,
-    }
+    return None if found is None else {"rounds": found.rounds, **vars(Schema.of(found.participation))}
 
 
 def sampling_in_secret(source: Source) -> str | None:
