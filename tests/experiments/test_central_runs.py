@@ -17,7 +17,7 @@ import tff_mf
 
 tf = pytest.importorskip("tensorflow")
 
-from tff_mf.experiments.central_training import data_sets, networks, preparation, program, summary  # noqa: E402
+from tff_mf.experiments.central_training import data_sets, networks, preparation, program  # noqa: E402
 from tff_mf.experiments.central_training.settings import PRESETS, SAMPLINGS, CentralConfiguration  # noqa: E402
 from tff_mf.experiments.output import typed  # noqa: E402
 from tff_mf.experiments.runs import layers, metrics  # noqa: E402
@@ -121,7 +121,7 @@ def test_sigma_is_the_smallest_for_the_epsilon_that_is_stated(flags, groups):
     assert 0.99 * 8 < prepared.epsilon <= 8
     assert prepared.statement.startswith("ε≤8")
     assert " at δ=1e-05 for zero-out of one example" in prepared.statement
-    figures = summary.guarantee_of(prepared)
+    figures = program.guarantee_of(prepared)
     schema = tff_mf.FixedEpoch(min_sep=figures["min_sep"], max_participations=figures["max_participations"])
     assert figures["rounds"] == 20
     assert figures["sensitivity"] == tff_mf.sensitivity(mechanism.cast_to_float32(), 20, schema)
@@ -174,7 +174,7 @@ def test_the_sampling_that_draws_is_the_one_whose_epsilon_is_stated(word):
     assert prepared.epsilon <= known
     rows = order.batches(0, found.rounds)
     assert 0.7 * 256 < np.mean(np.sum(rows >= 0, axis=1)) < 1.3 * 256
-    assert summary.guarantee_of(prepared)["sampling"]["sampling"] == word
+    assert program.guarantee_of(prepared)["sampling"]["sampling"] == word
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_what_has_no_epsilon_states_none(flags):
         preparation.prepare(found, tff_mf.Identity())
     prepared = preparation.prepare(found, tff_mf.Identity(), without_epsilon=True)
     assert prepared.statement.startswith("NO ε CAN BE STATED: ")
-    figures = summary.guarantee_of(prepared)
+    figures = program.guarantee_of(prepared)
     assert {value for name, value in figures.items() if name.startswith("epsilon")} == {None}
 
 

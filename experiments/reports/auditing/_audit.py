@@ -1,8 +1,10 @@
 """The audit: emits the noise of whole runs and applies all tests to it."""
 
 import dataclasses
+import functools
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,188 @@ from scipy import stats
 
 import tff_mf
 from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import normals
+from tff_mf.numerics.digits import rounded_up
 
 from ...output import progress
 from ._canaries import CanaryBound, can_tell_half, canary_bound, reached_sensitivity
-from ._setting import COUNTS, Setting, Test
+
+_OF_NOISE = ("variance", "covariance", "normality", "repeats")
+_NAMES = (*_OF_NOISE, "fresh steps", "sensitivity", "canaries", "control")
+# Of noise on a grid.
+ON_GRID = ("integers", "pairs")
+
+# Coordinates are samples: fewer prove nothing, and more do not fit in memory with all rounds.
+FEWEST_COORDINATES = 1024
+_MOST_COORDINATES = 16_384
+_NUMBERS = 2**24
+_MOST_NUMBERS = 2**31
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The run that is audited, and its claim.
+
+    Attributes:
+        plan: The plan of the run; its insecure seed makes the tested noise repeatable.
+        adjacency: "zero-out": half of the canaries have all updates set to zero; "replace-one": half have the opposite
+            updates.
+        coordinates: Number of coordinates of the noise, each an independent sample with two canaries. As many as fit in
+            memory if not given.
+        noise_scale: Factor of the emitted noise, to test whether the audit notices; normally 1.
+
+    Raises:
+        InputTypeError: If `coordinates` is not a whole number.
+        InputValueError: If there are too few coordinates to prove anything, or too many for memory.
+    """
+
+    plan: tff_mf.Plan
+    adjacency: str = "zero-out"
+    coordinates: int | None = None
+    noise_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.coordinates is not None:
+            validation.whole("coordinates", self.coordinates, at_least=FEWEST_COORDINATES)
+            if self.coordinates * self.rounds > _MOST_NUMBERS:
+                raise InputValueError(
+                    f"coordinates={self.coordinates} times rounds={self.rounds} is more than {_MOST_NUMBERS} numbers: "
+                    f"take at most {_MOST_NUMBERS // self.rounds} coordinates."
+                )
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds n."""
+        return self.plan.rounds
+
+    @property
+    def every(self) -> int:
+        """Rounds from one restart to the next; all rounds if there is none."""
+        return self.plan.restart_every or self.plan.rounds
+
+    @functools.cached_property
+    def claimed(self) -> tff_mf.Guarantee:
+        """The claimed guarantee of everything that is released, for its adjacency; noise is taken to be random."""
+        plan = self.plan
+        sums = tff_mf.guarantee(
+            plan.mechanism,
+            plan.rounds,
+            plan.participation,
+            noise_multiplier=plan.noise_multiplier,
+            restart_every=plan.restart_every,
+            adjacency=self.adjacency,
+            grid=plan.grid,
+            dimension=plan.dimension,
+        )
+        if plan.adaptive_count_stddev is None:
+            return sums
+        counts = tff_mf.adaptive_clipping_guarantee(
+            plan.rounds,
+            plan.participation,
+            count_stddev=plan.adaptive_count_stddev,
+            adjacency=self.adjacency,
+            grid=plan.grid,
+        )
+        return tff_mf.compose_guarantees(sums, counts)
+
+    @property
+    def samples(self) -> int:
+        """Number of coordinates of the noise."""
+        if self.coordinates is None:
+            return min(_MOST_COORDINATES, max(FEWEST_COORDINATES, _NUMBERS // self.rounds))
+        return self.coordinates
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tests of an audit."""
+        on_grid = () if self.plan.grid is None else ON_GRID
+        counts = () if self.plan.adaptive_count_stddev is None else tuple(COUNTS + name for name in _OF_NOISE)
+        return (*_NAMES, *on_grid, *counts)
+
+
+COUNTS = "counts: "
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Test:
+    """The result of one test.
+
+    Attributes:
+        name: Name of the test.
+        passed: Whether it passed.
+        value: The measured value.
+        limit: The value that it was compared with.
+        about: More of what was measured, as JSON.
+    """
+
+    # Not a class of tests, although its name suggests so to pytest.
+    __test__ = False
+
+    name: str
+    passed: bool
+    value: float
+    limit: float
+    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The result in words."""
+        form = _TEXTS[self.name.removeprefix(COUNTS)]
+        shown = {"value": self.value, "limit": self.limit, **self.about}
+        return form.format(**shown) if isinstance(form, str) else form(**shown)
+
+
+def _repeats(value: float, limit: float, rounds: Sequence[int], other_stream: bool) -> str:
+    where = f"rounds {' and '.join(map(str, rounds))}{' of another stream' if other_stream else ''}"
+    return (
+        f"largest correlation of two rows at any shift: {value:.2f} standard deviations, {where}; at most {limit:.2f}"
+    )
+
+
+def _pairs(value: float, limit: float, seen: int, needed: int) -> str:
+    if seen < needed:
+        return f"not tested: {seen} pairs are far out, and the test needs {needed}; take more coordinates"
+    return f"share of {seen} pairs far out that float32 normals can give: {value:.3f}; at most {limit}"
+
+
+def _sensitivity(value: float, limit: float, rounds: Sequence[int]) -> str:
+    shown = ", ".join(map(str, rounds[:8])) + (", …" if len(rounds) > 8 else "")
+    return f"worst client found: {value:.6f} with rounds {shown}; claimed {limit:.6f}"
+
+
+def _canaries(value: float, limit: float, confidence: float) -> str:
+    return f"canaries show {_at_least(value)} with confidence {confidence}; claimed {rounded_up(limit)}"
+
+
+def _control(value: float, limit: float, at_most: float, tells: bool) -> str:
+    must = (
+        f"which must be above {rounded_up(limit)}; this many canaries can show {at_most:.2f} at most"
+        if tells
+        else f"and this many cannot tell it from the claim of {rounded_up(limit)}: nothing follows from that"
+    )
+    return f"with the noise cut in half, canaries show {_at_least(value)}, {must}"
+
+
+def _at_least(epsilon: float) -> str:
+    """Returns a lower bound in words, rounded down, so that it stays a lower bound."""
+    return f"an ε of {math.floor(epsilon * 1000) / 1000:.3f} or more"
+
+
+_TEXTS: Mapping[str, Any] = {
+    "variance": "variance of the whitened rows: {value:.4f} in round {round}, where it is furthest from 1",
+    "covariance": "largest correlation of two whitened rows, in standard deviations: {value:.2f}, rounds {rounds[0]} "
+    "and {rounds[1]}; at most {limit:.2f}",
+    "normality": "Kolmogorov-Smirnov distance from the normal distribution: {value:.2g}, p = {p:.2g}",
+    "repeats": _repeats,
+    "integers": "numbers of the noise that are not whole multiples of the grid's unit: {value}",
+    "pairs": _pairs,
+    "fresh steps": "variance of the difference of one state's two steps, over what it must be: {value:.4f}",
+    "sensitivity": _sensitivity,
+    "canaries": _canaries,
+    "control": _control,
+}
+
 
 # Relative tolerance of the sensitivity, above rounding errors.
 ROUNDING = 1e-9
@@ -81,6 +260,8 @@ def audit(setting: Setting) -> Audit:
     steps = _emitted.step_twice(plan.mechanism, middle, stddev=sigma, **_of_stream(setting))
     progress.step("sensitivity")
     reached, pattern = reached_sensitivity(encoder, plan.participation)
+    sensitivity, who = plan.sensitivity, {"rounds": [int(each) + 1 for each in pattern]}
+    most = sensitivity * (1 + ROUNDING)
     progress.step("noise")
     sums = _sums(setting, encoder, pattern)
     progress.step("canaries")
@@ -92,7 +273,7 @@ def audit(setting: Setting) -> Audit:
     tests = [
         *_of_noise(sums),
         fresh_steps(*steps, stddev=sigma / encoder[middle - 1, middle - 1]),
-        _sensitivity(reached, plan.sensitivity, pattern),
+        Test(name="sensitivity", passed=reached <= most, value=reached, limit=sensitivity, about=who),
         *_epsilons(claimed, canaries, control, tells=tells),
         *([] if plan.grid is None else [integers(sums.inexact), pairs(sums.rows)]),
         *(dataclasses.replace(each, name=COUNTS + each.name) for part in parts[1:] for each in _of_noise(part)),
@@ -178,11 +359,6 @@ def _attack(parts: list[_Emitted], delta: float, scale: float) -> CanaryBound:
     noise = scale * np.concatenate(runs) / length
     half = len(noise) // 2
     return canary_bound(noise[:half] + length, noise[half:], threshold=length / 2, delta=delta)
-
-
-def _sensitivity(reached: float, claimed: float, pattern: tuple[int, ...]) -> Test:
-    passed, about = reached <= claimed * (1 + ROUNDING), {"rounds": [int(each) + 1 for each in pattern]}
-    return Test(name="sensitivity", passed=passed, value=reached, limit=claimed, about=about)
 
 
 def _epsilons(claimed: float, canaries: CanaryBound, control: CanaryBound, *, tells: bool) -> list[Test]:
