@@ -117,11 +117,11 @@ def _at(
         delta=deployment.delta,
         **on_grid,
     )
-    by_turns = dataclasses.replace(deployment.setting, participation=drawn.schema(deployment.setting.rounds), **on_grid)
+    by_turns = dataclasses.replace(deployment.setting, participation=drawn.schema(deployment.setting.rounds))
     return AmplifiedOption(
         bands=bands,
         noise_multiplier=noise_multiplier,
         epsilon=found.epsilon,
-        epsilon_if_known=by_turns.guarantee(mechanism, noise_multiplier).epsilon(deployment.delta),
+        epsilon_if_known=by_turns.guarantee(mechanism, noise_multiplier, **on_grid).epsilon(deployment.delta),
         rms_error=noise_multiplier * by_turns.errors(mechanism).rms,
     )

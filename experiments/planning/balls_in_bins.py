@@ -126,9 +126,7 @@ def certified(
     run = (chosen.mechanism, deployment.setting.rounds, sampling)
     sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=deployment.delta, **on_grid)
     level = tff_mf.guarantee(*run, noise_multiplier=sigma, **on_grid).at(delta=deployment.delta)
-    by_turns = dataclasses.replace(
-        deployment.setting, **on_grid, participation=sampling.schema(deployment.setting.rounds)
-    )
+    by_turns = dataclasses.replace(deployment.setting, participation=sampling.schema(deployment.setting.rounds))
     return CertifiedOption(
         option=chosen,
         sampling=sampling,
@@ -136,7 +134,7 @@ def certified(
         level=level,
         grid=grid,
         error=sigma * getattr(by_turns.errors(chosen.mechanism), deployment.objective),
-        epsilon_if_known=by_turns.guarantee(chosen.mechanism, sigma).epsilon(deployment.delta),
+        epsilon_if_known=by_turns.guarantee(chosen.mechanism, sigma, **on_grid).epsilon(deployment.delta),
     )
 
 
