@@ -114,7 +114,7 @@ def test_the_noise_that_the_error_names_is_enough():
 
 def test_restarts_are_not_amplified():
     schema = tff_mf.MinSep(min_sep=1, max_participations=9)
-    setting = {**SETTING, "sampling": schema, "noise_multiplier": 5.0, "mechanism": tff_mf.Identity()}
+    setting = {**SETTING, "sampling": schema, "noise_multiplier": 5.0, "mechanism": tff_mf.Identity(), "cohort": None}
     poisson = SamplingSettings(sampling="poisson")
     assert amplification.own(tff_mf.plan(**setting), poisson, 1000).epsilon < tff_mf.plan(**setting).epsilon
     with pytest.raises(tff_mf.InputError, match="restart_every=3 does not go with secret_cohorts"):
