@@ -5,8 +5,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import tff_mf
 from tff_mf.base.errors import InputValueError
-from tff_mf.base.strict_json import finite
 from tff_mf.numerics import digits
 from tff_mf.planning import options
 from tff_mf.planning.options import Option, participations, schema
@@ -14,11 +14,9 @@ from tff_mf.sensitivities.losses import round_errors
 
 from ..output import progress
 from ..runs import statements
-from ..runs.statements import block_ends, deltas, of_some_rounds
+from ..runs.curves import Points, block_ends, of_some_rounds, over_delta, over_rounds
 from .deployment import Deployment, kind_of
 from .signal_to_noise import of_option
-
-Points = list[tuple[float, float | None]]
 
 
 def curves(deployment: Deployment, options: Iterable[Option], chosen: Option, *, states: bool) -> dict[str, Any]:
@@ -38,38 +36,28 @@ def curves(deployment: Deployment, options: Iterable[Option], chosen: Option, *,
         `epsilon_over_delta`; and by name of the mechanism `epsilon_over_rounds` and `error_over_rounds`, which is the
         standard deviation of the noise in the sum of all mean updates so far, in clip norms.
     """
-    shown = list(options)
+    shown, of = list(options), {}
+    for each in (chosen, *shown) if states else ():
+        assert each.mechanism is not None
+        of[each.name] = deployment.setting.guarantee(each.mechanism, each.figures["noise_multiplier"])
     return {
-        "epsilon_over_delta": _over_delta(deployment, chosen) if states else [],
-        "epsilon_over_rounds": {each.name: _over_rounds(deployment, each) for each in shown} if states else {},
+        "epsilon_over_delta": over_delta(of[chosen.name], deployment.delta) if states else [],
+        "epsilon_over_rounds": {each.name: _over_rounds(deployment, each, of[each.name]) for each in shown if states},
         "error_over_rounds": {each.name: _errors(deployment, each) for each in shown},
     }
 
 
-def _over_delta(deployment: Deployment, option: Option) -> Points:
-    assert option.mechanism is not None
-    found = deployment.setting.guarantee(option.mechanism, option.figures["noise_multiplier"])
-    return [(delta, finite(found.epsilon(delta))) for delta in deltas(deployment.delta)]
-
-
-def _over_rounds(deployment: Deployment, option: Option) -> Points:
-    mechanism, sigma = option.mechanism, option.figures["noise_multiplier"]
+def _over_rounds(deployment: Deployment, option: Option, whole: tff_mf.Guarantee) -> Points:
+    mechanism, min_sep = option.mechanism, deployment.min_sep
     assert mechanism is not None
-    min_sep, most = deployment.min_sep, deployment.setting.participation.max_participations
-    found: Points = []
-    # The first rounds are part of the whole release, whose bound can be tighter than theirs.
-    largest, whole = 0.0, deployment.setting.guarantee(mechanism, sigma).epsilon(deployment.delta)
-    for rounds in block_ends(deployment.setting.rounds, min_sep):
-        here = min(most, participations(rounds, min_sep))
-        setting = dataclasses.replace(
-            deployment.setting,
-            rounds=rounds,
-            participation=schema(min_sep, here, kind=kind_of(deployment.setting.participation)),
-            workload=None,
-        )
-        largest = max(largest, min(setting.guarantee(mechanism, sigma).epsilon(deployment.delta), whole))
-        found.append((rounds, finite(largest)))
-    return found
+
+    def guarantee(rounds: int) -> tff_mf.Guarantee:
+        most = min(deployment.setting.participation.max_participations, participations(rounds, min_sep))
+        fits = schema(min_sep, most, kind=kind_of(deployment.setting.participation))
+        first = dataclasses.replace(deployment.setting, rounds=rounds, participation=fits, workload=None)
+        return first.guarantee(mechanism, option.figures["noise_multiplier"])
+
+    return over_rounds(block_ends(deployment.setting.rounds, min_sep), guarantee, whole, deployment.delta)
 
 
 def _errors(deployment: Deployment, option: Option) -> Points:

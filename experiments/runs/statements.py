@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
 import tff_mf
 from tff_mf.base.strict_json import finite
@@ -18,52 +17,6 @@ from ..sampling import ObservedParticipation
 from . import words
 from .words import CHOICE_OF_SETTINGS as CHOICE_OF_SETTINGS
 from .words import Bound, Reason
-
-_DELTAS = 25
-_SMALLEST_DELTA, _LARGEST_DELTA = 1e-12, 1e-6
-_MOST_BLOCKS = 16
-_MOST_ROUNDS = 200
-
-
-def block_ends(rounds: int, min_sep: int) -> list[int]:
-    """Returns the first round, and the ends of blocks of min-sep rounds, between which clients come back.
-
-    Several blocks are taken together if there are many.
-
-    Example:
-        >>> block_ends(9, 4), block_ends(3, 3)
-        ([1, 4, 8, 9], [1, 2, 3])
-    """
-    blocks = -(-rounds // min_sep)
-    if blocks < 2:
-        return sorted({*np.linspace(1, rounds, min(rounds, _MOST_BLOCKS), dtype=int).tolist(), rounds})
-    step = -(-blocks // _MOST_BLOCKS) * min_sep
-    return sorted({1, *range(step, rounds, step), rounds})
-
-
-def deltas(delta: float) -> list[float]:
-    """Returns values of δ around a guarantee's δ, which is one of them.
-
-    Example:
-        >>> found = deltas(1e-8)
-        >>> found[0], 1e-8 in found, found[-1]
-        (1e-12, True, 1e-06)
-    """
-    smallest, largest = min(_SMALLEST_DELTA, delta / 1e4), max(delta, _LARGEST_DELTA)
-    between = np.geomspace(smallest, largest, _DELTAS)[1:-1].tolist()
-    return sorted({smallest, *between, delta, largest})
-
-
-def of_some_rounds(values: np.ndarray, scale: float) -> list[tuple[float, float | None]]:
-    """Returns rounds and scaled values, of all rounds or of as many as a figure can show.
-
-    Example:
-        >>> of_some_rounds(np.array([1.0, 2.0]), 0.5)
-        [(1, 0.5), (2, 1.0)]
-    """
-    chosen = sorted({*np.linspace(1, len(values), min(len(values), _MOST_ROUNDS), dtype=int).tolist()})
-    return [(number, float(scale * values[number - 1])) for number in chosen]
-
 
 STATED, PROVISIONAL, REFUSED = STATES = ("stated", "provisional", "refused")
 NO_EPSILON = "NO ε CAN BE STATED"
