@@ -6,8 +6,9 @@ from typing import Any
 
 from ...output import agreement
 from . import _audit
-from ._audit import COUNTS, FEWEST_COORDINATES, ROUNDING, Setting
+from ._audit import ROUNDING
 from ._canaries import CONFIDENCE, bound_of_rates, can_tell_half
+from ._setting import COUNTS, FEWEST_COORDINATES, Setting
 
 _Passes = Callable[[float], bool]
 
