@@ -233,6 +233,16 @@ def test_figures_of_results_are_what_their_command_wrote():
             assert text == f"{told_apart}{shown}{told_apart}", (upper, lower)
 
 
+def test_tables_of_peers_are_of_what_was_measured():
+    page = runpy.run_path(str(HERE / "benchmarks" / "_peers_page.py"))
+    measured = json.loads((RESULTS / "performance.json").read_text())
+    text = (HERE / "docs" / "performance.md").read_text()
+    assert page["filled"](text, measured) == text
+    assert len(page["tables"](measured)) == 2
+    apart = [model["apart"] for part in ("table", "full") for model in measured.get(part, {}).values()]
+    assert max(max(each.values()) for each in apart) <= 1e-5
+
+
 def test_figures_of_the_demo_are_what_their_commands_wrote():
     from tff_mf.experiments.comparison import demo
 

@@ -145,7 +145,8 @@ def check_folder(folder: pathlib.Path) -> None:
     """
     if _ended(folder / REPORT):
         raise InputValueError(
-            f"out={str(folder)!r} holds the report of a run that has ended: name another folder for another run."
+            f"out={str(folder)!r} holds the report of a run that has ended: `tff-mf report` prints it; name another "
+            "folder for another run."
         )
     book = folder / LEDGER
     if book.is_file() and b"\n" in book.read_bytes():

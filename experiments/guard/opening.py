@@ -94,7 +94,12 @@ def open_guard(
     if aggregator is not None:
         _checks.check_aggregator(aggregator, plan, more)
     reports.check_fields(more)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputValueError(
+            f"folder={str(folder)!r} cannot be made ({error.strerror}): name one that can be written."
+        ) from None
     with files.alone(folder):
         _checks.check_folder(folder)
         more.setdefault("versions", folders.versions())

@@ -499,6 +499,13 @@ MISTAKES = {
     "an argument that does not exist": refused("rounds=", lambda w: opened(w.new, rounds=3), TypeError),
     "no plan": refused("plan=", lambda w: opened(w.new, "8.0"), TypeError),
     "a Keras model": refused("model_fn=Sequential", lambda w: opened(w.new, model_fn=keras_model()), TypeError),
+    "a Keras optimizer": refused(
+        "client_optimizer_fn=.*build_sgdm",
+        lambda w: opened(w.new, client_optimizer_fn=tf.keras.optimizers.SGD),
+        TypeError,
+    ),
+    "no folder": refused("folder=None", lambda _: opened(None), TypeError),
+    "a file as folder": refused("folder=.*cannot be made", lambda _: opened(__file__)),
     "secret cohorts, which a log has": refused("secret_cohorts", lambda w: opened(w.new, planned(**SECRET))),
     "adaptive clipping": refused("adaptive_count_stddev", lambda w: opened(w.new, planned(**ADAPTIVE))),
     "a plan for a smaller model": refused("dimension=2", lambda w: opened(w.new, planned(**TWO_NUMBERS))),

@@ -223,6 +223,17 @@ def test_a_forked_process_draws_other_keys():
     assert os.read(read, 16) != stream.next(state)[1]["keys"].tobytes()
 
 
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
+def test_memory_that_is_not_finite_releases_nothing(wrong):
+    """It would be cast to one integer in each round: a release without noise."""
+    stream = streams.build_stream(BLT, dimension=4, stddev=3.0, grid=tff_mf.Grid(bits=16, max_clients=100))
+    _, state = stream.next(stream.init())
+    damaged = {name: value.copy() for name, value in state.items()}
+    damaged["row_0"][1] = wrong
+    with pytest.raises(tff_mf.InputError, match="state"):
+        stream.next(damaged)
+
+
 def test_streams_bring_in_no_framework():
     program = "import sys, tff_mf.noise.numpy; print([each for each in ('tensorflow', 'jax') if each in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

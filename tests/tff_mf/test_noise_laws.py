@@ -659,7 +659,8 @@ EXACT = {
 
 @pytest.mark.parametrize("exact", EXACT)
 def test_equal_releases_give_equal_sums_bit_for_bit(monkeypatch, engine, exact):
-    for rounds, lattice in ((2000, 2.0**-10), (60, 0.5)):
+    # In NumPy, as many as a run has; other engines compute the same integers.
+    for rounds, lattice in ((2000 if engine is NUMPY else 400, 2.0**-10), (60, 0.5)):
         first, second = shifted(monkeypatch, engine, EXACT[exact](rounds), rounds, dimension=50, lattice=lattice)
         np.testing.assert_array_equal(first, second)
 

@@ -113,6 +113,9 @@ def test_what_is_not_given_is_chosen_as_the_comparison_recommends():
     for each in found:
         if each is not chosen:
             assert losses[each.name] == pytest.approx(each.figures["rms_loss"] / chosen.figures["rms_loss"])
+    # Independent noise is named, however many are better.
+    assert sum(loss < losses["identity"] for loss in losses.values()) > 4
+    assert "; identity: " in str(plan)
     assert tff_mf.plan(population=700, **known).participation == tff_mf.SingleParticipation()
 
 

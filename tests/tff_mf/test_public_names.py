@@ -31,10 +31,6 @@ def test_a_name_is_not_both_a_module_and_a_function():
     assert not any(f"tff_mf.{name}" in sys.modules for name in NAMES)
 
 
-def test_everything_public_is_documented():
-    assert [name for name in NAMES if not getattr(tff_mf, name).__doc__] == []
-
-
 def test_import_brings_in_no_framework():
     heavy = "tensorflow tensorflow_federated tensorflow_privacy jax matplotlib dp_accounting pandas"
     program = f"import sys, tff_mf; print([name for name in {heavy.split()} if name in sys.modules])"

@@ -232,13 +232,13 @@ def test_a_training_of_a_plan_has_its_noise_and_its_guarantee(name):
         delta=1e-3,
         clients_per_round=2,
         population=N,
-        epsilon=4.0,
+        noise_multiplier=4.0,
         clip_norm=0.5,
         secret_cohorts=True,
     )
     trained = keras.Training.of(linear(), X, Y, plan)
     assert trained.order.sampling is plan.sampling
-    assert trained.epsilon(plan.delta) == plan.epsilon <= 4.0
+    assert trained.epsilon(plan.delta) == plan.epsilon
     trained.fit(epochs=1)
     with pytest.raises(tff_mf.InputError, match="population=6"):
         keras.Training.of(linear(), X[:4], Y[:4], plan)
