@@ -39,7 +39,11 @@ class PreparedTraining:
 
 
 def prepare(
-    configuration: CentralConfiguration, mechanism: tff_mf.Mechanism, *, without_epsilon: bool = False
+    configuration: CentralConfiguration,
+    mechanism: tff_mf.Mechanism,
+    *,
+    noise_multiplier: float | None = None,
+    without_epsilon: bool = False,
 ) -> PreparedTraining:
     """Returns the parts of a training.
 
@@ -49,16 +53,18 @@ def prepare(
     Args:
         configuration: Settings that were checked.
         mechanism: The mechanism of the settings, or of a run that is resumed.
+        noise_multiplier: σ of a run that is resumed: calibrated again, on another machine, it could differ in its last
+            bits, and its noise would continue no run.
         without_epsilon: Whether to train although no ε can be stated.
 
     Raises:
         InputError: If the mechanism does not fit the order, or no ε can be stated.
     """
     order = _order(configuration)
-    sigma = configuration.noise_multiplier
-    if configuration.epsilon is not None:
+    sigma = configuration.noise_multiplier if noise_multiplier is None else noise_multiplier
+    if sigma is None:
+        assert configuration.epsilon is not None
         sigma = order.calibrate_noise_multiplier(mechanism, epsilon=configuration.epsilon, delta=configuration.delta)
-    assert sigma is not None
     level = {"noise_multiplier": sigma, "delta": configuration.delta}
     if not without_epsilon:
         configuration.check_statable()

@@ -31,11 +31,6 @@ _TAKEN = ("min-sep", "single", "fixed-epochs", "poisson", "cyclic-poisson", "bal
 @_options.option("dimension", help="Number of model parameters, for the memory in bytes and the cost of the grid.")
 @click.option("--thorough", is_flag=True, help="Also optimize mechanisms that take minutes.")
 @click.option(
-    "--plot",
-    metavar="FILE",
-    help="Draw losses and guarantees for other values of min-sep, rounds and cohorts: PNG, SVG or PDF by the ending.",
-)
-@click.option(
     "--html",
     metavar="FILE",
     help="Write the plan as a web page with figures, and sliders over cohort, rounds, separation and ε, in one file.",
@@ -49,7 +44,6 @@ def plan(
     grid: int | str | None,
     dimension: int | None,
     thorough: bool,
-    plot: str | None,
     html: str | None,
     as_json: bool,
 ) -> None:
@@ -63,15 +57,10 @@ def plan(
     if cohorts are drawn at random and remain secret; with balls-in-bins, all mechanisms are, by estimates, and the
     recommended one is certified. If not given, --groups is found too, or as large as the population allows.
     """
-    _options.check_plot(plot)
     page = _options.html_page(html)
-    deployment = _deployment(flags, delta, plot)
+    deployment = _deployment(flags, delta)
     level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
     screen = _compared(deployment, level, flags, grid=grid, dimension=dimension, thorough=thorough)
-    if plot is not None:
-        from ..planning import explored
-
-        explored.draw(deployment, screen.options, plot)
     if page is not None:
         _write_page(screen, page, **level, max_participations=flags.parameters.get("max_participations"))
     if as_json:
@@ -80,8 +69,8 @@ def plan(
             click.echo(f"plan: {screen.signal['line']}", err=True)
         return
     _screens.show_document(screen.document())
-    for written in filter(None, (plot, html)):
-        click.echo(written)
+    if html is not None:
+        click.echo(html)
 
 
 def _compared(
@@ -180,8 +169,8 @@ def _write_page(
     html.write_page(page, screen.document(curves=drawn, explored=points))
 
 
-def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:
-    """Returns the deployment of the flags; refuses flags that a picture cannot show."""
+def _deployment(flags: Flags, delta: float) -> Deployment:
+    """Returns the deployment of the flags."""
     flags.refuse_sampling("plan", *_TAKEN)
     word = flags.sampling or DEFAULT
     # What is not given follows from the population; the rest is checked.
@@ -191,21 +180,7 @@ def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:
     assert flags.rounds is not None
     assert flags.population is not None
     assert flags.clients_per_round is not None
-    workload = flags.chosen_workload(flags.rounds)
-    if plot is not None:
-        shown = {
-            "--sampling fixed-epochs": word == "fixed-epochs",
-            "--restart-every": flags.restart_every is not None,
-            "--adjacency": flags.adjacency != "zero-out",
-            "--workload": workload is not None,
-        }
-        for flag, given in shown.items():
-            if given:
-                raise click.UsageError(
-                    f"--plot does not go with {flag}: it draws min-sep participation, zero-out, prefix sums and no "
-                    "restarts; leave one of the two out."
-                )
-    return Deployment(
+    return Deployment.of(
         population=flags.population,
         clients_per_round=flags.clients_per_round,
         rounds=flags.rounds,
@@ -215,6 +190,6 @@ def _deployment(flags: Flags, delta: float, plot: str | None) -> Deployment:
         kind=tff_mf.FixedEpoch if word == "fixed-epochs" else tff_mf.MinSep,
         restart_every=flags.restart_every,
         adjacency=flags.adjacency,
-        workload=workload,
+        workload=flags.chosen_workload(flags.rounds),
         objective="rms" if flags.objective is None else flags.objective,
     )

@@ -82,6 +82,8 @@ def train(
     chosen, layer = toml_file.resolve(preset, file, flags)
     get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
     if show:
+        if (whole := layers.if_whole(layer)) is not None:
+            whole.check()
         _screens.settings(chosen, layer, layers.shown(layer), as_json=as_json)
         return
     path, layer = pathlib.Path(out), toml_file.placed(layer)
@@ -178,17 +180,15 @@ def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:
 
 def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:
     if as_json:
-        _screens.report({**result.summary, "statement": result.statement, "signal": signal}, as_json=True)
+        more = {"claim": result.report["claim"], "statement": result.statement, "signal": signal}
+        _screens.report({**result.summary, **more}, as_json=True)
         return
-    from ..runs import amplification
-
-    summary, claim = result.summary, result.summary["amplified_claim"]
-    b, k = summary["min_sep"], summary["max_participations"]
+    claimed = result.report["participation"]
+    b, k = claimed["min_sep"], claimed["max_participations"]
     schema = "one round of a client at most" if k == 1 else f"at most {k} rounds of a client, {b} or more apart"
     rows = {
-        "Accuracy": _accuracy(summary),
+        "Accuracy": _accuracy(result.summary),
         "Privacy": result.statement,
-        "With secrecy": "" if claim is None else amplification.line(claim),
         "Contract": f"{schema}: {'kept' if result.holds else 'BROKEN'}, by the log",
         "Not covered": "the choice of settings by earlier runs",
         "Files": str(folder),

@@ -1,29 +1,22 @@
-"""A plan at other cohorts, rounds, min-seps and levels of privacy, and its pictures: every point is computed."""
+"""A plan at other cohorts, rounds, min-seps and levels of privacy, and its figures: every point is computed."""
 
 import dataclasses
 import math
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 import tff_mf
 from tff_mf.base.errors import InputValueError
-from tff_mf.base.strict_json import finite
 from tff_mf.numerics import digits
 from tff_mf.planning import options
 from tff_mf.planning.options import Option, participations, schema
-from tff_mf.sensitivities.losses import errors, round_errors
+from tff_mf.sensitivities.losses import round_errors
 
-from ..output import figures, progress
-from ..output.figures import Axis, Chart, Curve
+from ..output import progress
 from ..runs import statements
-from ..runs.statements import block_ends, deltas, of_some_rounds
-from .deployment import Deployment
+from ..runs.curves import Points, block_ends, of_some_rounds, over_delta, over_rounds
+from .deployment import Deployment, kind_of
 from .signal_to_noise import of_option
-
-Points = list[tuple[float, float | None]]
 
 
 def curves(deployment: Deployment, options: Iterable[Option], chosen: Option, *, states: bool) -> dict[str, Any]:
@@ -43,165 +36,45 @@ def curves(deployment: Deployment, options: Iterable[Option], chosen: Option, *,
         `epsilon_over_delta`; and by name of the mechanism `epsilon_over_rounds` and `error_over_rounds`, which is the
         standard deviation of the noise in the sum of all mean updates so far, in clip norms.
     """
-    shown = list(options)
+    shown, of = list(options), {}
+    for each in (chosen, *shown) if states else ():
+        assert each.mechanism is not None
+        of[each.name] = deployment.setting.guarantee(each.mechanism, each.figures["noise_multiplier"])
     return {
-        "epsilon_over_delta": _over_delta(deployment, chosen) if states else [],
-        "epsilon_over_rounds": {each.name: _over_rounds(deployment, each) for each in shown} if states else {},
+        "epsilon_over_delta": over_delta(of[chosen.name], deployment.delta) if states else [],
+        "epsilon_over_rounds": {each.name: _over_rounds(deployment, each, of[each.name]) for each in shown if states},
         "error_over_rounds": {each.name: _errors(deployment, each) for each in shown},
     }
 
 
-def _over_delta(deployment: Deployment, option: Option) -> Points:
-    assert option.mechanism is not None
-    found = deployment.setting.guarantee(option.mechanism, option.figures["noise_multiplier"])
-    return [(delta, finite(found.epsilon(delta))) for delta in deltas(deployment.delta)]
-
-
-def _over_rounds(deployment: Deployment, option: Option) -> Points:
-    mechanism, sigma = option.mechanism, option.figures["noise_multiplier"]
+def _over_rounds(deployment: Deployment, option: Option, whole: tff_mf.Guarantee) -> Points:
+    mechanism, min_sep = option.mechanism, deployment.min_sep
     assert mechanism is not None
-    min_sep, most = deployment.resolved_min_sep, deployment.participation.max_participations
-    found: Points = []
-    # The first rounds are part of the whole release, whose bound can be tighter than theirs.
-    largest, whole = 0.0, deployment.setting.guarantee(mechanism, sigma).epsilon(deployment.delta)
-    for rounds in block_ends(deployment.rounds, min_sep):
-        here = min(most, participations(rounds, min_sep))
-        setting = dataclasses.replace(
-            deployment.setting,
-            rounds=rounds,
-            participation=schema(min_sep, here, kind=deployment.kind),
-            workload=None,
-        )
-        largest = max(largest, min(setting.guarantee(mechanism, sigma).epsilon(deployment.delta), whole))
-        found.append((rounds, finite(largest)))
-    return found
+
+    def guarantee(rounds: int) -> tff_mf.Guarantee:
+        most = min(deployment.setting.participation.max_participations, participations(rounds, min_sep))
+        fits = schema(min_sep, most, kind=kind_of(deployment.setting.participation))
+        first = dataclasses.replace(deployment.setting, rounds=rounds, participation=fits, workload=None)
+        return first.guarantee(mechanism, option.figures["noise_multiplier"])
+
+    return over_rounds(block_ends(deployment.setting.rounds, min_sep), guarantee, whole, deployment.delta)
 
 
 def _errors(deployment: Deployment, option: Option) -> Points:
     """Returns the noise of some rounds; none where that would take matrices that do not fit in memory."""
     assert option.mechanism is not None
-    rounds = deployment.rounds
+    rounds = deployment.setting.rounds
     try:
         found = round_errors(
-            option.mechanism, rounds, restart_every=deployment.setting.searched_rounds, workload=deployment.workload
+            option.mechanism,
+            rounds,
+            restart_every=deployment.setting.searched_rounds,
+            workload=deployment.setting.workload,
         )
     except InputValueError:
         return []
     scale = option.figures["noise_multiplier"] / deployment.clients_per_round
     return of_some_rounds(found, scale)
-
-
-_POINTS = 13
-
-
-def draw(deployment: Deployment, options: list[Option], path: str | os.PathLike) -> None:
-    """Draws six panels, a line a mechanism.
-
-    Args:
-        deployment: What is known.
-        options: The mechanisms; those that were not optimized are left out.
-        path: Where the picture goes; its ending is the format.
-
-    Raises:
-        InputTypeError: If `path` is not a path.
-        InputValueError: If the file cannot be written.
-    """
-    searched = [option for option in options if option.mechanism is not None]
-    with figures.picture(path, size=(figures.PAGE, 5.0), rows=2, columns=3) as (drawn, grid):
-        for axes, (chart, planned) in zip(grid.flat, _charts(deployment, searched), strict=True):
-            figures.draw(axes, chart)
-            axes.axvline(planned, color="black", linewidth=0.6)
-            axes.set(title=chart.title)
-        named = figures.setting(deployment.rounds, deployment.participation)
-        drawn.suptitle(f"{named}; {deployment.clients_per_round:,} of {deployment.population:,} clients a round")
-        figures.legend_below(drawn, grid[0, :1], 4)
-
-
-def _charts(deployment: Deployment, options: Sequence[Option]) -> list[tuple[Chart, int]]:
-    """Returns each chart, with the planned number on its horizontal axis."""
-    n, b, k = deployment.rounds, deployment.resolved_min_sep, deployment.participation.max_participations
-    cohort = deployment.clients_per_round
-    min_seps, lengths = _grid(max(1, b // 4), min(n, 4 * b)), _grid(max(2, n // 4), 2 * n)
-    cohorts = _grid(max(1, cohort // 8), min(deployment.population, 8 * cohort))
-    of_b = {b / 4: "b/4", b / 2: "b/2", b: f"b = {b:,}", 2 * b: "2b", 4 * b: "4b"}
-    of_n = {n / 4: "n/4", n / 2: "n/2", n: f"n = {n:,}", 2 * n: "2n"}
-    of_cohort = {each: f"{each:,}" for each in (cohorts[0], cohort, cohorts[-1])}
-    values = {option.name: _values(deployment, option, min_seps, lengths, cohorts) for option in options}
-    panels = [
-        (f"k ≤ {k}", "RmsLoss", "min-sep (rounds)", min_seps, of_b, b),
-        ("k as large as fits", "RmsLoss", "min-sep (rounds)", min_seps, of_b, b),
-        (f"b = {b:,}, k as large as fits", "RmsLoss", "rounds", lengths, of_n, n),
-        (f"k ≤ {k}", "MaxLoss", "min-sep (rounds)", min_seps, of_b, b),
-        ("noise in proportion to cohort", "ρ (zCDP)", "clients a round", cohorts, of_cohort, cohort),
-        (f"planned noise, b = {b:,}", "ρ (zCDP)", "rounds", lengths, of_n, n),
-    ]
-    return [
-        (
-            Chart(
-                name=f"plan-{index}",
-                title=title,
-                x=Axis(label=label, log=True, ticks={at: name for at, name in ticks.items() if x[0] <= at <= x[-1]}),
-                y=Axis(label=loss, log=True),
-                curves=[Curve(name=name, points=list(zip(x, own[index], strict=True))) for name, own in values.items()],
-            ),
-            planned,
-        )
-        for index, (title, loss, label, x, ticks, planned) in enumerate(panels)
-    ]
-
-
-def _values(
-    deployment: Deployment,
-    option: Option,
-    min_seps: Sequence[int],
-    lengths: Sequence[int],
-    cohorts: Sequence[int],
-) -> list[Any]:
-    """Returns the values of a mechanism in each panel."""
-    mechanism, sigma = option.mechanism, option.figures["noise_multiplier"]
-    assert mechanism is not None
-    n, b, k = deployment.rounds, deployment.resolved_min_sep, deployment.participation.max_participations
-    error = errors(mechanism, n)
-    fixed = np.array([_sensitivity(mechanism, n, each, min(k, participations(n, each))) for each in min_seps])
-    often = np.array([_sensitivity(mechanism, n, each, participations(n, each)) for each in min_seps])
-    # Noise in proportion to the cohort leaves the averaged update as it is.
-    of_cohort = [
-        _rho(mechanism, n, min(n, max(1, deployment.population // each)), sigma * each / deployment.clients_per_round)
-        for each in cohorts
-    ]
-    return [
-        fixed * error.rms,
-        often * error.rms,
-        [_rms_loss(mechanism, each, b) for each in lengths],
-        fixed * error.max,
-        of_cohort,
-        [_rho(mechanism, each, b, sigma) for each in lengths],
-    ]
-
-
-def _grid(low: int, high: int) -> list[int]:
-    return sorted({round(value) for value in np.geomspace(low, high, _POINTS)})
-
-
-def _defined(mechanism: tff_mf.Mechanism, rounds: int) -> bool:
-    return mechanism.max_rounds is None or rounds <= mechanism.max_rounds
-
-
-def _sensitivity(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int, max_participations: int) -> float:
-    return tff_mf.sensitivity(mechanism.cast_to_float32(), rounds, schema(min_sep, max_participations))
-
-
-def _rms_loss(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int) -> float:
-    if not _defined(mechanism, rounds):
-        return math.nan
-    return tff_mf.rms_loss(mechanism, rounds, schema(min_sep, participations(rounds, min_sep)))
-
-
-def _rho(mechanism: tff_mf.Mechanism, rounds: int, min_sep: int, sigma: float) -> float:
-    if not _defined(mechanism, rounds):
-        return math.nan
-    often = schema(min_sep, participations(rounds, min_sep))
-    return tff_mf.zcdp_rho(mechanism, rounds, often, noise_multiplier=sigma)
 
 
 _COHORTS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -237,17 +110,17 @@ def axes(deployment: Deployment, *, epsilon: float | None, noise_multiplier: flo
     """Returns the values around a plan's own.
 
     Example:
-        >>> known = Deployment(population=3000, clients_per_round=100, rounds=96, delta=1e-6)
+        >>> known = Deployment.of(population=3000, clients_per_round=100, rounds=96, delta=1e-6)
         >>> axes(known, epsilon=4.0, noise_multiplier=None).min_sep
         [7, 15, 30, 60]
     """
     level = epsilon if epsilon is not None else noise_multiplier
     assert level is not None
-    most_rounds = math.floor(_ROUNDS[-1] * deployment.rounds)
+    most_rounds = math.floor(_ROUNDS[-1] * deployment.setting.rounds)
     return Axes(
         clients_per_round=_around(deployment.clients_per_round, _COHORTS, deployment.population),
-        rounds=_around(deployment.rounds, _ROUNDS, most_rounds),
-        min_sep=_around(deployment.resolved_min_sep, _MIN_SEPS, most_rounds),
+        rounds=_around(deployment.setting.rounds, _ROUNDS, most_rounds),
+        min_sep=_around(deployment.min_sep, _MIN_SEPS, most_rounds),
         level=sorted({level * times for times in _LEVELS}),
         planned_level=level,
         by_epsilon=epsilon is not None,
@@ -299,20 +172,14 @@ def _around(value: int, factors: Sequence[float], most: int) -> list[int]:
     return sorted({value, *(found for each in factors if 1 <= (found := math.floor(each * value)) <= most)})
 
 
-def _at(deployment: Deployment, cohort: int, rounds: int, min_sep: int, most: int | None) -> Deployment:
-    return dataclasses.replace(
-        deployment, clients_per_round=cohort, rounds=rounds, min_sep=min_sep, max_participations=most
-    )
-
-
 def _shown_axes(deployment: Deployment, around: Axes) -> list[dict[str, Any]]:
     """Returns the axes as texts; a level is what was given, and all of its digits are shown."""
     kind = "epsilon" if around.by_epsilon else "noise_multiplier"
     label = "largest ε" if around.by_epsilon else "noise multiplier σ"
     whole = {
         "clients_per_round": ("clients a round", around.clients_per_round, deployment.clients_per_round),
-        "rounds": ("rounds n", around.rounds, deployment.rounds),
-        "min_sep": ("separation b, in rounds", around.min_sep, deployment.resolved_min_sep),
+        "rounds": ("rounds n", around.rounds, deployment.setting.rounds),
+        "min_sep": ("separation b, in rounds", around.min_sep, deployment.min_sep),
     }
     found = [
         {"name": name, "label": label, "values": [f"{each:,}" for each in values], "planned": values.index(planned)}
@@ -331,7 +198,7 @@ def _searched(
     """Returns the mechanisms for rounds and a min-sep, which do not depend on the cohort, nor on ε."""
     try:
         # One client a round: then the population always suffices.
-        here = _at(deployment, 1, rounds, min_sep, most)
+        here = deployment.at(clients_per_round=1, rounds=rounds, min_sep=min_sep, max_participations=most)
         found = options.searched(here.setting, names, here.objective)
         return sorted(found, key=lambda each: names.index(each.name))
     except InputValueError:
@@ -349,7 +216,7 @@ def _point(
     most: int | None,
 ) -> dict[str, Any]:
     try:
-        here = _at(deployment, cohort, rounds, min_sep, most)
+        here = deployment.at(clients_per_round=cohort, rounds=rounds, min_sep=min_sep, max_participations=most)
     except InputValueError as error:
         return {"about": f"Not possible: {error}", "rows": []}
     rows = []
