@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.planning import options as plan_options
 
 pytest.importorskip("matplotlib")
 
@@ -177,8 +176,7 @@ def test_pictures_of_a_comparison_show_every_seed_level_and_rate(tmp_path, drawn
         ("file.txt/x.png", "there is no folder"),
     ],
 )
-@pytest.mark.parametrize("command", ["plan", "show"])
-def test_a_bad_path_is_refused_before_any_work(tmp_path, monkeypatch, command, name, named):
+def test_a_bad_path_is_refused_before_any_work(tmp_path, monkeypatch, name, named):
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "file.txt").touch()
     (tmp_path / "identity.png").write_bytes(b"as it was")
@@ -187,14 +185,10 @@ def test_a_bad_path_is_refused_before_any_work(tmp_path, monkeypatch, command, n
     def worked(*arguments, **options):
         raise AssertionError("work before the path was looked at")
 
-    monkeypatch.setattr(plan_options, "options", worked)
     monkeypatch.setattr(tff_mf, "explain_sensitivity", worked)
-    words = {
-        "plan": [*PLAN, "--epsilon", "4"],
-        "show": ["show", "identity", "--rounds", "9", "--sampling", "single"],
-    }
+    words = ["show", "identity", "--rounds", "9", "--sampling", "single"]
     with pytest.raises(tff_mf.InputError, match=re.escape(named)) as refused:
-        printed(*words[command], "--plot", tmp_path / name)
+        printed(*words, "--plot", tmp_path / name)
     assert name in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
     assert sorted(tmp_path.iterdir()) == before

@@ -43,7 +43,7 @@ def trained(folder: pathlib.Path, data: pathlib.Path, mechanism: str, grid: str)
     out = folder / f"{mechanism.replace(':', '-')} {grid}"
     if not (out / "report.json").is_file():
         of_run = ["--mechanism", mechanism, "--grid", grid, "--dataset", f"sqlite:{data}", "--out", str(out)]
-        environments.start("machine", [sys.executable, *COMMAND, "train", *SETTINGS, *of_run], check=True)
+        environments.start("machine", [sys.executable, *COMMAND, "train", "--force", *SETTINGS, *of_run], check=True)
         (out / "answers.json").write_text(json.dumps(ANSWERS))
         environments.start("machine", [sys.executable, *COMMAND, "report", str(out)], check=True)
     return out
