@@ -67,7 +67,7 @@ class CentralConfiguration(Record):
     mechanism: str = "blt"
     buffers: Whole | None = None
     bands: Whole | None = None
-    workload: str = "prefix_sum"
+    workload: str = "prefix-sum"
     sampling: str = _FIXED
     groups: Whole | None = None
     min_sep: Whole | None = None

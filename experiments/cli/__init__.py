@@ -25,18 +25,14 @@ _COMMANDS = (
 )
 # Groups of options in the help of every command; the others stand below.
 _PANELS = {
-    "What": "preset config show spec list dataset mechanism of buffers bands diagonals rank unit_norms objective grid "
+    "What": "preset config assigned show spec list dataset mechanism of buffers bands diagonals rank objective grid "
     "dimension rounds epochs thorough",
-    "Who takes part": "population clients_per_round batch_size cohort sampling min_sep max_participations groups "
-    "participations hours round_minutes secret_cohorts dropout",
-    "Privacy": "epsilon noise_multiplier delta adjacency clip_norm adaptive_clipping adaptive_count_stddev "
-    "adaptive_learning_rate zeroing restart_every without_epsilon insecure_seed",
-    "Training": "workload momentum warmup cooldown algorithm network model initial_model vocab_size embedding_size "
-    "units learning_rate client_learning_rate client_epochs max_examples server_optimizer server_learning_rate "
-    "server_momentum server_warmup server_cooldown seed reference_model validation_examples evaluate_every "
-    "evaluation_examples validation_split test_examples resume checkpoint_every workers clients_at_once threads "
-    "restarts",
-    "Output": "out plot html tensorboard task_name as_json",
+    "Who takes part": "population clients_per_round cohort sampling min_sep max_participations groups secret_cohorts",
+    "Privacy": "epsilon noise_multiplier delta adjacency clip_norm restart_every without_epsilon insecure_seed",
+    "Training": "workload model initial_model vocab_size embedding_size units batch_size max_examples "
+    "server_learning_rate server_momentum seed evaluate_every evaluation_examples force resume checkpoint_every "
+    "workers threads",
+    "Output": "out plot html task_name as_json",
 }
 _SETTINGS = {
     "help_option_names": ["-h", "--help"],

@@ -13,6 +13,13 @@ from click.core import ParameterSource
 from tff_mf.base import validation
 from tff_mf.base.errors import InputError
 
+# Options of the short help; a command with few options shows all of them.
+COMMON = (
+    *("preset", "config", "assigned", "dataset", "mechanism", "rounds", "clients_per_round", "population", "sampling"),
+    *("min_sep", "max_participations", "epsilon", "delta", "noise_multiplier", "html", "out", "as_json"),
+)
+_MOST_SHOWN = 15
+_ALL, _BRIEF = "tff_mf.help_all", "tff_mf.help_brief"
 _LONGEST = 4095
 _SHOWN = 60
 # Longer values are cut in messages.
@@ -42,6 +49,42 @@ class Context(click.RichContext):
         return super().invoke(*args, **kwargs)
 
 
+class Command(click.RichCommand):
+    """A command whose help shows the common options, and all of them with `--help-all`."""
+
+    context_class = Context
+
+    @property
+    def rare(self) -> list[click.Option]:
+        """The options that the short help leaves out."""
+        options = [each for each in self.params if isinstance(each, click.Option)]
+        return [each for each in options if each.name not in COMMON] if len(options) > _MOST_SHOWN else []
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Returns the parameters, with those of help."""
+        found = super().get_params(ctx)
+        if not self.rare:
+            return found
+        if ctx.meta.get(_BRIEF):
+            found = [each for each in found if each not in self.rare]
+        text = f"Show {len(self.rare)} more options."
+        show = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all, "help": text}
+        return [*found, click.Option(["--help-all"], **show)]
+
+    def format_help(self, ctx: click.RichContext, formatter: Any) -> None:
+        """Writes the help."""
+        ctx.meta[_BRIEF] = _ALL not in ctx.meta
+        super().format_help(ctx, formatter)
+        del ctx.meta[_BRIEF]
+
+
+def _show_all(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        context.meta[_ALL] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
 class Group(click.RichGroup):
     """A group whose commands stand in the order of use, and which prints its help, with status 2, if none is named."""
 
@@ -67,8 +110,6 @@ class Group(click.RichGroup):
             meant = validation.did_you_mean(args[0], self.list_commands(ctx))
             raise click.UsageError(f"no such command {args[0]!r}{meant}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
-        if command is not None:
-            command.context_class = Context
         return name, command, rest
 
 
@@ -174,6 +215,7 @@ def _flags(context: click.Context) -> dict[str, str]:
     options = [each for each in context.command.params if isinstance(each, click.Option)]
     flags = [max(each.opts, key=len) for each in options]
     by_flag = {flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
+    by_flag |= {name: f"--set {name}" for each in options for name in getattr(each, "fields", ())}
     return by_flag | {each.name: flag for each, flag in zip(options, flags, strict=True) if each.name}
 
 

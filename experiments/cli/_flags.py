@@ -5,20 +5,27 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+import msgspec
 
 import tff_mf
 from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.planning import mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 
 from ..output import progress
+from ..runs.settings import RunSettings
 from ..runs.sizes import AUTO, NONE, grid_of
 from ..sampling.settings import DEFAULT, PARAMETERS, SamplingSettings
 
-_WITH_MOMENTUM = ("momentum", "momentum_with_rates")
-_WITH_RATES = ("learning_rates", "momentum_with_rates")
+_WITH_RATES = ("learning-rates", "momentum-with-rates")
 # The workloads that each of them goes with.
-_RAMP = {"momentum": _WITH_MOMENTUM, "warmup": _WITH_RATES, "cooldown": _WITH_RATES}
+_RAMP = {
+    "server_momentum": ("momentum", "momentum-with-rates"),
+    "server_warmup": _WITH_RATES,
+    "server_cooldown": _WITH_RATES,
+}
+_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(RunSettings) if field.name in _RAMP}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +35,7 @@ class Flags:
     Attributes:
         sampling: The word of --sampling.
         parameters: The parameters of --sampling that were given.
-        ramp: Momentum, warmup and cooldown of --workload, as far as they were given.
+        ramp: The server's momentum, warmup and cooldown, as far as they were given for --workload.
     """
 
     rounds: int | None = None
@@ -39,6 +46,7 @@ class Flags:
     objective: str | None = None
     bands: int | None = None
     buffers: int | None = None
+    unit_norms: bool | None = None
     sampling: str | None = None
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     population: int | None = None
@@ -80,25 +88,18 @@ class Flags:
             )
 
     def chosen_workload(self, rounds: int) -> tff_mf.Workload | None:
-        """Returns the workload of the flags, or None if none was named."""
-        given = self.ramp
-        if self.workload is not None:
-            validation.one_of("workload", self.workload, mechanism_names.WORKLOADS)
-        for name, value in given.items():
+        """Returns the workload of the flags, or None if none was named; what was not given is as in a run."""
+        for name, value in self.ramp.items():
             kinds = _RAMP[name]
             if self.workload not in kinds:
-                raise click.UsageError(f"--{name} goes with --workload {' or '.join(kinds)} only.")
+                raise InputValueError(f"{name}={value!r} goes with workload {' or '.join(map(repr, kinds))} only.")
             if not validation.nonnegative(name, value) < 1:
-                raise click.UsageError(f"--{name} {value} must be below 1.")
-        if self.workload in _WITH_MOMENTUM and "momentum" not in given:
-            raise click.UsageError(f"--momentum is missing: --workload {self.workload} needs it.")
-        if self.workload in _WITH_RATES and not (given.get("warmup") or given.get("cooldown")):
-            raise click.UsageError(
-                f"--warmup and --cooldown are missing: --workload {self.workload} needs one of them, above 0."
-            )
+                raise InputValueError(f"{name}={value!r} must lie in [0, 1).")
         if self.workload is None:
             return None
-        return mechanism_names.workload(self.workload, rounds=validation.whole("rounds", rounds), **given)
+        values = {name: self.ramp.get(name, default) for name, default in _DEFAULTS.items()}
+        short = {name.removeprefix("server_"): value for name, value in values.items()}
+        return mechanism_names.workload(self.workload, rounds=validation.whole("rounds", rounds), **short)
 
     def setting(
         self,

@@ -1,9 +1,14 @@
-"""Options and arguments of the commands: an option has the same name, type and meaning in each."""
+"""The vocabulary of the commands: an option has one name, type, default and meaning in all of them.
+
+Those of a setting are the fields of a run's record, in its words and with its defaults. Fields without an option of
+their own are given by `--set`.
+"""
 
 import functools
 import inspect
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,13 +19,14 @@ from tff_mf.accounting import ADJACENCIES
 from tff_mf.base import required_packages, validation
 from tff_mf.planning import mechanism_names
 
-from ..output.typed import fields_of
-from ..runs.settings import ALGORITHMS, ALL, MODELS, PROPOSED, SERVER_OPTIMIZERS, VALIDATION_SPLITS, RunSettings
+from ..output import typed
+from ..runs.settings import FIELDS, MODELS, PROPOSED, RunSettings
 from ..runs.sizes import WORDS as GRID_WORDS
-from ..sampling.settings import DEFAULT, PARAMETERS, SAMPLINGS
+from ..sampling.settings import SAMPLINGS
+from ._boundary import Command as Command
 from ._flags import Flags
 
-Command = Callable[..., Any]
+Function = Callable[..., Any]
 
 _LONGEST_METAVAR = 16
 
@@ -31,11 +37,14 @@ class Words(click.ParamType):
     Args:
         words: The words. Of a function, which may know more of them when a command runs, they are checked on use.
         or_file: Whether the name of a file is valid too.
+        checked: Whether words of a function are checked here.
     """
 
-    def __init__(self, words: Sequence[str] | Callable[[], Iterable[str]], *, or_file: bool = False) -> None:
+    def __init__(
+        self, words: Sequence[str] | Callable[[], Iterable[str]], *, or_file: bool = False, checked: bool = False
+    ) -> None:
         self.name = "name" if callable(words) else "word"
-        self._words, self._or_file = words, or_file
+        self._words, self._or_file, self._checked = words, or_file, checked or not callable(words)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """Returns the words if they are short."""
@@ -44,9 +53,10 @@ class Words(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Returns a value that may be valid."""
-        if not callable(self._words) and value not in self._words:
-            known = ", ".join(self._words)
-            self.fail(f"{value!r} is none of {known}{validation.did_you_mean(str(value), self._words)}", param, ctx)
+        words = [*(self._words() if callable(self._words) else self._words)] if self._checked else [value]
+        if value not in words:
+            meant = validation.did_you_mean(str(value), words)
+            self.fail(f"{value!r} is none of {', '.join(words)}{meant}", param, ctx)
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -80,109 +90,172 @@ def _specs() -> list[str]:
     return specs.names()
 
 
-WORKLOAD = Words(mechanism_names.WORKLOADS)
+def _presets() -> list[str]:
+    from ..runs import presets
+
+    return presets.names()
+
+
 MECHANISM = Words(lambda: (*mechanism_names.names(), *mechanism_names.production()), or_file=True)
 SPEC = Words(_specs)
-GRID = NumberOr(click.INT, *GRID_WORDS)
-DATASET = Words(lambda: ("pydoc", "stackoverflow", "synthetic", "sqlite:"), or_file=True)
+_DATASET = Words(lambda: ("pydoc", "stackoverflow", "synthetic", "sqlite:"), or_file=True)
+
+# Fields of a run whose values are more than numbers and texts.
+_TYPES = {
+    "dataset": _DATASET,
+    "mechanism": MECHANISM,
+    "sampling": Words(SAMPLINGS),
+    "objective": Words(("rms", "max")),
+    "workload": Words(mechanism_names.WORKLOADS),
+    "grid": NumberOr(click.INT, *GRID_WORDS),
+    "initial_model": click.Path(),
+    "model": Words(MODELS),
+    "server_learning_rate": NumberOr(click.FLOAT, PROPOSED),
+}
+
+
+def _of_run() -> dict[str, dict[str, Any]]:
+    """Returns the options of the fields of a run; an option that is not given is None, whatever the default is."""
+    texts, found = typed.described(RunSettings), {}
+    for field in msgspec.structs.fields(RunSettings):
+        kind = FIELDS[field.name][0]
+        how = (
+            {"is_flag": True, "flag_value": True, "default": None}
+            if kind is bool
+            else {"type": _TYPES.get(field.name, kind)}
+        )
+        plain = field.required or field.default is None or kind is bool
+        text = texts.get(field.name, "") + ("" if plain else f"  [default: {field.default}]")
+        found[field.name] = {**how, "help": text}
+    return found
+
 
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "rounds": {"type": int, "help": "Number of rounds n."},
-    "sampling": {
-        "type": Words(SAMPLINGS),
-        "help": f"How clients take part: {', '.join(SAMPLINGS)}; {DEFAULT} if not given. The six from poisson on also "
-        "have an amplified ε, which holds only if cohorts are random and remain secret.",
-    },
-    "min_sep": {"type": int, "help": "Smallest difference b between two rounds in which one client takes part."},
-    "max_participations": {"type": int, "help": "Largest number k of rounds in which one client takes part."},
-    "groups": {"type": int, "help": "Number of groups of clients; of cyclic-poisson, as many as bands."},
-    "participations": {
-        "type": int,
-        "help": "With random-allocation: number of rounds in which each client takes part.",
-    },
-    "epochs": {"type": int, "help": "With shuffled-epochs: number of epochs, in each of which clients are shuffled."},
-    "hours": {"type": float, "help": "With timer: hours that a device waits; --min-sep rounds if not given."},
-    "round_minutes": {"type": float, "help": "With --hours: minutes that a round takes on average."},
-    "restart_every": {"type": int, "help": "Rounds after which the noise restarts; never if not given."},
-    "adjacency": {
-        "type": Words(ADJACENCIES),
-        "default": "zero-out",
-        "show_default": True,
-        "help": "zero-out or replace-one.",
-    },
-    "workload": {
-        "type": WORKLOAD,
-        "help": "Workload of the losses: prefix_sum, momentum, learning_rates or momentum_with_rates; if not given, "
-        "the FILE's, or prefix_sum.",
-    },
-    "momentum": {"type": float, "help": "Momentum of the workload."},
-    "warmup": {"type": float, "help": "Fraction of the rounds over which the workload's learning rates rise."},
-    "cooldown": {"type": float, "help": "Fraction of the rounds over which the workload's learning rates fall."},
-    "objective": {
-        "type": Words(("rms", "max")),
-        "help": "Loss to minimize: by default rms, but max if only a BLT is optimized.",
-    },
-    "bands": {"type": int, "help": "Number b̂ of bands of a banded mechanism; --min-sep if not given."},
-    "buffers": {"type": int, "help": "Number of buffers of a BLT; chosen by the optimizer if not given."},
+    **_of_run(),
     "population": {
         "type": int,
         "help": "Number of clients that can take part; no guarantee is stated unless δ is below 1 / population.",
     },
-    "clients_per_round": {"type": int, "help": "Number of clients per round; of some samplings, on average."},
-    "noise_multiplier": {"type": float, "help": "σ: standard deviation of Z divided by the clip norm."},
-    "epsilon": {"type": float, "help": "Largest ε of the whole run."},
-    "delta": {"type": float, "help": "δ of the guarantee; well below 1 / population."},
-    "grid": {
-        "type": GRID,
-        "help": "What the integers of a run cost is included: bits of the clip norm, auto, or none for real numbers; "
-        "auto if --dimension is given.",
+    "adjacency": {
+        "type": Words(ADJACENCIES),
+        "help": "zero-out, or replace-one, which doubles the sensitivity.  [default: zero-out]",
     },
     "dimension": {"type": int, "help": "Number of model parameters: what a grid costs depends on it."},
-    "out": {"metavar": "FILE", "help": "File of the artifact."},
+    "preset": {
+        "type": Words(_presets),
+        "help": "Settings of a paper's experiment, which files and options override; see --show.",
+    },
     "config": {
         "type": click.Path(),
         "metavar": "FILE",
         "help": "TOML file with a [run] table of settings, and `preset` if need be.",
     },
-    "show": {"is_flag": True, "help": "Print all settings and where each is from, and do not train."},
+    "show": {"is_flag": True, "help": "Print all settings and where each is from, and do nothing else."},
     "without_epsilon": {"is_flag": True, "help": "Train although no ε can be stated."},
+    "insecure_seed": {"type": int, "help": "Seed of the noise: TEST ONLY, there is no privacy then."},
     "resume": {"is_flag": True, "help": "Resume the run in --out, with all settings that it began with."},
     "threads": {
         "type": int,
         "help": "Threads inside an operation of its own worker, such as a matrix product; 1 if not given.",
     },
+    "out": {"metavar": "PATH", "help": "The file or the new folder to write."},
+    "plot": {"metavar": "FILE", "help": "Draw it too: PNG, SVG or PDF by the ending."},
+    "html": {"metavar": "FILE", "help": "Also write a web page with figures, in one file."},
+    "digest": {"metavar": "HEX", "help": "The digest that was printed: whoever rewrites all files changes it."},
 }
 
-UNIT_NORMS = "Columns of norm 1, or norms fitted to the participation, for RmsLoss alone."
-PARTICIPATION = ("sampling", *PARAMETERS)
-SETTING = ("rounds", *PARTICIPATION, "restart_every", "adjacency")
-WORKLOAD = ("workload", "momentum", "warmup", "cooldown", "objective")
+SAMPLING = ("sampling", "min_sep", "max_participations", "groups")
+SETTING = ("rounds", *SAMPLING, "restart_every", "adjacency")
+WORKLOAD = ("workload", "server_momentum", "objective")
 COHORTS = ("population", "clients_per_round")
-ON_GRID = ("grid", "dimension")
 # Of the guarantee of a mechanism.
-GUARANTEE = (*SETTING, *WORKLOAD, "bands", "buffers", *COHORTS, *ON_GRID)
+GUARANTEE = (*SETTING, *WORKLOAD, "bands", "buffers", *COHORTS, "grid", "dimension")
+# Given by --set.
+MORE_OF_SAMPLING = ("participations", "epochs", "hours", "round_minutes")
+MORE = (*MORE_OF_SAMPLING, "server_warmup", "server_cooldown")
 
 _MECHANISMS = (
     "FILE is an artifact, tree-full, tree-online, tree-vanilla, identity or production:NAME (b100, b400, b1000); or "
     "blt, banded, banded-toeplitz, banded-inverse or dense, which are optimized for the setting."
 )
 
+command = functools.partial(click.command, cls=Command)
 
-def option(name: str, **more: Any) -> Callable[[Command], Command]:
-    """Returns the option called `name`, with the settings that differ in a command."""
+
+def option(name: str, **more: Any) -> Callable[[Function], Function]:
+    """Returns the option called `name`, which a command may require, or have another default place for."""
     return click.option("--" + name.replace("_", "-"), name, **{**_OPTIONS[name], **more})
 
 
-def setting(*names: str, required: Sequence[str] = ()) -> Callable[[Command], Command]:
-    """Adds options, whose values the command receives as one argument, `flags`."""
+class SetOption(click.RichOption):
+    """`--set`, which gives fields without an option of their own.
 
-    def add(command: Command) -> Command:
-        @functools.wraps(command)
+    Attributes:
+        fields: Their names.
+    """
+
+    def __init__(self, *args: Any, fields: Sequence[str] = (), **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.fields = fields
+
+
+def assigned(*fields: str) -> Callable[[Function], Function]:
+    """Adds `--set` for fields, whose values the command receives by name, as it receives those of options."""
+
+    def add(function: Function) -> Function:
+        @functools.wraps(function)
+        def run(assigned: Sequence[str], **given: Any) -> Any:
+            values = _assigned(assigned, fields)
+            for name in values:
+                if given.get(name) is not None:
+                    raise click.UsageError(f"--{name.replace('_', '-')} and --set {name} do not go together: give one.")
+            return function(**{**given, **values})
+
+        rest = [name for name in fields if name not in _with_option(function)]
+        text = f"A setting that has no option, as in a TOML file; may be repeated: {', '.join(rest)}."
+        how = {"cls": SetOption, "fields": fields, "metavar": "NAME=VALUE", "multiple": True, "help": text}
+        return click.option("--set", "assigned", **how)(run)
+
+    return add
+
+
+def _with_option(function: Function) -> set[str]:
+    return {each.name for each in getattr(function, "__click_params__", ())}
+
+
+def _assigned(texts: Sequence[str], fields: Sequence[str]) -> dict[str, Any]:
+    """Returns the values of --set by name: TOML, or a text if it is none."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, sign, value = (part.strip() for part in text.partition("="))
+        name = name.replace("-", "_")
+        if not sign or not value:
+            raise click.UsageError(f"--set={text!r} must be NAME=VALUE.")
+        if name not in fields:
+            meant = validation.did_you_mean(name, fields)
+            raise click.UsageError(f"--set={text!r}: {name!r} is none of {', '.join(fields)}{meant}")
+        if name in found:
+            raise click.UsageError(f"--set={text!r} is given twice for {name}: leave one of them out.")
+        try:
+            found[name] = tomllib.loads(f"it = {value}")["it"]
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def setting(*names: str, required: Sequence[str] = (), more: Sequence[str] = MORE) -> Callable[[Function], Function]:
+    """Adds options, and --set for more fields, whose values the command receives as one argument, `flags`."""
+
+    def add(function: Function) -> Function:
+        @functools.wraps(function)
         def run(**given: Any) -> Any:
-            flags = Flags.of({name: given.pop(name) for name in names})
-            return command(flags=flags, **given)
+            values = {name: given.pop(name, None) for name in (*names, *more)}
+            typed.convert(
+                {name: values[name] for name in more if values[name] is not None}, typed.partial(RunSettings), "--set"
+            )
+            return function(flags=Flags.of(values), **given)
 
-        added: Command = run
+        added: Function = assigned(*more)(run) if more else run
         for name in reversed(names):
             added = option(name, **({"required": True} if name in required else {}))(added)
         return added
@@ -190,10 +263,10 @@ def setting(*names: str, required: Sequence[str] = ()) -> Callable[[Command], Co
     return add
 
 
-def mechanism(command: Command) -> Command:
+def mechanism(function: Function) -> Function:
     """Adds the argument FILE, any name of a mechanism, and its description in the help."""
-    command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{_MECHANISMS}"
-    return click.argument("file", metavar="FILE", type=MECHANISM)(command)
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_MECHANISMS}"
+    return click.argument("file", metavar="FILE", type=MECHANISM)(function)
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else on stdout.")
@@ -219,101 +292,18 @@ def check_plot(file: str | None) -> None:
     figures.checked_path(file)
 
 
-HELP = {
-    "dataset": "`pydoc` (made on first use), `stackoverflow` (downloaded on first use), `synthetic` (of its size, for "
-    "dry runs), or `sqlite:FILE`.",
-    "mechanism": "blt, banded, banded-toeplitz, banded-inverse, dense (optimized for the run), tree-full, tree-online, "
-    "tree-vanilla, identity, production:NAME or a FILE.",
-    "workload": "What the mechanism is optimized for: prefix_sum, momentum, learning_rates or momentum_with_rates.",
-    "buffers": "Buffers of an optimized blt; chosen by the optimizer if not given.",
-    "bands": "Bands of an optimized banded kind; --min-sep if not given.",
-    "unit_norms": UNIT_NORMS,
-    "clients_per_round": "Clients that train in a round.",
-    "cohort": "Clients that a round stands for, simulated by --clients-per-round.",
-    "sampling": f"How cohorts are drawn: {', '.join(SAMPLINGS)}.",
-    "secret_cohorts": "Cohorts from the system's randomness, logged nowhere: ε is amplified by --sampling.",
-    "dropout": "Probability that a chosen client does not report.",
-    "epsilon": "ε that the whole run may reach; or give --noise-multiplier.",
-    "noise_multiplier": "σ: standard deviation of Z over the clip norm, for the cohort.",
-    "grid": "Updates, sums and noise as integers: bits of the clip norm, auto, or none for floating point, whose low "
-    "bits can give clients away.",
-    "clip_norm": "Bound on the L2 norm of a client's update; the first one, with --adaptive-clipping.",
-    "adaptive_clipping": "Part of the updates that shall be below the clip norm, which adapts at each restart; needs "
-    "--restart-every and --adaptive-count-stddev.",
-    "adaptive_count_stddev": "With --adaptive-clipping: standard deviation of the noise of each round's count, for the "
-    "cohort; the counts are part of ε.",
-    "adaptive_learning_rate": "With --adaptive-clipping: how fast the clip norm follows, as an exponent.",
-    "zeroing": "Updates with an entry larger than this are set to zero.",
-    "algorithm": "fed_avg, or fed_sgd: clients send the mean gradient over their examples.",
-    "initial_model": "The model.safetensors of another run's folder, to start from: public, or accounted for by you.",
-    "model": "lstm (the papers') or conv.",
-    "vocab_size": "Most frequent words to know.",
-    "embedding_size": "Width of the word embedding.",
-    "units": "LSTM units, or filters of conv.",
-    "client_learning_rate": "Learning rate of the clients' SGD.",
-    "client_epochs": "Passes over its sentences that a client makes in a round.",
-    "batch_size": "Sentences in a batch of a client.",
-    "max_examples": "Sentences a client uses at most in one round.",
-    "server_optimizer": "sgdm, or dp_ftrl: its momentum starts anew when the noise does.",
-    "server_learning_rate": f"Learning rate of the server's SGD, or `{PROPOSED}`: from the noise, by a regression.",
-    "server_momentum": "Momentum of the server's SGD.",
-    "server_warmup": "Part of the rounds over which the server's rate rises.",
-    "server_cooldown": "Part of the rounds over which the server's rate falls.",
-    "evaluate_every": "Rounds between evaluations on validation sentences.",
-    "evaluation_examples": "Validation sentences to evaluate on.",
-    "validation_split": "Where they are from: heldout, or test: the first of the test clients, as in the papers.",
-    "test_examples": f"Test sentences that the final model is measured on, or `{ALL}`.",
-    "seed": "Seed of cohorts and initial model, never of noise.",
-    "tensorboard": "Write metrics for TensorBoard too.",
-    "reference_model": "Whether clients compute with TFF's own model: the same up to rounding, and half as fast.",
-}
-# Types of the fields of a run that are more than numbers and texts.
-_RUN_TYPES = {
-    "dataset": DATASET,
-    "mechanism": MECHANISM,
-    "initial_model": click.Path(),
-    "algorithm": Words(ALGORITHMS),
-    "model": Words(MODELS),
-    "server_optimizer": Words(SERVER_OPTIMIZERS),
-    "server_learning_rate": NumberOr(click.FLOAT, PROPOSED),
-    "validation_split": Words(VALIDATION_SPLITS),
-    "test_examples": NumberOr(click.INT, ALL),
-}
-_PAIRS = {
-    "unit_norms": "--unit-norms/--free-norms",
-    "reference_model": "--reference-model/--fast-model",
-    "secret_cohorts": "--secret-cohorts/--logged-cohorts",
-}
-# What is set, and never unset.
-_FLAGS = ("tensorboard",)
-
-
-def of_fields(
-    kind: type, *, helps: Mapping[str, str], types: Mapping[str, click.ParamType]
-) -> Callable[[Command], Command]:
-    """Returns a decorator that adds an option for each field of a configuration; what is not given is None.
+def of_record(kind: type, *names: str, more: Sequence[str] = ()) -> Callable[[Function], Function]:
+    """Returns a decorator that adds options for fields of a record, and --set for all others; not given is None.
 
     Args:
-        kind: The class of the configuration.
-        helps: The help of options, without the default; other commands have the same if it is missing.
-        types: Types of fields that are more than numbers and texts, and differ from other commands'.
+        kind: The class of the record.
+        names: The fields with an option.
+        more: What --set takes beside them.
     """
 
-    def add(command: Command) -> Command:
-        of_kind = fields_of(kind)
-        for field in reversed(msgspec.structs.fields(kind)):
-            shared = _OPTIONS.get(field.name, {})
-            shown = "" if field.default is None or field.name in _FLAGS else f"  [default: {field.default}]"
-            if field.required:
-                shown = "  [required]"
-            flag = _PAIRS.get(field.name, "--" + field.name.replace("_", "-"))
-            its_type = types.get(field.name) or shared.get("type") or of_kind[field.name][0]
-            how: dict[str, Any] = {"is_flag": True, "flag_value": True} if field.name in _FLAGS else {"type": its_type}
-            text = helps.get(field.name) or shared["help"]
-            command = click.option(flag, field.name, default=None, help=text + shown, **how)(command)
-        return command
+    def add(function: Function) -> Function:
+        for name in reversed(names):
+            function = option(name)(function)
+        return assigned(*(each.name for each in msgspec.structs.fields(kind)), *more)(function)
 
     return add
-
-
-of_run = of_fields(RunSettings, helps=HELP, types=_RUN_TYPES)

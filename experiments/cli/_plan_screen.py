@@ -14,6 +14,7 @@ from ..planning import integers
 from ..planning.amplified import AmplifiedOption
 from ..planning.balls_in_bins import BinsOption, CertifiedOption
 from ..planning.deployment import Deployment
+from ..planning.signal_to_noise import Signal, warning
 from ..runs import statements
 from . import _guarantees
 
@@ -56,7 +57,8 @@ class PlanScreen:
         why: The reason.
         statement: Its guarantee in one line, or the reason why there is none.
         refused: Whether there is none.
-        signal: Signal and noise, see `signal_to_noise.of_option`.
+        largest_dimension: Of a model that learns, see `signal_to_noise.of_option`.
+        signal: Signal and noise, if the dimension is known.
         numbers: The grid and what it costs, see `integers.of_option`.
         notes: Further remarks.
         epsilon: ε from which the noise follows, if ε does not follow from the noise.
@@ -73,7 +75,8 @@ class PlanScreen:
     why: str
     statement: str
     refused: bool
-    signal: Mapping[str, Any]
+    largest_dimension: int | None
+    signal: Signal | None
     numbers: Mapping[str, Any]
     notes: Sequence[str]
     epsilon: float | None
@@ -98,8 +101,11 @@ class PlanScreen:
             "recommended": self.chosen.name,
             "why": self.why,
             "statement": self.statement,
-            "signal": self.signal,
-            "numbers": _finite(self.numbers),
+            "signal": {
+                "largest_dimension": self.largest_dimension,
+                **({"hopeless": False} if self.signal is None else self.signal.as_dict()),
+            },
+            "numbers": {name: value for name, value in _finite(self.numbers).items() if name != "line"},
             "notes": self.notes,
             "mechanisms": [self._row(option) for option in self.options],
         }
@@ -125,7 +131,7 @@ class PlanScreen:
         )
         blocks: list[Block | None] = [
             Callout(self.statement, bad=self.refused),
-            *map(Paragraph, (about, self.why, self.signal["line"], self.numbers["line"], *self.notes)),
+            *map(Paragraph, (about, self.why, self._learns(), self.numbers["line"], *self.notes)),
             None if curves is None else Section("Try other numbers", self._explorer(explored)),
             Section("Mechanisms", self._mechanisms()),
             None if self.sampled is None else self._amplified(self.sampled),
@@ -134,6 +140,14 @@ class PlanScreen:
             Section("What it rests on", [Listing(self._assumptions(), ticked="assumption")]),
         ]
         return Document("Plan", blocks)
+
+    def _learns(self) -> str:
+        if self.signal is not None:
+            return " ".join(warning(self.signal))
+        if self.largest_dimension is None:
+            return ""
+        largest = f"{float(f'{self.largest_dimension:.1e}'):,.0f}"
+        return f"learns: models of up to about {largest} parameters; --dimension judges a model of your size"
 
     def _explorer(self, explored: Mapping[str, Any] | None) -> list[Block]:
         if explored is None:

@@ -19,6 +19,7 @@ from ._flags import Flags
 
 # Samplings for which mechanisms are made at an amplified ε; for the others, by the schema that holds beside it.
 _AMPLIFIED = ("cyclic-poisson", "balls-in-bins")
+_NO_BANDS = "--bands is missing: give it, or a --sampling, of which --min-sep is used."
 _FILE = "The file has the mechanism of one restart; the figures are for the whole run."
 
 
@@ -72,12 +73,18 @@ def target(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
     return Target(epsilon=epsilon, delta=delta)
 
 
-def of_kind(name: str, flags: Flags, **own: Any) -> Search:
+def of_kind(name: str, flags: Flags) -> Search:
     """Returns the best mechanism of a kind for the setting of the flags."""
-    schema = _participation(name, flags, own)
+    known = mechanism_names.searched()[name].options
+    own = {"bands": flags.bands, "buffers": flags.buffers, "unit_norms": flags.unit_norms}
+    mechanism_names.refuse_options(name, **own)
+    own = {option: value for option, value in own.items() if option in known}
+    schema = _participation(name, flags)
     setting = flags.setting(schema)
     if own.get("bands", 0) is None:
         own["bands"] = _bands(flags, setting)
+    if own.get("unit_norms", 0) is None:
+        own["unit_norms"] = True
     searched = None if name == "banded" and not flags.says_participation else setting.searched_participation
     with progress.search() as report:
         found = mechanism_names.search(
@@ -95,11 +102,13 @@ def of_kind(name: str, flags: Flags, **own: Any) -> Search:
     return Search(mechanism=found, setting=setting, entries=own, drawn=_said(flags))
 
 
-def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bool) -> Search:
+def amplified(flags: Flags, target: Target) -> Search:
     """Returns the banded mechanism of the least error with amplification by cyclic Poisson sampling."""
     cohorts, level = _for_amplification(flags, target)
-    if not unit_norms:
-        raise click.UsageError("--free-norms does not go with --sampling: bands are chosen with columns of norm 1.")
+    bands = flags.bands
+    mechanism_names.refuse_options("banded", buffers=flags.buffers)
+    if flags.unit_norms is False:
+        raise InputValueError("unit_norms=False does not go with --sampling: bands are chosen with columns of norm 1.")
     if flags.objective not in (None, "rms"):
         raise click.UsageError("--objective max does not go with --sampling: bands are chosen by their RMS error.")
     assert flags.rounds is not None
@@ -122,19 +131,20 @@ def amplified(flags: Flags, target: Target, *, bands: int | None, unit_norms: bo
     )
 
 
-def for_bins(name: str, flags: Flags, target: Target, count: int | None) -> Search:
+def for_bins(name: str, flags: Flags, target: Target) -> Search:
     """Returns the mechanism of the least error with amplification by balls in bins, with its certified noise."""
     cohorts, level = _for_amplification(flags, target)
+    mechanism_names.refuse_options(name, bands=flags.bands, buffers=flags.buffers, unit_norms=flags.unit_norms)
     assert flags.rounds is not None
     fits = min(cohorts["population"] // cohorts["clients_per_round"], flags.rounds)
     drawn = flags.drawn(groups=max(1, fits))
     setting: dict[str, Any] = {"rounds": flags.rounds, "bins": drawn.groups, "objective": flags.objective or "rms"}
     if name == "blt":
-        found = tff_mf.optimize_amplified_blt(**setting, **level, buffers=count)
+        found = tff_mf.optimize_amplified_blt(**setting, **level, buffers=flags.buffers)
         assert isinstance(found.mechanism, tff_mf.BLT)
         entries: dict[str, Any] = {"buffers": found.mechanism.buffers}
     else:
-        found = tff_mf.optimize_amplified_banded_toeplitz(**setting, **level, bands=count)
+        found = tff_mf.optimize_amplified_banded_toeplitz(**setting, **level, bands=flags.bands)
         assert isinstance(found.mechanism, tff_mf.BandedToeplitz)
         entries = {"bands": found.mechanism.bands}
     return Search(
@@ -167,6 +177,10 @@ def structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
     """Returns the structured mechanism nearest to one that is named, in the setting of the flags."""
     schema = flags.participation() if flags.says_participation else tff_mf.SingleParticipation()
     setting = flags.setting(schema)
+    if flags.unit_norms is not None:
+        raise InputValueError(
+            f"unit_norms={flags.unit_norms} does not go with `optimize structured`, only with banded."
+        )
     if setting.workload not in (None, tff_mf.PrefixSum()):
         raise click.UsageError(
             f"--workload {flags.workload} does not go with `optimize structured`: its decoder is for prefix sums."
@@ -180,27 +194,23 @@ def structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
     return Search(mechanism=found, setting=setting, entries=entries, drawn=_said(flags))
 
 
-def _participation(name: str, flags: Flags, own: dict[str, Any]) -> tff_mf.Participation:
+def _participation(name: str, flags: Flags) -> tff_mf.Participation:
     """Returns the schema of the flags, or the one that the kind assumes."""
     if flags.says_participation:
         return flags.participation()
     if name != "banded":
         return tff_mf.SingleParticipation()
-    bands, rounds = validation.whole("bands", _bands_given(own)), flags.rounds
+    if flags.bands is None:
+        raise click.UsageError(_NO_BANDS)
+    bands, rounds = validation.whole("bands", flags.bands), flags.rounds
     assert rounds is not None
     return tff_mf.MinSep(min_sep=bands, max_participations=-(-validation.whole("rounds", rounds) // bands))
-
-
-def _bands_given(own: dict[str, Any]) -> int:
-    if own["bands"] is None:
-        raise click.UsageError("--bands is missing: give it, or a --sampling, of which --min-sep is used.")
-    return own["bands"]
 
 
 def _bands(flags: Flags, setting: MechanismSetting) -> int:
     """Returns `min_sep` as the number of bands."""
     if isinstance(setting.participation, tff_mf.SingleParticipation):
-        _bands_given({"bands": None})
+        raise click.UsageError(_NO_BANDS)
     return min(setting.participation.min_sep, setting.searched_rounds)
 
 

@@ -1,12 +1,10 @@
 """`tff-mf account`: the guarantee of a noise multiplier."""
 
-import rich_click as click
-
 from . import _guarantees, _options
 from ._flags import Flags
 
 
-@click.command()
+@_options.command()
 @_options.mechanism
 @_options.option("noise_multiplier", required=True)
 @_options.setting(*_options.GUARANTEE, required=("rounds",))

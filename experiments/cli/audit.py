@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 _OF_A_RUN = "a run's folder has its own setting; give no other."
 
 
-@click.command()
+@_options.command()
 @click.argument("what", metavar="RUN|ARTIFACT")
-@click.option(
-    "--noise-multiplier", type=float, help="σ for an artifact; if not given its sensitivity, so that ρ = 1/2."
+@_options.option("noise_multiplier")
+@_options.option("rounds")
+@_options.setting(
+    *("sampling", "min_sep", "max_participations", "restart_every"), more=("groups", *_options.MORE_OF_SAMPLING)
 )
-@click.option("--rounds", type=int, help="Number of rounds n; the artifact's if not given.")
-@_options.setting(*_options.PARTICIPATION, "restart_every")
-@_options.option("adjacency", default=None, show_default=False, help="zero-out or replace-one; zero-out if not given.")
-@click.option("--delta", type=float, help="δ of the claim, for an artifact; 1e-6 if not given.")
+@_options.option("adjacency")
+@_options.option("delta")
 @click.option(
     "--coordinates",
     type=int,
@@ -41,7 +41,8 @@ def audit(what: str, flags: Flags, coordinates: int | None, noise_scale: float, 
     """Test the noise of a run or of an artifact: covariance, repeats, sensitivity, and canaries.
 
     RUN is the folder of a run: the result is written to its audit.json and report. ARTIFACT is a file,
-    `production:b100` and so on, or `identity`. Exit status 1 if a test fails.
+    `production:b100` and so on, or `identity`; if not given, its rounds and participation are those that it was
+    optimized for, σ is its sensitivity, so that ρ = 1/2, and δ is 1e-6. Exit status 1 if a test fails.
     """
     import tff_mf
     from tff_mf.base import required_packages, validation

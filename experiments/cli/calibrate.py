@@ -1,12 +1,10 @@
 """`tff-mf calibrate`: the noise multiplier for a guarantee."""
 
-import rich_click as click
-
 from . import _guarantees, _options
 from ._flags import Flags
 
 
-@click.command()
+@_options.command()
 @_options.mechanism
 @_options.option("epsilon", required=True)
 @_options.option("delta", required=True)

@@ -17,7 +17,7 @@ from . import _options, _screens
 _ALONE = {"listed": {"as_json"}, "estimate": {"as_json", "file", "spec", "fraction", "dataset"}}
 
 
-@click.command()
+@_options.command()
 @click.argument("file", metavar="[SPEC.toml]", type=click.Path(), required=False)
 @click.option(
     "--spec", type=_options.SPEC, help="Specification of a paper's table or figure, in place of a file; see --list."
@@ -34,13 +34,9 @@ _ALONE = {"listed": {"as_json"}, "estimate": {"as_json", "file", "spec", "fracti
     metavar="F",
     help="Run at a part of the size: rounds, min-sep and simulated clients times F, at the same ε.",
 )
-@click.option(
-    "--dataset", type=_options.DATASET, metavar="NAME", help="Data set of all runs, in place of the specified one."
-)
-@click.option(
-    "--out", metavar="FOLDER", help="Folder of the results.  [default: runs/ and the name of the specification]"
-)
-@click.option("--html", metavar="FILE", help="Also write the results as a web page with figures, in one file.")
+@_options.option("dataset")
+@_options.option("out")
+@_options.option("html")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Number of runs at a time.")
 @_options.as_json
 def compare(
@@ -58,7 +54,8 @@ def compare(
     """Train with every combination of a grid, and compare the results in a table and three pictures.
 
     The grid comes from a file, or from a paper's table (--spec). Finished runs are not repeated, so that an interrupted
-    comparison continues. Exit status 1 if a run failed.
+    comparison continues. --dataset takes the place of the specified data set; --out is runs/ and the name of the
+    specification if not given. Exit status 1 if a run failed.
     """
     _check_together()
     if listed:

@@ -13,14 +13,14 @@ def data() -> None:
     """Write data sets of text, grouped by client, in the format of StackOverflow."""
 
 
-@data.command()
+@data.command(cls=_options.Command)
 @click.option(
     "--packages",
     multiple=True,
     metavar="NAME[,NAME…]",
     help="Distributions whose text to use; `stdlib` is the standard library.  [default: all installed ones]",
 )
-@click.option("--out", required=True, type=click.Path(), metavar="FILE", help="The SQLite file to write.")
+@_options.option("out", required=True)
 @_options.as_json
 def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
     """Write docstrings as a data set: each module is a client, each English sentence an example."""
@@ -39,14 +39,13 @@ def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
         click.echo(f"{split:12}{clients:10,}{counts['sentences'][split]:12,}")
 
 
-@data.command()
+@data.command(cls=_options.Command)
 @click.option(
     "--clients",
     type=int,
     help="Number of training clients; validation and test clients in proportion.  [default: 342477]",
 )
-@click.option("--vocabulary", type=int, help="Number of different words.  [default: 10000]")
-@click.option("--out", required=True, type=click.Path(), metavar="FILE", help="The file to write.")
+@_options.option("out", required=True)
 @_options.as_json
 def synthetic(out: str, as_json: bool, **numbers: int | None) -> None:
     """Write a data set of StackOverflow's size for dry runs: its file has a few numbers, and text is made when read.

@@ -7,19 +7,14 @@ import rich_click as click
 from . import _options, _screens
 
 
-@click.command()
-@click.option(
-    "--out",
-    metavar="FOLDER",
-    default="runs/demo",
-    show_default=True,
-    help="Folder of the results; an earlier demo in it is replaced.",
-)
+@_options.command()
+@_options.option("out")
 @_options.as_json
-def demo(out: str, as_json: bool) -> None:
+def demo(out: str | None, as_json: bool) -> None:
     """Train with correlated (blt) and with independent noise (identity) at the same (ε, δ), and compare.
 
-    Writes summary.json, accuracy.png and both runs: about a minute on 2 cores after installation.
+    Writes summary.json, accuracy.png and both runs to --out, runs/demo if not given, in place of an earlier demo: about
+    a minute on 2 cores after installation.
     """
     from tff_mf.base import required_packages
 
@@ -27,7 +22,7 @@ def demo(out: str, as_json: bool) -> None:
     from ..runs import folders, statements
     from ..runs.names import SUMMARY
 
-    folder = folders.replaceable_folder(pathlib.Path(out))
+    folder = folders.replaceable_folder(pathlib.Path(out or "runs/demo"))
 
     from tff_mf.numerics import digits
 

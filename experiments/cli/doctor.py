@@ -7,7 +7,7 @@ import rich_click as click
 from . import _options
 
 
-@click.command()
+@_options.command()
 @click.option("--requirements", is_flag=True, help="Print the pinned packages, for `pip install --no-deps -r`.")
 @_options.as_json
 def doctor(requirements: bool, as_json: bool) -> None:

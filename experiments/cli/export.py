@@ -20,25 +20,22 @@ _ANSWERS = (
 )
 
 
-@click.command()
+@_options.command()
 @click.argument("source", metavar="RUN|CONFIG")
-@click.option("--out", metavar="FOLDER", required=True, help="Folder of the bundle; must be new or empty.")
+@_options.option("out", required=True)
 @click.option(
-    "--round-minutes",
+    "--longest-round",
+    "round_minutes",
     type=float,
+    metavar="MINUTES",
     default=15.0,
     show_default=True,
-    help="Duration of the longest round: devices wait for min-sep of them.",
+    help="Minutes of the longest round: devices wait for min-sep of them.",
 )
-@click.option("--population", type=int, help="Number of devices that can take part, for the report.")
+@_options.option("population")
 @click.option("--task-name", metavar="NAME", help="Name of the task for devices; by default derived from the settings.")
-@click.option(
-    "--grid",
-    type=_options.GRID,
-    help="Updates, sums and noise as integers: bits of the clip norm, auto, or none for floating point; by default as "
-    "in RUN or CONFIG, where it is auto unless they name another.",
-)
-@click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a deployment with it has no privacy.")
+@_options.option("grid")
+@_options.option("insecure_seed")
 @_options.as_json
 def export(
     source: str,
@@ -52,8 +49,9 @@ def export(
 ) -> None:
     """Write a deployment: graphs for server and devices, artifact, planned report, policy and manifest.
 
-    RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings. A deployment starts from the beginning, with
-    the whole cohort and all of its noise. The printed digest identifies the whole bundle: keep it for `tff-mf verify`.
+    RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings; --grid is theirs if not given. A deployment
+    starts from the beginning, with the whole cohort and all of its noise. The printed digest identifies the whole
+    bundle: keep it for `tff-mf verify`.
     """
     from tff_mf.base import required_packages, validation
 

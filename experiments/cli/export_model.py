@@ -7,9 +7,9 @@ import rich_click as click
 from . import _options, _screens
 
 
-@click.command()
+@_options.command()
 @click.argument("run", metavar="RUN")
-@click.option("--out", metavar="FOLDER", required=True, help="Folder of the model; must be new or empty.")
+@_options.option("out", required=True)
 @_options.as_json
 def export_model(run: str, out: str, as_json: bool) -> None:
     """Write the trained model of a run as SavedModel and for TensorFlow Lite, with its final privacy report.

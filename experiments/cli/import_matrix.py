@@ -6,13 +6,12 @@ from . import _guarantees, _options, _screens
 from ._flags import Flags
 
 
-@click.command(name="import-matrix")
+@_options.command(name="import-matrix")
 @click.argument("folder")
-@_options.setting("sampling", "min_sep", "max_participations")
-@_options.option("momentum", default=0.0)
+@_options.setting("sampling", "min_sep", "max_participations", "workload", "server_momentum", more=())
 @_options.option("out", required=True)
 @_options.as_json
-def import_matrix(folder: str, flags: Flags, momentum: float, out: str, as_json: bool) -> None:
+def import_matrix(folder: str, flags: Flags, out: str, as_json: bool) -> None:
     """Check published matrices and save them as an artifact.
 
     FOLDER holds b_matrix_tensor_pb and c_matrix_tensor_pb, or w_… and h_…, and lr_vector_tensor_pb for learning rates.
@@ -25,8 +24,8 @@ def import_matrix(folder: str, flags: Flags, momentum: float, out: str, as_json:
     flags.refuse_sampling("import-matrix", "min-sep", "single", "fixed-epochs")
     # No schema of these depends on the rounds, which the files have.
     participation = flags.participation(rounds=1)
-    # First, so that wrong values are refused before matrices are read.
-    tff_mf.Momentum(momentum=momentum)
+    # First, so that wrong values are refused before matrices are read. Learning rates are in the files.
+    momentum = getattr(flags.chosen_workload(1), "momentum", 0.0)
     files.check_file(out)
     imported = matrices.import_matrix(folder, participation=participation, momentum=momentum)
     mechanism = imported.mechanism

@@ -5,10 +5,14 @@ import pathlib
 import rich_click as click
 
 import tff_mf
+from tff_mf.base.errors import InputValueError
 from tff_mf.planning.options import recommend
 
+from ..output import files
+from ..planning import signal_to_noise
 from ..planning.deployment import Deployment, claim, options
-from ..runs.sizes import AUTO
+from ..runs import folders
+from ..runs.sizes import AUTO, NONE
 from ..sampling.settings import DEFAULT, SECRET, parameters_of
 from . import _guarantees, _options, _plan_screen, _screens
 from ._flags import Flags
@@ -19,22 +23,19 @@ _ALSO = ("blt", "identity")
 _TAKEN = ("min-sep", "single", "fixed-epochs", "poisson", "cyclic-poisson", "balls-in-bins")
 
 
-@click.command()
+@_options.command()
 @_options.setting(
     *(*_options.COHORTS, *_options.SETTING, *_options.WORKLOAD),
     required=("population", "clients_per_round", "rounds"),
 )
 @_options.option("delta", required=True)
-@_options.option("epsilon", help="Largest ε of the whole run; or give --noise-multiplier.")
+@_options.option("epsilon")
 @_options.option("noise_multiplier")
-@_options.option("grid", help="Integers that the run will compute with: bits, auto (the default), or none for floats.")
-@_options.option("dimension", help="Number of model parameters, for the memory in bytes and the cost of the grid.")
+@_options.option("grid")
+@_options.option("dimension")
 @click.option("--thorough", is_flag=True, help="Also optimize mechanisms that take minutes.")
-@click.option(
-    "--html",
-    metavar="FILE",
-    help="Write the plan as a web page with figures, and sliders over cohort, rounds, separation and ε, in one file.",
-)
+@_options.option("html")
+@_options.option("out")
 @_options.as_json
 def plan(
     flags: Flags,
@@ -45,6 +46,7 @@ def plan(
     dimension: int | None,
     thorough: bool,
     html: str | None,
+    out: str | None,
     as_json: bool,
 ) -> None:
     """Compare all mechanisms before a run, and recommend one.
@@ -56,21 +58,29 @@ def plan(
     With --sampling poisson or cyclic-poisson, numbers of bands are compared too, with amplification, which holds only
     if cohorts are drawn at random and remain secret; with balls-in-bins, all mechanisms are, by estimates, and the
     recommended one is certified. If not given, --groups is found too, or as large as the population allows.
+
+    --out writes the plan of the recommended mechanism to a folder, which `tff_mf.Plan.load` reads, for
+    `private_fed_avg`, Flower and Keras; --html has sliders over cohort, rounds, min-sep and ε.
     """
     page = _options.html_page(html)
     deployment = _deployment(flags, delta)
     level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
+    if out is not None:
+        _check_saved(flags, out, grid=grid, dimension=dimension)
     screen = _compared(deployment, level, flags, grid=grid, dimension=dimension, thorough=thorough)
+    if out is not None:
+        folder = files.made_folder(pathlib.Path(out))
+        _saved(screen, **level, dimension=dimension).save(folder)
     if page is not None:
         _write_page(screen, page, **level, max_participations=flags.parameters.get("max_participations"))
     if as_json:
         _screens.report(screen.as_dict(), as_json=True)
-        if screen.signal["hopeless"]:
-            click.echo(f"plan: {screen.signal['line']}", err=True)
+        if screen.signal is not None and screen.signal.hopeless:
+            click.echo("\n".join(signal_to_noise.warning(screen.signal)), err=True)
         return
     _screens.show_document(screen.document())
-    if html is not None:
-        click.echo(html)
+    for written in filter(None, (html, out)):
+        click.echo(written)
 
 
 def _compared(
@@ -83,7 +93,7 @@ def _compared(
     thorough: bool,
 ) -> _plan_screen.PlanScreen:
     """Returns all mechanisms for a deployment, with the recommendation."""
-    from ..planning import amplified, balls_in_bins, integers, signal_to_noise
+    from ..planning import amplified, balls_in_bins, integers
     from ..runs import statements, words
 
     in_bins, sampling = flags.sampling == "balls-in-bins", flags.sampling if flags.sampling in SECRET else None
@@ -102,6 +112,7 @@ def _compared(
     customary = statements.customary_delta(deployment.delta, deployment.population)
     delta = {"delta": deployment.delta, "population": deployment.population}
     refused = bool(statements.refusal(stated))
+    largest, signal = signal_to_noise.of_option(deployment, chosen, dimension, advise_epsilon=not refused)
     compared, certified = [], None
     if in_bins and level["epsilon"] is not None:
         compared = balls_in_bins.options(deployment, level["epsilon"], found)
@@ -114,7 +125,8 @@ def _compared(
         why=why,
         statement=f"{chosen.name}: {statements.one_line(stated)}",
         refused=refused,
-        signal=signal_to_noise.of_option(deployment, chosen, dimension, advise_epsilon=not refused),
+        largest_dimension=largest,
+        signal=signal,
         numbers=integers.of_option(
             deployment,
             chosen,
@@ -130,6 +142,45 @@ def _compared(
         grid=chosen_grid,
         in_bins=compared,
         certified=certified,
+    )
+
+
+def _check_saved(flags: Flags, out: str, *, grid: int | str | None, dimension: int | None) -> None:
+    """Refuses a plan that no file can hold, or whose noise would not be the noise of the run."""
+    if flags.sampling in SECRET:
+        raise InputValueError(f"out={out!r} does not go with sampling={flags.sampling!r}: a saved plan is for min-sep.")
+    for name, usual in (("adjacency", "zero-out"), ("restart_every", None), ("workload", None)):
+        given = getattr(flags, name)
+        if given not in (None, usual):
+            raise InputValueError(f"out={out!r} does not go with {name}={given!r}: make this plan with tff_mf.plan.")
+    if dimension is None and grid != NONE:
+        raise InputValueError(
+            f"out={out!r} needs dimension, the number of the model's parameters, on which the noise of a grid depends; "
+            "or grid='none'."
+        )
+    folder = pathlib.Path(out)
+    if folder.exists():
+        folders.check_new(files.made_folder(folder))
+    else:
+        files.check_file(folder)
+
+
+def _saved(
+    screen: _plan_screen.PlanScreen, *, epsilon: float | None, noise_multiplier: float | None, dimension: int | None
+) -> tff_mf.Plan:
+    """Returns the plan of the recommended mechanism, whose noise includes what its grid costs."""
+    deployment = screen.deployment
+    return tff_mf.plan(
+        mechanism=screen.chosen.mechanism,
+        population=deployment.population,
+        clients_per_round=deployment.clients_per_round,
+        rounds=deployment.setting.rounds,
+        sampling=deployment.setting.participation,
+        epsilon=epsilon,
+        noise_multiplier=noise_multiplier,
+        delta=deployment.delta,
+        grid=screen.grid,
+        dimension=None if screen.grid is None else dimension,
     )
 
 

@@ -8,21 +8,21 @@ import rich_click as click
 from . import _options, _screens
 
 
-@click.command()
+@_options.command()
 @click.argument("run", metavar="RUN", required=False)
 @click.option(
     "--answer", is_flag=True, help="First ask the questions that only you can answer, and write RUN/answers.json."
 )
-@click.option("--questions", is_flag=True, help="Write RUN/answers.json to fill in, and no report.")
-@click.option("--out", metavar="FILE", help="With --questions: write this file in place of RUN/answers.json.")
+@click.option("--questions", is_flag=True, help="Write RUN/answers.json, or --out, to fill in, and no report.")
+@_options.option("out")
 @click.option(
     "--check",
     is_flag=True,
     help="Write nothing; compare the report with the files, and exit with 1 on a critical finding.",
 )
-@click.option("--digest", "held", metavar="HEX", help="With --check: the digest that you kept when the run ended.")
+@_options.option("digest")
 @click.option("--planned", is_flag=True, help="Report the planned run, not what ran.")
-@click.option("--html", metavar="FILE", help="Also write the report as a web page with figures, in one file.")
+@_options.option("html")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of reports; needs no RUN.")
 @_options.as_json
 def report(
@@ -31,7 +31,7 @@ def report(
     questions: bool,
     out: str | None,
     check: bool,
-    held: str | None,
+    digest: str | None,
     planned: bool,
     html: str | None,
     schema: bool,
@@ -51,7 +51,7 @@ def report(
     if schema:
         click.echo(json.dumps(reports.SCHEMA, indent=1))
         return
-    _check_flags(run, answer=answer, questions=questions, out=out, check=check, held=held, planned=planned, html=html)
+    _check_flags(run, answer=answer, questions=questions, out=out, check=check, held=digest, planned=planned, html=html)
     folder = readable_folder(pathlib.Path(run or ""))
     page = _options.html_page(html)
     if questions:
@@ -60,7 +60,7 @@ def report(
         write_form(folder, folder / names.ANSWERS if out is None else pathlib.Path(out))
         return
     if check:
-        _check(folder, held, as_json=as_json)
+        _check(folder, digest, as_json=as_json)
         return
     if answer:
         from ._answers import ask

@@ -12,20 +12,16 @@ from . import _guarantees, _options, _screens
 from ._flags import Flags
 
 
-@click.command()
+@_options.command()
 @_options.mechanism
 @_options.setting(*_options.SETTING, *_options.WORKLOAD, "bands", "buffers")
-@click.option(
-    "--plot",
-    metavar="FILE",
-    help="Draw C, C⁻¹ and B = A·C⁻¹, their first columns, and the error of each round: PNG, SVG or PDF by the ending.",
-)
+@_options.option("plot")
 @_options.as_json
 def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
     """Print a mechanism's parameters, sensitivity and losses, for its own setting or another.
 
-    If not given, rounds, participation and workload are those that the mechanism was optimized for. `converged` and
-    `duality_gap`, if known, describe its optimization. Losses compare mechanisms at equal privacy.
+    If not given, rounds, participation and workload are those that the mechanism was optimized for. Losses compare
+    mechanisms at equal privacy. --plot draws C, C⁻¹ and B = A·C⁻¹, their first columns, and the error of each round.
     """
     if plot is not None and flags.restart_every is not None:
         raise click.UsageError("--plot does not go with --restart-every: it draws one restart; leave that out.")

@@ -1,5 +1,6 @@
 """`tff-mf train`: one private training run."""
 
+import contextlib
 import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,26 +10,34 @@ from click import get_current_context
 
 import tff_mf
 
-from ..runs import layers, presets
+from ..runs import layers
+from ..runs.settings import RunSettings
 from . import _options, _screens
 
 if TYPE_CHECKING:
+    from ..planning import signal_to_noise
     from ..runs.execution import ExecutionSettings
-    from ..runs.settings import RunSettings
     from ..training.program import TrainingResult
 
 
-@click.command()
-@click.option(
-    "--preset",
-    type=_options.Words(presets.names),
-    help="Settings of a paper's experiment, which files and flags override; see --show.",
+# Fields of a run that have options of their own; --set gives the others.
+_OPTIONS = (
+    *("dataset", "mechanism", "bands", "buffers", "workload", "grid", "rounds", "clients_per_round", "cohort"),
+    *("sampling", "min_sep", "max_participations", "groups", "secret_cohorts"),
+    *("epsilon", "noise_multiplier", "delta", "clip_norm", "restart_every"),
+    *("model", "initial_model", "vocab_size", "embedding_size", "units", "batch_size", "max_examples"),
+    *("server_learning_rate", "server_momentum", "evaluate_every", "evaluation_examples", "seed"),
 )
+
+
+@_options.command()
+@_options.option("preset")
 @_options.option("config")
 @_options.option("show")
-@_options.of_run
-@click.option("--insecure-seed", type=int, help="Seed of the noise: TEST ONLY, a run with it has no privacy.")
+@_options.of_record(RunSettings, *_OPTIONS, more=("clients_at_once", "restarts"))
+@_options.option("insecure_seed")
 @_options.option("without_epsilon")
+@click.option("--force", is_flag=True, help="Train although the noise drowns what the run could learn.")
 @click.option(
     "--checkpoint-every", type=int, default=25, show_default=True, help="Rounds between checkpoints; 0: none."
 )
@@ -39,20 +48,8 @@ if TYPE_CHECKING:
     default="",
     help="Addresses of running workers, host:port or unix:/path, with commas between them.",
 )
-@click.option(
-    "--clients-at-once",
-    type=int,
-    help="Clients of a round that each worker trains at the same time; as many as this machine has cores if not given.",
-)
 @_options.option("threads")
-@click.option("--restarts", type=int, default=0, help="How often to resume automatically when a worker dies.")
-@click.option(
-    "--out",
-    metavar="FOLDER",
-    default="runs/train",
-    show_default=True,
-    help="Folder of the run's files; must be new or empty.",
-)
+@_options.option("out")
 @_options.as_json
 def train(
     preset: str | None,
@@ -60,21 +57,25 @@ def train(
     show: bool,
     insecure_seed: int | None,
     without_epsilon: bool,
+    force: bool,
     checkpoint_every: int,
     resume: bool,
     workers: str,
-    clients_at_once: int | None,
     threads: int | None,
-    restarts: int,
-    out: str,
+    out: str | None,
     as_json: bool,
+    clients_at_once: int | None = None,
+    restarts: int = 0,
     **flags: Any,
 ) -> None:
     """Train a next-word model with federated averaging and a mechanism's noise.
 
-    Clients run SGD, the server SGD with momentum on the noised mean of their clipped updates. With --algorithm fed_sgd
-    clients send one gradient each: FedSGD with momentum.
-    At the end accuracy and the guarantee are printed, and what ran is in the files of --out.
+    Clients run SGD, the server SGD with momentum on the noised mean of their clipped updates. With --set
+    algorithm=fed-sgd clients send one gradient each: FedSGD with momentum.
+    At the end accuracy and the guarantee are printed, and what ran is in the files of --out, runs/train if not given.
+
+    --set also takes clients_at_once, the clients that a worker trains at the same time (as many as this machine has
+    cores), and restarts, how often to resume automatically when a worker dies.
     """
     from ..runs import folders, toml_file
 
@@ -86,7 +87,7 @@ def train(
             whole.check()
         _screens.settings(chosen, layer, layers.shown(layer), as_json=as_json)
         return
-    path, layer = pathlib.Path(out), toml_file.placed(layer)
+    path, layer = pathlib.Path(out or "runs/train"), toml_file.placed(layer)
     if resume:
         layer = toml_file.begun(layer, folders.resumable_folder(path))
     settings = layers.configuration(layer)
@@ -109,10 +110,10 @@ def train(
     if chosen and chosen.notes:
         # After all that can be refused at once, which takes one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
+    signal = signal_to_noise.of_run(privacy, settings)
+    _warn(signal, path, force=force or resume)
     data = _data(settings.dataset, None if without_epsilon else privacy)
     _begin(layer, path, privacy, resume=resume)
-    signal = signal_to_noise.of_run(privacy, settings)
-    progress.say(f"train: {signal_to_noise.one_line(signal)}")
     with progress.rounds(settings.rounds, pathlib.Path(settings.mechanism).stem) as on_round:
         more = {"on_round": on_round, "execution": execution, "without_epsilon": without_epsilon}
         result = _trained(settings, privacy, data=data, out=path, **more)
@@ -121,8 +122,25 @@ def train(
         raise SystemExit(1)
 
 
+def _warn(signal: "signal_to_noise.Signal", folder: pathlib.Path, *, force: bool) -> None:
+    """Says what the noise leaves to learn from, and stops a run that would not learn.
+
+    Raises:
+        click.ClickException: If it would not learn, and is not forced to.
+    """
+    from ..planning import signal_to_noise
+
+    for line in signal_to_noise.warning(signal):
+        click.echo(line, err=True)
+    if signal.hopeless and not force:
+        click.echo("Continue anyway with --force.", err=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise SystemExit(1)
+
+
 def _trained(
-    settings: "RunSettings", privacy: "tff_mf.Plan", *, execution: "ExecutionSettings", **places: Any
+    settings: RunSettings, privacy: "tff_mf.Plan", *, execution: "ExecutionSettings", **places: Any
 ) -> "TrainingResult":
     """Runs the training program, and says what computes at the same time."""
     from ... import aggregators
@@ -137,7 +155,7 @@ def _trained(
 
 
 def _checked(
-    settings: "RunSettings", folder: pathlib.Path, insecure_seed: int | None, *, resume: bool, without_epsilon: bool
+    settings: RunSettings, folder: pathlib.Path, insecure_seed: int | None, *, resume: bool, without_epsilon: bool
 ) -> "tff_mf.Plan":
     """Returns the privacy plan of a run; whatever can be refused is refused before a data set is loaded."""
     from ..output import files

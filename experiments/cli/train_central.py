@@ -10,8 +10,7 @@ from click import get_current_context
 
 from tff_mf.base.errors import InputError
 
-from ..central_training import data_sets, networks
-from ..central_training.settings import PRESETS, SAMPLINGS, CentralConfiguration
+from ..central_training.settings import PRESETS, CentralConfiguration
 from ..output import typed
 from ..runs import layers, toml_file
 from . import _options, _screens
@@ -19,53 +18,15 @@ from . import _options, _screens
 if TYPE_CHECKING:
     from ..central_training.preparation import PreparedTraining
 
-_HELP = {
-    "epochs": "Number of epochs, in each of which an example takes part once, or once on average.",
-    "batch_size": "Examples in a batch; on average, with --sampling.",
-    "dataset": "digits, mnist, cifar10, emnist (downloaded on first use), or synthetic-cifar10:N.",
-    "network": "digits, kairouz-small or kairouz-vgg; the data set's own if not given.",
-    "mechanism": _options.HELP["mechanism"],
-    "buffers": _options.HELP["buffers"],
-    "bands": "Bands of an optimized banded kind; as many as an epoch has rounds, or as groups, if not given.",
-    "workload": _options.HELP["workload"],
-    "sampling": "How batches are drawn, as --sampling of tff-mf train; identity with poisson is DP-SGD.",
-    "groups": "Number of groups of examples, with cyclic-poisson, balls-in-bins or shuffled-epochs.",
-    "min_sep": "Smallest difference of two rounds of an example, with b-min-sep or spaced-epochs.",
-    "epsilon": "ε that the whole training may reach; or give --noise-multiplier.",
-    "clip_norm": "Bound on the L2 norm of an example's gradient.",
-    "learning_rate": "Learning rate of SGD.",
-    "momentum": "Momentum of SGD.",
-    "warmup": "Fraction of the rounds over which the learning rate rises.",
-    "cooldown": "Fraction of the rounds over which the learning rate falls.",
-    "validation_examples": "Training examples that are split off for validation, and not trained on.",
-    "seed": "Seed of initial weights and order, never of noise or sampling.",
-}
-_TYPES = {
-    "dataset": _options.Words(data_sets.names),
-    "network": _options.Words(networks.NAMES),
-    "mechanism": _options.MECHANISM,
-    "sampling": _options.Words(SAMPLINGS),
-}
 
-
-@click.command()
-@click.option(
-    "--preset",
-    type=_options.Words(PRESETS.names),
-    help="Settings of a paper's experiment on images, which files and flags override; see --show.",
-)
+@_options.command()
+@_options.option("preset", type=_options.Words(PRESETS.names))
 @_options.option("config")
 @_options.option("show")
-@_options.of_fields(CentralConfiguration, helps=_HELP, types=_TYPES)
+@_options.of_record(CentralConfiguration, "mechanism", "epochs", "epsilon", "noise_multiplier", "delta")
 @_options.option("without_epsilon")
 @_options.option("resume")
-@click.option(
-    "--out",
-    metavar="FOLDER",
-    default="runs/train-central",
-    show_default=True,
-    help="Folder of the run's files; must be new or empty.",
-)
+@_options.option("out")
 @_options.as_json
 def train_central(
     preset: str | None,
@@ -73,14 +34,15 @@ def train_central(
     show: bool,
     without_epsilon: bool,
     resume: bool,
-    out: str,
+    out: str | None,
     as_json: bool,
     **flags: Any,
 ) -> None:
     """Train a network on images, each of which is protected, with a mechanism's noise.
 
     Gradients are clipped example by example, and SGD takes steps by their noised mean. Batches are in a fixed order, or
-    sampled in secret, which amplifies privacy. At the end accuracy and the guarantee are printed; files are in --out.
+    sampled in secret, which amplifies privacy. At the end accuracy and the guarantee are printed; files are in --out,
+    runs/train-central if not given.
     """
     from ..central_training import program
 
@@ -92,7 +54,7 @@ def train_central(
             whole.check()
         _screens.settings(chosen, layer, layers.shown(layer, CentralConfiguration), as_json=as_json)
         return
-    folder, layer = pathlib.Path(out), toml_file.placed(layer, ("mechanism",))
+    folder, layer = pathlib.Path(out or "runs/train-central"), toml_file.placed(layer, ("mechanism",))
     if resume:
         layer = toml_file.begun(layer, program.resumable(folder), CentralConfiguration)
     configuration = typed.convert(layer.values, CentralConfiguration)

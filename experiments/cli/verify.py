@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from tff_mf.base.errors import InputValueError
-
 from ..output.present import Callout, Facts, Paragraph, Section
 from . import _options, _screens
 
 if TYPE_CHECKING:
     from ..bundles import Verification
 
-_MOST_ROUNDS = 10_000
+# They run every graph.
+_ROUNDS = 3
 _MOST_NAMED = 3
 _PROTECTED = "protected by the digest that was given"
 _UNPROTECTED = (
@@ -24,10 +23,9 @@ _UNPROTECTED = (
 )
 
 
-@click.command()
+@_options.command()
 @click.argument("bundle", metavar="DIR")
-@click.option("--digest", metavar="HEX", help="The digest that tff-mf export printed; a rewritten bundle has another.")
-@click.option("--rounds", type=int, default=3, show_default=True, help="Rounds to run in TensorFlow and in TFF.")
+@_options.option("digest")
 @click.option(
     "--files-only", is_flag=True, help="Check the files against each other, and run nothing: does not need TensorFlow."
 )
@@ -35,7 +33,6 @@ _UNPROTECTED = (
 def verify(
     bundle: str,
     digest: str | None,
-    rounds: int,
     files_only: bool,
     as_json: bool,
 ) -> None:
@@ -48,12 +45,10 @@ def verify(
 
     from .. import bundles
 
-    if validation.whole("rounds", rounds) > _MOST_ROUNDS:
-        raise InputValueError(f"rounds={rounds} is more than {_MOST_ROUNDS}; three rounds already run every graph.")
     if digest is not None:
         validation.digest("digest", digest)
     folder = pathlib.Path(bundle)
-    checked = _checked(folder, rounds, digest, files_only=files_only)
+    checked = _checked(folder, digest, files_only=files_only)
     matches = digest is not None and all(each.file != bundles.MANIFEST for each in checked.refused)
     result = {
         "verified": not checked.refused,
@@ -73,7 +68,7 @@ def verify(
         raise SystemExit(1)
 
 
-def _checked(folder: pathlib.Path, rounds: int, digest: str | None, *, files_only: bool) -> "Verification":
+def _checked(folder: pathlib.Path, digest: str | None, *, files_only: bool) -> "Verification":
     from .. import bundles
     from ..output import progress
 
@@ -81,8 +76,8 @@ def _checked(folder: pathlib.Path, rounds: int, digest: str | None, *, files_onl
         return bundles.check_files(folder, digest=digest)
     from ..bundles import verification
 
-    with progress.bar("verify", 9 + 2 * rounds):
-        return verification.verify(folder, rounds=rounds, digest=digest)
+    with progress.bar("verify", 9 + 2 * _ROUNDS):
+        return verification.verify(folder, rounds=_ROUNDS, digest=digest)
 
 
 def _document(folder: pathlib.Path, result: Mapping[str, Any], *, asked: bool, files_only: bool) -> Section:

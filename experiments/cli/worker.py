@@ -8,21 +8,15 @@ import rich_click as click
 from . import _options
 
 
-@click.command(context_settings={"show_default": True})
+@_options.command(context_settings={"show_default": True})
 @click.option("--port", type=int, required=True, help="Port to listen on.")
 @click.option(
     "--public",
     is_flag=True,
     help="Start where other machines can reach the port: a firewall must admit to it the machine that trains alone.",
 )
-@click.option(
-    "--max-concurrent-clients",
-    type=int,
-    default=-1,
-    help="Number of clients to run at once if they are called one by one; unlimited if not positive.",
-)
 @_options.option("threads")
-def worker(port: int, public: bool, max_concurrent_clients: int, threads: int | None) -> None:
+def worker(port: int, public: bool, threads: int | None) -> None:
     """Run TFF's worker, for `tff-mf train --workers`, until it is ended.
 
     The worker has neither access control nor encryption, and listens on every interface: everyone who reaches it can
@@ -37,8 +31,6 @@ def worker(port: int, public: bool, max_concurrent_clients: int, threads: int | 
         raise InputValueError(f"threads={threads} must lie between 1 and 1,024.")
     if not 0 < port < 2**16:
         raise InputValueError(f"port={port} must lie between 1 and 65535.")
-    if max_concurrent_clients >= 2**31:
-        raise InputValueError(f"max_concurrent_clients={max_concurrent_clients} must be below 2^31.")
     required_packages.packages("A worker", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ... import aggregators
 
@@ -49,9 +41,7 @@ def worker(port: int, public: bool, max_concurrent_clients: int, threads: int | 
             "start it in a network of its own, as docs/workers.md shows, or pass --public where a firewall admits to "
             "its port the machine that trains alone."
         )
-    with aggregators.running_worker(
-        port=port, max_concurrent_computation_calls=max_concurrent_clients, threads=threads
-    ) as started:
+    with aggregators.running_worker(port=port, threads=threads) as started:
         reach = f"everyone who reaches {addresses[0]}" if addresses else "this network alone, which has only loopback"
         click.echo(f"worker at {started.address}, for {reach}")
         status = started.process.wait()

@@ -104,7 +104,7 @@ def prepared(
 
 
 def _name(configuration: RunSettings) -> str:
-    fields = _KNOWN_BY + (() if configuration.workload == "prefix_sum" else _KNOWN_BY_WITH_WORKLOAD)
+    fields = _KNOWN_BY + (() if configuration.workload == "prefix-sum" else _KNOWN_BY_WITH_WORKLOAD)
     values = [(field, getattr(configuration, field)) for field in fields]
     values.append(("participation", repr(configuration.participation())))
     digest = hashlib.sha256(json.dumps(values).encode()).hexdigest()[:8]
@@ -245,7 +245,7 @@ def command(run: PlannedRun, artifact: pathlib.Path, data: pathlib.Path, places:
     parts = [sys.executable, "-P", "-m", child, os.getpid(), lock]
     # A spec that names σ asks for no ε.
     flags = ["--json", *(["--without-epsilon"] if run.privacy[0] == "noise_multiplier" else [])]
-    return [*map(str, parts), "train", "--config", str(settings), "--out", str(places.run(run.name)), *flags]
+    return [*map(str, parts), "train", "--force", "--config", str(settings), "--out", str(places.run(run.name)), *flags]
 
 
 def _last_line(log: pathlib.Path) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tff_mf
 from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
 
 from .. import reports
 from ..output import agreement, files

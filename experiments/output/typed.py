@@ -1,6 +1,7 @@
 """Typed records: settings and files as frozen structs, which are refused by the name of the field that does not fit."""
 
 import functools
+import inspect
 import math
 import pathlib
 import re
@@ -187,6 +188,26 @@ def fields_of(kind: type) -> Mapping[str, tuple[type, ...]]:
 
     hints = typing.get_type_hints(kind)
     return {name: tuple(each for each in plain(hint) if each is not types.NoneType) for name, hint in hints.items()}
+
+
+def described(kind: type) -> dict[str, str]:
+    """Returns the text on each attribute in a class's docstring; none where Python left docstrings out.
+
+    Example:
+        >>> class Size(Record):
+        ...     '''A size.
+        ...
+        ...     Attributes:
+        ...         rounds: Number of rounds,
+        ...             in one line.
+        ...     '''
+        ...     rounds: Count
+        >>> described(Size)
+        {'rounds': 'Number of rounds, in one line.'}
+    """
+    section = inspect.cleandoc(kind.__doc__ or "").partition("\nAttributes:\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^    (\w+): (.+(?:\n {6}.+)*)", section, re.M)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 @functools.cache

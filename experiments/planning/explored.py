@@ -244,7 +244,7 @@ def _row(
         deployment.setting, found, delta=deployment.delta, epsilon=epsilon, noise_multiplier=noise_multiplier
     )
     option = Option(name=found.name, mechanism=found.mechanism, figures=figures)
-    largest = of_option(deployment, option, None, advise_epsilon=False)["largest_dimension"]
+    largest, _ = of_option(deployment, option, None, advise_epsilon=False)
     error = figures["rms_loss"] / figures["sensitivity"] * figures["noise_multiplier"] / deployment.clients_per_round
     return [
         found.name,

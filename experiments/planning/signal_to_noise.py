@@ -75,12 +75,12 @@ class Signal:
         return self.drowned or self.too_fast
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the figures and the line on them, for JSON: what is unbounded is None."""
+        """Returns the figures for JSON: what is unbounded is None."""
         figures = dataclasses.asdict(self)
         finite = {
             name: None if isinstance(each, float) and math.isinf(each) else each for name, each in figures.items()
         }
-        return finite | {"hopeless": self.hopeless, "line": one_line(self)}
+        return finite | {"hopeless": self.hopeless}
 
 
 def of_run(privacy: tff_mf.Plan, settings: RunSettings) -> Signal:
@@ -166,8 +166,10 @@ def largest_dimension(privacy: tff_mf.Plan, *, rms_error: float | None = None) -
     return math.floor((LEARNS * privacy.rounds / error) ** 2) if error else None
 
 
-def of_option(deployment: Deployment, option: Option, dimension: int | None, *, advise_epsilon: bool) -> dict[str, Any]:
-    """Returns, for JSON, the estimate of a mechanism of `tff-mf plan`; without a dimension, the largest that learns.
+def of_option(
+    deployment: Deployment, option: Option, dimension: int | None, *, advise_epsilon: bool
+) -> tuple[int | None, Signal | None]:
+    """Returns the largest dimension that learns with a mechanism of `tff-mf plan`, `None` for any; and the estimate.
 
     Args:
         deployment: The estimates.
@@ -196,38 +198,39 @@ def of_option(deployment: Deployment, option: Option, dimension: int | None, *, 
             return found.epsilon(deployment.delta) if advise_epsilon else math.inf
 
         found = of_plan(privacy, dimension, rms_error=rms_error, epsilon_of=epsilon_of)
-        return {"largest_dimension": largest} | found.as_dict()
-    learns = (
-        "any model learns: there is no noise" if largest is None else f"models of up to {largest:,} parameters learn"
-    )
-    line = f"signal: with {option.name}, {learns}; --dimension judges a model of your size"
-    return {"largest_dimension": largest, "hopeless": False, "line": line}
+        return largest, found
+    return largest, None
 
 
-def one_line(found: Signal) -> str:
-    """Returns the estimate in a line: what it comes to, and what would help if it is too much.
+def warning(found: Signal) -> list[str]:
+    """Returns the estimate in lines: the ratio, or that a run will not learn, and what would help.
 
     Example:
-        >>> one_line(Signal(dimension=500, noise_to_signal=0.05)).split(" (")[0]
-        'signal: over all rounds the noise is 0.05 times the largest signal that 500 parameters can have'
+        >>> warning(Signal(dimension=500, noise_to_signal=0.05))
+        ['noise / signal = 0.050 with 500 parameters (runs learned up to 0.1, and none from 1 on)']
+        >>> warning(Signal(dimension=500, noise_to_signal=24.0, cohort_needed=2426, population_needed=12130))
+        ... # doctest: +NORMALIZE_WHITESPACE
+        ['WARNING  this run will not learn: noise / signal = 24 with 500 parameters (needs < 0.1)',
+         '  any one of these fixes it   cohort 2,426 (12,130 clients)']
     """
-    ratio = f"{found.noise_to_signal:.2g} times the largest signal that {found.dimension:,} parameters can have"
-    parts = []
+    ratio = f"noise / signal = {digits.nearest(found.noise_to_signal, 2)} with {found.dimension:,} parameters"
+    if not found.hopeless:
+        return [f"{ratio} (runs learned up to {LEARNS}, and none from {DROWNS:g} on)"]
+    lines = []
     if found.drowned:
-        parts.append(
-            f"noise drowns the signal: over all rounds it is {ratio} (from {DROWNS:g} on, no run learned)"
-            + _remedies(found)
+        lines.append(f"{ratio} (needs < {LEARNS})")
+    else:
+        lines.append(
+            f"noise in each parameter = {digits.nearest(found.per_parameter or 0, 2)} (at most {MOST_PER_PARAMETER})"
         )
-    if found.too_fast and found.rate_needed is not None and found.per_parameter is not None:
-        parts.append(
-            f"the server's rate is too high for the noise: it puts noise of standard deviation "
-            f"{found.per_parameter:.2g} into each parameter (up to {MOST_PER_PARAMETER}, runs learned); "
-            f"a server's rate of {digits.downwards(found.rate_needed, 2)} or less avoids it"
+    lines = [f"WARNING  this run will not learn: {lines[0]}"]
+    remedies = _remedies(found)
+    lines += [f"  any one of these fixes it   {'  |  '.join(remedies)}"] if remedies else []
+    if found.rate_needed is not None:
+        lines.append(
+            f"  learning rate too high      --server-learning-rate {digits.downwards(found.rate_needed, 2)} at most"
         )
-    return (
-        "; ".join(parts)
-        or f"signal: over all rounds the noise is {ratio} (up to {LEARNS}, runs learned; from {DROWNS:g} on, none did)"
-    )
+    return lines
 
 
 def _error(privacy: tff_mf.Plan, rms_error: float | None) -> float:
@@ -237,15 +240,15 @@ def _error(privacy: tff_mf.Plan, rms_error: float | None) -> float:
     return learning_rates.rmse_of_plan(privacy)
 
 
-def _remedies(found: Signal) -> str:
+def _remedies(found: Signal) -> list[str]:
     each = []
     if found.cohort_needed is not None:
-        each.append(f"a cohort of {found.cohort_needed:,} of at least {found.population_needed:,} clients")
+        each.append(f"cohort {found.cohort_needed:,} ({found.population_needed:,} clients)")
     if found.epsilon_needed is not None:
-        each.append(f"an ε of {rounded_up(found.epsilon_needed)}")
+        each.append(f"ε = {rounded_up(found.epsilon_needed)}")
     if found.dimension_needed:
         each.append(f"{found.dimension_needed:,} parameters")
-    return f"; {', or '.join(each)} would bring it to {LEARNS}" if each else ""
+    return each
 
 
 def _epsilon_needed(epsilon_of: Callable[[float], float], noise_multiplier: float, ratio: float) -> float | None:

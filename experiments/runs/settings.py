@@ -18,9 +18,9 @@ from . import amplification, learning_rates
 from .folders import DEFAULT_DATASET
 from .sizes import AUTO, NONE, dimension_of, grid_of
 
-ALGORITHMS = ("fed_avg", "fed_sgd")
+ALGORITHMS = ("fed-avg", "fed-sgd")
 MODELS = ("lstm", "conv")
-SERVER_OPTIMIZERS = ("sgdm", "dp_ftrl")
+SERVER_OPTIMIZERS = ("sgdm", "dp-ftrl")
 VALIDATION_SPLITS = ("heldout", "test")
 ALL, PROPOSED = "all", "proposed"
 # By default; at a fraction of the size of a run, what `all` of them stand for: how many there are is not known then.
@@ -40,67 +40,73 @@ _MOST_EXAMPLES = {"batch_size": 2**20, "max_examples": 2**24, "evaluation_exampl
 
 
 class RunSettings(Record):
-    """All settings of a run of `tff-mf train`. A field has the name of its flag, with underscores.
+    """All settings of a run of `tff-mf train`. An option has the name of its field, and its help is what stands below.
 
     Defaults of the model come from the papers' StackOverflow experiments. A value that no run can have is refused when
     the settings are made; `check` refuses a mechanism that does not fit them.
 
     Attributes:
         rounds: Number of rounds n.
-        clients_per_round: Clients that train in a round.
-        delta: δ.
-        dataset: `pydoc`, `stackoverflow`, `synthetic`, `sqlite:FILE` or a file.
-        mechanism: A name of `mechanism_names.names()`, `production:NAME`, or a file.
-        buffers: Buffers of a `blt`; `None` lets the optimizer choose.
-        bands: Bands of the banded kinds; `None` takes the min-sep.
-        unit_norms: Whether the columns of a `banded` have norm 1; if not, their norms are fitted to the participation.
-        objective: Loss that the mechanism is optimized for, "rms" or "max"; `None` takes its kind's default.
-        workload: What the mechanism is optimized for.
-        restart_every: Rounds after which noise starts anew, or `None`.
-        cohort: Clients that a round stands for; `clients_per_round` if `None`.
-        sampling: How cohorts are drawn, and the guarantee that follows; with its parameters, `SamplingSettings`.
-        min_sep: b.
-        max_participations: k.
-        groups: Number of groups of clients.
-        participations: Number of rounds of a client.
+        clients_per_round: Clients in a round; for some samplings on average.
+        delta: δ of the guarantee; well below 1 / population.
+        dataset: `pydoc` (made on first use), `stackoverflow` (downloaded on first use), `synthetic` (of its size, for
+            dry runs), or `sqlite:FILE`.
+        mechanism: `blt`, `banded`, `banded-toeplitz`, `banded-inverse` or `dense`, optimized for the run; `tree-full`,
+            `tree-online`, `tree-vanilla`, `identity`, `production:NAME`, or a file.
+        buffers: Buffers of an optimized `blt`; chosen by the optimizer if not given.
+        bands: Bands of an optimized banded kind; min-sep if not given.
+        unit_norms: Whether the columns of a `banded` have norm 1; if false, their norms are fitted to the
+            participation, for RmsLoss alone.
+        objective: Loss to minimize, `rms` or `max`; by default `max` for a BLT, `rms` for all others.
+        workload: Workload of the losses, for which the mechanism is optimized: `prefix-sum`, `momentum`,
+            `learning-rates` or `momentum-with-rates`.
+        restart_every: Rounds after which the noise restarts; never if not given.
+        cohort: Clients that a round stands for, simulated by the clients of a round; the same if not given.
+        sampling: How clients take part: `min-sep`, `single`, `fixed-epochs`, `spaced-epochs` or `timer`; or, amplified
+            if cohorts are random and secret, `poisson`, `cyclic-poisson`, `balls-in-bins`, `b-min-sep`,
+            `random-allocation` or `shuffled-epochs`.
+        min_sep: Smallest difference b between two rounds of one client.
+        max_participations: Largest number k of rounds of one client.
+        groups: Number of groups of clients; of `cyclic-poisson`, as many as bands.
+        participations: Number of rounds of each client, with `random-allocation`.
         epochs: Number of epochs.
-        hours: Hours that a device waits after taking part.
-        round_minutes: Minutes that a round takes on average.
-        secret_cohorts: Whether cohorts are drawn from the system's randomness, and neither logged nor released, so that
-            ε is amplified by the sampling; otherwise they follow from `seed`, and are logged.
+        hours: Hours that a device waits, with `timer`; min-sep rounds if not given.
+        round_minutes: Minutes that a round takes on average, with `hours`.
+        secret_cohorts: Draw cohorts from the system's randomness, and neither log nor release them, so that the
+            sampling amplifies ε; otherwise they follow from the seed, and are logged.
         dropout: Probability that a client of a cohort does not report, in [0, 1).
-        epsilon: ε that the run may reach, or `None`.
-        noise_multiplier: σ of the cohort in its place, or `None`.
-        grid: Bits of the grid on which updates, their sums and the noise are integers: a number, "auto", or "none" for
-            floating point, whose guarantee holds for real numbers only, and which low bits can give away.
+        epsilon: Largest ε of the whole run; or a noise multiplier.
+        noise_multiplier: σ: standard deviation of Z divided by the clip norm, for the cohort.
+        grid: Bits of the clip norm in the integers that updates, sums and noise are; `auto`, or `none` for floating
+            point, whose low bits can give clients away.
         clip_norm: Bound ζ on the L2 norm of a client's update; the first one, if it adapts.
         adaptive_clipping: Part of the updates, in (0, 1), that shall be below the clip norm, which follows them at each
-            restart of the noise; `None` keeps the clip norm.
+            restart of the noise; the clip norm stays if not given.
         adaptive_count_stddev: With `adaptive_clipping`: standard deviation of the noised counts that this releases, for
             the cohort; they are part of ε.
         adaptive_learning_rate: With `adaptive_clipping`: η; at a restart the clip norm is multiplied by
             exp(η·(adaptive_clipping − part seen below it)).
         zeroing: Updates with an entry of larger magnitude are set to zero; `None` zeroes none. The bound is fixed: each
             client's update is judged by itself, so that the sensitivity stays the same.
-        algorithm: `fed_avg`: clients train, and send what changed; or `fed_sgd`: they send the mean gradient over
+        algorithm: `fed-avg`: clients train, and send what changed; or `fed-sgd`: they send the mean gradient over
             their examples, in a single pass.
-        initial_model: The `model.safetensors` of another run's folder, to start from; `None` is one drawn with `seed`.
-        model: `lstm`, the recurrent model of TFF's task, or `conv`, a causal convolution over the last three words,
+        initial_model: The `model.safetensors` of another run's folder, to start from: public, or accounted for by you.
+        model: `lstm`, the recurrent model of the papers, or `conv`, a causal convolution over the last three words,
             which learns faster and costs a fraction.
         vocab_size: Most frequent words to know.
         embedding_size: Width of the word embedding.
         units: LSTM units, or filters of the convolution.
-        client_learning_rate: Rate of the clients' SGD; `fed_sgd` has none.
+        client_learning_rate: Rate of the clients' SGD; `fed-sgd` has none.
         client_epochs: Passes over its sentences that a client makes in one round.
-        batch_size: Sentences a batch of a client.
+        batch_size: Examples in a batch.
         max_examples: Sentences a client uses at most in one round.
-        server_optimizer: `sgdm`: SGD with momentum; or `dp_ftrl`: steps from the model of the last restart along the
+        server_optimizer: `sgdm`: SGD with momentum; or `dp-ftrl`: steps from the model of the last restart along the
             sum of all updates since, so that the momentum restarts with the noise. Without restarts they are the same.
-        server_learning_rate: Rate of the server's optimizer: a number, or "proposed": from the noise, by the regression
+        server_learning_rate: Rate of the server's optimizer: a number, or `proposed`: from the noise, by the regression
             of the banded MF paper.
-        server_momentum: Its momentum, in [0, 1).
-        server_warmup: Part of the rounds over which its rate rises from a twentieth, at the start.
-        server_cooldown: Part of the rounds over which its rate falls to a twentieth, at the end.
+        server_momentum: Momentum of the server's optimizer, and of a workload with momentum, in [0, 1).
+        server_warmup: Part of the rounds over which the server's rate rises from a twentieth, at the start.
+        server_cooldown: Part of the rounds over which the server's rate falls to a twentieth, at the end.
         evaluate_every: Rounds between two evaluations; the last round is always evaluated.
         evaluation_examples: Validation sentences, on which the model is evaluated.
         validation_split: Where they are from: `heldout`, clients for validation only, or `test`: the first sentences
@@ -109,7 +115,7 @@ class RunSettings(Record):
         seed: Seed of cohorts and initial model, never of noise.
         reference_model: Whether clients compute with TFF's own Keras model: the same model up to the order of float32
             sums, in more than twice the time. Its fields in files are the same.
-        tensorboard: Whether to write metrics for TensorBoard too.
+        tensorboard: Write metrics for TensorBoard too.
 
     Example:
         >>> RunSettings(rounds=8, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=2).participation()
@@ -129,7 +135,7 @@ class RunSettings(Record):
     bands: Whole | None = None
     unit_norms: bool | None = None
     objective: str | None = None
-    workload: str = "prefix_sum"
+    workload: str = "prefix-sum"
     restart_every: Whole | None = None
     cohort: Whole | None = None
     sampling: str = DEFAULT
@@ -150,7 +156,7 @@ class RunSettings(Record):
     adaptive_count_stddev: Number | None = None
     adaptive_learning_rate: Number = 1.0
     zeroing: Number | None = None
-    algorithm: str = "fed_avg"
+    algorithm: str = "fed-avg"
     initial_model: str | None = None
     model: str = "lstm"
     vocab_size: Whole = 10_000
@@ -185,9 +191,9 @@ class RunSettings(Record):
             if not 0 <= validation.real(name, getattr(self, name)) < 1:
                 raise InputValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1).")
         self._check_rate()
-        if self.algorithm == "fed_sgd":
+        if self.algorithm == "fed-sgd":
             self._check_a_single_gradient()
-        if self.server_optimizer == "dp_ftrl":
+        if self.server_optimizer == "dp-ftrl":
             self._check_a_constant_rate()
         self._check_adaptive_clipping()
         # Refuses its parameters.
@@ -251,7 +257,7 @@ class RunSettings(Record):
         for name in ("server_warmup", "server_cooldown"):
             if getattr(self, name):
                 raise InputValueError(
-                    f"{name}={getattr(self, name)!r} goes with server_optimizer='sgdm': 'dp_ftrl' weights all updates "
+                    f"{name}={getattr(self, name)!r} goes with server_optimizer='sgdm': 'dp-ftrl' weights all updates "
                     "since the last restart by the present rate, and needs a constant one; set it to 0."
                 )
 
@@ -260,7 +266,7 @@ class RunSettings(Record):
         for name, only in (("client_epochs", 1), ("client_learning_rate", 1.0)):
             if getattr(self, name) != only:
                 raise InputValueError(
-                    f"{name}={getattr(self, name)!r} goes with algorithm='fed_avg': with 'fed_sgd' a client sends one "
+                    f"{name}={getattr(self, name)!r} goes with algorithm='fed-avg': with 'fed-sgd' a client sends one "
                     f"gradient and takes no steps of its own; leave it at {only}."
                 )
 

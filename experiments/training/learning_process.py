@@ -34,8 +34,8 @@ def build_process(
 ) -> tuple[tff.learning.templates.LearningProcess, aggregators.MFAggregationFactory]:
     """Returns the learning process of a run, and the aggregator in it that adds the noise.
 
-    With `fed_sgd` a client's update is the mean gradient over its examples, at the model as it was sent; it is clipped,
-    summed and noised as the updates of `fed_avg` are.
+    With `fed-sgd` a client's update is the mean gradient over its examples, at the model as it was sent; it is clipped,
+    summed and noised as the updates of `fed-avg` are.
 
     Args:
         settings: How to train, with numbers for words: `RunSettings.resolved`.
@@ -68,7 +68,7 @@ def build_process(
         "loop_implementation": loop,
     }
     aggregator = _zeroed(settings, mean)
-    if settings.algorithm == "fed_sgd":
+    if settings.algorithm == "fed-sgd":
         # TFF weights gradients by numbers of examples, which are exact: here each client weighs the same.
         weighted = tff.aggregators.as_weighted_aggregator(aggregator)
         return tff.learning.algorithms.build_fed_sgd(language_task.model, model_aggregator=weighted, **shared), mean
@@ -132,7 +132,7 @@ def _server_optimizer(settings: RunSettings, privacy: tff_mf.Plan) -> tff.learni
         validation.positive("server_learning_rate", settings.server_learning_rate),
         settings.server_momentum,
     )
-    if settings.server_optimizer == "dp_ftrl":
+    if settings.server_optimizer == "dp-ftrl":
         return aggregators.build_dp_ftrl(highest, momentum, restart_every=privacy.restart_every)
     rounds = privacy.rounds
     warmup, cooldown = settings.server_warmup * rounds, settings.server_cooldown * rounds

@@ -151,7 +151,7 @@ def export_by_command(source: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
     command = [sys.executable, "-c", program, "export", source, "--out", root / "deep" / "er"]
     with (root / "log").open("w") as log:
         subprocess.run(
-            [*map(str, command), "--round-minutes", "15", "--population", "80", "--json"],
+            [*map(str, command), "--longest-round", "15", "--population", "80", "--json"],
             env={**os.environ, "PYTHONHASHSEED": "4321"},
             stdout=log,
             stderr=log,
@@ -176,7 +176,7 @@ def exported_again(bundle, once_for_all, request) -> pathlib.Path:
         # Sets of this process have an order of their own, unlike those of forks.
         done = forking.run_program(
             forking.COMMAND,
-            ["export", str(run), "--out", str(out), "--round-minutes", "15", "--population", "80", "--json"],
+            ["export", str(run), "--out", str(out), "--longest-round", "15", "--population", "80", "--json"],
             server=forks,
             folder=None,
             environment=dict(os.environ),

@@ -66,7 +66,18 @@ def build_process(settings, privacy, language_task):
 def arguments(folder, data, flags):
     """Returns the command line of a run of 8 rounds."""
     found = [
-        *("train", "--dataset", f"sqlite:{data}", "--out", folder, "--rounds", ROUNDS, "--clients-per-round", 3),
+        *(
+            "train",
+            "--force",
+            "--dataset",
+            f"sqlite:{data}",
+            "--out",
+            folder,
+            "--rounds",
+            ROUNDS,
+            "--clients-per-round",
+            3,
+        ),
         *("--delta", 1e-6, "--model", "conv", "--vocab-size", 60, "--embedding-size", 4, "--units", 4),
         *("--max-examples", 2, "--batch-size", 2, "--evaluate-every", 4, "--evaluation-examples", 20),
     ]

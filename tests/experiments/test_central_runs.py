@@ -279,7 +279,7 @@ def test_networks_have_the_papers_number_of_parameters(dataset, parameters):
     assert keras.ClippedSum(first, loss, clip_norm=1.0).on_whole_batches
 
 
-TREE = ["--preset", "digits", "--epochs", 2, "--batch-size", 256, "--mechanism", "tree-full"]
+TREE = ["--preset", "digits", "--epochs", 2, "--set", "batch_size=256", "--mechanism", "tree-full"]
 
 
 @pytest.fixture(scope="module")
@@ -356,7 +356,7 @@ def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped
     left.write_bytes(b"keys")
     monkeypatch.setattr(metrics, "write_metrics", written)
     with pytest.raises(tff_mf.InputError, match=r"learning_rate=0\.5 is not the setting"):
-        invoke(*line, "--learning-rate", 0.5, "--resume")
+        invoke(*line, "--set", "learning_rate=0.5", "--resume")
     found = json.loads(invoke(*line, "--resume", "--json").stdout)
     assert "secret batches of 256 examples on average, by tff_mf.Poisson" in found["statement"]
     assert found["zcdp_rho"] is None
@@ -381,28 +381,28 @@ def test_a_resumed_run_has_the_noise_multiplier_that_it_began_with_and_calibrate
 
 
 REFUSED = [
-    (["--batch-size", 9999], "batch_size=9999 exceeds the 1280 examples"),
+    (["--set", "batch_size=9999"], "batch_size=9999 exceeds the 1280 examples"),
     (["--delta", 1e-3], "delta=0.001 is not below 1/1280"),
-    (["--mechanism", "blt", "--sampling", "poisson"], "sampling='poisson' amplifies identity only"),
-    (["--sampling", "cyclic-poisson", "--epsilon", 3], "groups missing, which sampling='cyclic-poisson' needs"),
-    (["--sampling", "timer"], "'timer' is none of fixed-epochs, spaced-epochs"),
-    (["--sampling", "balls-in-bins", "--epsilon", 3], "epsilon=3.0 does not go with sampling='balls-in-bins'"),
-    (["--groups", 3], "groups=3 does not go with sampling='fixed-epochs'"),
+    (["--mechanism", "blt", "--set", "sampling=poisson"], "sampling='poisson' amplifies identity only"),
+    (["--set", "sampling=cyclic-poisson", "--epsilon", 3], "groups missing, which sampling='cyclic-poisson' needs"),
+    (["--set", "sampling=timer"], "sampling='timer' must be one of fixed-epochs, spaced-epochs"),
+    (["--set", "sampling=balls-in-bins", "--epsilon", 3], "epsilon=3.0 does not go with sampling='balls-in-bins'"),
+    (["--set", "groups=3"], "groups=3 does not go with sampling='fixed-epochs'"),
     (
-        ["--sampling", "cyclic-poisson", "--batch-size", 256, "--groups", 8],
+        ["--set", "sampling=cyclic-poisson", "--set", "batch_size=256", "--set", "groups=8"],
         "exceeds the 160 examples in each of groups=8",
     ),
-    (["--bands", 500], "bands=500 exceeds the 200 rounds"),
-    (["--mechanism", "blt", "--bands", 3], "bands=3 does not go with mechanism='blt'"),
-    (["--warmup", 0.9, "--cooldown", 0.3], "together exceed 1"),
-    (["--momentum", 1], "momentum=1.0 must be from 0 to 1"),
-    (["--dataset", "digitz"], "did you mean 'digits'"),
-    (["--dataset", "synthetic-cifar10:0"], "must be synthetic-cifar10 or synthetic-cifar10:N"),
-    (["--network", "kairouz-small"], "needs images of at least 13 by 13 pixels"),
+    (["--set", "bands=500"], "bands=500 exceeds the 200 rounds"),
+    (["--mechanism", "blt", "--set", "bands=3"], "bands=3 does not go with mechanism='blt'"),
+    (["--set", "warmup=0.9", "--set", "cooldown=0.3"], "together exceed 1"),
+    (["--set", "momentum=1"], "momentum=1.0 must be from 0 to 1"),
+    (["--set", "dataset=digitz"], "did you mean 'digits'"),
+    (["--set", "dataset=synthetic-cifar10:0"], "must be synthetic-cifar10 or synthetic-cifar10:N"),
+    (["--set", "network=kairouz-small"], "needs images of at least 13 by 13 pixels"),
     (["--noise-multiplier", 0], "noise_multiplier=0 has no guarantee"),
     (["--noise-multiplier", 1e-160, "--mechanism", "identity"], "noise_multiplier=1e-160: "),
-    (["--validation-examples", 1500], "leaves none of the 1500 training examples"),
-    (["--seed", 2**31], "must be below 2³¹"),
+    (["--set", "validation_examples=1500"], "leaves none of the 1500 training examples"),
+    (["--set", f"seed={2**31}"], "must be below 2³¹"),
     (["--preset", "digit"], "did you mean 'digits'"),
     (["--resume"], "has no run to resume"),
 ]

@@ -79,7 +79,7 @@ def test_optimize_banded_needs_no_participation_and_may_fit_norms(tmp_path):
     setting = ["--rounds", "60", "--bands", "20", "--out", tmp_path / "banded.safetensors"]
     unit = result_of("optimize", "banded", *setting)
     assert unit["sensitivity"] == pytest.approx(math.sqrt(3))
-    assert result_of("optimize", "banded", *setting, "--free-norms")["rms_loss"] < unit["rms_loss"]
+    assert result_of("optimize", "banded", *setting, "--set", "unit_norms=false")["rms_loss"] < unit["rms_loss"]
     refused = run("optimize", "banded", *setting, "--min-sep", "19", "--max-participations", "3")
     assert refused.returncode == 2
     assert "--bands=20 exceeds --min-sep=19" in refused.stderr

@@ -61,7 +61,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     kinds = {
         "blt": ["--buffers", "2"],
-        "banded": ["--bands", "2", "--free-norms"],
+        "banded": ["--bands", "2", "--set", "unit_norms=false"],
         "banded-toeplitz": ["--bands", "4"],
         "banded-inverse": ["--bands", "3"],
         "dense": [],
@@ -120,9 +120,18 @@ def test_no_figure_is_below_that_of_every_pattern(files, name, schema, every):
     ("flags", "workload"),
     [
         ([], tff_mf.PrefixSum()),
-        (["--workload", "momentum", "--momentum", "0.9"], tff_mf.Momentum(momentum=0.9)),
+        (["--workload", "momentum", "--server-momentum", "0.9"], tff_mf.Momentum(momentum=0.9)),
         (
-            ["--workload", "momentum_with_rates", "--momentum", "0.5", "--warmup", "0.25", "--cooldown", "0.5"],
+            [
+                "--workload",
+                "momentum-with-rates",
+                "--server-momentum",
+                "0.5",
+                "--set",
+                "server_warmup=0.25",
+                "--set",
+                "server_cooldown=0.5",
+            ],
             tff_mf.MomentumWithRates(momentum=0.5, rates=tff_mf.LinearSchedule(warmup_rounds=2, cooldown_rounds=4)),
         ),
     ],

@@ -265,7 +265,7 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_pat
 
 def test_a_wrong_file_is_refused_before_anything_is_written(tmp_path):
     done = invoke(
-        *("train", "--rounds", 4, "--clients-per-round", 1, "--delta", 1e-6, "--sampling", "single"),
+        *("train", "--force", "--rounds", 4, "--clients-per-round", 1, "--delta", 1e-6, "--sampling", "single"),
         *("--noise-multiplier", 1, "--initial-model", tmp_path / "nothing", "--out", tmp_path / "run"),
         catch_exceptions=True,
     )

@@ -33,18 +33,18 @@ from .stand_in import ROUNDS, build_task, put_in_place, trained
 # Every mechanism, every kind of sampling, and every other way to train, each at least once.
 KINDS = {
     "blt, a simulated cohort": "--mechanism blt --cohort 30 --epsilon 2",
-    "banded, shuffled epochs": "--mechanism banded --sampling spaced-epochs --dropout 0.3",
+    "banded, shuffled epochs": "--mechanism banded --sampling spaced-epochs --set dropout=0.3",
     "banded-toeplitz, fixed epochs": "--mechanism banded-toeplitz --sampling fixed-epochs",
     "banded-inverse, timer": "--mechanism banded-inverse --sampling timer",
     "dense, poisson": "--mechanism dense --sampling poisson",
     "tree-vanilla, cyclic poisson": "--mechanism tree-vanilla --sampling cyclic-poisson",
     "tree-full, once each": "--mechanism tree-full --sampling single",
-    "tree-online, gradients": "--mechanism tree-online --algorithm fed_sgd",
+    "tree-online, gradients": "--mechanism tree-online --set algorithm=fed-sgd",
     "production, a rate from the noise": "--mechanism production:b100 --server-learning-rate proposed",
     "blt, balls in bins": "--mechanism blt --sampling balls-in-bins",
     "banded, poisson with a separation": "--mechanism banded --sampling b-min-sep",
     "identity, random allocation": "--mechanism identity --sampling random-allocation",
-    "banded, shuffled epochs with groups": "--mechanism banded --sampling shuffled-epochs --epochs 2",
+    "banded, shuffled epochs with groups": "--mechanism banded --sampling shuffled-epochs --set epochs=2",
     "identity, without checkpoints": "--mechanism identity --checkpoint-every 0",
 }
 

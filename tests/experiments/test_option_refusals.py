@@ -1,12 +1,15 @@
 """Options that mean nothing together are refused, and every option reads the same wherever it is."""
 
 import pathlib
+import re
 
 import click
+import msgspec
 import pytest
 
 import tff_mf
 from tff_mf.experiments.cli import _options, cli
+from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SAMPLINGS, parameters_of
 
@@ -25,16 +28,17 @@ LEVEL = ["--epsilon", 1, "--delta", DELTA]
 OPTIMIZE = ["--rounds", 9, "--out", "new"]
 ONCE = ["--sampling", "single"]
 THREE = ["--groups", 3]
-MOMENTUM = ["--workload", "momentum", "--momentum", 0.5]
+MOMENTUM = ["--workload", "momentum", "--server-momentum", 0.5]
 REFUSED = [
     ([*ACCOUNT, "--sampling", "fixed-epochs"], "min_sep and max_participations missing"),
-    ([*ACCOUNT, *ONCE, "--momentum", 0.9], "--momentum goes with --workload momentum"),
-    ([*ACCOUNT, *ONCE, "--workload", "momentum"], "--momentum is missing"),
-    ([*ACCOUNT, *ONCE, "--workload", "momentum", "--momentum", 1], "--momentum 1.0 must be below 1"),
-    ([*ACCOUNT, *ONCE, "--workload", "momentum", "--momentum", "nan"], "must be finite"),
-    ([*ACCOUNT, *ONCE, "--workload", "learning_rates"], "needs one of them"),
-    ([*ACCOUNT, *ONCE, "--workload", "learning_rates", "--warmup", 0.9, "--cooldown", 0.9], "together exceed"),
-    ([*ACCOUNT, *ONCE, "--workload", "sums"], "'--workload': 'sums' is none of prefix_sum"),
+    ([*ACCOUNT, *ONCE, "--server-momentum", 0.9], "server_momentum=0.9 goes with workload 'momentum' or"),
+    ([*ACCOUNT, *ONCE, "--workload", "momentum", "--server-momentum", 1], "server_momentum=1.0 must lie in [0, 1)"),
+    ([*ACCOUNT, *ONCE, "--workload", "momentum", "--server-momentum", "nan"], "must be finite"),
+    (
+        [*ACCOUNT, *ONCE, "--workload", "learning-rates", "--set", "server_warmup=0.9", "--set", "server_cooldown=0.9"],
+        "together exceed",
+    ),
+    ([*ACCOUNT, *ONCE, "--workload", "sums"], "'--workload': 'sums' is none of prefix-sum"),
     ([*ACCOUNT, *ONCE, "--objective", "rms"], "objective='rms' does not go with mechanism='identity'"),
     ([*ACCOUNT, *ONCE, "--bands", 2], "bands=2 does not go with mechanism='identity'"),
     ([*ACCOUNT, *ONCE, "--buffers", 2], "buffers=2 does not go with mechanism='identity', only with blt"),
@@ -62,8 +66,31 @@ REFUSED = [
     (["optimize", "banded", *OPTIMIZE], "--bands is missing"),
     (["optimize", "banded-toeplitz", *OPTIMIZE], "--bands is missing"),
     (["optimize", "dense", *OPTIMIZE, "--objective", "max"], "dense minimizes RmsLoss"),
+    (["optimize", "dense", *OPTIMIZE, "--bands", 2], "bands=2 does not go with mechanism='dense'"),
+    (["optimize", "blt", *OPTIMIZE, "--set", "unit_norms=false"], "unit_norms=False does not go with mechanism='blt'"),
+    (["optimize", "structured", *OPTIMIZE], "--diagonals is missing"),
+    (["optimize", "blt", *OPTIMIZE, "--rank", 2], "--rank goes with `optimize structured`"),
+    (["optimize", "bandd", *OPTIMIZE], "did you mean 'banded'?"),
+    ([*ACCOUNT, *ONCE, "--set", "hourz=2"], "did you mean 'hours'?"),
+    ([*ACCOUNT, *ONCE, "--set", "hours"], "--set='hours' must be NAME=VALUE"),
+    ([*ACCOUNT, *ONCE, "--set", "hours=2", "--set", "hours=3"], "given twice for hours"),
+    ([*ACCOUNT, *ONCE, "--set", "hours=soon"], "hours='soon' must be a number"),
+    (["train", "--rounds", 9, "--set", "rounds=9"], "--rounds and --set rounds do not go together"),
     (["optimize", "blt", *OPTIMIZE, *MOMENTUM], "workload='momentum'"),
-    (["optimize", "banded-inverse", *OPTIMIZE, "--bands", 2, "--workload", "learning_rates", "--warmup", 0.5], "dense"),
+    (
+        [
+            "optimize",
+            "banded-inverse",
+            *OPTIMIZE,
+            "--bands",
+            2,
+            "--workload",
+            "learning-rates",
+            "--set",
+            "server_warmup=0.5",
+        ],
+        "dense",
+    ),
     (["optimize", "dense", *OPTIMIZE, "--epsilon", 1], "--epsilon and --delta go together"),
     (["optimize", "dense", *OPTIMIZE, "--population", 100], "--population goes with"),
     (["optimize", "dense", *OPTIMIZE, *SAMPLED], "groups missing"),
@@ -74,7 +101,7 @@ REFUSED = [
             "optimize",
             "structured",
             *OPTIMIZE,
-            *["--diagonals", "2", "--rank", "2", "--workload", "momentum", "--momentum", "0.5"],
+            *["--diagonals", "2", "--rank", "2", "--workload", "momentum", "--server-momentum", "0.5"],
         ],
         "prefix sums",
     ),
@@ -95,11 +122,21 @@ REFUSED = [
     (["optimize", "banded", *OPTIMIZE, *POISSON, *LEVEL, "--bands", 2], "bands=2 exceeds min_sep=1"),
     (["optimize", "banded", *OPTIMIZE, *SAMPLED, *LEVEL, *THREE, "--bands", 2], "must be --groups 3"),
     (
-        ["optimize", "banded", *OPTIMIZE, *SAMPLED, "--epsilon", 1, "--delta", 1e-6, "--free-norms"],
-        "--free-norms does not go with",
+        ["optimize", "banded", *OPTIMIZE, *SAMPLED, "--epsilon", 1, "--delta", 1e-6, "--set", "unit_norms=false"],
+        "unit_norms=False does not go with",
     ),
     (
-        ["optimize", "dense", *OPTIMIZE, "--restart-every", 3, "--workload", "learning_rates", "--warmup", 0.5],
+        [
+            "optimize",
+            "dense",
+            *OPTIMIZE,
+            "--restart-every",
+            3,
+            "--workload",
+            "learning-rates",
+            "--set",
+            "server_warmup=0.5",
+        ],
         "leave one of the two out",
     ),
 ]
@@ -116,24 +153,64 @@ def test_contradictory_options_are_refused_in_one_line(arguments, named, tmp_pat
     assert list(pathlib.Path().iterdir()) == []
 
 
-def commands():
-    context = click.Context(cli)
-    found = {name: cli.get_command(context, name) for name in ("account", "calibrate", "plan", "show")}
-    return found | {
-        f"optimize {name}": command for name, command in cli.get_command(context, "optimize").commands.items()
-    }
+def commands(group=cli, path=()):
+    """Every command, by what is typed."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
 
 
-def test_an_option_reads_the_same_wherever_it_is():
-    read = {}
-    for name, command in commands().items():
-        options = {each.name: each for each in command.params if isinstance(each, click.Option)}
-        wanted = {*_options.SETTING, *_options.WORKLOAD} | ({*_options.COHORTS} if name != "show" else set())
-        assert wanted <= set(options), name
-        for each_name in wanted:
-            option = options[each_name]
-            read.setdefault(each_name, set()).add((tuple(option.opts), str(option.type), option.help, option.default))
-    assert {name: len(ways) for name, ways in read.items() if len(ways) > 1} == {}
+def test_an_option_means_the_same_wherever_it_is():
+    """One help, type and default for each name; of --set and --preset, which settings there are is the command's."""
+    meanings = {}
+    for _, command in commands():
+        for each in command.params:
+            if isinstance(each, click.Option):
+                text = each.help.partition(":")[0] if each.name == "assigned" else each.help
+                meaning = (tuple(each.opts), each.type.name, text, str(each.default), each.is_flag, each.multiple)
+                meanings.setdefault(each.name, set()).add(meaning)
+    assert {name: found for name, found in meanings.items() if len(found) > 1} == {}
+    # A flag that is spelled the same is the same option.
+    flags = [flag for found in meanings.values() for flag in next(iter(found))[0]]
+    assert len(flags) == len(set(flags))
+
+
+def test_an_option_of_a_setting_has_the_name_and_the_default_of_the_runs_record():
+    fields = {field.name: field for field in msgspec.structs.fields(RunSettings)}
+    described = typed.described(RunSettings)
+    found = 0
+    for _, command in commands():
+        for each in command.params:
+            if isinstance(each, click.Option) and each.name in fields:
+                default = fields[each.name].default
+                shown = re.search(r"\[default: (.+)\]$", each.help)
+                assert each.help.startswith(described[each.name])
+                assert not isinstance(each.default, int | float | str)
+                assert (shown and shown[1]) == (
+                    None if default in (None, msgspec.NODEFAULT) or default is False else str(default)
+                )
+                found += 1
+    assert found > 100
+
+
+def test_the_command_line_is_small_enough_to_learn():
+    counted = {name: sum(isinstance(each, click.Option) for each in command.params) for name, command in commands()}
+    assert sum(counted.values()) + len(cli.params) <= 220
+    assert counted["train"] <= 45
+    for name, command in commands():
+        brief, full = (printed(*name.split(), flag) for flag in ("--help", "--help-all" if command.rare else "--help"))
+        assert len(options_of(brief)) <= 15, name
+        assert len(options_of(full)) == counted[name], name
+
+
+def options_of(text):
+    """The options in a help, but those of help."""
+    found = re.findall(r"^  (?:-h)? +(--[a-z-]+)|^  (--[a-z-]+)", text, re.M)
+    return {each for pair in found for each in pair if each} - {"--help", "--help-all"}
 
 
 def _refused(call):
@@ -142,11 +219,16 @@ def _refused(call):
     return refused.value.format_message() if isinstance(refused.value, click.UsageError) else str(refused.value)
 
 
+def typed_as(name, value):
+    """A parameter of a sampling as an option, or by --set."""
+    return ("--set", f"{name}={value}") if name in _options.MORE else (f"--{name.replace('_', '-')}", value)
+
+
 @pytest.mark.parametrize("word", SAMPLINGS)
 def test_every_command_and_file_reads_a_sampling_alike(word, tmp_path):
     """The same words and parameters, and the same refusal of a word, of a parameter too many, and of one that lacks."""
     given = shared.drawn(word).parameters
-    flags = [each for name, value in given.items() for each in (f"--{name.replace('_', '-')}", value)]
+    flags = [each for name, value in given.items() for each in typed_as(name, value)]
     level = ["--rounds", 16, "--delta", 1e-4, *COHORTS]
     commands = {
         "account": ["account", "identity", "--noise-multiplier", 4, *level],
@@ -174,7 +256,7 @@ def test_every_command_and_file_reads_a_sampling_alike(word, tmp_path):
     lacking = next(iter(given), None) if word != "shuffled-epochs" else None
     for command in commands.values():
         line = [*command, "--sampling", word, *flags]
-        assert _refused(lambda line=line: printed(*line, f"--{wrong}", 3)).replace("=3.0", "=3") == said
+        assert _refused(lambda line=line: printed(*line, *typed_as(wrong, 3))).replace("=3.0", "=3") == said
         assert f"did you mean {word!r}" in _refused(
             lambda command=command: printed(*command, "--sampling", unknown.strip("'"), *flags)
         )

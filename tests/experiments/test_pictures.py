@@ -185,8 +185,9 @@ def test_a_bad_path_is_refused_before_any_work(tmp_path, monkeypatch, name, name
         raise AssertionError("work before the path was looked at")
 
     monkeypatch.setattr(tff_mf, "explain_sensitivity", worked)
+    words = ["show", "identity", "--rounds", "9", "--sampling", "single"]
     with pytest.raises(tff_mf.InputError, match=re.escape(named)) as refused:
-        printed("show", "identity", "--rounds", "9", "--sampling", "single", "--plot", tmp_path / name)
+        printed(*words, "--plot", tmp_path / name)
     assert name in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
     assert sorted(tmp_path.iterdir()) == before

@@ -85,7 +85,7 @@ def test_fitted_norms_are_a_row_of_their_own_and_not_recommended(found):
     fitted, unit = rows.pop("banded, fitted"), rows["banded"]
     assert fitted["rms_loss"] < min(row["rms_loss"] for row in rows.values())
     assert fitted["max_loss"] > unit["max_loss"]
-    assert "--free-norms" in fitted["note"]
+    assert "--set", "unit_norms=false" in fitted["note"]
     assert {row["note"] for row in rows.values()} == {""}
     assert found["recommended"] in rows
     assert "of the least found (banded-toeplitz, without banded, fitted)" in found["why"]
@@ -170,6 +170,34 @@ def test_long_searches_wait_until_asked_for():
     assert "--thorough" in found["dense"].note
     assert found["tree-full"].figures["rms_loss"] == pytest.approx(12.4715, rel=1e-4)
     assert math.isinf(found["tree-full"].if_wrong["half_as_many_rounds_again"])
+
+
+def test_a_saved_plan_is_the_recommended_one_with_what_its_grid_costs(tmp_path):
+    for number, (more, grid) in enumerate(((["--dimension", "1000"], True), (["--grid", "none"], False))):
+        folder = tmp_path / str(number)
+        found = json.loads(run("--epsilon", "4", *more, "--out", str(folder), "--json").stdout)
+        plan = tff_mf.Plan.load(folder)
+        chosen = next(each for each in found["mechanisms"] if each["name"] == found["recommended"])
+        assert plan.epsilon <= 4
+        assert (plan.grid is not None) == grid
+        assert plan.noise_multiplier >= chosen["noise_multiplier"]
+        assert (plan.rounds, plan.clients_per_round, plan.delta) == (96, 100, 1e-6)
+        assert plan.participation == tff_mf.MinSep(min_sep=30, max_participations=4)
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ([], "needs dimension"),
+        (["--dimension", "9", "--adjacency", "replace-one"], "adjacency='replace-one'"),
+        (["--dimension", "9", "--restart-every", "9"], "restart_every=9"),
+        (["--dimension", "9", "--sampling", "poisson"], "sampling='poisson'"),
+    ],
+)
+def test_a_plan_that_would_not_be_that_of_the_run_is_not_saved(tmp_path, more, field):
+    with pytest.raises(tff_mf.InputError, match=field):
+        run("--epsilon", "4", *more, "--out", str(tmp_path / "plan"))
+    assert not (tmp_path / "plan").exists()
 
 
 def test_tensorflow_is_not_imported():

@@ -97,7 +97,7 @@ def test_a_model_is_trained_and_its_report_checked(folder, small_data, forks):
     plugin = ("--plugin", "geometric.py")
     tff_mf(
         folder,
-        *(*plugin, "train", "--dataset", small_data, "--mechanism", "geometric.safetensors", "--out", "run"),
+        *(*plugin, "train", "--force", "--dataset", small_data, "--mechanism", "geometric.safetensors", "--out", "run"),
         *("--rounds", 4, "--clients-per-round", 2, "--min-sep", 2, "--max-participations", 2, "--epsilon", 6),
         *("--delta", 1e-5, "--model", "conv", "--units", 4, "--embedding-size", 4, "--vocab-size", 60),
         *("--max-examples", 2, "--evaluation-examples", 20),
@@ -123,7 +123,7 @@ def test_a_deployment_is_exported(folder, small_data):
         'noise_multiplier = 8.0\nmodel = "conv"\nvocab_size = 60\nembedding_size = 4\nunits = 4\nbatch_size = 2\n'
         "max_examples = 4\n"
     )
-    bundle = ("--out", "bundle", "--round-minutes", 15, "--population", 80, "--json")
+    bundle = ("--out", "bundle", "--longest-round", 15, "--population", 80, "--json")
     exported = json.loads(tff_mf(folder, "--plugin", "geometric.py", "export", "settings.toml", *bundle))
     assert exported["epsilon"] > 0
     assert (folder / "bundle" / "mechanism.safetensors").is_file()

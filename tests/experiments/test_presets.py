@@ -61,7 +61,7 @@ def test_presets_have_what_their_papers_say():
     kairouz = layers.configuration(resolved("kairouz2021-dp-ftrlm"))
     assert (kairouz.rounds, kairouz.clients_per_round, kairouz.sampling) == (1600, 100, "single")
     denisov = layers.configuration(resolved("denisov2022-momentum-rates"))
-    assert (denisov.rounds, denisov.workload) == (2048, "momentum_with_rates")
+    assert (denisov.rounds, denisov.workload) == (2048, "momentum-with-rates")
     for each in (banded, blt, kairouz, denisov):
         measured = (each.validation_split, each.evaluation_examples, each.test_examples)
         assert measured == ("test", 10_000, "all")
@@ -100,7 +100,7 @@ def test_the_tree_of_kairouz_is_within_the_published_epsilon():
 def test_tree_restarts_of_kairouz(restart_every, squared):
     """Figure 13 with restarts, and without: the command lines of docs/experiments.md."""
     given = {"clients_per_round": 1000, "sampling": "fixed-epochs", "min_sep": 342, "max_participations": 5}
-    given |= {"noise_multiplier": 1.49, "server_optimizer": "dp_ftrl", "grid": "none"}
+    given |= {"noise_multiplier": 1.49, "server_optimizer": "dp-ftrl", "grid": "none"}
     given |= {"restart_every": restart_every} if restart_every else {}
     configuration = layers.configuration(presets.load("kairouz2021-dp-ftrlm").over(Layer.of(given, "flag")))
     assert configuration.server_momentum == 0.9

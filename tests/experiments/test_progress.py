@@ -19,7 +19,7 @@ from tff_mf.experiments.training.datasets import named_data
 from .shared import invoke
 
 SCHEMA = ["--rounds", "400", "--min-sep", "60", "--max-participations", "6"]
-SEARCH = ["optimize", "banded", *SCHEMA, "--bands", "20", "--free-norms", "--out", "x"]
+SEARCH = ["optimize", "banded", *SCHEMA, "--bands", "20", "--set", "unit_norms=false", "--out", "x"]
 SIZE = ["--population", "900", "--clients-per-round", "2", "--rounds", "32"]
 PLAN = ["plan", *SIZE, "--delta", "1e-3", "--epsilon", "2"]
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")

@@ -129,13 +129,13 @@ def test_restarts_are_not_amplified():
         ({"adaptive_clipping": 0.5, "adaptive_count_stddev": 5.0, "restart_every": None}, "needs restart_every"),
         ({"adaptive_clipping": 1.0, "adaptive_count_stddev": 5.0}, "adaptive_clipping"),
         ({"adaptive_learning_rate": 0.5}, "needs adaptive_clipping"),
-        ({"server_optimizer": "dp_ftrl"}, "server_warmup=0.15.*sgdm"),
-        ({"server_optimizer": "adam"}, "sgdm, dp_ftrl"),
+        ({"server_optimizer": "dp-ftrl"}, "server_warmup=0.15.*sgdm"),
+        ({"server_optimizer": "adam"}, "sgdm, dp-ftrl"),
         (
             {"adaptive_clipping": 0.5, "adaptive_count_stddev": 5.0, "server_learning_rate": "proposed"},
             "proposed.*fixed clip norm",
         ),
-        ({"mechanism": "dense", "workload": "learning_rates"}, "differ from restart to restart"),
+        ({"mechanism": "dense", "workload": "learning-rates"}, "differ from restart to restart"),
         ({"restart_every": 24}, "less than rounds=24"),
     ],
 )
@@ -172,7 +172,7 @@ def test_the_error_of_restarts_is_that_of_the_noise_they_draw():
 
 def test_settings_are_read_back_from_run_json():
     counted = plan(noise_multiplier=1.0, adaptive_count_stddev=3.0)
-    for privacy, changes in ((plan(noise_multiplier=1.0), {"server_optimizer": "dp_ftrl"}), (counted, ADAPTIVE)):
+    for privacy, changes in ((plan(noise_multiplier=1.0), {"server_optimizer": "dp-ftrl"}), (counted, ADAPTIVE)):
         settings = small_settings(privacy, **{**CONSTANT, **changes})
         stored = json.loads(json.dumps(msgspec.to_builtins(settings)))
         assert typed.convert(stored, RunSettings) == settings
@@ -205,7 +205,7 @@ def test_the_run_adds_the_noise_that_its_plan_accounts_for():
 def test_the_momentum_of_dp_ftrl_starts_anew_at_a_restart_and_that_of_sgd_does_not():
     specs = tf.TensorSpec([], tf.float32)
     moved = {}
-    for name in ("sgdm", "dp_ftrl"):
+    for name in ("sgdm", "dp-ftrl"):
         privacy = plan(noise_multiplier=1.0)
         settings = small_settings(privacy, **CONSTANT, server_optimizer=name, server_momentum=0.5)
         optimizer = learning_process._server_optimizer(settings, privacy)
@@ -216,7 +216,7 @@ def test_the_momentum_of_dp_ftrl_starts_anew_at_a_restart_and_that_of_sgd_does_n
             weight = after
         moved[name] = steps
     np.testing.assert_allclose(moved["sgdm"], [1, 0.5, 0.25, 0.125, 0.0625])
-    np.testing.assert_allclose(moved["dp_ftrl"], [1, 0.5, 0.25, 0.125, 0.0])
+    np.testing.assert_allclose(moved["dp-ftrl"], [1, 0.5, 0.25, 0.125, 0.0])
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ def by_command(small_data, tmp_path_factory):
     )
     out = root / "run"
     flags = ["--dataset", f"sqlite:{small_data}", "--config", str(config), "--cohort", "6", "--out", str(out)]
-    done = invoke("train", *FLAGS, *flags, "--tensorboard", "--json")
+    done = invoke("train", "--force", *FLAGS, *flags, "--set", "tensorboard=true", "--json")
     assert done.exit_code == 0, done.output
     return types.SimpleNamespace(out=out, summary=json.loads(done.stdout))
 

@@ -28,7 +28,7 @@ COMMANDS = {
     "account": ["account", "tree-online", "--noise-multiplier", "3.7654321", *SETTING, "--delta", "1e-6"],
     "calibrate": [
         *("calibrate", "banded", "--rounds", "24", *TARGET, *SAMPLED, "--groups", "6"),
-        *("--workload", "momentum", "--momentum", "0.9"),
+        *("--workload", "momentum", "--server-momentum", "0.9"),
     ],
     "blt": ["optimize", "blt", *SETTING, *TARGET, "--out", "blt"],
     "banded": ["optimize", "banded", "--rounds", "24", "--bands", "6", "--out", "banded"],
@@ -46,7 +46,7 @@ COMMANDS = {
         "dense",
     ],
     "structured": ["optimize", "structured", *SETTING, "--diagonals", "2", "--rank", "2", "--out", "structured"],
-    "show": ["show", "banded", *SETTING, "--workload", "learning_rates", "--warmup", "0.5", "--bands", "2"],
+    "show": ["show", "banded", *SETTING, "--workload", "learning-rates", "--set", "server_warmup=0.5", "--bands", "2"],
     "plan": [
         *("plan", "--population", "600", "--clients-per-round", "100", "--rounds", "24", *TARGET),
         *("--adjacency", "replace-one", "--restart-every", "12", "--dimension", "4050748"),

@@ -24,7 +24,7 @@ RUNS = {
     "balls-in-bins": "--mechanism blt --sampling balls-in-bins",
     "b-min-sep": "--mechanism banded --sampling b-min-sep --delta 1e-3",
     "random-allocation": "--mechanism identity --sampling random-allocation",
-    "shuffled-epochs": "--mechanism banded --sampling shuffled-epochs --epochs 2 --grid none",
+    "shuffled-epochs": "--mechanism banded --sampling shuffled-epochs --set epochs=2 --grid none",
 }
 
 
@@ -166,8 +166,8 @@ def test_a_certificate_by_samples_is_stated_with_room_for_those_who_check(run):
 
 REFUSED = [
     ("--sampling min-sep", "secret_cohorts does not go with sampling='min-sep'"),
-    ("--sampling balls-in-bins --dropout 0.1", "dropout=0.1 does not go with secret_cohorts"),
-    ("--sampling balls-in-bins --tensorboard", "tensorboard=True does not go with secret_cohorts"),
+    ("--sampling balls-in-bins --set dropout=0.1", "dropout=0.1 does not go with secret_cohorts"),
+    ("--sampling balls-in-bins --set tensorboard=true", "tensorboard=True does not go with secret_cohorts"),
     ("--sampling balls-in-bins --restart-every 4", "restart_every=4 does not go with secret_cohorts"),
     ("--sampling balls-in-bins --cohort 30", "cohort=30 does not go with secret_cohorts"),
     ("--sampling balls-in-bins --epsilon 2", "epsilon=2.0 does not go with secret_cohorts"),

@@ -37,7 +37,7 @@ def invoke(small_data, tmp_path, monkeypatch):
         raise Trained(without_epsilon)
 
     monkeypatch.setattr(program, "run", run)
-    command = ["train", "--dataset", small_data, "--out", tmp_path / "run", *RUN]
+    command = ["train", "--force", "--dataset", small_data, "--out", tmp_path / "run", *RUN]
 
     def invoke(*flags):
         return shared.invoke(*command, *flags, catch_exceptions=True).exception

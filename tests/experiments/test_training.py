@@ -55,7 +55,7 @@ def finished(small_data, tmp_path_factory):
 
 
 def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
-    other = {"algorithm": "fed_sgd", "client_learning_rate": 1.0, "server_learning_rate": 20.0, "clip_norm": 0.01}
+    other = {"algorithm": "fed-sgd", "client_learning_rate": 1.0, "server_learning_rate": 20.0, "clip_norm": 0.01}
     settings = small_settings(**{**SMALL, **other})
     vocabulary = [f"word{number}" for number in range(60)]
     language_task = task.build_task(settings, vocabulary)
@@ -84,7 +84,7 @@ def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
 
 
 @pytest.mark.sampled(most=1)
-@pytest.mark.parametrize("algorithm", ["fed_avg", "fed_sgd"])
+@pytest.mark.parametrize("algorithm", ["fed-avg", "fed-sgd"])
 def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
     other = {"client_learning_rate": 1.0, "clip_norm": 0.01, "zeroing": 100.0, "server_learning_rate": 20.0}
     settings = small_settings(**{**SMALL, **other, "algorithm": algorithm})
@@ -109,7 +109,7 @@ def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
 @pytest.mark.parametrize("name", ["client_epochs", "client_learning_rate"])
 def test_what_fed_sgd_has_no_use_for_is_refused(name):
     with pytest.raises(ValueError, match=f"{name}.*fed_avg"):
-        small_settings(algorithm="fed_sgd", **{name: 2})
+        small_settings(algorithm="fed-sgd", **{name: 2})
 
 
 def test_files_of_a_run(finished):
@@ -239,7 +239,7 @@ def test_lstm_of_the_papers_has_their_number_of_parameters():
 
 def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left, forks):
     command = [
-        *("train", "--dataset", small_data, "--mechanism", "blt", "--buffers", "2", "--rounds", "4"),
+        *("train", "--force", "--dataset", small_data, "--mechanism", "blt", "--buffers", "2", "--rounds", "4"),
         *("--clients-per-round", "2", "--cohort", "40", "--min-sep", "2", "--max-participations", "2"),
         *("--epsilon", "6", "--delta", "1e-5", "--model", "conv", "--units", "4", "--embedding-size", "4"),
         *("--vocab-size", "100", "--max-examples", "4", "--evaluation-examples", "20", "--out", tmp_path / "run"),

@@ -34,7 +34,7 @@ def _invoke(*arguments: object) -> None:
 
 
 def _train(root: pathlib.Path, name: str, *more: object) -> None:
-    _invoke("train", "--dataset", f"sqlite:{root / _DATA}", "--out", root / name, *_FLAGS, *more)
+    _invoke("train", "--force", "--dataset", f"sqlite:{root / _DATA}", "--out", root / name, *_FLAGS, *more)
 
 
 def _stop(root: pathlib.Path) -> None:
@@ -101,7 +101,7 @@ def make(root: pathlib.Path, *, trained: bool = True) -> None:
     write_pydoc(root / _DATA, ["scipy"], progress=False)
     _train(root, RUN)
     _stop(root)
-    _invoke("export", root / RUN, "--out", root / BUNDLE, "--round-minutes", 15, "--population", 80)
+    _invoke("export", root / RUN, "--out", root / BUNDLE, "--longest-round", 15, "--population", 80)
     _deploy(root, "start", root / DEPLOYMENT)
     _round(root, 1)
 
@@ -165,7 +165,7 @@ def checkpoint_to_resume(root: pathlib.Path) -> None:
     """Resumes a run, and checks its reports."""
     from tff_mf.experiments import reports
 
-    _invoke("train", "--out", root / STOPPED, "--epsilon", 8, "--resume")
+    _invoke("train", "--force", "--out", root / STOPPED, "--epsilon", 8, "--resume")
     wrong = [each.text for each in reports.check(root / STOPPED) if each.severity == "critical"]
     assert not wrong, wrong
 

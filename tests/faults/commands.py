@@ -138,7 +138,7 @@ def _run_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
 
 def _central(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
     del data
-    setting = ["--epochs", "4", "--batch-size", "640", "--mechanism", "tree-full", "--noise-multiplier", "5"]
+    setting = ["--epochs", "4", "--set", "batch_size=640", "--mechanism", "tree-full", "--noise-multiplier", "5"]
     return ["train-central", "--preset", "digits", *setting, "--out", str(folder / "central")]
 
 

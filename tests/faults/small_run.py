@@ -38,7 +38,7 @@ def flags(data: pathlib.Path, out: pathlib.Path, *, mechanism: str, seed: int | 
     repeatable = ["--noise-multiplier", "0.01", "--insecure-seed", str(seed), "--without-epsilon"]
     noise = ["--noise-multiplier", "5"] if seed is None else repeatable
     return [
-        *("train", "--mechanism", mechanism, "--dataset", f"sqlite:{data}", "--out", str(out), *noise),
+        *("train", "--force", "--mechanism", mechanism, "--dataset", f"sqlite:{data}", "--out", str(out), *noise),
         *("--rounds", str(ROUNDS), "--clients-per-round", "4", "--min-sep", "2", "--max-participations", "5"),
         *("--delta", "1e-6", "--model", "conv", "--vocab-size", "100", "--embedding-size", "4", "--units", "4"),
         *("--max-examples", "1", "--batch-size", "1", "--evaluate-every", "4", "--evaluation-examples", "20"),

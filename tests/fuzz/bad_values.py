@@ -38,12 +38,7 @@ BASES: Mapping[str, Sequence[str]] = {
     "export": ["run.toml", "--out", "out"],
     "export-model": ["run", "--out", "out"],
     "import-matrix": ["matrices", "--min-sep", "5", "--max-participations", "2", "--out", "out.safetensors"],
-    "optimize banded": [*_OPTIMIZED, "--bands", "4"],
-    "optimize banded-inverse": [*_OPTIMIZED, "--bands", "4"],
-    "optimize banded-toeplitz": [*_OPTIMIZED, "--bands", "4"],
-    "optimize blt": [*_OPTIMIZED, "--buffers", "2"],
-    "optimize dense": _OPTIMIZED,
-    "optimize structured": [*_OPTIMIZED, "--diagonals", "3", "--rank", "2", "--of", "blt"],
+    "optimize": ["structured", *_OPTIMIZED, "--diagonals", "3", "--rank", "2", "--of", "blt"],
     "plan": [
         *("--population", "1000", "--clients-per-round", "10", "--rounds", "20", "--delta", "1e-6", "--epsilon", "8"),
     ],
@@ -54,7 +49,7 @@ BASES: Mapping[str, Sequence[str]] = {
         *(*_SCHEMA, "--out", "out"),
     ],
     "train-central": [
-        *("--preset", "digits", "--dataset", "digits", "--epochs", "2", "--batch-size", "256", "--delta", "1e-5"),
+        *("--preset", "digits", "--epochs", "2", "--set", "batch_size=256", "--delta", "1e-5"),
         *("--epsilon", "8", "--out", "out"),
     ],
     "verify": ["bundle", "--files-only"],
@@ -65,6 +60,7 @@ _IN_BINS += ["--sampling", "balls-in-bins", "--delta", "1e-6"]
 # Other valid lines, in which further options have a meaning.
 _OTHER_BASES: Mapping[str, Sequence[str]] = {
     "account": ["blt.safetensors", "--noise-multiplier", "3", *_IN_BINS],
+    "optimize": ["blt", *_OPTIMIZED, "--epsilon", "2", "--delta", "1e-6"],
     "calibrate": ["blt.safetensors", "--epsilon", "2", *_IN_BINS],
 }
 # Options that have a meaning only together with others.
@@ -92,6 +88,8 @@ _TOML: Mapping[type, Sequence[str]] = {
         *('"a\\u0000b"', '"a\\u202Eb"', f'"{5000 * "x"}"'),
     ),
 }
+# As the values of --set, whose fields are of every type.
+_NO_SETTING = ("", "[1]", "{a = 1}", "1979-05-27", "\u202e")
 _OF_CACHE = ("TFF_MF_CACHE", "XDG_CACHE_HOME")
 _VARIABLES: Mapping[str, Sequence[str]] = {
     "COLUMNS": ("abc", "0", "-1", "1", BEYOND),
@@ -170,6 +168,9 @@ def _lines(name: str, command: click.Command, line: Sequence[str]) -> Iterator[C
     base, words = list(line), name.split()
     for parameter in command.params:
         flag = max(parameter.opts, key=len)
+        for field in getattr(parameter, "fields", ()):
+            for value in _NO_SETTING:
+                yield _case(name, "--set", f"{field}={value}", [*words, *base, "--set", f"{field}={value}"])
         for value in _values(parameter):
             if isinstance(parameter, click.Argument):
                 metavar = parameter.make_metavar(click.Context(command)).strip("[]")

@@ -22,7 +22,7 @@ from tff_mf.problem.workloads import (
 # Where a server's warmup starts and its cooldown ends, as a part of its rate: banded MF paper, appendix H.
 RAMP_FLOOR = 0.05
 
-WORKLOADS = ("prefix_sum", "momentum", "learning_rates", "momentum_with_rates")
+WORKLOADS = ("prefix-sum", "momentum", "learning-rates", "momentum-with-rates")
 _PREFIX = "production:"
 Progress = Callable[[Any], None]
 
@@ -117,7 +117,7 @@ def workload(name: str, *, rounds: int, momentum: float = 0.0, warmup: float = 0
     """Returns the workload A of a server's SGD.
 
     Args:
-        name: `prefix_sum`, `momentum`, `learning_rates` or `momentum_with_rates`.
+        name: `prefix-sum`, `momentum`, `learning-rates` or `momentum-with-rates`.
         rounds: Number of rounds n.
         momentum: The server's momentum.
         warmup: Part of the rounds over which its rate rises.
@@ -140,12 +140,16 @@ def workload(name: str, *, rounds: int, momentum: float = 0.0, warmup: float = 0
     match name:
         case "momentum":
             return Momentum(momentum=momentum)
-        case "learning_rates":
+        case "learning-rates":
             return LearningRates(rates=rates)
-        case "momentum_with_rates":
+        case "momentum-with-rates":
             return MomentumWithRates(rates=rates, momentum=momentum)
         case _:
             return PrefixSum()
+
+
+def _word(workload: Workload) -> str:
+    return workload.kind.replace("_", "-")
 
 
 def build(
@@ -227,7 +231,7 @@ def search(
     refuse_options(name, **given)
     if kind.toeplitz and not isinstance(given.get("workload", PrefixSum()), ToeplitzWorkload):
         raise InputValueError(
-            f"workload={given['workload'].kind!r} does not go with mechanism={name!r}, which is constant along "
+            f"workload={_word(given['workload'])!r} does not go with mechanism={name!r}, which is constant along "
             "diagonals: take workload='momentum', or banded or dense."
         )
     if progress is not None and "progress" in kind.options:
@@ -260,9 +264,9 @@ def refuse_options(name: str, **options: Any) -> None:
     for option, value in options.items():
         if value is None or option in known or isinstance(value, PrefixSum):
             continue
-        shown = repr(value.kind if isinstance(value, Workload) else value)
+        shown = repr(_word(value) if isinstance(value, Workload) else value)
         goes_with = ", ".join(each for each, kind in kinds.items() if option in kind.options)
-        remedy = "; take workload='prefix_sum'" if option == "workload" else ""
+        remedy = "; take workload='prefix-sum'" if option == "workload" else ""
         if option == "objective" and name in kinds:
             remedy = f"; {name} minimizes {'MaxLoss' if kinds[name].objective == 'max' else 'RmsLoss'}"
         raise InputValueError(f"{option}={shown} does not go with mechanism={name!r}, only with {goes_with}{remedy}.")
