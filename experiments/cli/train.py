@@ -201,12 +201,15 @@ def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib
         more = {"claim": result.report["claim"], "statement": result.statement, "signal": signal}
         _screens.report({**result.summary, **more}, as_json=True)
         return
-    claimed = result.report["participation"]
-    b, k = claimed["min_sep"], claimed["max_participations"]
+    from ..runs import statements
+
+    claimed, claim = result.report["participation"], result.report["claim"]
+    b, k, questions = claimed["min_sep"], claimed["max_participations"], len(claim["open_questions"])
     schema = "one round of a client at most" if k == 1 else f"at most {k} rounds of a client, {b} or more apart"
     rows = {
         "Accuracy": _accuracy(result.summary),
-        "Privacy": result.statement,
+        "Privacy": statements.at_a_glance(claim),
+        "Provisional": f"{questions} questions open: tff-mf report {folder} --answer" if questions else "",
         "Contract": f"{schema}: {'kept' if result.holds else 'BROKEN'}, by the log",
         "Not covered": "the choice of settings by earlier runs",
         "Files": str(folder),

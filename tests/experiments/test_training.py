@@ -14,6 +14,7 @@ import tensorflow as tf
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import bundles, reports
+from tff_mf.experiments.runs import statements
 from tff_mf.experiments.bundles import publishing
 from tff_mf.experiments.comparison import demo
 from tff_mf.experiments.runs import names
@@ -108,7 +109,7 @@ def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
 
 @pytest.mark.parametrize("name", ["client_epochs", "client_learning_rate"])
 def test_what_fed_sgd_has_no_use_for_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name}.*fed_avg"):
+    with pytest.raises(ValueError, match=f"{name}.*fed-avg"):
         small_settings(algorithm="fed-sgd", **{name: 2})
 
 
@@ -257,16 +258,15 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left, f
         last = " ".join(pipe.read().split())
     assert last.startswith("Accuracy ")
     # What is printed is what the report says.
-    headline = reports.headline(json.loads((tmp_path / "run" / "report.json").read_text()))
-    assert f"Privacy {headline} Contract " in last
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert f"Privacy {statements.at_a_glance(report['claim'])} Provisional 10 questions open: tff-mf report " in last
     for text in (" at δ=1e-05", "of the clients that really train: ε≤", "cohorts of 40", "observed"):
-        assert text in headline
+        assert text in reports.headline(report)
     shown = (tmp_path / "stderr").read_text()
     assert "Traceback" not in shown
     # Before it trains, and on stderr: what noise leaves to learn from.
-    told = [number for number, line in enumerate(shown.splitlines()) if line.startswith("train: ")]
-    assert len(told) == 1
-    assert shown.index("train: ") < shown.index("round 4 of 4")
+    assert shown.startswith("WARNING  this run will not learn: ")
+    assert shown.index("--server-learning-rate") < shown.index("round 4 of 4")
 
 
 def test_a_run_is_audited_and_its_model_published(finished, tmp_path):
