@@ -14,10 +14,9 @@ import tensorflow as tf
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.runs import statements
 from tff_mf.experiments.bundles import publishing
 from tff_mf.experiments.comparison import demo
-from tff_mf.experiments.runs import names
+from tff_mf.experiments.runs import names, statements
 from tff_mf.experiments.runs.observed_participation import read_observed
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import learning_process, models, program, task
