@@ -9,6 +9,8 @@ DOCS := .venv-docs
 DOCS_READY := $(DOCS)/.ready
 FLOWER := .venv-flower
 FLOWER_READY := $(FLOWER)/.ready
+FRAMEWORKS := .venv-frameworks
+FRAMEWORKS_READY := $(FRAMEWORKS)/.ready
 RELEASE := .venv-release
 RELEASE_READY := $(RELEASE)/.ready
 RESULTS := build/results
@@ -30,11 +32,11 @@ PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 BEHIND := nice -n 19
 TWO := -n 2 --dist worksteal
 
-.PHONY: help venv demo test test-core test-flower test-main test-interpreters lint faults faults-short fuzz check check-long docs release format clean
+.PHONY: help venv demo test test-core test-flower test-frameworks test-main test-interpreters lint faults faults-short fuzz check check-long docs release format clean
 
 help:
 	@echo "make demo        train with correlated and with independent noise, and compare (about a minute on 2 cores after installation)"
-	@echo "make test        run the tests that CI runs; test-core, test-flower: those of other environments"
+	@echo "make test        run the tests that CI runs; test-core, test-flower, test-frameworks: those of other environments"
 	@echo "make check       run what CI runs: format, lint, types, tests, a few faults"
 	@echo "make check-long  run all of that without CI's sampling, and faults, and fuzz (two hours)"
 	@echo "make faults      inject more than 500 faults, and print what came of them (half an hour); faults-short: a few"
@@ -112,17 +114,24 @@ $(FLOWER_READY): requirements-flower.txt setup.py pyproject.toml | $(STARTED)
 	$(FLOWER)/bin/python $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
+# With their dependencies, which differ between builds of PyTorch.
+$(FRAMEWORKS_READY): requirements-frameworks.txt setup.py pyproject.toml | $(STARTED)
+	"$(PYTHON)" -m venv --clear $(FRAMEWORKS)
+	$(BEHIND) $(FRAMEWORKS)/bin/python $(PIP) -r requirements-frameworks.txt
+	$(FRAMEWORKS)/bin/python $(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
 demo: $(READY)
 	$(BIN)/tff-mf demo --out runs/demo
 
 # The matrices of the tests are small: threads of BLAS would wait for each other longer than they work.
-TESTED := test test-core test-flower test-main faults faults-short fuzz check check-long
+TESTED := test test-core test-flower test-frameworks test-main faults faults-short fuzz check check-long
 $(TESTED): export OPENBLAS_NUM_THREADS = 1
 $(TESTED): export OMP_NUM_THREADS = 1
 # What tests download or make stays in the checkout.
 $(TESTED): export TFF_MF_CACHE = $(CURDIR)/.cache/tff-mf
 
-test: test-core test-flower test-main
+test: test-core test-flower test-frameworks test-main
 
 test-main: $(READY)
 	$(BIN)/pytest $(TWO) $(LONG) --junitxml=$(RESULTS)/tests.xml
@@ -134,6 +143,10 @@ test-core: $(CORE_READY)
 
 test-flower: $(FLOWER_READY)
 	cd tests && nice ../$(FLOWER)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) --junitxml=../$(RESULTS)/flower.xml flower
+
+test-frameworks: $(FRAMEWORKS_READY)
+	cd tests && $(BEHIND) ../$(FRAMEWORKS)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) -k "jax or torch or optax" \
+	  --junitxml=../$(RESULTS)/frameworks.xml tff_mf/test_noise_laws.py tff_mf/test_optax.py tff_mf/test_torch.py
 
 # The tff_mf layer on the other versions of Python that are installed here.
 test-interpreters: $(READY)
@@ -160,7 +173,7 @@ lint: $(READY)
 # All at once, so that no core waits while TensorFlow is installed, nor for the last file of a few tests. What takes
 # longest is first.
 check:
-	$(MAKE) -j3 --output-sync test-main test-core test-flower lint faults-short
+	$(MAKE) -j3 --output-sync test-main test-core test-flower test-frameworks lint faults-short
 
 check-long:
 	$(MAKE) LONG=--long lint test test-interpreters
@@ -172,4 +185,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix $(CODE)
 
 clean:
-	rm -rf .venv $(CORE) $(DOCS) $(FLOWER) $(RELEASE) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(CORE) $(DOCS) $(FLOWER) $(FRAMEWORKS) $(RELEASE) build dist .pytest_cache .ruff_cache .hypothesis
