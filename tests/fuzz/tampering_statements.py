@@ -26,6 +26,16 @@ def _times(name: str, factor: float):
     return lambda run: run.update({name: run[name] * factor})
 
 
+def _times_everywhere(name: str, factor: float):
+    """Multiplies a number in run.json, and in its settings."""
+
+    def edit(run: dict) -> None:
+        for each in (run, run["settings"]):
+            each.update({name: each[name] * factor} if each[name] is not None else {})
+
+    return edit
+
+
 # Found without TensorFlow and without building graphs again; what follows them is not.
 STATEMENTS = (
     Way("more noise in run.json", run_field(noise_multiplier=16.0), reported=True),
@@ -69,6 +79,16 @@ STATEMENTS_REBUILT = (
         "a smaller clip norm everywhere",
         together(run_field(clip_norm=0.5), settings_field(clip_norm=0.5)),
         reported=True,
+    ),
+    *(
+        Way(
+            f"{name} that is another in its sixth digit, in the settings too",
+            edited("run.json", _times_everywhere(name, 1 + 1e-6)),
+            reported=True,
+            # No graph has δ. Of the others, graphs have float32 numbers.
+            digest_only=ANOTHER_RUN if name == "delta" else "",
+        )
+        for name in ("noise_multiplier", "clip_norm", "delta")
     ),
     Way("a smaller clip norm in run.json", run_field(clip_norm=0.5), reported=True),
     Way("another divisor", run_field(divisor=8), reported=True),
