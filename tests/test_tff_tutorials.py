@@ -53,7 +53,7 @@ training = aggregators.private_fed_avg(
     folder="run",
 )
 for cohort in training.cohorts(train.client_ids):
-    training.next([preprocess(train.create_tf_dataset_for_client(client)) for client in cohort])
+    training.next({client: preprocess(train.create_tf_dataset_for_client(client)) for client in cohort})
 print(training.evaluate(task.datasets.get_centralized_test_data()), training.report())
 weights = training.model()
 """

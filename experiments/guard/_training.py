@@ -123,18 +123,18 @@ class PrivateTraining:
         self._clients |= frozenset(ids)
         return self._rounds(draw)
 
-    def next(self, cohort_data: Iterable[tf.data.Dataset]) -> Mapping[str, Any]:
+    def next(self, cohort_data: Mapping[str, tf.data.Dataset]) -> Mapping[str, Any]:
         """Trains a round on the data of its cohort, saves its state, records its release, and returns TFF's metrics.
 
         What clients measure is withheld. If it raises, nothing was released: call it again, or begin a new loop over
         `cohorts`, which begins the round again.
 
         Args:
-            cohort_data: A dataset of each client of the cohort, in any order; clients that dropped out have none.
+            cohort_data: The dataset of each client of the cohort, by its id; clients that dropped out have none.
 
         Raises:
             InputTypeError: If these are no datasets, or have other elements than the model takes.
-            InputValueError: If no cohort waits for its data, or there are more datasets than clients in it.
+            InputValueError: If no cohort waits for its data, or there are data of a client that is not in it.
         """
         self._check_open()
         begun = self._begun
@@ -342,19 +342,21 @@ class PrivateTraining:
             stacklevel=4,
         )
 
-    def _checked(self, cohort_data: Iterable[tf.data.Dataset], begun: _Begun) -> list[tf.data.Dataset]:
+    def _checked(self, cohort_data: Mapping[str, tf.data.Dataset], begun: _Begun) -> list[tf.data.Dataset]:
         """Returns the datasets of a round, if they can be of its cohort."""
-        if isinstance(cohort_data, tf.data.Dataset | str | Mapping) or not isinstance(cohort_data, Iterable):
+        if not isinstance(cohort_data, Mapping):
             raise InputTypeError(
-                f"cohort_data={type(cohort_data).__name__} must be a list: the dataset of each client of the cohort."
+                f"cohort_data={type(cohort_data).__name__} must be {{client: dataset}}, so that whose data they "
+                "are can be checked."
             )
-        data = list(cohort_data)
+        data = list(cohort_data.values())
         for each in data:
             validation.instance("cohort_data", each, tf.data.Dataset, "pass a tf.data.Dataset of each client")
-        if len(data) > len(begun.clients):
+        # Their ids, in a log, would show who is not in a secret cohort.
+        if others := len(cohort_data.keys() - set(begun.clients)):
             raise InputValueError(
-                f"cohort_data has {len(data)} datasets, more than clients are in the cohort of round {begun.number}: "
-                "pass one dataset for each of its clients, and of nobody else."
+                f"cohort_data has data of {others} clients that are not in the cohort of round {begun.number}: pass "
+                "those of the clients that training.cohorts(clients) gave, and of nobody else."
             )
         # A warning, in a log, would show how large a secret cohort is.
         if len(data) < len(begun.clients) and not self.plan.secret_cohorts:

@@ -55,7 +55,7 @@ def private_fed_avg(
     folder, it continues after the newest checkpoint.
 
     Formal guarantee: all models that `folder`'s rounds release have the plan's `epsilon`, as for `RunGuard` and
-    `aggregators.MFAggregationFactory`, if each dataset that `next` is given belongs to a client of the round's cohort,
+    `aggregators.MFAggregationFactory`, if each dataset that `next` is given is of the client whose id it has,
     and nothing else that depends on these data is released.
 
     Args:
@@ -73,7 +73,7 @@ def private_fed_avg(
     Example:
         training = aggregators.private_fed_avg(plan, model_fn, client_optimizer_fn=sgd, folder="runs/mine")
         for cohort in training.cohorts(clients):
-            training.next([dataset(client) for client in cohort])
+            training.next({client: dataset(client) for client in cohort})
         print(training.report())
 
     Raises:

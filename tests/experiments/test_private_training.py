@@ -75,11 +75,15 @@ def opened(folder, plan=None, **more):
     return aggregators.private_fed_avg(**arguments, folder=folder)
 
 
+def of(clients):
+    return {client: dataset() for client in clients}
+
+
 def trained(training, rounds=ROUNDS, clients=IDS):
     """Trains up to a round, and returns the cohorts."""
     found = []
     for cohort in training.cohorts(clients):
-        training.next([dataset() for _ in cohort])
+        training.next(of(cohort))
         found.append(cohort)
         if training.rounds_done == rounds:
             break
@@ -182,12 +186,12 @@ def test_a_run_that_was_left_goes_on_with_its_cohorts(tmp_path):
     assert second.rounds_done == 1
     rest = second.cohorts(list(reversed(IDS)))
     assert next(rest) == waiting
-    second.next([dataset() for _ in waiting])
+    second.next(of(waiting))
     done.append(waiting)
     # A cell of a notebook that is run again.
     third = opened(tmp_path / "run")
     with pytest.raises(tff_mf.InputError, match="closed"):
-        second.next([])
+        second.next({})
     done += trained(third)
     assert sorted(itertools.chain(*done)) == IDS
     third.report()
@@ -205,7 +209,7 @@ def test_a_run_of_secret_cohorts_states_the_amplified_epsilon_and_shows_nobody(t
     with opened(tmp_path / "run", plan) as second:
         for cohort in second.cohorts(IDS[::-1]):
             # Whoever has no data is left out, and no warning shows it.
-            second.next([dataset() for _ in cohort[1:]])
+            second.next(of(cohort[1:]))
             cohorts.append(cohort)
         assert sorted(itertools.chain(*cohorts)) == IDS
         with pytest.raises(tff_mf.InputError, match="train or may train"):
@@ -274,11 +278,11 @@ def test_a_round_that_was_not_saved_is_begun_again_with_new_noise(training, monk
     cohorts = training.cohorts(IDS)
     cohort = next(cohorts)
     with pytest.raises(OSError, match="no space"):
-        training.next([dataset() for _ in cohort])
+        training.next(of(cohort))
     assert training.rounds_done == 0
     if way != "next again":
         assert next(training.cohorts(IDS) if way == "new loop" else cohorts) == cohort
-    training.next([dataset() for _ in cohort])
+    training.next(of(cohort))
     assert training.rounds_done == 1
     lost, kept = offered
     assert not np.array_equal(lost[0], kept[0])
@@ -291,13 +295,13 @@ def test_a_round_that_was_saved_is_not_computed_again(training, monkeypatch):
     cohorts = training.cohorts(IDS)
     cohort = next(cohorts)
     with pytest.raises(OSError, match="no space"):
-        training.next([dataset() for _ in cohort])
+        training.next(of(cohort))
     following = next(cohorts)
     assert training.rounds_done == 1
     assert not set(following) & set(cohort)
-    with pytest.raises(tff_mf.InputError, match="datasets"):
-        training.next([dataset()] * 3)
-    training.next([dataset() for _ in following])
+    with pytest.raises(tff_mf.InputError, match="data of 2 clients"):
+        training.next(of([*following, *cohort]))
+    training.next(of(following))
     assert ledger.read_ledger(training.guard.folder / names.LEDGER).attempts == {1: 1, 2: 1}
     assert set(aggregators.rounds_drawn(training._state).values()) == {2}
 
@@ -309,28 +313,15 @@ def test_a_worker_that_died_is_replaced_and_the_round_begun_again(training):
     mine.kill()
     mine.wait()
     with pytest.raises(aggregators.WorkerLostError):
-        training.next([dataset() for _ in cohort])
+        training.next(of(cohort))
     assert next(cohorts) == cohort
-    training.next([dataset() for _ in cohort])
+    training.next(of(cohort))
     assert training.rounds_done == 1
     trained_model = training.model().trainable[0]
     workers()[-1].kill()
     with pytest.raises(aggregators.WorkerLostError):
         training.model()
     assert np.array_equal(training.model().trainable[0], trained_model)
-
-
-def test_data_that_raise_leave_a_round_that_can_be_begun_again(training):
-    def raising():
-        yield dataset()
-        raise ValueError("no such file")
-
-    cohorts = training.cohorts(IDS)
-    cohort = next(cohorts)
-    with pytest.raises(ValueError, match="no such file"):
-        training.next(raising())
-    training.next([dataset() for _ in cohort])
-    assert training.rounds_done == 1
 
 
 def test_a_notebook_has_a_loop_of_its_own(training):
@@ -369,6 +360,11 @@ class World:
         return self._once("waiting", make)
 
     @property
+    def cohort(self):
+        """The cohort that `waiting` waits with."""
+        return self.waiting._begun.clients
+
+    @property
     def left(self):
         """A folder with a run of one round."""
 
@@ -395,9 +391,9 @@ class World:
         plan = planned(epsilon=None, noise_multiplier=1e-3)
         with opened(self.new, plan, **more) as training, warnings.catch_warnings():
             warnings.simplefilter("ignore", private_training.CohortSizeWarning)
-            next(training.cohorts(IDS))
+            cohort = next(training.cohorts(IDS))
             before = training.model()
-            training.next(data)
+            training.next(dict(zip(cohort, data, strict=False)))
             return before, training.model()
 
     def close(self):
@@ -499,14 +495,12 @@ def closed(world):
 
 def with_metrics(world):
     with opened(world.new) as training:
-        next(training.cohorts(IDS))
-        return training.next([dataset(), dataset()])["client_work"]["train"]
+        return training.next(of(next(training.cohorts(IDS))))["client_work"]["train"]
 
 
 def without_data(world):
     with opened(world.new) as training:
-        next(training.cohorts(IDS))
-        training.next([dataset()])
+        training.next(of(next(training.cohorts(IDS))[:1]))
 
 
 SECRET = {
@@ -609,12 +603,21 @@ MISTAKES = {
     "a cohort that is too small": warned("1 clients in round 1", by(lambda allowed: allowed[:1])),
     "a cohort that is not trained": refused("next was not called", skipped),
     # Of data.
-    "no cohort, or a cohort twice": refused("no cohort waits", lambda w: w.done.next([dataset()])),
-    "data of others": refused("3 datasets", lambda w: w.waiting.next([dataset()] * 3)),
+    "no cohort, or a cohort twice": refused("no cohort waits", lambda w: w.done.next(of(IDS[:1]))),
+    "data of others": refused(
+        f"data of {len(IDS) - 2} clients", lambda w: w.waiting.next(of([each for each in IDS if each not in w.cohort]))
+    ),
+    "data of nobody in particular": refused("client: dataset", lambda w: w.waiting.next([dataset()] * 2), TypeError),
     "clients without data": warned("1 clients in round 1", without_data),
-    "one dataset in place of a list": refused("must be a list", lambda w: w.waiting.next(dataset()), TypeError),
-    "arrays in place of datasets": refused("cohort_data=", lambda w: w.waiting.next([np.ones(2)] * 2), TypeError),
-    "data of another shape": Mistake(lambda w: w.waiting.next([dataset(width=3)] * 2), Exception, "3"),
+    "one dataset in place of a dict": refused(
+        "must be .client: dataset", lambda w: w.waiting.next(dataset()), TypeError
+    ),
+    "arrays in place of datasets": refused(
+        "cohort_data=", lambda w: w.waiting.next({w.cohort[0]: np.ones(2)}), TypeError
+    ),
+    "data of another shape": Mistake(
+        lambda w: w.waiting.next({client: dataset(width=3) for client in w.cohort}), Exception, "3"
+    ),
     "NaN": harmless(lambda found: np.isfinite(distance(found)), lambda w: w.moved(dataset(NAN), dataset())),
     "huge examples": harmless(lambda found: distance(found) < 1.1, lambda w: w.moved(dataset(HUGE), dataset(HUGE))),
     "several epochs": harmless(lambda found: distance(found) < 1.1, lambda w: w.moved(dataset().repeat(50))),
