@@ -198,14 +198,16 @@ def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib
     if as_json:
         _screens.report({**result.summary, "statement": result.statement, "signal": signal}, as_json=True)
         return
-    from ..runs import amplification
+    from ..runs import amplification, statements
 
     summary, claim = result.summary, result.summary["amplified_claim"]
     b, k = summary["min_sep"], summary["max_participations"]
+    open_questions = len(summary["claim"]["open_questions"])
     schema = "one round of a client at most" if k == 1 else f"at most {k} rounds of a client, {b} or more apart"
     rows = {
         "Accuracy": _accuracy(summary),
-        "Privacy": result.statement,
+        "Privacy": statements.at_a_glance(summary["claim"]),
+        "Provisional": f"{open_questions} questions open: tff-mf report {folder} --answer" if open_questions else "",
         "With secrecy": "" if claim is None else amplification.line(claim),
         "Contract": f"{schema}: {'kept' if result.holds else 'BROKEN'}, by the log",
         "Not covered": "the choice of settings by earlier runs",

@@ -5,10 +5,11 @@ from typing import Any
 
 from tff_mf.numerics.digits import percent
 
-from ..output.present import Block, Document, Figure, Item, Listing, Paragraph, Section, Table
+from ..output.present import Block, Callout, Document, Figure, Item, Listing, Paragraph, Section, Table
 from ..runs import learning_rates, statements
 from ._results import Level, fitted, gaps, mean_and_half_width
 
+_DRY_RUN = "DRY RUN: the words of this data set are drawn at random, and no accuracy on it means anything."
 _CHOSEN_BY = (
     "its best by smoothed validation accuracy (the mean of the evaluations in the last 400 rounds, or in the last "
     "fifth of the rounds if that is less)"
@@ -23,6 +24,7 @@ def as_dict(
     failed: Mapping[str, str],
     about: Mapping[str, Any] | None = None,
     published: Mapping[Any, Mapping[str, float]] | None = None,
+    dry_run: bool = False,
 ) -> dict[str, Any]:
     """Returns the content of `comparison.json`.
 
@@ -33,10 +35,12 @@ def as_dict(
         failed: The last line of each run that failed, by its name.
         about: What the specification says of itself, and what of it was made smaller.
         published: The paper's results by label, level of privacy and rate.
+        dry_run: Whether the data set has words that are drawn at random, so that no accuracy means anything.
     """
     line = fitted(found)
     return {
         **({"specification": dict(about)} if about else {}),
+        "dry_run": dry_run,
         "runs_planned": planned,
         "runs_done": done,
         "runs_failed": dict(failed),
@@ -64,13 +68,15 @@ def document(result: Mapping[str, Any], *, name: str = "", charts: Iterable[Any]
         f"{result['runs_done']} of {result['runs_planned']} runs are done. Accuracy is over known words, on "
         f"{_measured_on(levels)}, with a 95 % interval over seeds; each mechanism's rate is {_chosen_by(levels)}."
     )
+    ranked = levels and not result.get("dry_run")
     blocks: list[Block | None] = [
+        Callout(_DRY_RUN) if result.get("dry_run") else None,
         *(Paragraph(each) for each in (about.get("paper", ""), scaled, about.get("notes", ""))),
         Paragraph(done),
-        Section("Accuracy, %", _accuracies(levels)) if levels else None,
+        Section("Accuracy, %", _accuracies(levels)) if ranked else None,
         Section("Rates and errors", _rates(levels)) if levels else None,
-        None if charts is None else Section("Figures", [Figure(each) for each in charts]),
-        Section("Differences", [_differences(result["gaps"])]) if levels else None,
+        None if charts is None or not ranked else Section("Figures", [Figure(each) for each in charts]),
+        Section("Differences", [_differences(result["gaps"])]) if ranked else None,
         Section("Guarantees, or the reason why there is none", [Listing(_guarantees(levels))]) if levels else None,
         Section("What it rests on", [Listing(_assumptions(result), ticked="assumption")]),
     ]

@@ -19,7 +19,7 @@ from ..output.present import markdown
 from ..runs import folders, learning_rates
 from ..runs.metrics import ACCURACY, ROUND, read_metrics
 from ..runs.statements import REFUSED
-from ..training.datasets import named_data
+from ..training.datasets import named_data, synthetic
 from . import _report, _runs, _scaling, _spec
 from ._runs import RESULT, TABLE, Places
 
@@ -229,8 +229,9 @@ def run_comparison(
         def command_of(run: _spec.PlannedRun) -> list[str]:
             return _runs.command(run, artifacts[run.name], data_of[run.configuration.dataset], places, child)
 
+        dry_run = any(synthetic.is_synthetic(path) for path in data_of.values())
         failed = _runs.run_missing(planned, command_of, places, at_once=jobs, say=say)
-        return _written(planned, artifacts, failed, places, about)
+        return _written(planned, artifacts, failed, places, about, dry_run=dry_run)
 
 
 def _about(spec: pathlib.Path, planned: Sequence[_spec.PlannedRun], fraction: float | None) -> dict[str, Any]:
@@ -248,6 +249,8 @@ def _written(
     failed: Mapping[str, str],
     places: Places,
     about: Mapping[str, Any],
+    *,
+    dry_run: bool,
 ) -> dict[str, Any]:
     """Writes table, pictures and `comparison.json`, and returns the content of the latter."""
     done = [run for run in planned if places.summary(run.name).is_file()]
@@ -257,7 +260,13 @@ def _written(
         (ended.label, ended.privacy, ended.rate): run.published for run, ended in zip(done, finished, strict=True)
     }
     result = _report.as_dict(
-        found, planned=len(planned), done=len(finished), failed=failed, about=about, published=published
+        found,
+        planned=len(planned),
+        done=len(finished),
+        failed=failed,
+        about=about,
+        published=published,
+        dry_run=dry_run,
     )
     if found:
         # Here, since Matplotlib takes a second to load.

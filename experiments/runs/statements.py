@@ -312,6 +312,36 @@ def line(found: Mapping[str, Any]) -> str:
     return f"{text}{condition}; all models covered; tuning not covered."
 
 
+def at_a_glance(found: Mapping[str, Any]) -> str:
+    """Returns the `facts` of a claim for a screen, ε first; `line` has everything that it depends on.
+
+    Formal guarantee: no figure is smaller than the true one. If a person can have several clients, ε is the person's;
+    where a round stands for more clients than train in it, ε of those that do is beside it.
+
+    Example:
+        >>> claim = Claim(guarantee=tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1))
+        >>> at_a_glance(facts(claim))
+        'ε ≤ 2.255 at δ = 1e-06 per client (central DP, zero-out), all 100 models; if δ is below 1 / population'
+    """
+    if found["state"] == REFUSED:
+        return line(found)
+    several = found["clients_of_one_person"] or 1
+    value, whose = (
+        (found["epsilon_of_a_person"], f"person with {several} clients")
+        if several > 1
+        else (found["epsilon"], "client")
+    )
+    text = f"ε ≤ {up(value)} at δ = {found['delta']} per {whose} (central DP, {found['adjacency']}), "
+    text += f"all {found['rounds']} models"
+    if found["cohort"] != found["clients_per_round"]:
+        text += f", for simulated cohorts of {found['cohort']}"
+        if found["mu"] is not None:
+            text += (
+                f"; of the {found['clients_per_round']} clients that really train: ε ≤ {up(found['epsilon_as_run'])}"
+            )
+    return text if found["population"] is not None else f"{text}; if δ is below 1 / population"
+
+
 def _refused(found: Mapping[str, Any]) -> str:
     if found["test_only"]:
         return f"{TEST_ONLY}: the noise has a fixed seed."

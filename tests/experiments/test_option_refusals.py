@@ -185,10 +185,11 @@ def test_an_option_of_a_setting_has_the_name_and_the_default_of_the_runs_record(
     found = 0
     for _, command in commands():
         for each in command.params:
-            if isinstance(each, click.Option) and each.name in fields:
-                default = fields[each.name].default
+            name = max(each.opts, key=len).removeprefix("--").replace("-", "_")
+            if isinstance(each, click.Option) and name in fields:
+                default = fields[name].default
                 shown = re.search(r"\[default: (.+)\]$", each.help)
-                assert each.help.startswith(described[each.name])
+                assert each.help.startswith(described[name])
                 assert not isinstance(each.default, int | float | str)
                 assert (shown and shown[1]) == (
                     None if default in (None, msgspec.NODEFAULT) or default is False else str(default)

@@ -253,17 +253,17 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left, f
         last = " ".join(pipe.read().split())
     assert last.startswith("Accuracy ")
     # What is printed is what the report says.
-    headline = reports.headline(json.loads((tmp_path / "run" / "report.json").read_text()))
-    assert f"Privacy {headline} Contract " in last
-    stored = statements.line(json.loads((tmp_path / "run" / "summary.json").read_text())["claim"])
+    claim = json.loads((tmp_path / "run" / "summary.json").read_text())["claim"]
+    assert f"Privacy {statements.at_a_glance(claim)} Provisional 10 questions open: tff-mf report " in last
+    stored = statements.line(claim)
+    assert reports.headline(json.loads((tmp_path / "run" / "report.json").read_text())) == stored
     for text in ("ε≤6.000 at δ=1e-05", "of the clients that really train: ε≤", "cohorts of 40", "observed"):
         assert text in stored
     shown = (tmp_path / "stderr").read_text()
     assert "Traceback" not in shown
     # Before it trains, and on stderr: what noise leaves to learn from.
-    told = [number for number, line in enumerate(shown.splitlines()) if line.startswith("train: ")]
-    assert len(told) == 1
-    assert shown.index("train: ") < shown.index("round 4 of 4")
+    assert shown.startswith("WARNING  this run will not learn: ")
+    assert shown.index("--server-learning-rate") < shown.index("round 4 of 4")
 
 
 def test_a_run_is_audited_and_its_model_published(finished, tmp_path):

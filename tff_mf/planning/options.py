@@ -30,8 +30,8 @@ AS_GOOD = 1.1
 # A banded matrix whose column norms are fitted to the participation.
 _FITTED = "banded, fitted"
 _FOR_RMS_ALONE = (
-    "--mechanism banded --set unit_norms=false, its column norms fitted to this participation for RmsLoss alone: its MaxLoss may "
-    "be larger, and plan never recommends it"
+    "--mechanism banded --set unit_norms=false, its column norms fitted to this participation for RmsLoss alone: its "
+    "MaxLoss may be larger, and plan never recommends it"
 )
 
 _NO_ERROR = Errors(math.inf, math.inf)
