@@ -108,7 +108,7 @@ def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
 
 @pytest.mark.parametrize("name", ["client_epochs", "client_learning_rate"])
 def test_what_fed_sgd_has_no_use_for_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name}.*fed_avg"):
+    with pytest.raises(ValueError, match=f"{name}.*fed-avg"):
         small_settings(algorithm="fed-sgd", **{name: 2})
 
 
