@@ -28,7 +28,7 @@ DISTRIBUTED += tff_mf aggregators experiments
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 # What is not on the longest path of `check`, the main tests.
 BEHIND := nice -n 19
-TWO := -n 2 --dist loadfile --no-loadscope-reorder
+TWO := -n 2 --dist worksteal
 
 .PHONY: help venv demo test test-core test-flower test-main test-interpreters lint faults faults-short fuzz check check-long docs release format clean
 
@@ -151,7 +151,6 @@ fuzz: $(READY)
 	$(BIN)/python tests/fuzz/bad_options.py
 	$(BIN)/python tests/fuzz/tampered_bundles.py
 	TFF_MF_FUZZ=26 $(BIN)/pytest -s tests/fuzz/test_api.py
-	@! $(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python tests/fuzz/guided.py all -runs=100000 -verbosity=0
 
 lint: $(READY)
 	$(BIN)/ruff format --check $(CODE)

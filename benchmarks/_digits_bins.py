@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 import tff_mf
-from tff_mf.keras import Order
+from tff_mf import Order
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,6 @@ import tensorflow as tf
 from tensorflow_privacy.privacy.keras_models import dp_keras_model
 
 import tff_mf
-from tff_mf import keras
 
 _layers = tf.keras.layers
 
@@ -58,7 +57,7 @@ def main() -> None:
     y = np.random.default_rng(1).integers(0, 10, count)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
-    def training(model: tf.keras.Model, mechanism: tff_mf.Mechanism, order: keras.Order) -> Callable[[], object]:
+    def training(model: tf.keras.Model, mechanism: tff_mf.Mechanism, order: tff_mf.Order) -> Callable[[], object]:
         model.compile(tf.keras.optimizers.SGD(0.1, 0.9), loss)
         trained = keras.Training(model, x, y, order=order, mechanism=mechanism, clip_norm=1.0, noise_multiplier=1.0)
         return lambda: trained.fit(epochs=1)
@@ -74,8 +73,8 @@ def main() -> None:
         inner = chain()
         return tf.keras.Model(inner.inputs, inner.outputs)
 
-    fixed = keras.Order.fixed(examples=count, batch_size=batch, epochs=given.repeats + 1)
-    sampled = keras.Order(
+    fixed = tff_mf.Order.fixed(examples=count, batch_size=batch, epochs=given.repeats + 1)
+    sampled = tff_mf.Order(
         sampling=tff_mf.Poisson(population=count, clients_per_round=batch),
         examples=count,
         batch_size=batch,

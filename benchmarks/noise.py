@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 STACKOVERFLOW_LSTM = 4_050_748
-PEER = pathlib.Path(__file__).with_name("noise_jax_privacy.py")
+PEER = pathlib.Path(__file__).with_name("noise_jax.py")
 
 # Rows of the table with the number of timed rounds: a whole period, if the cost differs between rounds.
 ROWS = {

@@ -22,7 +22,7 @@ import tff_mf
 from tff_mf.noise import numpy as streams
 
 STACKOVERFLOW_LSTM = 4_050_748
-PEER = pathlib.Path(__file__).with_name("noise_jax_privacy.py")
+PEER = pathlib.Path(__file__).with_name("noise_jax.py")
 GRID = tff_mf.Grid(bits=16, max_clients=100)
 
 # Mechanism, arguments of its stream, rounds that are timed, and the round that they begin with.

@@ -40,7 +40,7 @@ PAGES = (
     "docs/report",
     "docs/tff-programs",
     "docs/deployment",
-    "docs/own-pipeline",
+    "docs/swap-in-tff",
     "docs/experiments",
 )
 # Their lines are what a reader starts with.

@@ -205,8 +205,7 @@ def test_settings_of_results_are_whole_and_named_in_their_page(path):
     from tff_mf.experiments.comparison import _spec
 
     assert _spec.read(path)
-    page = HERE / "docs" / ("demo.md" if path.stem.startswith("demo") else "results.md")
-    assert f"docs/results/{path.name}" in page.read_text()
+    assert f"docs/results/{path.name}" in (HERE / "docs" / "results.md").read_text()
 
 
 def test_figures_of_results_are_what_their_command_wrote():
@@ -233,10 +232,20 @@ def test_figures_of_results_are_what_their_command_wrote():
             assert text == f"{told_apart}{shown}{told_apart}", (upper, lower)
 
 
+def test_tables_of_peers_are_of_what_was_measured():
+    page = runpy.run_path(str(HERE / "benchmarks" / "_peers_page.py"))
+    measured = json.loads((RESULTS / "performance.json").read_text())
+    text = (HERE / "docs" / "performance.md").read_text()
+    assert page["filled"](text, measured) == text
+    assert len(page["tables"](measured)) == 2
+    apart = [model["apart"] for part in ("table", "full") for model in measured.get(part, {}).values()]
+    assert max(max(each.values()) for each in apart) <= 1e-5
+
+
 def test_figures_of_the_demo_are_what_their_commands_wrote():
     from tff_mf.experiments.comparison import demo
 
-    page = (HERE / "docs" / "demo.md").read_text()
+    page = (HERE / "docs" / "results.md").read_text().split("## What `make demo` compares")[1]
     rates, seeds = (
         {level["mechanism"].split(",")[0]: level for level in json.loads((RESULTS / name).read_text())["levels"]}
         for name in ("demo-rates.json", "demo.json")

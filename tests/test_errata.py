@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import tff_mf
 from tests.tff_mf.samplings import cyclic_event
-from tff_mf import FixedEpoch, MinSep, SingleParticipation
+from tff_mf import MinSep, SingleParticipation
 from tff_mf.experiments.cli import cli
 
 HERE = pathlib.Path(__file__).parent.parent
@@ -66,21 +66,6 @@ def test_the_command_lines_of_the_page_print_its_figures(begin):
     assert json.loads(done.stdout)[key] == pytest.approx(value, rel=1e-6)
 
 
-@pytest.mark.parametrize("row", kairouz.IMAGES, ids=lambda row: f"{row[0]}, {row[2]}")
-def test_one_tree_is_more_sensitive_than_theorem_d2_says(row):
-    _, examples, batch, epochs, _, printed = row
-    epoch = -(-examples // batch)
-    rounds = epoch * epochs
-    schema = FixedEpoch(min_sep=epoch, max_participations=epochs)
-    tree = first.fixed_epoch_squares(rounds, epoch)
-    assert tff_mf.sensitivity(tff_mf.Tree(rounds), rounds, schema) ** 2 == pytest.approx(tree)
-    released = first.fixed_epoch_squares(rounds, epoch, vanilla=True)
-    by_theorem = epochs * math.ceil(math.log2(rounds))
-    assert by_theorem < released < tree
-    for sigma, epsilon in printed:
-        assert first.converted(by_theorem / (2 * sigma**2), row[4]) == pytest.approx(epsilon, abs=0.0051)
-
-
 def test_what_the_estimators_release_is_as_sensitive_as_the_page_says():
     rounds, epoch = 64, 8
     patterns = np.arange(epoch)[:, None] + np.arange(0, rounds, epoch)
@@ -118,12 +103,6 @@ def test_the_noise_of_theorem_d1_does_not_suffice():
     assert cells("kairouz-noise-of-theorems")[2] == ("1", "1.148", "0.790")
 
 
-@pytest.mark.parametrize("rho", [1e-3, 0.5, 8.0, 300.0])
-def test_epsilon_from_first_principles_is_that_of_the_package(rho):
-    ours = tff_mf.Guarantee(mu=math.sqrt(2 * rho)).epsilon(1e-6)
-    assert first.epsilon_of(rho, 1e-6) == pytest.approx(ours, rel=1e-9, abs=1e-12)
-
-
 @pytest.mark.parametrize(("rounds", "min_sep", "most", "squares"), [(430, 91, 4, 43), (2350, 437, 5, 92)])
 def test_trees_of_table_2(rounds, min_sep, most, squares):
     for each in (min_sep, min_sep + 1):
@@ -134,11 +113,6 @@ def test_trees_of_table_2(rounds, min_sep, most, squares):
     rho = squares / (2 * sigma**2)
     epsilon = first.epsilon_of(rho, 1e-10)
     assert (f"{first.rounded_up(rho, 2):.2f}", f"{first.rounded_up(epsilon, 2):.2f}") == printed
-
-
-def test_the_inverse_by_sherman_and_morrison_is_that_of_the_node_matrix():
-    nodes = first.node_matrix(16)
-    assert blt._inverse_gram(4) == pytest.approx(np.linalg.inv(nodes.T @ nodes), abs=1e-12)
 
 
 @pytest.mark.parametrize("row", blt.TABLE_2, ids=str)
@@ -164,22 +138,6 @@ def test_the_bound_of_remark_c1_is_tight_for_table_1_and_nowhere_else_that_the_p
     assert tff_mf.sensitivity(tff_mf.Tree(2052), 2052, schema) ** 2 == pytest.approx(earliest) == 118
 
 
-def test_all_patterns_of_few_rounds_are_those_of_the_schema():
-    best = first.min_sep_squares(9)
-    for (min_sep, most), largest in best.items():
-        schema = MinSep(min_sep=min_sep, max_participations=most)
-        patterns = [each for each in schema.patterns(9) if each]
-        assert largest == max(first.squared_counts([each], 9)[0] for each in patterns)
-    assert best[4, 3] == 11
-
-
-def test_the_stream_of_the_full_tree_is_that_of_the_package():
-    for height in (1, 4, 6):
-        assert blt._inverse_factor(height, 0.0) == pytest.approx(tff_mf.Tree(2**height).inverse(2**height), abs=1e-12)
-    assert [(row[0], row[1]) for row in cells("blt-full-tree-stream")] == [(2**each, each) for each in range(1, 8)]
-    assert {row[2:] for row in cells("blt-full-tree-stream")} == {("below 1e-12", "below 1e-12")}
-
-
 def test_algorithm_5_as_printed_has_the_wrong_sign():
     theta, inverse = np.array([0.99, 0.6]), np.array([0.9, 0.3])
     omega = -blt._output_scale(theta, inverse)
@@ -187,13 +145,6 @@ def test_algorithm_5_as_printed_has_the_wrong_sign():
     coefficients = tff_mf.BLT(theta=theta, omega=omega).inverse_coefficients(12)
     _, one, two = np.poly(inverse)
     assert coefficients[3:] == pytest.approx(-one * coefficients[2:-1] - two * coefficients[1:-2], abs=1e-12)
-
-
-def test_max_loss_is_never_below_rms_loss():
-    ((_, largest, mean, as_rms, as_max),) = cells("blt-table-1")
-    assert (largest, mean) == (as_rms, as_max)
-    schema = MinSep(min_sep=342, max_participations=6)
-    assert f"{tff_mf.max_loss(tff_mf.Tree(2052), 2052, schema):.2f}" == largest
 
 
 def test_algorithm_3_of_the_supplement_is_below_the_sensitivity():
@@ -217,14 +168,3 @@ def test_printed_accounting_code_samples_with_more_than_probability_one():
         )
         assert f"{event.event.sampling_probability:.4g}" == probability
         assert event.count == count
-
-
-def test_rates_of_table_4_are_those_of_the_presets_regression():
-    from tff_mf.experiments.runs.learning_rates import PAPER
-
-    schema = FixedEpoch(min_sep=342, max_participations=6)
-    for mechanism, column, name in ((tff_mf.Identity(), 2, "sgd"), (tff_mf.Tree(2052), 3, "tree")):
-        loss = tff_mf.rms_loss(mechanism, 2052, schema)
-        for row in others.TABLE_4:
-            steps = math.log(row[column] / PAPER.proposed(loss * row[1] / 1000), 1.7)
-            assert round(steps) == (-1 if (name, row[0]) == ("sgd", 8) else 0)

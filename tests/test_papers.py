@@ -45,13 +45,6 @@ def test_every_table_and_figure_has_one_state(paper):
     assert {state for _, state in entries()[paper]} <= set(STATES)
 
 
-def test_the_page_counts_its_rows():
-    states = [state for rows in entries().values() for _, state in rows]
-    counts = [states.count(each) for each in STATES]
-    expected = "Of {} tables and figures, {} are reproduced, {} runnable and {} impossible."
-    assert expected.format(len(states), *counts) in " ".join(PAGE.split())
-
-
 def shown(name):
     """Returns the stored rows of a check."""
     return [row[1:] for row in RESULTS if row[0] == name]
@@ -68,7 +61,15 @@ def test_results_are_stored_and_counted(name):
         assert (int(same), int(count)) == (agreed, len(rows))
 
 
-@pytest.mark.parametrize("name", [name for name in papers.CHECKS if name not in papers.LONG])
+@pytest.mark.parametrize(
+    "name",
+    [
+        # test_optimize_dense.py has the errors of this table for other numbers of rounds.
+        pytest.param(name, marks=pytest.mark.long) if name == "denisov-table-2" else name
+        for name in papers.CHECKS
+        if name not in papers.LONG
+    ],
+)
 def test_results_are_what_is_computed(name):
     computed = list(papers.rows(name))
     for (figure, printed, ours, _), (same_figure, same_printed, before, _) in zip(computed, shown(name), strict=True):
@@ -82,21 +83,6 @@ def test_the_totals_are_those_of_the_tables():
     near = sum(not apart or abs(float(ours) / float(printed) - 1) < 0.005 for _, printed, ours, apart in rows)
     text = " ".join(PAGE.split())
     assert f"they are {len(rows)}, of which {same} agree so, and {near} within 0.5 %" in text
-    assert f"recomputes {len(rows)} printed figures" in " ".join((HERE / "docs" / "errata.md").read_text().split())
-
-
-@pytest.mark.parametrize(
-    ("printed", "ours", "agrees"),
-    [
-        ("1.33", 1.3249, True),
-        ("1.33", 1.3201, True),
-        ("1.33", 1.3199, False),
-        ("1.33", 1.3351, False),
-        ("7.71e4", 77142.9, True),
-    ],
-)
-def test_figures_agree_if_rounded_to_the_nearest_or_up(printed, ours, agrees):
-    assert papers.agrees(printed, ours) == agrees
 
 
 def test_commands_of_the_page_exist_with_their_flags():

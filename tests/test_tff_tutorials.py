@@ -96,7 +96,8 @@ def test_at_most_ten_lines_change():
     assert 0 < len(added) <= 10, added
 
 
-@pytest.mark.parametrize("task", [emnist, stackoverflow, shakespeare])
+# Long: both of the recurrent models take half a minute.
+@pytest.mark.parametrize("task", [emnist, stackoverflow, pytest.param(shakespeare, marks=pytest.mark.long)])
 def test_a_tutorial_is_private(task, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     scope = {"task": task()}

@@ -25,6 +25,11 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
+# `tff_mf.aggregators` loads them when it is asked for them.
+LOADED_LATER = {
+    f"tff_mf.aggregators.{name}": f"tff_mf.experiments.guard.private_training.{name}"
+    for name in ("PrivateTraining", "private_fed_avg", "private_fed_sgd")
+}
 _EXAMPLE = re.compile(r"^( +)Example:\n((?:\1    .*\n)(?:\1    .*\n|\n(?=\1    ))*)", re.M)
 _GUARANTEE = re.compile(r"^( +)Formal guarantee:\n(?:\1    .*\n)+", re.M)
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
@@ -141,13 +146,14 @@ def reference_page(module: str, names: list[str]) -> str:
         PluginError: If a name has no docstring, or the module has a public name that docs/api.md has not.
     """
     package = _package()[module.removeprefix("tff_mf.")] if "." in module else _package()
-    bare = [name for name in names if not _object(package, name).has_docstring]
+    paths = {name: LOADED_LATER.get(f"{module}.{name}", f"{module}.{name}") for name in names}
+    bare = [name for name, path in paths.items() if not _object(_package(), path.removeprefix("tff_mf.")).has_docstring]
     public = {name for name, member in package.members.items() if _is_public(member, package)}
     missing = sorted(public - set(names)) if "." not in "".join(names) else []
     if bare or missing:
         raise PluginError(f"{module}: without a docstring: {bare}; not in docs/api.md: {missing}")
     title = f"# `{module}`\n\nGenerated from the docstrings; [Public names](../api.md) is the same in a page by topics."
-    return "\n\n".join([title, *(f"::: {module}.{name}" for name in names)])
+    return "\n\n".join([title, *(f"::: {path}" for path in paths.values())])
 
 
 @functools.cache

@@ -21,14 +21,13 @@ from tff_mf.base.errors import InputError, InputValueError
 from .. import reports
 from ..output import agreement
 from ..output.files import file_hash
-from ..runs import layers, toml_file
-from ..runs.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
+from ..runs.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, VOCABULARY
 from ..runs.run_record import RunRecord
 from . import runner
 from ._device_file import device_policy_problem
 from ._manifest import DEVICE_POLICY, POLICY, Manifest, Tensor, manifest_file
 from ._policies import read_policy
-from ._source import deployed_again, read_source
+from ._source import deployed_again
 from .runner import MANIFEST
 
 REBUILT = "rebuilt"
@@ -43,7 +42,7 @@ _COMPUTED = ("noise_multiplier", "server_learning_rate")
 # Settings of runs that no deployment can have.
 _NEVER = ("restart_every", "adaptive_count_stddev")
 # Files that follow from run.json and the artifact, and are compared with them here.
-_FOLLOWING = (MECHANISM, SETTINGS_TOML, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY)
+_FOLLOWING = (MECHANISM, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,7 +131,7 @@ def checked_copy(
 
     Formal guarantee: if there is a copy, every file in it is the one that the manifest names by SHA-256 and size, and
     there was no other file, no folder, no link and nothing that other users may write; the report follows from
-    `run.json` and from the artifact beside it; `configuration.toml` asks for the same run; what the device's
+    `run.json` and from the artifact beside it; its settings ask for the run that it claims; what the device's
     policy allows is covered by the participation schema of that report; and `device-policy.json` is at least as strict
     as that policy, and states its requirements on the server.
 
@@ -234,34 +233,27 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
 
 
 def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
-    """Compares the settings in `configuration.toml` with those in `run.json`."""
+    """Compares what `run.json` says with what follows from the settings in it."""
     try:
         settings, privacy, _ = deployed_again(folder)
+        asked = reports.read_configuration(folder).settings
+        assert asked is not None
+        planned = asked.privacy_plan(privacy.mechanism, privacy.insecure_seed)
+        # The ε that was asked for is one of the settings.
+        planned = dataclasses.replace(planned, clients_per_round=planned.cohort, target_epsilon=None)
+        again = asked.resolved(planned, asked.chosen_rate(planned))
     except InputError as error:
         text = str(error)
         return [Refusal(file=VOCABULARY if VOCABULARY in text else RUN_JSON, reason=text)]
     for name, value in msgspec.structs.asdict(manifest.local_data).items():
         if value != getattr(settings, name):
             return [Refusal(file=MANIFEST, reason=f"{name} differs from {RUN_JSON}")]
-    file = folder / SETTINGS_TOML
-    try:
-        given = read_source(folder, insecure_seed=privacy.insecure_seed, computed_again=True)
-        written = toml_file.as_toml(layers.read_toml(file)["run"])
-    except (InputError, OSError, ValueError) as error:
-        return [Refusal(file=file.name, reason=str(error))]
-    if file.read_bytes() != written.encode():
-        return [Refusal(file=file.name, reason="is not written as tff-mf export writes it")]
-    computed = {name for name in _COMPUTED if not isinstance(given.configuration.values.get(name), float)}
-    for stated, asked, nearly in (
-        (reports.read_configuration(folder).settings, given.asked, set[str]()),
-        (settings, given.settings, computed),
-        # The ε that was asked for is one of the settings.
-        (privacy, dataclasses.replace(given.privacy, target_epsilon=None), computed),
-    ):
-        for name in type(asked).__annotations__:
-            one, other = getattr(stated, name), getattr(asked, name)
-            if one != other and not (name in nearly and math.isclose(one, other, rel_tol=agreement.TOO_SMALL)):
-                return [Refusal(file=file.name, reason=f"{name} differs from {RUN_JSON}")]
+    computed = {name for name in _COMPUTED if not isinstance(getattr(asked, name), float)}
+    for stated, follows in ((settings, again), (privacy, planned)):
+        for name in type(follows).__annotations__:
+            one, other = getattr(stated, name), getattr(follows, name)
+            if one != other and not (name in computed and math.isclose(one, other, rel_tol=agreement.TOO_SMALL)):
+                return [Refusal(file=RUN_JSON, reason=f"{name} does not follow from its settings")]
     return []
 
 

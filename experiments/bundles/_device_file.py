@@ -17,6 +17,7 @@ from .. import reports
 from ..output import agreement, typed
 from ..output.typed import Count, Number, record
 from ..runs.names import MECHANISM
+from ..runs.rules import Schema
 from ._manifest import DEVICE_POLICY
 from ._policies import FIRST_INDEX, TASK_NAME, DevicePolicy, ParticipationPolicy, of_devices_alone, read_policy
 
@@ -27,81 +28,17 @@ _USUAL_DAYS = 30
 _NAME_DIGITS = 12
 # Entries of run.json that have no effect on the deployment.
 _SAID = ("command", "versions", "population")
-_INDEX = (
-    "the server's number of the round, as in its ledger: current_index of the specification that a client is given "
-    "before the round, and min_sep_policy_index of the plan that it runs in the round"
-)
-_CLOCK = (
-    "the device's own: for the timer, and for how far back its history reaches. The separation in rounds needs no clock"
-)
-
 _CRITICAL, _WARNING = "critical", "warning"
-
-_REQUIREMENTS = (
-    (
-        "index",
+# What the policy needs of the server, by the names of docs/device-policy.md, which says what each of them is.
+REQUIREMENTS = {
+    **dict.fromkeys(
+        ("index", "late", "once", "aborted", "task_name", "versions", "pauses", "history"),
         _CRITICAL,
-        "The specification is made anew for every round, with current_index set to the round's number, and so is the "
-        "plan, with client_persisted_data.min_sep_policy_index set to the same number. A contribution that leaves no "
-        "index is none to the next check, and a current_index that is ahead of the plan's is a separation too short.",
     ),
-    (
-        "late",
-        _CRITICAL,
-        "A contribution goes into the sum of the round whose index its plan had, or into none.",
-    ),
-    (
-        "once",
-        _CRITICAL,
-        "A contribution goes into a sum once: clients send a submission again if its answer is lost.",
-    ),
-    (
-        "aborted",
-        _CRITICAL,
-        "ABORTED (HTTP 409) answers only an upload that is in no sum and will be in none, also when a submission is "
-        "sent again: it is the one answer after which a client counts its upload as no contribution. Uploads that "
-        "fail in any other way count.",
-    ),
-    (
-        "task_name",
-        _CRITICAL,
-        "The task has this name, and both policies, from the first round to the last, and is given to no client whose "
-        "own weight for it is 0 or that reports none.",
-    ),
-    (
-        "versions",
-        _CRITICAL,
-        "min_version stays as it is, and clients run with the flags in client_flags. Clients below it write the index "
-        "where they do not find it again, and would take part in every round.",
-    ),
-    (
-        "pauses",
-        _CRITICAL,
-        "min_trustworthiness_period is at least the time from the start of the round minimum_separation rounds before "
-        "to the end of this one. After a pause, or rounds longer than planned, it is raised until they are too far "
-        "back to matter.",
-    ),
-    (
-        "history",
-        _CRITICAL,
-        "Devices whose clock was set forward (also one that was behind, and put right), whose data were restored from "
-        "a backup, or that cannot open their history (as while another session holds it), are not seen by the client's "
-        "own check. Where that can happen, the server refuses a device that took part less than minimum_separation + 1 "
-        "rounds before, by an identifier that is attested and outlives a reinstallation.",
-    ),
-    (
-        "history_days",
-        _WARNING,
-        "Clients keep their history for opstats_ttl_days. One that forgets sooner than min_trustworthiness_period "
-        "never takes part again.",
-    ),
-)
-_PLACES = (
-    "places",
-    _CRITICAL,
-    "The schema that is claimed has all rounds of a device in the same place of each epoch, and no client enforces "
-    "that: the server does, by an attested identifier, or only the guarantee of by_devices_alone holds.",
-)
+    "history_days": _WARNING,
+}
+# Only of a claim that no client enforces.
+PLACES = {"places": _CRITICAL}
 
 
 _Index = Annotated[int, Meta(ge=0)]
@@ -130,7 +67,6 @@ _Kept = record(
     epsilon=Number | None,
     delta=Number,
 )
-_Need = record("Need", name=str, severity=Literal["critical", "warning"], text=str)
 _File = record(
     "DevicePolicy",
     version=Literal[1],
@@ -139,9 +75,8 @@ _File = record(
     client_persisted_data=record("Persisted", min_sep_policy_index=_Index),
     # What the policy needs of the client and of the server.
     client_flags=record("Flags", log_min_sep_index_to_phase_stats=bool, opstats_ttl_days=Count),
-    server=list[_Need],
-    index=record("Index", first=_Index, last=_Index, source=str),
-    clock=str,
+    server=dict[str, Literal["critical", "warning"]],
+    index=record("Index", first=_Index, last=_Index),
     # Schemas, each with the ε that follows from it if all holds that planned.json assumes.
     guarantee=record(
         "Guarantee",
@@ -264,10 +199,9 @@ def _document(
         "population_eligibility_spec": device.specification(),
         "client_persisted_data": {"min_sep_policy_index": FIRST_INDEX},
         "client_flags": {"log_min_sep_index_to_phase_stats": True, "opstats_ttl_days": days},
-        "index": {"first": FIRST_INDEX, "last": configuration.rounds, "source": _INDEX},
-        "clock": _CLOCK,
+        "index": {"first": FIRST_INDEX, "last": configuration.rounds},
         "guarantee": guarantee,
-        "server": _requirements(places=not guarantee["devices_alone_suffice"]),
+        "server": {**REQUIREMENTS, **({} if guarantee["devices_alone_suffice"] else PLACES)},
     }
 
 
@@ -282,7 +216,7 @@ def _guarantee(
     alone = of_devices_alone(policy, configuration.rounds)
     suffice = not ParticipationPolicy.of(alone, round_minutes=policy.round_minutes).weaker_than(configuration.schema)
     claimed = _claim(configuration, configuration.schema, mechanism)
-    kept = {**claimed, **_named(alone)} if suffice else _claim(configuration, alone, mechanism)
+    kept = {**claimed, **vars(Schema.of(alone))} if suffice else _claim(configuration, alone, mechanism)
     plain = tff_mf.MinSep(min_sep=policy.min_sep, max_participations=-(-configuration.rounds // policy.min_sep))
     return {
         "claimed": claimed,
@@ -296,27 +230,9 @@ def _guarantee(
 def _claim(
     configuration: reports.Configuration, schema: tff_mf.Participation, mechanism: tff_mf.Mechanism
 ) -> dict[str, Any]:
-    named = _named(schema)
+    named = vars(Schema.of(schema))
     other = msgspec.structs.replace(configuration, **named)
     return {**named, "epsilon": reports.planned_epsilon(other, mechanism), "delta": configuration.delta}
-
-
-def _named(schema: tff_mf.Participation) -> dict[str, Any]:
-    return {
-        "participation": type(schema).__name__,
-        "min_sep": schema.min_sep,
-        "max_participations": schema.max_participations,
-    }
-
-
-def _requirements(*, places: bool) -> list[dict[str, str]]:
-    """Returns the requirements on a server, each with its severity.
-
-    Args:
-        places: Whether the claim needs more than any client enforces.
-    """
-    found = (*_REQUIREMENTS, _PLACES) if places else _REQUIREMENTS
-    return [{"name": name, "severity": severity, "text": text} for name, severity, text in found]
 
 
 def _text(document: Mapping[str, Any]) -> str:

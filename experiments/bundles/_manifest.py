@@ -12,7 +12,7 @@ from msgspec import Meta
 from tff_mf.base.errors import InputValueError
 
 from ..output import typed
-from ..runs.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
+from ..runs.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, VOCABULARY
 from . import runner
 from .runner import INITIAL, MANIFEST, TOKENIZE
 
@@ -30,7 +30,7 @@ FORMS = (
 _SAVED_MODEL = ("saved_model.pb", "variables/variables.data-00000-of-00001", "variables/variables.index")
 # Every file of every bundle, except the model for TensorFlow Lite, which some bundles lack.
 FILES = (
-    *(RUN_JSON, MECHANISM, SETTINGS_TOML, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY, VOCABULARY, INITIAL, RUNNER),
+    *(RUN_JSON, MECHANISM, PLANNED, PLANNED_TEXT, POLICY, DEVICE_POLICY, VOCABULARY, INITIAL, RUNNER),
     *(f"forms/{name}.pb" for name in FORMS),
     *(f"{folder}/{name}" for folder in (*STAGES.values(), TOKENIZE) for name in _SAVED_MODEL),
 )

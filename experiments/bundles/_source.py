@@ -27,27 +27,16 @@ class Source:
         settings: The settings with the numbers that they came to.
         privacy: Mechanism, noise and participation, with the whole cohort and all of its noise.
         vocabulary: The words that the model knows.
-        configuration: The settings as they were given.
+        asked: The settings as they were given, with defaults for the others.
     """
 
     settings: RunSettings
     privacy: tff_mf.Plan
     vocabulary: Sequence[str]
-    configuration: layers.Layer
-
-    @property
-    def asked(self) -> RunSettings:
-        """The settings as they were given, with defaults for the others."""
-        return layers.configuration(self.configuration)
+    asked: RunSettings
 
 
-def read_source(
-    path: pathlib.Path,
-    *,
-    insecure_seed: int | None = None,
-    grid: int | str | None = None,
-    computed_again: bool = False,
-) -> Source:
+def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: int | str | None = None) -> Source:
     """Returns the deployment of a run's folder, or of a TOML file of settings.
 
     A simulation may stand for a larger cohort, with less noise (`cohort`). The deployment has that cohort, and the
@@ -57,7 +46,6 @@ def read_source(
         path: A folder of `tff-mf train`, or a file for `tff-mf train --config`.
         insecure_seed: Makes the noise repeatable. TEST ONLY.
         grid: The grid of the deployment: its bits, "auto" or "none"; `None` for the grid of the run or file.
-        computed_again: Whether σ and learning rate are computed from the settings even if `run.json` has them.
 
     Raises:
         InputError: If there is no such run or file, or its settings contradict each other.
@@ -76,7 +64,7 @@ def read_source(
     chosen, layer = toml_file.resolve(None, file, {"grid": grid})
     with layers.sourced(toml_file.origins(chosen, layer, file)):
         # On another grid, other noise is needed.
-        return _source_of(path, layer, insecure_seed, begun=path.is_dir() and not computed_again and grid is None)
+        return _source_of(path, layer, insecure_seed, begun=path.is_dir() and grid is None)
 
 
 def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | None, *, begun: bool) -> Source:
@@ -103,7 +91,7 @@ def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | Non
         settings=settings.resolved(privacy, planned.chosen_rate(privacy)),
         privacy=privacy,
         vocabulary=_vocabulary(path, settings),
-        configuration=toml_file.placed(layer),
+        asked=layers.configuration(toml_file.placed(layer)),
     )
 
 

@@ -26,7 +26,6 @@ from .. import reports
 from ..output import progress
 from ..output.files import new_folder
 from ..runs import folders as package_versions
-from ..runs import toml_file
 from ..runs.names import VOCABULARY
 from ..runs.run_record import Resolved
 from . import runner
@@ -151,8 +150,6 @@ def _write_inputs(
         command=(),
         versions=dict(versions),
     )
-    # The report reads them.
-    toml_file.write(source.configuration, folder)
     reports.write(folder, realised=False)
     write_policy(folder, policy)
     write_device_policy(folder, task_name=task_name)

@@ -15,8 +15,8 @@ from tff_mf.base.errors import InputError
 
 from .. import reports
 from ..output import progress
-from ..runs import folders, layers
-from ..runs.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, SETTINGS_TOML, VOCABULARY
+from ..runs import folders
+from ..runs.names import MECHANISM, PLANNED, PLANNED_TEXT, RUN_JSON, VOCABULARY
 from . import building
 from ._checks import CHECKED, DIGEST, NEARLY, REBUILT, Refusal, Verification, believed, checked_copy, resting
 from ._device_file import read_device_policy, same_policy
@@ -33,7 +33,6 @@ _GIVEN = {
     RUN_JSON: DIGEST,
     VOCABULARY: DIGEST,
     MECHANISM: CHECKED,
-    SETTINGS_TOML: CHECKED,
 }
 
 
@@ -101,13 +100,13 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
     """Returns the reasons why a bundle must not be deployed, or the evidence for each of its files.
 
     The files are checked first (see `refusals`). Then the bundle is exported again, from `run.json`,
-    `configuration.toml`, the artifact and the vocabulary, and every file must be equal byte for byte. Only recomputed
+    the artifact and the vocabulary, and every file must be equal byte for byte. Only recomputed
     numbers, whose last bits depend on the machine, are compared by rules: in the planned report and the policy of
     clients as `refusals` does, and in the initial model, which `server/initial.safetensors` alone contains, to within
     1e-6. Equal graphs are run for some rounds, in TensorFlow and in TFF, as a second line of defense.
 
     Formal guarantee: if nothing is refused, every file that is "rebuilt" equals the one that `tff-mf export` makes here
-    from `run.json`, the settings, the artifact and the vocabulary, and only such graphs, forms and models of the bundle
+    from `run.json`, the artifact and the vocabulary, and only such graphs, forms and models of the bundle
     were loaded or executed. All that noise is computed from is equal to the bit. Everything is read from a copy that is
     made while files are hashed. Only the bundle's digest shows that `run.json`, the artifact and the vocabulary are the
     intended ones.
@@ -150,7 +149,7 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
 
 
 def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
-    """Exports a bundle again, from its settings and vocabulary, with its artifact as it is.
+    """Exports a bundle again, from its record and vocabulary, with its artifact as it is.
 
     Args:
         bundle: A copy of the bundle, with checked files.
@@ -161,8 +160,8 @@ def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
     """
     settings, privacy, vocabulary = deployed_again(bundle)
     run = reports.read_configuration(bundle)
-    layer = layers.Layer.of(layers.read_toml(bundle / SETTINGS_TOML)["run"], SETTINGS_TOML)
-    source = Source(settings=settings, privacy=privacy, vocabulary=vocabulary, configuration=layer)
+    assert run.settings is not None
+    source = Source(settings=settings, privacy=privacy, vocabulary=vocabulary, asked=run.settings)
     policy = ParticipationPolicy.of(privacy.participation, round_minutes=read_policy(bundle).round_minutes)
     # Written again, it would have the losses and the versions of this machine.
     shutil.copyfile(bundle / MECHANISM, to / MECHANISM)
@@ -210,7 +209,7 @@ def _other_versions(copy: pathlib.Path) -> str:
 
 
 def _refusal(copy: pathlib.Path, name: str) -> Refusal:
-    reason = "is not the file that tff-mf export makes from run.json, the settings, the artifact and the vocabulary"
+    reason = "is not the file that tff-mf export makes from run.json, the artifact and the vocabulary"
     other = _other_versions(copy)
     if other:
         reason += f"; the bundle states that it was made with {other}: verify it with those, or give its digest"

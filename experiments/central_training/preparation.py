@@ -32,33 +32,39 @@ class PreparedTraining:
 
     configuration: CentralConfiguration
     mechanism: tff_mf.Mechanism
-    order: "keras.Order"
+    order: tff_mf.Order
     noise_multiplier: float
     epsilon: float
     statement: str
 
 
 def prepare(
-    configuration: CentralConfiguration, mechanism: tff_mf.Mechanism, *, without_epsilon: bool = False
+    configuration: CentralConfiguration,
+    mechanism: tff_mf.Mechanism,
+    *,
+    noise_multiplier: float | None = None,
+    without_epsilon: bool = False,
 ) -> PreparedTraining:
     """Returns the parts of a training.
 
-    Formal guarantee: `epsilon` and `statement` are the order's (`tff_mf.keras.Order`), for the σ that is
+    Formal guarantee: `epsilon` and `statement` are the order's (`tff_mf.Order`), for the σ that is
     returned: with `epsilon` in the settings, the smallest σ at which the order's ε does not exceed it.
 
     Args:
         configuration: Settings that were checked.
         mechanism: The mechanism of the settings, or of a run that is resumed.
+        noise_multiplier: σ of a run that is resumed: calibrated again, on another machine, it could differ in its last
+            bits, and its noise would continue no run.
         without_epsilon: Whether to train although no ε can be stated.
 
     Raises:
         InputError: If the mechanism does not fit the order, or no ε can be stated.
     """
     order = _order(configuration)
-    sigma = configuration.noise_multiplier
-    if configuration.epsilon is not None:
+    sigma = configuration.noise_multiplier if noise_multiplier is None else noise_multiplier
+    if sigma is None:
+        assert configuration.epsilon is not None
         sigma = order.calibrate_noise_multiplier(mechanism, epsilon=configuration.epsilon, delta=configuration.delta)
-    assert sigma is not None
     level = {"noise_multiplier": sigma, "delta": configuration.delta}
     if not without_epsilon:
         configuration.check_statable()
@@ -78,10 +84,8 @@ def prepare(
     )
 
 
-def _order(configuration: CentralConfiguration) -> "keras.Order":
-    from tff_mf import keras
-
-    return keras.Order(
+def _order(configuration: CentralConfiguration) -> tff_mf.Order:
+    return tff_mf.Order(
         sampling=configuration.drawn_by,
         examples=configuration.examples,
         batch_size=configuration.batch_size,

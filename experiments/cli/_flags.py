@@ -111,15 +111,20 @@ class Flags:
         """Returns the setting of the flags; the arguments replace flags that were not given."""
         rounds = self.rounds if rounds is None else rounds
         assert rounds is not None
+        # Refused before a search.
+        _ = self.chosen_grid()
         return MechanismSetting(
             rounds=rounds,
             participation=participation or self.participation(rounds),
             restart_every=self.restart_every,
             adjacency=self.adjacency,
             workload=self.chosen_workload(rounds) or workload,
-            grid=self.chosen_grid(),
-            dimension=None if self.chosen_grid() is None else self.dimension,
         )
+
+    def on_grid(self) -> dict[str, Any]:
+        """Returns the grid of the flags, with the number of parameters that its cost is of."""
+        grid = self.chosen_grid()
+        return {"grid": grid, "dimension": None if grid is None else self.dimension}
 
     def chosen_grid(self) -> tff_mf.Grid | None:
         """Returns the grid of the flags; refuses one whose cost no --dimension tells."""

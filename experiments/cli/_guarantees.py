@@ -33,6 +33,7 @@ class Found:
         drawn: How cohorts are drawn.
         cohorts: Population and clients per round, as far as they were given.
         says_workload: Whether a workload was asked for.
+        on_grid: The grid and the number of parameters, for which every figure includes what integers cost.
     """
 
     name: str
@@ -41,6 +42,11 @@ class Found:
     drawn: SamplingSettings
     cohorts: Mapping[str, int | None]
     says_workload: bool
+    on_grid: Mapping[str, Any]
+
+    def guarantee(self, noise_multiplier: float) -> tff_mf.Guarantee:
+        """Returns the guarantee for whoever knows the cohorts."""
+        return self.setting.guarantee(self.mechanism, noise_multiplier, **self.on_grid)
 
     def sensitivity(self) -> dict[str, Any]:
         """Returns the sensitivity of C as it runs, and the rule that gave it."""
@@ -58,12 +64,12 @@ class Found:
 
     def charge(self, noise_multiplier: float) -> dict[str, Any]:
         """Returns the grid and what its integers cost, which is part of every figure; nothing for real numbers."""
-        found, grid = self.setting.charge(self.mechanism, noise_multiplier), self.setting.grid
+        found, grid = self.setting.charge(self.mechanism, noise_multiplier, **self.on_grid), self.on_grid["grid"]
         if found is None or grid is None:
             return {}
         return {
             "grid_bits": grid.bits,
-            "dimension": self.setting.dimension,
+            "dimension": self.on_grid["dimension"],
             "grid_mu": found.mu,
             "grid_tail": found.tail,
         }
@@ -92,7 +98,7 @@ class Found:
             clients_per_round=self.cohorts["clients_per_round"],
             noise_multiplier=noise_multiplier,
             delta=delta,
-            **self._on_grid,
+            **self.on_grid,
         )
         return {
             "amplified_epsilon": found.epsilon,
@@ -101,14 +107,10 @@ class Found:
             "amplified_statement": found.statement,
         }
 
-    @property
-    def _on_grid(self) -> dict[str, Any]:
-        return {"grid": self.setting.grid, "dimension": self.setting.dimension}
-
     def calibrated(self, epsilon: float, delta: float, population: int | None) -> dict[str, Any]:
         """Returns the noise multiplier of a target with its guarantee, and the amplified one in its own entries."""
-        multiplier = self.setting.noise_multiplier(self.mechanism, epsilon=epsilon, delta=delta)
-        run = self.setting.guarantee(self.mechanism, multiplier)
+        multiplier = self.setting.noise_multiplier(self.mechanism, epsilon=epsilon, delta=delta, **self.on_grid)
+        run = self.guarantee(multiplier)
         return {
             **self.charge(multiplier),
             "noise_multiplier": multiplier,
@@ -136,9 +138,9 @@ class Found:
             ),
             epsilon=epsilon,
             delta=delta,
-            **self._on_grid,
+            **self.on_grid,
         )
-        known = self.setting.guarantee(self.mechanism, multiplier).epsilon(delta)
+        known = self.guarantee(multiplier).epsilon(delta)
         return {
             "amplified_noise_multiplier": multiplier,
             **self.amplified(multiplier, delta),
@@ -188,6 +190,7 @@ def found(file: str, flags: Flags) -> Found:
         drawn=drawn,
         cohorts=cohorts,
         says_workload=flags.workload is not None,
+        on_grid=flags.on_grid(),
     )
 
 

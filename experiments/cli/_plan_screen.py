@@ -126,8 +126,8 @@ class PlanScreen:
         """
         known, setting = self.deployment, _guarantees.in_words(self.deployment.setting)
         about = (
-            f"{known.clients_per_round:,} of {known.population:,} clients a round; n = {known.rounds:,} rounds, "
-            f"{setting['participation']}; δ = {known.delta}, {known.adjacency}; {setting['workload']}"
+            f"{known.clients_per_round:,} of {known.population:,} clients a round; n = {known.setting.rounds:,} "
+            f"rounds, {setting['participation']}; δ = {known.delta}, {known.setting.adjacency}; {setting['workload']}"
         )
         blocks: list[Block | None] = [
             Callout(self.statement, bad=self.refused),
@@ -187,7 +187,7 @@ class PlanScreen:
             "secrecy of the state": "only those who are trusted see the server's state, with its keys and noise rows",
             "choice of settings": "no setting was chosen by repeated training on private clients, or that is counted "
             "too",
-            "one run": f"at most {known.rounds:,} rounds are released, and each once",
+            "one run": f"at most {known.setting.rounds:,} rounds are released, and each once",
             "sampling": "" if self.sampling is None else drawn,
         }
         return [Item(text, label) for label, text in found.items() if text]

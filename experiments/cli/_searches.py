@@ -282,6 +282,7 @@ def _noise(search: Search, flags: Flags, target: Target) -> dict[str, Any]:
         drawn=search.drawn,
         cohorts={"population": flags.population, "clients_per_round": flags.clients_per_round},
         says_workload=False,
+        on_grid=flags.on_grid(),
     )
     return found.calibrated(target.epsilon, target.delta, flags.population)
 

@@ -19,7 +19,7 @@ def account(file: str, noise_multiplier: float, flags: Flags, delta: float, as_j
     from ..runs import statements
 
     found = _guarantees.found(file, flags)
-    run = found.setting.guarantee(found.mechanism, noise_multiplier)
+    run = found.guarantee(noise_multiplier)
     statement = statements.one_line(statements.of_setting(found.setting, run, delta=delta, population=flags.population))
     result = {
         "mechanism": found.mechanism.kind,

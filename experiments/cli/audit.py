@@ -64,7 +64,7 @@ def audit(what: str, flags: Flags, coordinates: int | None, noise_scale: float, 
         current = reports.is_current(folder)
     else:
         setting = auditing.Setting(**_of_artifact(what, flags, **claim), **more)
-    with progress.bar("audit", 5 + 2 * setting.rounds * (1 if setting.count_stddev is None else 2)):
+    with progress.bar("audit", 5 + 2 * setting.rounds * (1 if setting.plan.adaptive_count_stddev is None else 2)):
         found = auditing.audit(setting)
     result = _result(found, setting, files.file_hash(folder / names.RUN_JSON) if folder.is_dir() else None)
     if folder.is_dir():
@@ -109,15 +109,16 @@ def _of_artifact(
         noise_multiplier = tff_mf.restart_sensitivity(
             mechanism.cast_to_float32(), rounds, participation, restart_every=every
         ).value
-    return {
-        "mechanism": mechanism,
-        "rounds": rounds,
-        "participation": participation,
-        "noise_multiplier": validation.positive("noise_multiplier", noise_multiplier),
-        "delta": validation.open_unit("delta", 1e-6 if delta is None else delta),
-        "restart_every": flags.restart_every,
-        "adjacency": "zero-out" if adjacency is None else adjacency,
-    }
+    plan = tff_mf.plan(
+        mechanism=mechanism,
+        rounds=rounds,
+        sampling=participation,
+        noise_multiplier=validation.positive("noise_multiplier", noise_multiplier),
+        delta=1e-6 if delta is None else delta,
+        clients_per_round=1,
+        restart_every=flags.restart_every,
+    )
+    return {"plan": plan, "adjacency": "zero-out" if adjacency is None else adjacency}
 
 
 def _result(found: "auditing.Audit", setting: "auditing.Setting", run_sha256: str | None) -> dict[str, Any]:
@@ -127,9 +128,9 @@ def _result(found: "auditing.Audit", setting: "auditing.Setting", run_sha256: st
         "coordinates": found.coordinates,
         "noise_scale": setting.noise_scale,
         "rounds": setting.rounds,
-        "noise_multiplier": setting.noise_multiplier,
+        "noise_multiplier": setting.plan.noise_multiplier,
         "claimed_epsilon": found.claimed_epsilon,
-        "delta": setting.delta,
+        "delta": setting.plan.delta,
         "adjacency": setting.adjacency,
         "canaries": dataclasses.asdict(found.canaries),
         "control": dataclasses.asdict(found.control),

@@ -30,22 +30,13 @@ def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
     from ..training.datasets.pydoc import write_pydoc
 
     names = [name.strip() for value in packages for name in value.split(",")]
-    summary = write_pydoc(out, names or None)
+    counts = write_pydoc(out, names or None)
     if as_json:
-        result = {
-            "path": str(summary.path),
-            "cached": summary.cached,
-            "clients": summary.clients,
-            "sentences": summary.sentences,
-            "words": summary.words,
-            "seconds": summary.seconds,
-        }
-        click.echo(json.dumps(result))
+        click.echo(json.dumps({"path": out, **counts}))
         return
-    click.echo(f"{summary.path}: {'there already' if summary.cached else f'written in {summary.seconds:.0f} s'}")
-    click.echo(f"{'':12}{'clients':>10}{'sentences':>12}{'words':>12}")
-    for split in summary.clients:
-        click.echo(f"{split:12}{summary.clients[split]:10,}{summary.sentences[split]:12,}{summary.words[split]:12,}")
+    click.echo(f"{out}\n{'':12}{'clients':>10}{'sentences':>12}")
+    for split, clients in counts["clients"].items():
+        click.echo(f"{split:12}{clients:10,}{counts['sentences'][split]:12,}")
 
 
 @data.command(cls=_options.Command)

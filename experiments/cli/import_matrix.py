@@ -19,7 +19,7 @@ def import_matrix(folder: str, flags: Flags, out: str, as_json: bool) -> None:
     import tff_mf
 
     from ..output import files
-    from ..planning.published_matrices import reader as matrices
+    from ..planning import published_matrices as matrices
 
     flags.refuse_sampling("import-matrix", "min-sep", "single", "fixed-epochs")
     # No schema of these depends on the rounds, which the files have.

@@ -174,8 +174,8 @@ def _saved(
         mechanism=screen.chosen.mechanism,
         population=deployment.population,
         clients_per_round=deployment.clients_per_round,
-        rounds=deployment.rounds,
-        sampling=deployment.participation,
+        rounds=deployment.setting.rounds,
+        sampling=deployment.setting.participation,
         epsilon=epsilon,
         noise_multiplier=noise_multiplier,
         delta=deployment.delta,
@@ -231,8 +231,7 @@ def _deployment(flags: Flags, delta: float) -> Deployment:
     assert flags.rounds is not None
     assert flags.population is not None
     assert flags.clients_per_round is not None
-    workload = flags.chosen_workload(flags.rounds)
-    return Deployment(
+    return Deployment.of(
         population=flags.population,
         clients_per_round=flags.clients_per_round,
         rounds=flags.rounds,
@@ -242,6 +241,6 @@ def _deployment(flags: Flags, delta: float) -> Deployment:
         kind=tff_mf.FixedEpoch if word == "fixed-epochs" else tff_mf.MinSep,
         restart_every=flags.restart_every,
         adjacency=flags.adjacency,
-        workload=workload,
+        workload=flags.chosen_workload(flags.rounds),
         objective="rms" if flags.objective is None else flags.objective,
     )

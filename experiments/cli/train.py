@@ -83,6 +83,8 @@ def train(
     chosen, layer = toml_file.resolve(preset, file, flags)
     get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
     if show:
+        if (whole := layers.if_whole(layer)) is not None:
+            whole.check()
         _screens.settings(chosen, layer, layers.shown(layer), as_json=as_json)
         return
     path, layer = pathlib.Path(out or "runs/train"), toml_file.placed(layer)
@@ -196,19 +198,18 @@ def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:
 
 def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:
     if as_json:
-        _screens.report({**result.summary, "statement": result.statement, "signal": signal}, as_json=True)
+        more = {"claim": result.report["claim"], "statement": result.statement, "signal": signal}
+        _screens.report({**result.summary, **more}, as_json=True)
         return
-    from ..runs import amplification, statements
+    from ..runs import statements
 
-    summary, claim = result.summary, result.summary["amplified_claim"]
-    b, k = summary["min_sep"], summary["max_participations"]
-    open_questions = len(summary["claim"]["open_questions"])
+    claim, claimed = result.report["claim"], result.report["participation"]
+    b, k, questions = claimed["min_sep"], claimed["max_participations"], len(claim["open_questions"])
     schema = "one round of a client at most" if k == 1 else f"at most {k} rounds of a client, {b} or more apart"
     rows = {
-        "Accuracy": _accuracy(summary),
-        "Privacy": statements.at_a_glance(summary["claim"]),
-        "Provisional": f"{open_questions} questions open: tff-mf report {folder} --answer" if open_questions else "",
-        "With secrecy": "" if claim is None else amplification.line(claim),
+        "Accuracy": _accuracy(result.summary),
+        "Privacy": statements.at_a_glance(claim),
+        "Provisional": f"{questions} questions open: tff-mf report {folder} --answer" if questions else "",
         "Contract": f"{schema}: {'kept' if result.holds else 'BROKEN'}, by the log",
         "Not covered": "the choice of settings by earlier runs",
         "Files": str(folder),

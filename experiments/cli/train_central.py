@@ -50,6 +50,8 @@ def train_central(
     chosen, layer = toml_file.resolve(preset, file, flags, folder=PRESETS)
     get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
     if show:
+        if (whole := layers.if_whole(layer, CentralConfiguration)) is not None:
+            whole.check()
         _screens.settings(chosen, layer, layers.shown(layer, CentralConfiguration), as_json=as_json)
         return
     folder, layer = pathlib.Path(out or "runs/train-central"), toml_file.placed(layer, ("mechanism",))
@@ -68,11 +70,13 @@ def train_central(
 
     if not resume:
         program.check_new(folder)
-    # A mechanism that differed in its last digit could not continue the noise of the first.
+    # A mechanism that differed in its last digit, or σ, could not continue the noise of the first.
     mechanism = folders.begun_mechanism(folder) if resume else None
+    sigma = program.begun_noise_multiplier(folder) if resume else None
     with _unless_refused(folder):
         mechanism = mechanism or configuration.build_mechanism()
-        prepared = preparation.prepare(configuration, mechanism, without_epsilon=without_epsilon)
+        more = {"noise_multiplier": sigma, "without_epsilon": without_epsilon}
+        prepared = preparation.prepare(configuration, mechanism, **more)
         data = configuration.source.split(configuration.validation_examples)
     _begin(layer, folder, prepared, resume=resume)
     if chosen and chosen.notes:
@@ -102,15 +106,15 @@ def _unless_refused(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _begin(layer: layers.Layer, folder: pathlib.Path, prepared: "PreparedTraining", *, resume: bool) -> None:
-    """Writes the settings and the mechanism of a run, unless they are there."""
+    """Writes the settings, the mechanism and the σ of a run, unless they are there."""
+    from ..central_training import program
     from ..output import files
     from ..runs import folders, names
 
     with files.alone(folder):
         if not resume:
             folders.check_new(folder)
-        if not (folder / names.MECHANISM).exists():
-            folders.keep_mechanism(folder, prepared.mechanism)
+        program.keep(prepared, folder)
         if not (folder / names.SETTINGS_TOML).exists():
             toml_file.write(layer, folder, CentralConfiguration)
 

@@ -1,16 +1,14 @@
 """What a comparison will cost: rounds, clients, sentences and memory by its settings, hours by a measurement."""
 
-import contextlib
 import dataclasses
 import pathlib
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tff_mf.planning.mechanism_names import state_rows
 
 from ..runs.settings import ALL, RunSettings
-from ..training.datasets import named_data, stackoverflow, synthetic
+from ..training.datasets import named_data, sqlite, stackoverflow, synthetic
 from . import _spec
 
 _FLOAT = 4
@@ -153,5 +151,5 @@ def _file_without_download(dataset: str) -> pathlib.Path | None:
 
 def _clients_by_sentences(path: pathlib.Path, split: str) -> dict[int, int]:
     query = "SELECT num_examples, COUNT(*) FROM client_metadata WHERE split_name = ? GROUP BY num_examples"
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+    with sqlite.opened(path) as connection:
         return dict(connection.execute(query, [split]).fetchall())

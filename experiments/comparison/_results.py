@@ -18,6 +18,8 @@ from ..output import files
 from ..output.present import markdown
 from ..runs import folders, learning_rates
 from ..runs.metrics import ACCURACY, ROUND, read_metrics
+from ..runs.names import METRICS, REPORT, SUMMARY
+from ..runs.run_record import read_record
 from ..runs.statements import REFUSED
 from ..training.datasets import named_data, synthetic
 from . import _report, _runs, _scaling, _spec
@@ -193,7 +195,7 @@ def run_comparison(
 ) -> dict[str, Any]:
     """Does the runs of a specification that are not done, and writes the table and the pictures.
 
-    Each run is a process, with a folder in `out/runs/`. It is done when its `summary.json` is there, which is written
+    Each run is a process, with a folder in `out/runs/`. It is done when its `report.json` is there, which is written
     in one step; whatever else an interruption left of a run is removed, and the run begins again. Each mechanism is
     optimized once, and kept in `out/mechanisms/`.
 
@@ -253,7 +255,7 @@ def _written(
     dry_run: bool,
 ) -> dict[str, Any]:
     """Writes table, pictures and `comparison.json`, and returns the content of the latter."""
-    done = [run for run in planned if places.summary(run.name).is_file()]
+    done = [run for run in planned if places.is_done(run.name)]
     finished = [_finished(run, artifacts[run.name], places) for run in done]
     found = levels(finished)
     published = {
@@ -286,22 +288,18 @@ def _written(
 
 
 def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, places: Places) -> Finished:
-    summary = json.loads(places.summary(run.name).read_text(encoding="utf-8"))
+    folder = places.run(run.name)
+    summary, report = (json.loads((folder / name).read_text(encoding="utf-8")) for name in (SUMMARY, REPORT))
+    record = read_record(folder)
     return Finished(
         label=run.label,
         privacy=run.privacy,
         seed=run.configuration.seed,
-        rate=summary["server_learning_rate"],
-        effective_rmse=learning_rates.effective_rmse(
-            tff_mf.load(artifact),
-            summary["rounds"],
-            noise_multiplier=summary["noise_multiplier"],
-            cohort=summary["cohort"],
-            restart_every=summary["restart_every"],
-        ),
+        rate=float(record.training.server_learning_rate),
+        effective_rmse=learning_rates.rmse_of_plan(record.plan(tff_mf.load(artifact))),
         accuracy=summary["accuracy"],
         validation_accuracy=summary["validation_accuracy_smoothed"],
-        history=history(places.metrics(run.name)),
+        history=history(folder / METRICS),
         test_sentences=summary["test_sentences"],
-        claim=summary["claim"],
+        claim=report["claim"],
     )

@@ -18,7 +18,7 @@ import tff_mf
 from ..output import files, progress
 from ..runs import layers, toml_file
 from ..runs.layers import Layer
-from ..runs.names import METRICS, SUMMARY
+from ..runs.names import REPORT, SUMMARY
 from ..runs.settings import RunSettings
 from ._spec import PlannedRun
 
@@ -59,13 +59,9 @@ class Places:
         """Returns the lock that the process of a run holds."""
         return self.out / "runs" / f".{name}.lock"
 
-    def summary(self, name: str) -> pathlib.Path:
-        """Returns the summary of a run, which is there once the run is done."""
-        return self.run(name) / SUMMARY
-
-    def metrics(self, name: str) -> pathlib.Path:
-        """Returns the metrics of a run."""
-        return self.run(name) / METRICS
+    def is_done(self, name: str) -> bool:
+        """Returns whether a run is done: whether it has its report, the last file that is written."""
+        return (self.run(name) / REPORT).is_file()
 
     def configuration(self, name: str) -> pathlib.Path:
         """Returns the settings of a run."""
@@ -201,7 +197,7 @@ def run_missing(
         at_once: Number of runs at a time.
         say: Called with messages of one line about the progress.
     """
-    left = [run for run in planned if not places.summary(run.name).is_file()]
+    left = [run for run in planned if not places.is_done(run.name)]
     say(f"{len(planned)} runs, {len(planned) - len(left)} done already")
     failed: dict[str, str] = {}
     start = time.monotonic()
@@ -211,8 +207,8 @@ def run_missing(
         nonlocal ended
         ended += 1
         minutes = (time.monotonic() - start) / ended * (len(left) - ended) / 60
-        if places.summary(job.name).is_file():
-            accuracy = json.loads(places.summary(job.name).read_text(encoding="utf-8"))["accuracy"]
+        if places.is_done(job.name):
+            accuracy = json.loads((places.run(job.name) / SUMMARY).read_text(encoding="utf-8"))["accuracy"]
             outcome = f"accuracy {100 * accuracy:.2f} %"
         else:
             failed[job.name] = _last_line(job.log) or f"ended with status {status}"

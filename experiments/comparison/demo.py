@@ -47,7 +47,7 @@ _SHARED = RunSettings(
     seed=20240816,
 )
 # Each rate was chosen beforehand, as the best of a grid of 1.7^i by validation accuracy on other seeds, see
-# `docs/demo.md`; the demo chooses nothing by its results.
+# `docs/results.md`; the demo chooses nothing by its results.
 RUNS = {
     "blt": replace(_SHARED, mechanism="blt", buffers=3, objective="max", server_learning_rate=1.7),
     "identity": replace(_SHARED, mechanism="identity", server_learning_rate=0.346),
@@ -91,7 +91,7 @@ def _trained(name: str, settings: RunSettings, data: pathlib.Path, folder: pathl
 
 
 def _summary(runs: Mapping[str, RunSettings], results: Mapping[str, TrainingResult], seconds: float) -> dict[str, Any]:
-    mechanisms = {name: dict(result.summary) for name, result in results.items()}
+    mechanisms = {name: {**result.summary, "claim": result.report["claim"]} for name, result in results.items()}
     shared = ("rounds", "min_sep", "max_participations", "epsilon", "delta", "cohort", "clients_per_round")
     settings = runs["blt"]
     return {
@@ -99,7 +99,7 @@ def _summary(runs: Mapping[str, RunSettings], results: Mapping[str, TrainingResu
         **{name: getattr(settings, name) for name in shared},
         "cohort_note": (
             f"{settings.cohort} clients a round are simulated by {settings.clients_per_round}, with the noise scaled "
-            f"down in proportion; epsilon is for the large cohort, epsilon_as_run for the clients that trained."
+            "down in proportion; epsilon is for the large cohort, epsilon_as_run of a claim for those that trained."
         ),
         "server_learning_rates": {name: each.server_learning_rate for name, each in runs.items()},
         "server_learning_rate_note": "Each mechanism's rate was chosen beforehand, on other seeds.",

@@ -19,7 +19,7 @@ from .. import guard, reports
 from ..runs import folders, ledger
 from ..runs.checkpoints import Checkpoints
 from ..runs.names import CHECKPOINTS, LEDGER, REPORT
-from . import ahead, cohorts, summands
+from . import cohorts, summands
 from .checkpoints import ServerState, as_json, build, forget, loaded
 from .settings import FlowerSettings, checked_clip_norm
 from .strategy import MFStrategy
@@ -27,6 +27,8 @@ from .summands import Layout
 from .updates import model_arrays
 
 _DEFAULT = FlowerSettings()
+# Of these, each cohort can be drawn when its round begins, from the nodes that are connected.
+_IN_ROUNDS = (tff_mf.MinSep, tff_mf.FixedEpoch, tff_mf.SingleParticipation)
 # Fields of the report that the plan alone determines, as the noise follows from it.
 _OF_PLAN = ("restart_every", "adaptive_count_stddev", "grid", "grid_bits", "grid_max_clients", "dimension")
 
@@ -83,25 +85,22 @@ def open_strategy(
     initial = model_arrays(initial_arrays)
     layout = Layout(shapes={name: value.shape for name, value in initial.items()})
     plan = _fitted(folder, plan, settings, layout)
-    summed, drawn_ahead = _summands(plan, settings, layout), _drawn_ahead(plan, draw, nodes)
+    summed, drawn = _summands(plan, settings, layout), _drawn_before(plan, draw, nodes)
     _finish(folder)
     stream, replay = build(plan, dimension=layout.dimension, clip_norm=plan.clip_norm, generator=settings.generator)
     more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
     given = {**settings.as_json(), "identities": _name_of(identify)}
     more.setdefault("about", {"engine": "flwr", **given})
-    if drawn_ahead is not None:
-        more |= drawn_ahead.fields(folder, plan)
-        given |= drawn_ahead.as_json()
-    more.setdefault("sampler", sampler or ("uniform, of those allowed" if draw is None else "by hand"))
-    # Rules and figures of the guard are those for whoever knows the cohorts; of secret ones, it is told nobody.
-    known = dataclasses.replace(plan, secret_cohorts=False)
-    with guard.open_guard(folder, known, **more) as guarded:
+    if drawn is not None:
+        plan = dataclasses.replace(plan, population=len(drawn))
+    else:
+        more["sampler"] = sampler or ("uniform, of those allowed" if draw is None else "by hand")
+    with guard.open_guard(folder, plan, **more) as guarded:
         about = {**given, **as_json(plan), "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
         saved = Checkpoints(folder / CHECKPOINTS, about)
-        if drawn_ahead is not None:
-            # Before it is resumed, the next round is known only of a run that never began one.
-            draw = drawn_ahead.cohorts(folder, plan, run=guarded.run, begun=not guarded.knows_its_round)
+        if drawn is not None:
+            draw = cohorts.Planned(plan=guarded.draws_from(drawn), secret=plan.secret_cohorts)
         if number := guarded.resume(saved, every_round=True):
             state = loaded(saved, number, plan, replay)
         else:
@@ -129,20 +128,30 @@ def _fitted(folder: pathlib.Path, plan: tff_mf.Plan, settings: FlowerSettings, l
     return guard.begun_plan(folder, plan)
 
 
-def _drawn_ahead(plan: tff_mf.Plan, draw: cohorts.Draw | None, nodes: Collection[str] | None) -> ahead.Ahead | None:
-    """Returns how the plan's sampling draws all cohorts before the first round; `None` if something else does.
+def _drawn_before(plan: tff_mf.Plan, draw: cohorts.Draw | None, nodes: Collection[str] | None) -> list[str] | None:
+    """Returns the nodes from which the plan's sampling draws all cohorts before the first round; else `None`.
 
     Raises:
-        InputValueError: If cohorts are secret and something else shall draw them, or nodes are not given.
+        InputValueError: If cohorts are secret and something else shall draw them, nodes are not given, their number is
+            not the plan's, or a timer counts hours.
     """
-    if draw is None:
-        return ahead.of_plan(plan, nodes)
-    if plan.secret_cohorts:
+    if draw is not None and plan.secret_cohorts:
         raise InputValueError(
             f"draw={draw!r} does not go with secret_cohorts, whose ε is of cohorts by the plan's sampling: leave it "
             "out."
         )
-    return None
+    if draw is not None or isinstance(plan.sampling, _IN_ROUNDS):
+        return None
+    if nodes is None:
+        raise InputValueError(
+            f"nodes=None, and sampling={plan.sampling!r} draws the cohorts of all rounds before the first: give the "
+            "identities of all nodes."
+        )
+    if isinstance(plan.sampling, tff_mf.Timer) and plan.sampling.hours is not None:
+        raise InputValueError(
+            f"hours={plan.sampling.hours!r} are of a simulated clock, which nodes do not have: give min_sep."
+        )
+    return guard.checked_clients(plan, nodes, name="nodes")
 
 
 def _name_of(identify: cohorts.Identify) -> str:

@@ -1,6 +1,7 @@
 """The settings of a run on Flower that its plan does not have, and those of the app of a run or a bundle."""
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,6 @@ from ..runs.names import MECHANISM
 from ..runs.run_record import RunRecord, file_hash, read_record
 from ..sampling.settings import PARAMETERS, SamplingSettings
 from .cohorts import Waiting
-from .server_step import ServerOptimizer
 from .summands import MODEL, REPLIES
 
 # Parameters of samplings that an app has in its configuration.
@@ -36,6 +36,47 @@ def checked_clip_norm(value: object) -> np.float32:
     clip_norm = validation.clip_norm(value)
     result = np.float32(clip_norm)
     return np.nextafter(result, np.float32(0)) if float(result) > clip_norm else result
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServerOptimizer:
+    """Server momentum, in float32 as `tff.learning.optimizers.build_sgdm` computes it.
+
+    With the noised mean x̂ of a round: v ← momentum·v − x̂ and w ← w − learning_rate·v. With `learning_rate=1` and
+    `momentum=0` it is plain FedAvg. It reads noised values only, so that it costs no privacy.
+
+    Attributes:
+        learning_rate: Learning rate of the server.
+        momentum: From 0 to below 1.
+
+    Raises:
+        InputTypeError: If a value is not a number.
+        InputValueError: If one is out of range.
+
+    Example:
+        >>> step = ServerOptimizer(learning_rate=1.0, momentum=0.5)
+        >>> step.next(np.float32([0]), np.float32([2]), np.float32([1]))
+        (array([0.], dtype=float32), array([0.], dtype=float32))
+    """
+
+    learning_rate: float = 1.0
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        validation.positive("learning_rate", self.learning_rate)
+        if not 0 <= validation.real("momentum", self.momentum) < 1 or not math.isfinite(self.learning_rate):
+            raise InputValueError(f"momentum={self.momentum!r} must lie in [0, 1).")
+
+    def next(self, weights: np.ndarray, velocity: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns weights and velocity after a step.
+
+        Args:
+            weights: float32 `[dimension]`.
+            velocity: float32 `[dimension]`; zeros before the first step.
+            mean: Noised mean of the updates, float32 `[dimension]`.
+        """
+        velocity = np.float32(self.momentum) * velocity - mean
+        return weights - np.float32(self.learning_rate) * velocity, velocity
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

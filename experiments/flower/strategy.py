@@ -111,8 +111,7 @@ class MFStrategy(Strategy):
                 "aggregated: open the strategy again, and call start, which knows its round."
             )
         nodes, cohort = self._gather(grid, server_round)
-        # Of secret cohorts, nobody is in the log.
-        number = self._guard.begin([] if self._secret else cohort)
+        number = self._guard.begin(cohort)
         record = RecordDict(
             {
                 self._settings.arrayrecord_key: as_record(self._layout.arrays(self._state.weights)),

@@ -1,5 +1,6 @@
 """Participation guard for pipelines other than `tff-mf train`: `open_guard`, and its parts of a TFF program."""
 
+from .drawing import checked_clients as checked_clients
 from .opening import begun_plan as begun_plan
 from .opening import open_guard as open_guard
 from .run_guard import RefusedCohortError as RefusedCohortError

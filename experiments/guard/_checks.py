@@ -10,7 +10,8 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
-from ..runs.names import CHECKPOINTS, LEDGER, METRICS, MODEL, PARTICIPATION, REPORT, SUMMARY
+from ..runs.ledger import read_ledger
+from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, MODEL, PARTICIPATION, REPORT, SUMMARY
 
 if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory
@@ -140,14 +141,18 @@ def _check_counts(of_aggregator: float | None, plan: tff_mf.Plan, accounted: flo
 def check_folder(folder: pathlib.Path) -> None:
     """Raises if a folder holds a run that has ended, or files of a run without its ledger.
 
+    Of a run that has ended, the key of its cohorts is deleted, if it was stopped before it did.
+
     Raises:
         InputValueError: If it does.
     """
-    if _ended(folder / REPORT):
-        raise InputValueError(
-            f"out={str(folder)!r} holds the report of a run that has ended: name another folder for another run."
-        )
     book = folder / LEDGER
+    if _ended(folder / REPORT) or (book.is_file() and read_ledger(book).ended):
+        (folder / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
+        raise InputValueError(
+            f"out={str(folder)!r} holds a run that has ended: `tff-mf report` prints its report; name another folder "
+            "for another run."
+        )
     if book.is_file() and b"\n" in book.read_bytes():
         return
     left = [name for name in _REMAINS if (folder / name).exists()]

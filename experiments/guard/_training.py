@@ -1,6 +1,5 @@
 """A private run in TFF: its cohorts, rounds, evaluation, model and report."""
 
-import collections
 import contextlib
 import dataclasses
 import json
@@ -21,9 +20,9 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ... import aggregators
 from .. import reports
-from ..runs import names, participation_log
-from ..sampling import CohortSecret, plan_cohorts
+from ..runs import names
 from ._computing import Computing
+from .drawing import checked_clients
 from .run_guard import RunGuard
 
 Model = Callable[[], tff.learning.models.VariableModel] | tff.learning.models.FunctionalModel
@@ -81,7 +80,6 @@ class PrivateTraining:
         self.plan, self.process, self.aggregator, self.guard = plan, process, aggregator, guard
         self._model_fn, self._sampler, self._initial = model_fn, sampler, initial_weights
         self._checkpoints = aggregators.CheckpointManager(guard.folder / names.CHECKPOINTS, aggregator=aggregator)
-        self._key = guard.folder / names.CHECKPOINTS / names.COHORTS
         self._begun: _Begun | None = None
         # Whether the state in memory may be another one than the newest on disk, or is lost.
         self._stale = True
@@ -180,6 +178,11 @@ class PrivateTraining:
             datasets = [data]
         else:
             validation.instance("data", data, Mapping, "pass {id: dataset}, so that ids can be compared")
+            if self.plan.secret_cohorts and not self._clients:
+                raise InputValueError(
+                    "data: no log has the clients of secret cohorts: call training.cohorts(clients) first, so that ids "
+                    "can be compared."
+                )
             trains = [each for each in data if each in self._clients or self.guard.rounds_of(each)]
             if trains:
                 raise InputValueError(
@@ -237,7 +240,6 @@ class PrivateTraining:
         files.write_atomically(self.guard.folder / names.MODEL, safetensors.numpy.save(model))
         self._report = RunReport(self.guard.end())
         self._context.wait(self._checkpoints.remove_all)
-        self._key.unlink(missing_ok=True)
         return self._report
 
     def close(self) -> None:
@@ -259,48 +261,20 @@ class PrivateTraining:
 
     def _population(self, clients: Iterable[str]) -> list[str]:
         """Returns the ids of all clients in an order that depends on nothing else."""
-        if isinstance(clients, str) or not isinstance(clients, Iterable):
-            raise InputTypeError(f"clients={clients!r:.80} must be the ids of all clients.")
-        ids = list(clients)
-        strange = next((each for each in ids if not isinstance(each, str)), None)
-        if strange is not None:
-            raise InputTypeError(f"clients has {strange!r}; every id must be a string.")
-        planned = self.plan.population
-        if planned is not None and len(ids) != planned:
-            raise InputValueError(
-                f"clients are {len(ids)}, and the plan is for population={planned}: make the plan with "
-                "population=len(clients)."
-            )
+        ids = checked_clients(self.plan, clients)
         both = sorted(self._evaluated & set(ids))
         if both:
             raise InputValueError(
                 f"clients has {len(both)} that training.evaluate used, for example {both[0]!r}: a client either trains "
                 "or evaluates."
             )
-        return sorted(ids)
+        return ids
 
     def _draws(self, clients: Sequence[str]) -> Callable[[int], list[str]]:
         """Returns what gives the cohort of a round."""
         if self._sampler is not None:
             return lambda number: self._sampled(number, clients)
-        if not self._key.exists():
-            CohortSecret.drawn(run=self.guard.run).save(self._key)
-        drawn = plan_cohorts(
-            client_ids=clients,
-            rounds=self.plan.rounds,
-            sampling=self.plan.sampling,
-            clients_per_round=self.plan.clients_per_round,
-            secret=CohortSecret.load(self._key, run=self.guard.run),
-        )
-        logged: dict[int, set[str]] = collections.defaultdict(set)
-        for entry in participation_log.read_entries(self.guard.folder / names.PARTICIPATION):
-            logged[entry.round_number].add(entry.client)
-        for number, cohort in logged.items():
-            if cohort != set(drawn.cohort(number - 1)):
-                raise InputValueError(
-                    f"clients are not those that the run began with, whose cohort of round {number} was another one: "
-                    "pass the same ids, or the sampler that was given."
-                )
+        drawn = self.guard.draws_from(clients)
         return lambda number: list(drawn.cohort(number - 1))
 
     def _sampled(self, number: int, clients: Sequence[str]) -> list[str]:
@@ -324,7 +298,8 @@ class PrivateTraining:
             if self._begun is None:
                 number = self.guard.next_round
                 clients = draw(number)
-                self._check_size(number, clients)
+                if self._sampler is not None:
+                    self._check_size(number, clients)
                 self.guard.begin(clients)
                 self._begun = _Begun(number=number, clients=clients)
             elif not self._begun.tried:
@@ -350,14 +325,13 @@ class PrivateTraining:
 
     def _check_size(self, number: int, clients: Sequence[str]) -> None:
         """Raises if a cohort does not fit into a sum, and warns if it is smaller than what sums are divided by."""
-        grid, size, divisor = self.plan.grid, len(clients), self.plan.clients_per_round
-        most = divisor if self._sampler is not None else grid.max_clients if grid else size
-        if size > most:
+        size, divisor = len(clients), self.plan.clients_per_round
+        if size > divisor:
             raise InputValueError(
-                f"clients={size} in the cohort of round {number} are more than {most}: take fewer, or make the plan "
+                f"clients={size} in the cohort of round {number} are more than {divisor}: take fewer, or make the plan "
                 "for larger cohorts."
             )
-        if self._sampler is not None and size < divisor:
+        if size < divisor:
             self._warn(size, number)
 
     def _warn(self, size: int, number: int) -> None:
@@ -379,17 +353,19 @@ class PrivateTraining:
             validation.instance("cohort_data", each, tf.data.Dataset, "pass a tf.data.Dataset of each client")
         if len(data) > len(begun.clients):
             raise InputValueError(
-                f"cohort_data has {len(data)} datasets, and the cohort of round {begun.number} {len(begun.clients)} "
-                "clients: pass one dataset for each of its clients, and of nobody else."
+                f"cohort_data has {len(data)} datasets, more than clients are in the cohort of round {begun.number}: "
+                "pass one dataset for each of its clients, and of nobody else."
             )
-        if len(data) < len(begun.clients):
+        # A warning, in a log, would show how large a secret cohort is.
+        if len(data) < len(begun.clients) and not self.plan.secret_cohorts:
             self._warn(len(data), begun.number)
         return data
 
     def _keep(self, number: int, state: Any) -> None:
         """Saves the state after a round, then records its release; only then is it this training's state."""
-        self._context.wait(self._checkpoints.save, {"state": state, "run": self.guard.run}, number)
-        self.guard.released(number, state)
+        self.guard.check_state(number, state)
+        self.guard.save(number, state)
+        self.guard.released_unseen(number)
         self._state = state
 
     def _resume(self) -> None:
@@ -399,13 +375,13 @@ class PrivateTraining:
             start = self.process.initialize()
             if self._initial is not None:
                 start = self.process.set_model_weights(start, self._initial)
-        saved, last = self._context.wait(self._checkpoints.load_latest, {"state": start, "run": ""})
-        state, run = (start, None) if saved is None else (saved["state"], saved["run"])
-        self.guard.goes_on_after(last, state, run=run)
-        if saved is None:
+        states = _States(self._context, self._checkpoints, start)
+        if not states.rounds():
             # Also the initial model: a run that is begun again before its first round has the same.
-            self._context.wait(self._checkpoints.save, {"state": state, "run": self.guard.run}, 0)
-        self._state, self._stale = state, False
+            states.save(0, start, {"run": self.guard.run, "round": 0, "ledger": ""})
+        self.guard.check_state(states.newest, states.state)
+        self.guard.resume(states, every_round=True)
+        self._state, self._stale = states.state, False
 
     @contextlib.contextmanager
     def _released(self) -> Iterator[None]:
@@ -422,6 +398,28 @@ class PrivateTraining:
         except aggregators.WorkerLostError:
             self._stale = True
             raise
+
+
+class _States:
+    """The states of a private training in its checkpoints, of which the newest is loaded. A `Storage` of the loop."""
+
+    def __init__(self, context: Computing, checkpoints: aggregators.CheckpointManager, start: Any) -> None:
+        self._context, self._checkpoints = context, checkpoints
+        saved, self.newest = context.wait(checkpoints.load_latest, {"state": start, "about": ""})
+        self.state = start if saved is None else saved["state"]
+        self._about: str = "" if saved is None else saved["about"]
+
+    def rounds(self) -> list[int]:
+        """Returns the round of the state that was loaded, or none."""
+        return [self.newest] if self._about else []
+
+    def save(self, round_number: int, state: Any, about: Mapping[str, Any]) -> None:
+        """Saves the state after a round with facts about it."""
+        self._context.wait(self._checkpoints.save, {"state": state, "about": json.dumps(about)}, round_number)
+
+    def about(self, round_number: int) -> Mapping[str, Any]:
+        """Returns the facts that were saved with the state that was loaded."""
+        return json.loads(self._about)
 
 
 def _evaluated(path: pathlib.Path) -> set[str]:

@@ -16,7 +16,7 @@ from .. import reports
 from ..output import agreement, files
 from ..runs import folders, server_loop
 from ..runs.names import LEDGER, RUN_JSON
-from . import _checks
+from . import _checks, drawing
 from .run_guard import RunGuard
 
 if TYPE_CHECKING:
@@ -49,19 +49,21 @@ def open_guard(
     folder: pathlib.Path | str,
     plan: tff_mf.Plan,
     *,
-    sampler: str,
+    sampler: str | None = None,
     aggregator: "MFAggregationFactory | None" = None,
     **more: Any,
 ) -> Iterator[RunGuard]:
     """Yields the guard of a run, a new one or one that is resumed.
 
     Writes the files that the guarantee follows from (`run.json`, `mechanism.safetensors`) and the planned report before
-    the first round. One process at a time can use the folder.
+    the first round. One process at a time can use the folder. With secret cohorts, they state the amplified ε, and no
+    client is ever in them.
 
     Args:
         folder: The run's folder, which is made if it does not exist.
         plan: The mechanism, its noise and the participation schema: `tff_mf.plan(...)`.
-        sampler: Name of what draws the cohorts, for the report.
+        sampler: Name of what draws the cohorts, for the report. If `None`, the plan's sampling does, from the clients
+            of `RunGuard.draws_from`; secret cohorts are drawn in no other way.
         aggregator: The aggregator of the pipeline, which is refused unless it has the noise of the plan. The state of
             each released round is compared with it. If `None`, nothing checks that the pipeline runs what is claimed.
         more: Fields of `reports.Configuration` that the plan does not determine, such as `population`,
@@ -70,7 +72,7 @@ def open_guard(
     Raises:
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If the folder holds another run, one that has ended, or damaged files, another process uses it,
-            or the aggregator does not have the noise of the plan.
+            or the aggregator does not have the noise of the plan; of secret cohorts also if no theorem covers the run.
 
     Example:
         >>> import tempfile
@@ -84,24 +86,26 @@ def open_guard(
         ['carol']
     """
     validation.instance("plan", plan, tff_mf.Plan, "make one with tff_mf.plan")
-    validation.instance("sampler", sampler, str, "name what draws the cohorts")
-    if plan.secret_cohorts:
-        raise InputValueError(
-            "plan has secret_cohorts, and a guard writes down who took part: make the plan with secret_cohorts=False, "
-            "or run it with `tff-mf train --secret-cohorts`."
-        )
+    if sampler is not None:
+        validation.instance("sampler", sampler, str, "name what draws the cohorts")
     folder = pathlib.Path(folder)
     if aggregator is not None:
         _checks.check_aggregator(aggregator, plan, more)
     reports.check_fields(more)
-    folder.mkdir(parents=True, exist_ok=True)
+    more = drawing.record_fields(folder, plan, sampler, **more)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputValueError(
+            f"folder={str(folder)!r} cannot be made ({error.strerror}): name one that can be written."
+        ) from None
     with files.alone(folder):
         _checks.check_folder(folder)
         more.setdefault("versions", folders.versions())
-        record = reports.write_configuration(folder, plan, sampler=sampler, **more)
+        record = reports.write_configuration(folder, plan, **more)
         if not (folder / LEDGER).exists():
             reports.write(folder, realised=False)
         noise = None if aggregator is None else aggregator.fingerprint
-        make = functools.partial(RunGuard, noise=noise)
+        make = functools.partial(RunGuard, noise=noise, plan=plan, draws=sampler is None)
         with server_loop.open_loop(folder, rules=record.rules, make=make) as guarded:
             yield guarded

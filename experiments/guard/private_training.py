@@ -82,6 +82,7 @@ def private_fed_avg(
     """
     _refuse("private_fed_avg", refused)
     server = tff.learning.optimizers.build_sgdm(1.0) if server_optimizer_fn is None else server_optimizer_fn
+    _check_optimizers(client_optimizer_fn=client_optimizer_fn, server_optimizer_fn=server)
 
     def build(mean: aggregators.MFAggregationFactory) -> tff.learning.templates.LearningProcess:
         return tff.learning.algorithms.build_unweighted_fed_avg(
@@ -125,6 +126,7 @@ def private_fed_sgd(
     """
     _refuse("private_fed_sgd", refused)
     server = tff.learning.optimizers.build_sgdm(0.1) if server_optimizer_fn is None else server_optimizer_fn
+    _check_optimizers(server_optimizer_fn=server)
 
     def build(mean: aggregators.MFAggregationFactory) -> tff.learning.templates.LearningProcess:
         return tff.learning.algorithms.build_fed_sgd(
@@ -146,6 +148,13 @@ def _refuse(function: str, given: Mapping[str, Any]) -> None:
         raise InputTypeError(f"{name}= is no argument of {function}.")
 
 
+def _check_optimizers(**given: Any) -> None:
+    """Raises unless each is TFF's: with one of Keras, TFF itself fails without a name."""
+    for name, value in given.items():
+        remedy = "such as tff.learning.optimizers.build_sgdm(0.1); TFF 0.87 takes no Keras optimizers"
+        validation.instance(name, value, tff.learning.optimizers.Optimizer, remedy)
+
+
 def _opened(
     plan: tff_mf.Plan,
     model_fn: Model,
@@ -158,8 +167,9 @@ def _opened(
     if plan.adaptive_count_stddev is not None:
         raise InputValueError(
             f"adaptive_count_stddev={plan.adaptive_count_stddev!r}: adaptive clipping is for pipelines of your own, as "
-            "in docs/own-pipeline.md."
+            "in docs/swap-in-tff.md."
         )
+    validation.instance("folder", folder, (str, os.PathLike), "name the folder of the run")
     path = pathlib.Path(folder).resolve()
     before = _OPEN.pop(path, None)
     if before is not None:
@@ -181,7 +191,7 @@ def _opened(
             open_guard(
                 path,
                 plan,
-                sampler=f"tff_mf.{type(plan.sampling).__name__}" if more["sampler"] is None else "the caller's own",
+                sampler=None if more["sampler"] is None else "the caller's own",
                 aggregator=mean,
                 population=None if plan.population is None else plan.deployed_population(plan.population),
                 released_without_noise=[{"name": "metrics of evaluation", "of": NOT_TRAINING}],

@@ -1,9 +1,10 @@
 """A guard for other pipelines: refuses cohorts that the participation schema forbids, and keeps the files of a run.
 
 A pipeline with its own sampler and loop calls the guard before it hands out data. The result is a folder as `tff-mf
-train` writes it, whose guarantee `tff-mf report` states and checks. See docs/own-pipeline.md.
+train` writes it, whose guarantee `tff-mf report` states and checks. See docs/swap-in-tff.md.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,11 +13,13 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from .. import reports as run_reports
+from ..runs.names import CHECKPOINTS, COHORTS
 from ..runs.report_counts import ReportCounts
 from ..runs.rules import RefusedCohortError as RefusedCohortError
 from ..runs.rules import Schema, checked_ids
 from ..runs.server_loop import ServerLoop
-from . import _checks
+from ..sampling import CohortPlan
+from . import _checks, drawing
 
 
 def refusal(schema: tff_mf.Participation, past: Sequence[int], round_number: int) -> str:
@@ -45,11 +48,16 @@ class RunGuard(ServerLoop):
     them exceeds the schema. With an aggregator, a round is released only with a state whose noise is the aggregator's
     and was drawn exactly once for each round up to it, by the state's own count. After a state with other noise,
     nothing is begun or released until the run went back to the last released round. Threads may share a guard.
+
+    If the plan's sampling draws the cohorts, a round is begun with no client that is not in its own cohort. If they are
+    secret, that alone bounds who takes part, and nothing of a cohort is written but the key that all follow from, in
+    the folder of the checkpoints, until the run has ended. The amplified ε holds if nobody else learns a cohort either.
     """
 
-    def __init__(self, *parts: Any, noise: str | None = None) -> None:
+    def __init__(self, *parts: Any, plan: tff_mf.Plan, draws: bool, noise: str | None = None) -> None:
         super().__init__(*parts)
-        self._noise = noise
+        self._noise, self._plan, self._draws = noise, plan, draws
+        self._drawn: CohortPlan | None = None
         # Whether a state was seen whose noise was drawn for other rounds than were begun.
         self._mixed = False
 
@@ -57,6 +65,72 @@ class RunGuard(ServerLoop):
     def knows_its_noise(self) -> bool:
         """Whether the guard was opened with the aggregator, and checks the noise of released states."""
         return self._noise is not None
+
+    def draws_from(self, clients: Iterable[str]) -> CohortPlan:
+        """Draws the cohorts of all rounds by the plan's sampling, or those of a run that is resumed again.
+
+        Args:
+            clients: Ids of all clients, in any order; a resumed run needs the same.
+
+        Raises:
+            InputTypeError: If an id is not a string.
+            InputValueError: If something else draws the cohorts, there are other clients than planned or than the run
+                began with, too few for the cohorts, or the key of a run that is resumed is lost.
+        """
+        if not self._draws:
+            raise InputValueError("sampler= was given to open_guard, so that it draws the cohorts: leave it out there.")
+        with self._lock:
+            begun = self._book.newest is not None
+            self._drawn = drawing.cohorts(self.folder, self._plan, clients, run=self.run, begun=begun)
+            return self._drawn
+
+    def allowed(self, clients: Iterable[str]) -> list[str]:
+        """Returns the clients that may take part in the next round: of drawn cohorts, those in its own."""
+        allowed = super().allowed(clients)
+        if not self._draws:
+            return allowed
+        drawn = self._cohort_of()
+        return [client for client in allowed if client in drawn]
+
+    def begin(self, clients: Sequence[str], *, clip_norm: float | None = None) -> int:
+        """Records the clients of the next round, of secret cohorts none, and returns the round, counted from 1.
+
+        Args:
+            clients: Ids of the clients; of drawn cohorts, those of the round's own, or some of them.
+            clip_norm: As for `ServerLoop.begin`.
+
+        Raises:
+            RefusedCohortError: If the schema forbids the round to a client, or it is not in the cohort that was drawn.
+            InputTypeError: If an id is not a string.
+            InputValueError: As for `ServerLoop.begin`, or if `draws_from` was not called.
+        """
+        if not self._draws:
+            return super().begin(clients, clip_norm=clip_norm)
+        read = checked_ids(clients)
+        with self._lock:
+            self._check_drawn(read)
+            return super().begin([] if self._plan.secret_cohorts else read, clip_norm=clip_norm)
+
+    def _check_drawn(self, clients: Sequence[str]) -> None:
+        """Raises unless clients are of the next round's cohort, each once."""
+        others = sorted(set(clients) - self._cohort_of())
+        if others:
+            raise RefusedCohortError(
+                f"clients of round {self.next_round} are not all in the cohort that {self._plan.sampling!r} drew for "
+                "it: take those of allowed(clients).",
+                others,
+            )
+        if len(set(clients)) < len(clients):
+            raise InputValueError(f"clients of round {self.next_round} has one twice: a client takes part once.")
+
+    def _cohort_of(self) -> frozenset[str]:
+        """Returns the cohort of the next round; an empty one after the last."""
+        if self._drawn is None:
+            raise InputValueError(
+                f"out={str(self.folder)!r}: the plan's sampling draws the cohorts: call draws_from(clients) first, or "
+                "give sampler= to open_guard."
+            )
+        return frozenset(self._drawn.cohort(self.next_round - 1) if self.next_round <= self.rounds else ())
 
     def goes_on_after(
         self, round_number: int, state: Any = None, *, run: str | None = None, reports: ReportCounts | None = None
@@ -102,16 +176,17 @@ class RunGuard(ServerLoop):
             super().goes_back_to(round_number)
             self._mixed = False
 
-    def cohorts(self, cohorts: Iterable[Sequence[str]]) -> Iterator[tuple[int, list[str]]]:
+    def cohorts(self, cohorts: Iterable[Sequence[str]] | None = None) -> Iterator[tuple[int, list[str]]]:
         """Yields the round and the clients of each cohort, once it is recorded, up to the last round.
 
         Args:
-            cohorts: Any iterable of cohorts, from the next round on; each is taken from it when its round begins.
+            cohorts: Any iterable of cohorts, from the next round on; each is taken from it when its round begins. Not
+                given if the plan's sampling draws them: call `draws_from` first.
 
         Raises:
             RefusedCohortError: If the schema forbids a cohort.
         """
-        rounds = iter(cohorts)
+        rounds = (sorted(self._cohort_of()) for _ in itertools.count()) if cohorts is None else iter(cohorts)
         while self.next_round <= self.rounds:
             clients = next(rounds, None)
             if clients is None:
@@ -166,8 +241,9 @@ class RunGuard(ServerLoop):
             raise
 
     def end(self) -> dict[str, Any]:
-        """Records that the run has ended, writes the final report, and returns it."""
+        """Records that the run has ended, deletes the key of its cohorts, writes the final report, and returns it."""
         self.record_end()
+        (self.folder / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
         return run_reports.write(self.folder, realised=True)
 
     def _check_states(self) -> None:

@@ -60,7 +60,7 @@ def options(
         dimension: Number of model parameters d, with a grid.
 
     Example:
-        >>> small = Deployment(population=160, clients_per_round=10, rounds=16, delta=1e-6)
+        >>> small = Deployment.of(population=160, clients_per_round=10, rounds=16, delta=1e-6)
         >>> [each.bands for each in options(small, "poisson", noise_multiplier=2.0)]
         [1]
 
@@ -68,19 +68,19 @@ def options(
         InputError: If an argument is out of range.
     """
     on_grid: dict[str, Any] = {} if grid is None else {"grid": grid, "dimension": dimension}
-    most = min(deployment.rounds, deployment.population // deployment.clients_per_round)
+    most = min(deployment.setting.rounds, deployment.population // deployment.clients_per_round)
     numbers = [2**power for power in range(most.bit_length())] if groups is None else [groups]
     found = []
     for bands in [1] if sampling == "poisson" else numbers:
-        if groups is None and deployment.rounds * bands**2 > _PRODUCTS_OF_A_QUICK_SEARCH and not thorough:
+        if groups is None and deployment.setting.rounds * bands**2 > _PRODUCTS_OF_A_QUICK_SEARCH and not thorough:
             continue
         with progress.search() as report:
             mechanism = mechanism_names.search(
                 "banded",
-                rounds=deployment.rounds,
+                rounds=deployment.setting.rounds,
                 participation=None,
                 bands=bands,
-                workload=deployment.workload,
+                workload=deployment.setting.workload,
                 progress=report,
             )
         drawn = SamplingSettings(sampling=sampling, groups=None if sampling == "poisson" else bands)
@@ -100,23 +100,28 @@ def _at(
     cohorts = {"population": deployment.population, "clients_per_round": deployment.clients_per_round}
     if epsilon is not None:
         noise_multiplier = tff_mf.calibrate_noise_multiplier(
-            mechanism, deployment.rounds, drawn.drawn_by(**cohorts), epsilon=epsilon, delta=deployment.delta, **on_grid
+            mechanism,
+            deployment.setting.rounds,
+            drawn.drawn_by(**cohorts),
+            epsilon=epsilon,
+            delta=deployment.delta,
+            **on_grid,
         )
     assert noise_multiplier is not None
     found = amplification.in_secret(
         mechanism,
-        deployment.rounds,
+        deployment.setting.rounds,
         drawn,
         **cohorts,
         noise_multiplier=noise_multiplier,
         delta=deployment.delta,
         **on_grid,
     )
-    by_turns = dataclasses.replace(deployment.setting, participation=drawn.schema(deployment.rounds), **on_grid)
+    by_turns = dataclasses.replace(deployment.setting, participation=drawn.schema(deployment.setting.rounds))
     return AmplifiedOption(
         bands=bands,
         noise_multiplier=noise_multiplier,
         epsilon=found.epsilon,
-        epsilon_if_known=by_turns.guarantee(mechanism, noise_multiplier).epsilon(deployment.delta),
+        epsilon_if_known=by_turns.guarantee(mechanism, noise_multiplier, **on_grid).epsilon(deployment.delta),
         rms_error=noise_multiplier * by_turns.errors(mechanism).rms,
     )

@@ -74,7 +74,7 @@ def options(deployment: Deployment, epsilon: float, known: Sequence[Option]) -> 
         if each.mechanism is None:
             continue
         try:
-            gram = tff_mf.balls_in_bins_gram(each.mechanism, deployment.rounds, bins=deployment.resolved_min_sep)
+            gram = tff_mf.balls_in_bins_gram(each.mechanism, deployment.setting.rounds, bins=deployment.min_sep)
         except InputValueError:
             continue
         estimator = tff_mf.BallsInBinsEstimator(gram)
@@ -122,11 +122,11 @@ def certified(
         InputError: If an argument is out of range.
     """
     on_grid: dict[str, Any] = {} if grid is None else {"grid": grid, "dimension": dimension}
-    sampling = tff_mf.BallsInBins(groups=deployment.resolved_min_sep, clients_per_round=deployment.clients_per_round)
-    run = (chosen.mechanism, deployment.rounds, sampling)
+    sampling = tff_mf.BallsInBins(groups=deployment.min_sep, clients_per_round=deployment.clients_per_round)
+    run = (chosen.mechanism, deployment.setting.rounds, sampling)
     sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=deployment.delta, **on_grid)
     level = tff_mf.guarantee(*run, noise_multiplier=sigma, **on_grid).at(delta=deployment.delta)
-    by_turns = dataclasses.replace(deployment.setting, **on_grid, participation=sampling.schema(deployment.rounds))
+    by_turns = dataclasses.replace(deployment.setting, participation=sampling.schema(deployment.setting.rounds))
     return CertifiedOption(
         option=chosen,
         sampling=sampling,
@@ -134,16 +134,16 @@ def certified(
         level=level,
         grid=grid,
         error=sigma * getattr(by_turns.errors(chosen.mechanism), deployment.objective),
-        epsilon_if_known=by_turns.guarantee(chosen.mechanism, sigma).epsilon(deployment.delta),
+        epsilon_if_known=by_turns.guarantee(chosen.mechanism, sigma, **on_grid).epsilon(deployment.delta),
     )
 
 
 def _made(deployment: Deployment, epsilon: float) -> Iterator[BinsOption]:
     """Yields the mechanisms made for this sampling and workload."""
-    workload = tff_mf.PrefixSum() if deployment.workload is None else deployment.workload
+    workload = tff_mf.PrefixSum() if deployment.setting.workload is None else deployment.setting.workload
     setting = {
-        "rounds": deployment.rounds,
-        "bins": deployment.resolved_min_sep,
+        "rounds": deployment.setting.rounds,
+        "bins": deployment.min_sep,
         "epsilon": epsilon,
         "delta": deployment.delta,
         "objective": deployment.objective,
@@ -156,7 +156,7 @@ def _made(deployment: Deployment, epsilon: float) -> Iterator[BinsOption]:
     if isinstance(workload, ToeplitzWorkload):
         banded = tff_mf.optimize_amplified_banded_toeplitz(**setting, workload=workload)
         assert isinstance(banded.mechanism, tff_mf.BandedToeplitz)
-        rows = state_rows("banded-toeplitz", rounds=deployment.rounds, bands=banded.mechanism.bands)
+        rows = state_rows("banded-toeplitz", rounds=deployment.setting.rounds, bands=banded.mechanism.bands)
         sigma = banded.estimated_noise_multiplier
         yield _at(deployment, "banded-toeplitz, for balls in bins", banded.mechanism, rows, sigma)
 

@@ -16,82 +16,104 @@ from ..runs import statements
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """The estimates that a deployment is planned with.
+    """The estimates that a deployment is planned with. Made by `Deployment.of`.
 
     Attributes:
+        setting: Rounds, participation, restarts, adjacency and workload: what mechanisms are compared in.
         population: Clients N that can take part.
         clients_per_round: Clients of a round.
-        rounds: Number of rounds n.
         delta: δ.
-        min_sep: b, as far apart as a population of N allows: ⌊N / clients_per_round⌋, unless given.
-        max_participations: k, as many as fit, unless given.
-        kind: `tff_mf.MinSep`, or `tff_mf.FixedEpoch` if clients come in the same place of every epoch of b rounds.
-        restart_every: Rounds after which noise starts anew, or `None`.
-        adjacency: "zero-out" or "replace-one".
-        workload: What losses are for; `None` is the prefix sum.
+        min_sep: b; of clients that come once too, of whose schema it is no part.
         objective: The loss that mechanisms are compared by, "rms" or "max".
-
-    Example:
-        >>> Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6).participation
-        MinSep(min_sep=342, max_participations=6)
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range, or there are too few clients for the min-sep.
     """
 
+    setting: MechanismSetting
     population: int
     clients_per_round: int
-    rounds: int
     delta: float
-    min_sep: int | None = None
-    max_participations: int | None = None
-    kind: type[tff_mf.MinSep] | type[tff_mf.FixedEpoch] = tff_mf.MinSep
-    restart_every: int | None = None
-    adjacency: str = "zero-out"
-    workload: tff_mf.Workload | None = None
+    min_sep: int
     objective: str = "rms"
 
-    def __post_init__(self) -> None:
-        widest(self.population, clients_per_round=self.clients_per_round, rounds=self.rounds)
-        validation.open_unit("delta", self.delta)
-        most_apart = self.population // self.clients_per_round
-        min_sep = most_apart if self.min_sep is None else validation.whole("min_sep", self.min_sep)
-        if min_sep > most_apart:
+    @classmethod
+    def of(
+        cls,
+        *,
+        population: int,
+        clients_per_round: int,
+        rounds: int,
+        delta: float,
+        min_sep: int | None = None,
+        max_participations: int | None = None,
+        kind: type[tff_mf.MinSep] | type[tff_mf.FixedEpoch] = tff_mf.MinSep,
+        objective: str = "rms",
+        **more: Any,
+    ) -> "Deployment":
+        """Returns the deployment of some estimates.
+
+        Args:
+            population: Clients N that can take part.
+            clients_per_round: Clients of a round.
+            rounds: Number of rounds n.
+            delta: δ.
+            min_sep: b, as far apart as a population of N allows: ⌊N / clients_per_round⌋, unless given.
+            max_participations: k, as many as fit, unless given.
+            kind: `tff_mf.MinSep`, or `tff_mf.FixedEpoch` if clients come in the same place of every epoch of b rounds.
+            objective: The loss that mechanisms are compared by, "rms" or "max".
+            more: Other fields of `MechanismSetting`.
+
+        Example:
+            >>> found = Deployment.of(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
+            >>> found.setting.participation
+            MinSep(min_sep=342, max_participations=6)
+
+        Raises:
+            InputTypeError: If an argument is of the wrong type.
+            InputValueError: If one is out of range, or there are too few clients for the min-sep.
+        """
+        widest(population, clients_per_round=clients_per_round, rounds=rounds)
+        validation.open_unit("delta", delta)
+        most_apart = population // clients_per_round
+        apart = most_apart if min_sep is None else validation.whole("min_sep", min_sep)
+        if apart > most_apart:
             raise InputValueError(
-                f"min_sep={min_sep} needs {min_sep * self.clients_per_round} clients, but population="
-                f"{self.population}; at most min_sep={most_apart} fits."
+                f"min_sep={apart} needs {apart * clients_per_round} clients, but population={population}; at most "
+                f"min_sep={most_apart} fits."
             )
-        object.__setattr__(self, "min_sep", min(min_sep, self.rounds))
-        most = participations(self.rounds, self.resolved_min_sep)
-        limit = most if self.max_participations is None else self.max_participations
-        object.__setattr__(self, "max_participations", min(validation.whole("max_participations", limit), most))
-        validation.one_of("objective", self.objective, ("rms", "max"))
-        # Checks the remaining fields.
-        _ = self.setting
-
-    @property
-    def resolved_min_sep(self) -> int:
-        """The min-sep b, given or as large as the population allows."""
-        assert self.min_sep is not None
-        return self.min_sep
-
-    @property
-    def participation(self) -> tff_mf.Participation:
-        """The participation schema that follows from the estimates."""
-        assert self.max_participations is not None
-        return schema(self.resolved_min_sep, self.max_participations, kind=self.kind)
-
-    @property
-    def setting(self) -> MechanismSetting:
-        """The setting that mechanisms are compared in."""
-        return MechanismSetting(
-            rounds=self.rounds,
-            participation=self.participation,
-            restart_every=self.restart_every,
-            adjacency=self.adjacency,
-            workload=self.workload,
+        apart = min(apart, rounds)
+        most = participations(rounds, apart)
+        if max_participations is not None:
+            most = min(validation.whole("max_participations", max_participations), most)
+        validation.one_of("objective", objective, ("rms", "max"))
+        return cls(
+            setting=MechanismSetting(rounds=rounds, participation=schema(apart, most, kind=kind), **more),
+            population=population,
+            clients_per_round=clients_per_round,
+            delta=delta,
+            min_sep=apart,
+            objective=objective,
         )
+
+    def at(self, *, clients_per_round: int, rounds: int, min_sep: int, max_participations: int | None) -> "Deployment":
+        """Returns the deployment with other numbers; as many participations as fit, unless given."""
+        setting = self.setting
+        return Deployment.of(
+            population=self.population,
+            clients_per_round=clients_per_round,
+            rounds=rounds,
+            delta=self.delta,
+            min_sep=min_sep,
+            max_participations=max_participations,
+            kind=kind_of(setting.participation),
+            objective=self.objective,
+            restart_every=setting.restart_every,
+            adjacency=setting.adjacency,
+            workload=setting.workload,
+        )
+
+
+def kind_of(participation: tff_mf.Participation) -> type[tff_mf.MinSep] | type[tff_mf.FixedEpoch]:
+    """Returns the kind of schema that goes on where clients come as a schema has it."""
+    return tff_mf.FixedEpoch if isinstance(participation, tff_mf.FixedEpoch) else tff_mf.MinSep
 
 
 def options(deployment: Deployment, **more: Any) -> list[Option]:

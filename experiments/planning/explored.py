@@ -1,14 +1,12 @@
-"""A plan at other cohorts, rounds, min-seps and levels of privacy, and its pictures: every point is computed."""
+"""A plan at other cohorts, rounds, min-seps and levels of privacy, and its figures: every point is computed."""
 
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
+import tff_mf
 from tff_mf.base.errors import InputValueError
-from tff_mf.base.strict_json import finite
 from tff_mf.numerics import digits
 from tff_mf.planning import options
 from tff_mf.planning.options import Option, participations, schema
@@ -16,11 +14,9 @@ from tff_mf.sensitivities.losses import round_errors
 
 from ..output import progress
 from ..runs import statements
-from ..runs.statements import block_ends, deltas, of_some_rounds
-from .deployment import Deployment
+from ..runs.curves import Points, block_ends, of_some_rounds, over_delta, over_rounds
+from .deployment import Deployment, kind_of
 from .signal_to_noise import of_option
-
-Points = list[tuple[float, float | None]]
 
 
 def curves(deployment: Deployment, options: Iterable[Option], chosen: Option, *, states: bool) -> dict[str, Any]:
@@ -40,59 +36,45 @@ def curves(deployment: Deployment, options: Iterable[Option], chosen: Option, *,
         `epsilon_over_delta`; and by name of the mechanism `epsilon_over_rounds` and `error_over_rounds`, which is the
         standard deviation of the noise in the sum of all mean updates so far, in clip norms.
     """
-    shown = list(options)
+    shown, of = list(options), {}
+    for each in (chosen, *shown) if states else ():
+        assert each.mechanism is not None
+        of[each.name] = deployment.setting.guarantee(each.mechanism, each.figures["noise_multiplier"])
     return {
-        "epsilon_over_delta": _over_delta(deployment, chosen) if states else [],
-        "epsilon_over_rounds": {each.name: _over_rounds(deployment, each) for each in shown} if states else {},
+        "epsilon_over_delta": over_delta(of[chosen.name], deployment.delta) if states else [],
+        "epsilon_over_rounds": {each.name: _over_rounds(deployment, each, of[each.name]) for each in shown if states},
         "error_over_rounds": {each.name: _errors(deployment, each) for each in shown},
     }
 
 
-def _over_delta(deployment: Deployment, option: Option) -> Points:
-    assert option.mechanism is not None
-    found = deployment.setting.guarantee(option.mechanism, option.figures["noise_multiplier"])
-    return [(delta, finite(found.epsilon(delta))) for delta in deltas(deployment.delta)]
-
-
-def _over_rounds(deployment: Deployment, option: Option) -> Points:
-    mechanism, sigma = option.mechanism, option.figures["noise_multiplier"]
+def _over_rounds(deployment: Deployment, option: Option, whole: tff_mf.Guarantee) -> Points:
+    mechanism, min_sep = option.mechanism, deployment.min_sep
     assert mechanism is not None
-    min_sep, most = deployment.resolved_min_sep, deployment.participation.max_participations
-    found: Points = []
-    # The first rounds are part of the whole release, whose bound can be tighter than theirs.
-    largest, whole = 0.0, deployment.setting.guarantee(mechanism, sigma).epsilon(deployment.delta)
-    for rounds in block_ends(deployment.rounds, min_sep):
-        here = min(most, participations(rounds, min_sep))
-        setting = dataclasses.replace(
-            deployment.setting,
-            rounds=rounds,
-            participation=schema(min_sep, here, kind=deployment.kind),
-            workload=None,
-        )
-        largest = max(largest, min(setting.guarantee(mechanism, sigma).epsilon(deployment.delta), whole))
-        found.append((rounds, finite(largest)))
-    return found
+
+    def guarantee(rounds: int) -> tff_mf.Guarantee:
+        most = min(deployment.setting.participation.max_participations, participations(rounds, min_sep))
+        fits = schema(min_sep, most, kind=kind_of(deployment.setting.participation))
+        first = dataclasses.replace(deployment.setting, rounds=rounds, participation=fits, workload=None)
+        return first.guarantee(mechanism, option.figures["noise_multiplier"])
+
+    return over_rounds(block_ends(deployment.setting.rounds, min_sep), guarantee, whole, deployment.delta)
 
 
 def _errors(deployment: Deployment, option: Option) -> Points:
     """Returns the noise of some rounds; none where that would take matrices that do not fit in memory."""
     assert option.mechanism is not None
-    rounds = deployment.rounds
+    rounds = deployment.setting.rounds
     try:
         found = round_errors(
-            option.mechanism, rounds, restart_every=deployment.setting.searched_rounds, workload=deployment.workload
+            option.mechanism,
+            rounds,
+            restart_every=deployment.setting.searched_rounds,
+            workload=deployment.setting.workload,
         )
     except InputValueError:
         return []
     scale = option.figures["noise_multiplier"] / deployment.clients_per_round
     return of_some_rounds(found, scale)
-
-
-_POINTS = 13
-
-
-def _grid(low: int, high: int) -> list[int]:
-    return sorted({round(value) for value in np.geomspace(low, high, _POINTS)})
 
 
 _COHORTS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -128,17 +110,17 @@ def axes(deployment: Deployment, *, epsilon: float | None, noise_multiplier: flo
     """Returns the values around a plan's own.
 
     Example:
-        >>> known = Deployment(population=3000, clients_per_round=100, rounds=96, delta=1e-6)
+        >>> known = Deployment.of(population=3000, clients_per_round=100, rounds=96, delta=1e-6)
         >>> axes(known, epsilon=4.0, noise_multiplier=None).min_sep
         [7, 15, 30, 60]
     """
     level = epsilon if epsilon is not None else noise_multiplier
     assert level is not None
-    most_rounds = math.floor(_ROUNDS[-1] * deployment.rounds)
+    most_rounds = math.floor(_ROUNDS[-1] * deployment.setting.rounds)
     return Axes(
         clients_per_round=_around(deployment.clients_per_round, _COHORTS, deployment.population),
-        rounds=_around(deployment.rounds, _ROUNDS, most_rounds),
-        min_sep=_around(deployment.resolved_min_sep, _MIN_SEPS, most_rounds),
+        rounds=_around(deployment.setting.rounds, _ROUNDS, most_rounds),
+        min_sep=_around(deployment.min_sep, _MIN_SEPS, most_rounds),
         level=sorted({level * times for times in _LEVELS}),
         planned_level=level,
         by_epsilon=epsilon is not None,
@@ -190,20 +172,14 @@ def _around(value: int, factors: Sequence[float], most: int) -> list[int]:
     return sorted({value, *(found for each in factors if 1 <= (found := math.floor(each * value)) <= most)})
 
 
-def _at(deployment: Deployment, cohort: int, rounds: int, min_sep: int, most: int | None) -> Deployment:
-    return dataclasses.replace(
-        deployment, clients_per_round=cohort, rounds=rounds, min_sep=min_sep, max_participations=most
-    )
-
-
 def _shown_axes(deployment: Deployment, around: Axes) -> list[dict[str, Any]]:
     """Returns the axes as texts; a level is what was given, and all of its digits are shown."""
     kind = "epsilon" if around.by_epsilon else "noise_multiplier"
     label = "largest ε" if around.by_epsilon else "noise multiplier σ"
     whole = {
         "clients_per_round": ("clients a round", around.clients_per_round, deployment.clients_per_round),
-        "rounds": ("rounds n", around.rounds, deployment.rounds),
-        "min_sep": ("separation b, in rounds", around.min_sep, deployment.resolved_min_sep),
+        "rounds": ("rounds n", around.rounds, deployment.setting.rounds),
+        "min_sep": ("separation b, in rounds", around.min_sep, deployment.min_sep),
     }
     found = [
         {"name": name, "label": label, "values": [f"{each:,}" for each in values], "planned": values.index(planned)}
@@ -222,7 +198,7 @@ def _searched(
     """Returns the mechanisms for rounds and a min-sep, which do not depend on the cohort, nor on ε."""
     try:
         # One client a round: then the population always suffices.
-        here = _at(deployment, 1, rounds, min_sep, most)
+        here = deployment.at(clients_per_round=1, rounds=rounds, min_sep=min_sep, max_participations=most)
         found = options.searched(here.setting, names, here.objective)
         return sorted(found, key=lambda each: names.index(each.name))
     except InputValueError:
@@ -240,7 +216,7 @@ def _point(
     most: int | None,
 ) -> dict[str, Any]:
     try:
-        here = _at(deployment, cohort, rounds, min_sep, most)
+        here = deployment.at(clients_per_round=cohort, rounds=rounds, min_sep=min_sep, max_participations=most)
     except InputValueError as error:
         return {"about": f"Not possible: {error}", "rows": []}
     rows = []

@@ -62,13 +62,12 @@ def of_option(
             "grid": None,
             "line": "numbers: floats; figures hold for real numbers only, and --grid auto closes that gap",
         }
-    setting = dataclasses.replace(deployment.setting, grid=chosen, dimension=parameters)
-    sigma = option.figures["noise_multiplier"]
+    run, numbers = (option.mechanism, option.figures["noise_multiplier"]), {"grid": chosen, "dimension": parameters}
     found: dict[str, Any] = {"grid": dataclasses.asdict(chosen), "dimension": parameters}
     on_grid = f"numbers: integers of {chosen.bits} bits"
     try:
-        charge = setting.charge(option.mechanism, sigma)
-        guarantee = setting.guarantee(option.mechanism, sigma)
+        charge = deployment.setting.charge(*run, **numbers)
+        guarantee = deployment.setting.guarantee(*run, **numbers)
     except InputError as error:
         return found | {"line": f"{on_grid}: {error}"}
     if charge is None:

@@ -180,13 +180,13 @@ def of_option(
     assert option.mechanism is not None
     privacy = tff_mf.Plan(
         mechanism=option.mechanism,
-        rounds=deployment.rounds,
-        sampling=deployment.participation,
+        rounds=deployment.setting.rounds,
+        sampling=deployment.setting.participation,
         noise_multiplier=option.figures["noise_multiplier"],
         delta=deployment.delta,
         clients_per_round=deployment.clients_per_round,
         cohort=deployment.clients_per_round,
-        restart_every=deployment.restart_every if deployment.setting.is_restarted else None,
+        restart_every=deployment.setting.restart_every if deployment.setting.is_restarted else None,
     )
     # The table has it already, times the sensitivity.
     rms_error = option.figures["rms_loss"] / option.figures["sensitivity"]

@@ -7,11 +7,9 @@ from ..runs.run_record import read_record as read_configuration  # noqa: F401
 from ..runs.run_record import write_configuration as write_configuration
 from ._build import build as build
 from ._build import markdown as markdown
-from ._build import open_questions as open_questions
 from ._build import page_fits as page_fits
 from ._build import page_hash as page_hash
 from ._build import sealed as sealed
-from ._build import violations as violations
 from ._check import as_text as as_text
 from ._check import check as check
 from ._check import differences as differences

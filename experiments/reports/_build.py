@@ -12,14 +12,13 @@ from ..output.text import up
 from ..runs import statements
 from ..runs.folders import readable_folder
 from ..runs.run_record import read_record
-from ..runs.words import Reason
 from ._device_reports import published
 from ._document import document
 from ._evidence import Case, gather
 from ._facts import digest, facts
 from ._judgement import judge
 from ._source import Source
-from .questions import QUESTIONS, read_answers
+from .questions import read_answers
 
 # A bound of ε in a text, in whichever words.
 _BOUND = re.compile(r"ε\s*[≤=<]\s*(\d+(?:\.\d+)?)")
@@ -78,26 +77,3 @@ def page_fits(report: Mapping[str, Any], page: str) -> bool:
     written = _BOUND.findall(json.dumps(report, ensure_ascii=False))
     known = {*written, *statements.TIER_BOUNDS, *(up(each) for each in figures if each is not None)}
     return report["page"] == page_hash(page) and set(_BOUND.findall(page)) <= known
-
-
-def violations(folder: pathlib.Path) -> list[Reason]:
-    """Returns why the final report of a run will state no ε, each reason with its field; nothing is written.
-
-    Findings on the summary are left out, since the summary is written from the result.
-    """
-    findings = build(folder, realised=True)["findings"]
-    return [
-        Reason(field=each["field"], code=each["code"], values=each["values"])
-        for each in findings
-        if each["severity"] == "critical" and each["field"] not in ("summary", "model")
-    ]
-
-
-def open_questions(folder: pathlib.Path) -> list[str]:
-    """Returns the questions to the operator of a run that are not answered.
-
-    Raises:
-        InputValueError: If `answers.json` is damaged.
-    """
-    answers = read_answers(folder)
-    return [question.name for question in QUESTIONS if answers[question.name] is None]

@@ -251,11 +251,11 @@ def is_current(folder: pathlib.Path) -> bool:
 
 
 def write_anew(folder: pathlib.Path) -> dict[str, Any]:
-    """Rewrites the final report of a run, and its planned report if it has one, with the current answers and audit."""
-    realised = has_begun(folder)
-    if realised and os.path.lexists(folder / names(realised=False)[0]):
-        write(folder, realised=False)
-    return write(folder, realised=realised)
+    """Rewrites the report of a run with the current answers and audit.
+
+    The planned report of a run that began stays as it was: the final report has its hash.
+    """
+    return write(folder, realised=has_begun(folder))
 
 
 def of_another_version(stored: Any, as_json: str) -> Finding | None:

@@ -3,24 +3,20 @@
 import collections
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import tff_mf
 from tff_mf.base.errors import InputError
-from tff_mf.base.strict_json import finite
 from tff_mf.sensitivities.losses import round_errors
 
+from ..runs.curves import Points, block_ends, of_some_rounds, over_delta, over_rounds
 from ..runs.metrics import ACCURACY, ROUND, Metrics
 from ..runs.run_record import RunRecord, read_record
-from ..runs.statements import block_ends, deltas, of_some_rounds
 from . import _figures
 from ._evidence import Case, Evidence, gather
 from ._figures import Figures
 from ._judgement import judge
 from .questions import read_answers
-
-Points = list[tuple[float, float | None]]
 
 
 def curves(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
@@ -48,8 +44,8 @@ def curves(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     times = collections.Counter(map(len, evidence.rounds_by_client.values()))
     return {
         "epsilon_over_delta": {
-            "planned": _over_delta(record, found.planned),
-            "realised": _over_delta(record, found.seen),
+            run: [] if each is None else over_delta(each.guarantee, record.delta)
+            for run, each in (("planned", found.planned), ("realised", found.seen))
         },
         "epsilon_over_rounds": {
             "planned": _planned_over_rounds(record, evidence.mechanism, found.planned),
@@ -60,12 +56,6 @@ def curves(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
         "cohorts": [(number, len(clients)) for number, clients in sorted(evidence.cohorts.items())],
         "accuracy_over_rounds": _accuracies(evidence.metrics),
     }
-
-
-def _over_delta(record: RunRecord, figures: Figures | None) -> Points:
-    if figures is None:
-        return []
-    return [(delta, finite(figures.guarantee.epsilon(delta))) for delta in deltas(record.delta)]
 
 
 def _planned_over_rounds(record: RunRecord, mechanism: tff_mf.Mechanism | None, planned: Figures | None) -> Points:
@@ -82,7 +72,7 @@ def _planned_over_rounds(record: RunRecord, mechanism: tff_mf.Mechanism | None, 
         found = tff_mf.restart_sensitivity(run, rounds, fits, restart_every=every)
         return _figures.guarantee_of(record, found.value, schema, planned.charge)
 
-    return _points(record, guarantee, block_ends(record.rounds, schema.min_sep), planned)
+    return over_rounds(block_ends(record.rounds, schema.min_sep), guarantee, planned.guarantee, record.delta)
 
 
 def _realised_over_rounds(record: RunRecord, evidence: Evidence, seen: Figures | None) -> Points:
@@ -99,25 +89,7 @@ def _realised_over_rounds(record: RunRecord, evidence: Evidence, seen: Figures |
         sensitivity, _ = _figures.observed_sensitivity(record, so_far, mechanism)
         return _figures.guarantee_of(record, sensitivity.value, schema, seen.charge)
 
-    return _points(record, guarantee, block_ends(evidence.rounds, record.min_sep), seen)
-
-
-def _points(
-    record: RunRecord, guarantee: Callable[[int], tff_mf.Guarantee | None], ends: Sequence[int], whole: Figures
-) -> Points:
-    """Returns ε after each of some rounds; never less than after fewer, and after the last, ε of the whole run."""
-    found: Points = []
-    # The first rounds are part of the whole release, whose bound can be tighter than theirs.
-    largest, most = 0.0, whole.guarantee.epsilon(record.delta)
-    for rounds in ends:
-        try:
-            known = whole.guarantee if rounds == ends[-1] else guarantee(rounds)
-        except InputError:
-            known = whole.guarantee
-        if known is not None:
-            largest = max(largest, min(known.epsilon(record.delta), most))
-            found.append((rounds, finite(largest)))
-    return found
+    return over_rounds(block_ends(evidence.rounds, record.min_sep), guarantee, seen.guarantee, record.delta)
 
 
 def _errors(record: RunRecord, mechanism: tff_mf.Mechanism | None) -> Points:

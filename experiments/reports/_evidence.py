@@ -264,20 +264,7 @@ def audit_setting(record: RunRecord, mechanism: tff_mf.Mechanism, **more: Any) -
         mechanism: The run's mechanism.
         more: Further fields of the setting.
     """
-    return auditing.Setting(
-        mechanism=mechanism,
-        rounds=record.rounds,
-        participation=record.schema,
-        noise_multiplier=record.noise_multiplier,
-        delta=record.delta,
-        insecure_seed=record.insecure_seed,
-        restart_every=record.restart_every,
-        adjacency=record.adjacency,
-        count_stddev=record.adaptive_count_stddev,
-        grid=record.grid,
-        dimension=record.dimension,
-        **more,
-    )
+    return auditing.Setting(plan=record.plan(mechanism), adjacency=record.adjacency, **more)
 
 
 def read_audit(

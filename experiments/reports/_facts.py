@@ -20,7 +20,6 @@ from ..runs import names, statements
 from ..runs.ledger import LedgerRecord
 from ..runs.metrics import ALSO_TRAINING
 from ..runs.report_counts import REASONS
-from ..runs.words import Bound, Reason
 from . import _judgement
 from ._device_reports import DEVICE_REPORTS, device_reports, published
 from ._evidence import Assumption, Finding
@@ -43,11 +42,11 @@ from .questions import ASKED
 
 VERSION = 3
 _Number, _Whole, _Text = Number | None, int | None, str | None
-_Adjacency, _Schema = Literal["zero-out", "replace-one"], Literal["MinSep", "FixedEpoch", "SingleParticipation"]
+_Schema = Literal["MinSep", "FixedEpoch", "SingleParticipation"]
 _PLANNED_FILES = (names.RUN_JSON, names.MECHANISM, names.ANSWERS)
 _FINAL_FILES = (
     *(*_PLANNED_FILES, names.LEDGER, names.PARTICIPATION, names.METRICS, names.SUMMARY, names.MODEL),
-    *(names.AUDIT, names.SETTINGS_TOML, names.VOCABULARY),
+    *(names.AUDIT, names.SETTINGS_TOML, names.VOCABULARY, names.PLANNED),
 )
 
 
@@ -186,21 +185,6 @@ _TYPES = {
     section: record(section.title(), **{name: kind for name, (kind, _) in facts.items()})
     for section, facts in SECTIONS.items()
 }
-_FIGURES = ("epsilon", "epsilon_of_a_person", "epsilon_as_run", "zcdp_rho", "mu", "tail")
-_Claim = record(
-    "Claim",
-    state=one_of(*statements.STATES),
-    test_only=bool,
-    reasons=list[Reason],
-    open_questions=list[str],
-    delta=OpenUnit,
-    participation=Bound,
-    simulation=bool,
-    adjacency=_Adjacency,
-    **dict.fromkeys(("rounds", "cohort", "clients_per_round"), int),
-    **dict.fromkeys(("population", "clients_of_one_person"), _Whole),
-    **dict.fromkeys(_FIGURES, _Number),
-)
 _Grid = record(
     "Grid",
     integers=Literal["int32", "int64"],
@@ -225,7 +209,7 @@ _Report = record(
     "Report",
     report=one_of(VERSION),
     kind=Literal["planned", "realised"],
-    claim=_Claim,
+    claim=statements.Facts,
     **_TYPES,
     assumptions=list[Assumption],
     answers=record("Answers", **{each.name: Any for each in ASKED}),

@@ -214,7 +214,7 @@ def judge(folder: pathlib.Path, case: Case, *, audited: bool, summarised: bool) 
     findings = findings_of(case, assumptions, figures, contradiction=contradiction)
     findings += audit_findings + ([] if realised else [found(NOTE, "rounds", "a_plan")])
     if realised and summarised:
-        findings += summary_findings(folder, record, evidence, critical(findings), case.answers)
+        findings += summary_findings(folder, record, evidence.metrics)
     findings += device_findings(evidence)
     return Judgement(
         assumptions=assumptions,

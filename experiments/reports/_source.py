@@ -15,8 +15,9 @@ from tff_mf.base.strict_json import finite
 
 from ..output import typed
 from ..output.typed import Number, record
-from ..runs import amplification, names, statements
+from ..runs import names, statements
 from ..runs.ledger import LedgerRecord
+from ..runs.rules import Schema
 from ..runs.run_record import RunRecord
 from ..runs.settings import FILES
 from . import _judgement
@@ -133,21 +134,13 @@ def seconds(ledger: LedgerRecord | None) -> int | None:
 def made_for(source: Source) -> dict[str, Any] | None:
     """Returns the setting that the mechanism was optimized for, if it was."""
     found = None if source.evidence.mechanism is None else source.evidence.mechanism.optimized_for
-    if found is None:
-        return None
-    schema = found.participation
-    return {
-        "rounds": found.rounds,
-        "participation": type(schema).__name__,
-        "min_sep": schema.min_sep,
-        "max_participations": schema.max_participations,
-    }
+    return None if found is None else {"rounds": found.rounds, **vars(Schema.of(found.participation))}
 
 
 def sampling_in_secret(source: Source) -> str | None:
     """Returns a run's sampling if it amplifies where cohorts are secret, and no amplified ε is stated."""
     drawn = source.record.drawn
-    if source.record.is_secret or drawn is None or not drawn.is_secret or drawn.sampling in amplification.POISSON:
+    if source.record.is_secret or drawn is None or not drawn.is_secret:
         return None
     return drawn.sampling
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import pathlib
+import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -39,7 +40,8 @@ def _is_time(value: Any) -> bool:
 _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "version": (lambda value: type(value) is int and value == VERSION, f"{VERSION}"),
     **dict.fromkeys(
-        ("run", "configuration", "cohort"), (lambda value: isinstance(value, str) and value.isprintable(), "a text")
+        ("run", "configuration", "cohort", "nonce"),
+        (lambda value: isinstance(value, str) and value.isprintable(), "a text"),
     ),
     **dict.fromkeys(("round", "attempt"), (_whole(1), "a whole number of at least 1")),
     **dict.fromkeys(("clients", "rounds"), (_whole(0), "a whole number of at least 0")),
@@ -74,7 +76,10 @@ class Opened(Entry):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Begin(Entry):
-    """An attempt to compute a round: numbers counted from 1, clients and their hash, and what bounds their updates."""
+    """An attempt to compute a round: numbers counted from 1, clients and their hash, and what bounds their updates.
+
+    `nonce` is random, so that a copy of the folder that goes on has another ledger, also with the same cohorts.
+    """
 
     kind: ClassVar[str] = "begin"
     round: int
@@ -83,6 +88,7 @@ class Begin(Entry):
     cohort: str
     divisor: float
     clip_norm: float
+    nonce: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
@@ -12,8 +11,6 @@ from ..sampling.settings import SamplingSettings
 from . import statements
 from .words import Bound
 
-# Those of which a deployment is simulated by a run whose cohorts follow from a seed.
-POISSON = ("poisson", "cyclic-poisson")
 # How much larger than computed the ε of a run with secret cohorts is stated, so that whoever computes it again, on
 # another machine or with other samples, finds no larger one.
 _MARGIN, _MARGIN_BY_SAMPLES = 1e-6, 0.02
@@ -21,81 +18,29 @@ _MARGIN, _MARGIN_BY_SAMPLES = 1e-6, 0.02
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Amplified:
-    """The ε of a deployment that samples as the run did, and keeps its cohorts secret.
+    """The ε of a deployment that keeps its cohorts secret.
 
     Attributes:
         epsilon: ε with amplification by sampling, for the cohort that the run stands for.
         population: Clients of such a deployment that cohorts are drawn from, if known.
         claim: The content of its one-line statement.
         level: ε with the bound that it comes from.
-        simulated: Whether a run with known cohorts simulates the deployment.
     """
 
     epsilon: float
     population: int | None
     claim: statements.Claim
     level: tff_mf.Level
-    simulated: bool = True
 
     @property
     def statement(self) -> str:
-        """The hypothetical guarantee in one line, which states that it is not a guarantee of this run."""
-        return line(statements.facts(self.claim), self.population, simulated=self.simulated)
-
-
-def line(claim: Mapping[str, Any], population: int | None = None, *, simulated: bool = True) -> str:
-    """Returns the hypothetical guarantee of a deployment in one line, which states that it is not one of a run.
-
-    Args:
-        claim: Its facts.
-        population: Clients that cohorts are drawn from; those of the claim if not given.
-        simulated: Whether a run with known cohorts simulates the deployment.
-    """
-    condition = (
-        "not of this run, whose cohorts follow from a seed and are logged, but of a deployment that draws them in "
-        "secret"
-        if simulated
-        else "only if cohorts are drawn at random and in secret, and nobody ever learns them"
-    )
-    drawn = claim["population"] if population is None else population
-    comma = "" if simulated else ","
-    clients = "" if drawn is None else f"{comma} from {drawn} clients"
-    return f"{condition}{clients}, with amplification by sampling: {statements.line(claim)}"
-
-
-def amplified(privacy: tff_mf.Plan, sampling: SamplingSettings | None, population: int) -> Amplified | None:
-    """Returns what amplification by sampling would give, or None if no theorem here covers the run.
-
-    Formal guarantee: as for `tff_mf.CyclicPoisson`, for groups enlarged in proportion to the
-    cohort, rounded down: a client of such a deployment takes part with the probability of one of this run, or with a
-    larger one. It covers Poisson sampling of a mechanism with one band, and cyclic Poisson sampling of one with at most
-    as many bands as groups; neither restarts of the noise, nor the counts of adaptive clipping. What a grid costs is
-    included.
-
-    Args:
-        privacy: The mechanism and its noise.
-        sampling: How cohorts were drawn.
-        population: Clients they were drawn from.
-
-    Example:
-        >>> import tff_mf
-        >>> plan = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=100, delta=1e-6, clients_per_round=10,
-        ...                     sampling=tff_mf.MinSep(min_sep=1, max_participations=100), noise_multiplier=1.0)
-        >>> found = amplified(plan, SamplingSettings(sampling="poisson"), 1000)
-        >>> f"{found.epsilon:.2f}, {plan.epsilon:.2f} without"
-        '0.95, 96.72 without'
-    """
-    if sampling is None or sampling.sampling not in POISSON:
-        return None
-    groups = sampling.groups or 1
-    # By the run's own groups, with the clients left over that never take part: dividing the whole population by
-    # clients per round first, and then by groups, would make q smaller than it was.
-    scaled = groups * (population // groups * privacy.cohort // privacy.clients_per_round)
-    deployed = dataclasses.replace(privacy, clients_per_round=privacy.cohort)
-    try:
-        return dataclasses.replace(own(deployed, sampling, scaled), simulated=True)
-    except InputValueError:
-        return None
+        """The guarantee in one line, with the condition that cohorts stay secret."""
+        drawn = self.claim.population if self.population is None else self.population
+        clients = "" if drawn is None else f", from {drawn} clients"
+        return (
+            f"only if cohorts are drawn at random and in secret, and nobody ever learns them{clients}, with "
+            f"amplification by sampling: {statements.one_line(self.claim)}"
+        )
 
 
 def own(privacy: tff_mf.Plan, sampling: SamplingSettings | None, population: int | None) -> Amplified:
@@ -236,7 +181,7 @@ def in_secret(
     elif clients_per_round is not None and isinstance(drawn_by, tff_mf.RandomAllocation):
         most = clients_per_round * rounds // drawn_by.participations
     drawn = min((each for each in (population, most) if each is not None), default=None)
-    return Amplified(epsilon=level.epsilon, population=drawn, claim=claim, level=level, simulated=False)
+    return Amplified(epsilon=level.epsilon, population=drawn, claim=claim, level=level)
 
 
 def _cohorts(sampling: SamplingSettings, grid: tff_mf.Grid | None) -> Bound:

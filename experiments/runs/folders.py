@@ -168,8 +168,11 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
         raise InputValueError(f"out={str(path)!r} has no run to resume: start the run without --resume.")
     # A run may have been stopped after its last round, before all files were written and its keys were deleted.
     if _has_ended(path) and not any(path.glob(f"{CHECKPOINTS}/checkpoint_*")):
-        # It is deleted after the checkpoints, which cannot be continued without it.
-        (path / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
+        secret = path / CHECKPOINTS / COHORTS
+        if secret.exists():
+            # It is deleted after the checkpoints, which cannot be continued without it.
+            with files.alone(path):
+                secret.unlink(missing_ok=True)
         raise InputValueError(f"out={str(path)!r} holds a run that has ended: there is nothing to resume.")
     if (path / PARTICIPATION).is_file() and not (path / CHECKPOINTED_RUN).is_file():
         raise InputValueError(

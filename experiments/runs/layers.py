@@ -116,6 +116,13 @@ def configuration(layer: Layer, where: str = "") -> RunSettings:
     return typed.convert(layer.values, RunSettings, where)
 
 
+def if_whole(layer: Layer, kind: type[Record] = RunSettings) -> Any:
+    """Returns the configuration of a layer that has all that a run needs; `None` if some of it is still to be given."""
+    given = {name for name, value in layer.values.items() if value is not None}
+    required = {field.name for field in msgspec.structs.fields(kind) if field.required}
+    return typed.convert(layer.values, kind) if given & {"epsilon", "noise_multiplier"} and required <= given else None
+
+
 def whole(layer: Layer, kind: type[Record] = RunSettings) -> dict[str, Any]:
     """Returns all settings of a configuration in its order, defaults included, but those that are not set.
 

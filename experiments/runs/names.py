@@ -4,6 +4,8 @@
 RUN_JSON = "run.json"
 MECHANISM = "mechanism.safetensors"
 SETTINGS_TOML = "configuration.toml"
+# Of a central training: the σ that it began with.
+CALIBRATED = "calibrated.json"
 # A copy of the model that training starts from, if one was given.
 INITIAL_MODEL = "initial_model.safetensors"
 PLANNED, PLANNED_TEXT = "planned.json", "planned.md"

@@ -20,7 +20,7 @@ from .folders import readable_folder
 from .initial_model import InitialModel, given
 from .ledger import cohort_digest
 from .names import MECHANISM, RUN_JSON
-from .rules import Rules, check_same
+from .rules import Rules, Schema, check_same
 from .settings import RunSettings
 
 _VERSION = 1
@@ -251,13 +251,9 @@ def write_configuration(
         tff_mf.save(plan.mechanism, folder / MECHANISM)
     elif tff_mf.load(folder / MECHANISM) != plan.mechanism:
         raise InputValueError(f"out={str(folder)!r} holds a run with another mechanism: name another folder.")
-    schema = plan.participation
     fields = {
-        **{name: getattr(plan, name) for name in (*_OF_PLAN, *_GRID)},
-        "participation": type(schema).__name__,
-        "min_sep": schema.min_sep,
-        "max_participations": schema.max_participations,
-        "clip_norm": plan.clip_norm,
+        **{name: getattr(plan, name) for name in (*_OF_PLAN, *_GRID, "clip_norm")},
+        **vars(Schema.of(plan.participation)),
         "divisor": plan.clients_per_round,
         "cohorts": [cohort_digest(clients) for clients in cohorts],
         "command": [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]],

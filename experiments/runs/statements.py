@@ -3,66 +3,20 @@
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
 import tff_mf
 from tff_mf.base.strict_json import finite
 from tff_mf.planning.setting import MechanismSetting
 
 from ..output.text import up
+from ..output.typed import Number, OpenUnit, Record
 from ..sampling import ObservedParticipation
 from . import words
 from .words import CHOICE_OF_SETTINGS as CHOICE_OF_SETTINGS
 from .words import Bound, Reason
-
-_DELTAS = 25
-_SMALLEST_DELTA, _LARGEST_DELTA = 1e-12, 1e-6
-_MOST_BLOCKS = 16
-_MOST_ROUNDS = 200
-
-
-def block_ends(rounds: int, min_sep: int) -> list[int]:
-    """Returns the first round, and the ends of blocks of min-sep rounds, between which clients come back.
-
-    Several blocks are taken together if there are many.
-
-    Example:
-        >>> block_ends(9, 4), block_ends(3, 3)
-        ([1, 4, 8, 9], [1, 2, 3])
-    """
-    blocks = -(-rounds // min_sep)
-    if blocks < 2:
-        return sorted({*np.linspace(1, rounds, min(rounds, _MOST_BLOCKS), dtype=int).tolist(), rounds})
-    step = -(-blocks // _MOST_BLOCKS) * min_sep
-    return sorted({1, *range(step, rounds, step), rounds})
-
-
-def deltas(delta: float) -> list[float]:
-    """Returns values of δ around a guarantee's δ, which is one of them.
-
-    Example:
-        >>> found = deltas(1e-8)
-        >>> found[0], 1e-8 in found, found[-1]
-        (1e-12, True, 1e-06)
-    """
-    smallest, largest = min(_SMALLEST_DELTA, delta / 1e4), max(delta, _LARGEST_DELTA)
-    between = np.geomspace(smallest, largest, _DELTAS)[1:-1].tolist()
-    return sorted({smallest, *between, delta, largest})
-
-
-def of_some_rounds(values: np.ndarray, scale: float) -> list[tuple[float, float | None]]:
-    """Returns rounds and scaled values, of all rounds or of as many as a figure can show.
-
-    Example:
-        >>> of_some_rounds(np.array([1.0, 2.0]), 0.5)
-        [(1, 0.5), (2, 1.0)]
-    """
-    chosen = sorted({*np.linspace(1, len(values), min(len(values), _MOST_ROUNDS), dtype=int).tolist()})
-    return [(number, float(scale * values[number - 1])) for number in chosen]
-
 
 STATED, PROVISIONAL, REFUSED = STATES = ("stated", "provisional", "refused")
 NO_EPSILON = "NO ε CAN BE STATED"
@@ -75,9 +29,6 @@ _TIERS = ((1.0, "strong formal protection (ε ≤ 1)"), (10.0, "reasonable prote
 _LAST_TIER = "weak to no formal protection (ε > 10)"
 TIER_BOUNDS = tuple(f"{largest:g}" for largest, _ in _TIERS)
 TIERS_SOURCE = "the three tiers of Ponomareva et al. (2023), How to DP-fy ML, section 5"
-# What is null where a claim is refused.
-_FIGURES = ("epsilon", "epsilon_of_a_person", "epsilon_as_run", "zcdp_rho", "mu", "tail")
-
 _INFINITE = float("inf")
 
 
@@ -226,6 +177,30 @@ def state(claim: Claim) -> str:
     return PROVISIONAL if claim.unanswered else STATED
 
 
+class Facts(Record, kw_only=True):
+    """The facts of a claim, as files have them; what is not bounded, or may not be stated, is `None`."""
+
+    state: Literal["stated", "provisional", "refused"]
+    test_only: bool
+    reasons: Sequence[Reason]
+    open_questions: Sequence[str]
+    participation: Bound
+    delta: OpenUnit
+    rounds: int
+    population: int | None
+    cohort: int
+    clients_per_round: int
+    simulation: bool
+    clients_of_one_person: int | None
+    adjacency: Literal["zero-out", "replace-one"]
+    epsilon: Number | None
+    epsilon_of_a_person: Number | None
+    epsilon_as_run: Number | None
+    zcdp_rho: Number | None
+    mu: Number | None
+    tail: Number | None
+
+
 def facts(claim: Claim) -> dict[str, Any]:
     """Returns all that a statement says, as JSON: `line` and `tier` write it in words.
 
@@ -233,26 +208,25 @@ def facts(claim: Claim) -> dict[str, Any]:
     `None` is not bounded, or there is none: amplification has no μ, and a person no ε as long as the number of their
     clients is unknown.
     """
-    known, several = claim.guarantee, claim.clients_of_one_person
-    found = {
-        "state": state(claim),
-        "test_only": claim.test_only,
-        "reasons": msgspec.to_builtins(reasons(claim)),
-        "open_questions": list(claim.unanswered),
-        "participation": msgspec.to_builtins(claim.participation),
-        **{name: getattr(claim, name) for name in ("delta", "rounds", "population", "cohort")},
-        **{name: getattr(claim, name) for name in ("clients_per_round", "simulation", "clients_of_one_person")},
-        "adjacency": "zero-out" if known is None else known.adjacency,
-        **dict.fromkeys(_FIGURES),
-    }
-    if found["state"] == REFUSED:
-        return found
-    found["epsilon"] = claim.epsilon
-    if known is not None:
-        found |= {name: getattr(known, name) for name in ("zcdp_rho", "mu", "tail")}
-        found["epsilon_as_run"] = finite(claim.epsilon_as_run)
-        found["epsilon_of_a_person"] = None if several is None else finite(claim.epsilon_of(several))
-    return found
+    known, several, found = claim.guarantee, claim.clients_of_one_person, state(claim)
+    stated = known if found != REFUSED else None
+    own = {name: value for name, value in vars(claim).items() if name in Facts.__struct_fields__}
+    figures = {name: getattr(stated, name, None) for name in ("zcdp_rho", "mu", "tail")}
+    of_a_person = None if stated is None or several is None else finite(claim.epsilon_of(several))
+    everything: dict[str, Any] = (
+        own
+        | figures
+        | {
+            "state": found,
+            "reasons": reasons(claim),
+            "open_questions": list(claim.unanswered),
+            "adjacency": "zero-out" if known is None else known.adjacency,
+            "epsilon": None if found == REFUSED else claim.epsilon,
+            "epsilon_of_a_person": of_a_person,
+            "epsilon_as_run": None if stated is None else finite(claim.epsilon_as_run),
+        }
+    )
+    return msgspec.to_builtins(Facts(**everything))
 
 
 def without_epsilon(value: Any) -> Any:

@@ -334,12 +334,10 @@ TEXTS: Mapping[str, str | Callable[..., str]] = {
     "other_sizes": _other_sizes,
     "a_plan": "a planned report: it is about the settings of the run, not about what it did",
     "summary_damaged": "{file} is damaged: {why}",
-    "summary_incomparable": "{file} cannot be compared with {participation} and the settings: {why}",
     "summary_other": "{file} has another {name} than follows from the other files",
     "summary_unknown": "{file} has {name}, which is not a field of a summary or does not follow from the other files",
     "summary_no_number": "{file} has {name}, which is not a number",
     "summary_no_version": "{file} has {name}, which is not a version",
-    "summary_unproved": "{file} has {name}, which cannot be recomputed here",
     "model_other": "{file} is missing, or its hash is not the one in {summary}",
     "rounds_without_updates": "{rounds} rounds have no update in them, round {first} first: their models got noise "
     "alone",

@@ -4,7 +4,9 @@ import dataclasses
 import functools
 import hashlib
 import json
+import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -228,6 +230,43 @@ def plan_cohorts(
     observed = plan.observed()
     kept = tff_mf.MinSep(min_sep=observed.min_sep or rounds, max_participations=observed.max_participations)
     return dataclasses.replace(plan, participation=kept)
+
+
+def kept_cohorts(path: pathlib.Path, *, run: str, begun: bool, **setting: Any) -> CohortPlan:
+    """Returns the cohorts of a run by a secret in a file, which is written if the run has none.
+
+    Formal guarantee: once a round was begun, the cohorts are those that the run began with.
+
+    Args:
+        path: The file.
+        run: The identifier of the run.
+        begun: Whether a round of the run was ever begun.
+        setting: Arguments of `plan_cohorts` without `seed` and `secret`.
+
+    Raises:
+        InputValueError: If a round was begun and the file is lost, of another run, or of other clients or another
+            sampling; or as for `plan_cohorts`.
+    """
+    if path.is_file():
+        secret = CohortSecret.load(path, run=run)
+    elif begun:
+        raise InputValueError(
+            f"path={str(path)!r} is lost, from which the cohorts of the run follow: put it back, or start another run "
+            "in another folder."
+        )
+    else:
+        secret = CohortSecret.drawn(run=run)
+    plan = plan_cohorts(secret=secret, **setting)
+    cohorts = secret.keyed(plan.digest)
+    if begun and secret.cohorts != cohorts:
+        raise InputValueError(
+            "clients are not those that the run began with, or are sampled otherwise: pass the same, as a client in "
+            "another cohort would take part in rounds of both."
+        )
+    if secret.cohorts != cohorts:
+        path.unlink(missing_ok=True)
+        dataclasses.replace(secret, cohorts=cohorts).save(path)
+    return plan
 
 
 def without_dropped(plan: CohortPlan, dropout: float, *, seed: int) -> CohortPlan:

@@ -1,6 +1,5 @@
 """Models of next words: TFF's recurrent one, a light one, and the same without needless computation."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,37 +10,31 @@ from ..runs.settings import RunSettings
 from .client_batches import PADDING, pack
 
 
-def mean_cross_entropy(
-    logits: tf.Tensor, targets: tf.Tensor, counted: tf.Tensor | None = None, *, fused: bool = False
-) -> tf.Tensor:
+def mean_cross_entropy(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     """Returns the mean loss per word, equal to `tf.keras.losses.SparseCategoricalCrossentropy` to rounding.
 
     Args:
         logits: `[n, words]`.
         targets: `[n]`, whole numbers below `words`.
-        counted: bool `[n]`: which of them the mean is over; all if `None`.
-        fused: Whether XLA compiles the gradient, which makes one loop of it; otherwise each place is changed in memory.
     """
 
     @tf.custom_gradient
     def loss(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         each = tf.reduce_logsumexp(logits, axis=1) - tf.gather(logits, targets, batch_dims=1)
-        share = tf.ones_like(each) if counted is None else tf.cast(counted, each.dtype)
+        share = tf.ones_like(each)
         share /= tf.reduce_sum(share)
 
         def gradient(of_loss: tf.Tensor) -> tf.Tensor:
             # From the logits alone: training needs no losses, and TensorFlow leaves them out.
-            return _minus_one(tf.nn.softmax(logits), targets, fused=fused) * (of_loss * share)[:, None]
+            return _minus_one(tf.nn.softmax(logits), targets) * (of_loss * share)[:, None]
 
         return tf.reduce_sum(each * share), gradient
 
     return loss(logits)
 
 
-def _minus_one(probabilities: tf.Tensor, targets: tf.Tensor, *, fused: bool) -> tf.Tensor:
+def _minus_one(probabilities: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     """Returns the probabilities, 1 less for the target of each row."""
-    if fused:
-        return probabilities - tf.one_hot(targets, probabilities.shape[-1], dtype=probabilities.dtype)
     places = tf.stack([tf.range(tf.size(targets, targets.dtype), dtype=targets.dtype), targets], axis=1)
     return tf.tensor_scatter_nd_sub(probabilities, places, tf.ones_like(probabilities[:, 0]))
 
@@ -70,7 +63,7 @@ class _Step(NamedTuple):
 
 
 def packed_lstm(inputs: tf.Tensor, weights: LstmWeights, rows: tf.Tensor) -> tf.Tensor:
-    """Returns the outputs of the layer for inputs in the order of `packing.pack`.
+    """Returns the outputs of the layer for inputs in the order of `client_batches.pack`.
 
     Args:
         inputs: `[n, inputs]`.
@@ -80,60 +73,20 @@ def packed_lstm(inputs: tf.Tensor, weights: LstmWeights, rows: tf.Tensor) -> tf.
     Returns:
         `[n, units]`, in the same order.
     """
-    return _hoisted(inputs, weights, _Steps(sizes=tf.unstack(rows), kept=None))
+    sizes = tf.unstack(rows)
 
-
-def masked_lstm(inputs: tf.Tensor, weights: LstmWeights, mask: tf.Tensor) -> tf.Tensor:
-    """Returns the outputs of the layer for padded inputs; all shapes are static, so that XLA can compile it.
-
-    Args:
-        inputs: `[length, sentences, inputs]`.
-        weights: The weights.
-        mask: bool `[length, sentences]`: whether a step is taken; otherwise state and output stay as they are.
-
-    Returns:
-        `[length, sentences, units]`.
-    """
-    length = mask.shape[0]
-    kept = [step[:, None] for step in tf.unstack(mask, length)]
-    flat = tf.reshape(inputs, [-1, inputs.shape[-1]])
-    outputs = _hoisted(flat, weights, _Steps(sizes=length, kept=kept))
-    return tf.reshape(outputs, [length, -1, weights.recurrent.shape[0]])
-
-
-class _Steps(NamedTuple):
-    """How steps follow each other: sizes that shrink, or equal ones (their number) with a mask `[rows, 1]` for each."""
-
-    sizes: list[tf.Tensor] | int
-    kept: list[tf.Tensor] | None
-
-    def first(self, step: int, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns the rows of the step before that go on."""
-        return tensor if isinstance(self.sizes, int) else tensor[: self.sizes[step]]
-
-    def back(self, step: int, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns the gradient of all rows of a step, of which those that go on have the gradient `tensor`."""
-        if isinstance(self.sizes, int):
-            return tensor
-        return tf.pad(tensor, [[0, self.sizes[step] - self.sizes[step + 1]], [0, 0]])
-
-    def where(self, step: int, one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        return one if self.kept is None else tf.where(self.kept[step], one, other)
-
-
-def _hoisted(inputs: tf.Tensor, weights: LstmWeights, steps: _Steps) -> tf.Tensor:
     @tf.custom_gradient
     def layer(
         inputs: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor
     ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
-        taken = _forward(tf.split(tf.matmul(inputs, kernel) + bias, steps.sizes), recurrent, steps)
+        taken = _forward(tf.split(tf.matmul(inputs, kernel) + bias, sizes), recurrent, sizes)
         outputs = [step.output for step in taken]
 
         def gradient(of_outputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            of_gates = _backward(taken, tf.split(of_outputs, steps.sizes), recurrent, steps)
+            of_gates = _backward(taken, tf.split(of_outputs, sizes), recurrent, sizes)
             flat = tf.concat(of_gates, axis=0)
             # There is nothing before the first step; `tf.concat` needs at least one part.
-            before = [outputs[0][:0], *(steps.first(number, output) for number, output in enumerate(outputs[:-1], 1))]
+            before = [outputs[0][:0], *(output[:size] for output, size in zip(outputs, sizes[1:], strict=False))]
             of_later = tf.concat([of_gates[0][:0], *of_gates[1:]], axis=0)
             return (
                 tf.matmul(flat, _transposed(kernel)),
@@ -147,26 +100,25 @@ def _hoisted(inputs: tf.Tensor, weights: LstmWeights, steps: _Steps) -> tf.Tenso
     return layer(inputs, *weights)
 
 
-def _forward(of_inputs: Sequence[tf.Tensor], recurrent: tf.Tensor, steps: _Steps) -> list[_Step]:
+def _forward(of_inputs: Sequence[tf.Tensor], recurrent: tf.Tensor, sizes: Sequence[tf.Tensor]) -> list[_Step]:
     taken: list[_Step] = []
-    for number, total in enumerate(of_inputs):
+    for total, size in zip(of_inputs, sizes, strict=True):
         if taken:
-            cell_before, output_before = (steps.first(number, tensor) for tensor in (taken[-1].cell, taken[-1].output))
-            total += tf.matmul(output_before, recurrent)
+            cell_before = taken[-1].cell[:size]
+            total += tf.matmul(taken[-1].output[:size], recurrent)
         else:
             # The state before the first step is 0.
-            cell_before = output_before = tf.zeros_like(total[:, : recurrent.shape[0]])
+            cell_before = tf.zeros_like(total[:, : recurrent.shape[0]])
         into, forget, new, out = tf.split(total, 4, axis=1)
         gates = (tf.sigmoid(into), tf.sigmoid(forget), tf.tanh(new), tf.sigmoid(out))
         cell = gates[1] * cell_before + gates[0] * gates[2]
         squashed = tf.tanh(cell)
-        output = steps.where(number, gates[3] * squashed, output_before)
-        taken.append(_Step(gates=gates, cell=steps.where(number, cell, cell_before), squashed=squashed, output=output))
+        taken.append(_Step(gates=gates, cell=cell, squashed=squashed, output=gates[3] * squashed))
     return taken
 
 
 def _backward(
-    taken: Sequence[_Step], of_outputs: Sequence[tf.Tensor], recurrent: tf.Tensor, steps: _Steps
+    taken: Sequence[_Step], of_outputs: Sequence[tf.Tensor], recurrent: tf.Tensor, sizes: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
     """Returns the gradient of the gates' sums of each step, `[rows, 4·units]`."""
     transposed = _transposed(recurrent)
@@ -174,7 +126,7 @@ def _backward(
     of_output, of_cell = of_outputs[-1], tf.zeros_like(taken[-1].cell)
     for number in reversed(range(len(taken))):
         (into, forget, new, out), _, squashed, _ = taken[number]
-        cell_before = steps.first(number, taken[number - 1].cell) if number else tf.zeros_like(squashed)
+        cell_before = taken[number - 1].cell[: sizes[number]] if number else tf.zeros_like(squashed)
         inner = of_cell + of_output * out * (1.0 - squashed * squashed)
         sums = tf.concat(
             [
@@ -185,14 +137,12 @@ def _backward(
             ],
             axis=1,
         )
-        sums = steps.where(number, sums, tf.zeros_like(sums))
         found.insert(0, sums)
         if number:
-            through = tf.matmul(sums, transposed)
-            if steps.kept is not None:
-                through += tf.where(steps.kept[number], tf.zeros_like(of_output), of_output)
-            of_cell = steps.back(number - 1, steps.where(number, inner * forget, of_cell))
-            of_output = of_outputs[number - 1] + steps.back(number - 1, through)
+            # Sentences that end before this step have no gradient from it.
+            ended = [[0, sizes[number - 1] - sizes[number]], [0, 0]]
+            of_cell = tf.pad(inner * forget, ended)
+            of_output = of_outputs[number - 1] + tf.pad(tf.matmul(sums, transposed), ended)
     return found
 
 
@@ -278,11 +228,7 @@ class Hidden(NamedTuple):
 
 
 def build_hoisted_model(
-    kind: str,
-    initial_weights: Weights,
-    *,
-    input_spec: tuple[tf.TensorSpec, tf.TensorSpec],
-    static_shapes: bool = False,
+    kind: str, initial_weights: Weights, *, input_spec: tuple[tf.TensorSpec, tf.TensorSpec]
 ) -> tff.learning.models.FunctionalModel:
     """Returns a model for TFF with the weights, shapes and order of weights of the Keras model.
 
@@ -290,15 +236,8 @@ def build_hoisted_model(
         kind: `lstm` or `conv`.
         initial_weights: Trainable weights of the Keras model.
         input_spec: Type of a batch; words have a fixed length.
-        static_shapes: Whether padding is computed too, so that all shapes follow from a batch's, and XLA can
-            compile the model and its gradient.
     """
-    forward = {
-        ("lstm", False): _packed_lstm,
-        ("lstm", True): _masked_lstm,
-        ("conv", False): functools.partial(_conv, look_up=tf.gather),
-        ("conv", True): functools.partial(_conv, look_up=_looked_up),
-    }[kind, static_shapes]
+    forward = {"lstm": _lstm, "conv": _conv}[kind]
 
     # Nothing here is for AutoGraph, which takes longer to look than TensorFlow to trace.
     @tf.function(autograph=False)
@@ -309,12 +248,12 @@ def build_hoisted_model(
     return tff.learning.models.FunctionalModel(
         initial_weights=(tuple(initial_weights), ()),
         predict_on_batch_fn=predict,
-        loss_fn=tf.autograph.experimental.do_not_convert(_masked_loss if static_shapes else _packed_loss),
+        loss_fn=tf.autograph.experimental.do_not_convert(_loss),
         input_spec=input_spec,
     )
 
 
-def _packed_lstm(weights: Weights, words: tf.Tensor) -> Hidden:
+def _lstm(weights: Weights, words: tf.Tensor) -> Hidden:
     embedding, kernel, recurrent, bias, *head = weights
     packing = pack(words)
     inputs = tf.gather(embedding, packing.words)
@@ -323,53 +262,19 @@ def _packed_lstm(weights: Weights, words: tf.Tensor) -> Hidden:
     return Hidden(place=packing.place, rows=tf.pad(outputs, [[1, 0], [0, 0]]), head=tuple(head))
 
 
-def _masked_lstm(weights: Weights, words: tf.Tensor) -> Hidden:
-    embedding, kernel, recurrent, bias, *head = weights
-    by_step = tf.transpose(words)
-    inputs = _looked_up(embedding, by_step)
-    outputs = masked_lstm(inputs, LstmWeights(kernel, recurrent, bias), tf.not_equal(by_step, PADDING))
-    by_sentence = tf.transpose(outputs, [1, 0, 2])
-    return Hidden(place=_in_order(words), rows=tf.reshape(by_sentence, [-1, recurrent.shape[0]]), head=tuple(head))
-
-
-def _conv(weights: Weights, words: tf.Tensor, *, look_up: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> Hidden:
+def _conv(weights: Weights, words: tf.Tensor) -> Hidden:
     embedding, kernel, bias, *head = weights
     reach, width, filters = kernel.shape
     # Before the first word there is nothing, which is not the word with number 0.
-    inputs = tf.pad(look_up(embedding, words), [[0, 0], [reach - 1, 0], [0, 0]])
+    inputs = tf.pad(tf.gather(embedding, words), [[0, 0], [reach - 1, 0], [0, 0]])
     windows = tf.concat([inputs[:, step : step + words.shape[1]] for step in range(reach)], axis=2)
     rows = tf.matmul(tf.reshape(windows, [-1, reach * width]), tf.reshape(kernel, [reach * width, filters]))
-    return Hidden(place=_in_order(words), rows=tf.nn.relu(rows + bias), head=tuple(head))
+    in_order = tf.reshape(tf.range(tf.size(words)), tf.shape(words))
+    return Hidden(place=in_order, rows=tf.nn.relu(rows + bias), head=tuple(head))
 
 
-def _in_order(words: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(tf.range(tf.size(words)), tf.shape(words))
-
-
-def _looked_up(embedding: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-    """Returns rows of an embedding, with a product as the gradient: XLA would copy the whole of it for each word."""
-
-    @tf.custom_gradient
-    def look_up(embedding: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        def gradient(of_rows: tf.Tensor) -> tf.Tensor:
-            chosen = tf.one_hot(tf.reshape(words, [-1]), embedding.shape[0], dtype=embedding.dtype)
-            return tf.matmul(chosen, tf.reshape(of_rows, [-1, embedding.shape[1]]), transpose_a=True)
-
-        return tf.gather(embedding, words), gradient
-
-    return look_up(embedding)
-
-
-def _packed_loss(hidden: Hidden, targets: tf.Tensor, sample_weight: object = None) -> tf.Tensor:
+def _loss(hidden: Hidden, targets: tf.Tensor, sample_weight: object = None) -> tf.Tensor:
     del sample_weight
     counted = tf.not_equal(targets, PADDING)
     logits = hidden.logits(tf.gather(hidden.rows, hidden.place[counted]))
     return mean_cross_entropy(logits, targets[counted])
-
-
-def _masked_loss(hidden: Hidden, targets: tf.Tensor, sample_weight: object = None) -> tf.Tensor:
-    del sample_weight
-    flat = tf.reshape(targets, [-1])
-    # The rows are in order, and all of them are needed.
-    logits = hidden.logits(hidden.rows)
-    return mean_cross_entropy(logits, flat, tf.not_equal(flat, PADDING), fused=True)

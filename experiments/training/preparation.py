@@ -38,7 +38,7 @@ class PreparedRun:
         batches: The data of clients.
         measurement: How the model is measured, while the run trains and at its end.
         measured_on: Whether any client that the model is measured on trains too: a word of `runs.metrics`.
-        in_secret: What sampling in secret adds to the guarantee, or would add to it, or `None`.
+        in_secret: What sampling in secret adds to the guarantee; `None` if cohorts are known.
         process: The learning process.
         aggregator: The aggregator in it that adds the noise.
     """
@@ -120,8 +120,9 @@ def prepare(
     )
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     # A search of its own, which may be refused: before hours of training.
-    adds = amplification.amplified if secret is None else amplification.own
-    in_secret = adds(privacy, settings.sampling_settings(), len(cohorts.client_ids))
+    in_secret = None
+    if secret is not None:
+        in_secret = amplification.own(privacy, settings.sampling_settings(), len(cohorts.client_ids))
     vocabulary = given.vocabulary if given else list(named_data.load_word_counts(data, settings.vocab_size))
     language_task = build_task(settings, vocabulary)
     if given:

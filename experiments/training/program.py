@@ -14,14 +14,12 @@ import tff_mf
 
 from .. import reports
 from ..output import files
-from ..runs import amplification, run_record, statable
+from ..runs import amplification, statable
 from ..runs.execution import ExecutionSettings
 from ..runs.folders import versions
-from ..runs.names import MODEL, PARTICIPATION, RUN_JSON, SUMMARY, VOCABULARY
-from ..runs.observed_participation import read_observed
-from ..runs.run_record import Resolved, begun_record, initial_model_of, read_record
+from ..runs.names import MODEL, SUMMARY, VOCABULARY
+from ..runs.run_record import Resolved, RunRecord, begun_record, initial_model_of
 from ..runs.settings import RunSettings
-from ..runs.summary import of_settings, privacy_claims
 from . import checkpoints, rounds
 from .preparation import PreparedRun, prepare
 from .rounds import OnRound, TrainedRun
@@ -30,74 +28,12 @@ from .task import METRICS
 _ON_THIS_MACHINE = ExecutionSettings()
 
 
-def summarize(
-    prepared: PreparedRun,
-    *,
-    measured: Mapping[str, Any],
-    claims: Mapping[str, Any],
-    model_sha256: str,
-    seconds: float,
-) -> dict[str, Any]:
-    """Returns the summary of a run that has ended.
-
-    Args:
-        prepared: The run.
-        measured: The fields that say how good the final model is: `measurement.Measurement.conclude`.
-        claims: The fields that state the guarantee: `runs.summary.privacy_claims`.
-        model_sha256: Hash of the file with the final model.
-        seconds: How long the rounds took.
-    """
-    return {
-        **measured,
-        **claims,
-        "model_sha256": model_sha256,
-        **of_settings(prepared.settings),
-        "parameters": prepared.language_task.parameters,
-        "dropped_participations": prepared.dropped_participations,
-        "seconds": seconds,
-        "tff_mf_version": tff_mf.__version__,
-    }
-
-
-def write_plan(prepared: PreparedRun, asked: RunSettings, resolved: Resolved, folder: pathlib.Path) -> None:
-    """Writes `run.json`, the mechanism's artifact and the planned report of a run.
-
-    Args:
-        prepared: The run.
-        asked: Its settings as they were asked for.
-        resolved: What they came to.
-        folder: Its folder.
-
-    Raises:
-        InputValueError: If the folder holds a run with another mechanism or other settings.
-    """
-    cohorts = prepared.cohorts
-    reports.write_configuration(
-        folder,
-        prepared.privacy,
-        cohorts=[] if asked.secret_cohorts else [cohorts.cohort(t) for t in range(cohorts.rounds)],
-        amplified_epsilon=_amplified_epsilon(prepared, folder),
-        sampler=asked.sampling_settings().sampler,
-        simulation=True,
-        population=prepared.population,
-        released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
-        evaluation_columns=METRICS,
-        settings=asked,
-        resolved=resolved,
-        versions=versions(),
-    )
-    reports.write(folder, realised=False)
-
-
-def _amplified_epsilon(prepared: PreparedRun, folder: pathlib.Path) -> float | None:
+def _amplified_epsilon(prepared: PreparedRun, begun: RunRecord | None) -> float | None:
     """Returns the ε of a run with secret cohorts, which it states from its beginning on."""
-    if not prepared.settings.secret_cohorts:
+    if prepared.in_secret is None:
         return None
-    if (folder / RUN_JSON).exists():
-        # Computed again, a certificate by samples would differ.
-        return run_record.read_record(folder).amplified_epsilon
-    assert prepared.in_secret is not None
-    return amplification.stated_epsilon(prepared.in_secret.level)
+    # Computed again, a certificate by samples would differ.
+    return amplification.stated_epsilon(prepared.in_secret.level) if begun is None else begun.amplified_epsilon
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,19 +41,27 @@ class TrainingResult:
     """The result of a run that has ended.
 
     Attributes:
-        summary: The content of `summary.json`: metrics of the final model, the privacy plan's numbers and the observed
-            participation.
-        statement: The guarantee in one line: the headline of the report.
+        summary: The content of `summary.json`: how good the final model is, and what it took.
+        report: The facts of the report.
         history: Metrics of each evaluated round.
-        holds: Whether the observed participation is within the assumed one.
         weights: The trained model's parameters.
     """
 
     summary: Mapping[str, Any]
-    statement: str
+    report: Mapping[str, Any]
     history: list[dict[str, float]]
-    holds: bool
     weights: list[np.ndarray]
+
+    @property
+    def statement(self) -> str:
+        """The guarantee in one line: the headline of the report."""
+        return reports.headline(self.report)
+
+    @property
+    def holds(self) -> bool:
+        """Whether participation was as it was accounted for, as far as the log shows it."""
+        found = next(each for each in self.report["assumptions"] if each["name"] == "participation")
+        return found["state"] != "violated"
 
 
 def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path) -> TrainingResult:
@@ -128,36 +72,21 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
         trained: The run after its last round.
         out: Its folder.
     """
-    stated = run_record.read_record(out).amplified_epsilon
-    claims = privacy_claims(
-        prepared.privacy,
-        read_observed(out / PARTICIPATION),
-        None if stated else prepared.in_secret,
-        secret=None if stated is None else (stated, prepared.settings.sampling_settings()),
-        population=prepared.population,
-        violations=reports.violations(out),
-        unanswered=reports.open_questions(out),
-    )
     model = safetensors.numpy.save({str(i): weight for i, weight in enumerate(trained.weights)})
-    summary = summarize(
-        prepared,
-        measured=trained.measured,
-        claims=claims,
-        model_sha256=hashlib.sha256(model).hexdigest(),
-        seconds=trained.seconds,
-    )
+    summary = {
+        **trained.measured,
+        "model_sha256": hashlib.sha256(model).hexdigest(),
+        "parameters": prepared.language_task.parameters,
+        "dropped_participations": prepared.dropped_participations,
+        "seconds": trained.seconds,
+        "tff_mf_version": tff_mf.__version__,
+    }
     files.write_atomically(out / VOCABULARY, json.dumps(prepared.vocabulary, ensure_ascii=False) + "\n")
     files.write_atomically(out / MODEL, model)
     files.write_atomically(out / SUMMARY, json.dumps(summary, indent=2) + "\n")
     report = reports.write(out, realised=True)
     trained.saved.finish()
-    return TrainingResult(
-        summary=summary,
-        statement=reports.headline(report),
-        history=trained.history,
-        holds=claims["participation_within_assumed"],
-        weights=trained.weights,
-    )
+    return TrainingResult(summary=summary, report=report, history=trained.history, weights=trained.weights)
 
 
 def run(
@@ -210,11 +139,23 @@ def run(
             )
         if given:
             checkpoints.keep(given, out)
-        clients = len(prepared.cohorts.client_ids)
-        resolved = Resolved(server_learning_rate=rate, initial_model=named, training_clients=clients)
-        write_plan(prepared, settings, resolved, out)
-        run = None if secret is None else secret.run
-        rules = read_record(out).rules
+        cohorts = prepared.cohorts
+        record = reports.write_configuration(
+            out,
+            privacy,
+            cohorts=[] if settings.secret_cohorts else [cohorts.cohort(t) for t in range(cohorts.rounds)],
+            amplified_epsilon=_amplified_epsilon(prepared, begun),
+            sampler=settings.sampling_settings().sampler,
+            simulation=True,
+            population=prepared.population,
+            released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
+            evaluation_columns=METRICS,
+            settings=settings,
+            resolved=Resolved(server_learning_rate=rate, initial_model=named, training_clients=len(cohorts.client_ids)),
+            versions=versions(),
+        )
+        reports.write(out, realised=False)
+        run, rules = None if secret is None else secret.run, record.rules
         if without_epsilon:
             rules = dataclasses.replace(rules, schema=None)
         trained = rounds.train(prepared, out, rules=rules, on_round=on_round, execution=execution, run=run)

@@ -167,7 +167,8 @@ def exported_again(bundle, once_for_all, request) -> pathlib.Path:
     def make(root: pathlib.Path) -> pathlib.Path:
         run, out = root / "a run", root / "deep" / "er"
         run.mkdir()
-        for name in ("configuration.toml", "vocabulary.json", "mechanism.safetensors"):
+        shutil.copyfile(bundle.config, run / "configuration.toml")
+        for name in ("vocabulary.json", "mechanism.safetensors"):
             shutil.copyfile(bundle.folder / name, run / name)
         forks = request.getfixturevalue("forks")
         import forking

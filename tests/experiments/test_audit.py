@@ -15,20 +15,15 @@ from tff_mf.experiments.reports.auditing import _audit
 
 from .shared import invoke, printed, result_of
 
+_OF_SETTING = ("coordinates", "noise_scale", "adjacency")
 SCHEMA = tff_mf.MinSep(min_sep=5, max_participations=3)
 B100 = tff_mf.BLT.production("b100")
 
 
 def audit(**changes):
-    arguments = {
-        "mechanism": B100,
-        "rounds": 20,
-        "participation": SCHEMA,
-        "noise_multiplier": 4.0,
-        "delta": 1e-6,
-        "coordinates": 8192,
-    }
-    return auditing.audit(auditing.Setting(**{**arguments, **changes}))
+    more = {"coordinates": 8192, **{name: changes.pop(name) for name in _OF_SETTING if name in changes}}
+    planned = {"mechanism": B100, "rounds": 20, "sampling": SCHEMA, "noise_multiplier": 4.0, **changes}
+    return auditing.audit(auditing.Setting(plan=tff_mf.plan(delta=1e-6, clients_per_round=1, **planned), **more))
 
 
 def failed(found):
@@ -143,10 +138,11 @@ def test_the_search_finds_the_worst_client_of_a_long_run(mechanism, kind):
     assert reached <= tff_mf.sensitivity(mechanism, 300, schema) * (1 + 1e-9)
 
 
-def test_a_sensitivity_that_is_too_small_is_found_out():
+def test_a_sensitivity_that_is_too_small_is_found_out(monkeypatch):
     from tff_mf.experiments.reports.auditing import _audit
 
-    test = _audit._sensitivity(2.0, 1.9, (0, 3))
+    monkeypatch.setattr(_audit, "reached_sensitivity", lambda *arguments: (200.0, (0, 3)))
+    (test,) = (each for each in audit().tests if each.name == "sensitivity")
     assert not test.passed
     assert "rounds 1, 4" in test.text
 
@@ -202,7 +198,7 @@ RUN = {"mechanism": tff_mf.Tree(6), "rounds": 20, "restart_every": 6, "coordinat
 @pytest.mark.sampled(most=1)
 @pytest.mark.parametrize(("adjacency", "count_stddev"), [("zero-out", None), ("zero-out", 3.0), ("replace-one", 3.0)])
 def test_right_noise_of_a_restarted_run_passes_for_what_is_claimed(adjacency, count_stddev):
-    found = audit(**RUN, adjacency=adjacency, count_stddev=count_stddev)
+    found = audit(**RUN, adjacency=adjacency, adaptive_count_stddev=count_stddev)
     assert failed(found) == set()
     sums = tff_mf.guarantee(tff_mf.Tree(6), 20, SCHEMA, noise_multiplier=4.0, restart_every=6, adjacency=adjacency).mu
     counts = 0.0 if count_stddev is None else 3**0.5 / 3.0
@@ -218,7 +214,7 @@ def test_a_count_that_is_claimed_to_move_by_a_half_is_found_out(monkeypatch, adj
         return tff_mf.Guarantee(mu=participation.max_participations**0.5 / 2 / count_stddev, adjacency=adjacency)
 
     monkeypatch.setattr(tff_mf, "adaptive_clipping_guarantee", absent)
-    assert failed(audit(**RUN, count_stddev=0.5, adjacency=adjacency)) == {"canaries"}
+    assert failed(audit(**RUN, adaptive_count_stddev=0.5, adjacency=adjacency)) == {"canaries"}
 
 
 def test_counts_with_half_of_their_noise_are_found_out(monkeypatch):
@@ -230,7 +226,7 @@ def test_counts_with_half_of_their_noise_are_found_out(monkeypatch):
         return emit(mechanism, rounds, **more) * (0.5 if mechanism == tff_mf.Identity() else 1.0)
 
     monkeypatch.setattr(_emitted, "emit", less)
-    assert {"counts: variance", "counts: normality"} <= failed(audit(**RUN, count_stddev=0.5))
+    assert {"counts: variance", "counts: normality"} <= failed(audit(**RUN, adaptive_count_stddev=0.5))
 
 
 def test_the_audit_of_a_run_is_of_all_that_it_claims(tmp_path):
@@ -251,13 +247,12 @@ def test_a_sound_run_with_a_small_epsilon_passes(noise_multiplier):
     about = {
         "mechanism": tff_mf.Identity(),
         "rounds": 4,
-        "participation": tff_mf.SingleParticipation(),
+        "sampling": tff_mf.SingleParticipation(),
         "noise_multiplier": noise_multiplier,
-        "delta": 1e-6,
         "coordinates": 4096,
     }
-    found = auditing.audit(auditing.Setting(**about))
+    found = audit(**about)
     assert [test.text for test in found.tests if not test.passed] == []
     told = "nothing follows" not in found.tests[-1].text
     assert told == (noise_multiplier < 10)
-    assert not auditing.audit(auditing.Setting(**about, noise_scale=0.5)).passed
+    assert not audit(**about, noise_scale=0.5).passed

@@ -137,14 +137,6 @@ def test_a_rewritten_bundle_is_refused(case, copy, bundle):
     assert json.loads(finished.stdout)["refused"][0]["file"] == file
 
 
-def asks_for(folder, **changes):
-    """Edits the settings as they were given."""
-    lines = (folder / "configuration.toml").read_text().splitlines()
-    lines = [line for line in lines if line.split(" ")[0] not in changes]
-    lines += [f"{name} = {value}" for name, value in changes.items()]
-    (folder / "configuration.toml").write_text("\n".join(lines) + "\n")
-
-
 # What would be found if graphs were run that are not those that are exported again. Every file fits every other one,
 # and only the graphs do something else than run.json says.
 OTHER_GRAPHS = {
@@ -163,7 +155,6 @@ def test_graphs_that_deviate_from_run_json_are_refused(case, copy):
     changes, files, reason = OTHER_GRAPHS[case]
     settings = json.loads((copy / "run.json").read_text())["settings"]
     set_in(copy / "run.json", **changes, settings={**settings, **changes})
-    asks_for(copy, **changes)
     reports.write(copy, realised=False)
     _device_file.write_device_policy(copy)
     tampering.listed(copy)

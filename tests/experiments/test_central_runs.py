@@ -17,7 +17,7 @@ import tff_mf
 
 tf = pytest.importorskip("tensorflow")
 
-from tff_mf.experiments.central_training import data_sets, networks, preparation, program, summary  # noqa: E402
+from tff_mf.experiments.central_training import data_sets, networks, preparation, program  # noqa: E402
 from tff_mf.experiments.central_training.settings import PRESETS, SAMPLINGS, CentralConfiguration  # noqa: E402
 from tff_mf.experiments.output import typed  # noqa: E402
 from tff_mf.experiments.runs import layers, metrics  # noqa: E402
@@ -121,7 +121,7 @@ def test_sigma_is_the_smallest_for_the_epsilon_that_is_stated(flags, groups):
     assert 0.99 * 8 < prepared.epsilon <= 8
     assert prepared.statement.startswith("ε≤8")
     assert " at δ=1e-05 for zero-out of one example" in prepared.statement
-    figures = summary.guarantee_of(prepared)
+    figures = program.guarantee_of(prepared)
     schema = tff_mf.FixedEpoch(min_sep=figures["min_sep"], max_participations=figures["max_participations"])
     assert figures["rounds"] == 20
     assert figures["sensitivity"] == tff_mf.sensitivity(mechanism.cast_to_float32(), 20, schema)
@@ -174,7 +174,7 @@ def test_the_sampling_that_draws_is_the_one_whose_epsilon_is_stated(word):
     assert prepared.epsilon <= known
     rows = order.batches(0, found.rounds)
     assert 0.7 * 256 < np.mean(np.sum(rows >= 0, axis=1)) < 1.3 * 256
-    assert summary.guarantee_of(prepared)["sampling"]["sampling"] == word
+    assert program.guarantee_of(prepared)["sampling"]["sampling"] == word
 
 
 @pytest.mark.parametrize(
@@ -293,8 +293,12 @@ def finished(tmp_path_factory):
 def test_a_run_writes_what_it_states(finished):
     out, printed = finished
     names = {path.name for path in out.iterdir()} - {".lock"}
-    assert names == {"configuration.toml", "mechanism.safetensors", "metrics.csv", "model.weights.h5", "summary.json"}
+    assert names == {
+        *("calibrated.json", "configuration.toml", "mechanism.safetensors", "metrics.csv", "model.weights.h5"),
+        "summary.json",
+    }
     found = json.loads((out / "summary.json").read_text())
+    assert program.begun_noise_multiplier(out) == found["noise_multiplier"]
     assert found == printed
     assert found["statement"].endswith("n=10 rounds, min-sep 5, max-participations 2, batches in a fixed order")
     assert (found["unit"], found["adjacency"], found["examples"]) == ("example", "zero-out", 1280)
@@ -363,6 +367,19 @@ def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped
     assert not left.exists()
 
 
+def test_a_resumed_run_has_the_noise_multiplier_that_it_began_with_and_calibrates_none(monkeypatch, tmp_path):
+    settings = CentralConfiguration(**{**DIGITS, "epochs": 2, "mechanism": "identity"})
+    prepared = preparation.prepare(settings, tff_mf.Identity())
+    program.keep(prepared, tmp_path)
+    monkeypatch.setattr(type(prepared.order), "calibrate_noise_multiplier", None)
+    begun = program.begun_noise_multiplier(tmp_path)
+    again = preparation.prepare(settings, tff_mf.Identity(), noise_multiplier=begun)
+    assert again.noise_multiplier == prepared.noise_multiplier
+    (tmp_path / "calibrated.json").write_text("{}")
+    with pytest.raises(tff_mf.InputError, match="has no noise_multiplier"):
+        program.begun_noise_multiplier(tmp_path)
+
+
 REFUSED = [
     (["--set", "batch_size=9999"], "batch_size=9999 exceeds the 1280 examples"),
     (["--delta", 1e-3], "delta=0.001 is not below 1/1280"),
@@ -410,8 +427,13 @@ def test_what_has_no_epsilon_states_none(flags):
         preparation.prepare(found, tff_mf.Identity())
     prepared = preparation.prepare(found, tff_mf.Identity(), without_epsilon=True)
     assert prepared.statement.startswith("NO ε CAN BE STATED: ")
-    figures = summary.guarantee_of(prepared)
+    figures = program.guarantee_of(prepared)
     assert {value for name, value in figures.items() if name.startswith("epsilon")} == {None}
+
+
+def test_show_refuses_a_whole_configuration_that_no_run_can_have():
+    with pytest.raises(tff_mf.InputError, match="batch_size=0"):
+        invoke("--preset", "digits", "--batch-size", 0, "--show")
 
 
 def test_show_names_the_source_of_each_value():

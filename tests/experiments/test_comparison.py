@@ -286,8 +286,8 @@ def test_a_killed_comparison_continues(small_data, tmp_path):
     command = [test_cli.COMMAND, "compare", str(spec), "--out", str(out)]
     with (tmp_path / "first.txt").open("w") as log:
         first = subprocess.Popen(command, stdout=log, stderr=log)
-    wait_for(lambda: list(out.glob("runs/*/summary.json")) and len(list(out.glob("runs/*/participation.csv"))) == 2)
-    (done,) = out.glob("runs/*/summary.json")
+    wait_for(lambda: list(out.glob("runs/*/report.json")) and len(list(out.glob("runs/*/participation.csv"))) == 2)
+    (done,) = out.glob("runs/*/report.json")
     before = done.stat().st_mtime_ns
     started = psutil.Process(first.pid).children(recursive=True)
     os.kill(first.pid, signal.SIGKILL)
@@ -295,7 +295,7 @@ def test_a_killed_comparison_continues(small_data, tmp_path):
     assert started
     # The run, and its TFF worker, end by themselves when the comparison is gone.
     wait_for(lambda: not any(alive(process.pid) for process in started))
-    assert len(list(out.glob("runs/*/summary.json"))) == 1
+    assert len(list(out.glob("runs/*/report.json"))) == 1
 
     again = test_cli.run("compare", spec, "--out", out, "--json")
     assert again.returncode == 0, again.stderr

@@ -279,6 +279,8 @@ import os, signal, subprocess, sys, time
 import psutil
 from tff_mf.experiments import cli
 
+SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
 class Freed:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGNAL)
@@ -303,7 +305,7 @@ def turned():
         raise SystemError("returned a result with an exception set") from error
 
 def main(**given):
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdout=subprocess.DEVNULL)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], **SILENT)
     print(child.pid, flush=True)
     BODY()
 
@@ -322,6 +324,9 @@ def started(body, signal="SIGINT"):
     # It was killed, and takes a moment to be gone; nobody here may be its parent, to reap it.
     with contextlib.suppress(psutil.NoSuchProcess):
         child = psutil.Process(pid)
+        if body == "turned":
+            # An error unwinds, which ends TFF's worker, and this is none.
+            child.kill()
         _, alive = psutil.wait_procs([child], timeout=50)
         assert not alive or child.status() == psutil.STATUS_ZOMBIE
 

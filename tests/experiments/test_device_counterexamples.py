@@ -138,7 +138,7 @@ COUNTEREXAMPLES = {
 @pytest.mark.parametrize("case", COUNTEREXAMPLES)
 def test_if_the_server_breaks_a_requirement_a_device_takes_part_too_soon(case):
     name, play, more = COUNTEREXAMPLES[case]
-    assert name in [each["name"] for each in _device_file._requirements(places=False)]
+    assert name in _device_file.REQUIREMENTS
     world = world_of(client=Client(**more))
     play(world)
     assert not CLAIM.allows(world.counted)
@@ -154,7 +154,10 @@ def test_a_server_that_identifies_devices_keeps_the_claim_nevertheless(case):
 
 def test_every_critical_requirement_has_a_counterexample():
     shown = {name for name, _, _ in COUNTEREXAMPLES.values()} | {"versions", "places"}
-    assert shown == {each["name"] for each in _device_file._requirements(places=True) if each["severity"] == "critical"}
+    known = {**_device_file.REQUIREMENTS, **_device_file.PLACES}
+    assert shown == {name for name, severity in known.items() if severity == "critical"}
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "device-policy.md").read_text()
+    assert [name for name, severity in known.items() if f"| `{name}` | {severity} |" not in page] == []
 
 
 def test_a_reinstalled_device_waits_for_the_trust_period():

@@ -173,8 +173,8 @@ def test_a_grid_of_nothing_is_refused_in_a_manifest_of_floats(bundle, tmp_path):
 
 # Everything in the bundle says the same, and only the graphs have another grid.
 OTHER_GRIDS = {
-    "of fewer bits": ({"grid_bits": 13}, "grid = 13", "sends an update of norm", "above 2^13"),
-    "with less room": ({"grid_max_clients": 999}, 'grid = "auto"', "releases a sum of more than max_clients=999", ""),
+    "of fewer bits": ({"grid_bits": 13}, 13, "sends an update of norm", "above 2^13"),
+    "with less room": ({"grid_max_clients": 999}, "auto", "releases a sum of more than max_clients=999", ""),
 }
 
 
@@ -184,10 +184,8 @@ def test_graphs_of_another_grid_than_run_json_says_are_refused(case, copy):
     from tff_mf.experiments.bundles import _rounds
 
     changes, asked, *reasons = OTHER_GRIDS[case]
-    stated(copy, **changes)
-    lines = (copy / "configuration.toml").read_text().splitlines()
-    lines = [asked if line.startswith("grid =") else line for line in lines]
-    (copy / "configuration.toml").write_text("\n".join(lines) + "\n")
+    settings = json.loads((copy / "run.json").read_text())["settings"]
+    stated(copy, **changes, settings={**settings, "grid": asked})
     record = reports.read_configuration(copy)
     listed(copy, grid=grids.description(record.grid))
     found = _rounds.run(copy, rounds=1)

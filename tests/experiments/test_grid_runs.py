@@ -94,10 +94,10 @@ def test_the_grid_of_a_setting():
 
 
 def test_what_is_amplified_on_a_grid_includes_its_charge():
-    more = {"mechanism": tff_mf.Identity(), "sampling": tff_mf.MinSep(min_sep=1, max_participations=9)}
+    more = {"mechanism": tff_mf.Identity(), "sampling": tff_mf.MinSep(min_sep=1, max_participations=9), "cohort": None}
     kind = SamplingSettings(sampling="poisson")
-    floats = amplification.amplified(plan(noise_multiplier=1.0, grid=None, dimension=None, **more), kind, 300)
-    found = amplification.amplified(plan(noise_multiplier=1.0, **more), kind, 300)
+    floats = amplification.own(plan(noise_multiplier=1.0, grid=None, dimension=None, **more), kind, 300)
+    found = amplification.own(plan(noise_multiplier=1.0, **more), kind, 300)
     assert floats.epsilon < found.epsilon < 1.05 * floats.epsilon
 
 

@@ -96,11 +96,6 @@ def test_no_run_of_any_sampler_and_any_kills_breaks_the_schema(tmp_path_factory,
     assert book_of(folder).problems == book_of(folder).impossible == []
 
 
-def test_a_plan_whose_cohorts_are_secret_is_refused(tmp_path):
-    sampling = tff_mf.Poisson(population=100, clients_per_round=2)
-    refused(tmp_path, "secret_cohorts", plan(mechanism=tff_mf.Identity(), sampling=sampling, secret_cohorts=True))
-
-
 def test_a_guarded_run_has_a_report_that_passes_and_is_not_opened_again(tmp_path):
     folder, identity = tmp_path / "run", plan(mechanism=tff_mf.Identity())
     with opened(folder, identity) as guarded:

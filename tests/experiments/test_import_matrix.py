@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.experiments.output import protobufs
-from tff_mf.experiments.planning.published_matrices import _tensor_proto
-from tff_mf.experiments.planning.published_matrices.reader import import_matrix
+from tff_mf.experiments.planning import published_matrices
+from tff_mf.experiments.planning.published_matrices import import_matrix
 
 from .shared import result_of
 
@@ -50,34 +50,34 @@ def write(folder, encoder, decoder, names=("c", "b"), rates=None):
 
 
 def test_it_reads_what_tensorflow_writes():
-    assert np.array_equal(_tensor_proto.parse(MATRIX), [[1.0, 0.0], [0.5, 2.0]])
-    assert np.array_equal(_tensor_proto.parse(VECTOR), [1.0, 0.25])
-    assert np.array_equal(_tensor_proto.parse(SCALAR), 1.5)
-    assert _tensor_proto.parse(EMPTY).shape == (0, 2)
+    assert np.array_equal(published_matrices.parsed_tensor(MATRIX), [[1.0, 0.0], [0.5, 2.0]])
+    assert np.array_equal(published_matrices.parsed_tensor(VECTOR), [1.0, 0.25])
+    assert np.array_equal(published_matrices.parsed_tensor(SCALAR), 1.5)
+    assert published_matrices.parsed_tensor(EMPTY).shape == (0, 2)
     assert serialized(np.array([[1.0, 0.0], [0.5, 2.0]])) == MATRIX
 
 
 @given(st.lists(st.integers(1, 5), max_size=3), st.integers(0, 2**32 - 1))
 def test_any_shape_comes_back(shape, seed):
     tensor = np.random.default_rng(seed).standard_normal(shape)
-    assert np.array_equal(_tensor_proto.parse(serialized(tensor)), tensor)
+    assert np.array_equal(published_matrices.parsed_tensor(serialized(tensor)), tensor)
 
 
 def test_other_types_are_refused():
     with pytest.raises(InputValueError, match="dtype is 1, and must be 2, float64"):
-        _tensor_proto.parse(FLOAT32)
+        published_matrices.parsed_tensor(FLOAT32)
 
 
 @pytest.mark.parametrize("length", range(len(MATRIX)))
 def test_every_truncation_is_refused(length):
     with pytest.raises(InputValueError):
-        _tensor_proto.parse(MATRIX[:length])
+        published_matrices.parsed_tensor(MATRIX[:length])
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused_or_give_a_tensor(data):
     with contextlib.suppress(InputValueError):
-        assert _tensor_proto.parse(data).dtype == np.float64
+        assert published_matrices.parsed_tensor(data).dtype == np.float64
 
 
 @pytest.mark.parametrize("names", [("c", "b"), ("h", "w")])

@@ -271,7 +271,7 @@ def test_epsilon_of_the_first_rounds_is_that_of_the_worst_client_in_them(run_cur
 
 
 def test_curves_of_a_plan_end_at_its_epsilon():
-    known = Deployment(population=60, clients_per_round=10, rounds=12, delta=1e-3)
+    known = Deployment.of(population=60, clients_per_round=10, rounds=12, delta=1e-3)
     found = compared(known, epsilon=4.0)
     blt = next(option for option in found if option.name == "blt")
     drawn = plan_curves.curves(known, [blt], blt, states=True)
@@ -291,7 +291,7 @@ def test_curves_of_a_plan_end_at_its_epsilon():
 
 
 def test_the_curve_of_a_plan_ends_at_its_epsilon_where_the_bound_of_fewer_rounds_is_larger():
-    known = Deployment(
+    known = Deployment.of(
         population=60, clients_per_round=10, rounds=9, delta=1e-3, min_sep=1, max_participations=3, restart_every=4
     )
     epsilon = known.setting.guarantee(LOOSE, 5.0).epsilon(1e-3)
@@ -304,7 +304,7 @@ def test_the_curve_of_a_plan_ends_at_its_epsilon_where_the_bound_of_fewer_rounds
 @pytest.mark.parametrize("given", [{"epsilon": 4.0}, {"noise_multiplier": 3.0}])
 def test_every_position_of_the_sliders_is_what_plan_prints_there(given):
     """Against `options.options` at the point, and with the accountant called anew."""
-    known = Deployment(population=60, clients_per_round=10, rounds=8, delta=1e-3)
+    known = Deployment.of(population=60, clients_per_round=10, rounds=8, delta=1e-3)
     level = {"epsilon": None, "noise_multiplier": None, **given}
     found = explored.explored(known, ["blt", "identity"], **level, max_participations=None)
     axes = explored.axes(known, **level)
@@ -328,7 +328,7 @@ def test_every_position_of_the_sliders_is_what_plan_prints_there(given):
                 exact = tff_mf.epsilon(tff_mf.Identity(), rounds, schema, noise_multiplier=float(sigma), delta=1e-3)
                 assert exact <= float(epsilon)
         if index % 60 == 0:
-            here = Deployment(
+            here = Deployment.of(
                 population=60, clients_per_round=cohort, rounds=rounds, delta=1e-3, min_sep=min(min_sep, rounds)
             )
             oracle = {each.name: each.figures for each in compared(here, **{next(iter(given)): value})}

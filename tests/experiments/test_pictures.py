@@ -18,7 +18,6 @@ from .shared import printed
 
 SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 SCHEMA = tff_mf.MinSep(min_sep=8, max_participations=4)
-PLAN = ["plan", "--population", "3000", "--clients-per-round", "100", "--rounds", "96", "--delta", "1e-6"]
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ def found():
 
 def test_participation_is_what_the_population_allows(found):
     assert (found["min_sep"], found["max_participations"]) == (30, 4)
-    stack_overflow = Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
-    assert stack_overflow.participation == tff_mf.MinSep(min_sep=342, max_participations=6)
-    once = Deployment(population=10_000, clients_per_round=100, rounds=100, delta=1e-6)
-    assert once.participation == tff_mf.SingleParticipation()
+    stack_overflow = Deployment.of(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
+    assert stack_overflow.setting.participation == tff_mf.MinSep(min_sep=342, max_participations=6)
+    once = Deployment.of(population=10_000, clients_per_round=100, rounds=100, delta=1e-6)
+    assert once.setting.participation == tff_mf.SingleParticipation()
 
 
 def test_every_mechanism_is_there_and_keeps_epsilon(found):
@@ -89,7 +89,7 @@ def test_fitted_norms_are_a_row_of_their_own_and_not_recommended(found):
     assert {row["note"] for row in rows.values()} == {""}
     assert found["recommended"] in rows
     assert "of the least found (banded-toeplitz, without banded, fitted)" in found["why"]
-    once = Deployment(population=3000, clients_per_round=10, rounds=96, delta=1e-6)
+    once = Deployment.of(population=3000, clients_per_round=10, rounds=96, delta=1e-6)
     assert "banded, fitted" not in {option.name for option in compared(once, epsilon=4.0)}
 
 
@@ -137,14 +137,14 @@ def test_copies_are_the_rows_of_the_streams(found):
 
 
 def test_a_limit_of_one_mechanism_is_noted_in_its_row():
-    deployment = Deployment(population=10**8, clients_per_round=1000, rounds=17_000, delta=1e-7)
+    deployment = Deployment.of(population=10**8, clients_per_round=1000, rounds=17_000, delta=1e-7)
     found = {each.name: each for each in compared(deployment, noise_multiplier=5.0)}
     assert "16,384" in found["tree-full"].note
     assert found["identity"].mechanism is not None
 
 
 def test_the_recommendation_does_not_depend_on_the_scale_of_c():
-    deployment = Deployment(population=3000, clients_per_round=100, rounds=64, delta=1e-6)
+    deployment = Deployment.of(population=3000, clients_per_round=100, rounds=64, delta=1e-6)
     by_epsilon = options.recommend(compared(deployment, epsilon=3.0))[0].name
     assert options.recommend(compared(deployment, noise_multiplier=2.0))[0].name == by_epsilon
 
@@ -164,7 +164,7 @@ def test_a_table_for_people_rounds_epsilon_up():
 
 
 def test_long_searches_wait_until_asked_for():
-    deployment = Deployment(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
+    deployment = Deployment.of(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
     found = {option.name: option for option in compared(deployment, epsilon=8.0)}
     assert "--thorough" in found["banded"].note
     assert "--thorough" in found["dense"].note

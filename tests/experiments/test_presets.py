@@ -10,7 +10,7 @@ import pytest
 import tff_mf
 from tff_mf.experiments.comparison import _runs
 from tff_mf.experiments.runs import layers, names, presets, toml_file
-from tff_mf.experiments.runs.amplification import amplified
+from tff_mf.experiments.runs.amplification import own
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SAMPLINGS
@@ -109,7 +109,7 @@ def test_tree_restarts_of_kairouz(restart_every, squared):
 
 
 def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_samples_in_secret():
-    """342,477 clients with cohorts of 1,000, of which the simulation has a tenth; a row of bands stands for C = I."""
+    """342,477 clients with cohorts of 1,000, which the run simulates; a row of bands stands for C = I."""
     for name in ("choquette2023-amplified-dp-sgd", "choquette2023-amplified-banded"):
         preset = presets.load(name)
         for row in preset.rows:
@@ -118,7 +118,8 @@ def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_
             # All that counts of C is how many bands it has, and that its columns have norm 1.
             column = np.full(groups, groups**-0.5)
             plan = configuration.privacy_plan(tff_mf.BandedToeplitz(column=column))
-            found = amplified(plan, configuration.sampling_settings(), 34248)
+            deployed = dataclasses.replace(plan, clients_per_round=plan.cohort)
+            found = own(deployed, configuration.sampling_settings(), 342_477)
             assert found.epsilon == pytest.approx(row.published["epsilon"], rel=0.01)
             assert plan.epsilon > 2 * found.epsilon
 
@@ -131,10 +132,12 @@ def test_no_epsilon_is_amplified_that_no_theorem_covers():
     insecure = dataclasses.replace(fitting, insecure_seed=1)
     cyclic = drawn("cyclic-poisson", groups=64)
     assert schema.min_sep == 64
-    assert amplified(fitting, cyclic, 34248) is not None
+    deployed = dataclasses.replace(fitting, clients_per_round=fitting.cohort)
+    assert own(deployed, cyclic, 342_477).epsilon < fitting.epsilon
     others = (drawn("min-sep"), drawn("cyclic-poisson", groups=32))
     for plan, sampling in ((other, cyclic), (insecure, cyclic), *((fitting, each) for each in others)):
-        assert amplified(plan, sampling, 34248) is None
+        with pytest.raises(tff_mf.InputError):
+            own(dataclasses.replace(plan, clients_per_round=plan.cohort), sampling, 342_477)
 
 
 def test_flags_lie_over_the_file_and_the_file_over_the_preset(tmp_path):

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import shutil
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -193,6 +194,47 @@ def test_a_run_that_was_left_goes_on_with_its_cohorts(tmp_path):
     third.close()
     assert critical(tmp_path / "run") == []
     assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).attempts == {1: 1, 2: 2, 3: 1, 4: 1}
+
+
+def test_a_run_of_secret_cohorts_states_the_amplified_epsilon_and_shows_nobody(tmp_path, recwarn):
+    """Left after two rounds, and gone on with the same groups."""
+    plan = tff_mf.plan(**{**SETTING, **SECRET, "delta": 1e-2}, population=len(IDS))
+    with opened(tmp_path / "run", plan) as first:
+        cohorts = trained(first, 2)
+        assert (tmp_path / "run" / names.CHECKPOINTS / names.COHORTS).stat().st_mode & 0o777 == 0o600
+    with opened(tmp_path / "run", plan) as second:
+        for cohort in second.cohorts(IDS[::-1]):
+            # Whoever has no data is left out, and no warning shows it.
+            second.next([dataset() for _ in cohort[1:]])
+            cohorts.append(cohort)
+        assert sorted(itertools.chain(*cohorts)) == IDS
+        with pytest.raises(tff_mf.InputError, match="train or may train"):
+            second.evaluate({IDS[0]: dataset()})
+        report = second.report()
+        stated = second.plan.epsilon
+    assert not [each for each in recwarn if issubclass(each.category, private_training.CohortSizeWarning)]
+    written = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert not any(client.encode() in content for client in IDS for content in written)
+    assert not (tmp_path / "run" / names.CHECKPOINTS / names.COHORTS).exists()
+    assert stated <= report["claim"]["epsilon"] <= 1.03 * stated
+    assert critical(tmp_path / "run", held=report["digest"]) == []
+    assert "that nobody knows" in str(report)
+    assert set(ledger.read_ledger(tmp_path / "run" / names.LEDGER).sizes.values()) == {0}
+
+
+def test_a_checkpoint_of_a_copied_folder_that_went_on_is_refused(tmp_path):
+    """Its round would be released a second time, and with it the noise of the copy."""
+    one, copy = tmp_path / "one", tmp_path / "copy"
+    with opened(one) as training:
+        trained(training, 1)
+    shutil.copytree(one, copy)
+    for folder in (one, copy):
+        with opened(folder) as training:
+            trained(training, 2)
+    shutil.rmtree(one / names.CHECKPOINTS)
+    shutil.copytree(copy / names.CHECKPOINTS, one / names.CHECKPOINTS)
+    with pytest.raises(tff_mf.InputError, match="of a copy of the folder"):
+        opened(one)
 
 
 def test_a_worker_ends_with_the_last_reference(tmp_path):
@@ -473,6 +515,26 @@ SECRET = {
     "epsilon": None,
     "noise_multiplier": 1.0,
 }
+
+
+def secret_and_left(world):
+    """The folder and the plan of a run with secret cohorts that was left after a round."""
+    folder, plan = world.new, planned(**SECRET)
+    with opened(folder, plan) as training:
+        trained(training, 1)
+    return folder, plan
+
+
+def other_secret_clients(world):
+    with opened(*secret_and_left(world)) as training:
+        training.cohorts([*IDS[1:], "new"])
+
+
+def evaluated_in_secret(world):
+    with opened(*secret_and_left(world)) as training:
+        training.evaluate({IDS[0]: dataset()})
+
+
 ADAPTIVE = {"mechanism": "identity", "restart_every": 2, "adaptive_count_stddev": 50.0}
 TWO_NUMBERS = {"grid": tff_mf.Grid(bits=14, max_clients=99), "dimension": 2}
 NAN, HUGE = float("nan"), 1e6
@@ -499,7 +561,21 @@ MISTAKES = {
     "an argument that does not exist": refused("rounds=", lambda w: opened(w.new, rounds=3), TypeError),
     "no plan": refused("plan=", lambda w: opened(w.new, "8.0"), TypeError),
     "a Keras model": refused("model_fn=Sequential", lambda w: opened(w.new, model_fn=keras_model()), TypeError),
-    "secret cohorts, which a log has": refused("secret_cohorts", lambda w: opened(w.new, planned(**SECRET))),
+    "a Keras optimizer": refused(
+        "client_optimizer_fn=.*build_sgdm",
+        lambda w: opened(w.new, client_optimizer_fn=tf.keras.optimizers.SGD),
+        TypeError,
+    ),
+    "no folder": refused("folder=None", lambda _: opened(None), TypeError),
+    "a file as folder": refused("folder=.*cannot be made", lambda _: opened(__file__)),
+    "secret cohorts by a sampler": refused(
+        "sampler=.*secret_cohorts", lambda w: opened(w.new, planned(**SECRET), sampler=lambda allowed: allowed[:2])
+    ),
+    "secret cohorts of an unknown population": refused(
+        "population=len", lambda w: opened(w.new, planned(**SECRET, population=None))
+    ),
+    "secret cohorts of other clients": refused("those that the run began with", other_secret_clients),
+    "evaluation beside secret cohorts, of which nobody is known": refused("training.cohorts", evaluated_in_secret),
     "adaptive clipping": refused("adaptive_count_stddev", lambda w: opened(w.new, planned(**ADAPTIVE))),
     "a plan for a smaller model": refused("dimension=2", lambda w: opened(w.new, planned(**TWO_NUMBERS))),
     "a forgotten grid": harmless(

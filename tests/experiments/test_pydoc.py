@@ -1,7 +1,6 @@
 import hashlib
 import json
 import os
-import pathlib
 import re
 import sqlite3
 import subprocess
@@ -98,21 +97,11 @@ def test_the_file_is_to_the_byte_what_tffs_writer_makes(tmp_path):
 def test_json_is_one_object_and_nothing_else(written):
     folder, first, second = written
     result = json.loads(first.stdout)
-    assert set(result) == {"path", "cached", "clients", "sentences", "words", "seconds"}
+    assert set(result) == {"path", "clients", "sentences"}
     assert result["path"] == str(folder / "a")
-    assert result["cached"] is False
-    for name in ("clients", "sentences", "words"):
+    for name in ("clients", "sentences"):
         assert set(result[name]) == {"train", "heldout", "test"}
         assert f"{result[name]['train']:,}" in second.stdout
-
-
-def test_a_file_that_is_there_is_left_as_it_is(written):
-    folder, first, _ = written
-    before = (folder / "a").stat()
-    summary = pydoc.write_pydoc(folder / "a", PACKAGES.split(","))
-    assert summary.cached
-    assert dict(summary.sentences) == json.loads(first.stdout)["sentences"]
-    assert (folder / "a").stat() == before
 
 
 def test_the_counts_are_those_of_the_file(written):
@@ -164,19 +153,13 @@ def test_an_interrupted_run_leaves_what_was_there(tmp_path, monkeypatch, error):
 
     monkeypatch.setattr(pydoc, "_write_extras", stop)
     with pytest.raises((KeyboardInterrupt, InputValueError)):
-        pydoc._write(out, {"a.b": ["this is a sentence ."]}, {})
+        pydoc._write(out, {"a.b": ["this is a sentence ."]})
     assert out.read_text() == "before"
     assert list(tmp_path.iterdir()) == [out]
 
 
 def test_the_cache_knows_a_file_by_its_environment(tmp_path, monkeypatch):
-    written = []
-
-    def write(out, packages, *, progress):
-        written.append((pathlib.Path(out), packages))
-        return pydoc.Summary(path=out, clients={}, sentences={}, words={}, seconds=0.0, cached=False)
-
-    monkeypatch.setattr(pydoc, "write_pydoc", write)
+    monkeypatch.setattr(pydoc, "write_pydoc", lambda out, packages, *, progress: None)
     here = pydoc.cached_pydoc(["click"], tmp_path / "made" / "here")
     assert here.parent == tmp_path / "made" / "here"
     assert pydoc.cached_pydoc(["click"], tmp_path).name == here.name
@@ -225,16 +208,20 @@ def test_a_cache_that_cannot_be_written_is_refused_with_the_variable(tmp_path, w
         pydoc.cache_folder(tmp_path / where)
 
 
-def test_a_changed_environment_or_a_damaged_file_is_not_taken_for_whole(written, tmp_path):
+def test_a_file_in_the_cache_is_taken_if_it_is_whole_and_otherwise_written_anew(written, tmp_path, monkeypatch):
+    anew = []
+    monkeypatch.setattr(pydoc, "write_pydoc", lambda out, packages, *, progress: anew.append(out))
+    path = pydoc.cached_pydoc(["click"], tmp_path)
+    assert anew == [path]
     whole = (written[0] / "a").read_bytes()
-    copy = tmp_path / "copy"
-    copy.write_bytes(whole)
-    fingerprint = dict(_rows(copy, "SELECT key, value FROM pydoc"))["fingerprint"]
-    assert pydoc._summary_of(copy, fingerprint).cached
-    assert pydoc._summary_of(copy, "another") is None
+    path.write_bytes(whole)
+    assert pydoc.cached_pydoc(["click"], tmp_path) == path
+    assert anew == [path]
     for damaged in (whole[: len(whole) // 2], b"", b"not SQLite at all" * 100):
-        copy.write_bytes(damaged)
-        assert pydoc._summary_of(copy, fingerprint) is None
+        path.write_bytes(damaged)
+        assert pydoc.cached_pydoc(["click"], tmp_path) == path
+        assert anew.pop() == path
+    assert anew == [path]
 
 
 @pytest.mark.parametrize(

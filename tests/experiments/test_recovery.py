@@ -136,8 +136,6 @@ def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(smal
     monkeypatch.undo()
     unwritten = types.SimpleNamespace(
         write_configuration=reports.write_configuration,
-        violations=reports.violations,
-        open_questions=reports.open_questions,
         write=lambda folder, *, realised: stopped() if realised else reports.write(folder, realised=realised),
     )
     for module, name, stops in (

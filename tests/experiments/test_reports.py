@@ -16,13 +16,10 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.reports import SCHEMA as JSON_SCHEMA
 from tff_mf.experiments.reports.questions import QUESTIONS
-from tff_mf.experiments.runs import amplification, statements, summary
-from tff_mf.experiments.runs.observed_participation import read_observed
-from tff_mf.experiments.runs.run_record import Resolved
-from tff_mf.experiments.sampling.settings import SamplingSettings
+from tff_mf.experiments.runs import statements
 from tff_mf.numerics.digits import rounded_up
 
-from .shared import critical, invoke, said, small_settings, violated
+from .shared import critical, invoke, said, violated
 
 EPOCHS = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
 LONG_EPOCHS = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
@@ -546,23 +543,3 @@ def test_a_headline_does_not_quote_an_epsilon_of_a_wrong_summary(copy):
     report = reports.build(copy, realised=True)
     assert violated(report) == {"summary"}
     assert "0.0987654321" not in json.dumps(report)
-
-
-@pytest.mark.parametrize(
-    ("kind", "clients", "believed"), [("Poisson", 20_000, True), ("MinSep", 20_000, False), ("Poisson", 20_001, False)]
-)
-def test_an_amplified_epsilon_is_of_the_sampler_and_of_the_clients_of_the_run(tmp_path, kind, clients, believed):
-    """`clients` are those that the settings name: no more than the population can train."""
-    everything = tff_mf.MinSep(min_sep=1, max_participations=9)
-    privacy, folder = plan(mechanism=tff_mf.Identity(), sampling=everything), tmp_path / "run"
-    settings = small_settings(privacy, sampling="poisson", min_sep=None, max_participations=None)
-    resolved = Resolved(server_learning_rate=1.0, training_clients=clients)
-    more = {"settings": settings, "resolved": resolved, "population": 20_000}
-    start(folder, privacy=privacy, sampler=f"tff_mf.{kind}", **more)
-    run(folder)
-    in_secret = amplification.amplified(privacy, SamplingSettings(sampling="poisson"), clients)
-    claims = summary.privacy_claims(privacy, read_observed(folder / "participation.csv"), in_secret, population=20_000)
-    assert claims["amplified_epsilon"] < claims["epsilon"]
-    (folder / "summary.json").write_text(json.dumps(claims))
-    wrong = {"summary", *({"participation"} if kind == "MinSep" else ())}
-    assert violated(reports.build(folder, realised=True)) == (set() if believed else wrong)

@@ -28,7 +28,14 @@ def made(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("environment", environments.ENVIRONMENTS)
+# Those that differ most; the others are long.
+EACH = [
+    pytest.param(name, marks=[] if name in ("skylakex", "no-avx512", "oldest", "locale") else pytest.mark.long)
+    for name in environments.ENVIRONMENTS
+]
+
+
+@pytest.mark.parametrize("environment", EACH)
 def test_a_report_is_believed_on_every_machine(made, environment):
     assert environments.call(environment, FILE, "checked", str(made)) == {"blt-grid": [], "dense-grid": []}
 
@@ -105,7 +112,7 @@ def test_small_changes_of_many_figures_add_up_to_no_smaller_epsilon(made, realis
 
 
 # Through the whole check, which takes a second; the test before has all of them.
-@pytest.mark.sampled(most=8)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("part", range(50))
 def test_small_changes_with_everything_written_anew_are_believed_or_found_by_the_whole_check(made, tmp_path, part):
     folder = pathlib.Path(shutil.copytree(made / "dense-grid", tmp_path / "run"))
@@ -126,21 +133,6 @@ def test_an_edited_fact_is_found_although_all_figures_agree(made, tmp_path):
         assert (reports.differences(edited, recomputed) == [name]) == (edited != recomputed)
     edited = {**recomputed, "claim": {**recomputed["claim"], "state": "stated", "open_questions": []}}
     assert (reports.differences(edited, recomputed) == ["claim"]) == (edited != recomputed)
-
-
-@pytest.mark.parametrize("name", ["epsilon", "zcdp_rho", "sensitivity", "claim"])
-@pytest.mark.parametrize(("factor", "believed"), [(1 - 5e-10, True), (1 - 1e-8, False), (1 + 1e-5, False)])
-def test_a_summary_follows_the_same_rule(made, tmp_path, name, factor, believed):
-    folder = pathlib.Path(shutil.copytree(made / "blt-grid", tmp_path / "run"))
-    summary = json.loads((folder / "summary.json").read_text())
-    if name == "claim":
-        summary["claim"]["epsilon"] *= factor
-    else:
-        summary[name] *= factor
-    (folder / "summary.json").write_text(json.dumps(summary))
-    with forged_runs.remembered():
-        found = [each for each in reports.build(folder, realised=True)["findings"] if each["field"] == "summary"]
-    assert (found == []) is believed
 
 
 @pytest.mark.parametrize("factor", [1 - 1e-12, 1 + 1e-12, 1 - 1e-3])

@@ -114,10 +114,11 @@ def test_the_noise_that_the_error_names_is_enough():
 
 def test_restarts_are_not_amplified():
     schema = tff_mf.MinSep(min_sep=1, max_participations=9)
-    setting = {**SETTING, "sampling": schema, "noise_multiplier": 5.0, "mechanism": tff_mf.Identity()}
+    setting = {**SETTING, "sampling": schema, "noise_multiplier": 5.0, "mechanism": tff_mf.Identity(), "cohort": None}
     poisson = SamplingSettings(sampling="poisson")
-    assert amplification.amplified(tff_mf.plan(**setting), poisson, 1000) is not None
-    assert amplification.amplified(tff_mf.plan(**setting, restart_every=3), poisson, 1000) is None
+    assert amplification.own(tff_mf.plan(**setting), poisson, 1000).epsilon < tff_mf.plan(**setting).epsilon
+    with pytest.raises(tff_mf.InputError, match="restart_every=3 does not go with secret_cohorts"):
+        amplification.own(tff_mf.plan(**setting, restart_every=3), poisson, 1000)
 
 
 @pytest.mark.parametrize(
@@ -238,17 +239,20 @@ def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command)
     sums = tff_mf.guarantee(tff_mf.Tree(2, variant="online"), 6, schema, noise_multiplier=8.0, restart_every=2)
     counts = tff_mf.adaptive_clipping_guarantee(6, schema, count_stddev=6.0)
     expected = tff_mf.compose_guarantees(sums, counts).epsilon(1e-6)
-    summary, out = by_command.summary, by_command.out
-    assert summary["epsilon"] == expected
-    assert (summary["restart_every"], summary["adaptive_count_stddev"], summary["adaptive_clipping"]) == (2, 6.0, 0.5)
-    assert summary["amplified_epsilon"] is None
-    stored = statements.line(json.loads((out / "summary.json").read_text())["claim"])
-    assert "noise restarted every 2 rounds, counts of adaptive clipping included" in stored
+    out = by_command.out
     assert critical(out) == []
     planned, realised = (json.loads((out / name).read_text()) for name in ("planned.json", "report.json"))
     assert planned["accountant"]["planned"]["epsilon"] == pytest.approx(expected, rel=1e-9)
     assert planned["accountant"]["planned"]["epsilon"] >= expected
-    assert realised["clipping"]["restart_every"] == 2
+    assert realised["clipping"] == {
+        "clip_norm": realised["clipping"]["clip_norm"],
+        "adaptive_count_stddev": 6.0,
+        "restart_every": 2,
+    }
+    assert by_command.summary["claim"] == realised["claim"]
+    assert realised["accountant"]["planned"]["epsilon"] == pytest.approx(expected, rel=1e-9)
+    said = reports.headline(planned)
+    assert "min-sep b≥2, k≤3" in said
     states = {each["name"]: each["state"] for each in realised["assumptions"]}
     assert (states["restarts"], states["clipping"]) == ("holds", "holds")
     again = reports.read_configuration(out).plan(tff_mf.load(out / "mechanism.safetensors"))
@@ -260,16 +264,6 @@ def test_an_audit_of_restarts_and_counts_passes(by_command):
     assert done.exit_code == 0, done.output
     assert "all 12 tests passed" in done.stdout
     assert critical(by_command.out) == []
-
-
-def test_a_summary_without_its_restarts_is_found_out(by_command, tmp_path):
-    stored = json.loads((by_command.out / "summary.json").read_text())
-    alone = tff_mf.epsilon(tff_mf.Tree(2), 2, tff_mf.SingleParticipation(), noise_multiplier=8.0, delta=1e-6)
-    try:
-        (by_command.out / "summary.json").write_text(json.dumps({**stored, "epsilon": alone}))
-        assert any("epsilon" in each and "summary.json" in each for each in critical(by_command.out))
-    finally:
-        (by_command.out / "summary.json").write_text(json.dumps(stored, indent=2) + "\n")
 
 
 def test_curves_have_the_clip_norm_of_each_round(by_command):

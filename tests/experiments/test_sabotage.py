@@ -125,8 +125,7 @@ BROKEN = {
         "log",
         "does not follow",
     ),
-    "summary: ε": (in_json("summary.json", epsilon=0.1), "summary", "another epsilon"),
-    "summary: a question": (in_json("answers.json", unit=None), "summary", "another claim"),
+    "summary: ε": (in_json("summary.json", epsilon=0.1), "summary", "epsilon, which is not a field"),
     "summary: statement": (
         in_json("summary.json", statement="(ε=0.1, δ=1e-9)-DP"),
         "summary",
@@ -143,8 +142,6 @@ BROKEN = {
         "summary",
         "validation_acc",
     ),
-    "summary: amplified": (in_json("summary.json", amplified_epsilon=0.01), "summary", "amplified_epsilon"),
-    "summary: amplified in words": (in_json("summary.json", amplified_claim="ε≤0"), "summary", "amplified_claim"),
     "summary: parameters in words": (in_json("summary.json", parameters="ε≤0.010"), "summary", "parameters"),
     "summary: parameters of true": (in_json("summary.json", parameters=True), "summary", "parameters"),
     "summary: seconds": (in_json("summary.json", seconds=[1.5]), "summary", "seconds"),
@@ -368,6 +365,15 @@ def test_a_plan_that_is_older_than_the_answers_is_checked_with_its_own(tmp_path)
     reports.write(folder, realised=False)
     (folder / "answers.json").write_text(json.dumps(run_folders.ANSWERS))
     assert "answer clients_of_one_person differently" in " ".join(each.text for each in reports.check(folder))
+
+
+def test_the_digest_binds_the_plan_of_a_run_that_began(run):
+    held = json.loads((run / "report.json").read_text())["digest"]
+    forged(lambda found: found["about"].update(seconds=3), "planned")(run)
+    texts = [each.text for each in reports.check(run, held=held) if each.severity == "critical"]
+    assert any(text.startswith("the digest is not the one that was kept") for text in texts)
+    (run / "planned.json").unlink()
+    assert "digest" in {each.field for each in reports.check(run, held=held) if each.severity == "critical"}
 
 
 # Values of run.json that no run has, and of answers that no figure bears.

@@ -18,7 +18,7 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.reports import _facts
-from tff_mf.experiments.runs import amplification, ledger
+from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
 
@@ -253,8 +253,7 @@ def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
 def test_reports_say_why_a_sampling_has_no_amplified_epsilon(kind):
     _, of = _facts.SECTIONS["covered"]["sampling_in_secret"]
     record = types.SimpleNamespace(drawn=drawn(kind), is_secret=False)
-    amplifies = kind in SECRET and kind not in amplification.POISSON
-    assert of(types.SimpleNamespace(record=record)) == (kind if amplifies else None)
+    assert of(types.SimpleNamespace(record=record)) == (kind if kind in SECRET else None)
     assert of(types.SimpleNamespace(record=types.SimpleNamespace(drawn=None, is_secret=False))) is None
 
 

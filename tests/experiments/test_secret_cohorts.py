@@ -73,7 +73,7 @@ def test_nothing_shows_who_took_part_and_the_run_states_the_amplified_epsilon(ke
     record, report = reports.read_configuration(folder), json.loads((folder / names.REPORT).read_text())
     summary = json.loads((folder / names.SUMMARY).read_text())
     assert (record.cohorts, record.population) == ([], len(clients))
-    assert (summary["observed_min_sep"], summary["observed_max_participations"], summary["seconds"]) == (None, None, 0)
+    assert (summary["seconds"], report["participation"]["observed_max_participations"]) == (0, None)
     # The same object drew and is accounted for; a client's ε is smaller than for whoever knows the cohorts.
     mechanism = tff_mf.load(folder / names.MECHANISM)
     sampling = drawn(word, **({"epochs": 2} if word == "shuffled-epochs" else {})).drawn_by(
@@ -82,7 +82,7 @@ def test_nothing_shows_who_took_part_and_the_run_states_the_amplified_epsilon(ke
     on_grid = {"grid": record.grid, "dimension": record.dimension}
     found = tff_mf.guarantee(mechanism, stand_in.ROUNDS, sampling, noise_multiplier=6, **on_grid).at(delta=record.delta)
     assert found.epsilon <= record.amplified_epsilon <= 1.05 * found.epsilon
-    assert report["claim"]["epsilon"] == summary["epsilon"] == summary["claim"]["epsilon"] == record.amplified_epsilon
+    assert report["claim"]["epsilon"] == record.amplified_epsilon
     assert report["accountant"]["realised"]["epsilon"] == report["accountant"]["planned"]["epsilon"]
     assert found.theorem == "unamplified" or found.epsilon < report["accountant"]["realised"]["epsilon"]
     assert f"cohorts by {word} sampling" in reports.headline(report)

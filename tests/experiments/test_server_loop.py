@@ -105,12 +105,13 @@ def test_a_lock_that_was_deleted_lets_no_other_process_in(tmp_path):
         pass
 
 
-def test_a_state_of_a_copy_of_the_folder_that_went_on_is_refused(folder, tmp_path):
+@pytest.mark.parametrize("name", ["e", "d"], ids=["other cohorts", "the same cohorts"])
+def test_a_state_of_a_copy_of_the_folder_that_went_on_is_refused(folder, tmp_path, name):
     train(folder, 2)
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     train(folder, 4, name="d")
-    train(copy, 4, name="e")
+    train(copy, 4, name=name)
     shutil.copytree(copy / names.CHECKPOINTS, folder / names.CHECKPOINTS, dirs_exist_ok=True)
     with pytest.raises(tff_mf.InputError, match=r"ledger\.jsonl"):
         train(folder, 5)

@@ -198,10 +198,12 @@ def test_no_epsilon_is_advised_where_none_can_be_stated():
     "more", [{"adjacency": "replace-one"}, {"restart_every": 25}, {"restart_every": 25, "min_sep": 20}]
 )
 def test_an_epsilon_that_is_advised_is_that_of_the_setting(more):
-    deployment = Deployment(population=2000, clients_per_round=20, rounds=100, delta=1e-6, **more)
+    deployment = Deployment.of(population=2000, clients_per_round=20, rounds=100, delta=1e-6, **more)
     option = next(each for each in compared(deployment, noise_multiplier=6.0) if each.name == "banded-toeplitz")
     _, signal = signal_to_noise.of_option(deployment, option, 60_000, advise_epsilon=True)
     sigma = 6.0 * signal_to_noise.LEARNS / signal.noise_to_signal
-    same = {"restart_every": deployment.restart_every, "adjacency": deployment.adjacency}
-    guarantee = tff_mf.guarantee(option.mechanism, 100, deployment.participation, noise_multiplier=sigma, **same)
+    same = {"restart_every": deployment.setting.restart_every, "adjacency": deployment.setting.adjacency}
+    guarantee = tff_mf.guarantee(
+        option.mechanism, 100, deployment.setting.participation, noise_multiplier=sigma, **same
+    )
     assert signal.epsilon_needed == guarantee.epsilon(1e-6)

@@ -23,7 +23,7 @@ CLIENTS = {
 def written(tmp_path_factory):
     """A file written the way `pydoc` writes it."""
     path = tmp_path_factory.mktemp("written") / "file.sqlite"
-    pydoc._write(path, {name: ["a b", "b c d"] for name in CLIENTS.values()}, {})
+    pydoc._write(path, {name: ["a b", "b c d"] for name in CLIENTS.values()})
     return str(path)
 
 

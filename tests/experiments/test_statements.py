@@ -6,8 +6,6 @@ import json
 import math
 import pathlib
 import re
-import types
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,18 +14,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tff_mf
-from tests.tff_mf.samplings import cyclic_epsilon
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.planning.deployment import claim as claim_of
 from tff_mf.experiments.planning.deployment import options as compared
 from tff_mf.experiments.runs import statements
-from tff_mf.experiments.runs.amplification import amplified
 from tff_mf.experiments.runs.run_record import Resolved
 from tff_mf.experiments.runs.words import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS
-from tff_mf.experiments.training import preparation, program
+from tff_mf.experiments.training import preparation
 from tff_mf.numerics import digits
 from tff_mf.planning import options
 from tff_mf.problem.draws import SeededDraws
@@ -180,7 +176,11 @@ def statement_of(plan, seen, **facts):
 def test_a_run_and_its_report_refuse_the_same(tmp_path):
     privacy = run_folders.plan(delta=0.5)
     report = run_folders.finished(tmp_path / "run", privacy=privacy)
-    wrong = reports.violations(tmp_path / "run")
+    wrong = [
+        Reason(field=each["field"], code=each["code"], values=each["values"])
+        for each in report["findings"]
+        if each["severity"] == "critical"
+    ]
     assert wrong == [Reason(field="delta", code="delta_too_large", values={"delta": 0.5, "population": 20000})]
     seen = ObservedParticipation(min_sep=3, max_participations=3)
     line = f"NO ε CAN BE STATED: delta: {wrong[0].text}"
@@ -188,7 +188,7 @@ def test_a_run_and_its_report_refuse_the_same(tmp_path):
 
 
 def test_a_plan_has_the_guarantee_of_its_recommendation():
-    deployment = Deployment(population=100, clients_per_round=10, rounds=40, delta=1e-6)
+    deployment = Deployment.of(population=100, clients_per_round=10, rounds=40, delta=1e-6)
     chosen, _ = options.recommend(compared(deployment, epsilon=4.0))
     claim = claim_of(deployment, chosen)
     assert claim.epsilon == pytest.approx(chosen.figures["epsilon"], rel=1e-12)
@@ -313,47 +313,6 @@ def test_no_other_module_writes_a_guarantee():
     assert any(LOOKS_LIKE_ONE.search(text) for name in MAY for _, text in literals(HERE / name))
 
 
-@given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 400), st.integers(1, 60), st.sampled_from(SAMPLINGS))
-def test_amplification_takes_no_client_to_come_more_rarely_than_it_did(groups, clients, more, times, kind):
-    """With exact fractions: q of the deployment that is stated is at least q of the cohorts that were drawn."""
-    population, cohort = groups * clients + more, clients * times + more % (clients * times)
-    plan = run_folders.plan(
-        mechanism=tff_mf.BandedToeplitz(column=[1.0] + [0.25] * (groups - 1)),
-        rounds=2 * groups,
-        sampling=tff_mf.FixedEpoch(min_sep=groups, max_participations=2)
-        if kind == "cyclic-poisson"
-        else tff_mf.MinSep(min_sep=1, max_participations=2 * groups),
-        clients_per_round=clients,
-        cohort=cohort,
-        noise_multiplier=50.0,
-    )
-    # Another min-sep than 1, with which "b-min-sep" is Poisson sampling.
-    found = amplified(plan, shared.drawn(kind, min_sep=groups + 1, groups=groups), population)
-    if kind != "cyclic-poisson" and (kind != "poisson" or groups > 1):
-        assert found is None
-        return
-    drawn = Fraction(clients, population // groups)
-    assert drawn <= Fraction(cohort, found.population // groups) <= 1
-    # No further from it than one client of a group.
-    assert Fraction(cohort, found.population // groups + 1) < drawn
-
-
-def test_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts_that_were_drawn():
-    mechanism = tff_mf.optimize_banded(rounds=80, bands=10)
-    schema = tff_mf.FixedEpoch(min_sep=10, max_participations=8)
-    own = {"clients_per_round": 5, "cohort": 100, "noise_multiplier": 4.0}
-    plan = run_folders.plan(mechanism=mechanism, rounds=80, sampling=schema, **own)
-    found = amplified(plan, shared.drawn("cyclic-poisson", groups=10), 119)
-    drawn = cyclic_epsilon(mechanism, 80, population=119, clients_per_round=5, noise_multiplier=4.0, delta=1e-6)
-    assert found.epsilon >= drawn
-    before = cyclic_epsilon(
-        mechanism, 80, population=119 * 100 // 5, clients_per_round=100, noise_multiplier=4.0, delta=1e-6
-    )
-    assert before < 0.98 * drawn
-    assert f"ε≤{digits.rounded_up(found.epsilon)} at δ=1e-06" in found.statement
-    assert found.statement.startswith("not of this run")
-
-
 @pytest.mark.parametrize("kind", SAMPLINGS)
 def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     """A public name, of the class whose objects draw cohorts and are accounted for."""
@@ -365,14 +324,17 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
         sampling=drawn_by, client_ids=[f"c{index}" for index in range(9)], clients_per_round=2, rounds=4, seed=1
     )
     measured_on = preparation.measured_on(cohorts.client_ids, ["d1", "c3"])
-    prepared = types.SimpleNamespace(
-        settings=settings,
-        privacy=privacy,
-        cohorts=cohorts,
+    reports.write_configuration(
+        tmp_path,
+        privacy,
+        sampler=settings.sampling_settings().sampler,
+        simulation=True,
         population=9,
-        measured_on=measured_on,
+        released_without_noise=[{"name": "metrics of evaluation", "of": measured_on}],
+        settings=settings,
+        resolved=Resolved(server_learning_rate=1.0),
     )
-    program.write_plan(prepared, settings, Resolved(server_learning_rate=1.0), tmp_path)
+    reports.write(tmp_path, realised=False)
     # StackOverflow's users write before and after 2018, which is how its splits are made.
     planned = (tmp_path / "planned.md").read_text()
     assert "evaluation is on other sentences of clients that train" in planned

@@ -95,7 +95,8 @@ def test_two_exports_of_other_models_and_mechanisms_are_equal_to_the_byte(chosen
     # What is optimized on the spot is in the bundle, and a run of the same mechanism need not find it again.
     run = tmp_path / "a run"
     run.mkdir()
-    for name in ("configuration.toml", "vocabulary.json", "mechanism.safetensors"):
+    shutil.copyfile(config, run / "configuration.toml")
+    for name in ("vocabulary.json", "mechanism.safetensors"):
         shutil.copyfile(tmp_path / "one" / name, run / name)
     one, other = files_of(tmp_path / "one"), files_of(export_by_command(run, tmp_path))
     assert one.keys() == other.keys()
@@ -125,7 +126,6 @@ def test_files_that_are_given_rest_on_the_digest(bundle, exported_again, materia
     assert {name: kind for name, kind in found.rests_on.items() if kind != "rebuilt"} == {
         "run.json": "digest only",
         "vocabulary.json": "digest only",
-        "configuration.toml": "checked against run.json",
         "mechanism.safetensors": "checked against run.json",
     }
     assert found.rests_on.keys() == {*bundles.read_manifest(bundle.folder)[0].files, "manifest.json"}

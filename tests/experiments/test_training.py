@@ -149,16 +149,19 @@ def test_summary_and_statement_say_what_ran(finished):
     result, out, _ = finished
     summary = result.summary
     assert result.holds
-    assert summary["epsilon"] == tff_mf.epsilon(
-        tff_mf.BLT.production("b100"), 5, SCHEMA, noise_multiplier=4.0, delta=1e-6
-    )
     observed = read_observed(out / names.PARTICIPATION)
     assert observed.within(SCHEMA)
-    assert summary["observed_max_participations"] == observed.max_participations
-    said = statements.line(summary["claim"])
-    assert f"ε≤{rounded_up(summary['epsilon'])} at δ=1e-06" in said
+    claim, said = result.report["claim"], result.statement
+    once = tff_mf.epsilon(
+        tff_mf.BLT.production("b100"), 5, tff_mf.SingleParticipation(), noise_multiplier=4.0, delta=1e-6
+    )
+    assert claim["epsilon"] == pytest.approx(once, rel=1e-9)
+    assert claim["participation"]["observed_max_participations"] == observed.max_participations == 1
+    assert f"ε≤{rounded_up(claim['epsilon'])} at δ=1e-06" in said
     assert said.startswith("PROVISIONAL, 10 questions open: Simulated: client-level zero-out DP, central: ")
-    assert "min-sep b≥3, k≤2, observed nobody twice, at most 1 participation" in said
+    assert "observed nobody twice, at most 1 participation" in said
+    # It is stated in one place alone.
+    assert not {"epsilon", "claim", "statement", "noise_multiplier"} & summary.keys()
     # embedding, convolution over three words with bias, dense with bias; four special words.
     assert summary["parameters"] == 204 * 4 + (3 * 4 * 4 + 4) + (4 * 204 + 204)
 
@@ -166,14 +169,16 @@ def test_summary_and_statement_say_what_ran(finished):
 def test_both_reports_are_written_and_agree_with_the_run(finished):
     result, out, _ = finished
     planned, realised = (json.loads((out / name).read_text()) for name in ("planned.json", "report.json"))
-    assert planned["accountant"]["planned"]["epsilon"] == pytest.approx(result.summary["epsilon"], rel=1e-9)
+    expected = tff_mf.epsilon(tff_mf.BLT.production("b100"), 5, SCHEMA, noise_multiplier=4.0, delta=1e-6)
+    assert planned["accountant"]["planned"]["epsilon"] == pytest.approx(expected, rel=1e-9)
+    assert realised == result.report
     assert realised["accountant"]["realised"]["epsilon"] <= planned["accountant"]["planned"]["epsilon"] * (1 + 1e-12)
     assert [finding.field for finding in reports.check(out) if finding.severity == "critical"] == []
     assert {each["state"] for each in realised["assumptions"]} == {"holds", "assumed"}
     # What only the user knows, nobody has answered here.
     assert reports.headline(realised) == result.statement
     assert reports.headline(realised).startswith("PROVISIONAL, 10 questions open: ")
-    assert realised["claim"]["state"] == result.summary["claim"]["state"] == "provisional"
+    assert realised["claim"]["state"] == "provisional"
     assert realised["about"]["started"] <= realised["about"]["ended"]
     assert realised["about"]["data_set"]["clients"] > 0
     assert realised["rounds"]["released"] == 5
@@ -189,9 +194,9 @@ def test_one_seed_gives_one_cohort_and_noise_is_never_repeated(small_data, tmp_p
     assert again.summary["loss"] != finished[0].summary["loss"]
     # What the report refuses, since δ is above 1 / population, nothing else states.
     report = json.loads((tmp_path / "again" / "report.json").read_text())
-    assert reports.headline(report) == again.statement == statements.line(again.summary["claim"])
+    assert reports.headline(report) == again.statement
     assert again.statement.startswith("NO ε CAN BE STATED: delta: δ = 0.5 is no smaller than 1 / ")
-    assert {again.summary[name] for name in ("epsilon", "epsilon_as_run", "zcdp_rho", "amplified_epsilon")} == {None}
+    assert {report["claim"][name] for name in ("epsilon", "epsilon_as_run", "zcdp_rho")} == {None}
 
 
 def test_an_insecure_seed_repeats_a_run_and_says_so(small_data, tmp_path):
@@ -203,8 +208,7 @@ def test_an_insecure_seed_repeats_a_run_and_says_so(small_data, tmp_path):
         settings = small_settings(plan, vocab_size=200, evaluation_examples=40)
         result = program.run(settings, plan, data=small_data, out=tmp_path / name, without_epsilon=True)
         losses.append(result.summary["loss"])
-        assert result.summary["epsilon"] is None
-        assert result.summary["test_only"]
+        assert (result.report["claim"]["epsilon"], result.report["claim"]["test_only"]) == (None, True)
         assert "TEST ONLY" in result.statement
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
@@ -253,12 +257,10 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left, f
         last = " ".join(pipe.read().split())
     assert last.startswith("Accuracy ")
     # What is printed is what the report says.
-    claim = json.loads((tmp_path / "run" / "summary.json").read_text())["claim"]
+    claim = json.loads((tmp_path / "run" / "report.json").read_text())["claim"]
     assert f"Privacy {statements.at_a_glance(claim)} Provisional 10 questions open: tff-mf report " in last
-    stored = statements.line(claim)
-    assert reports.headline(json.loads((tmp_path / "run" / "report.json").read_text())) == stored
-    for text in ("ε≤6.000 at δ=1e-05", "of the clients that really train: ε≤", "cohorts of 40", "observed"):
-        assert text in stored
+    for text in (" at δ = 1e-05", "clients that really train: ε ≤", "cohorts of 40"):
+        assert text in last
     shown = (tmp_path / "stderr").read_text()
     assert "Traceback" not in shown
     # Before it trains, and on stderr: what noise leaves to learn from.

@@ -15,7 +15,7 @@ RUN, STOPPED, BUNDLE, DEPLOYMENT, ARTIFACTS = "run", "stopped", "bundle", "deplo
 _DATA = "data.sqlite"
 _FLAGS = (
     *("--rounds", ROUNDS, "--clients-per-round", 2, "--min-sep", 4, "--max-participations", 2, "--delta", 1e-6),
-    *("--epsilon", 8, "--mechanism", "blt", "--buffers", 3, "--server-learning-rate", "proposed", "--model", "lstm"),
+    *("--epsilon", 8, "--mechanism", "blt", "--buffers", 3, "--server-learning-rate", "proposed", "--model", "conv"),
     *("--vocab-size", 60, "--embedding-size", 8, "--units", 12, "--max-examples", 2, "--batch-size", 2),
     *("--evaluate-every", 4, "--evaluation-examples", 20, "--checkpoint-every", 2),
 )

@@ -27,7 +27,6 @@ MODULES = (
     "cohorts",
     "mods",
     "opening",
-    "server_step",
     "settings",
     "strategy",
     "summands",

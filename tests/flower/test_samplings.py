@@ -203,7 +203,7 @@ def test_a_round_of_a_secret_cohort_lasts_as_long_whoever_is_in_it(tmp_path, mon
     ("changes", "message"),
     [
         ({"nodes": None}, "give the identities of all nodes"),
-        ({"nodes": EVERYBODY[:-1]}, "nodes has 11 identities"),
+        ({"nodes": EVERYBODY[:-1]}, "nodes are 11, and the plan is for population=12"),
         ({"draw": cohorts.uniform(2)}, "does not go with secret_cohorts"),
     ],
 )

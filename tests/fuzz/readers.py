@@ -25,7 +25,7 @@ from tff_mf.experiments.bundles import _manifest as bundle_manifest
 from tff_mf.experiments.central_training.settings import PRESETS
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.output import protobufs
-from tff_mf.experiments.planning.published_matrices import _tensor_proto, reader
+from tff_mf.experiments.planning import published_matrices
 from tff_mf.experiments.reports import problem, questions
 from tff_mf.experiments.runs import (
     initial_model,
@@ -151,17 +151,17 @@ def _matrices() -> list[Reader]:
             files[name] = bytes(content)
         return files
 
-    read = _tensor_proto.read
+    read = published_matrices.read_tensor
 
     def imported(files: dict[str, bytes]) -> Any:
-        _tensor_proto.read = lambda path: _tensor_proto.parse(files[path.name])
+        published_matrices.read_tensor = lambda path: published_matrices.parsed_tensor(files[path.name])
         try:
-            return reader.import_matrix(_Folder.of(files), participation=schema)
+            return published_matrices.import_matrix(_Folder.of(files), participation=schema)
         finally:
-            _tensor_proto.read = read
+            published_matrices.read_tensor = read
 
     return [
-        Reader(name="matrix", made=_bytes_of(valid), read=_tensor_proto.parse),
+        Reader(name="matrix", made=_bytes_of(valid), read=published_matrices.parsed_tensor),
         Reader(name="folder of matrices", made=folder, read=imported),
     ]
 

@@ -16,9 +16,8 @@ import tff_mf
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.output import files
 from tff_mf.experiments.reports import auditing
-from tff_mf.experiments.runs import ledger, names, summary
+from tff_mf.experiments.runs import ledger, names
 from tff_mf.experiments.runs.metrics import ACCURACY
-from tff_mf.experiments.runs.observed_participation import read_observed
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
 ANSWERS: dict[str, Any] = {
@@ -238,23 +237,9 @@ def summarise(folder: pathlib.Path) -> None:
     """Writes the summary of a run that matches the other files, and a model."""
     model = safetensors.numpy.save({"0": np.arange(3.0)})
     (folder / "model.safetensors").write_bytes(model)
-    of = reports.read_configuration(folder)
-    privacy = tff_mf.Plan(
-        mechanism=tff_mf.load(folder / "mechanism.safetensors"),
-        rounds=of.rounds,
-        sampling=of.schema,
-        noise_multiplier=of.noise_multiplier,
-        delta=of.delta,
-        clients_per_round=of.clients_per_round,
-        cohort=of.cohort,
-        insecure_seed=of.insecure_seed,
-        grid=of.grid,
-        dimension=of.dimension,
-    )
-    claims = summary.privacy_claims(privacy, read_observed(folder / "participation.csv"), None)
     measured = dict.fromkeys(("accuracy", "loss", "validation_accuracy", "validation_accuracy_smoothed"), 0.5)
-    about = {"model_sha256": files.file_hash(folder / "model.safetensors"), "clip_norm": 1.0, "seconds": 1.5}
-    (folder / "summary.json").write_text(json.dumps({**measured, **claims, **about}))
+    about = {"model_sha256": files.file_hash(folder / "model.safetensors"), "seconds": 1.5}
+    (folder / "summary.json").write_text(json.dumps({**measured, **about}))
 
 
 def audit(folder: pathlib.Path) -> None:
@@ -269,9 +254,9 @@ def audit(folder: pathlib.Path) -> None:
         "coordinates": found.coordinates,
         "noise_scale": setting.noise_scale,
         "rounds": setting.rounds,
-        "noise_multiplier": setting.noise_multiplier,
+        "noise_multiplier": setting.plan.noise_multiplier,
         "claimed_epsilon": found.claimed_epsilon,
-        "delta": setting.delta,
+        "delta": setting.plan.delta,
         "adjacency": setting.adjacency,
         "canaries": dataclasses.asdict(found.canaries),
         "control": dataclasses.asdict(found.control),

@@ -43,7 +43,7 @@ batch_size = 2
 max_examples = 4
 seed = {seed}
 """
-_MADE_OF = ("run.json", "configuration.toml", "mechanism.safetensors", "vocabulary.json", "participation.json")
+_MADE_OF = ("run.json", "mechanism.safetensors", "vocabulary.json", "participation.json")
 _BASE = {"cohort": 4, "noise_multiplier": 8.0, "clip_norm": 1.0, "words": 60, "seed": 0}
 _OTHER = {"cohort": 2, "noise_multiplier": 2.0, "clip_norm": 3.0, "words": 60, "seed": 1}
 

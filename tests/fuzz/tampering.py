@@ -141,18 +141,6 @@ def programmed(module: str, old: str, new: str) -> Change:
     return edit
 
 
-def asked(name: str, value: object) -> Change:
-    """Edits a line of the settings."""
-
-    def edit(folder: pathlib.Path, material: Material) -> None:
-        lines, new = (folder / "configuration.toml").read_text().splitlines(), f"{name} = {json.dumps(value)}"
-        place = next((index for index, line in enumerate(lines) if line.startswith(f"{name} =")), len(lines))
-        lines[place : place + 1] = [new]
-        (folder / "configuration.toml").write_text("\n".join(lines) + "\n")
-
-    return edit
-
-
 def together(*changes: Change) -> Change:
     """Does several edits."""
 

@@ -33,7 +33,7 @@ RUNNERS = (
             ),
             "a runner that chooses anybody": (f"{_SHARED}/rules", _RULE, '        return ""\n' + _RULE),
             "a runner that prints the keys": (
-                f"{_OWN}/_states",
+                f"{_OWN}/_deployment",
                 _SAVE + _DOC,
                 _SAVE + _DOC + '        print(_one(state, "noise__keys"))\n',
             ),

@@ -26,10 +26,6 @@ def _policies(file: Document) -> list[Document]:
     return file["population_eligibility_spec"]["eligibility_policies"]
 
 
-def _requirement(file: Document, name: str) -> Document:
-    return next(each for each in file["server"] if each["name"] == name)
-
-
 WAYS = (
     _of_rounds("a separation that is shorter by one", minimum_separation=15),
     _of_rounds("the separation of the claim, which lets devices come too often", minimum_separation=9),
@@ -72,14 +68,13 @@ WAYS = (
     _of_file("a history of a day", lambda file: file["client_flags"].update(opstats_ttl_days=1)),
     _of_file("a flag more", lambda file: file["client_flags"].update(audited=True)),
     _of_file("a run that is longer", lambda file: file["index"].update(last=400)),
-    _of_file("an index of the devices' own", lambda file: file["index"].update(source="the device's own")),
-    _of_file("another clock", lambda file: file.update(clock="none is needed")),
+    _of_file("an index with a source", lambda file: file["index"].update(source="the device's own")),
     _of_file("a smaller ε that is claimed", lambda file: file["guarantee"]["claimed"].update(epsilon=1.0)),
     _of_file("a smaller ε of devices alone", lambda file: file["guarantee"]["by_devices_alone"].update(epsilon=1.0)),
     _of_file("devices that do not suffice", lambda file: file["guarantee"].update(devices_alone_suffice=False)),
-    _of_file("a requirement less", lambda file: file["server"].remove(_requirement(file, "aborted"))),
-    _of_file("a requirement that is a warning", lambda file: _requirement(file, "index").update(severity="warning")),
-    _of_file("a requirement in other words", lambda file: _requirement(file, "pauses").update(text="None.")),
+    _of_file("a requirement less", lambda file: file["server"].pop("aborted")),
+    _of_file("a requirement that is a warning", lambda file: file["server"].update(index="warning")),
+    _of_file("a requirement more", lambda file: file["server"].update(nothing="warning")),
     _of_file("no requirement", lambda file: file["server"].clear()),
     _of_file("a version to come", lambda file: file.update(version=2)),
     _of_file("a key more", lambda file: file.update(audited=True)),

@@ -4,7 +4,6 @@ from tampering import (
     Way,
     annotated,
     another_mechanism,
-    asked,
     devices_told,
     edited,
     fitting_hash,
@@ -23,13 +22,8 @@ ANOTHER_RUN = "it is another run, which its report describes as it is"
 
 
 def _times(name: str, factor: float):
-    """Multiplies a number in run.json, and in its settings."""
-
-    def edit(run: dict) -> None:
-        for each in (run, run["settings"]):
-            each.update({name: each[name] * factor} if each[name] is not None else {})
-
-    return edit
+    """Multiplies a number in run.json, but not in its settings."""
+    return lambda run: run.update({name: run[name] * factor})
 
 
 # Found without TensorFlow and without building graphs again; what follows them is not.
@@ -37,7 +31,11 @@ STATEMENTS = (
     Way("more noise in run.json", run_field(noise_multiplier=16.0), reported=True),
     Way("repeatable noise", run_field(insecure_seed=5), reported=True),
     Way("restarts", run_field(restart_every=100), reported=True),
-    Way("a separation that only the report has", together(run_field(min_sep=16), asked("min_sep", 16)), reported=True),
+    Way(
+        "a separation that only the report has",
+        together(run_field(min_sep=16), settings_field(min_sep=16)),
+        reported=True,
+    ),
     Way("half of ε", together(edited("planned.json", smaller_epsilon(0.5)), with_page)),
     Way("an ε that is less in its ninth digit", together(edited("planned.json", smaller_epsilon(2e-9)), with_page)),
     Way("an ε of devices that is less in its ninth digit", edited("device-policy.json", smaller_claims(2e-9))),
@@ -64,25 +62,22 @@ STATEMENTS = (
 STATEMENTS_REBUILT = (
     Way(
         "more noise in run.json and in the settings",
-        together(
-            run_field(noise_multiplier=16.0), settings_field(noise_multiplier=16.0), asked("noise_multiplier", 16.0)
-        ),
+        together(run_field(noise_multiplier=16.0), settings_field(noise_multiplier=16.0)),
         reported=True,
     ),
     Way(
         "a smaller clip norm everywhere",
-        together(run_field(clip_norm=0.5), settings_field(clip_norm=0.5), asked("clip_norm", 0.5)),
+        together(run_field(clip_norm=0.5), settings_field(clip_norm=0.5)),
         reported=True,
     ),
     Way("a smaller clip norm in run.json", run_field(clip_norm=0.5), reported=True),
     Way("another divisor", run_field(divisor=8), reported=True),
-    Way("a seed", together(settings_field(seed=1), asked("seed", 1)), reported=True),
+    Way("a seed", settings_field(seed=1), reported=True),
     Way(
         "a learning rate",
         together(
             settings_field(server_learning_rate=0.5),
             edited("run.json", lambda run: run["resolved"].update(server_learning_rate=0.5)),
-            asked("server_learning_rate", 0.5),
         ),
         reported=True,
     ),
@@ -96,7 +91,7 @@ STATEMENTS_REBUILT = (
         edited("run.json", lambda run: run["versions"].update(python="3.11 (audited)")),
         reported=True,
     ),
-    Way("rounds", together(run_field(rounds=150), asked("rounds", 150)), reported=True),
+    Way("rounds", together(run_field(rounds=150), settings_field(rounds=150)), reported=True),
     Way(
         "another version, everywhere",
         together(
@@ -108,7 +103,7 @@ STATEMENTS_REBUILT = (
     ),
     Way(
         "larger δ everywhere",
-        together(run_field(delta=1e-4), asked("delta", 1e-4)),
+        together(run_field(delta=1e-4), settings_field(delta=1e-4)),
         reported=True,
         digest_only=ANOTHER_RUN,
     ),
@@ -123,7 +118,6 @@ STATEMENTS_REBUILT = (
         together(
             run_field(min_sep=16),
             settings_field(min_sep=16),
-            asked("min_sep", 16),
             edited("participation.json", lambda policy: policy.update(min_sep=16, timer_hours=4.0)),
         ),
         reported=True,
@@ -139,7 +133,7 @@ STATEMENTS_REBUILT = (
     ),
     Way(
         "data that the settings name",
-        together(settings_field(dataset="stackoverflow"), asked("dataset", "stackoverflow")),
+        together(settings_field(dataset="stackoverflow")),
         reported=True,
         digest_only="a note of where the simulation's examples were; nothing is read from there",
     ),

@@ -5,12 +5,12 @@ import tampering_policies
 from tampering import (
     Way,
     annotated,
-    asked,
     edited,
     exchanged,
     manifested,
     placed,
     run_field,
+    settings_field,
     sparse,
     taken,
     together,
@@ -26,7 +26,7 @@ _OTHER = ("other",)
 _INSECURE = ("insecure",)
 _GRAPHS = ("server", "device", "forms")
 _GRID = grids.description(tff_mf.Grid(bits=14, max_clients=1000))
-_STATED = ("run.json", "configuration.toml", "planned.json", "planned.md", "device-policy.json")
+_STATED = ("run.json", "planned.json", "planned.md", "device-policy.json")
 
 
 def _taken(name: str, *files: str, of: str = "other") -> Way:
@@ -48,7 +48,7 @@ GRAPHS_OF_OTHERS = (
     _taken("tokenizer of other words", "device/tokenize"),
     _taken("other words, the tokenizer as it was", "vocabulary.json"),
     _taken("all graphs of a run with less noise", *_GRAPHS),
-    _taken("everything of a run with less noise, but its statement", *_GRAPHS, "vocabulary.json", "configuration.toml"),
+    _taken("everything of a run with less noise, but its statement", *_GRAPHS, "vocabulary.json"),
     _taken("update with a constant key", "server/update", of="insecure"),
     _taken("all graphs with constant keys", *_GRAPHS, of="insecure"),
     _taken("report of a run with more noise", "planned.json", "planned.md"),
@@ -86,7 +86,6 @@ FILES_EXCHANGED = (
     Way("a Lite model that is none", written("device/work.tflite", lambda old: b"TFL3" * 100)),
     Way("a word in the metadata of the initial model", written("server/initial.safetensors", annotated)),
     Way("blanks in the vocabulary", written("vocabulary.json", lambda old: old + b" ")),
-    Way("a comment in the settings", written("configuration.toml", lambda old: b"# audited\n" + old)),
     Way("blanks in the report", written("planned.json", lambda old: old + b" ")),
 )
 # Found without TensorFlow and without building graphs again; what follows them is not.
@@ -130,7 +129,7 @@ MANIFESTS = (
         "a grid, in run.json too",
         together(
             run_field(grid_bits=14, grid_max_clients=1000, dimension=1000),
-            asked("grid", "auto"),
+            settings_field(grid="auto"),
             manifested(lambda m: m.update(grid=_GRID)),
         ),
         reported=True,

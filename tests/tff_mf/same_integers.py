@@ -18,6 +18,8 @@ GRID = tff_mf.Grid(bits=16, max_clients=100)
 # Of the matrices of near-ties: a coefficient has so many bits with so much noise.
 TIE_BITS, TIE_STDDEV = 15, 1024.0
 _SIZE = 16
+# Decisions about the integers, each with the noise at which it changes.
+DECIDED = ("coefficient_bits", "rounds", "stored")
 # Whose C⁻¹ is computed by linear algebra; a Dense streams it in floats.
 _INVERSES = ("dense", "banded", "low rank")
 
@@ -156,10 +158,6 @@ def in_numpy():
     return found
 
 
-def stored():
-    return {name: {key: found[key] for key in ("integers", "numbers")} for name, found in in_numpy().items()}
-
-
 def in_tensorflow():
     """Returns, for each mechanism, the digest of the integers and the fingerprint."""
     import tensorflow as tf
@@ -179,38 +177,52 @@ def in_tensorflow():
     return found
 
 
-def borders():
-    """Returns the largest noise before a decision changes, for each mechanism: bits, last round, type of a row.
-
-    Decisions that are computed otherwise on another machine change at another float.
-    """
-    found = {}
-    for name, mechanism in mechanisms().items():
-        for attribute in ("coefficient_bits", "rounds", "stored"):
-            found[f"{name}: {attribute}"] = _border(mechanism, attribute)
-    return found
-
-
-def _border(mechanism, attribute):
-    def decision(stddev):
-        try:
-            return getattr(recursion_of(mechanism, stddev), attribute, None)
-        except tff_mf.InputError:
-            return "refused"
-
-    low, first = 1.0, decision(1.0)
-    high = next((low * 2.0**power for power in range(1, 40) if decision(low * 2.0**power) != first), None)
+def border(mechanism, attribute):
+    """Returns the largest noise before a decision changes; `None` if none changes it."""
+    low, first = 1.0, _decision(mechanism, attribute, 1.0)
+    high = next(
+        (low * 2.0**power for power in range(1, 40) if _decision(mechanism, attribute, low * 2.0**power) != first), None
+    )
     if high is None:
         return None
     while math.nextafter(low, high) < high:
         middle = (low + high) / 2
-        low, high = (middle, high) if decision(middle) == first else (low, middle)
+        low, high = (middle, high) if _decision(mechanism, attribute, middle) == first else (low, middle)
     return low.hex()
 
 
-def without_tensorflow():
+def _decision(mechanism, attribute, stddev):
+    try:
+        return getattr(recursion_of(mechanism, stddev), attribute, None)
+    except tff_mf.InputError:
+        return "refused"
+
+
+def decisions(borders):
+    """Returns what is decided on both sides of each border; a machine that computes otherwise has it elsewhere."""
+    found = {}
+    for name, mechanism in mechanisms().items():
+        for attribute in DECIDED:
+            low = float.fromhex(borders[name][attribute] or "0x1p0")
+            high = math.nextafter(low, math.inf) if borders[name][attribute] else 2.0**39
+            found[name, attribute] = [_decision(mechanism, attribute, stddev) for stddev in (low, high)]
+    return found
+
+
+def stored():
+    """Returns what same_integers.json holds."""
+    return {
+        name: {
+            **{key: found[key] for key in ("integers", "numbers")},
+            "borders": {attribute: border(mechanisms()[name], attribute) for attribute in DECIDED},
+        }
+        for name, found in in_numpy().items()
+    }
+
+
+def without_tensorflow(borders):
     """Returns all that must be the same on every machine."""
-    return {"numpy": in_numpy(), "borders": borders()}
+    return {"numpy": in_numpy(), "decisions": decisions(borders)}
 
 
 def _digest(arrays):

@@ -118,6 +118,22 @@ def test_windows_beyond_those_computed_with_grow_as_the_last(monkeypatch):
     assert exact < log_moment(column, 4, 60, 3, 0.1) < 1.05 * exact
 
 
+@pytest.mark.parametrize(("bands", "min_sep", "probability"), [(2, 2, 0.01), (8, 8, 0.1), (8, 20, 0.5), (3, 40, 0.9)])
+def test_windows_that_grow_alike_are_bounded_by_one_of_them(monkeypatch, bands, min_sep, probability):
+    column, orders = np.linspace(0.3, 0.1, bands), np.array([2, 5, 30, 200])
+    setting = {"rounds": 2052, "min_sep": min_sep, "probability": probability}
+    computed = []
+    before = _moments._before_window
+    monkeypatch.setattr(_moments, "_before_window", lambda *given: computed.append(1) or before(*given))
+    few, windows = _moments.log_moments(column, orders, **setting), len(computed)
+    monkeypatch.setattr(_moments, "_ALIKE", -1.0)
+    every = _moments.log_moments(column, orders, **setting)
+    assert windows <= len(computed) - windows == (2052 + bands - 1) // bands + 1
+    assert windows < 40 or min_sep > bands
+    assert np.all(few >= every * (1 - 1e-13))
+    assert np.all(few <= every * (1 + 2e-10))
+
+
 def test_clients_that_always_join_are_not_far_above_their_known_rounds():
     """The price of moments alone; a bound that takes each round to have a client with p has none for them."""
     columns = np.tile([0.2, 0.1], (40, 1))

@@ -92,28 +92,6 @@ def test_distance_never_rises():
     assert all(after <= before for before, after in itertools.pairwise(history))
 
 
-GOOD = {"diagonals": [[1.0, 1.0]], "left": [[1.0], [1.0]], "right": [[1.0], [1.0]]}
-
-
-@pytest.mark.parametrize(
-    ("changed", "error", "message"),
-    [
-        ({"diagonals": "abc"}, TypeError, "diagonals of type"),
-        ({"diagonals": [1.0]}, ValueError, r"diagonals of shape \(1,\)"),
-        ({"diagonals": [[1.0, 0.0]]}, ValueError, r"diagonals\[0, 1\]=0.0 must be greater than 0"),
-        ({"diagonals": [[1.0, 1.0]] * 3}, ValueError, "must be no more than the 2 rounds"),
-        ({"diagonals": [[1.0, np.nan]]}, ValueError, "diagonals holds NaN"),
-        ({"left": [[1.0]]}, ValueError, "must both have 2 rows, one per round"),
-        ({"right": [[1.0, 1.0], [1.0, 1.0]]}, ValueError, "the same number of columns"),
-        ({"left": [[np.inf], [0.0]]}, ValueError, "left holds NaN or infinity"),
-    ],
-)
-def test_bad_fields_are_named(changed, error, message):
-    with pytest.raises(error, match=message) as raised:
-        tff_mf.BandedPlusLowRank(**(GOOD | changed))
-    assert isinstance(raised.value, tff_mf.InputError)
-
-
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [

@@ -56,27 +56,3 @@ def test_parameters_are_plain_floats_from_any_sequence():
     from_array = tff_mf.BLT(theta=np.array([0.5, 0.25]), omega=(np.float32(0.5), 0))
     assert from_array == tff_mf.BLT(theta=[0.5, 0.25], omega=[0.5, 0.0])
     assert all(type(value) is float for value in (*from_array.theta, *from_array.omega))
-
-
-@pytest.mark.parametrize(
-    "theta",
-    [
-        *([0.0], [-0.5], [1.0000001], [1e-60], [float("nan")], [float("inf")], ["a"], [None], [True], [0.5j], []),
-        *([[0.5]], [[0.5], [0.1, 0.2]], np.array(0.5), np.array([[0.5]]), {0.5}, 0.5, "0.5", None),
-    ],
-)
-def test_bad_theta_is_named(theta):
-    with pytest.raises(tff_mf.InputError, match="theta"):
-        tff_mf.BLT(theta=theta, omega=[0.1])
-
-
-@pytest.mark.parametrize("omega", [[-0.1], [float("nan")], [float("inf")], [1e39], [10**400], [], [0.1, 0.2]])
-def test_bad_omega_is_named(omega):
-    with pytest.raises(tff_mf.InputError, match="omega"):
-        tff_mf.BLT(theta=[0.5], omega=omega)
-
-
-@pytest.mark.parametrize("name", ["b200", "", None, 400])
-def test_unknown_production_names_are_refused(name):
-    with pytest.raises(tff_mf.InputError, match="b100, b400, b1000"):
-        tff_mf.BLT.production(name)

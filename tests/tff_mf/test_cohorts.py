@@ -197,3 +197,43 @@ def test_a_place_that_would_be_more_likely_is_drawn_again(monkeypatch):
     draws = SystemDraws()
     monkeypatch.setattr(draws, "words", lambda count: np.array(next(words), np.uint64))
     assert draws.places(np.arange(2), 3).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("rounds", [1, 7, 10])
+def test_rounds_of_every_client_are_a_pattern_of_the_schema(rounds):
+    """Of as many clients as are needed, and of some more, however few participations are left."""
+    for min_sep, most, each in itertools.product((1, 2, 3), (1, 2, 3), (1, 2)):
+        schema = tff_mf.MinSep(min_sep=min(min_sep, rounds), max_participations=min(most, (rounds - 1) // min_sep + 1))
+        least = max(schema.min_sep * each, -(-rounds * each // schema.max_participations))
+        for clients in (least, least + 1, 2 * least + 3):
+            cohorts = schema.cohorts(clients, rounds, clients_per_round=each)
+            assert len(cohorts) == rounds
+            for client in range(clients):
+                assert schema.allows([t for t, cohort in enumerate(cohorts) if client in cohort])
+
+
+@pytest.mark.parametrize(("min_sep", "most"), [(3, 4), (5, 2), (4, 3), (99, 1)])
+def test_a_timer_of_rounds_lets_a_client_in_as_often_as_they_fit(min_sep, most):
+    schema = tff_mf.Timer(min_sep=min_sep).schema(10)
+    assert schema == tff_mf.MinSep(min_sep=min(min_sep, 10), max_participations=most)
+    assert tff_mf.Timer(hours=2.0, round_minutes=60.0).schema(10).max_participations == 10
+
+
+@pytest.mark.parametrize(("size", "error"), [(-3, ValueError), (0, ValueError), (float("nan"), Exception)])
+@pytest.mark.parametrize(
+    "sampled",
+    [
+        lambda size: tff_mf.Poisson(population=9, clients_per_round=size),
+        lambda size: tff_mf.CyclicPoisson(groups=2, population=9, clients_per_round=size),
+        lambda size: tff_mf.BallsInBins(groups=3, clients_per_round=size),
+        lambda size: tff_mf.BMinSep(min_sep=2, probability=0.1, clients_per_round=size),
+        lambda size: tff_mf.BMinSep.of_population(min_sep=2, population=9, clients_per_round=size),
+        lambda size: tff_mf.RandomAllocation(participations=2, clients_per_round=size),
+        lambda size: tff_mf.MinSep(min_sep=1, max_participations=9).cohorts(20, 9, clients_per_round=size),
+        lambda size: tff_mf.Timer(min_sep=2).cohorts(20, 9, clients_per_round=size),
+    ],
+)
+def test_a_size_of_cohorts_that_is_none_is_refused(sampled, size, error):
+    with pytest.raises(tff_mf.InputError, match=f"clients_per_round={size}") as found:
+        sampled(size)
+    assert isinstance(found.value, error)

@@ -58,29 +58,6 @@ def test_equality_and_hash():
     assert hash(zeros) == hash(tff_mf.Dense(matrix=np.eye(2)))
 
 
-@pytest.mark.parametrize(
-    ("matrix", "error", "message"),
-    [
-        ("abc", TypeError, "must hold numbers"),
-        ([[1j]], TypeError, "must hold numbers"),
-        ([[True]], TypeError, "must hold numbers"),
-        ([1.0], ValueError, "must be square"),
-        ([[1.0, 0.0]], ValueError, "must be square"),
-        (np.zeros((0, 0)), ValueError, "must be square"),
-        (np.ones((2, 2)), ValueError, "must be lower-triangular"),
-        ([[1.0, 5e-324], [0.0, 1.0]], ValueError, "must be lower-triangular"),
-        ([[1.0, 0.0], [1.0, 0.0]], ValueError, r"matrix\[1, 1\]=0.0 on the diagonal must be greater than 0"),
-        ([[-1.0]], ValueError, r"matrix\[0, 0\]=-1.0 on the diagonal must be greater than 0"),
-        ([[np.nan]], ValueError, "NaN or infinity"),
-        ([[np.inf]], ValueError, "NaN or infinity"),
-    ],
-)
-def test_bad_matrices_are_named(matrix, error, message):
-    with pytest.raises(error, match=message) as raised:
-        tff_mf.Dense(matrix=matrix)
-    assert isinstance(raised.value, tff_mf.InputError)
-
-
 def test_the_gap_of_an_artifact_must_be_a_number():
     with pytest.raises(tff_mf.InputError, match="duality_gap=-1"):
         tff_mf.OptimizedFor(rounds=24, participation=SIX, duality_gap=-1.0)

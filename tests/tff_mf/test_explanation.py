@@ -11,7 +11,6 @@ import tff_mf
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 PAGES = [path for path in sorted((DOCS / "explanation").glob("*.md")) if "```pycon" in path.read_text()]
-FIGURES_OF = ("explanation/guarantee.md", "troubleshooting.md", "explanation/correlated-noise.md")
 NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
 # tests/test_tutorials.py and tests/flower run the others.
 WITHOUT_TENSORFLOW = [
@@ -46,16 +45,6 @@ def test_a_notebook_prints_its_stored_output(path, tmp_path, monkeypatch):
     assert sum(bool(text) for _, text in cells) >= 5
 
 
-def test_pages_repeat_the_figures_of_pages_that_compute_them():
-    guarantee, questions, noise = ((DOCS / name).read_text() for name in FIGURES_OF)
-    assert "1.46 to 1.68" in guarantee
-    assert "1.46 to 1.68" in questions
-    trained = (DOCS / "tutorials" / "ten-minutes.ipynb").read_text()
-    for kind, falling, constant in (("independent", "0.062", "0.195"), ("BLT        ", "0.037", "0.303")):
-        assert all(f"{kind}  ε = 2.00   error {error}" in trained for error in (falling, constant))
-        assert all(error in noise for error in (falling, constant))
-
-
 @pytest.mark.once
 def test_the_noise_of_the_first_screen():
     schema = tff_mf.MinSep(min_sep=342, max_participations=6)
@@ -64,27 +53,6 @@ def test_the_noise_of_the_first_screen():
         blt = tff_mf.optimize_blt(rounds=rounds, participation=schema, buffers=3, objective="rms")
         for mechanism in (blt, tff_mf.Tree(rounds, variant="online")):
             assert f"{tff_mf.rms_loss(mechanism, rounds, schema):.2f}" in shown
-
-
-def test_a_cell_that_prints_something_else_is_found():
-    notebook = {"cells": [{"cell_type": "code", "source": ["print(1)\n"], "outputs": []}]}
-    ((cell, text),) = NOTEBOOKS["printed"](notebook)
-    assert (text, NOTEBOOKS["stored"](cell)) == ("1\n", "")
-    NOTEBOOKS["store"](cell, text, 1)
-    assert NOTEBOOKS["stored"](cell) == text
-
-
-def test_of_a_cell_that_varies_words_are_compared():
-    cell = {"metadata": {"tags": ["varies"]}}
-    digest = 64 * "e"
-    assert NOTEBOOKS["compared"](cell, f"accuracy 13.4 %\ndigest {digest}\n") == "accuracy % digest"
-    assert NOTEBOOKS["compared"](cell, "accuracy 13.4 %") != NOTEBOOKS["compared"](cell, "loss 13.4 %")
-    assert NOTEBOOKS["compared"]({}, "13.4 %") == "13.4 %"
-
-
-def test_lines_of_a_shell_run_as_in_jupyter():
-    notebook = {"cells": [{"cell_type": "code", "source": ["!echo one \\\n", "  two\n", "!echo three"], "outputs": []}]}
-    assert [text for _, text in NOTEBOOKS["printed"](notebook)] == ["one two\nthree\n"]
 
 
 def is_drawn_as(stored, drawn):
@@ -105,9 +73,3 @@ def test_a_picture_is_what_the_script_draws(name):
 
 def test_every_picture_is_drawn_by_the_script():
     assert {path.stem for path in PICTURES["FOLDER"].iterdir()} == set(PICTURES["PICTURES"])
-
-
-def test_a_picture_with_another_number_differs():
-    assert is_drawn_as('<rect x="1.0"/>', '<rect x="1.1"/>')
-    assert not is_drawn_as('<rect x="1.0"/>', '<rect x="1.2"/>')
-    assert not is_drawn_as('<rect x="1.0"/>', '<text x="1.0"/>')

@@ -297,10 +297,18 @@ def test_coarse_bounds_of_trees_are_above_those_of_the_inverse(variant, rounds, 
 
 
 @pytest.mark.parametrize(("theta", "omega"), [((0.5,), (3.0,)), ((1.0,), (2.5,)), ((0.9, 0.3), (1.5, 2.0))])
-@pytest.mark.parametrize("bits", [16, 30])
+@pytest.mark.parametrize("bits", [0, 2, 16, 30])
 def test_a_stream_ends_before_its_error_voids_the_bound_on_its_integers(theta, omega, bits):
     # The buffers of these C⁻¹ grow, and the bounds hold for errors of at most half a unit.
     found = grids.recursion(tff_mf.BLT(theta=theta, omega=omega), deviation=2.0**bits, largest_normal=13.0)
-    assert 0 < found.error(found.rounds) <= 2.0**-6
+    assert 0 < found.error(found.rounds) <= min(2.0**-6, 2.0**-12 * found.unit)
     assert found.largest <= 2.0**52
-    assert 1 < found.rounds < 64
+    assert 1 < found.rounds <= 64
+
+
+def test_a_bound_on_the_error_counts_the_subtraction_of_a_half():
+    """Of an L of up to `past`, which is rounded to half of its last place, whatever the error before."""
+    for theta in (0.5, 1.0):
+        found = grids.recursion(tff_mf.BLT(theta=[theta], omega=[0.25]), deviation=2.0**20, largest_normal=13.0)
+        past = found.largest - found.unit
+        assert found.error(9) >= 2.0**-53 * (past + 1)

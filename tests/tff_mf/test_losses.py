@@ -85,16 +85,6 @@ def test_a_blt_with_an_unstable_inverse_has_infinite_loss():
         assert tff_mf.rms_loss(mechanism, 1000, schema) == np.inf
 
 
-@pytest.mark.parametrize("function", [tff_mf.rms_error, tff_mf.max_error])
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [((None, 3), "mechanism="), ((tff_mf.Identity(), 0), "rounds="), ((tff_mf.Identity(), 1.5), "rounds=")],
-)
-def test_bad_arguments_are_named(function, arguments, name):
-    with pytest.raises(tff_mf.InputError, match=name):
-        function(*arguments)
-
-
 class Halved(tff_mf.BLT):
     """A mechanism from outside that derives from BLT, with half the noise."""
 

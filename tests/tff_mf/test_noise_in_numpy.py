@@ -12,8 +12,8 @@ import safetensors.numpy
 import scipy.stats
 
 import tff_mf
+from tff_mf.noise import _generators
 from tff_mf.noise import numpy as streams
-from tff_mf.noise.numpy import _generators
 
 from .test_noise_laws import BLT, GRID, NUMPY, STDDEV, Run, assert_close, assert_same, rows_of
 
@@ -221,6 +221,17 @@ def test_a_forked_process_draws_other_keys():
         os._exit(0)
     os.waitpid(child, 0)
     assert os.read(read, 16) != stream.next(state)[1]["keys"].tobytes()
+
+
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
+def test_memory_that_is_not_finite_releases_nothing(wrong):
+    """It would be cast to one integer in each round: a release without noise."""
+    stream = streams.build_stream(BLT, dimension=4, stddev=3.0, grid=tff_mf.Grid(bits=16, max_clients=100))
+    _, state = stream.next(stream.init())
+    damaged = {name: value.copy() for name, value in state.items()}
+    damaged["row_0"][1] = wrong
+    with pytest.raises(tff_mf.InputError, match="state"):
+        stream.next(damaged)
 
 
 def test_streams_bring_in_no_framework():

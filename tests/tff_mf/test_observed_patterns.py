@@ -65,11 +65,3 @@ def test_all_patterns_of_a_schema_have_its_sensitivity(mechanism):
 
 def test_no_patterns_have_sensitivity_zero():
     assert tff_mf.pattern_sensitivity(tff_mf.Identity(), 5, [()]).value == 0
-
-
-@pytest.mark.parametrize(
-    ("pattern", "text"), [((0, 0), "twice"), ((5,), "round 5"), ((-1,), "round=-1"), (("a",), "round=")]
-)
-def test_bad_patterns_are_named(pattern, text):
-    with pytest.raises(tff_mf.InputError, match=text):
-        tff_mf.pattern_sensitivity(tff_mf.Identity(), 5, [pattern])

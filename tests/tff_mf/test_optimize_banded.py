@@ -324,40 +324,6 @@ def test_more_bands_are_never_worse():
         assert all(more <= fewer * (1 + slack) for fewer, more in itertools.pairwise(losses))
 
 
-PAPER = {"rounds": 2052, "bands": 342, "participation": tff_mf.MinSep(min_sep=342, max_participations=6)}
-BAD = [
-    ({"bands": 0}, "bands=0 must be at least 1"),
-    ({"bands": 2.0}, r"bands=2\.0 must be a whole number"),
-    ({"bands": 2053}, "bands=2053 exceeds rounds=2052"),
-    ({"rounds": 0}, "rounds=0 must be at least 1"),
-    ({"rounds": None}, "rounds=None must be a whole number"),
-    ({"rounds": 1710}, "rounds=1710; at most max_participations=5 fits"),
-    ({"participation": 6}, "participation=6 must be a Participation"),
-    ({"workload": 1}, "workload=1 must be a"),
-]
-TOEPLITZ_BAD = [
-    ({"objective": "mean"}, "objective='mean' must be one of rms, max"),
-    ({"workload": tff_mf.LearningRates(rates=RATES)}, "workload=.* must be a ToeplitzWorkload"),
-    ({"rounds": 10**8}, "rounds=100000000 exceeds"),
-]
-
-
-@pytest.mark.parametrize(
-    ("optimize", "changed", "message"),
-    [
-        *((tff_mf.optimize_banded, *bad) for bad in BAD),
-        *((tff_mf.optimize_banded_toeplitz, *bad) for bad in BAD + TOEPLITZ_BAD),
-        *((tff_mf.optimize_banded_inverse, *bad) for bad in BAD + TOEPLITZ_BAD),
-        (tff_mf.optimize_banded, {"bands": 343}, "bands=343 exceeds min_sep=342"),
-        (tff_mf.optimize_banded, {"unit_norms": 1}, "unit_norms=1 must be a bool"),
-        (tff_mf.optimize_banded, {"rounds": 10**6}, "rounds=1000000 exceeds"),
-    ],
-)
-def test_bad_input_is_named(optimize, changed, message):
-    with pytest.raises(tff_mf.InputError, match=message):
-        optimize(**PAPER | changed)
-
-
 def test_workloads_of_the_toeplitz_optimizers_are_toeplitz():
     assert issubclass(tff_mf.Momentum, ToeplitzWorkload)
     schema = tff_mf.MinSep(min_sep=5, max_participations=2)

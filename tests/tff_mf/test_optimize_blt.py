@@ -218,29 +218,3 @@ def test_casting_the_parameters_costs_nothing_up_to_a_million_rounds(rounds, max
     assert sum(result.cast_to_float32().omega) < 0.9
     as_float32 = np.sqrt(_direct(result.cast_to_float32(), optimized_for, "max"))
     assert as_float32 == pytest.approx(result.optimized_for.search.loss, rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("changed", "error", "message"),
-    [
-        ({"buffers": 0}, ValueError, "buffers=0 must be at least 1"),
-        ({"buffers": 2.0}, TypeError, r"buffers=2\.0 must be a whole number"),
-        ({"objective": "mean"}, ValueError, "objective='mean' must be one of max, rms"),
-        ({"objective": None}, TypeError, "objective=None must be one of max, rms"),
-        ({"rounds": 1710}, ValueError, "rounds=1710; at most max_participations=5 fits"),
-        ({"rounds": 0}, ValueError, "rounds=0 must be at least 1"),
-        ({"rounds": 2052.0}, TypeError, "rounds=2052.0 must be a whole number"),
-        ({"rounds": 10**13}, ValueError, "rounds=10000000000000 exceeds"),
-        ({"participation": 6}, TypeError, "participation=6 must be a Participation"),
-        (
-            {"rounds": 10**7, "participation": tff_mf.MinSep(min_sep=1, max_participations=10**7)},
-            ValueError,
-            "max_participations=10000000 exceeds",
-        ),
-    ],
-)
-def test_bad_input_is_named(changed, error, message):
-    arguments = {"rounds": 2052, "participation": PAPER.participation, "buffers": 2, "objective": "max"} | changed
-    with pytest.raises(error, match=message) as raised:
-        tff_mf.optimize_blt(**arguments)
-    assert isinstance(raised.value, tff_mf.InputError)

@@ -150,25 +150,3 @@ def test_progress_reports_each_step():
     result = tff_mf.optimize_dense(rounds=40, participation=ONCE, progress=told.append)
     assert [where.iteration for where in told] == list(range(1, result.optimized_for.search.iterations + 1))
     assert told[-1].error == pytest.approx(result.optimized_for.search.loss, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("changed", "error", "message"),
-    [
-        ({"rounds": 0}, ValueError, "rounds=0"),
-        ({"rounds": 2.0}, TypeError, "rounds=2.0"),
-        ({"rounds": 10**6}, ValueError, "rounds=1000000 exceeds"),
-        ({"participation": 6}, TypeError, "participation=6"),
-        ({"participation": epochs(100, 10)}, ValueError, "needs 91 rounds"),
-        ({"workload": "sum"}, TypeError, "workload='sum'"),
-        (
-            {"workload": tff_mf.LearningRates(rates=[1.0] * 19 + [0.0])},
-            ValueError,
-            "every learning rate must be positive",
-        ),
-    ],
-)
-def test_bad_input_is_named(changed, error, message):
-    with pytest.raises(error, match=message) as raised:
-        tff_mf.optimize_dense(**({"rounds": 20, "participation": ONCE} | changed))
-    assert isinstance(raised.value, tff_mf.InputError)

@@ -18,6 +18,8 @@ from . import same_integers
 # Written by `json.dump(same_integers.stored(), file, indent=1)`. Another hash is other noise for the same keys: states
 # and keys of earlier runs then cannot be continued.
 STORED = json.loads((pathlib.Path(__file__).parent / "same_integers.json").read_text())
+INTEGERS = ("integers", "numbers")
+BORDERS = {name: each["borders"] for name, each in STORED.items()}
 FILE = "tests/tff_mf/same_integers.py"
 # Other BLAS kernels, and only the SIMD loops of the first 64-bit processors.
 FEW = ("skylakex", "oldest")
@@ -30,16 +32,23 @@ EACH = [
 
 @functools.cache
 def here():
-    return same_integers.without_tensorflow()
+    return same_integers.without_tensorflow(BORDERS)
 
 
 def test_integers_are_those_that_are_stored():
-    assert same_integers.stored() == STORED
+    """With the newest NumPy, and with the pinned one beside TensorFlow."""
+    found = {name: {key: each[key] for key in INTEGERS} for name, each in here()["numpy"].items()}
+    assert found == {name: {key: each[key] for key in INTEGERS} for name, each in STORED.items()}
+
+
+def test_decisions_change_where_they_are_stored_to_change():
+    for (name, attribute), (before, after) in here()["decisions"].items():
+        assert (before != after) == (BORDERS[name][attribute] is not None), (name, attribute)
 
 
 @pytest.mark.parametrize("environment", EACH)
 def test_numpy_gives_the_same_on_other_machines(environment):
-    there = environments.call(environment, FILE, "without_tensorflow")
+    there = environments.call(environment, FILE, "without_tensorflow", BORDERS)
     assert there == here()
 
 

@@ -292,18 +292,3 @@ def test_a_million_rounds_have_a_sensitivity():
     tree = tff_mf.Tree(10**6, variant="full")
     schema = tff_mf.MinSep(min_sep=10**5, max_participations=10)
     assert tff_mf.sensitivity(tree, 10**6, schema) > tff_mf.sensitivity(tree, 10**6, tff_mf.SingleParticipation())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"rounds": 0}, ValueError, "rounds=0"),
-        ({"rounds": 2.0}, TypeError, "rounds=2.0"),
-        ({"rounds": 10**12}, ValueError, "rounds=1000000000000 exceeds the maximum"),
-        ({"rounds": 4, "variant": "best"}, ValueError, "variant='best' must be one of full, online, vanilla"),
-        ({"rounds": 4, "variant": None}, TypeError, "variant=None"),
-    ],
-)
-def test_bad_fields_are_named(arguments, error, message):
-    with pytest.raises(error, match=message):
-        tff_mf.Tree(**arguments)

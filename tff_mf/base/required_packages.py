@@ -13,6 +13,8 @@ INSTALL_COMMAND = "tff-mf doctor --requirements > tff-pins.txt && pip install --
 # Quoted: some shells interpret brackets as a pattern of file names.
 PLOT_COMMAND = "pip install 'tff-mf[plot]'"
 FLOWER_COMMAND = "pip install 'tff-mf[flower]'"
+JAX_COMMAND = "pip install 'tff-mf[jax]'"
+TORCH_COMMAND = "pip install 'tff-mf[torch]'"
 AES_COMMAND = "pip install 'tff-mf[aes]'"
 
 
@@ -41,6 +43,10 @@ def other_python() -> str:
 def _remedy(missing: list[str]) -> str:
     if "flwr" in missing:
         return f"In an environment without TensorFlow, run: {FLOWER_COMMAND}"
+    if {"jax", "optax"} & set(missing):
+        return f"In an environment without TensorFlow Federated, run: {JAX_COMMAND}"
+    if "torch" in missing:
+        return f"Run: {TORCH_COMMAND}"
     # Where TensorFlow is installed, only the pinned versions of other packages are compatible.
     if not any(name.startswith("tensorflow") for name in missing) and not is_installed("tensorflow"):
         return f"Run: {AES_COMMAND if 'cryptography' in missing else PLOT_COMMAND}"

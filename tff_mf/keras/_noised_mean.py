@@ -8,8 +8,8 @@ import tensorflow as tf
 from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.keras._order import Order
 from tff_mf.mechanisms import Mechanism
+from tff_mf.planning.order import Order
 from tff_mf.queries import MatrixFactorizationQuery, build_query
 
 
@@ -38,12 +38,12 @@ class NoisedMean:
         >>> import tff_mf
         >>> from tff_mf import keras
         >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
-        >>> order = keras.Order.fixed(examples=8, batch_size=4, epochs=2)
+        >>> order = tff_mf.Order.fixed(examples=8, batch_size=4, epochs=2)
         >>> noise = NoisedMean(tff_mf.Tree(4), model.trainable_variables, order=order, clip_norm=1.0,
         ...                    noise_multiplier=2.0)
         >>> clipped_sum = keras.ClippedSum(model, "mean_squared_error", clip_norm=1.0)
         >>> state = noise.init()
-        >>> for x, y in order.dataset((tf.ones([8, 2]), tf.ones([8, 1]))):
+        >>> for x, y in keras.dataset(order, (tf.ones([8, 2]), tf.ones([8, 1]))):
         ...     mean, state = noise.next(clipped_sum(x, y), state)
         >>> [tensor.shape.as_list() for tensor in mean], int(state.noise.round)
         ([[2, 1], [1]], 4)
@@ -63,7 +63,7 @@ class NoisedMean:
         noise_multiplier: float,
         insecure_seed: int | None = None,
     ) -> None:
-        validation.instance("order", order, Order, "pass a tff_mf.keras.Order")
+        validation.instance("order", order, Order, "pass a tff_mf.Order")
         specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
         if not specs:
             raise InputTypeError("variables=[] has nothing to train: pass the model's trainable_variables.")

@@ -13,12 +13,12 @@ import tensorflow as tf
 from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.keras import _checkpoint, _model_checks
+from tff_mf.keras import _batches, _checkpoint, _model_checks
 from tff_mf.keras._clipped_sum import ClippedSum
 from tff_mf.keras._noised_mean import NoisedMean
-from tff_mf.keras._order import Order
 from tff_mf.mechanisms import Mechanism
 from tff_mf.planning import Plan
+from tff_mf.planning.order import Order
 from tff_mf.problem.cohort_secret import CohortSecret
 
 
@@ -56,7 +56,7 @@ class Training:
         >>> from tff_mf import keras
         >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
         >>> model.compile("sgd", "mean_squared_error")
-        >>> order, mechanism = keras.Order.fixed(examples=12, batch_size=4, epochs=2), tff_mf.Tree(6)
+        >>> order, mechanism = tff_mf.Order.fixed(examples=12, batch_size=4, epochs=2), tff_mf.Tree(6)
         >>> sigma = order.calibrate_noise_multiplier(mechanism, epsilon=8.0, delta=1e-3)
         >>> training = Training(model, tf.ones([12, 2]), tf.ones([12, 1]), order=order, mechanism=mechanism,
         ...                     clip_norm=1.0, noise_multiplier=sigma)
@@ -82,7 +82,7 @@ class Training:
         noise_multiplier: float,
         insecure_seed: int | None = None,
     ) -> None:
-        validation.instance("order", order, Order, "pass a tff_mf.keras.Order")
+        validation.instance("order", order, Order, "pass a tff_mf.Order")
         validation.instance("model", model, tf.keras.Model, "pass a Keras model")
         if getattr(model, "optimizer", None) is None or getattr(model, "loss", None) is None:
             raise InputValueError("model has no optimizer and loss: call model.compile(optimizer, loss) first.")
@@ -99,7 +99,7 @@ class Training:
         )
         self._model, self._optimizer = model, _model_checks.built_optimizer(model)
         self._variables = model.trainable_variables
-        self._examples = order.checked((x, y))
+        self._examples = _batches.checked(order, (x, y))
         self._secret = _variable(_words(CohortSecret.drawn()))
         # Refuses a sampling that the examples cannot fill.
         self._batches(0, 1)

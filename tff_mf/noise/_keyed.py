@@ -3,6 +3,7 @@
 import abc
 import copy
 import hashlib
+import secrets
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import Operations, Recursion
+from tff_mf.numerics import normals
 
 # A key is 128 bits: two words.
 KEY_WORDS = 2
@@ -191,13 +193,17 @@ class KeyedStream(abc.ABC):
     def _as_keys(self, keys: Any) -> Any:
         """Returns keys as an array of the engine."""
 
-    @abc.abstractmethod
     def _system_key(self, done: Any) -> Any:
         """Returns a fresh key, int64 `[2]`, from the operating system, when the round runs."""
+        del done
+        return np.frombuffer(secrets.token_bytes(8 * KEY_WORDS), np.int64)
 
-    @abc.abstractmethod
     def _insecure_key(self, seed: int, done: Any) -> Any:
-        """Returns the key of a round for the seed, which is not secret: the same in all engines."""
+        """Returns the key of a round for the seed, which is not secret: for tests, and the same in all engines.
+
+        In TensorFlow it is `tf.random.experimental.stateless_fold_in` of the seed.
+        """
+        return np.array([normals.words(np.array([seed, 0]), 0, 1)[0], done])
 
     def bound_to(self, setting: str) -> Self:
         """Returns the same stream with a fingerprint of its own for `setting`.

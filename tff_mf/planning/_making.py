@@ -4,10 +4,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tff_mf.accounting import SecretSampling
 from tff_mf.base.errors import InputValueError
 from tff_mf.grids import Grid
-from tff_mf.mechanisms import Mechanism
+from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.planning import options as compared
+from tff_mf.planning import secret
 from tff_mf.planning._noise import check_level, checked_cohort
 from tff_mf.planning._plan import Plan
 from tff_mf.planning._words import Alternative
@@ -50,7 +52,7 @@ def plan(
         noise_multiplier: σ of the cohort, in place of ε.
         population: Clients that cohorts are drawn from; needed if `sampling` is not given.
         mechanism: The mechanism, with restarts of one restart; or a name, such as "blt" or "banded", or the path of an
-            artifact; or `None` for the recommended one.
+            artifact; or `None` for the recommended one: with secret cohorts, of those that the sampling amplifies.
         sampling: How cohorts are drawn; `None` for clients that come as far apart as their number allows.
         clip_norm: ζ, the bound on the L2 norm of a client's update.
         cohort: Clients that a round stands for; `clients_per_round` if not given.
@@ -133,24 +135,39 @@ def _mechanism(
     if given is not None:
         return {"mechanism": setting.named(os.fspath(given))}
     if fields["secret_cohorts"]:
-        raise InputValueError(
-            "mechanism is missing: with secret_cohorts none is recommended, since the best one depends on the "
-            "sampling; give one, such as the mechanism of tff_mf.optimize_amplified_blt(...)."
-        )
+        return _in_secret(sampling, rounds, fields["delta"], epsilon)
     # Without noise, mechanisms are compared as with any.
     level = {"noise_multiplier": fields["noise_multiplier"]} if epsilon is None else {"epsilon": epsilon}
     found = compared.options(setting, delta=fields["delta"], **level)
     chosen, why = compared.recommend(found)
     others = [each for each in found if each is not chosen]
-    return {"mechanism": chosen.mechanism, "why": why, "alternatives": _costs(others, chosen)}
+    return {"mechanism": chosen.mechanism, "why": why, "alternatives": _costs(others, chosen, "rms_loss")}
 
 
-def _costs(others: Sequence[compared.Option], chosen: compared.Option) -> tuple[Alternative, ...]:
+def _in_secret(sampling: Sampling, rounds: int, delta: float, epsilon: float | None) -> dict[str, Any]:
+    """Returns the recommended mechanism of those that the sampling amplifies, with the reason and all others."""
+    if not isinstance(sampling, SecretSampling):
+        # The plan refuses it.
+        return {"mechanism": Identity()}
+    if epsilon is None:
+        raise InputValueError(
+            "mechanism is missing: with secret_cohorts, which one is best depends on ε; give epsilon in place of "
+            "noise_multiplier, or a mechanism."
+        )
+    found = secret.options(sampling, rounds=rounds, epsilon=epsilon, delta=delta)
+    if len(found) == 1:
+        return {"mechanism": found[0].mechanism, "why": f"{found[0].name}: no other is amplified by {sampling}."}
+    chosen, why = compared.recommend(found, measure="error")
+    others = [each for each in found if each is not chosen]
+    return {"mechanism": chosen.mechanism, "why": why, "alternatives": _costs(others, chosen, "rms_error")}
+
+
+def _costs(others: Sequence[compared.Option], chosen: compared.Option, by: str) -> tuple[Alternative, ...]:
     """Returns what other mechanisms would cost."""
     return tuple(
         Alternative(
             name=each.name,
-            loss=each.figures["rms_loss"] / chosen.figures["rms_loss"] if each.figures else None,
+            loss=each.figures[by] / chosen.figures[by] if each.figures else None,
             memory_rows=each.figures.get("memory_rows"),
             note=each.note,
         )

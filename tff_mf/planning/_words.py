@@ -58,7 +58,9 @@ def shown(plan: "Plan") -> str:
     if plan.cohort != plan.clients_per_round:
         as_run = digits.rounded_up(plan.epsilon_as_run)
         lines["simulates"] = f"{plan.cohort:,} clients a round; of those that train, epsilon_as_run={as_run}"
-    found = [each for each in plan.alternatives if each.loss is not None][:_MOST_SHOWN]
+    searched = [each for each in plan.alternatives if each.loss is not None]
+    independent = [each for each in searched[_MOST_SHOWN:] if each.name == "identity"]
+    found = searched[:_MOST_SHOWN] + independent
     if found:
         lines["instead"] = "; ".join(map(str, found))
     return "\n".join(f"{name:<10} {text}" for name, text in lines.items())

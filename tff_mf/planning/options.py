@@ -247,7 +247,7 @@ def figures(
     }
 
 
-def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]:
+def recommend(found: list[Option], objective: str = "rms", measure: str = "loss") -> tuple[Option, str]:
     """Returns the mechanism to take, and why.
 
     Of those whose loss is within a tenth of the least, both as planned and in the worst case if an estimate is
@@ -257,17 +257,18 @@ def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]
     Args:
         found: Every mechanism, the one with the least loss first.
         objective: The loss to compare by, "rms" or "max".
+        measure: "loss", or "error", in clip norms, where noise is not in proportion to a sensitivity.
 
     Raises:
         InputValueError: If there is no mechanism for these numbers.
     """
-    counts, name = f"{objective}_loss", f"{objective.capitalize()}Loss"
+    counts, name = f"{objective}_{measure}", f"{objective.capitalize()}{measure.capitalize()}"
     searched = [option for option in found if option.mechanism is not None and option.name != _FITTED]
     if not searched:
         raise InputValueError(f"There is no mechanism for these numbers: {found[0].name}: {found[0].note}")
     best = searched[0].figures[counts]
     close = [option for option in searched if option.figures[counts] <= AS_GOOD * best]
-    least_worst = min(_worst(option) for option in close)
+    least_worst = min(map(_worst, close))
     pool = [option for option in close if _worst(option) <= AS_GOOD * least_worst]
     # A dense matrix keeps no rows because all rows so far are drawn again in each round, which takes longer.
     chosen = min(pool, key=lambda each: (each.name == "dense", each.figures["memory_rows"], each.figures[counts]))
@@ -280,7 +281,7 @@ def recommend(found: list[Option], objective: str = "rms") -> tuple[Option, str]
         else f"its {name}, {digits.nearest(loss)}, is within {100 * (loss / best - 1):.1f} % of the least found "
         f"({searched[0].name}{without})"
     ]
-    if math.isfinite(least_worst):
+    if 0 < least_worst < math.inf:
         stuck = [option.name for option in close if math.isinf(_worst(option))]
         reasons.append("it can run longer than planned" + (f", which {stuck[0]} cannot" if stuck else ""))
     more = [option for option in pool if option.figures["memory_rows"] > rows]
@@ -295,7 +296,7 @@ def _guarantee(setting: MechanismSetting, sensitivity: float, noise_multiplier: 
 
 
 def _worst(option: Option) -> float:
-    return max(option.loss_if_wrong.values())
+    return max(option.loss_if_wrong.values(), default=0.0)
 
 
 def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, int, Callable[[], Mechanism], str]]:

@@ -25,8 +25,6 @@ class MechanismSetting:
         restart_every: Rounds after which noise starts anew with fresh z, or `None`.
         adjacency: "zero-out" or "replace-one".
         workload: The workload A that losses are for; `None` is the prefix sum.
-        grid: The grid on which updates are summed and noised, or `None` for real numbers.
-        dimension: The most parameters that the model may have, with a grid.
 
     Example:
         >>> import tff_mf
@@ -45,8 +43,6 @@ class MechanismSetting:
     restart_every: int | None = None
     adjacency: str = "zero-out"
     workload: Workload | None = None
-    grid: Grid | None = None
-    dimension: int | None = None
 
     def __post_init__(self) -> None:
         self.participation.check(self.rounds)
@@ -128,8 +124,10 @@ class MechanismSetting:
         every = self.searched_rounds
         return restart_sensitivity(mechanism, self.rounds, self.participation, restart_every=every)
 
-    def guarantee(self, mechanism: Mechanism, noise_multiplier: float) -> accounting.Guarantee:
-        """Returns the guarantee of the whole run.
+    def guarantee(
+        self, mechanism: Mechanism, noise_multiplier: float, *, grid: Grid | None = None, dimension: int | None = None
+    ) -> accounting.Guarantee:
+        """Returns the guarantee of the whole run, for real numbers or with what the integers of a grid cost.
 
         Formal guarantee: as for `tff_mf.guarantee`.
         """
@@ -140,28 +138,38 @@ class MechanismSetting:
             noise_multiplier=noise_multiplier,
             restart_every=self.restart_every,
             adjacency=self.adjacency,
-            grid=self.grid,
-            dimension=self.dimension,
+            grid=grid,
+            dimension=dimension,
         )
 
-    def charge(self, mechanism: Mechanism, noise_multiplier: float) -> grids.GridCharge | None:
-        """Returns what the integers of the grid cost; `None` without one, or without noise.
+    def charge(
+        self, mechanism: Mechanism, noise_multiplier: float, *, grid: Grid | None, dimension: int | None
+    ) -> grids.GridCharge | None:
+        """Returns what the integers of a grid cost; `None` without one, or without noise.
 
         Formal guarantee: as for `tff_mf.grids.charge`; it is part of `guarantee`.
         """
-        if self.grid is None or self.dimension is None or noise_multiplier == 0:
+        if grid is None or dimension is None or noise_multiplier == 0:
             return None
         return grids.charge(
             mechanism,
             self.rounds,
             self.participation.max_participations,
             noise_multiplier=noise_multiplier,
-            grid=self.grid,
-            dimension=self.dimension,
+            grid=grid,
+            dimension=dimension,
             restart_every=self.restart_every,
         )
 
-    def noise_multiplier(self, mechanism: Mechanism, *, epsilon: float, delta: float) -> float:
+    def noise_multiplier(
+        self,
+        mechanism: Mechanism,
+        *,
+        epsilon: float,
+        delta: float,
+        grid: Grid | None = None,
+        dimension: int | None = None,
+    ) -> float:
         """Returns the smallest σ for which the whole run is (ε, δ)-DP.
 
         Formal guarantee: as for `tff_mf.calibrate_noise_multiplier`.
@@ -174,8 +182,8 @@ class MechanismSetting:
             delta=delta,
             restart_every=self.restart_every,
             adjacency=self.adjacency,
-            grid=self.grid,
-            dimension=self.dimension,
+            grid=grid,
+            dimension=dimension,
         )
 
     def errors(self, mechanism: Mechanism) -> Errors:

@@ -19,6 +19,7 @@ _KEY_BYTES = 32
 _RUN_DIGITS = 32
 _RUN = re.compile("[0-9a-f]{32}")
 _FORMAT = b"tff-mf secret of cohorts\n"
+_FILE = re.compile(_FORMAT + rb"(?P<run>[0-9a-f]{32})\n(?P<cohorts>[0-9a-f]*)\n(?P<key>.*)", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,7 @@ class CohortSecret:
     Attributes:
         run: Identifier of the run, 32 random hexadecimal digits, as its checkpoints and its ledger have it.
         key: 32 bytes from the system's randomness.
+        cohorts: Hash of the cohorts that a run drew with it, by `keyed`: a resumed run draws the same. Empty before.
 
     Example:
         >>> import tff_mf
@@ -55,6 +57,7 @@ class CohortSecret:
 
     run: str
     key: bytes = dataclasses.field(repr=False)
+    cohorts: str = dataclasses.field(default="", repr=False)
 
     def __post_init__(self) -> None:
         _check_run(self.run)
@@ -88,51 +91,27 @@ class CohortSecret:
         """
         _check_run(run)
         content = pathlib.Path(path).read_bytes()
-        name, newline, key = content.removeprefix(_FORMAT).partition(b"\n")
-        if not content.startswith(_FORMAT) or not newline:
+        found = _FILE.fullmatch(content)
+        if found is None:
             raise InputValueError(
                 f"path={str(path)!r} holds no secret of cohorts: pass a file that CohortSecret.save wrote."
             )
-        if name != _named(run):
+        if found["run"].decode() != run:
             raise InputValueError(
                 f"path={str(path)!r} holds the secret of another run than run={run!r}: ε of runs with the same groups "
                 "do not add up. Draw a new one with CohortSecret.drawn()."
             )
-        return cls(run=run, key=key)
+        return cls(run=run, key=found["key"], cohorts=found["cohorts"].decode())
 
     def save(self, path: str | pathlib.Path) -> None:
         """Writes the key to a file that only its owner can read, for the rest of the run; never over another."""
         try:
             with files.atomic_file(path, mode=0o600, overwrite=False) as file:
-                file.write(_FORMAT + _named(self.run) + b"\n" + self.key)
+                file.write(b"%b%b\n%b\n%b" % (_FORMAT, self.run.encode(), self.cohorts.encode(), self.key))
         except FileExistsError as error:
             raise InputValueError(
                 f"path={str(path)!r} exists: it may hold the secret of a run; load it, or save under another name."
             ) from error
-
-    @classmethod
-    def kept(cls, path: str | pathlib.Path, *, run: str, begun: bool) -> "CohortSecret":
-        """Returns the secret of a run from its file, or, for a run that begins, a new one, which is written there.
-
-        Args:
-            path: The file.
-            run: The identifier of the run.
-            begun: Whether a round of the run was ever begun: its file is then there.
-
-        Raises:
-            InputValueError: If it is not, or holds no secret, or the secret of another run.
-        """
-        path = pathlib.Path(path)
-        if path.is_file():
-            return cls.load(path, run=run)
-        if begun:
-            raise InputValueError(
-                f"path={str(path)!r} is lost, from which the cohorts of the run follow: put it back, or start another "
-                "run in another folder."
-            )
-        drawn = cls.drawn(run=run)
-        drawn.save(path)
-        return drawn
 
     def keyed(self, digest: str) -> str:
         """Returns a hash of a digest with the secret as key: equal for equal digests, and random without the key."""
@@ -175,11 +154,6 @@ class _KeyedDraws(SystemDraws):
         """Returns what no other choice of any run is made from."""
         self._choices += 1
         return json.dumps([self._secret.run, repr(self._sampling), purpose, self._choices]).encode()
-
-
-def _named(run: str) -> bytes:
-    """Returns the identifier of a run on one line."""
-    return json.dumps(run).encode()
 
 
 def _check_run(run: str) -> None:

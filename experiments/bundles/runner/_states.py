@@ -1,4 +1,4 @@
-"""The states of a deployment on disk: keys in place of the rows of noise, and models without them."""
+"""The states of a deployment."""
 
 import pathlib
 from collections.abc import Mapping

@@ -14,7 +14,8 @@ from tff_mf.numerics import normals
 
 from ...output import progress
 from ._canaries import CanaryBound, can_tell_half, canary_bound, reached_sensitivity
-from ._setting import COUNTS, Setting, Test
+from ._setting import COUNTS, Setting
+from ._test import Test
 
 # Relative tolerance of the sensitivity, above rounding errors.
 ROUNDING = 1e-9
@@ -75,26 +76,28 @@ def audit(setting: Setting) -> Audit:
     """
     from . import _emitted
 
-    mechanism, rounds, sigma = setting.mechanism, setting.rounds, setting.noise_multiplier
-    encoder = _whole(mechanism.cast_to_float32().encoder(setting.every), rounds)
+    plan, rounds, sigma = setting.plan, setting.rounds, setting.plan.noise_multiplier
+    encoder = _whole(plan.mechanism.cast_to_float32().encoder(setting.every), rounds)
     middle = (setting.every + 1) // 2
-    steps = _emitted.step_twice(mechanism, middle, stddev=sigma, **_of_stream(setting))
+    steps = _emitted.step_twice(plan.mechanism, middle, stddev=sigma, **_of_stream(setting))
     progress.step("sensitivity")
-    reached, pattern = reached_sensitivity(encoder, setting.participation)
+    reached, pattern = reached_sensitivity(encoder, plan.participation)
+    sensitivity, who = plan.sensitivity, {"rounds": [int(each) + 1 for each in pattern]}
+    most = sensitivity * (1 + ROUNDING)
     progress.step("noise")
     sums = _sums(setting, encoder, pattern)
     progress.step("canaries")
-    parts = [sums] if setting.count_stddev is None else [sums, _counts(setting, pattern)]
-    canaries, control = (_attack(parts, setting.delta, scale) for scale in (1.0, 0.5))
-    claimed = setting.claimed.epsilon(setting.delta)
+    parts = [sums] if plan.adaptive_count_stddev is None else [sums, _counts(setting, pattern)]
+    canaries, control = (_attack(parts, plan.delta, scale) for scale in (1.0, 0.5))
+    claimed = setting.claimed.epsilon(plan.delta)
     progress.step("tests")
-    tells = can_tell_half(setting.claimed, count=setting.samples, delta=setting.delta)
+    tells = can_tell_half(setting.claimed, count=setting.samples, delta=plan.delta)
     tests = [
         *_of_noise(sums),
         fresh_steps(*steps, stddev=sigma / encoder[middle - 1, middle - 1]),
-        _sensitivity(reached, setting.sensitivity, pattern),
+        Test(name="sensitivity", passed=reached <= most, value=reached, limit=sensitivity, about=who),
         *_epsilons(claimed, canaries, control, tells=tells),
-        *([] if setting.grid is None else [integers(sums.inexact), pairs(sums.rows)]),
+        *([] if plan.grid is None else [integers(sums.inexact), pairs(sums.rows)]),
         *(dataclasses.replace(each, name=COUNTS + each.name) for part in parts[1:] for each in _of_noise(part)),
     ]
     progress.step()
@@ -102,7 +105,7 @@ def audit(setting: Setting) -> Audit:
 
 
 def _of_stream(setting: Setting) -> dict[str, Any]:
-    return {"coordinates": setting.samples, "insecure_seed": setting.insecure_seed, "grid": setting.grid}
+    return {"coordinates": setting.samples, "insecure_seed": setting.plan.insecure_seed, "grid": setting.plan.grid}
 
 
 def _whole(encoder: np.ndarray, rounds: int) -> np.ndarray:
@@ -115,21 +118,21 @@ def _sums(setting: Setting, encoder: np.ndarray, pattern: tuple[int, ...]) -> _E
     """Returns the noise of the sums, and the contribution of a canary that takes part in a pattern of rounds."""
     from . import _emitted
 
-    sigma = setting.noise_multiplier
+    sigma, grid = setting.plan.noise_multiplier, setting.plan.grid
     several = (
         setting.noise_scale
         * _emitted.emit(
-            setting.mechanism,
+            setting.plan.mechanism,
             setting.rounds,
             stddev=sigma,
-            restart_every=setting.restart_every,
+            restart_every=setting.plan.restart_every,
             **_of_stream(setting),
         ).astype(np.float64)
         for _ in range(2)
     )
     independent, inexact = [], 0
     for noise in several:
-        inexact += 0 if setting.grid is None else not_on_grid(noise, setting.grid.largest_norm)
+        inexact += 0 if grid is None else not_on_grid(noise, grid.largest_norm)
         independent.append(whitened(noise, encoder, sigma))
     rows, others = independent
     times = 1 if setting.adjacency == "zero-out" else 2
@@ -141,8 +144,7 @@ def _counts(setting: Setting, pattern: tuple[int, ...]) -> _Emitted:
     """Returns the noise of the counts, and the contribution of the same canary."""
     from . import _emitted
 
-    assert setting.count_stddev is not None
-    stddev = validation.positive("count_stddev", setting.count_stddev)
+    stddev = validation.positive("adaptive_count_stddev", setting.plan.adaptive_count_stddev)
     rows, others = (
         setting.noise_scale
         * _emitted.emit(
@@ -179,11 +181,6 @@ def _attack(parts: list[_Emitted], delta: float, scale: float) -> CanaryBound:
     noise = scale * np.concatenate(runs) / length
     half = len(noise) // 2
     return canary_bound(noise[:half] + length, noise[half:], threshold=length / 2, delta=delta)
-
-
-def _sensitivity(reached: float, claimed: float, pattern: tuple[int, ...]) -> Test:
-    passed, about = reached <= claimed * (1 + ROUNDING), {"rounds": [int(each) + 1 for each in pattern]}
-    return Test(name="sensitivity", passed=passed, value=reached, limit=claimed, about=about)
 
 
 def _epsilons(claimed: float, canaries: CanaryBound, control: CanaryBound, *, tells: bool) -> list[Test]:

@@ -38,7 +38,7 @@ def _disagreements(stored: Any, setting: Setting) -> list[str]:
     if len(tests) < len(stored["tests"]) or tuple(tests) != setting.names:
         return [*found, f"it has the tests {', '.join(tests)}, not {', '.join(setting.names)}"]
     for kind in ("canaries", "control"):
-        found += _canaries(kind, stored[kind], coordinates, setting.delta)
+        found += _canaries(kind, stored[kind], coordinates, setting.plan.delta)
     passes = _limits(stored, setting, coordinates)
     for name in setting.names:
         value = tests[name]["value"]
@@ -53,25 +53,25 @@ def _other_setting(stored: Mapping[str, Any], setting: Setting) -> list[str]:
     """Returns where an audit belongs to another run, or to another claim."""
     said = {
         "rounds": setting.rounds,
-        "noise_multiplier": setting.noise_multiplier,
-        "delta": setting.delta,
+        "noise_multiplier": setting.plan.noise_multiplier,
+        "delta": setting.plan.delta,
         "noise_scale": 1.0,
         "adjacency": setting.adjacency,
     }
     found = [f"it has {name}={stored[name]!r}, not {value!r}" for name, value in said.items() if stored[name] != value]
-    if not agreement.claim_holds(stored["claimed_epsilon"], setting.claimed.epsilon(setting.delta)):
+    if not agreement.claim_holds(stored["claimed_epsilon"], setting.claimed.epsilon(setting.plan.delta)):
         found.append("it claims another ε than the one that follows from the run")
     return found
 
 
 def _limits(stored: Mapping[str, Any], setting: Setting, coordinates: int) -> dict[str, _Passes]:
     """Returns whether a measured value passes, for each test of an audit."""
-    rounds, sensitivity, claim = setting.rounds, setting.sensitivity, setting.claimed
+    rounds, sensitivity, claim = setting.rounds, setting.plan.sensitivity, setting.claimed
     # As the audit compared, on its machine: the stored claim agrees with the recomputed one.
     claimed = float(stored["claimed_epsilon"])
     shown, halved = (_shown(stored[kind]) for kind in ("canaries", "control"))
     can_fail = claimed < float(stored["control"]["at_most"]) and can_tell_half(
-        claim, count=coordinates, delta=setting.delta
+        claim, count=coordinates, delta=setting.plan.delta
     )
     of_noise: dict[str, _Passes] = {
         "variance": lambda value: _audit.variance_fits(value, rounds, coordinates),

@@ -1,15 +1,14 @@
-"""The run that is audited, what is claimed for it, and what an audit found."""
+"""What is audited: a run and its claim."""
 
 import dataclasses
 import functools
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.numerics.digits import rounded_up
+
+# Tests of the noise of clients' counts have this before their names.
+COUNTS = "counts: "
 
 _OF_NOISE = ("variance", "covariance", "normality", "repeats")
 _NAMES = (*_OF_NOISE, "fresh steps", "sensitivity", "canaries", "control")
@@ -28,40 +27,22 @@ class Setting:
     """The run that is audited, and its claim.
 
     Attributes:
-        mechanism: The mechanism.
-        rounds: Number of rounds n.
-        participation: The participation schema.
-        noise_multiplier: σ.
-        delta: δ.
-        coordinates: Number of coordinates of the noise, each an independent sample with two canaries. As many as fit in
-            memory if not given.
-        insecure_seed: Seed of the noise, for tests; `None` for private noise.
-        noise_scale: Factor of the emitted noise, to test whether the audit notices; normally 1.
-        restart_every: Rounds after which noise starts anew, or `None`.
+        plan: The plan of the run; its insecure seed makes the tested noise repeatable.
         adjacency: "zero-out": half of the canaries have all updates set to zero; "replace-one": half have the opposite
             updates.
-        count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
-        grid: The grid of the noise, or `None` for floating point.
-        dimension: The most parameters that the model may have, with a grid: the claim depends on it.
+        coordinates: Number of coordinates of the noise, each an independent sample with two canaries. As many as fit in
+            memory if not given.
+        noise_scale: Factor of the emitted noise, to test whether the audit notices; normally 1.
 
     Raises:
         InputTypeError: If `coordinates` is not a whole number.
         InputValueError: If there are too few coordinates to prove anything, or too many for memory.
     """
 
-    mechanism: tff_mf.Mechanism
-    rounds: int
-    participation: tff_mf.Participation
-    noise_multiplier: float
-    delta: float
-    coordinates: int | None = None
-    insecure_seed: int | None = None
-    noise_scale: float = 1.0
-    restart_every: int | None = None
+    plan: tff_mf.Plan
     adjacency: str = "zero-out"
-    count_stddev: float | None = None
-    grid: tff_mf.Grid | None = None
-    dimension: int | None = None
+    coordinates: int | None = None
+    noise_scale: float = 1.0
 
     def __post_init__(self) -> None:
         if self.coordinates is not None:
@@ -73,39 +54,39 @@ class Setting:
                 )
 
     @property
+    def rounds(self) -> int:
+        """Number of rounds n."""
+        return self.plan.rounds
+
+    @property
     def every(self) -> int:
         """Rounds from one restart to the next; all rounds if there is none."""
-        return min(self.rounds, self.restart_every or self.rounds)
+        return self.plan.restart_every or self.plan.rounds
 
     @functools.cached_property
     def claimed(self) -> tff_mf.Guarantee:
-        """The claimed guarantee of everything that is released."""
+        """The claimed guarantee of everything that is released, for its adjacency; noise is taken to be random."""
+        plan = self.plan
         sums = tff_mf.guarantee(
-            self.mechanism,
-            self.rounds,
-            self.participation,
-            noise_multiplier=self.noise_multiplier,
-            restart_every=self.restart_every,
+            plan.mechanism,
+            plan.rounds,
+            plan.participation,
+            noise_multiplier=plan.noise_multiplier,
+            restart_every=plan.restart_every,
             adjacency=self.adjacency,
-            grid=self.grid,
-            dimension=self.dimension,
+            grid=plan.grid,
+            dimension=plan.dimension,
         )
-        if self.count_stddev is None:
+        if plan.adaptive_count_stddev is None:
             return sums
         counts = tff_mf.adaptive_clipping_guarantee(
-            self.rounds,
-            self.participation,
-            count_stddev=self.count_stddev,
+            plan.rounds,
+            plan.participation,
+            count_stddev=plan.adaptive_count_stddev,
             adjacency=self.adjacency,
-            grid=self.grid,
+            grid=plan.grid,
         )
         return tff_mf.compose_guarantees(sums, counts)
-
-    @property
-    def sensitivity(self) -> float:
-        """The claimed sensitivity of the sums over the whole run, with all restarts."""
-        run = self.mechanism.cast_to_float32()
-        return tff_mf.restart_sensitivity(run, self.rounds, self.participation, restart_every=self.every).value
 
     @property
     def samples(self) -> int:
@@ -117,89 +98,6 @@ class Setting:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the tests of an audit."""
-        on_grid = () if self.grid is None else ON_GRID
-        counts = () if self.count_stddev is None else tuple(COUNTS + name for name in _OF_NOISE)
+        on_grid = () if self.plan.grid is None else ON_GRID
+        counts = () if self.plan.adaptive_count_stddev is None else tuple(COUNTS + name for name in _OF_NOISE)
         return (*_NAMES, *on_grid, *counts)
-
-
-COUNTS = "counts: "
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Test:
-    """The result of one test.
-
-    Attributes:
-        name: Name of the test.
-        passed: Whether it passed.
-        value: The measured value.
-        limit: The value that it was compared with.
-        about: More of what was measured, as JSON.
-    """
-
-    # Not a class of tests, although its name suggests so to pytest.
-    __test__ = False
-
-    name: str
-    passed: bool
-    value: float
-    limit: float
-    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        """The result in words."""
-        form = _TEXTS[self.name.removeprefix(COUNTS)]
-        shown = {"value": self.value, "limit": self.limit, **self.about}
-        return form.format(**shown) if isinstance(form, str) else form(**shown)
-
-
-def _repeats(value: float, limit: float, rounds: Sequence[int], other_stream: bool) -> str:
-    where = f"rounds {' and '.join(map(str, rounds))}{' of another stream' if other_stream else ''}"
-    return (
-        f"largest correlation of two rows at any shift: {value:.2f} standard deviations, {where}; at most {limit:.2f}"
-    )
-
-
-def _pairs(value: float, limit: float, seen: int, needed: int) -> str:
-    if seen < needed:
-        return f"not tested: {seen} pairs are far out, and the test needs {needed}; take more coordinates"
-    return f"share of {seen} pairs far out that float32 normals can give: {value:.3f}; at most {limit}"
-
-
-def _sensitivity(value: float, limit: float, rounds: Sequence[int]) -> str:
-    shown = ", ".join(map(str, rounds[:8])) + (", …" if len(rounds) > 8 else "")
-    return f"worst client found: {value:.6f} with rounds {shown}; claimed {limit:.6f}"
-
-
-def _canaries(value: float, limit: float, confidence: float) -> str:
-    return f"canaries show {_at_least(value)} with confidence {confidence}; claimed {rounded_up(limit)}"
-
-
-def _control(value: float, limit: float, at_most: float, tells: bool) -> str:
-    must = (
-        f"which must be above {rounded_up(limit)}; this many canaries can show {at_most:.2f} at most"
-        if tells
-        else f"and this many cannot tell it from the claim of {rounded_up(limit)}: nothing follows from that"
-    )
-    return f"with the noise cut in half, canaries show {_at_least(value)}, {must}"
-
-
-def _at_least(epsilon: float) -> str:
-    """Returns a lower bound in words, rounded down, so that it stays a lower bound."""
-    return f"an ε of {math.floor(epsilon * 1000) / 1000:.3f} or more"
-
-
-_TEXTS: Mapping[str, Any] = {
-    "variance": "variance of the whitened rows: {value:.4f} in round {round}, where it is furthest from 1",
-    "covariance": "largest correlation of two whitened rows, in standard deviations: {value:.2f}, rounds {rounds[0]} "
-    "and {rounds[1]}; at most {limit:.2f}",
-    "normality": "Kolmogorov-Smirnov distance from the normal distribution: {value:.2g}, p = {p:.2g}",
-    "repeats": _repeats,
-    "integers": "numbers of the noise that are not whole multiples of the grid's unit: {value}",
-    "pairs": _pairs,
-    "fresh steps": "variance of the difference of one state's two steps, over what it must be: {value:.4f}",
-    "sensitivity": _sensitivity,
-    "canaries": _canaries,
-    "control": _control,
-}

@@ -8,7 +8,7 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ...runs.folders import EMBEDDED, SQLITE
-from . import pydoc, sqlite, synthetic
+from . import pydoc, sqlite, stackoverflow, synthetic
 
 
 def load(path: pathlib.Path) -> sqlite.Splits:
@@ -42,18 +42,13 @@ def data_file(dataset: str) -> pathlib.Path:
     Raises:
         InputValueError: If there is no such file, or it cannot be downloaded or written.
     """
-    if dataset == "pydoc":
-        from . import pydoc
-
-        return pydoc.cached_pydoc()
-    if dataset == "stackoverflow":
-        from . import stackoverflow
-
-        return stackoverflow.cached_stackoverflow()
-    if dataset == "synthetic":
-        from . import synthetic
-
-        return synthetic.cached_synthetic()
+    named = {
+        "pydoc": pydoc.cached_pydoc,
+        "stackoverflow": stackoverflow.cached_stackoverflow,
+        "synthetic": synthetic.cached_synthetic,
+    }
+    if dataset in named:
+        return named[dataset]()
     check_dataset(dataset)
     return _file_of(dataset)
 

@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import dataclasses
 import hashlib
 import importlib.metadata
 import json
@@ -13,7 +12,6 @@ import sqlite3
 import sys
 import sysconfig
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tff_mf.base.errors import InputTypeError, InputValueError
@@ -184,35 +182,16 @@ def _files(distribution: importlib.metadata.Distribution | None) -> Iterator[tup
 TRAIN, HELDOUT, TEST = SPLIT_NAMES = ("train", "heldout", "test")
 
 # To be raised whenever the same sources would give another file: the name of a cached file depends on it.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 # StackOverflow has a date with every example; a docstring has none.
 _NO_DATE = "1970-01-01 00:00:00 UTC"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Summary:
-    """What a `pydoc` file holds; each count by split name ("train", "heldout", "test").
-
-    Attributes:
-        path: The file.
-        clients: Modules.
-        sentences: Examples, no two of them the same.
-        words: Tokens of all sentences, punctuation included.
-        seconds: How long it took, 0 for a file that was there.
-        cached: Whether the file was there.
-    """
-
-    path: pathlib.Path
-    clients: Mapping[str, int]
-    sentences: Mapping[str, int]
-    words: Mapping[str, int]
-    seconds: float
-    cached: bool
-
-
-def write_pydoc(out: str | os.PathLike, packages: Iterable[str] | None = None, *, progress: bool = True) -> Summary:
-    """Writes the `pydoc` data set to the file `out`, unless it is there already.
+def write_pydoc(
+    out: str | os.PathLike, packages: Iterable[str] | None = None, *, progress: bool = True
+) -> dict[str, dict[str, int]]:
+    """Writes the `pydoc` data set to the file `out`, and returns its numbers of clients and of sentences, by split.
 
     The same environment (Python, distributions and their versions) gives the same bytes. The file
     appears whole or not at all; a file that was there before is replaced.
@@ -227,17 +206,16 @@ def write_pydoc(out: str | os.PathLike, packages: Iterable[str] | None = None, *
         InputValueError: If `out` cannot be written, a package is not installed, or the packages
             have too little text for three splits.
     """
-    started = time.monotonic()
     path = _writable(out)
     chosen = chosen_packages(packages)
-    fingerprint = _fingerprint(chosen)
-    if (found := _summary_of(path, fingerprint)) is not None:
-        return found
     clients = clients_of(modules_of(chosen), progress=progress)
-    counts = _counts(clients)
+    counts = {what: dict.fromkeys(SPLIT_NAMES, 0) for what in ("clients", "sentences")}
+    for name, sentences in clients.items():
+        counts["clients"][split_of(name)] += 1
+        counts["sentences"][split_of(name)] += len(sentences)
     _check_splits(counts["clients"], list(chosen))
-    _write(path, clients, {"fingerprint": fingerprint, "summary": json.dumps(counts)})
-    return Summary(path=path, seconds=round(time.monotonic() - started, 3), cached=False, **counts)
+    _write(path, clients)
+    return counts
 
 
 def split_of(client_id: str) -> str:
@@ -268,10 +246,12 @@ def cached_pydoc(
     Raises:
         InputValueError: As in `write_pydoc`, or if the folder cannot be made.
     """
-    folder = cache_folder(cache_dir)
     packages = None if packages is None else list(packages)
-    name = f"pydoc-{_fingerprint(chosen_packages(packages))[:16]}.sqlite"
-    return write_pydoc(folder / name, packages, progress=progress).path
+    path = cache_folder(cache_dir) / f"pydoc-{_fingerprint(chosen_packages(packages))[:16]}.sqlite"
+    with contextlib.suppress(InputValueError):
+        return sqlite.checked(path)
+    write_pydoc(path, packages, progress=progress)
+    return path
 
 
 def _writable(out: str | os.PathLike) -> pathlib.Path:
@@ -299,31 +279,6 @@ def _fingerprint(chosen: Mapping[str, importlib.metadata.Distribution | None]) -
     return hashlib.sha256(json.dumps(environment).encode()).hexdigest()
 
 
-def _summary_of(path: pathlib.Path, fingerprint: str) -> Summary | None:
-    """Returns the summary kept in the file at `path`, or None if it is not whole or of another environment."""
-    if not path.is_file():
-        return None
-    try:
-        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            kept = dict(connection.execute("SELECT key, value FROM pydoc"))
-            if kept["fingerprint"] != fingerprint or connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
-                return None
-            return Summary(path=path, seconds=0.0, cached=True, **json.loads(kept["summary"]))
-    except (sqlite3.Error, KeyError, TypeError, ValueError):
-        return None
-
-
-def _counts(clients: Mapping[str, Sequence[str]]) -> dict[str, dict[str, int]]:
-    """Returns what a summary counts, by split."""
-    counts = {what: dict.fromkeys(SPLIT_NAMES, 0) for what in ("clients", "sentences", "words")}
-    for name, sentences in clients.items():
-        split = split_of(name)
-        counts["clients"][split] += 1
-        counts["sentences"][split] += len(sentences)
-        counts["words"][split] += sum(sentence.count(" ") + 1 for sentence in sentences)
-    return counts
-
-
 def _check_splits(counts: Mapping[str, int], packages: Sequence[str]) -> None:
     if min(counts.values()) == 0:
         names = ",".join(packages)
@@ -344,13 +299,13 @@ def _word_counts(clients: Mapping[str, Sequence[str]]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _write(path: pathlib.Path, clients: Mapping[str, Sequence[str]], facts: Mapping[str, str]) -> None:
+def _write(path: pathlib.Path, clients: Mapping[str, Sequence[str]]) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix=".pydoc-", dir=path.parent) as scratch:
             whole = pathlib.Path(scratch) / "whole.sqlite"
             examples = ((name, split_of(name), (_example(name, each) for each in clients[name])) for name in clients)
             sqlite.write(whole, examples)
-            _write_extras(whole, clients, facts)
+            _write_extras(whole, clients)
             files.move_into_place(whole, path)
     except (OSError, sqlite3.OperationalError) as error:
         raise InputValueError(f"out={str(path)!r} cannot be written: {error}.") from error
@@ -368,11 +323,9 @@ def _example(name: str, sentence: str) -> dict[str, str | int]:
     }
 
 
-def _write_extras(whole: pathlib.Path, clients: Mapping[str, Sequence[str]], facts: Mapping[str, str]) -> None:
+def _write_extras(whole: pathlib.Path, clients: Mapping[str, Sequence[str]]) -> None:
     with contextlib.closing(sqlite3.connect(whole)) as connection, connection:
         # Without it, TFF's query for one client reads all of the file.
         connection.execute("CREATE INDEX examples_of_client ON examples (client_id, split_name)")
         connection.execute("CREATE TABLE word_counts (word TEXT NOT NULL, clients INTEGER NOT NULL)")
         connection.executemany("INSERT INTO word_counts VALUES (?, ?)", _word_counts(clients))
-        connection.execute("CREATE TABLE pydoc (key TEXT NOT NULL, value TEXT NOT NULL)")
-        connection.executemany("INSERT INTO pydoc VALUES (?, ?)", facts.items())

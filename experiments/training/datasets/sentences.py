@@ -11,7 +11,7 @@ import numpy as np
 
 from tff_mf.base.errors import InputValueError
 
-from . import synthetic
+from . import sqlite, synthetic
 
 # TFF's own order of a split's clients for this seed, which the papers' code validates and tests in.
 _ORDER = 0
@@ -117,9 +117,8 @@ def _ordered(clients: Iterable[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _opened(path: str | os.PathLike) -> Iterator[sqlite3.Connection]:
-    uri = f"{pathlib.Path(path).absolute().as_uri()}?mode=ro"
     try:
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+        with sqlite.opened(pathlib.Path(path)) as connection:
             yield connection
     except sqlite3.Error as error:
         raise InputValueError(f"path={str(path)!r} is damaged ({error}).") from error

@@ -8,7 +8,7 @@ import operator
 import os
 import pathlib
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tff_mf.base import validation
@@ -163,7 +163,7 @@ def load_word_counts(path: str | os.PathLike, vocab_size: int | None = None) -> 
     path = checked(path)
     query = "SELECT word, clients FROM word_counts ORDER BY clients DESC, word LIMIT ?"
     try:
-        with _opened(path) as connection:
+        with opened(path) as connection:
             if not connection.execute("PRAGMA table_info(word_counts)").fetchall():
                 return collections.OrderedDict(_counted(connection, path)[: None if vocab_size is None else size])
             return collections.OrderedDict(connection.execute(query, [size]).fetchall())
@@ -179,7 +179,8 @@ def element_spec() -> "Mapping[str, tf.TensorSpec]":
 
 
 @contextlib.contextmanager
-def _opened(path: pathlib.Path):
+def opened(path: pathlib.Path) -> Iterator[sqlite3.Connection]:
+    """Yields a connection to a file that is read alone."""
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         yield connection
 
@@ -210,7 +211,7 @@ def checked(path: str | os.PathLike) -> pathlib.Path:
             f"path={str(path)!r} is damaged: it has {path.stat().st_size} bytes of {expected}; {_REMEDY}."
         )
     try:
-        with _opened(path) as connection:
+        with opened(path) as connection:
             _check_tables(connection, path)
             for name in ("train", "heldout", "test"):
                 _check_split(connection, path, name)

@@ -26,7 +26,7 @@ def poisson(*, examples, batch_size, groups=1, **fields):
     """The order of Poisson sampling, or of cyclic Poisson sampling."""
     population = {"population": examples, "clients_per_round": batch_size}
     drawn_by = tff_mf.CyclicPoisson(groups=groups, **population) if groups > 1 else tff_mf.Poisson(**population)
-    return keras.Order(sampling=drawn_by, examples=examples, batch_size=batch_size, **fields)
+    return tff_mf.Order(sampling=drawn_by, examples=examples, batch_size=batch_size, **fields)
 
 
 def rounds_of_examples(order):
@@ -41,7 +41,7 @@ def rounds_of_examples(order):
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 4), st.integers(0, 3))
 def test_a_fixed_order_has_the_participation_that_it_is_accounted_for(batch_size, more, epochs, seed):
-    order = keras.Order.fixed(examples=batch_size + more, batch_size=batch_size, epochs=epochs, seed=seed)
+    order = tff_mf.Order.fixed(examples=batch_size + more, batch_size=batch_size, epochs=epochs, seed=seed)
     found = rounds_of_examples(order)
     assert len(found) == order.epoch_rounds * batch_size
     for rounds in found.values():
@@ -88,7 +88,7 @@ def test_all_join_if_the_batch_is_the_group():
 
 
 def test_epsilon_is_that_of_dp_accounting():
-    fixed = keras.Order.fixed(examples=1797, batch_size=128, epochs=20)
+    fixed = tff_mf.Order.fixed(examples=1797, batch_size=128, epochs=20)
     event = dp_accounting.GaussianDpEvent(8.0 / 20**0.5)
     expected = PLDAccountant().compose(event).get_epsilon(1e-5)
     assert fixed.epsilon(tff_mf.Identity(), noise_multiplier=8.0, delta=1e-5) == pytest.approx(expected, rel=1e-3)
@@ -107,7 +107,7 @@ def test_epsilon_is_that_of_dp_accounting():
 @pytest.mark.parametrize(
     ("order", "mechanism"),
     [
-        (keras.Order.fixed(examples=100, batch_size=10, epochs=4), tff_mf.Tree(40)),
+        (tff_mf.Order.fixed(examples=100, batch_size=10, epochs=4), tff_mf.Tree(40)),
         (poisson(examples=100, batch_size=10, rounds=40), tff_mf.Identity()),
     ],
 )
@@ -142,12 +142,12 @@ def test_orders_refuse_what_they_have_no_epsilon_for():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: keras.Order.fixed(examples=3, batch_size=4, epochs=1), "batch_size=4 exceeds examples=3"),
-        (lambda: keras.Order.fixed(examples=3, batch_size=2, epochs=0), "epochs=0"),
-        (lambda: keras.Order.fixed(examples=3, batch_size=2.0, epochs=1), "batch_size=2.0"),
+        (lambda: tff_mf.Order.fixed(examples=3, batch_size=4, epochs=1), "batch_size=4 exceeds examples=3"),
+        (lambda: tff_mf.Order.fixed(examples=3, batch_size=2, epochs=0), "epochs=0"),
+        (lambda: tff_mf.Order.fixed(examples=3, batch_size=2.0, epochs=1), "batch_size=2.0"),
         (lambda: poisson(examples=9, batch_size=4, rounds=2, groups=3), "clients_per_round=4 exceeds the 3"),
-        (lambda: keras.Order.fixed(examples=4, batch_size=2, epochs=2).batches(3, 2), "exceed the 4 rounds"),
-        (lambda: keras.Order.fixed(examples=4, batch_size=2, epochs=2).dataset(np.ones([5, 2])), "shape"),
+        (lambda: tff_mf.Order.fixed(examples=4, batch_size=2, epochs=2).batches(3, 2), "exceed the 4 rounds"),
+        (lambda: keras.dataset(tff_mf.Order.fixed(examples=4, batch_size=2, epochs=2), np.ones([5, 2])), "shape"),
         (lambda: keras.read_examples(tf.data.Dataset.range(9), examples=8), "more elements, but examples=8"),
         (lambda: keras.read_examples(tf.data.Dataset.range(9).repeat(), examples=9), "more"),
         (lambda: keras.read_examples(tf.data.Dataset.range(9).batch(3), examples=9), "only 3 elements"),
@@ -160,14 +160,14 @@ def test_bad_orders_are_refused(make, message):
 
 def test_a_data_set_has_the_batches_of_the_order():
     x = np.arange(10.0)
-    order = keras.Order.fixed(examples=10, batch_size=3, epochs=2, seed=1)
-    found = [batch["x"].numpy().tolist() for batch in order.dataset({"x": x})]
+    order = tff_mf.Order.fixed(examples=10, batch_size=3, epochs=2, seed=1)
+    found = [batch["x"].numpy().tolist() for batch in keras.dataset(order, {"x": x})]
     assert found == order.batches(0, 6).tolist()
-    assert [batch.numpy().tolist() for batch in order.dataset(x, begin=4)] == found[4:]
+    assert [batch.numpy().tolist() for batch in keras.dataset(order, x, begin=4)] == found[4:]
     sampled = poisson(examples=10, batch_size=1, rounds=30, insecure_seed=0)
     rows = [row[row >= 0].tolist() for row in sampled.batches(0, 30)]
     assert [] in rows
-    assert [batch.numpy().tolist() for batch in sampled.dataset(x)] == rows
+    assert [batch.numpy().tolist() for batch in keras.dataset(sampled, x)] == rows
 
 
 def test_a_data_set_is_read_once_into_fixed_places():

@@ -22,8 +22,9 @@ from tff_mf.numerics import gaussian
 
 # Orders m of moments: the largest, and how many are tried at once, first of all and then around the best of them.
 _MOST_ORDER, _ORDERS = 2000, 10
-# Windows of so many rounds are computed with; the rest grow as the last one can at most.
-_MOST_ROUNDS = 2**13
+# Windows of so many rounds are computed with, or fewer, if the others grow alike but for this share of all growth; the
+# rest grow as the last one can at most.
+_MOST_ROUNDS, _ALIKE = 2**13, 1e-10
 # Powers s.
 _POWERS = np.geomspace(0.05, 5000, 140)
 # Nothing is tried after an ε that exceeds the smallest by this factor.
@@ -115,14 +116,19 @@ def log_moments(column: np.ndarray, orders: np.ndarray, *, rounds: int, min_sep:
     windows, longer = divmod(rounds + bands - 1, bands)
     rest, scale, growth = np.ones((len(powers), min_sep)), np.zeros(len(powers)), np.ones(len(powers))
     totals = []
-    computed = min(windows + 1, max(1, _MOST_ROUNDS // bands))
-    for _ in range(computed):
+    most_computed = min(windows + 1, max(1, _MOST_ROUNDS // bands))
+    for left in range(most_computed, 0, -1):
         totals.append(scale + np.log(rest @ start))
         before = _before_window(rest, ratios, probability, powers, logs)
-        growth = np.max(before / rest, axis=1)
+        growths = before / rest
+        growth = np.max(growths, axis=1)
         most = np.max(before, axis=1)
         rest, scale = before / most[:, np.newaxis], scale + np.log(most)
+        # Nothing is lost by bounding all windows that are left by the last one.
+        if np.all(left * np.log(growth / np.min(growths, axis=1)) <= _ALIKE * (scale + left * np.log(growth))):
+            break
     totals.append(scale + np.log(rest @ start))
+    computed = len(totals) - 1
     # Of the rows modulo b̂, some have a window more.
     ends = [totals[min(k, computed)] + max(0, k - computed) * np.log(growth) for k in (windows, windows + 1)]
     found[small] = powers[:, 0] * ((bands - longer) * ends[0] + longer * ends[1]) / bands * (1 + _SLACK)

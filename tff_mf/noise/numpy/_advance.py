@@ -7,7 +7,7 @@ import numpy as np
 
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Numbers, Step
-from tff_mf.noise.numpy._states import REMEDY
+from tff_mf.noise._dict_stream import REMEDY
 
 # Entries of all rows that are copied at once for a matrix product.
 _PRODUCT = 2**20

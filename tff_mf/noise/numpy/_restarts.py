@@ -6,7 +6,8 @@ import numpy as np
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.noise.numpy._states import NoiseState, check_arrays, expect
+from tff_mf.noise._dict_stream import check_arrays, expect
+from tff_mf.noise.numpy._states import NoiseState
 from tff_mf.noise.numpy._stream import NoiseStream
 
 # Rounds over all restarts.
@@ -66,8 +67,8 @@ class RestartedStream:
 
     def next(self, state: Mapping[str, np.ndarray]) -> tuple[np.ndarray, NoiseState]:
         """Returns this round's noise and the state of the next round: see `NoiseStream.next`."""
-        inner = dict(check_arrays(state))
-        expect(inner, _DONE, np.int64, ())
+        inner = dict(check_arrays(state, np.ndarray, "NumPy arrays"))
+        expect(inner, _DONE, "int64", ())
         done = int(inner.pop(_DONE))
         self._stream.check(inner)
         if done < 0 or done % self._restart_every != int(inner["round"]):

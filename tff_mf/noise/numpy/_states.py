@@ -1,54 +1,21 @@
-"""States of noise: a dictionary of NumPy arrays, checked before it is continued, and its file."""
+"""The file of a state of noise."""
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 
 from tff_mf.base import files
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
+from tff_mf.noise._dict_stream import check_arrays
 
 NoiseState = dict[str, np.ndarray]
-"""State of a stream: `fingerprint`, int64 `[4]`; `round`, int64 `[]`; `keys`, int64 `[round, 2]`; `row_0`, `row_1`, …,
-each `[dimension]`. Secret: with it, the noise of past rounds can be subtracted."""
+"""State of a stream, as `DictStream` has it. Secret: with it, the noise of past rounds can be subtracted."""
 
 _DIGEST = "digest"
-REMEDY = "take the newest state that next returned, or rebuild it from its keys with replay"
-
-
-def new_state(fingerprint: bytes, rows: Sequence[np.ndarray], *, keys: np.ndarray | None = None) -> NoiseState:
-    """Returns the state after the rounds of `keys`, int64 `[rounds, 2]`, of which there are none by default."""
-    keys = np.zeros([0, 2], np.int64) if keys is None else keys
-    return {
-        "fingerprint": np.frombuffer(fingerprint, "<i8").astype(np.int64),
-        "round": np.array(len(keys), np.int64),
-        "keys": keys,
-        **{f"row_{index}": row for index, row in enumerate(rows)},
-    }
-
-
-def check_arrays(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """Returns a state if it is a mapping of NumPy arrays."""
-    if not isinstance(state, Mapping) or not all(isinstance(value, np.ndarray) for value in state.values()):
-        raise InputTypeError(
-            f"state of type {type(state).__name__} must be a dict of NumPy arrays, as init returns it."
-        )
-    return state
-
-
-def expect(state: Mapping[str, np.ndarray], name: str, dtype: np.dtype | type, shape: tuple[int, ...]) -> None:
-    """Raises unless a state has an array of this name, type and shape."""
-    if name not in state:
-        raise InputValueError(f"state is damaged: {name} is missing; {REMEDY}.")
-    found = state[name]
-    if found.dtype != dtype or found.shape != shape:
-        raise InputValueError(
-            f"state is damaged: {name} is {found.dtype} {list(found.shape)} and must be {np.dtype(dtype)} "
-            f"{list(shape)}; {REMEDY}."
-        )
 
 
 def save_state(state: Mapping[str, np.ndarray], path: str | os.PathLike[str]) -> None:
@@ -74,7 +41,9 @@ def save_state(state: Mapping[str, np.ndarray], path: str | os.PathLike[str]) ->
         >>> int(state["round"])
         2
     """
-    arrays = {name: np.ascontiguousarray(value) for name, value in check_arrays(state).items()}
+    arrays = {
+        name: np.ascontiguousarray(value) for name, value in check_arrays(state, np.ndarray, "NumPy arrays").items()
+    }
     # ascontiguousarray gives numbers an axis.
     arrays = {name: value.reshape(state[name].shape) for name, value in arrays.items()}
     with files.atomic_file(path, mode=0o600) as file:

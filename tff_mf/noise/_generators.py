@@ -1,9 +1,8 @@
-"""Keys of the noise, and generators of standard normals from a key, from any part of their coordinates on."""
+"""Generators of standard normals from a key, from any part of their coordinates on."""
 
 import abc
 import functools
 import hashlib
-import secrets
 
 import numpy as np
 
@@ -11,24 +10,9 @@ from tff_mf import grids
 from tff_mf.base import required_packages, validation
 from tff_mf.numerics import normals
 
-_KEY_BYTES = 16
 _PART = 2**15
 # Words of a block of `normals.draw_part`, and of NumPy's Philox.
 _WORDS, _NUMPY_WORDS = normals.WORDS_OF_A_BLOCK, 4
-
-
-def system_key() -> np.ndarray:
-    """Returns a fresh key, int64 `[2]`, from the operating system's generator."""
-    return np.frombuffer(secrets.token_bytes(_KEY_BYTES), np.int64)
-
-
-def insecure_key(insecure_seed: int, step: int) -> np.ndarray:
-    """Returns the key of round `step` for a seed that is not secret, int64 `[2]`: for tests only.
-
-    `tff_mf.noise.tensorflow` has the same: `tf.random.experimental.stateless_fold_in` of the seed.
-    """
-    (word,) = normals.words(np.array([insecure_seed, 0]), 0, 1)
-    return np.array([word, step])
 
 
 class Generator(abc.ABC):

@@ -4,16 +4,14 @@ import dataclasses
 import decimal
 import functools
 import hashlib
-from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tff_mf import accounting
 from tff_mf.base import validation
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
-from tff_mf.planning import Plan
+from tff_mf.planning._plan import Plan
 from tff_mf.problem.cohort_secret import CohortSecret
 from tff_mf.problem.draws import Draws, SeededDraws, SystemDraws, rows_of
 from tff_mf.problem.participation import FixedEpoch, Participation, Sampling
@@ -117,12 +115,7 @@ class Order:
             InputValueError: If it has another number of examples, or what is not supported here: a grid, restarts,
                 adaptive clipping, or a cohort that is simulated by a smaller one.
         """
-        validation.instance("plan", plan, Plan, "make one with tff_mf.plan")
-        for name in ("grid", "restart_every", "adaptive_count_stddev"):
-            if getattr(plan, name) is not None:
-                raise InputValueError(f"{name}={getattr(plan, name)!r} of the plan is not supported by tff_mf.keras.")
-        if plan.cohort != plan.clients_per_round:
-            raise InputValueError(f"cohort={plan.cohort} of the plan must be its clients_per_round, a whole batch.")
+        check_central(plan)
         if plan.population not in (None, examples):
             raise InputValueError(f"examples={examples}, but the plan has population={plan.population}.")
         return cls(
@@ -301,50 +294,6 @@ class Order:
             return f"secret batches of {self.batch_size} examples on average, by {name}"
         return "batches in a fixed order" if isinstance(self.sampling, FixedEpoch) else f"batches by {name}"
 
-    def dataset(self, examples: Any, *, begin: int = 0, secret: CohortSecret | None = None) -> tf.data.Dataset:
-        """Returns the batches of the rounds from `begin` on, for a loop of your own.
-
-        Secret batches are drawn once, now: the data set repeats them if it is iterated again, and so no amplification
-        holds then. A loop that continues after round t must take a data set that begins there, with the same `secret`.
-
-        Args:
-            examples: A structure of arrays, each with one entry for each example.
-            begin: The first round.
-            secret: What secret batches follow from; needed in a loop that continues.
-
-        Returns:
-            A data set of structures of tensors, one element for each round; a batch of a sampled order may be empty.
-
-        Raises:
-            InputTypeError: If an argument is of the wrong type.
-            InputValueError: If an argument is out of range.
-        """
-        tensors = self.checked(examples)
-        if self.is_sampled and begin and secret is None and not isinstance(self.sampling, accounting.CyclicPoisson):
-            raise InputValueError(
-                f"begin={begin} needs the secret of the rounds before it, in which examples have their places."
-            )
-        rows = self.batches(begin, self.rounds - validation.whole("begin", begin, at_least=0), secret=secret)
-
-        def batch(row: tf.Tensor) -> Any:
-            present = tf.boolean_mask(row, row >= 0)
-            return tf.nest.map_structure(lambda tensor: tf.gather(tensor, present), tensors)
-
-        return tf.data.Dataset.from_tensor_slices(rows).map(batch)
-
-    def checked(self, examples: Any) -> Any:
-        """Returns a structure of arrays as tensors, after checking that each has one entry for each example."""
-        tensors = tf.nest.map_structure(_tensor, examples)
-        if not tf.nest.flatten(tensors):
-            raise InputTypeError(f"examples={examples!r} has no arrays: pass arrays such as x, or (x, y).")
-        for tensor in tf.nest.flatten(tensors):
-            if tensor.shape.rank == 0 or tensor.shape[0] != self.examples:
-                raise InputValueError(
-                    f"examples has an array of shape {tensor.shape}, but examples={self.examples} in the order: each "
-                    "array must have one entry for each example."
-                )
-        return tensors
-
     def _checked_rounds(self, begin: int, count: int) -> tuple[int, int]:
         begin = validation.whole("begin", begin, at_least=0)
         count = validation.whole("count", count, at_least=0)
@@ -356,9 +305,21 @@ class Order:
         return begin, count
 
 
-def _tensor(leaf: Any) -> tf.Tensor:
-    # TensorFlow copies NumPy's arrays, but shares the memory of others, which can change.
-    return tf.convert_to_tensor(leaf if tf.is_tensor(leaf) or isinstance(leaf, tf.Variable) else np.array(leaf))
+def check_central(plan: Plan) -> None:
+    """Raises unless a plan can be one of central training, without grid, restarts, adaptive clipping and simulation.
+
+    Example:
+        >>> check_central("a plan")
+        Traceback (most recent call last):
+        ...
+        tff_mf.base.errors.InputTypeError: plan='a plan' must be a Plan: make one with tff_mf.plan.
+    """
+    validation.instance("plan", plan, Plan, "make one with tff_mf.plan")
+    for name in ("grid", "restart_every", "adaptive_count_stddev"):
+        if getattr(plan, name) is not None:
+            raise InputValueError(f"{name}={getattr(plan, name)!r} of the plan is not supported in central training.")
+    if plan.cohort != plan.clients_per_round:
+        raise InputValueError(f"cohort={plan.cohort} of the plan must be its clients_per_round, a whole batch.")
 
 
 def _rounded_up(value: float) -> str:

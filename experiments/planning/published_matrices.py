@@ -5,6 +5,7 @@ A folder has the encoder C, `c_matrix_tensor_pb` or `h_matrix_tensor_pb`, the de
 """
 
 import dataclasses
+import math
 import os
 import pathlib
 
@@ -15,8 +16,10 @@ from tff_mf.mechanisms import Banded, Dense, OptimizedFor
 from tff_mf.problem.participation import Participation
 from tff_mf.problem.workloads import LearningRates, Momentum, MomentumWithRates, PrefixSum, Workload
 
-from . import _tensor_proto
+from ..output import protobufs
 
+MAX_FILE_BYTES = 2**30
+_FLOAT64 = 2
 _PAIRS = (("c", "b"), ("h", "w"))
 _MATRIX = "{}_matrix_tensor_pb"
 _RATES = "lr_vector_tensor_pb"
@@ -95,7 +98,7 @@ def _files(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
 
 
 def _square(file: pathlib.Path) -> np.ndarray:
-    matrix = _tensor_proto.read(file)
+    matrix = read_tensor(file)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise InputValueError(
             f"{file.name} has the shape {matrix.shape}, and must be square. The published trees are not; "
@@ -124,7 +127,7 @@ def _lower(file: pathlib.Path, matrix: np.ndarray) -> tuple[np.ndarray, float]:
 def _workload(rates_file: pathlib.Path, momentum: float) -> Workload:
     if not rates_file.is_file():
         return Momentum(momentum=momentum) if momentum else PrefixSum()
-    rates = _tensor_proto.read(rates_file)
+    rates = read_tensor(rates_file)
     if rates.ndim != 1:
         raise InputValueError(f"{rates_file.name} has the shape {rates.shape}, and must have one rate per round.")
     return (
@@ -139,3 +142,42 @@ def _mechanism(encoder: np.ndarray, bands: int, optimized_for: OptimizedFor) -> 
     for offset in range(bands):
         values[offset, : len(encoder) - offset] = np.diagonal(encoder, -offset)
     return Banded(values=values, optimized_for=optimized_for)
+
+
+def read_tensor(path: str | os.PathLike[str]) -> np.ndarray:
+    """Returns the tensor of a file.
+
+    Raises:
+        InputValueError: If there is no such file, or it is not a single intact float64 tensor.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise InputValueError(f"it is larger than {MAX_FILE_BYTES} bytes")
+        return parsed_tensor(data)
+    except OSError as error:
+        raise InputValueError(f"path={os.fspath(path)!r} cannot be read: {error.strerror or error}.") from None
+    except InputValueError as error:
+        raise InputValueError(f"path={os.fspath(path)!r} is not a serialized float64 tensor: {error}.") from None
+
+
+def parsed_tensor(data: bytes) -> np.ndarray:
+    """Returns the tensor of a serialized TensorProto.
+
+    Raises:
+        InputValueError: If it is not a single intact float64 tensor.
+    """
+    try:
+        tensor = protobufs.parsed("Tensor", data)
+    except ValueError as error:
+        raise InputValueError(str(error)) from error
+    shape = [dimension.size for dimension in tensor.shape.dimension]
+    if tensor.dtype != _FLOAT64:
+        raise InputValueError(f"its dtype is {tensor.dtype}, and must be {_FLOAT64}, float64")
+    # A negative size means that it is unknown.
+    if min(shape, default=0) < 0:
+        raise InputValueError("a dimension of its shape is unknown")
+    if 8 * math.prod(shape) != len(tensor.content):
+        raise InputValueError(f"its shape {shape} needs {8 * math.prod(shape)} bytes, and it has {len(tensor.content)}")
+    return np.frombuffer(tensor.content, dtype="<f8").reshape(shape)

@@ -1,0 +1,137 @@
+"""Cohorts that the sampling of a plan draws before the first round, in secret or for the log."""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+import tff_mf
+from tff_mf.base import checkpoint_files
+from tff_mf.base.errors import InputTypeError, InputValueError
+
+from ..runs import amplification
+from ..runs.names import CHECKPOINTS, COHORTS, RUN_JSON
+from ..runs.run_record import read_record
+from ..sampling import CohortPlan, kept_cohorts
+from ..sampling.settings import SamplingSettings
+
+# Their size may be left out of the plan's sampling, where no grid needs it.
+_OF_ANY_SIZE = (tff_mf.BallsInBins, tff_mf.BMinSep, tff_mf.RandomAllocation)
+# Of these, `run.json` has what a secret run claims, and nobody else may.
+_OF_PLAN = ("secret_cohorts", "amplified_epsilon")
+
+
+def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, **more: Any) -> dict[str, Any]:
+    """Returns the fields of `run.json` that a pipeline gives, and those that follow from what draws its cohorts.
+
+    Args:
+        folder: The run's folder.
+        plan: Its plan.
+        sampler: Name of what draws the cohorts; `None` if the plan's sampling does.
+        more: The fields that the pipeline gives.
+
+    Raises:
+        InputError: If cohorts are secret, and something else draws them, the population is not known, or no theorem
+            here covers the run; or if a field is given that says that they are.
+    """
+    for name in _OF_PLAN:
+        if name in more:
+            raise InputValueError(f"{name}={more[name]!r} is the plan's: make the plan with secret_cohorts=True.")
+    if sampler is not None and plan.secret_cohorts:
+        raise InputValueError(
+            f"sampler={sampler!r} does not go with secret_cohorts, whose ε is of cohorts by the plan's sampling: leave "
+            "it out."
+        )
+    if sampler is not None:
+        return {"sampler": sampler, **more}
+    word, planned = _word(plan.sampling), plan.population or getattr(plan.sampling, "population", None)
+    found = {
+        "sampler": f"tff_mf.{type(plan.sampling).__name__}",
+        "sampling": word,
+        "population": planned,
+        **more,
+    }
+    if not plan.secret_cohorts:
+        return found
+    if planned is None or found["population"] != planned:
+        raise InputValueError(
+            f"population={found['population']!r} must be the plan's, {planned!r}: with secret_cohorts, make the plan "
+            "with population=len(clients)."
+        )
+    _check_sampling(plan, planned, "clients")
+    stated = read_record(folder).amplified_epsilon if (folder / RUN_JSON).exists() else None
+    if stated is None:
+        # Not computed again where a run goes on: a certificate by samples would differ.
+        stated = amplification.stated_epsilon(amplification.own(plan, word, planned).level)
+    return {**found, "secret_cohorts": True, "amplified_epsilon": stated}
+
+
+def checked_clients(plan: tff_mf.Plan, clients: Iterable[str], *, name: str = "clients") -> list[str]:
+    """Returns the clients of a run in an order that depends on nothing else.
+
+    Raises:
+        InputTypeError: If they are no ids.
+        InputValueError: If they are not as many as planned, or the plan's sampling is for other cohorts of as many.
+    """
+    if isinstance(clients, str) or not isinstance(clients, Iterable):
+        raise InputTypeError(f"{name}={clients!r:.80} must be the ids of all {name}.")
+    ids = list(clients)
+    strange = next((each for each in ids if not isinstance(each, str)), None)
+    if strange is not None:
+        raise InputTypeError(f"{name} has {strange!r}; every id must be a string.")
+    for planned in (plan.population, getattr(plan.sampling, "population", None)):
+        if planned not in (None, len(ids)):
+            raise InputValueError(
+                f"{name} are {len(ids)}, and the plan is for population={planned}: make the plan for as many as there "
+                "are."
+            )
+    _check_sampling(plan, len(ids), name)
+    return sorted(ids)
+
+
+def cohorts(folder: pathlib.Path, plan: tff_mf.Plan, clients: Iterable[str], *, run: str, begun: bool) -> CohortPlan:
+    """Returns the cohorts of a run, by a key in the folder of its checkpoints.
+
+    Args:
+        folder: The run's folder.
+        plan: Its plan.
+        clients: Ids of all clients.
+        run: Its identifier.
+        begun: Whether a round of it was ever begun.
+
+    Raises:
+        InputTypeError: If they are no ids.
+        InputValueError: As `checked_clients` and `kept_cohorts`, or if a cohort is larger than a sum has room for.
+    """
+    checkpoint_files.make_private(folder / CHECKPOINTS)
+    found = kept_cohorts(
+        folder / CHECKPOINTS / COHORTS,
+        run=run,
+        begun=begun,
+        client_ids=checked_clients(plan, clients),
+        rounds=plan.rounds,
+        sampling=plan.sampling,
+        clients_per_round=plan.clients_per_round,
+    )
+    if plan.grid is not None and found.clients_per_round > plan.grid.max_clients:
+        raise InputValueError(f"grid={plan.grid} has less room than a cohort needs: take a Grid of more clients.")
+    return found
+
+
+def _check_sampling(plan: tff_mf.Plan, clients: int, name: str) -> None:
+    """Raises if the plan's sampling would draw other cohorts than the plan's from as many clients."""
+    word = _word(plan.sampling)
+    if word is None:
+        return
+    found = word.drawn_by(population=clients, clients_per_round=plan.clients_per_round)
+    without_size = dataclasses.replace(found, clients_per_round=None) if isinstance(found, _OF_ANY_SIZE) else found
+    if plan.sampling not in (found, without_size):
+        raise InputValueError(f"sampling={plan.sampling!r} of the plan must be {found!r} for {clients} {name}.")
+
+
+def _word(sampling: tff_mf.Sampling) -> SamplingSettings | None:
+    """Returns the word of a sampling; `None` if none stands for it, as for a timer."""
+    try:
+        return SamplingSettings.of(sampling)
+    except InputValueError:
+        return None

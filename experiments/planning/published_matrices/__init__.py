@@ -1,1 +1,0 @@
-"""Reads the factorizations that Google Research published as TensorFlow tensors."""

@@ -1,0 +1,282 @@
+"""A guard whose cohorts the plan's sampling draws: logged, or secret with the amplified ε."""
+
+import json
+import os
+import pathlib
+import shutil
+
+import pytest
+
+import tff_mf
+from tff_mf.base.errors import InputError, InputValueError
+from tff_mf.experiments import guard, reports
+from tff_mf.experiments.runs import names
+from tff_mf.experiments.runs.run_record import read_record
+from tff_mf.experiments.sampling.settings import SECRET, SamplingSettings
+
+from .shared import critical
+
+ROUNDS, STOPPED = 6, 3
+IDS = [f"client{number}." for number in range(12)]
+BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.5])
+RUNS = {
+    "poisson": (tff_mf.Identity(), {}),
+    "cyclic-poisson": (BANDED, {"groups": 2}),
+    "balls-in-bins": (tff_mf.BLT.production("b100"), {"groups": 3}),
+    "b-min-sep": (BANDED, {"min_sep": 2}),
+    "random-allocation": (tff_mf.Identity(), {"participations": 2}),
+    "shuffled-epochs": (BANDED, {"epochs": 1, "groups": 2}),
+}
+
+
+def plan_of(word, *, secret=True, **more):
+    mechanism, parameters = RUNS[word]
+    sampling = SamplingSettings(sampling=word, **parameters).drawn_by(population=len(IDS), clients_per_round=2)
+    fields = {"mechanism": mechanism, "rounds": ROUNDS, "sampling": sampling, "clients_per_round": 2, "delta": 1e-3}
+    fields |= {"noise_multiplier": 3.0, "population": len(IDS), "secret_cohorts": secret}
+    return tff_mf.plan(**{**fields, **more})
+
+
+def run_in(folder, plan, *, until=ROUNDS, clients=IDS, **more):
+    """Runs rounds up to one, ends a run after its last, and returns the cohorts."""
+    found = []
+    with guard.open_guard(folder, plan, **more) as guarded:
+        guarded.goes_on_after(guarded.last_released)
+        guarded.draws_from(clients)
+        for number, cohort in guarded.cohorts():
+            found.append(cohort)
+            guarded.released(number)
+            if number == until < ROUNDS:
+                return found
+        guarded.end()
+    return found
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A function from a sampling to its run with secret cohorts, stopped once, and the cohorts."""
+    root, made = tmp_path_factory.mktemp("secret"), {}
+
+    def make(word):
+        if word not in made:
+            folder = root / word
+            first = run_in(folder, plan_of(word), until=STOPPED)
+            assert (folder / names.CHECKPOINTS / names.COHORTS).stat().st_mode & 0o777 == 0o600
+            made[word] = folder, first + run_in(folder, plan_of(word), clients=IDS[::-1])
+        return made[word]
+
+    return make
+
+
+@pytest.fixture
+def run(kept, tmp_path):
+    return pathlib.Path(shutil.copytree(kept("balls-in-bins")[0], tmp_path / "run"))
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """The folder of a run with secret cohorts that was stopped."""
+    run_in(tmp_path / "begun", plan_of("balls-in-bins"), until=STOPPED)
+    return tmp_path / "begun"
+
+
+def test_there_is_a_run_of_every_sampling_at_random():
+    assert set(RUNS) == set(SECRET)
+
+
+@pytest.mark.parametrize("word", RUNS)
+def test_nothing_shows_secret_cohorts_and_the_amplified_epsilon_is_stated(kept, word):
+    folder, cohorts = kept(word)
+    written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    assert not any(client.encode() in content for client in IDS for content in written)
+    assert not any(path.name == names.COHORTS for path in folder.rglob("*"))
+    assert (folder / names.PARTICIPATION).read_text().strip() == "round,attempt,client"
+    entries = [json.loads(line) for line in (folder / names.LEDGER).read_text().splitlines()]
+    assert {entry["clients"] for entry in entries if entry["kind"] == "begin"} == {0}
+    record, plan = read_record(folder), plan_of(word)
+    assert plan.epsilon <= record.amplified_epsilon <= 1.05 * plan.epsilon
+    report = json.loads((folder / names.REPORT).read_text())
+    assert report["claim"]["epsilon"] == record.amplified_epsilon
+    assert critical(folder) == []
+    assert f"cohorts by {word} sampling" in reports.headline(report)
+    # Each client keeps the schema for known cohorts, across the restart.
+    for client in IDS:
+        rounds = [number for number, cohort in enumerate(cohorts) if client in cohort]
+        assert plan.participation.allows(rounds)
+
+
+def test_a_resumed_run_goes_on_with_the_same_groups(kept):
+    _, cohorts = kept("balls-in-bins")
+    assert cohorts[:STOPPED] == cohorts[STOPPED:]
+    # Of 12 clients, as many as fit in 3 groups of 2 are chosen.
+    assert len({client for cohort in cohorts[:STOPPED] for client in cohort}) == sum(map(len, cohorts[:STOPPED])) == 6
+
+
+@pytest.mark.parametrize("word", RUNS)
+def test_drawn_cohorts_that_are_logged_amplify_nothing(tmp_path, word):
+    plan = plan_of(word, secret=False)
+    cohorts = run_in(tmp_path / "run", plan, until=STOPPED) + run_in(tmp_path / "run", plan)
+    logged = [line.split(",") for line in (tmp_path / "run" / names.PARTICIPATION).read_text().splitlines()[1:]]
+    assert [[client for number, _, client in logged if int(number) == t + 1] for t in range(ROUNDS)] == cohorts
+    report = json.loads((tmp_path / "run" / names.REPORT).read_text())
+    assert read_record(tmp_path / "run").amplified_epsilon is None
+    assert report["accountant"]["planned"]["epsilon"] == pytest.approx(plan.epsilon, rel=1e-6)
+    assert critical(tmp_path / "run") == []
+
+
+def test_the_object_that_is_accounted_for_draws(tmp_path, monkeypatch):
+    seen, original = [], tff_mf.BallsInBins.draw
+
+    def draw(self, *arguments):
+        seen.append(self)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(tff_mf.BallsInBins, "draw", draw)
+    plan = plan_of("balls-in-bins")
+    run_in(tmp_path, plan, until=1)
+    assert seen == [plan.sampling]
+
+
+def test_a_forged_claim_states_nothing(run):
+    stored = json.loads((run / names.RUN_JSON).read_text())
+    for changes in (
+        {"amplified_epsilon": 0.9 * stored["amplified_epsilon"]},
+        {"secret_cohorts": False},
+        {"sampling": {"sampling": "balls-in-bins", "groups": 2}},
+        {"sampler": "tff_mf.Poisson"},
+    ):
+        (run / names.RUN_JSON).write_text(json.dumps({**stored, **changes}))
+        assert "critical" in {each.severity for each in reports.check(run)}, changes
+
+
+def test_a_log_that_shows_a_client_is_not_of_a_secret_run(run):
+    with (run / names.PARTICIPATION).open("a") as log:
+        log.write(f"1,1,{IDS[0]}\n")
+    assert critical(run)
+
+
+PLANS = {
+    "a sampler": ("balls-in-bins", {}, {"sampler": "by hand"}, "sampler='by hand' does not go with secret_cohorts"),
+    "an unknown population": ("balls-in-bins", {"population": None}, {}, "population=None must be the plan's"),
+    "another population": ("balls-in-bins", {}, {"population": 11}, "population=11 must be the plan's, 12"),
+    "a probability of other clients": (
+        "b-min-sep",
+        {"sampling": tff_mf.BMinSep(min_sep=2, probability=0.01)},
+        {},
+        "sampling=BMinSep.*must be",
+    ),
+    "an ε of one's own": ("balls-in-bins", {}, {"amplified_epsilon": 0.1}, "amplified_epsilon=0.1 is the plan's"),
+    "secrecy of one's own": (
+        "balls-in-bins",
+        {"secret_cohorts": False},
+        {"secret_cohorts": True, "amplified_epsilon": 0.1},
+        "secret_cohorts=True is the plan's",
+    ),
+    "a mechanism that no theorem covers": ("poisson", {"mechanism": tff_mf.Tree(ROUNDS)}, {}, "amplify at most 1"),
+}
+
+
+@pytest.mark.parametrize("case", PLANS)
+def test_what_no_secret_run_can_have_is_refused_before_anything_is_written(tmp_path, case):
+    word, changes, more, message = PLANS[case]
+    with pytest.raises(InputError, match=message), guard.open_guard(tmp_path, plan_of(word, **changes), **more):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_drawn_cohort_can_take_part(tmp_path):
+    # Its cohorts all have two clients.
+    with guard.open_guard(tmp_path, plan_of("shuffled-epochs")) as guarded:
+        for early in (lambda: guarded.begin([]), lambda: guarded.allowed(IDS), lambda: next(guarded.cohorts())):
+            with pytest.raises(InputValueError, match="call draws_from"):
+                early()
+        with pytest.raises(InputValueError, match=r"clients are 11.*population=12"):
+            guarded.draws_from(IDS[:-1])
+        drawn = guarded.draws_from(IDS)
+        cohort = guarded.allowed(IDS)
+        assert sorted(cohort) == sorted(drawn.cohort(0))
+        other = next(client for client in IDS if client not in cohort)
+        with pytest.raises(guard.RefusedCohortError) as error:
+            guarded.begin([*cohort, other])
+        assert error.value.clients == [other]
+        assert not any(client in str(error.value) for client in IDS)
+        with pytest.raises(InputValueError, match="twice"):
+            guarded.begin([*cohort, *cohort])
+        # Who is not there is left out, and is not replaced.
+        assert guarded.begin(cohort[1:]) == 1
+        guarded.released(1)
+        for number in range(2, ROUNDS + 1):
+            guarded.released(guarded.begin(guarded.allowed(IDS)))
+            assert guarded.last_released == number
+        with pytest.raises(InputValueError, match="beyond the rounds=6"):
+            guarded.begin([])
+
+
+def test_a_sampler_of_ones_own_is_not_drawn_for(tmp_path):
+    plan = plan_of("balls-in-bins", secret=False)
+    with guard.open_guard(tmp_path, plan, sampler="by hand") as guarded:
+        with pytest.raises(InputValueError, match="sampler= was given"):
+            guarded.draws_from(IDS)
+        assert guarded.begin(IDS[:2]) == 1
+
+
+@pytest.mark.parametrize("secret", [True, False])
+@pytest.mark.parametrize("others", [[*IDS[1:], "new"], [f"{client}." for client in IDS]], ids=["one", "all"])
+def test_other_clients_do_not_go_on(tmp_path, secret, others):
+    """In another group, a client would take part in the rounds of both."""
+    plan = plan_of("balls-in-bins", secret=secret)
+    run_in(tmp_path, plan, until=STOPPED)
+    with pytest.raises(InputValueError, match="not those that the run began with"):
+        run_in(tmp_path, plan, clients=others)
+    run_in(tmp_path, plan)
+
+
+def test_before_the_first_round_other_clients_can_be_named(tmp_path):
+    with guard.open_guard(tmp_path, plan_of("balls-in-bins")) as guarded:
+        guarded.draws_from([*IDS[1:], "new"])
+    run_in(tmp_path, plan_of("balls-in-bins"))
+    assert critical(tmp_path) == []
+
+
+def test_a_run_goes_on_with_its_key_alone_and_as_secret_as_it_began(begun, tmp_path):
+    for again in (plan_of("balls-in-bins", secret=False), plan_of("cyclic-poisson")):
+        with pytest.raises(InputValueError, match=r"began with|another mechanism"):
+            run_in(begun, again)
+    key = begun / names.CHECKPOINTS / names.COHORTS
+    run_in(tmp_path / "other", plan_of("balls-in-bins"), until=1)
+    own = key.read_bytes()
+    key.write_bytes((tmp_path / "other" / names.CHECKPOINTS / names.COHORTS).read_bytes())
+    with pytest.raises(InputValueError, match="another run"):
+        run_in(begun, plan_of("balls-in-bins"))
+    # Other cohorts by a key that is forged for this run.
+    key.write_bytes(own[:-1] + bytes([own[-1] ^ 1]))
+    with pytest.raises(InputValueError, match="not those that the run began with"):
+        run_in(begun, plan_of("balls-in-bins"))
+    key.unlink()
+    with pytest.raises(InputValueError, match="is lost"):
+        run_in(begun, plan_of("balls-in-bins"))
+
+
+def test_a_forked_process_begins_nothing(tmp_path):
+    with guard.open_guard(tmp_path, plan_of("balls-in-bins")) as guarded:
+        guarded.draws_from(IDS)
+        child = os.fork()
+        if child == 0:
+            try:
+                guarded.begin(guarded.allowed(IDS))
+            except InputValueError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert guarded.begin(guarded.allowed(IDS)) == 1
+
+
+def test_the_key_is_deleted_if_the_end_of_the_run_was_interrupted(begun, run):
+    left = run / names.CHECKPOINTS / names.COHORTS
+    for interrupted in ((), (names.REPORT, names.REPORT_TEXT)):
+        for name in interrupted:
+            (run / name).unlink()
+        left.write_bytes((begun / names.CHECKPOINTS / names.COHORTS).read_bytes())
+        with pytest.raises(InputValueError, match="has ended"):
+            run_in(run, plan_of("balls-in-bins"))
+        assert not left.exists()

@@ -1,0 +1,242 @@
+"""Noise in JAX beyond the laws of all engines, and central training with optax, against NumPy and plain loops."""
+
+import pathlib
+import pickle
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tff_mf
+
+pytest.importorskip("optax")
+jax = pytest.importorskip("jax", minversion="0.5")
+import jax.numpy as jnp  # noqa: E402
+
+from tff_mf.noise import jax as in_jax  # noqa: E402
+from tff_mf.noise import numpy as streams  # noqa: E402
+from tff_mf.noise.jax import _normals  # noqa: E402
+from tff_mf.numerics import normals  # noqa: E402
+from tff_mf.optax import clipped_sum, correlated_noise  # noqa: E402
+
+BLT = tff_mf.BLT.production("b100")
+PARAMS = {"a": jnp.zeros([2, 3]), "b": jnp.zeros([4], jnp.bfloat16)}
+
+
+def plan(**changes):
+    given = {"mechanism": BLT, "rounds": 6, "clients_per_round": 4, "noise_multiplier": 2.0, "delta": 1e-5}
+    return tff_mf.plan(sampling=tff_mf.FixedEpoch(min_sep=3, max_participations=2), **given | changes)
+
+
+@pytest.mark.parametrize("dimension", [1, 2**16, 2 * 2**16 + 3])
+def test_normals_are_those_of_tensorflow(dimension):
+    key = np.array([2**62 + 5, -3])
+    expected = np.empty(dimension, np.float32)
+    stream = streams.build_stream(tff_mf.Identity(), dimension=dimension, stddev=1.0, generator="tensorflow")
+    expected = stream.repeating(key[np.newaxis]).next(stream.init())[0]
+    found = _normals.standard_normal(key.view(np.uint32), dimension)
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("left", [2**9, 1], ids=["all fit", "more than have room"])
+def test_exact_normals_are_those_of_numpy(monkeypatch, left):
+    monkeypatch.setattr(_normals, "_LEFT_OF_A_PART", left)
+    with jax.enable_x64(True):
+        _normals.exact_normal.clear_cache()
+        for seed in range(5):
+            key = np.random.default_rng(seed).integers(-(2**63), 2**63 - 1, 2)
+            found = _normals.exact_normal(key.view(np.uint32), 20_000)
+            np.testing.assert_array_equal(found, normals.draw(key, 20_000))
+        _normals.exact_normal.clear_cache()
+
+
+def test_deep_levels_are_those_of_numpy(monkeypatch):
+    """Words that descend to the last level are drawn once in 10⁴⁰ rows: here all words are such."""
+    drawn = normals.words
+
+    def descending(key, block, count):
+        found = drawn(key, block, count)
+        return np.full_like(found, 2**63 - 1) if count % normals.WORDS_OF_A_PIECE == 0 else found | 511
+
+    class Descending(_normals._Generator):
+        def words(self, block):
+            first, second = super().words(block)
+            if block.ndim == 1:
+                return first | 511, second | 511
+            return jnp.full_like(first, 2**63 - 1), jnp.full_like(second, 2**63 - 1)
+
+    monkeypatch.setattr(normals._philox, "words", descending)
+    monkeypatch.setattr(_normals, "_Generator", Descending)
+    with jax.enable_x64(True):
+        _normals.exact_normal.clear_cache()
+        key = np.array([1, 2])
+        found = _normals.exact_normal(key.view(np.uint32), 64)
+        _normals.exact_normal.clear_cache()
+    expected = normals.draw(key, 64)
+    np.testing.assert_array_equal(found, expected)
+    assert np.all(np.abs(expected) > 13)
+
+
+def test_without_x64_floats_run_and_a_grid_is_refused():
+    code = (
+        "import jax, tff_mf; from tff_mf.noise.jax import build_stream\n"
+        "s = build_stream(tff_mf.Tree(5), dimension=9, stddev=1.0); step = jax.jit(s.next); state = s.init()\n"
+        "for _ in range(5): row, state = step(state)\n"
+        "assert row.dtype == 'float32' and state.round == 5 and abs(row).max() > 0\n"
+        "try: build_stream(tff_mf.Tree(5), dimension=9, stddev=1.0, grid=tff_mf.Grid(bits=16, max_clients=9))\n"
+        "except tff_mf.InputError as error: assert 'grid' in str(error) and 'jax_enable_x64' in str(error)\n"
+        "else: raise SystemExit('not refused')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+def test_a_state_from_outside_of_the_compiled_function_is_refused():
+    stream = in_jax.build_stream(BLT, dimension=3, stddev=1.0)
+    state = stream.init()
+    with pytest.raises(tff_mf.InputError, match="argument of the compiled function"):
+        jax.jit(lambda: stream.next(state)[0])()
+    # A state that begins in the function is none.
+    assert jax.jit(lambda: stream.next(stream.init())[0])().shape == (3,)
+
+
+@pytest.mark.parametrize(
+    "mechanism", [BLT, tff_mf.Tree(20), tff_mf.BandedInverse.square_root(8)], ids=lambda each: each.kind
+)
+def test_memory_on_a_grid_has_the_bits_of_numpy(mechanism):
+    """A compiler would make one operation of a product and a sum, which the next rounds of integers rarely show."""
+    setting = {"dimension": 1000, "stddev": 1.0, "grid": tff_mf.Grid(bits=16, max_clients=100), "insecure_seed": 1}
+    with jax.enable_x64(True):
+        ours = in_jax.build_stream(mechanism, **setting)
+        step, state = jax.jit(ours.next), ours.init()
+        same = streams.build_stream(mechanism, **setting)
+        expected = same.init()
+        for _ in range(20):
+            state, expected = step(state)[1], same.next(expected)[1]
+        for index, row in enumerate(state.rows):
+            np.testing.assert_array_equal(row, expected[f"row_{index}"])
+
+
+def test_a_loop_in_one_program_draws_a_key_each_round():
+    stream = in_jax.build_stream(BLT, dimension=3, stddev=1.0).limited_to(8)
+    state, rows = jax.jit(lambda state: jax.lax.scan(lambda carried, _: stream.next(carried)[::-1], state, length=8))(
+        stream.init()
+    )
+    assert len(np.unique(state.past_keys)) == 16
+    same = streams.build_stream(BLT, dimension=3, stddev=1.0, generator="tensorflow").repeating(state.past_keys)
+    expected, found = same.init(), []
+    for _ in range(8):
+        row, expected = same.next(expected)
+        found.append(row)
+    np.testing.assert_allclose(rows, found, atol=1e-5)
+
+
+def test_a_state_has_room_for_the_keys_of_its_rounds(monkeypatch):
+    monkeypatch.setattr(in_jax._stream, "_CAPACITY", 2)
+    stream = in_jax.build_stream(BLT, dimension=3, stddev=1.0)
+    state = stream.init()
+    for _ in range(2):
+        state = stream.next(state)[1]
+    with pytest.raises(tff_mf.InputError, match=r"room for 2 rounds: .* limited_to"):
+        stream.next(state)
+    assert int(stream.limited_to(3).next(state)[1].round) == 3
+
+
+def test_states_tell_no_secret():
+    state = in_jax.build_stream(BLT, dimension=3, stddev=1.0, insecure_seed=1).init()
+    assert "secret" in repr(state)
+    assert "keys" not in repr(state)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_updates_are_the_noised_means(compiled):
+    given = plan(clip_norm=0.5)
+    transformation = correlated_noise(given)
+    update = jax.jit(transformation.update) if compiled else transformation.update
+    state, found = transformation.init(PARAMS), []
+    for step in range(6):
+        sums = jax.tree.map(lambda leaf, step=step: jnp.full(leaf.shape, step, leaf.dtype), PARAMS)
+        updates, state = update(sums, state)
+        assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), updates) == jax.tree.map(
+            lambda leaf: (leaf.shape, leaf.dtype), PARAMS
+        )
+        found.append(np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(updates)]))
+    same = streams.build_stream(BLT, dimension=10, stddev=1.0, generator="tensorflow").repeating(state.past_keys)
+    expected = same.init()
+    for step, row in enumerate(found):
+        noise, expected = same.next(expected)
+        np.testing.assert_allclose(row[:6], (step + noise[:6]) / 4, atol=1e-5)
+        np.testing.assert_allclose(row[6:], (step + noise[6:]) / 4, rtol=2**-7, atol=1e-3)
+    with pytest.raises((tff_mf.InputError, jax.errors.JaxRuntimeError), match="6 rounds, and all of them have run"):
+        jax.block_until_ready(update(PARAMS, state))
+
+
+def test_a_checkpoint_continues_the_noise():
+    transformation = correlated_noise(plan())
+    _, state = transformation.update(PARAMS, transformation.init(PARAMS))
+    read = pickle.loads(pickle.dumps(jax.device_get(state)))
+    _, later = jax.jit(correlated_noise(plan()).update)(PARAMS, read)
+    np.testing.assert_array_equal(later.past_keys[0], state.past_keys[0])
+    with pytest.raises(tff_mf.InputError, match="other noise"):
+        correlated_noise(plan(noise_multiplier=3.0)).update(PARAMS, read)
+    with pytest.raises(tff_mf.InputError, match="other rows"):
+        correlated_noise(plan()).update({"a": jnp.zeros([3])}, read)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"grid": tff_mf.Grid(bits=16, max_clients=10), "dimension": 10},
+        {"restart_every": 3},
+        {"cohort": 8},
+        {"adaptive_count_stddev": 1.0},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_plans_of_other_runs_are_refused(changes):
+    with pytest.raises(tff_mf.InputError, match=next(iter(changes))):
+        correlated_noise(plan(**changes))
+
+
+def test_clipped_sums_are_those_of_a_loop():
+    generator = np.random.default_rng(0)
+    gradients = {"a": generator.normal(size=[7, 3, 5]), "b": generator.normal(size=[7, 11]) * 0.01}
+    gradients = {name: value * generator.exponential(size=7).reshape(-1, *[1] * (value.ndim - 1)) / 5
+                 for name, value in gradients.items()}  # fmt: skip
+    present = np.arange(7) != 2
+    found = clipped_sum(jax.tree.map(jnp.asarray, gradients), 0.8, present=jnp.asarray(present))
+    norms = np.sqrt(sum((value.reshape(7, -1) ** 2).sum(axis=1) for value in gradients.values()))
+    assert norms.min() < 0.8 < norms.max()
+    factors = np.minimum(1, 0.8 / norms) * present
+    for name, value in gradients.items():
+        np.testing.assert_allclose(found[name], np.tensordot(factors, value, axes=1), atol=2e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e-3, 1.0, 1e15, 1e30, np.nan, np.inf])
+@pytest.mark.parametrize("size", [1, 10, 12_345, 300_000])
+def test_no_norm_exceeds_the_clip_norm(scale, size):
+    """In exact arithmetic: the squares of float32 numbers are exact in float64, and their sum nearly."""
+    values = np.random.default_rng(size).standard_cauchy(size) * scale
+    found = np.asarray(clipped_sum(jnp.asarray(values[np.newaxis], jnp.float32), 1.0), np.float64)
+    norm = np.linalg.norm(values)
+    assert np.linalg.norm(found) <= 1
+    if norm < 1e18:
+        assert np.linalg.norm(found) >= min(norm, 1) * (1 - 1e-3) - 1e-12
+
+
+def test_bad_gradients_are_refused():
+    with pytest.raises(tff_mf.InputError, match="clip_norm=0"):
+        clipped_sum(jnp.ones([2, 3]), 0.0)
+    with pytest.raises(tff_mf.InputError, match=r"shapes \[\(2, 3\), \(3, 3\)\]"):
+        clipped_sum([jnp.ones([2, 3]), jnp.ones([3, 3])], 1.0)
+
+
+def test_the_page_runs(capsys):
+    pytest.importorskip("sklearn")
+    page = pathlib.Path(__file__).parents[2] / "docs" / "jax-and-pytorch.md"
+    program = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[0]
+    exec(compile(program, str(page), "exec"), {})
+    accuracy, epsilon = re.fullmatch(r"accuracy (.*)%, ε = (.*) at δ = 1e-05\n", capsys.readouterr().out).groups()
+    assert float(accuracy) > 75
+    assert 7.5 < float(epsilon) <= 8

@@ -1,0 +1,169 @@
+"""Noise in PyTorch beyond the laws of all engines, and central training, against NumPy and plain loops."""
+
+import io
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+import tff_mf
+
+torch = pytest.importorskip("torch")
+
+from tff_mf.noise import numpy as streams  # noqa: E402
+from tff_mf.noise import torch as in_torch  # noqa: E402
+from tff_mf.noise.torch import _normals  # noqa: E402
+from tff_mf.numerics import normals  # noqa: E402
+from tff_mf.torch import CorrelatedNoise, clipped_sum  # noqa: E402
+
+BLT = tff_mf.BLT.production("b100")
+CPU = torch.device("cpu")
+
+
+def plan(**changes):
+    given = {"mechanism": BLT, "rounds": 6, "clients_per_round": 4, "noise_multiplier": 2.0, "delta": 1e-5}
+    return tff_mf.plan(sampling=tff_mf.FixedEpoch(min_sep=3, max_participations=2), **given | changes)
+
+
+def model():
+    return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("dimension", [1, 3, 2**18 + 3])
+def test_normals_of_accelerators_are_those_of_numpy(dimension):
+    for seed in range(3):
+        key = np.random.default_rng(seed).integers(-(2**63), 2**63 - 1, 2)
+        np.testing.assert_array_equal(_normals.exact_normal(key, dimension, CPU), normals.draw(key, dimension))
+        stream = streams.build_stream(tff_mf.Identity(), dimension=dimension, stddev=1.0, generator="tensorflow")
+        expected = stream.repeating(key[np.newaxis]).next(stream.init())[0]
+        np.testing.assert_allclose(_normals.standard_normal(key, dimension, CPU), expected, atol=2e-6)
+
+
+def test_deep_levels_are_those_of_numpy(monkeypatch):
+    """Words that descend to the last level are drawn once in 10⁴⁰ rows: here all words are such."""
+    drawn, of_blocks = normals.words, _normals._Generator.words
+
+    def descending(key, block, count):
+        return np.full(count, 2**63 - 1) if block >> normals.LEVEL_BITS else drawn(key, block, count) | 511
+
+    def words(self, block):
+        found = of_blocks(self, block)
+        return torch.full_like(found, 2**63 - 1) if int(block[0]) >> normals.LEVEL_BITS else found | 511
+
+    monkeypatch.setattr(normals._philox, "words", descending)
+    monkeypatch.setattr(_normals._Generator, "words", words)
+    key = np.array([1, 2])
+    expected = normals.draw(key, 64)
+    assert np.all(np.abs(expected) > 13)
+    np.testing.assert_array_equal(_normals.exact_normal(key, 64, CPU), expected)
+
+
+@pytest.mark.parametrize("name", ["philox", "tensorflow"])
+@pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=16, max_clients=100)], ids=["floats", "grid"])
+def test_rows_are_those_of_numpy_for_every_generator(name, grid):
+    setting = {"dimension": 1000, "stddev": 1.0, "grid": grid, "insecure_seed": 1, "generator": name}
+    ours, same = (each.build_stream(tff_mf.Tree(20), **setting) for each in (in_torch, streams))
+    state, expected = ours.init(), same.init()
+    for _ in range(20):
+        (row, state), (other, expected) = ours.next(state), same.next(expected)
+        np.testing.assert_allclose(row, other, atol=1e-5 if grid is None else 0)
+
+
+def test_a_second_process_would_draw_keys_of_its_own(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(tff_mf.InputError, match="one_process=False, and 2 processes"):
+        in_torch.build_stream(BLT, dimension=3, stddev=1.0)
+    in_torch.build_stream(BLT, dimension=3, stddev=1.0, one_process=True)
+
+
+def test_gradients_are_the_noised_means():
+    trained = model()
+    noise = CorrelatedNoise(plan(clip_norm=0.5), trained.parameters())
+    found, shapes = [], [each.shape for each in trained.parameters()]
+    for step in range(6):
+        noise.apply([torch.full(shape, float(step)) for shape in shapes])
+        assert [(each.grad.shape, each.grad.dtype) for each in trained.parameters()] == [
+            (each.shape, each.dtype) for each in trained.parameters()
+        ]
+        found.append(torch.cat([each.grad.to(torch.float64).ravel() for each in trained.parameters()]).numpy())
+    same = streams.build_stream(BLT, dimension=13, stddev=1.0).repeating(noise.state_dict()["keys"].numpy())
+    expected = same.init()
+    for step, row in enumerate(found):
+        drawn, expected = same.next(expected)
+        np.testing.assert_allclose(row[:9], (step + drawn[:9]) / 4, atol=1e-5)
+        np.testing.assert_allclose(row[9:], (step + drawn[9:]) / 4, rtol=2**-7, atol=1e-3)
+    with pytest.raises(tff_mf.InputError, match="6 rounds, and all of them have run"):
+        noise.apply([torch.zeros(shape) for shape in shapes])
+    assert noise.rounds == 6
+
+
+def test_a_checkpoint_continues_the_noise():
+    trained = model()
+    noise, file = CorrelatedNoise(plan(), trained.parameters()), io.BytesIO()
+    noise.apply([torch.zeros(each.shape) for each in trained.parameters()])
+    torch.save(noise.state_dict(), file)
+    file.seek(0)
+    read = torch.load(file)
+    later = CorrelatedNoise(plan(), trained.parameters())
+    later.load_state_dict(read)
+    later.apply([torch.zeros(each.shape) for each in trained.parameters()])
+    assert later.rounds == 2
+    assert torch.equal(later.state_dict()["keys"][0], noise.state_dict()["keys"][0])
+    with pytest.raises(tff_mf.InputError, match="other noise"):
+        CorrelatedNoise(plan(noise_multiplier=3.0), trained.parameters()).load_state_dict(read)
+    with pytest.raises(tff_mf.InputError, match="row_0"):
+        later.load_state_dict({**read, "row_0": read["row_0"][1:]})
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: CorrelatedNoise(plan(cohort=8), model().parameters()), "cohort=8"),
+        (lambda: CorrelatedNoise(plan(), []), "parameters"),
+        (lambda: CorrelatedNoise("plan", model().parameters()), "plan="),
+        (lambda: CorrelatedNoise(plan(), model().parameters()).apply([torch.zeros(2)]), r"sums .* \[\(2,\)\]"),
+        (lambda: clipped_sum([torch.ones(2, 3)], 0.0), "clip_norm=0"),
+        (lambda: clipped_sum([torch.ones(2, 3), torch.ones(3, 3)], 1.0), r"shapes \[\(2, 3\), \(3, 3\)\]"),
+    ],
+)
+def test_bad_arguments_are_refused(call, named):
+    with pytest.raises(tff_mf.InputError, match=named):
+        call()
+
+
+def test_clipped_sums_are_those_of_a_loop():
+    generator = np.random.default_rng(0)
+    lengths = generator.exponential(size=7) / 5
+    gradients = [
+        generator.normal(size=shape) * lengths.reshape(-1, *[1] * (len(shape) - 1)) for shape in ([7, 3, 5], [7])
+    ]
+    present = np.arange(7) != 2
+    found = clipped_sum([torch.as_tensor(each) for each in gradients], 0.8, present=torch.as_tensor(present))
+    norms = np.sqrt(sum((each.reshape(7, -1) ** 2).sum(axis=1) for each in gradients))
+    assert norms.min() < 0.8 < norms.max()
+    factors = np.minimum(1, 0.8 / norms) * present
+    for ours, value in zip(found, gradients, strict=True):
+        np.testing.assert_allclose(ours, np.tensordot(factors, value, axes=1), atol=2e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e-3, 1.0, 1e15, 1e30, np.nan, np.inf])
+@pytest.mark.parametrize("size", [1, 10, 300_000])
+def test_no_norm_exceeds_the_clip_norm(scale, size):
+    values = np.random.default_rng(size).standard_cauchy(size) * scale
+    found = clipped_sum([torch.as_tensor(values[np.newaxis]).to(torch.float32)], 1.0)[0].to(torch.float64).numpy()
+    norm = np.linalg.norm(values)
+    assert np.linalg.norm(found) <= 1
+    if norm < 1e30:
+        assert np.linalg.norm(found) >= min(norm, 1) * (1 - 1e-3) - 1e-12
+
+
+def test_the_page_runs(capsys):
+    pytest.importorskip("sklearn")
+    page = pathlib.Path(__file__).parents[2] / "docs" / "jax-and-pytorch.md"
+    program = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1]
+    exec(compile(program, str(page), "exec"), {})
+    accuracy, epsilon = re.fullmatch(r"accuracy (.*)%, ε = (.*) at δ = 1e-05\n", capsys.readouterr().out).groups()
+    assert float(accuracy) > 75
+    assert 7.5 < float(epsilon) <= 8

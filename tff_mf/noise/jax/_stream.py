@@ -1,0 +1,313 @@
+"""`NoiseStream` in JAX: the host decides a round, and the device computes it.
+
+A callback refuses, draws the key, and computes the few numbers of a round with the rules that NumPy has. The rows of
+memory and of noise never leave the device.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import io_callback
+
+from tff_mf import grids
+from tff_mf.base.errors import InputValueError
+from tff_mf.grids import Grid
+from tff_mf.mechanisms import Mechanism
+from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Entry, Operations, Terms
+from tff_mf.noise._keyed import KEY_WORDS, OTHER_NOISE, KeyedStream, float32_at_least
+from tff_mf.noise.jax._normals import exact_normal, standard_normal
+
+# Rounds whose keys a state has room for, if the mechanism has no last round.
+_CAPACITY = 2**14
+# Entries of all rows that are copied at once for a matrix product.
+_PRODUCT = 2**23
+
+
+class NoiseState(NamedTuple):
+    """Everything that the noise of the next round depends on. Secret: with it, the noise can be subtracted.
+
+    Attributes:
+        fingerprint: Digest of everything that the noise depends on except its keys, uint32 `[8]`.
+        round: Number of rounds drawn so far, int32 `[]`.
+        keys: Key of each round drawn so far, followed by zeros, uint32 `[capacity, 4]`.
+        rows: Rows of memory, each `[dimension]`.
+    """
+
+    fingerprint: jax.Array
+    round: jax.Array
+    keys: jax.Array
+    rows: tuple[jax.Array, ...]
+
+    def __repr__(self) -> str:
+        """Tells no secret."""
+        return f"{type(self).__name__}(round={self.round!r}, secret)"
+
+    @property
+    def past_keys(self) -> np.ndarray:
+        """Key of each round drawn so far, int64 `[round, 2]`, which `replay` takes."""
+        return np.ascontiguousarray(self.keys[: int(self.round)]).view(np.int64)
+
+
+class _Turn(NamedTuple):
+    """What the host decides of a round: its number and key, its case, and the numbers of its recursion.
+
+    Attributes:
+        zero: 0, which no compiler knows: see `_Round.times`.
+        scale: s / C_tt.
+        line: What entries of the case refer to.
+        products: Weights of the product of each case, `[sums, rows]`.
+        again: Weight in −L_t of each earlier round whose z is drawn again, times s.
+    """
+
+    round: Any
+    key: Any
+    zero: Any
+    case: Any
+    scale: Any
+    line: Any
+    products: tuple[Any, ...]
+    again: Any
+
+
+class NoiseStream(KeyedStream):
+    """Streams the rows of σζ·C⁻¹z in JAX, one per round; `KeyedStream` has arguments and methods.
+
+    Formal guarantee: as for `KeyedStream`, in compiled functions as outside of them: a round whose state is refused, or
+    that is past the last one, gets no key, and the computation fails. Keys come from the operating system, and normals
+    from Philox 4x32-10. With a grid, rows are float64 that hold integers, equal to those of `tff_mf.noise.numpy` for
+    equal keys, bit for bit: add them to sums in float64, which is exact. That needs `jax_enable_x64`.
+
+    `next` may be compiled, with the state as an argument: it is a pytree. Computations that several processes share
+    would draw a key in each, and are refused.
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        *,
+        dimension: int,
+        stddev: float,
+        grid: Grid | None = None,
+        insecure_seed: int | None = None,
+    ) -> None:
+        if jax.process_count() > 1:
+            raise InputValueError(
+                f"jax.process_count()={jax.process_count()} processes would draw a key each: stream the noise in one "
+                "process with tff_mf.noise.numpy, and send the rows to the others."
+            )
+        if grid is not None and not jax.config.read("jax_enable_x64"):
+            raise InputValueError(
+                "grid needs float64: call jax.config.update('jax_enable_x64', True) before anything else, or pass "
+                "grid=None, which gives up the guarantee about the numbers that are released."
+            )
+        super().__init__(
+            mechanism,
+            dimension=dimension,
+            stddev=stddev,
+            grid=grid,
+            insecure_seed=insecure_seed,
+            engine=f"tff_mf.noise.jax {'float32' if grid is None else grids.sampler()}",
+            fast=grid is None,
+        )
+        self._draw = standard_normal if grid is None else exact_normal
+        self._number = np.dtype(np.float32 if grid is None else np.float64)
+        # One compiled function for each case, so that rows that a case leaves as they are are not copied.
+        self._computed = [jax.jit(functools.partial(self._round, place)) for place in range(len(self._recursion.cases))]
+
+    def init(self) -> NoiseState:
+        return NoiseState(
+            fingerprint=jnp.asarray(np.frombuffer(self._fingerprint, "<u4")),
+            round=jnp.zeros([], jnp.int32),
+            keys=jnp.zeros([self._limit or _CAPACITY, 2 * KEY_WORDS], jnp.uint32),
+            rows=tuple(jnp.zeros([self._dimension], each) for each in self._types(0)),
+        )
+
+    def _admitted(self, state: NoiseState, ends: list[tuple[int, str]]) -> tuple[NoiseState, _Turn, None]:
+        found = jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), state)
+        expected = [([self._dimension], kind) for kind in self._types(0)]
+        if not isinstance(state, NoiseState) or [(list(shape), kind) for shape, kind in found.rows] != expected:
+            raise InputValueError(f"state is of other rows than those of this stream, {expected}. {OTHER_NOISE}")
+        capacity = max(len(state.keys), self._limit or _CAPACITY)
+        state = state._replace(keys=jnp.pad(state.keys, [(0, capacity - len(state.keys)), (0, 0)]))
+        if self._limit is None:
+            full = f"a state has room for {capacity} rounds: use a stream that limited_to limits to more."
+            ends = [*ends, (capacity, full)]
+        turn = functools.partial(self._turn, ends, capacity)
+        given = state.fingerprint, state.round
+        if isinstance(state.round, jax.core.Tracer):
+            like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self._turn_like(capacity))
+            return state, io_callback(turn, like, *given), None
+        if isinstance(jnp.add(0, 0), jax.core.Tracer):
+            raise InputValueError(
+                "state must be an argument of the compiled function that steps it: a state from outside is a constant, "
+                "and every call would draw the noise of the same round."
+            )
+        return state, turn(*map(np.asarray, given)), None
+
+    def _turn_like(self, capacity: int) -> _Turn:
+        """Returns a turn of the shapes and types of all others."""
+        number, recursion = functools.partial(np.zeros, dtype=self._number), self._recursion
+        return _Turn(
+            round=np.int32(0),
+            key=np.zeros(2 * KEY_WORDS, np.uint32),
+            zero=np.zeros([], f"uint{8 * self._number.itemsize}"),
+            case=np.int32(0),
+            scale=number([]),
+            line=number(self._places),
+            products=tuple(
+                number((case.product.sums, len(case.product.rows)) if case.product else 0) for case in recursion.cases
+            ),
+            again=number(0 if recursion.again is None else capacity),
+        )
+
+    @functools.cached_property
+    def _places(self) -> int:
+        weights = [weight for case in self._recursion.cases for weight in case.weights()]
+        return max((weight.place + 1 for weight in weights if isinstance(weight, Entry)), default=0)
+
+    def _turn(self, ends: list[tuple[int, str]], capacity: int, fingerprint: Any, done: Any) -> _Turn:
+        """Refuses a round, or decides it: on the host."""
+        if np.asarray(fingerprint).astype("<u4").tobytes() != self._fingerprint:
+            raise InputValueError(OTHER_NOISE)
+        done = int(done)
+        for end, message in ends:
+            if done >= end:
+                raise InputValueError(message)
+        key = KeyedStream._key(self, done)
+        return self._decided(done, np.ascontiguousarray(key).view(np.uint32), capacity)
+
+    def _decided(self, done: int, key: np.ndarray, capacity: int) -> _Turn:
+        recursion, turn = self._recursion, self._turn_like(capacity)
+        step = recursion.step(done)
+        place = int(recursion.case_of(done))
+        if recursion.line is not None:
+            turn.line[:] = np.asarray(recursion.line(done, recursion.tables, Operations))[: self._places]
+        if step.product is not None:
+            turn.products[place][:] = step.product[0]
+        for earlier, weight in step.again:
+            turn.again[earlier] = self._number.type(-weight) * self._stddev
+        scale = float(self._stddev) * step.scale
+        return turn._replace(
+            round=np.int32(done),
+            key=key,
+            case=np.int32(place),
+            scale=np.float64(scale) if self._grid is not None else float32_at_least("stddev", scale),
+        )
+
+    def _key(self, done: _Turn) -> Any:
+        return done.key
+
+    def _advanced(self, state: NoiseState, done: _Turn, key: Any, stddev: Any) -> tuple[jax.Array, NoiseState]:
+        del stddev
+        key, place = jnp.asarray(key), done.case
+        drawn = self._draw(key, self._dimension)
+        given = done, drawn, state.rows, state.keys
+        if isinstance(place, jax.core.Tracer):
+            row, rows = jax.lax.switch(place, self._computed, *given)
+        else:
+            row, rows = self._computed[int(place)](*given)
+        return row, state._replace(round=done.round + jnp.int32(1), keys=state.keys.at[done.round].set(key), rows=rows)
+
+    def _replayed(self, keys: np.ndarray, ends: list[tuple[int, str]]) -> NoiseState:
+        del ends
+        state = self.init()
+        capacity = max(len(keys), len(state.keys))
+        state = state._replace(keys=jnp.pad(state.keys, [(0, capacity - len(state.keys)), (0, 0)]))
+        for done, key in enumerate(keys):
+            turn = self._decided(done, key.view(np.uint32), capacity)
+            state = self._advanced(state, turn, turn.key, None)[1]
+        return state
+
+    def _as_keys(self, keys: Any) -> np.ndarray:
+        return np.ascontiguousarray(keys)
+
+    def _round(
+        self, place: int, turn: _Turn, drawn: jax.Array, rows: tuple[jax.Array, ...], keys: jax.Array
+    ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        """Returns the noise of a round of a case, and the rows of memory after it."""
+        case, times = self._recursion.cases[place], functools.partial(_times, jnp.asarray(turn.zero))
+        products: Sequence[jax.Array] = ()
+        if case.product is not None:
+            products = _weighted_sums(turn.products[place], [rows[row] for row in case.product.rows])
+        special = {DRAWN: times(self._stddev, drawn)}
+
+        def source(number: int) -> jax.Array:
+            if number < 0:
+                return special[number]
+            return rows[number] if number < len(rows) else products[number - len(rows)]
+
+        def total(terms: Terms) -> jax.Array:
+            """The sum of products, each product and each sum rounded once, in this order."""
+            found = jnp.zeros([], self._number)
+            for number, weight in terms:
+                number = times(turn.line[weight.place] if isinstance(weight, Entry) else weight, source(number))
+                found = found + number
+            return found
+
+        past = total(case.past)
+        if self._recursion.again is not None:
+
+            def add(index: jax.Array, found: jax.Array) -> jax.Array:
+                return found + times(turn.again[index], self._draw(keys[index], self._dimension))
+
+            past = jax.lax.fori_loop(0, turn.round, add, jnp.broadcast_to(past, drawn.shape))
+        scaled = times(turn.scale, drawn)
+        # ½ is subtracted from what depends on past n alone: one operation less in which z_t is rounded.
+        new = scaled - past if self._grid is None else jnp.floor(scaled - (past - 0.5))
+        special |= {PAST: past, NEW: new}
+
+        def after(entry: int | Terms) -> jax.Array:
+            if isinstance(entry, int):
+                return rows[entry]
+            if entry == ((NEW, 1.0),):
+                return new.astype(self._recursion.stored if self._grid is not None else self._number)
+            return jnp.broadcast_to(total(entry), new.shape)
+
+        return new, tuple(map(after, case.after))
+
+
+def _times(zero: jax.Array, weight: Any, row: jax.Array) -> jax.Array:
+    """Returns weight·row, rounded before anything is added to it: a compiler would make one operation of both.
+
+    `zero` is 0, which no compiler knows.
+    """
+    number = jnp.float32 if zero.dtype == jnp.uint32 else jnp.float64
+    bits = jax.lax.bitcast_convert_type(jnp.asarray(weight, number) * row.astype(number), zero.dtype)
+    return jax.lax.bitcast_convert_type(bits ^ zero, number)
+
+
+def _weighted_sums(weights: jax.Array, rows: Sequence[jax.Array]) -> list[jax.Array]:
+    """Returns Σ_j weights[i, j]·rows[j] for each i, part by part."""
+    weights, (dimension,) = jnp.asarray(weights), rows[0].shape
+    size = min(dimension, max(64, _PRODUCT // len(rows)))
+
+    def of_part(begin: jax.Array) -> jax.Array:
+        part = [jax.lax.dynamic_slice(row, [begin], [size]).astype(weights.dtype) for row in rows]
+        return jnp.matmul(weights, jnp.stack(part), precision=jax.lax.Precision.HIGHEST)
+
+    if size == dimension:
+        return list(of_part(jnp.int32(0)))
+
+    def write(index: jax.Array, found: jax.Array) -> jax.Array:
+        # The last part begins earlier, and computes some columns again.
+        begin = jnp.minimum(index * size, dimension - size)
+        return jax.lax.dynamic_update_slice(found, of_part(begin), [0, begin])
+
+    return list(jax.lax.fori_loop(0, -(-dimension // size), write, jnp.zeros([len(weights), dimension], weights.dtype)))
+
+
+def build_stream(mechanism: Mechanism, **settings: Any) -> NoiseStream:
+    """Returns the noise stream of a mechanism in JAX: see `NoiseStream` for arguments and guarantee.
+
+    Example:
+        >>> from tff_mf import BLT
+        >>> stream = build_stream(BLT.production("b400"), dimension=3, stddev=2.0)
+        >>> row, state = jax.jit(stream.next)(stream.init())
+        >>> row.shape, int(state.round), len(state.rows)
+        ((3,), 1, 4)
+    """
+    return NoiseStream(mechanism, **settings)

@@ -1,0 +1,152 @@
+"""Central training in PyTorch: clipped sums of gradients, and the noise of a plan in the gradients of parameters.
+
+Every example of one data set is protected. `tff_mf.Order` says which of them are in the batch of each round.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tff_mf.base import required_packages, validation
+from tff_mf.base.errors import InputTypeError, InputValueError
+
+required_packages.packages("tff_mf.torch", "torch")
+
+import torch  # noqa: E402
+
+from tff_mf.noise.torch import build_stream  # noqa: E402
+from tff_mf.planning import Plan  # noqa: E402
+from tff_mf.planning.order import check_central  # noqa: E402
+
+_SMALLEST_NORM, _LARGEST_NORM = 1e-6, 1e6
+# More than norms in float64 and two roundings to float32 can be off.
+_MARGIN = 2.0**-20
+
+
+def clipped_sum(
+    gradients: Sequence[torch.Tensor], clip_norm: float, *, present: torch.Tensor | None = None
+) -> list[torch.Tensor]:
+    """Returns the sum over a batch of the gradients of single examples, each clipped to the norm ζ = `clip_norm`.
+
+    Formal guarantee: the result is a sum of one term for each example, a function of that example's gradients alone.
+    The L2 norm of a term, over all tensors together, is at most ζ in exact arithmetic, whatever the gradients are, for
+    up to 2³² values. A term that is not finite is zero. The rounding of the sum over the batch is not covered.
+
+    Args:
+        gradients: Gradients of single examples, `[batch, ...]` each, as `torch.func.vmap(torch.func.grad(...))` gives.
+        clip_norm: ζ, from 1e-6 to 1e6.
+        present: Which places of the batch hold an example, bool `[batch]`; all if `None`. Others contribute zero.
+
+    Returns:
+        Sums, float32.
+
+    Source: Abadi et al. (2016), algorithm 1.
+
+    Example:
+        >>> round(float(torch.linalg.norm(clipped_sum([torch.tensor([[30.0, 40.0]])], 1.0)[0])), 3)
+        1.0
+
+    Raises:
+        InputError: If `clip_norm` is out of range, or there are no gradients of one batch.
+    """
+    if not _SMALLEST_NORM <= validation.positive("clip_norm", clip_norm) <= _LARGEST_NORM:
+        raise InputValueError(f"clip_norm={clip_norm!r} must be at least {_SMALLEST_NORM} and at most {_LARGEST_NORM}.")
+    if len({tuple(each.shape[:1]) for each in gradients}) != 1 or gradients[0].dim() == 0:
+        shapes = [tuple(each.shape) for each in gradients]
+        raise InputValueError(f"gradients of the shapes {shapes} must have one entry for each example of a batch.")
+    wide = [
+        each.to(torch.float32).flatten(1) if each.dim() > 1 else each.to(torch.float32)[:, None] for each in gradients
+    ]
+    norms = torch.sqrt(sum(each.to(torch.float64).square().sum(dim=1) for each in wide))
+    factors = torch.clamp(clip_norm * (1 - _MARGIN) / norms, max=1.0)
+    taken = torch.isfinite(norms) if present is None else torch.isfinite(norms) & present
+    factors = torch.where(taken, factors, 0.0).to(torch.float32)
+    terms = (torch.where((factors > 0)[:, None], each * factors[:, None], 0.0) for each in wide)
+    return [term.sum(dim=0).reshape(each.shape[1:]) for term, each in zip(terms, gradients, strict=True)]
+
+
+class CorrelatedNoise:
+    """Turns the sums of clipped gradients of parameters into noised means, round by round.
+
+    Formal guarantee: over the rounds of one object, all gradients that it leaves are a function of one Gaussian
+    release, whose guarantee is the plan's, if the gradients that it finds in round t are the `clipped_sum` over the
+    examples of `Order.of(plan)` in it, with the plan's clip norm. Noise is added in float32, for all parameters
+    together, before a cast to their types. Each round draws a key of 128 bits from the operating system; a round after
+    the plan's last one is refused.
+
+    Args:
+        plan: The plan, whose `clients_per_round` is the size of a batch, on average if it samples at random.
+        parameters: The parameters that train, all on one device.
+        settings: `device`, `generator` and `one_process` of `tff_mf.noise.torch.build_stream`.
+
+    Example:
+        >>> import tff_mf
+        >>> plan = tff_mf.plan(mechanism=tff_mf.BLT.production("b100"), rounds=20, epsilon=8.0, delta=1e-5, grid=None,
+        ...                    sampling=tff_mf.FixedEpoch(min_sep=10, max_participations=2), clients_per_round=4)
+        >>> model = torch.nn.Linear(3, 1)
+        >>> noise = CorrelatedNoise(plan, model.parameters())
+        >>> noise.apply([torch.ones(1, 3), torch.ones(1)])
+        >>> model.weight.grad.shape, noise.rounds
+        (torch.Size([1, 3]), 1)
+
+    Raises:
+        InputTypeError: If `plan` is not a plan, or there are no parameters.
+        InputValueError: If the plan has a grid, restarts, adaptive clipping, or simulates a larger cohort; or if the
+            parameters are on several devices.
+    """
+
+    def __init__(self, plan: Plan, parameters: Iterable[torch.nn.Parameter], **settings: Any) -> None:
+        check_central(plan)
+        self._plan = plan
+        self._parameters = [each for each in parameters if each.requires_grad]
+        if not self._parameters:
+            raise InputTypeError("parameters has none that trains: pass model.parameters().")
+        devices = {each.device for each in self._parameters}
+        if len(devices) > 1:
+            raise InputValueError(f"parameters are on the devices {sorted(map(str, devices))}: keep them on one.")
+        self._stream = build_stream(
+            plan.mechanism,
+            dimension=sum(each.numel() for each in self._parameters),
+            stddev=plan.noise_multiplier * plan.clip_norm,
+            insecure_seed=plan.insecure_seed,
+            **{"device": devices.pop(), **settings},
+        ).limited_to(plan.rounds)
+        self._state = self._stream.init()
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds whose noise has been drawn."""
+        return int(self._state["round"])
+
+    def apply(self, sums: Sequence[torch.Tensor]) -> None:
+        """Sets the gradients of the parameters to the noised means of a round, for any optimizer to take.
+
+        Args:
+            sums: The clipped sums, one for each parameter, of its shape.
+
+        Raises:
+            InputValueError: If a sum has another shape, or after the plan's last round.
+        """
+        expected, found = ([tuple(each.shape) for each in tensors] for tensors in (self._parameters, sums))
+        if found != expected:
+            raise InputValueError(f"sums of the shapes {found} must have those of the parameters, {expected}.")
+        row, self._state = self._stream.next(self._state)
+        parts = row.split([each.numel() for each in self._parameters])
+        for parameter, total, part in zip(self._parameters, sums, parts, strict=True):
+            mean = (total.to(torch.float32) + part.reshape(total.shape)) / self._plan.clients_per_round
+            parameter.grad = mean.to(parameter.dtype)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Returns the state of the noise, for `torch.save`. Secret: with it, the noise can be subtracted.
+
+        Save it with the parameters before anything of the round is released, and keep the newest one alone.
+        """
+        return dict(self._state)
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continues from a state.
+
+        Raises:
+            InputError: If it is damaged, or of other noise.
+        """
+        self._stream.check(state)
+        self._state = dict(state)
