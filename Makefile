@@ -30,7 +30,7 @@ DISTRIBUTED += tff_mf aggregators experiments
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 # What is not on the longest path of `check`, the main tests.
 BEHIND := nice -n 19
-TWO := -n 2 --dist worksteal
+TWO := -n 2 --dist loadfile
 
 .PHONY: help venv demo test test-core test-flower test-frameworks test-main test-interpreters lint faults faults-short fuzz check check-long docs release format clean
 
@@ -146,7 +146,7 @@ test-flower: $(FLOWER_READY)
 
 test-frameworks: $(FRAMEWORKS_READY)
 	cd tests && $(BEHIND) ../$(FRAMEWORKS)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) -k "jax or torch or optax" \
-	  --junitxml=../$(RESULTS)/frameworks.xml tff_mf/test_noise_laws.py tff_mf/test_optax.py tff_mf/test_torch.py
+	  --junitxml=../$(RESULTS)/frameworks.xml tff_mf/test_noise_laws.py tff_mf/test_optax.py tff_mf/test_torch.py tff_mf/test_doctests.py
 
 # The tff_mf layer on the other versions of Python that are installed here.
 test-interpreters: $(READY)

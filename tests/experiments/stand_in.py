@@ -82,8 +82,11 @@ def arguments(folder, data, flags):
         *("--max-examples", 2, "--batch-size", 2, "--evaluate-every", 4, "--evaluation-examples", 20),
     ]
     word = flags[flags.index("--sampling") + 1] if "--sampling" in flags else "min-sep"
+    parameters = drawn(word).parameters
+    for name in ("participations", "epochs", "hours", "round_minutes"):
+        found += ["--set", f"{name}={parameters.pop(name)}"] if name in parameters else []
     for flag, value in (
-        *((f"--{name.replace('_', '-')}", value) for name, value in drawn(word).parameters.items()),
+        *((f"--{name.replace('_', '-')}", value) for name, value in parameters.items()),
         *(() if "--epsilon" in flags else (("--noise-multiplier", 6),)),
         ("--checkpoint-every", 2),
     ):

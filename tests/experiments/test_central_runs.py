@@ -433,7 +433,7 @@ def test_what_has_no_epsilon_states_none(flags):
 
 def test_show_refuses_a_whole_configuration_that_no_run_can_have():
     with pytest.raises(tff_mf.InputError, match="batch_size=0"):
-        invoke("--preset", "digits", "--batch-size", 0, "--show")
+        invoke("--preset", "digits", "--set", "batch_size=0", "--show")
 
 
 def test_show_names_the_source_of_each_value():

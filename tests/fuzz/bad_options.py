@@ -163,6 +163,10 @@ def _names(case: Case, line: str) -> bool:
         return "settings.toml" in line and (case.parameter in ("tables", "grid") or case.parameter in line)
     if case.environment:
         return "TFF_MF_CACHE" in line
+    if case.parameter == "--set":
+        # The field, which some messages call by its option.
+        field = case.value.partition("=")[0].replace("_", "-")
+        return "--set" in line or field in line.replace("_", "-")
     if case.parameter.startswith("--"):
         return case.parameter in line or (case.parameter == "--config" and case.value[:40] in line)
     return case.parameter in line or case.value[:40] in line

@@ -16,7 +16,7 @@ import bad_values
 from tff_mf.experiments import cli
 from tff_mf.experiments.cli import _boundary
 
-STEP = 47
+STEP = 33
 
 
 def sample():

@@ -38,7 +38,7 @@ def forged(tmp_path_factory):
 
 def test_no_forgery_passes_with_the_digest(forged):
     outcomes, *_ = forged
-    assert sum(each.lowered for each in outcomes) > INPUTS // 3
+    assert sum(each.lowered for each in outcomes) >= INPUTS // 3
     assert [each for each in outcomes if each.lowered and not each.found_by_digest] == []
 
 
