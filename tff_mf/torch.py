@@ -128,7 +128,7 @@ class CorrelatedNoise:
         """
         expected, found = ([tuple(each.shape) for each in tensors] for tensors in (self._parameters, sums))
         if found != expected:
-            raise InputValueError(f"sums of the shapes {found} must have those of the parameters, {expected}.")
+            raise InputValueError(f"sums of the shapes {found} must be shaped like the parameters, {expected}.")
         row, self._state = self._stream.next(self._state)
         parts = row.split([each.numel() for each in self._parameters])
         for parameter, total, part in zip(self._parameters, sums, parts, strict=True):

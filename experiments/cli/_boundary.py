@@ -61,7 +61,7 @@ class Command(click.RichCommand):
         return [each for each in options if each.name not in COMMON] if len(options) > _MOST_SHOWN else []
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Returns the parameters, with those of help."""
+        """Returns the parameters, and the options that show help."""
         found = super().get_params(ctx)
         if not self.rare:
             return found

@@ -1,6 +1,6 @@
 """The vocabulary of the commands: an option has one name, type, default and meaning in all of them.
 
-Those of a setting are the fields of a run's record, in its words and with its defaults. Fields without an option of
+An option of a setting is a field of a run's record, in its words and with its default. Fields without an option of
 their own are given by `--set`.
 """
 
@@ -200,7 +200,7 @@ class SetOption(click.RichOption):
 
 
 def assigned(*fields: str) -> Callable[[Function], Function]:
-    """Adds `--set` for fields, whose values the command receives by name, as it receives those of options."""
+    """Adds `--set` for fields, whose values the command receives by name, as it receives options."""
 
     def add(function: Function) -> Function:
         @functools.wraps(function)

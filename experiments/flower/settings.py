@@ -1,4 +1,4 @@
-"""The settings of a run on Flower that its plan does not have, and those of the app of a run or a bundle."""
+"""The settings of a run on Flower that its plan does not have, and the settings of an app for a run or a bundle."""
 
 import dataclasses
 import math

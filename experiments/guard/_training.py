@@ -305,7 +305,7 @@ class PrivateTraining:
             elif not self._begun.tried:
                 raise InputValueError(
                     f"round {self._begun.number} was begun, and next was not called: call it once for each cohort, "
-                    "with the data of those of its clients that are there."
+                    "with the data of its clients that are there."
                 )
             elif not self._begin_again(self._begun):
                 continue
@@ -356,7 +356,7 @@ class PrivateTraining:
         if others := len(cohort_data.keys() - set(begun.clients)):
             raise InputValueError(
                 f"cohort_data has data of {others} clients that are not in the cohort of round {begun.number}: pass "
-                "those of the clients that training.cohorts(clients) gave, and of nobody else."
+                "the data of the clients that training.cohorts(clients) gave, and of nobody else."
             )
         # A warning, in a log, would show how large a secret cohort is.
         if len(data) < len(begun.clients) and not self.plan.secret_cohorts:

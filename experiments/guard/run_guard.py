@@ -67,7 +67,7 @@ class RunGuard(ServerLoop):
         return self._noise is not None
 
     def draws_from(self, clients: Iterable[str]) -> CohortPlan:
-        """Draws the cohorts of all rounds by the plan's sampling, or those of a run that is resumed again.
+        """Draws the cohorts of all rounds by the plan's sampling, or takes up the cohorts of a run that is resumed.
 
         Args:
             clients: Ids of all clients, in any order; a resumed run needs the same.
@@ -96,7 +96,7 @@ class RunGuard(ServerLoop):
         """Records the clients of the next round, of secret cohorts none, and returns the round, counted from 1.
 
         Args:
-            clients: Ids of the clients; of drawn cohorts, those of the round's own, or some of them.
+            clients: Ids of the clients; if cohorts are drawn, clients of the round's own cohort, all or some.
             clip_norm: As for `ServerLoop.begin`.
 
         Raises:
@@ -117,7 +117,7 @@ class RunGuard(ServerLoop):
         if others:
             raise RefusedCohortError(
                 f"clients of round {self.next_round} are not all in the cohort that {self._plan.sampling!r} drew for "
-                "it: take those of allowed(clients).",
+                "it: take clients of allowed(clients).",
                 others,
             )
         if len(set(clients)) < len(clients):

@@ -187,7 +187,7 @@ def plan_cohorts(
     """Returns the cohorts of a run, drawn by `cohorts` of its sampling.
 
     Formal guarantee: clients keep `sampling.schema(rounds)`, or, with a timer of hours, the schema that they turn out
-    to keep. An amplified ε is that of the sampling, on two conditions: cohorts follow from a `secret`, drawn for this
+    to keep. The amplified ε of the sampling holds on two conditions: cohorts follow from a `secret`, drawn for this
     run alone, and nobody who sees the released sums ever learns a cohort, nor the `digest` or the `clients_per_round`
     of the plan. With a `seed` the cohorts follow from it, as suits a simulation: an amplified ε is then not a statement
     about its clients.

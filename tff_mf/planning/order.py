@@ -28,7 +28,7 @@ class Order:
     public seed. With `insecure_seed`, no ε is stated.
 
     Attributes:
-        sampling: How batches are drawn; `fixed` has that of a fixed order.
+        sampling: How batches are drawn; `fixed` has one for a fixed order.
         examples: Number N of examples.
         batch_size: Number B of examples in a batch, or its expectation. Sums of gradients are divided by this constant,
             never by the size of a batch.
@@ -48,7 +48,7 @@ class Order:
 
     Raises:
         InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range, or not that of the sampling.
+        InputValueError: If a field is out of range, or differs from the sampling's own.
     """
 
     sampling: Sampling

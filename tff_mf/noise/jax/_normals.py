@@ -1,4 +1,4 @@
-"""Standard normals of a key in JAX: in float32, and those of `tff_mf.numerics.normals`, bit for bit.
+"""Standard normals of a key in JAX: in float32, and exact ones as in `tff_mf.numerics.normals`, bit for bit.
 
 The generator is Philox 4x32-10 in integers, as TensorFlow has it: no key of `jax.random` has 128 bits.
 """

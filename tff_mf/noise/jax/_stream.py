@@ -78,7 +78,7 @@ class NoiseStream(KeyedStream):
 
     Formal guarantee: as for `KeyedStream`, in compiled functions as outside of them: a round whose state is refused, or
     that is past the last one, gets no key, and the computation fails. Keys come from the operating system, and normals
-    from Philox 4x32-10. With a grid, rows are float64 that hold integers, equal to those of `tff_mf.noise.numpy` for
+    from Philox 4x32-10. With a grid, rows are float64 that hold integers, the same as in `tff_mf.noise.numpy` for
     equal keys, bit for bit: add them to sums in float64, which is exact. That needs `jax_enable_x64`.
 
     `next` may be compiled, with the state as an argument: it is a pytree. Computations that several processes share
@@ -130,7 +130,7 @@ class NoiseStream(KeyedStream):
         found = jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), state)
         expected = [([self._dimension], kind) for kind in self._types(0)]
         if not isinstance(state, NoiseState) or [(list(shape), kind) for shape, kind in found.rows] != expected:
-            raise InputValueError(f"state is of other rows than those of this stream, {expected}. {OTHER_NOISE}")
+            raise InputValueError(f"state has other rows than this stream, {expected}. {OTHER_NOISE}")
         capacity = max(len(state.keys), self._limit or _CAPACITY)
         state = state._replace(keys=jnp.pad(state.keys, [(0, capacity - len(state.keys)), (0, 0)]))
         if self._limit is None:
