@@ -85,8 +85,8 @@ def document(result: Mapping[str, Any], *, name: str = "", charts: Iterable[Any]
 
 def _accuracies(levels: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Returns the accuracy of each mechanism at each level of noise, the paper's in parentheses."""
-    columns = list(dict.fromkeys(map(statements.level_of, levels)))
-    cells = {(each["mechanism"], statements.level_of(each)): _accuracy(each) for each in levels}
+    columns = list(dict.fromkeys(map(level_of, levels)))
+    cells = {(each["mechanism"], level_of(each)): _accuracy(each) for each in levels}
     names = dict.fromkeys(each["mechanism"] for each in levels)
     rows = [[name, *(cells.get((name, column), "–") for column in columns)] for name in names]
     paper = any(each.get("published") for each in levels)
@@ -108,7 +108,7 @@ def _rates(levels: Sequence[Mapping[str, Any]]) -> list[Block]:
         edges += [level] if level["rate_at_edge"] and tried > 1 else []
         rows.append(
             [
-                statements.level_of(level),
+                level_of(level),
                 level["mechanism"],
                 str(level["seeds"]),
                 f"{level['server_learning_rate']:.4g}{' (edge)' if edges[-1:] == [level] else ''}",
@@ -125,7 +125,7 @@ def _rates(levels: Sequence[Mapping[str, Any]]) -> list[Block]:
 def _differences(gaps: Iterable[Mapping[str, Any]]) -> Block:
     rows = [
         [
-            statements.level_of(each),
+            level_of(each),
             each["better"],
             each["worse"],
             percent(each["gap"], each["half_width_95"]),
@@ -140,15 +140,15 @@ def _differences(gaps: Iterable[Mapping[str, Any]]) -> Block:
 
 
 def _guarantees(levels: Sequence[Mapping[str, Any]]) -> list[Item]:
-    entries = [(statements.level_of(each), each["mechanism"], each["claim"]) for each in levels]
+    entries = [(level_of(each), each["mechanism"], each["claim"]) for each in levels]
     refused = {statements.line(claim) for _, _, claim in entries if claim["state"] == statements.REFUSED}
-    found = statements.by_level((level, name, statements.line(claim)) for level, name, claim in entries)
+    found = _by_level((level, name, statements.line(claim)) for level, name, claim in entries)
     return [Item(line, of, "critical" if line in refused else "") for of, line in found]
 
 
 def _assumptions(result: Mapping[str, Any]) -> list[Item]:
     edges = [
-        f"{statements.level_of(each)}, {each['mechanism']}"
+        f"{level_of(each)}, {each['mechanism']}"
         for each in result["levels"]
         if each["rate_at_edge"] and len(each["validation_accuracy_by_rate"]) > 1
     ]
@@ -207,3 +207,21 @@ def _chosen_by(found: Sequence[Mapping[str, Any]]) -> str:
     if all(len(level["validation_accuracy_by_rate"]) == 1 for level in found):
         return "the only one tried here"
     return _CHOSEN_BY
+
+
+def level_of(entry: Mapping[str, Any]) -> str:
+    """Returns the level of noise of an entry of `comparison.json`, which has one of the two.
+
+    Example:
+        >>> level_of({"epsilon": 2.0, "mechanism": "blt"})
+        'ε = 2'
+    """
+    return next(statements.level(name, entry[name]) for name in ("epsilon", "noise_multiplier") if name in entry)
+
+
+def _by_level(entries: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
+    """Returns each statement once, with the level and the names that it is about."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for privacy, name, statement in entries:
+        names.setdefault((privacy, statement), []).append(name)
+    return [(f"{privacy}, {'; '.join(found)}", statement) for (privacy, statement), found in names.items()]

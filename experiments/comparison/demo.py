@@ -10,7 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ..output import figures, files, progress
-from ..runs import layers, statements, toml_file
+from ..output.text import up
+from ..runs import layers, toml_file
 from ..runs.metrics import ROUND
 from ..runs.names import SUMMARY
 from ..runs.settings import ALL, RunSettings
@@ -113,7 +114,7 @@ def _draw(settings: RunSettings, results: Mapping[str, TrainingResult], path: pa
     schema, rounds = settings.participation(), settings.rounds
     assert settings.epsilon is not None
     assert settings.cohort is not None
-    noise = statements.calibrated_to(settings.epsilon, settings.delta, cohort=settings.cohort)
+    noise = f"noise for ε of {up(settings.epsilon)} at δ = {settings.delta} with cohorts of {settings.cohort}"
     curves = [
         figures.Curve(
             name=_LABELS.get(name, name),

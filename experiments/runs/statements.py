@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -454,16 +454,6 @@ def seen(min_sep: int | None, max_participations: int) -> Bound:
     return Bound(observed_min_sep=min_sep, observed_max_participations=max_participations)
 
 
-def calibrated_to(epsilon: float, delta: float, cohort: int) -> str:
-    """Returns the level that noise was calibrated to; it is not a guarantee of a run.
-
-    Example:
-        >>> calibrated_to(2.0, 1e-06, 200)
-        'noise for ε of 2.000 at δ = 1e-06 with cohorts of 200'
-    """
-    return f"noise for ε of {up(epsilon)} at δ = {delta} with cohorts of {cohort}"
-
-
 def level(name: str, value: float) -> str:
     """Returns the level of noise that several runs share, with all digits: a label of a table, not a guarantee.
 
@@ -473,32 +463,6 @@ def level(name: str, value: float) -> str:
     """
     sign = {"epsilon": "ε", "noise_multiplier": "σ"}[name]
     return f"{sign} = {repr(value).removesuffix('.0')}"
-
-
-def level_of(entry: Mapping[str, Any]) -> str:
-    """Returns the level of noise of an entry of `comparison.json`, which has one of the two.
-
-    Example:
-        >>> level_of({"epsilon": 2.0, "mechanism": "blt"})
-        'ε = 2'
-    """
-    return next(level(name, entry[name]) for name in ("epsilon", "noise_multiplier") if name in entry)
-
-
-def by_level(entries: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
-    """Returns each statement once, with the level and the names that it is about.
-
-    Args:
-        entries: The level, a name and a statement of each.
-
-    Example:
-        >>> by_level([("ε = 2", "blt", "ε≤2"), ("ε = 2", "dense", "ε≤2"), ("ε = 8", "blt", "ε≤8")])
-        [('ε = 2, blt; dense', 'ε≤2'), ('ε = 8, blt', 'ε≤8')]
-    """
-    names: dict[tuple[str, str], list[str]] = {}
-    for privacy, name, statement in entries:
-        names.setdefault((privacy, statement), []).append(name)
-    return [(f"{privacy}, {'; '.join(found)}", statement) for (privacy, statement), found in names.items()]
 
 
 def _worth(epsilon: float | None) -> str:
