@@ -52,6 +52,7 @@ from tff_mf.optimize.bands import amplified_bands as amplified_bands
 from tff_mf.planning import Plan as Plan
 from tff_mf.planning import plan as plan
 from tff_mf.planning.order import Order as Order
+from tff_mf.problem.cohort_secret import CohortSecret as CohortSecret
 from tff_mf.problem.participation import FixedEpoch as FixedEpoch
 from tff_mf.problem.participation import MinSep as MinSep
 from tff_mf.problem.participation import Participation as Participation

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.planning.order import Order
@@ -37,10 +36,6 @@ def dataset(order: Order, examples: Any, *, begin: int = 0, secret: CohortSecret
         [2, 2]
     """
     tensors = checked(order, examples)
-    if order.is_sampled and begin and secret is None and not isinstance(order.sampling, accounting.CyclicPoisson):
-        raise InputValueError(
-            f"begin={begin} needs the secret of the rounds before it, in which examples have their places."
-        )
     rows = order.batches(begin, order.rounds - validation.whole("begin", begin, at_least=0), secret=secret)
 
     def batch(row: tf.Tensor) -> Any:

@@ -150,21 +150,28 @@ class Order:
         Args:
             begin: The first of the rounds.
             count: Their number.
-            secret: What secret batches follow from, the same in all rounds of a training. If not given, each call draws
-                batches of its own from the randomness of the system.
+            secret: What secret batches follow from, the same in all rounds of a training: `CohortSecret.drawn()`.
+                Without it, a call draws batches of its own from the randomness of the system. It must then be for all
+                rounds at once, unless `CyclicPoisson` makes rounds independent: otherwise examples would change places.
 
         Returns:
             Indices of examples, int32 `[count, width]`; −1 stands for no example, and fills the end of a row.
 
         Raises:
             InputTypeError: If an argument is not a whole number.
-            InputValueError: If the rounds are not all below `rounds`, or the examples cannot fill the batches.
+            InputValueError: If the rounds are not all below `rounds`, the examples cannot fill the batches, or `secret`
+                is missing.
         """
         begin, count = self._checked_rounds(begin, count)
         if isinstance(self.sampling, accounting.CyclicPoisson):
             # Rounds are independent, given the groups, so that no coin has to be stored, nor tossed before its round.
             rounds, groups = range(begin, begin + count), self._groups
             return rows_of([self.sampling.joined(groups[t % len(groups)], self._coins(t)) for t in rounds])
+        if self.is_sampled and not self.insecure and secret is None and (begin, count) != (0, self.rounds):
+            raise InputValueError(
+                f"secret=None with begin={begin} and count={count}: examples have their places in all {self.rounds} "
+                "rounds. Pass the same tff_mf.CohortSecret.drawn() in every call, or ask for all rounds once."
+            )
         return self._drawn(secret)[begin : begin + count]
 
     @functools.cached_property
