@@ -132,6 +132,21 @@ def test_a_loop_in_one_program_draws_a_key_each_round():
     np.testing.assert_allclose(rows, found, atol=1e-5)
 
 
+def test_a_state_stepped_twice_in_one_program_draws_two_keys():
+    stream = in_jax.build_stream(BLT, dimension=3, stddev=1.0)
+    (first, one), (second, other) = jax.jit(lambda state: (stream.next(state), stream.next(state)))(stream.init())
+    assert not np.any(first == second)
+    assert not np.any(one.past_keys == other.past_keys)
+
+
+def test_damaged_states_are_refused():
+    stream = in_jax.build_stream(BLT, dimension=3, stddev=1.0)
+    with pytest.raises(tff_mf.InputError, match="round=-1"):
+        stream.next(stream.init()._replace(round=jnp.int32(-1)))
+    with pytest.raises(tff_mf.InputError, match="state of type dict"):
+        stream.next(stream.init()._asdict())
+
+
 def test_a_state_has_room_for_the_keys_of_its_rounds(monkeypatch):
     monkeypatch.setattr(in_jax._stream, "_CAPACITY", 2)
     stream = in_jax.build_stream(BLT, dimension=3, stddev=1.0)

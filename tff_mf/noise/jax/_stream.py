@@ -14,10 +14,11 @@ import numpy as np
 from jax.experimental import io_callback
 
 from tff_mf import grids
-from tff_mf.base.errors import InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Entry, Operations, Terms
+from tff_mf.noise._dict_stream import REMEDY
 from tff_mf.noise._keyed import KEY_WORDS, OTHER_NOISE, KeyedStream, float32_at_least
 from tff_mf.noise.jax._normals import exact_normal, standard_normal
 
@@ -127,9 +128,10 @@ class NoiseStream(KeyedStream):
         )
 
     def _admitted(self, state: NoiseState, ends: list[tuple[int, str]]) -> tuple[NoiseState, _Turn, None]:
-        found = jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), state)
+        if not isinstance(state, NoiseState):
+            raise InputTypeError(f"state of type {type(state).__name__} must be a NoiseState, as init returns it.")
         expected = [([self._dimension], kind) for kind in self._types(0)]
-        if not isinstance(state, NoiseState) or [(list(shape), kind) for shape, kind in found.rows] != expected:
+        if [(list(row.shape), str(row.dtype)) for row in state.rows] != expected:
             raise InputValueError(f"state has other rows than this stream, {expected}. {OTHER_NOISE}")
         capacity = max(len(state.keys), self._limit or _CAPACITY)
         state = state._replace(keys=jnp.pad(state.keys, [(0, capacity - len(state.keys)), (0, 0)]))
@@ -174,6 +176,8 @@ class NoiseStream(KeyedStream):
         if np.asarray(fingerprint).astype("<u4").tobytes() != self._fingerprint:
             raise InputValueError(OTHER_NOISE)
         done = int(done)
+        if done < 0:
+            raise InputValueError(f"state is damaged: round={done} must be at least 0; {REMEDY}.")
         for end, message in ends:
             if done >= end:
                 raise InputValueError(message)
