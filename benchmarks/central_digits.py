@@ -160,7 +160,7 @@ class Trainer:
         if isinstance(order, bins.BallsInBins):
             order = order.redrawn()
         state = self._noise.init()
-        for row in tf.constant(order.batches(0, order.rounds)):
+        for row in tf.constant(order.batches(0, order.rounds, secret=tff_mf.CohortSecret.drawn())):
             state = self._step(row, state)
 
     def accuracy(self, part: data_sets.Examples) -> float:

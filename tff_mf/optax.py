@@ -55,13 +55,16 @@ def clipped_sum(gradients: Any, clip_norm: float, *, present: jax.Array | None =
     if len({leaf.shape[:1] for leaf in leaves}) != 1 or leaves[0].ndim == 0:
         shapes = [leaf.shape for leaf in leaves]
         raise InputValueError(f"gradients of the shapes {shapes} must have one entry for each example of a batch.")
-    flat = [leaf.astype(jnp.float32).reshape(len(leaf), -1) for leaf in leaves]
+    flat = [leaf.astype(jnp.float32).reshape(len(leaf), math.prod(leaf.shape[1:])) for leaf in leaves]
     sides = [max(1, math.isqrt(leaf.shape[1])) for leaf in flat]
     # Sums of sums: each of a square root of the terms, so that few roundings follow each other.
-    squares = [
-        jnp.sum(jnp.square(jnp.pad(leaf, [(0, 0), (0, -leaf.shape[1] % side)])).reshape(len(leaf), side, -1), axis=2)
-        for leaf, side in zip(flat, sides, strict=True)
-    ]
+    squares = []
+    for leaf, side in zip(flat, sides, strict=True):
+        width = -(-leaf.shape[1] // side)
+        padded = jnp.pad(leaf, [(0, 0), (0, side * width - leaf.shape[1])])
+        squares.append(jnp.sum(jnp.square(padded).reshape(len(leaf), side, width), axis=2))
+    # A compiler would make one sum of both.
+    squares = jax.lax.optimization_barrier(squares)
     norms = jnp.sqrt(sum(jnp.sum(each, axis=1) for each in squares))
     roundings = max(2 * side + 3 for side in sides) + len(leaves) + 8
     factors = jnp.minimum(1.0, clip_norm * (1 - roundings * _UNIT) / norms)
@@ -86,7 +89,8 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
     is the plan's, if the gradients that round t gets are the `clipped_sum` over the examples of `Order.of(plan)` in it,
     with the plan's clip norm. Noise is added in float32, for all leaves together, before a cast to their types. Each
     round draws a key of 128 bits from the operating system, in compiled functions too; a round after the plan's last
-    one fails, and gives nothing.
+    one fails, and gives nothing. A wrapper that leaves out some leaves or rounds, such as `optax.masked`, releases them
+    without noise: the noise comes first and outermost.
 
     The state is secret, as the noise can be subtracted with it. It is a pytree, which any checkpoint of JAX can hold:
     save it before anything of the round is released, and continue from the newest one.
@@ -121,11 +125,14 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
         ).limited_to(plan.rounds)
 
     def init(params: Any) -> NoiseState:
+        _check_whole(params)
         return stream(_dimension(params)).init()
 
     def update(updates: Any, state: NoiseState, params: Any = None) -> tuple[Any, NoiseState]:
         del params
+        _check_whole(updates)
         leaves, tree = jax.tree.flatten(updates)
+        leaves = [_of_one_run(state.round, leaf) for leaf in leaves]
         row, state = stream(_dimension(updates)).next(state)
         parts = jnp.split(row, [sum(leaf.size for leaf in leaves[:end]) for end in range(1, len(leaves))])
         noised = [
@@ -135,6 +142,33 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
         return jax.tree.unflatten(tree, noised), state
 
     return optax.GradientTransformation(init, update)
+
+
+@jax.custom_batching.custom_vmap
+def _of_one_run(done: jax.Array, leaf: jax.Array) -> jax.Array:
+    """Returns a leaf, and fails if members of a `vmap` would get the same noise, as their round is one."""
+    del done
+    return leaf
+
+
+@_of_one_run.def_vmap
+def _of_members(axis_size: int, batched: list[bool], done: jax.Array, leaf: jax.Array) -> tuple[jax.Array, bool]:
+    if not batched[0]:
+        raise InputValueError(
+            f"state is one for {axis_size} members of a vmap, which would all get the same noise: give each a state of "
+            "its own, with jax.vmap of init too."
+        )
+    return _of_one_run(done, leaf), batched[1]
+
+
+def _check_whole(tree: Any) -> None:
+    """Raises if a wrapper has taken leaves away, which nothing would add noise to."""
+    leaves = jax.tree.leaves(tree, is_leaf=lambda each: isinstance(each, optax.MaskedNode))
+    if any(isinstance(each, optax.MaskedNode) for each in leaves):
+        raise InputValueError(
+            "updates lack leaves that optax.masked or multi_transform took away, and that would have no noise: put "
+            "correlated_noise first and outermost, and wrap what follows it."
+        )
 
 
 def _dimension(tree: Any) -> int:

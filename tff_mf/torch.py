@@ -117,6 +117,7 @@ class CorrelatedNoise:
         """Number of rounds whose noise has been drawn."""
         return int(self._state["round"])
 
+    @torch.compiler.disable
     def apply(self, sums: Sequence[torch.Tensor]) -> None:
         """Sets the gradients of the parameters to the noised means of a round, for any optimizer to take.
 
@@ -131,8 +132,11 @@ class CorrelatedNoise:
             raise InputValueError(f"sums of the shapes {found} must be shaped like the parameters, {expected}.")
         row, self._state = self._stream.next(self._state)
         parts = row.split([each.numel() for each in self._parameters])
-        for parameter, total, part in zip(self._parameters, sums, parts, strict=True):
-            mean = (total.to(torch.float32) + part.reshape(total.shape)) / self._plan.clients_per_round
+        means = [
+            (total.to(torch.float32) + part.reshape(total.shape)) / self._plan.clients_per_round
+            for total, part in zip(sums, parts, strict=True)
+        ]
+        for parameter, mean in zip(self._parameters, means, strict=True):
             parameter.grad = mean.to(parameter.dtype)
 
     def state_dict(self) -> dict[str, torch.Tensor]:

@@ -172,7 +172,7 @@ def test_the_sampling_that_draws_is_the_one_whose_epsilon_is_stated(word):
     assert prepared.epsilon == tff_mf.epsilon(*asked, noise_multiplier=4.0, delta=1e-5)
     known = tff_mf.epsilon(mechanism, found.rounds, order.participation, noise_multiplier=4.0, delta=1e-5)
     assert prepared.epsilon <= known
-    rows = order.batches(0, found.rounds)
+    rows = order.batches(0, found.rounds, secret=tff_mf.CohortSecret.drawn())
     assert 0.7 * 256 < np.mean(np.sum(rows >= 0, axis=1)) < 1.3 * 256
     assert program.guarantee_of(prepared)["sampling"]["sampling"] == word
 

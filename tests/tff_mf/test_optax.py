@@ -1,5 +1,6 @@
 """Noise in JAX beyond the laws of all engines, and central training with optax, against NumPy and plain loops."""
 
+import os
 import pathlib
 import pickle
 import re
@@ -12,8 +13,9 @@ import pytest
 import tff_mf
 
 pytest.importorskip("optax")
-jax = pytest.importorskip("jax", minversion="0.5")
+jax = pytest.importorskip("jax", minversion="0.10")
 import jax.numpy as jnp  # noqa: E402
+import optax  # noqa: E402
 
 from tff_mf.noise import jax as in_jax  # noqa: E402
 from tff_mf.noise import numpy as streams  # noqa: E402
@@ -79,6 +81,69 @@ def test_deep_levels_are_those_of_numpy(monkeypatch):
     assert np.all(np.abs(expected) > 13)
 
 
+def in_a_process(code, **environment):
+    # -P: the folder of these tests has the name of the package.
+    command = [sys.executable, "-P", "-c", code]
+    subprocess.run(command, check=True, timeout=300, env={**os.environ, **environment})
+
+
+def test_devices_that_would_draw_a_key_each_are_refused():
+    in_a_process(
+        "import jax, jax.numpy as jnp, tff_mf; from tff_mf.noise.jax import build_stream\n"
+        "s = build_stream(tff_mf.Tree(5), dimension=6, stddev=1.0); one = s.init()\n"
+        "two = jax.tree.map(lambda each: jnp.stack([each, each]), one)\n"
+        "P = jax.sharding.PartitionSpec; mesh = jax.make_mesh((2,), ('i',))\n"
+        "specs = {'in_specs': (P(),), 'out_specs': P('i'), 'check_vma': False}\n"
+        "shared = jax.shard_map(lambda t: s.next(t)[0], mesh=mesh, **specs)\n"
+        "for run, state in ((jax.pmap(s.next, axis_name='i'), two), (jax.jit(shared), one)):\n"
+        "    try: run(state)\n"
+        "    except tff_mf.InputError as error: assert 'pmap or shard_map' in str(error)\n"
+        "    else: raise SystemExit('not refused')\n"
+        "with jax.sharding.set_mesh(mesh): assert jax.jit(s.next)(one)[0].shape == (6,)\n",
+        XLA_FLAGS="--xla_force_host_platform_device_count=2",
+    )
+
+
+def test_sums_of_squares_are_of_few_terms_whatever_the_compiler_does():
+    """Without trees of sums, 2²⁴ squares that follow each other are off by more than any margin."""
+    in_a_process(
+        "import jax, jax.numpy as jnp, numpy as np; from tff_mf.optax import clipped_sum\n"
+        "found = jax.jit(clipped_sum, static_argnums=1)(jnp.full([1, 2**24], 0.1), 1.0)\n"
+        "assert 0.99 < np.linalg.norm(np.asarray(found, np.float64)) <= 1\n",
+        XLA_FLAGS="--xla_disable_hlo_passes=tree_reduction_rewriter --xla_cpu_experimental_ynn_fusion_type=",
+    )
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_members_of_a_vmap_need_states_of_their_own(compiled):
+    transformation = correlated_noise(plan())
+    sums = jnp.zeros([2, 6])
+    for axes, state in (((0, None), transformation.init(sums[0])), ((0, 0), jax.vmap(transformation.init)(sums))):
+        update = jax.vmap(transformation.update, axes)
+        update = jax.jit(update) if compiled else update
+        if axes == (0, 0):
+            first, second = update(sums, state)[0]
+            assert not np.any(first == second)
+        else:
+            with pytest.raises(tff_mf.InputError, match="2 members of a vmap"):
+                update(sums, state)
+
+
+def test_leaves_that_a_wrapper_takes_away_are_refused():
+    masked = optax.masked(correlated_noise(plan()), {"a": True, "b": False})
+    with pytest.raises(tff_mf.InputError, match="outermost"):
+        masked.init(PARAMS)
+
+
+def test_more_coordinates_than_the_generator_counts_are_refused():
+    with pytest.raises(tff_mf.InputError, match=f"dimension={2**32 + 1} exceeds"):
+        in_jax.build_stream(tff_mf.Identity(), dimension=2**32 + 1, stddev=1.0)
+
+
+def test_the_sum_of_no_examples_is_zero():
+    assert not np.any(clipped_sum(jnp.zeros([0, 3]), 1.0))
+
+
 def test_without_x64_floats_run_and_a_grid_is_refused():
     code = (
         "import jax, tff_mf; from tff_mf.noise.jax import build_stream\n"
@@ -89,7 +154,7 @@ def test_without_x64_floats_run_and_a_grid_is_refused():
         "except tff_mf.InputError as error: assert 'grid' in str(error) and 'jax_enable_x64' in str(error)\n"
         "else: raise SystemExit('not refused')"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+    in_a_process(code)
 
 
 def test_a_state_from_outside_of_the_compiled_function_is_refused():

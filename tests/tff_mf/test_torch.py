@@ -70,12 +70,39 @@ def test_rows_are_those_of_numpy_for_every_generator(name, grid):
         np.testing.assert_allclose(row, other, atol=1e-5 if grid is None else 0)
 
 
+@pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=16, max_clients=100)], ids=["floats", "grid"])
+@pytest.mark.parametrize("mechanism", [BLT, tff_mf.BandedToeplitz.square_root(3)], ids=lambda each: each.kind)
+def test_what_is_done_to_a_row_is_not_done_to_the_memory(mechanism, grid):
+    setting = {"dimension": 9, "stddev": 1.0, "grid": grid, "insecure_seed": 1}
+    rows = []
+    for change in (0.0, 1e6):
+        stream = in_torch.build_stream(mechanism, **setting)
+        row, state = stream.next(stream.init())
+        row += change
+        rows.append(stream.next(state)[0])
+    assert torch.equal(*rows)
+
+
+def test_a_compiled_step_draws_a_key_each_round():
+    trained = torch.nn.Linear(3, 1)
+    noise = CorrelatedNoise(plan(), trained.parameters())
+    step = torch.compile(lambda: noise.apply([torch.zeros(1, 3), torch.zeros(1)]), backend="eager")
+    for _ in range(3):
+        step()
+    assert len(torch.unique(noise.state_dict()["keys"])) == 6
+
+
 def test_a_second_process_would_draw_keys_of_its_own(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     with pytest.raises(tff_mf.InputError, match="one_process=False, and 2 processes"):
         in_torch.build_stream(BLT, dimension=3, stddev=1.0)
-    in_torch.build_stream(BLT, dimension=3, stddev=1.0, one_process=True)
+    stream = in_torch.build_stream(BLT, dimension=3, stddev=1.0, one_process=True)
+    stream.next(stream.init())
+    alone = CorrelatedNoise(plan(), torch.nn.Linear(3, 1).parameters(), one_process=True)
+    alone._stream._one_process = False
+    with pytest.raises(tff_mf.InputError, match="2 processes"):
+        alone.apply([torch.zeros(1, 3), torch.zeros(1)])
 
 
 def test_gradients_are_the_noised_means():

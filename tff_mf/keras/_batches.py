@@ -14,14 +14,14 @@ from tff_mf.problem.cohort_secret import CohortSecret
 def dataset(order: Order, examples: Any, *, begin: int = 0, secret: CohortSecret | None = None) -> tf.data.Dataset:
     """Returns the batches of the rounds from `begin` on, for a loop of your own.
 
-    Secret batches are drawn once, now: the data set repeats them if it is iterated again, and so no amplification
-    holds then. A loop that continues after round t must take a data set that begins there, with the same `secret`.
+    The data set repeats secret batches if it is iterated again, and so no amplification holds then. A loop that
+    continues after round t must take a data set that begins there, with the same `secret`.
 
     Args:
         order: The order.
         examples: A structure of arrays, each with one entry for each example.
         begin: The first round.
-        secret: What secret batches follow from; needed in a loop that continues.
+        secret: What secret batches follow from: see `Order.batches`.
 
     Returns:
         A data set of structures of tensors, one element for each round; a batch of a sampled order may be empty.

@@ -151,8 +151,8 @@ class Order:
             begin: The first of the rounds.
             count: Their number.
             secret: What secret batches follow from, the same in all rounds of a training: `CohortSecret.drawn()`.
-                Without it, a call draws batches of its own from the randomness of the system. It must then be for all
-                rounds at once, unless `CyclicPoisson` makes rounds independent: otherwise examples would change places.
+                Save it, and pass it again where a training goes on. Batches that may be known follow from `seed`, and
+                rounds of `CyclicPoisson` are independent: they need none.
 
         Returns:
             Indices of examples, int32 `[count, width]`; −1 stands for no example, and fills the end of a row.
@@ -167,11 +167,6 @@ class Order:
             # Rounds are independent, given the groups, so that no coin has to be stored, nor tossed before its round.
             rounds, groups = range(begin, begin + count), self._groups
             return rows_of([self.sampling.joined(groups[t % len(groups)], self._coins(t)) for t in rounds])
-        if self.is_sampled and not self.insecure and secret is None and (begin, count) != (0, self.rounds):
-            raise InputValueError(
-                f"secret=None with begin={begin} and count={count}: examples have their places in all {self.rounds} "
-                "rounds. Pass the same tff_mf.CohortSecret.drawn() in every call, or ask for all rounds once."
-            )
         return self._drawn(secret)[begin : begin + count]
 
     @functools.cached_property
@@ -186,7 +181,10 @@ class Order:
         if not self.is_sampled or self.insecure:
             return self._known
         if secret is None:
-            return self._by(SystemDraws())
+            raise InputValueError(
+                f"secret=None, but examples have their places by {self.sampling} in all {self.rounds} rounds: pass one "
+                "tff_mf.CohortSecret.drawn() in every call, and save it for a training that goes on."
+            )
         if secret not in self._of_secrets:
             names = [str(index) for index in range(self.examples)]
             self._of_secrets[secret] = self._by(secret.draws(names, self.sampling))

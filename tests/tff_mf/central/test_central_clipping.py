@@ -84,15 +84,14 @@ def test_batches_of_poisson_sampling_are_as_large_as_expected_and_never_the_same
 
 def test_secret_batches_of_some_rounds_need_the_secret_of_all():
     order = tff_mf.Order(sampling=tff_mf.BallsInBins(groups=3), examples=60, batch_size=20, rounds=6)
-    for begin, count in ((3, 3), (0, 1), (5, 1)):
-        with pytest.raises(tff_mf.InputError, match=f"secret=None with begin={begin} and count={count}"):
+    for begin, count in ((3, 3), (0, 1), (0, 6)):
+        with pytest.raises(tff_mf.InputError, match="secret=None"):
             order.batches(begin, count)
     secret = tff_mf.CohortSecret.drawn()
     whole = order.batches(0, 6, secret=secret)
     parts = [order.batches(t, 1, secret=secret)[0] for t in range(6)]
     np.testing.assert_array_equal(np.stack(parts), whole)
     assert np.array_equal(whole[:3], whole[3:])
-    assert len(order.batches(0, 6)) == 6
 
 
 def test_all_join_if_the_batch_is_the_group():

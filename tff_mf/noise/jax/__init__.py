@@ -7,9 +7,9 @@ required_packages.packages("Noise in JAX", "jax")
 
 import jax  # noqa: E402
 
-if not hasattr(jax.errors, "JaxRuntimeError"):
+if jax.__version_info__ < (0, 10):
     raise MissingDependencyError(
-        f"Noise in JAX needs jax 0.5 or newer, and this is {jax.__version__}, as TensorFlow Federated requires it. In "
+        f"Noise in JAX needs jax 0.10 or newer, and this is {jax.__version__}, as TensorFlow Federated requires it. In "
         f"another environment, run: {required_packages.JAX_COMMAND}"
     )
 

@@ -24,6 +24,8 @@ from tff_mf.noise.jax._normals import exact_normal, standard_normal
 
 # Rounds whose keys a state has room for, if the mechanism has no last round.
 _CAPACITY = 2**14
+# Coordinates of a row, four for each number of 32 bits that the generator counts with.
+_MOST_COORDINATES = 2**32
 # Entries of all rows that are copied at once for a matrix product.
 _PRODUCT = 2**23
 
@@ -82,8 +84,9 @@ class NoiseStream(KeyedStream):
     from Philox 4x32-10. With a grid, rows are float64 that hold integers, the same as in `tff_mf.noise.numpy` for
     equal keys, bit for bit: add them to sums in float64, which is exact. That needs `jax_enable_x64`.
 
-    `next` may be compiled, with the state as an argument: it is a pytree. Computations that several processes share
-    would draw a key in each, and are refused.
+    `next` may be compiled, with the state as an argument: it is a pytree. Computations that several processes or, in
+    `pmap` and `shard_map`, several devices share would draw a key in each, and are refused. Under `vmap` every member
+    needs a state of its own.
     """
 
     def __init__(
@@ -104,6 +107,10 @@ class NoiseStream(KeyedStream):
             raise InputValueError(
                 "grid needs float64: call jax.config.update('jax_enable_x64', True) before anything else, or pass "
                 "grid=None, which gives up the guarantee about the numbers that are released."
+            )
+        if dimension > _MOST_COORDINATES:
+            raise InputValueError(
+                f"dimension={dimension} exceeds {_MOST_COORDINATES}, after which normals would repeat."
             )
         super().__init__(
             mechanism,
@@ -130,6 +137,12 @@ class NoiseStream(KeyedStream):
     def _admitted(self, state: NoiseState, ends: list[tuple[int, str]]) -> tuple[NoiseState, _Turn, None]:
         if not isinstance(state, NoiseState):
             raise InputTypeError(f"state of type {type(state).__name__} must be a NoiseState, as init returns it.")
+        axes = jax.sharding.get_abstract_mesh().manual_axes
+        if axes:
+            raise InputValueError(
+                f"a round inside of pmap or shard_map, over {', '.join(map(repr, axes))}, would draw a key on each "
+                "device, and release each sum with several noises: add up the sums first, and step the noise outside."
+            )
         expected = [([self._dimension], kind) for kind in self._types(0)]
         if [(list(row.shape), str(row.dtype)) for row in state.rows] != expected:
             raise InputValueError(f"state has other rows than this stream, {expected}. {OTHER_NOISE}")

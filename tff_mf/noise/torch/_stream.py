@@ -52,12 +52,8 @@ class NoiseStream(DictStream):
         generator: str | None = None,
         one_process: bool = False,
     ) -> None:
-        processes = torch.distributed.get_world_size() if _is_distributed() else 1
-        if processes > 1 and not one_process:
-            raise InputValueError(
-                f"one_process=False, and {processes} processes would draw a key each: stream the noise in one of them "
-                "with one_process=True, and broadcast the rows."
-            )
+        self._one_process = one_process
+        self._check_process()
         self._device = torch.device(device)
         if self._device.type != "cpu":
             generator = validation.one_of("generator", generator or "tensorflow", ("tensorflow",))
@@ -73,6 +69,17 @@ class NoiseStream(DictStream):
         )
         self._number = torch.float32 if grid is None else torch.float64
 
+    # Keys are drawn in Python, which a compiled graph would not run again.
+    next = torch.compiler.disable(DictStream.next)
+
+    def _check_process(self) -> None:
+        processes = torch.distributed.get_world_size() if _is_distributed() else 1
+        if processes > 1 and not self._one_process:
+            raise InputValueError(
+                f"one_process=False, and {processes} processes would draw a key each: stream the noise in one of them "
+                "with one_process=True, and broadcast the rows."
+            )
+
     def _draw(self, key: np.ndarray) -> torch.Tensor:
         """Returns the standard normals of a key."""
         if self._device.type != "cpu":
@@ -86,6 +93,7 @@ class NoiseStream(DictStream):
     def _computed(
         self, step: Step, rows: list[torch.Tensor], keys: np.ndarray, done: int, stddev: Any
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        self._check_process()
         drawn = self._draw(keys[done])
         products = (
             [] if step.product is None else self._weighted_sums(step.product[0], [rows[r] for r in step.product[1]])
@@ -107,7 +115,8 @@ class NoiseStream(DictStream):
             if isinstance(entry, int):
                 return rows[entry]
             if entry == ((NEW, 1.0),):
-                return new.to(getattr(torch, self._recursion.stored)) if self._grid is not None else new
+                # A copy: what is done to the row in place is not done to the memory.
+                return new.to(self._number if self._grid is None else getattr(torch, self._recursion.stored), copy=True)
             return self._total(entry, sources)
 
         return new, list(map(after, step.after))
