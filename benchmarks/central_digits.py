@@ -157,8 +157,6 @@ class Trainer:
         self._rate.assign(rate * (1 - momentum))
         self._momentum.assign(momentum)
         order = self._setting.prepared.order
-        if isinstance(order, bins.BallsInBins):
-            order = order.redrawn()
         state = self._noise.init()
         for row in tf.constant(order.batches(0, order.rounds, secret=tff_mf.CohortSecret.drawn())):
             state = self._step(row, state)
