@@ -4,6 +4,7 @@ Runs in the environment of `make docs`, without TensorFlow: griffe reads the sou
 """
 
 import functools
+import itertools
 import json
 import pathlib
 import re
@@ -14,6 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
 
 ROOT = pathlib.Path(__file__).parents[2]
 LAYERS = {"tff_mf": "tff_mf", "aggregators": "tff_mf/aggregators", "experiments": "tff_mf/experiments"}
@@ -69,6 +71,22 @@ def on_page_markdown(markdown: str, page, **_) -> str:
     return _LINK.sub(lambda link: _moved(link, depth), markdown)
 
 
+def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> None:
+    """Keeps the order of the pages for llms.txt, which needs their text."""
+    config.extra["pages"] = nav.pages
+
+
+def on_env(env: object, config: MkDocsConfig, files: Files) -> None:
+    """Writes llms.txt: README's first paragraph, and each page with its title and the question that it answers."""
+    pages = [page for page in config.extra.pop("pages") if not page.url.startswith("reference/")]
+    start, *others = pages
+    lines = [f"# {config.site_name}", "", f"> {_first_paragraph(start.markdown)}"]
+    for section, members in itertools.groupby(others, lambda page: page.ancestors[-1].title):
+        lines += ["", f"## {section}", ""]
+        lines += [f"- [{page.title}]({page.url}): {_question(page.markdown)}" for page in members]
+    (pathlib.Path(config.site_dir) / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def on_post_build(config: MkDocsConfig) -> None:
     """Removes the page for missing addresses, which needs a server, and what the theme would load from elsewhere."""
     (pathlib.Path(config.site_dir) / "404.html").unlink()
@@ -78,6 +96,17 @@ def on_post_build(config: MkDocsConfig) -> None:
         else:
             text = script.read_text(encoding="utf-8")
             script.write_text(re.sub(r"https://unpkg\.com/[\w@./-]+", "", text), encoding="utf-8")
+
+
+def _first_paragraph(markdown: str) -> str:
+    """Returns the first paragraph below a page's title, as plain text in one line."""
+    paragraph = next(part for part in markdown.split("\n\n")[1:] if part[:1].isalpha())
+    return re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", " ".join(paragraph.split())).replace("**", "")
+
+
+def _question(markdown: str) -> str:
+    """Returns the first sentence of a page, which is its question."""
+    return re.split(r"(?<=[.?])\s", _first_paragraph(markdown), maxsplit=1)[0]
 
 
 def _examples(section: re.Match[str]) -> str:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from ...aggregators.resident.workers import end_with_program
+# At exit it ends TFF's context, which would report an error by itself.
+from ... import aggregators as aggregators
 from ..runs.settings import RunSettings
 from ..training import evaluation, models, task
 from ._estimate import ModelTimes
@@ -21,8 +22,6 @@ def measure(candidates: Sequence[RunSettings]) -> ModelTimes:
     Args:
         candidates: Settings of models, and of a client's batch.
     """
-    # The model is TFF's, whose context would report an error at exit.
-    end_with_program()
     settings = max(candidates, key=lambda each: (each.dimension, each.batch_size))
     batch, words = settings.batch_size, settings.vocab_size
     model = task.build_keras_model(settings, vocabulary=[f"w{number}" for number in range(words)])
