@@ -52,7 +52,8 @@ def shown(plan: "Plan") -> str:
         "privacy": privacy,
         "cohorts": f"{drawn} clients in each of {plan.rounds:,} rounds, by {plan.sampling}; {known}",
         "mechanism": plan.why or plan.mechanism.kind,
-        "noise": f"σ = {digits.upwards(plan.noise_multiplier)} of the clip norm, {plan.clip_norm!r}",
+        "noise": f"σ = {digits.upwards(plan.noise_multiplier)} times the clip norm, {plan.clip_norm!r}: the standard "
+        "deviation of the independent noise that the mechanism correlates",
         "numbers": numbers,
     }
     if plan.cohort != plan.clients_per_round:
@@ -63,4 +64,6 @@ def shown(plan: "Plan") -> str:
     found = searched[:_MOST_SHOWN] + independent
     if found:
         lines["instead"] = "; ".join(map(str, found))
+    if "RmsLoss" in plan.why:
+        lines["RmsLoss"] = "noise in the model after a round, as a root mean square over all rounds, at equal privacy"
     return "\n".join(f"{name:<10} {text}" for name, text in lines.items())
