@@ -77,18 +77,19 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> None:
 
 
 def on_env(env: object, config: MkDocsConfig, files: Files) -> None:
-    """Writes llms.txt: README's first paragraph, and each page with its title and the question that it answers."""
+    """Makes llms.txt: README's first paragraph, and each page with its title and the question that it answers."""
     pages = [page for page in config.extra.pop("pages") if not page.url.startswith("reference/")]
     start, *others = pages
     lines = [f"# {config.site_name}", "", f"> {_first_paragraph(start.markdown)}"]
     for section, members in itertools.groupby(others, lambda page: page.ancestors[-1].title):
         lines += ["", f"## {section}", ""]
         lines += [f"- [{page.title}]({page.url}): {_question(page.markdown)}" for page in members]
-    (pathlib.Path(config.site_dir) / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    config.extra["llms"] = "\n".join(lines) + "\n"
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Removes the page for missing addresses, which needs a server, and what the theme would load from elsewhere."""
+    """Writes llms.txt; removes the page for missing addresses, which needs a server, and what loads from elsewhere."""
+    (pathlib.Path(config.site_dir) / "llms.txt").write_text(config.extra["llms"], encoding="utf-8")
     (pathlib.Path(config.site_dir) / "404.html").unlink()
     for script in (pathlib.Path(config.site_dir) / "assets" / "javascripts").glob("bundle*.js*"):
         if script.suffix == ".map":
