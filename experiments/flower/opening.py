@@ -19,12 +19,11 @@ from .. import guard, reports
 from ..runs import folders, ledger
 from ..runs.checkpoints import Checkpoints
 from ..runs.names import CHECKPOINTS, LEDGER, REPORT
-from . import cohorts, summands
+from . import cohorts, updates
 from .checkpoints import ServerState, as_json, build, forget, loaded
 from .settings import FlowerSettings, checked_clip_norm
 from .strategy import MFStrategy
-from .summands import Layout
-from .updates import model_arrays
+from .updates import Layout, model_arrays
 
 _DEFAULT = FlowerSettings()
 # Of these, each cohort can be drawn when its round begins, from the nodes that are connected.
@@ -184,7 +183,7 @@ def _check_supported(plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
             )
 
 
-def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> summands.Summands:
+def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> updates.Summands:
     """Returns what replies become.
 
     Raises:
@@ -192,12 +191,12 @@ def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> su
     """
     clip_norm, grid = checked_clip_norm(plan.clip_norm), plan.grid
     if grid is None or plan.dimension is None:
-        if settings.replies == summands.INTEGERS:
+        if settings.replies == updates.INTEGERS:
             raise InputValueError(
-                f"replies={settings.replies!r} needs a grid: leave out floating_point, or take {summands.MODEL!r} "
-                f"or {summands.UPDATE!r}."
+                f"replies={settings.replies!r} needs a grid: leave out floating_point, or take {updates.MODEL!r} "
+                f"or {updates.UPDATE!r}."
             )
-        return summands.Floats(clip_norm, settings.replies)
+        return updates.Floats(clip_norm, settings.replies)
     if plan.clients_per_round > grid.max_clients:
         raise InputValueError(
             f"grid={grid} has room for fewer than clients_per_round={plan.clients_per_round}: take a Grid of more."
@@ -207,7 +206,7 @@ def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> su
             f"dimension={plan.dimension} of the plan must be at least {layout.dimension}, the number of the model's "
             "parameters: what the grid costs depends on it."
         )
-    return summands.Integers(grid, clip_norm, settings.replies)
+    return updates.Integers(grid, clip_norm, settings.replies)
 
 
 def _finish(folder: pathlib.Path) -> None:

@@ -21,7 +21,7 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from ... import aggregators
 from ..runs.metrics import NOT_TRAINING
 from ._training import LOOP, CohortSizeWarning, Model, PrivateTraining, RunReport, Sampler
-from .opening import begun_plan, open_guard
+from .run_guard import begun_plan, open_guard
 
 __all__ = ["CohortSizeWarning", "PrivateTraining", "RunReport", "private_fed_avg", "private_fed_sgd"]
 
