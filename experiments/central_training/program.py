@@ -139,11 +139,7 @@ class _States:
         return typed.read(self._about(round_number), dict[str, Any], "checkpoint")
 
     def restore(self, round_number: int) -> None:
-        """Continues from a state.
-
-        Raises:
-            InputValueError: If it is of another training, or of another epoch.
-        """
+        """Continues from a state."""
         self._training.restore(self._path(round_number))
         order = self._training.order
         if self._training.rounds != min(order.rounds, round_number * order.epoch_rounds):

@@ -128,12 +128,7 @@ def _fitted(folder: pathlib.Path, plan: tff_mf.Plan, settings: FlowerSettings, l
 
 
 def _drawn_before(plan: tff_mf.Plan, draw: cohorts.Draw | None, nodes: Collection[str] | None) -> list[str] | None:
-    """Returns the nodes from which the plan's sampling draws all cohorts before the first round; else `None`.
-
-    Raises:
-        InputValueError: If cohorts are secret and something else shall draw them, nodes are not given, their number is
-            not the plan's, or a timer counts hours.
-    """
+    """Returns the nodes from which the plan's sampling draws all cohorts before the first round; else `None`."""
     if draw is not None and plan.secret_cohorts:
         raise InputValueError(
             f"draw={draw!r} does not go with secret_cohorts, whose ε is of cohorts by the plan's sampling: leave it "
@@ -184,11 +179,7 @@ def _check_supported(plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
 
 
 def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> updates.Summands:
-    """Returns what replies become.
-
-    Raises:
-        InputValueError: If the grid does not fit the cohort, the model or the replies.
-    """
+    """Returns what replies become."""
     clip_norm, grid = checked_clip_norm(plan.clip_norm), plan.grid
     if grid is None or plan.dimension is None:
         if settings.replies == updates.INTEGERS:
@@ -210,11 +201,7 @@ def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> up
 
 
 def _finish(folder: pathlib.Path) -> None:
-    """Does what `MFStrategy.end` does after the ledger's last line, if the process was stopped in between.
-
-    Raises:
-        InputValueError: If the run in the folder has ended.
-    """
+    """Does what `MFStrategy.end` does after the ledger's last line, if the process was stopped in between."""
     book = folder / LEDGER
     if not book.is_file() or not ledger.read_ledger(book).ended:
         return

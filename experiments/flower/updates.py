@@ -248,12 +248,7 @@ class UpdateSum:
         )
 
     def _read(self, message: Message) -> Arrays:
-        """Returns the arrays of a reply in the order of the model.
-
-        Raises:
-            RefusedReplyError: If the node was not chosen, was asked something else or has replied before, or the
-                arrays are not the model's.
-        """
+        """Returns the arrays of a reply in the order of the model."""
         node = message.metadata.src_node_id
         if node not in self._asked:
             raise RefusedReplyError("not chosen")
@@ -284,9 +279,6 @@ def _checked(array: Any, expected: tuple[int, ...], dtype: np.dtype) -> np.ndarr
     """Returns an array that a node sent, if its content is of the right type and shape.
 
     The header in the content is read before memory is taken for the array; what the node says beside it is not used.
-
-    Raises:
-        RefusedReplyError: If it is not.
     """
     try:
         data = array.data

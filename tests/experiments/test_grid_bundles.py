@@ -2,15 +2,15 @@
 
 import io
 import json
-import pathlib
 import shutil
-import sys
 import types
 
 import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from runner_fleet import Fleet, loaded_runner
+from tampering import listed
 
 import tff_mf
 from tff_mf import grids
@@ -18,11 +18,6 @@ from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _device_file
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.runs.sizes import dimension_of
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
-from runner_fleet import Fleet, loaded_runner
-from tampering import listed
 
 GRID = tff_mf.Grid(bits=14, max_clients=1000)
 ROUNDS = 4

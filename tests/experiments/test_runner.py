@@ -18,14 +18,11 @@ import zipfile
 import numpy as np
 import pytest
 import safetensors.numpy
+import tampering
+from runner_fleet import HIDDEN, loaded_runner, operated
 
 import tff_mf
 from tff_mf.experiments.bundles import runner as packaged
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
-import tampering
-from runner_fleet import HIDDEN, loaded_runner, operated
 
 ROUNDS, COHORT = 3, 3
 

@@ -54,12 +54,7 @@ class RoundSum:
     batches: int = 0
 
     def take(self, device: str, read: Callable[[], Tensors]) -> None:
-        """Adds the report of a device, or counts it as refused by its reason.
-
-        Args:
-            device: The device that the server received it from.
-            read: Returns its update, with names, types and shapes checked, or raises RefusedUpdateError.
-        """
+        """Adds the report of a device, or counts it as refused by its reason."""
         try:
             if device not in self.chosen:
                 raise RefusedUpdateError("not chosen")

@@ -26,11 +26,7 @@ class RefusedUpdateError(InputValueError):
 
 
 def open_regular(path: pathlib.Path) -> BinaryIO:
-    """Returns a regular file, opened for reading; anything else is not opened, or not read.
-
-    Raises:
-        RefusedUpdateError: If it is a link, a folder, a pipe or a device, or cannot be opened.
-    """
+    """Returns a regular file, opened for reading; anything else is not opened, or not read."""
     try:
         if stat.S_ISREG(os.lstat(path).st_mode):
             # It may have been replaced since: without O_NONBLOCK, opening a pipe waits for a writer.
@@ -61,11 +57,7 @@ def remove(path: pathlib.Path) -> None:
 
 
 def checked(update: Tensors, types: Types) -> dict[str, np.ndarray]:
-    """Returns an update that has exactly these names, types and shapes; nothing is converted or broadcast.
-
-    Raises:
-        RefusedUpdateError: If it has others.
-    """
+    """Returns an update that has exactly these names, types and shapes; nothing is converted or broadcast."""
     if not update:
         raise RefusedUpdateError("empty")
     if update.keys() != types.keys():
@@ -80,11 +72,7 @@ def checked(update: Tensors, types: Types) -> dict[str, np.ndarray]:
 
 
 def read_update(path: pathlib.Path, types: Types) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Returns the update in a device's file, and its metadata; a file that is too large for one is not read.
-
-    Raises:
-        RefusedUpdateError: If the file holds no such update.
-    """
+    """Returns the update in a device's file, and its metadata; a file that is too large for one is not read."""
     size = sum(np.dtype(spec["dtype"]).itemsize * math.prod(spec["shape"]) for spec in types.values())
     header = _HEADER_BYTES + 256 * len(types) + 2 * sum(map(len, types))
     try:

@@ -48,11 +48,7 @@ class States(Checkpoints):
         super().save(round_number, kept, about)
 
     def state(self, round_number: int) -> dict[str, Any]:
-        """Returns a state, with its rows of noise drawn again if they are not stored.
-
-        Raises:
-            InputValueError: If the file is missing or damaged, or of another deployment.
-        """
+        """Returns a state, with its rows of noise drawn again if they are not stored."""
         kept, _ = self.load(round_number)
         state: dict[str, Any] = {name: value for name, value in kept.items() if not name.startswith(_TEXT)}
         state |= {name.removeprefix(_TEXT): value.tobytes() for name, value in kept.items() if name.startswith(_TEXT)}
