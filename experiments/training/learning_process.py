@@ -50,7 +50,7 @@ def build_process(
         InputValueError: If only one of settings and privacy has adaptive clipping, whose counts are part of ε.
     """
     clipping = _adaptive_clipping(settings, privacy)
-    mean = aggregators.MFAggregationFactory.of_plan(privacy, adaptive_clipping=clipping)
+    mean = aggregators.MFAggregationFactory.of_plan(privacy, clip_norm=settings.clip_norm, adaptive_clipping=clipping)
     if repeated_keys is not None:
         mean = mean.repeating(repeated_keys)
     shared = {

@@ -53,7 +53,7 @@ def build_task(settings, vocabulary):
 
 
 def build_process(settings, privacy, language_task):
-    return Counting(), aggregators.MFAggregationFactory.of_plan(privacy)
+    return Counting(), aggregators.MFAggregationFactory.of_plan(privacy, clip_norm=settings.clip_norm)
 
 
 def arguments(folder, data, flags):
