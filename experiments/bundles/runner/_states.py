@@ -8,8 +8,7 @@ import numpy as np
 
 from ...runs.checkpoints import Checkpoints
 from ...runs.names import CHECKPOINTS
-from ._bundle import Stages
-from ._files import Tensors
+from ._bundle import Stages, Tensors
 
 _KEYS, _ROUND = "__noise__keys", "__noise__round"
 _WEIGHTS = "state__global_model_weights__"
