@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import os
 import warnings
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import dp_accounting
 import numpy as np
@@ -103,6 +103,25 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             raise InputValueError("adaptive_clipping needs restart_every: the clip norm changes only at restarts.")
         # Built once for a single number, so that a bad argument is refused here and not when the model is known.
         self._query(_ONE_NUMBER)
+
+    @classmethod
+    def of_plan(cls, plan: tff_mf.Plan, **changes: Any) -> Self:
+        """Returns the aggregator with the noise of a plan, for the clients that train and for its rounds alone.
+
+        Args:
+            plan: `tff_mf.plan(...)`.
+            changes: Arguments of the class that the plan does not have, or that shall be others.
+
+        Example:
+            >>> plan = tff_mf.plan(mechanism=tff_mf.Tree(4), rounds=4, sampling=tff_mf.SingleParticipation(),
+            ...                    delta=1e-6, clients_per_round=2, noise_multiplier=8.0)
+            >>> MFAggregationFactory.of_plan(plan).rounds
+            4
+        """
+        same = ("clip_norm", "clients_per_round", "restart_every", "insecure_seed", "rounds", "grid")
+        arguments: dict[str, Any] = {"noise_multiplier": plan.noise_multiplier_as_run}
+        arguments |= {name: getattr(plan, name) for name in same}
+        return cls(plan.mechanism, **{**arguments, **changes})
 
     @property
     def insecure(self) -> bool:

@@ -134,13 +134,6 @@ def checked_copy(
     `run.json` and from the artifact beside it; its settings ask for the run that it claims; what the device's
     policy allows is covered by the participation schema of that report; and `device-policy.json` is at least as strict
     as that policy, and states its requirements on the server.
-
-    Args:
-        folder: The bundle.
-        digest: The bundle's digest, if it is known from elsewhere.
-
-    Raises:
-        InputValueError: If the folder is not a bundle, or the digest is malformed.
     """
     if digest is not None:
         validation.digest("digest", digest)

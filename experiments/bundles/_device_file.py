@@ -101,15 +101,7 @@ def default_task_name(configuration: reports.Configuration) -> str:
 
 
 def write_device_policy(folder: pathlib.Path, *, task_name: str | None = None) -> None:
-    """Writes the policy of clients, which follows from `run.json`, the artifact and `participation.json`.
-
-    Args:
-        folder: The bundle.
-        task_name: Name of the task; derived from the settings if it is not given.
-
-    Raises:
-        InputError: If the name is malformed, or a file that is needed is missing or damaged.
-    """
+    """Writes the policy of clients, which follows from `run.json`, the artifact and `participation.json`."""
     configuration, policy = reports.read_configuration(folder), read_policy(folder)
     name = default_task_name(configuration) if task_name is None else task_name
     device = DevicePolicy.of(policy, rounds=configuration.rounds, task_name=name)

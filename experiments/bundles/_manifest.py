@@ -128,15 +128,7 @@ def file_entries(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
 
 
 def write_manifest(folder: pathlib.Path, content: Mapping[str, Any]) -> str:
-    """Writes the manifest, and returns its digest, which identifies the whole bundle.
-
-    Args:
-        folder: The bundle.
-        content: The fields of `Manifest`, as JSON.
-
-    Raises:
-        InputValueError: If it could not be read again, for example because the model is too large.
-    """
+    """Writes the manifest, and returns its digest, which identifies the whole bundle."""
     text = manifest_text(msgspec.to_builtins(typed.convert(content, Manifest, MANIFEST)))
     _, digest = parse(text)
     (folder / MANIFEST).write_bytes(text)
@@ -162,21 +154,13 @@ def read_manifest(folder: pathlib.Path) -> tuple[Manifest, str]:
 
 
 def manifest_file(folder: pathlib.Path) -> tuple[Manifest, str, bytes]:
-    """Returns the manifest of a bundle, its digest, and the content of its file.
-
-    Raises:
-        InputValueError: If it is missing or was modified.
-    """
+    """Returns the manifest of a bundle, its digest, and the content of its file."""
     _, raw = runner.read_manifest(folder)
     return *parse(raw), raw
 
 
 def parse(raw: bytes) -> tuple[Manifest, str]:
-    """Returns the manifest in the content of a file, and its digest.
-
-    Raises:
-        InputValueError: If it is not a manifest, or was modified.
-    """
+    """Returns the manifest in the content of a file, and its digest."""
     try:
         content = runner.parsed(raw)
     except InputValueError as error:

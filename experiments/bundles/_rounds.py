@@ -48,13 +48,6 @@ def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
     must be equal up to rounding, rows of noise included: this shows that the graphs add the noise of the artifact and
     divide as `run.json` says. On a grid, the rows of noise must be equal to the bit, and the limits of the grid are
     tried: see `limits`.
-
-    Args:
-        folder: A copy of the bundle that does not change meanwhile.
-        rounds: Rounds to run.
-
-    Raises:
-        InputError: If `run.json`, the artifact or the vocabulary cannot be read.
     """
     progress.step("types")
     manifest, _ = read_manifest(folder)
@@ -244,15 +237,7 @@ def _difference(
     step: float = 0.0,
     exact: str | None = None,
 ) -> str:
-    """Returns which tensor differs by more than a part of its largest number and a step, or an empty text.
-
-    Args:
-        found: The tensors.
-        expected: What they should be; integers must be equal.
-        tolerance: The part.
-        step: What rounding to a grid can add.
-        exact: Part of the names of tensors that must be equal to the bit.
-    """
+    """Returns which tensor differs by more than a part of its largest number and a step, or an empty text."""
     for name, value in expected.items():
         other = np.asarray(found[name])
         if value.dtype.kind != "f" or (exact is not None and exact in name):
@@ -291,13 +276,7 @@ def too_long(manifest: Manifest, update: Mapping[str, np.ndarray], clip_norm: fl
 
 
 def limits(manifest: Manifest, stages: runner.Stages, state: Tensors) -> list[Refusal]:
-    """Returns which graphs on a grid exceed its limits: a device's bound, its count as one, or the room of a sum.
-
-    Args:
-        manifest: The manifest of the bundle, with a grid.
-        stages: The bundle's stages.
-        state: A state of the server.
-    """
+    """Returns which graphs on a grid exceed its limits: a device's bound, its count as one, or the room of a sum."""
     assert manifest.grid is not None
     largest = np.iinfo(manifest.grid.integers).max
     hostile = {name: np.full(spec["shape"], largest, spec["dtype"]) for name, spec in stages.update_types.items()}

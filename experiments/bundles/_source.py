@@ -96,11 +96,7 @@ def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | Non
 
 
 def deployed_again(folder: pathlib.Path) -> tuple[RunSettings, tff_mf.Plan, list[str]]:
-    """Returns settings, privacy and vocabulary of a run or a bundle, from `run.json` and the files beside it.
-
-    Raises:
-        InputError: If a file is missing or damaged.
-    """
+    """Returns settings, privacy and vocabulary of a run or a bundle, from `run.json` and the files beside it."""
     run = reports.read_configuration(folder)
     mechanism = folders.begun_mechanism(folder)
     if mechanism is None:
@@ -110,11 +106,7 @@ def deployed_again(folder: pathlib.Path) -> tuple[RunSettings, tff_mf.Plan, list
 
 
 def read_vocabulary(folder: pathlib.Path) -> list[str]:
-    """Returns the words of a run's or a bundle's model.
-
-    Raises:
-        InputValueError: If the file is missing or damaged.
-    """
+    """Returns the words of a run's or a bundle's model."""
     try:
         words = json.loads((folder / VOCABULARY).read_text(encoding="utf-8"))
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):

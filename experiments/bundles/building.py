@@ -1,7 +1,8 @@
 """Writes a bundle: everything that a server and its devices need, and a manifest.
 
 Two exports of one source are equal byte for byte, whenever, wherever and beside whichever other programs they run.
-Therefore graphs are built in their own process, from the files that are already in the bundle.
+Therefore graphs are built in their own process, from the files that are already in the bundle: by this module as a
+program.
 """
 
 import contextlib
@@ -17,10 +18,10 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from tff_mf.base import validation
-from tff_mf.base.errors import InputValueError
+from tff_mf.base.errors import InputError, InputValueError
 
 from .. import reports
 from ..output import progress
@@ -32,11 +33,11 @@ from . import runner
 from ._device_file import write_device_policy
 from ._manifest import RUNNER, file_entries, write_manifest
 from ._policies import DevicePolicy, ParticipationPolicy, write_policy
-from ._source import Source
+from ._source import Source, deployed_again
 
 SAMPLER = "devices with a timer and a count of rounds, checked by the server"
 _LOG = logging.getLogger(__name__)
-_MODULE = f"{__package__}._graphs"
+_MODULE = f"{__package__}.building"
 # The order of Python's sets depends on hashes, and a GPU draws other normals than a processor.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": "-1"}
 _LAST_BYTES = 2000
@@ -247,3 +248,65 @@ def _ended(process: subprocess.Popen) -> Iterator[None]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+class _Warnings(logging.Handler):
+    """Sends warnings of this package to the process that waits."""
+
+    def __init__(self, to: TextIO) -> None:
+        super().__init__(logging.WARNING)
+        self._to = to
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(self._to, "warning", record.getMessage())
+
+
+def _main() -> None:
+    from tff_mf import registry
+
+    folder, writer = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+    # TFF's worker must not keep it open.
+    os.set_inheritable(writer, False)
+    with open(writer, "w", encoding="utf-8") as to:
+        logging.getLogger("tff_mf").addHandler(_Warnings(to))
+        try:
+            registry.import_plugins()
+            _say(to, "exported", _built(folder, to))
+        except InputError as error:
+            _say(to, "refused", str(error))
+
+
+def _say(to: TextIO, kind: str, value: Any) -> None:
+    to.write(json.dumps([kind, value]) + "\n")
+    to.flush()
+
+
+def _built(folder: pathlib.Path, to: TextIO) -> dict[str, Any]:
+    from ... import aggregators
+    from ..training import learning_process, task
+
+    settings, privacy, vocabulary = deployed_again(folder)
+    _say(to, "step", "process")
+    with aggregators.tff_session():
+        language_task = task.build_task(settings, vocabulary)
+        process, mean = learning_process.build_process(
+            settings, privacy, language_task, loop=learning_process.DEVICE_LOOP
+        )
+        _say(to, "step", "graphs")
+        exported = aggregators.export_process(
+            process,
+            folder,
+            initial_weights=language_task.initial_weights,
+            batch_size=settings.batch_size,
+            client_epochs=settings.client_epochs,
+            max_examples=settings.max_examples,
+            aggregator=mean,
+        )
+        aggregators.export_computation(
+            task.build_tokenizer(vocabulary), folder / runner.TOKENIZE, inputs="sentences", outputs="examples"
+        )
+    return exported
+
+
+if __name__ == "__main__":
+    _main()

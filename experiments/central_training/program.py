@@ -1,5 +1,6 @@
 """One central training in a folder: epochs, checkpoints, metrics, and the summary."""
 
+import contextlib
 import json
 import pathlib
 import time
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import tff_mf
-from tff_mf.base import strict_json, validation
+from tff_mf.base import checkpoint_files, strict_json, validation
 from tff_mf.base.errors import InputValueError
 
-from ..output import files
-from ..runs import folders, metrics
+from ..output import files, typed
+from ..runs import folders, metrics, server_loop
 from ..runs.folders import versions
-from ..runs.names import CALIBRATED, MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
+from ..runs.names import CALIBRATED, CHECKPOINTS, MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
+from ..runs.rules import Rules
 from . import preparation
 from .data_sets import Examples, ImageData
 from .preparation import PreparedTraining
@@ -23,7 +25,9 @@ from .preparation import PreparedTraining
 if TYPE_CHECKING:
     import tensorflow as tf
 
-CHECKPOINT = "checkpoint.npz"
+    from tff_mf import keras
+
+_EPOCH, _STATE = "epoch-", ".npz"
 WEIGHTS = "model.weights.h5"
 _EVALUATED_AT_ONCE = 500
 
@@ -41,19 +45,21 @@ def run(
     checkpoint, which has the keys of the noise, is removed.
 
     Formal guarantee: as for `tff_mf.keras.Training`, for the training part of the data; weights, metrics and summary
-    are computed from what it covers. The validation and the test part are not protected.
+    are computed from what it covers. As for `ServerLoop`, of which an epoch is a round: no epoch of which anything was
+    written is ever run again. The validation and the test part are not protected.
 
     Args:
         prepared: The parts of the training.
         data: The parts of its data set.
-        folder: Its folder, which exists.
+        folder: Its folder, with its settings.
         on_epoch: Called after each epoch with its number and its metrics.
 
     Raises:
-        InputValueError: If another process uses the folder, or its checkpoint is of another training.
+        InputValueError: If another process uses the folder, its checkpoint is of another training, or it has lost its
+            newest one.
         OSError: If a file cannot be written.
     """
-    with files.alone(folder):
+    with files.alone(folder), _loop(prepared, folder) as loop:
         begun, secret = time.monotonic(), prepared.configuration.sampling_settings.is_secret
 
         def clock() -> float:
@@ -62,20 +68,26 @@ def run(
 
         model = preparation.compiled_network(prepared.configuration)
         training = preparation.training_of(prepared, model, data.train)
-        checkpoint = folder / CHECKPOINT
-        if checkpoint.exists():
-            training.restore(checkpoint)
-        rows = _rows(folder, prepared, training.rounds)
-        if len(rows) < _epochs(prepared, training.rounds):
+        states = _States(folder / CHECKPOINTS, training)
+        rows: list[Mapping[str, object]] = [*metrics.read_metrics(folder / METRICS).rows]
+        last = loop.resume(states, published=len(rows), every_round=True)
+        if last:
+            states.restore(last)
+        if len(rows) < last:
             # The run was stopped after the checkpoint and before the row of its model.
             rows.append(_row(training.rounds, clock(), evaluated(model, data.validation)))
             metrics.write_metrics(folder / METRICS, rows)
-        while training.rounds < prepared.order.rounds:
-            training.fit(epochs=1, checkpoint=checkpoint)
+        for epoch in range(last + 1, loop.rounds + 1):
+            # Which examples are in a batch, a fixed order tells everybody, and a secret one nobody.
+            loop.begin(())
+            training.fit(epochs=1)
+            loop.finish(training)
             found = evaluated(model, data.validation)
             rows.append(_row(training.rounds, clock(), found))
             metrics.write_metrics(folder / METRICS, rows)
-            on_epoch(_epochs(prepared, training.rounds), found)
+            on_epoch(epoch, found)
+        if not loop.has_ended:
+            loop.record_end()
         found = summarize(
             prepared, data, validation=evaluated(model, data.validation), test=evaluated(model, data.test)
         )
@@ -83,8 +95,80 @@ def run(
         files.write_atomically(
             folder / SUMMARY, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         )
-        checkpoint.unlink(missing_ok=True)
+        states.remove_all()
         return found
+
+
+def _loop(
+    prepared: PreparedTraining, folder: pathlib.Path
+) -> contextlib.AbstractContextManager[server_loop.ServerLoop]:
+    """Returns the loop of a training, whose rounds are its epochs: after each, the model is released once."""
+    order = prepared.order
+    rules = Rules(
+        rounds=-(-order.rounds // order.epoch_rounds),
+        # The order of the examples keeps it.
+        schema=None,
+        divisor=order.batch_size,
+        clip_norm=prepared.configuration.clip_norm,
+        restart_every=None,
+    )
+    return server_loop.open_loop(folder, rules=rules, configuration=folder / SETTINGS_TOML, ended=True)
+
+
+class _States:
+    """The states of a training after its epochs, of which only the newest is kept. A `Storage` of the loop."""
+
+    def __init__(self, folder: pathlib.Path, training: "keras.Training") -> None:
+        self._folder, self._training = folder, training
+        checkpoint_files.make_private(folder)
+
+    def rounds(self) -> list[int]:
+        """Returns the epochs after which the state was saved and is there, in order."""
+        return saved_epochs(self._folder)
+
+    def save(self, round_number: int, state: "keras.Training", about: Mapping[str, Any]) -> None:
+        """Saves the training after an epoch, with facts about it, and deletes the earlier states."""
+        # The state is there once the second file is.
+        files.write_atomically(self._about(round_number), json.dumps(about) + "\n", mode=0o600)
+        state.save(self._path(round_number))
+        for old in self.rounds()[:-1]:
+            self._remove(old)
+
+    def about(self, round_number: int) -> Mapping[str, Any]:
+        """Returns the facts that were saved with a state."""
+        return typed.read(self._about(round_number), dict[str, Any], "checkpoint")
+
+    def restore(self, round_number: int) -> None:
+        """Continues from a state."""
+        self._training.restore(self._path(round_number))
+        order = self._training.order
+        if self._training.rounds != min(order.rounds, round_number * order.epoch_rounds):
+            raise InputValueError(
+                f"checkpoint={str(self._path(round_number))!r} is of round {self._training.rounds}, and not of the end "
+                f"of epoch {round_number}: put the run's newest checkpoint back."
+            )
+
+    def remove_all(self) -> None:
+        """Deletes every state: with the keys in them, the noise can be removed from the models."""
+        for number in self.rounds():
+            self._remove(number)
+
+    def _remove(self, round_number: int) -> None:
+        # A state is there as long as this file is.
+        self._path(round_number).unlink()
+        self._about(round_number).unlink(missing_ok=True)
+
+    def _path(self, round_number: int) -> pathlib.Path:
+        return self._folder / f"{_EPOCH}{round_number}{_STATE}"
+
+    def _about(self, round_number: int) -> pathlib.Path:
+        return self._path(round_number).with_suffix(".json")
+
+
+def saved_epochs(checkpoints: pathlib.Path) -> list[int]:
+    """Returns the epochs of which a folder of checkpoints has a state, in order."""
+    names = (path.stem.removeprefix(_EPOCH) for path in checkpoints.glob(f"{_EPOCH}*{_STATE}"))
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def check_new(folder: pathlib.Path) -> None:
@@ -108,7 +192,7 @@ def resumable(folder: pathlib.Path) -> pathlib.Path:
     # A run may have been stopped after the first of these files.
     if not any((folder / name).is_file() for name in (SETTINGS_TOML, MECHANISM)):
         raise InputValueError(f"out={str(folder)!r} has no run to resume: start the run without --resume.")
-    if (folder / SUMMARY).is_file() and not (folder / CHECKPOINT).is_file():
+    if (folder / SUMMARY).is_file() and not saved_epochs(folder / CHECKPOINTS):
         raise InputValueError(f"out={str(folder)!r} holds a run that has ended: there is nothing to resume.")
     files.make_writable(folder)
     return folder
@@ -145,16 +229,6 @@ def evaluated(model: "tf.keras.Model", examples: Examples) -> dict[str, float]:
         return {}
     found = model.evaluate(*examples, batch_size=_EVALUATED_AT_ONCE, verbose=0, return_dict=True)
     return {name: float(value) for name, value in found.items()}
-
-
-def _epochs(prepared: PreparedTraining, rounds: int) -> int:
-    return -(-rounds // prepared.order.epoch_rounds)
-
-
-def _rows(folder: pathlib.Path, prepared: PreparedTraining, rounds: int) -> list[Mapping[str, object]]:
-    """Returns the rows of the epochs before the checkpoint."""
-    found: list[Mapping[str, object]] = [*metrics.read_metrics(folder / METRICS).rows]
-    return found[: _epochs(prepared, rounds)]
 
 
 def _row(rounds: int, seconds: float, found: Mapping[str, float]) -> dict[str, object]:

@@ -5,12 +5,12 @@ import pathlib
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning import check_level, mechanism_names
+from tff_mf.planning import mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 
-from ..output import progress
-from ..output.typed import Number, Record, Whole
+from ..output.typed import Number, Whole
 from ..runs.presets import PresetFolder
+from ..runs.settings import PrivacySettings
 from ..sampling.settings import SamplingSettings
 from . import data_sets, networks
 
@@ -26,27 +26,19 @@ _BY_SAMPLES = ("balls-in-bins", "b-min-sep")
 _INDEPENDENT = ("poisson", "random-allocation")
 
 
-class CentralConfiguration(Record):
-    """All settings of a central training. A field has the name of its flag, with underscores.
+class CentralConfiguration(PrivacySettings, kw_only=True):
+    """All settings of a central training: examples take the place of clients. A field has the name of its flag.
+
+    `bands` that are not given are as many as an epoch has rounds, or as there are groups.
 
     Attributes:
         epochs: Number k of epochs.
         batch_size: Number B of examples in a batch; with sampling, its expectation.
-        delta: δ.
         dataset: A name of `data_sets.names()`.
         network: A name of `networks.NAMES`; `None` is the one that is usual for the data set.
-        mechanism: A name of `mechanism_names.names()`, `production:NAME`, or a file.
-        buffers: Buffers of a `blt`; `None` lets the optimizer choose.
-        bands: Bands of the banded kinds; `None` is as many as an epoch has rounds, or as there are groups.
-        workload: What the mechanism is optimized for.
         sampling: One of `SAMPLINGS`: `fixed-epochs`, in a fixed order; `poisson`, which is DP-SGD with `identity`; and
-            others, whose batches are secret if they amplify.
-        groups: Number of groups that examples are in, with `cyclic-poisson`, `shuffled-epochs` or `balls-in-bins`, for
-            which `None` is as many as an epoch has rounds.
-        min_sep: Smallest difference of two rounds of an example, with `b-min-sep` or `spaced-epochs`.
-        epsilon: ε that the training may reach, or `None`.
-        noise_multiplier: σ in its place, or `None`.
-        clip_norm: Bound ζ on the norm of an example's gradient.
+            others, whose batches are secret if they amplify. Of `balls-in-bins`, `groups` that are not given are as
+            many as an epoch has rounds.
         learning_rate: Rate of SGD.
         momentum: Its momentum.
         warmup: Part of the rounds over which the rate rises.
@@ -61,19 +53,9 @@ class CentralConfiguration(Record):
 
     epochs: Whole
     batch_size: Whole
-    delta: Number
     dataset: str = "digits"
     network: str | None = None
-    mechanism: str = "blt"
-    buffers: Whole | None = None
-    bands: Whole | None = None
-    workload: str = "prefix-sum"
     sampling: str = _FIXED
-    groups: Whole | None = None
-    min_sep: Whole | None = None
-    epsilon: Number | None = None
-    noise_multiplier: Number | None = None
-    clip_norm: Number = 1.0
     learning_rate: Number = 0.1
     momentum: Number = 0.9
     warmup: Number = 0.0
@@ -138,8 +120,8 @@ class CentralConfiguration(Record):
             )
         validation.listable(self.rounds, "epochs")
         self.schedule.check(self.rounds)
-        check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
-        self._check_mechanism()
+        self._check_sampling()
+        super().check()
 
     def check_statable(self) -> None:
         """Refuses what no ε could be stated for, as far as the settings alone show it.
@@ -186,7 +168,7 @@ class CentralConfiguration(Record):
                 f"dataset={self.dataset!r} have {source.shape[0]} by {source.shape[1]}: take another."
             )
 
-    def _check_mechanism(self) -> None:
+    def _check_sampling(self) -> None:
         # Refuses a parameter that is missing, or does not go with the sampling.
         _ = self.sampling_settings
         if self.sampling in _INDEPENDENT and self.mechanism != "identity":
@@ -207,14 +189,6 @@ class CentralConfiguration(Record):
                 f"epsilon={self.epsilon!r} does not go with sampling={self.sampling!r}: its σ is found by samples, and "
                 "a run that is resumed would find another. Give noise_multiplier; tff-mf calibrate finds it."
             )
-        setting = self.mechanism_setting()
-        mechanism_names.check(
-            self.mechanism,
-            rounds=self.rounds,
-            buffers=self.buffers,
-            bands=self.bands,
-            workload=setting.workload,
-        )
 
     @property
     def sampling_settings(self) -> SamplingSettings:
@@ -250,17 +224,6 @@ class CentralConfiguration(Record):
             self.workload, rounds=self.rounds, momentum=self.momentum, warmup=self.warmup, cooldown=self.cooldown
         )
         return MechanismSetting(rounds=self.rounds, participation=schema, workload=workload)
-
-    def build_mechanism(self) -> tff_mf.Mechanism:
-        """Returns the mechanism, optimized for the training if it is of such a kind.
-
-        Raises:
-            InputError: If a field is out of range, or the mechanism cannot be built.
-        """
-        with progress.search() as report:
-            return self.mechanism_setting().named(
-                self.mechanism, buffers=self.buffers, bands=self.bands, progress=report
-            )
 
 
 PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "presets", kind=CentralConfiguration)

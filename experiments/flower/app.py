@@ -10,8 +10,12 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ..output import files
-from .settings import settings_of
+from ..runs.names import MECHANISM
+from ..runs.run_record import RunRecord, file_hash, read_record
+from ..sampling.settings import SamplingSettings
 
+# Parameters of samplings that an app has in its configuration.
+_OF_APP = ("min_sep", "max_participations", "groups", "participations", "epochs")
 # PyTorch's files replace NumPy's files of the same name.
 _TEMPLATES = {"numpy": ("template",), "torch": ("template", "template_torch")}
 _NEEDED = {"numpy": "", "torch": ', "torch>=2"'}
@@ -69,3 +73,67 @@ def _configured(project: str, settings: Mapping[str, str | int | float], framewo
         project, found = re.subn(rf"(?m)^{name} = .*$", lambda match, line=line: line, project)
         assert found == 1, name
     return project
+
+
+def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
+    """Returns what a Flower app is configured with to run the deployment that a run or a bundle stands for.
+
+    Formal guarantee: the app has the mechanism, σ, rounds, participation schema, restarts, bits of the grid and clip
+    norm of the folder's `run.json`, with the whole cohort that its σ is for. What Flower does not run is refused.
+
+    Args:
+        folder: The folder of a run or of a bundle.
+
+    Raises:
+        InputValueError: If a file is missing or damaged, or the run has what is not supported on Flower: a seed,
+            adaptive clipping, no noise, or an adjacency other than zero-out.
+        OSError: If a file cannot be read.
+    """
+    record = read_record(folder)
+    if file_hash(folder / MECHANISM) != record.mechanism_sha256:
+        raise InputValueError(f"{MECHANISM} in {str(folder)!r} differs from its run.json: take an intact folder.")
+    for name in ("adaptive_count_stddev", "insecure_seed"):
+        if getattr(record, name) is not None:
+            raise InputValueError(f"{name}={getattr(record, name)!r} of {str(folder)!r} is not supported on Flower.")
+    if not record.noise_multiplier:
+        raise InputValueError(
+            f"noise_multiplier={record.noise_multiplier!r} of {str(folder)!r} is not supported by the app, where "
+            "0 stands for the noise of its epsilon."
+        )
+    if record.adjacency != "zero-out":
+        raise InputValueError(
+            f"adjacency={record.adjacency!r} of {str(folder)!r} is not supported by the app: its report would state a "
+            "smaller ε, of zero-out. Pass adjacency to open_strategy in an app of your own."
+        )
+    # How cohorts of a sampling at random were drawn; of all others, the schema that their guarantee is for.
+    drawn = record.drawn
+    chosen = drawn if drawn is not None and drawn.is_secret else SamplingSettings.of(record.schema)
+    return {
+        "mechanism": str((folder / MECHANISM).absolute()),
+        "rounds": record.rounds,
+        "sampling": chosen.sampling,
+        **{name.replace("_", "-"): chosen.parameters.get(name, 0) for name in _OF_APP},
+        "secret-cohorts": record.is_secret,
+        "clients-per-round": record.cohort,
+        "population": record.population or _fewest(record),
+        "noise-multiplier": record.noise_multiplier,
+        "restart-every": record.restart_every or 0,
+        "delta": record.delta,
+        "grid": "none" if record.grid_bits is None else record.grid_bits,
+        "clip-norm": record.clip_norm,
+        **_server(record),
+    }
+
+
+def _server(record: RunRecord) -> dict[str, float]:
+    """Returns the server's rate and momentum, of a run of `tff-mf train` or of one on Flower."""
+    if record.settings is not None and record.resolved is not None:
+        rate, momentum = record.resolved.server_learning_rate, record.settings.server_momentum
+    else:
+        rate, momentum = record.about.get("server_learning_rate", 1.0), record.about.get("server_momentum", 0.0)
+    return {"server-learning-rate": float(rate), "server-momentum": float(momentum)}
+
+
+def _fewest(record: RunRecord) -> int:
+    """Returns how many nodes the rounds need at least."""
+    return -(-record.cohort * record.rounds // record.max_participations)

@@ -75,34 +75,6 @@ def by_partition(nodes: Iterable[Any]) -> dict[str, int]:
 Draw = Callable[[int, Sequence[str]], Sequence[str]]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Waiting:
-    """How long a round waits for nodes, and for their replies.
-
-    Attributes:
-        nodes_seconds: Time until enough allowed nodes are connected; after it the round begins with fewer.
-        replies_seconds: Time until all replies have come; after it the round ends with fewer.
-        poll_seconds: Time between two questions to the SuperLink.
-        fewest: Fewest nodes with which a round begins; with fewer after `nodes_seconds`, the run stops, and can be
-            resumed.
-
-    Raises:
-        InputTypeError: If a value is not a number.
-        InputValueError: If one is out of range.
-    """
-
-    nodes_seconds: float = 600.0
-    replies_seconds: float = 600.0
-    poll_seconds: float = 1.0
-    fewest: int = 1
-
-    def __post_init__(self) -> None:
-        validation.nonnegative("nodes_seconds", self.nodes_seconds)
-        validation.positive("replies_seconds", self.replies_seconds)
-        validation.positive("poll_seconds", self.poll_seconds)
-        validation.whole("fewest", self.fewest, at_least=0)
-
-
 def uniform(clients_per_round: int) -> Draw:
     """Returns a draw of so many nodes uniformly among those allowed, or of all of them if they are fewer.
 

@@ -19,12 +19,11 @@ from .. import guard, reports
 from ..runs import folders, ledger
 from ..runs.checkpoints import Checkpoints
 from ..runs.names import CHECKPOINTS, LEDGER, REPORT
-from . import cohorts, summands
+from . import cohorts, updates
 from .checkpoints import ServerState, as_json, build, forget, loaded
 from .settings import FlowerSettings, checked_clip_norm
 from .strategy import MFStrategy
-from .summands import Layout
-from .updates import model_arrays
+from .updates import Layout, model_arrays
 
 _DEFAULT = FlowerSettings()
 # Of these, each cohort can be drawn when its round begins, from the nodes that are connected.
@@ -129,12 +128,7 @@ def _fitted(folder: pathlib.Path, plan: tff_mf.Plan, settings: FlowerSettings, l
 
 
 def _drawn_before(plan: tff_mf.Plan, draw: cohorts.Draw | None, nodes: Collection[str] | None) -> list[str] | None:
-    """Returns the nodes from which the plan's sampling draws all cohorts before the first round; else `None`.
-
-    Raises:
-        InputValueError: If cohorts are secret and something else shall draw them, nodes are not given, their number is
-            not the plan's, or a timer counts hours.
-    """
+    """Returns the nodes from which the plan's sampling draws all cohorts before the first round; else `None`."""
     if draw is not None and plan.secret_cohorts:
         raise InputValueError(
             f"draw={draw!r} does not go with secret_cohorts, whose ε is of cohorts by the plan's sampling: leave it "
@@ -184,20 +178,16 @@ def _check_supported(plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
             )
 
 
-def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> summands.Summands:
-    """Returns what replies become.
-
-    Raises:
-        InputValueError: If the grid does not fit the cohort, the model or the replies.
-    """
+def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> updates.Summands:
+    """Returns what replies become."""
     clip_norm, grid = checked_clip_norm(plan.clip_norm), plan.grid
     if grid is None or plan.dimension is None:
-        if settings.replies == summands.INTEGERS:
+        if settings.replies == updates.INTEGERS:
             raise InputValueError(
-                f"replies={settings.replies!r} needs a grid: leave out floating_point, or take {summands.MODEL!r} "
-                f"or {summands.UPDATE!r}."
+                f"replies={settings.replies!r} needs a grid: leave out floating_point, or take {updates.MODEL!r} "
+                f"or {updates.UPDATE!r}."
             )
-        return summands.Floats(clip_norm, settings.replies)
+        return updates.Floats(clip_norm, settings.replies)
     if plan.clients_per_round > grid.max_clients:
         raise InputValueError(
             f"grid={grid} has room for fewer than clients_per_round={plan.clients_per_round}: take a Grid of more."
@@ -207,15 +197,11 @@ def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> su
             f"dimension={plan.dimension} of the plan must be at least {layout.dimension}, the number of the model's "
             "parameters: what the grid costs depends on it."
         )
-    return summands.Integers(grid, clip_norm, settings.replies)
+    return updates.Integers(grid, clip_norm, settings.replies)
 
 
 def _finish(folder: pathlib.Path) -> None:
-    """Does what `MFStrategy.end` does after the ledger's last line, if the process was stopped in between.
-
-    Raises:
-        InputValueError: If the run in the folder has ended.
-    """
+    """Does what `MFStrategy.end` does after the ledger's last line, if the process was stopped in between."""
     book = folder / LEDGER
     if not book.is_file() or not ledger.read_ledger(book).ended:
         return

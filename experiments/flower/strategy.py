@@ -24,8 +24,7 @@ from ..runs.report_counts import ReportCounts
 from .checkpoints import ServerState, forget
 from .cohorts import Draw, Planned, check_drawn
 from .settings import FlowerSettings, checked_clip_norm
-from .summands import Layout, Summands
-from .updates import UpdateSum, as_record
+from .updates import Layout, Summands, UpdateSum, as_record
 
 # The key in which Flower's own `fixedclipping_mod` looks for the clip norm.
 _CLIPPING_NORM = "clipping_norm"

@@ -1,8 +1,8 @@
 """Participation guard for pipelines other than `tff-mf train`: `open_guard`, and its parts of a TFF program."""
 
 from .drawing import checked_clients as checked_clients
-from .opening import begun_plan as begun_plan
-from .opening import open_guard as open_guard
 from .run_guard import RefusedCohortError as RefusedCohortError
 from .run_guard import RunGuard as RunGuard
+from .run_guard import begun_plan as begun_plan
+from .run_guard import open_guard as open_guard
 from .run_guard import refusal as refusal

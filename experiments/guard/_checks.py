@@ -25,18 +25,7 @@ class OtherRoundsError(InputValueError):
 
 
 def check_drawn(state: Any, noise: str | None, round_number: int, *, last_released: int) -> None:
-    """Raises unless the noise in a server's state was drawn exactly once for each round up to `round_number`.
-
-    Args:
-        state: The state of the process after the round.
-        noise: Fingerprint of the aggregator's noise; `None` if the aggregator is unknown.
-        round_number: The round, counted from 1; 0 for the initial state.
-        last_released: The last round that was released, for the message.
-
-    Raises:
-        InputTypeError: If there is no state, although the aggregator is known.
-        InputValueError: If the state has no noise, or noise of another aggregator or of another number of rounds.
-    """
+    """Raises unless the noise in a server's state was drawn exactly once for each round up to `round_number`."""
     if state is None:
         if noise is not None:
             raise InputTypeError(
@@ -100,15 +89,12 @@ def check_aggregator(aggregator: "MFAggregationFactory", plan: tff_mf.Plan, more
     of_plan = set()
     if clipping is None or restart_every is not None:
         of_plan = {
-            aggregators.MFAggregationFactory(
-                plan.mechanism,
-                clip_norm=plan.clip_norm,
+            aggregators.MFAggregationFactory.of_plan(
+                plan,
                 noise_multiplier=noise_multiplier,
-                clients_per_round=plan.clients_per_round,
                 restart_every=restart_every,
                 adaptive_clipping=clipping,
-                insecure_seed=plan.insecure_seed,
-                grid=plan.grid,
+                rounds=None,
             ).fingerprint
             for noise_multiplier in same
         }
@@ -142,9 +128,6 @@ def check_folder(folder: pathlib.Path) -> None:
     """Raises if a folder holds a run that has ended, or files of a run without its ledger.
 
     Of a run that has ended, the key of its cohorts is deleted, if it was stopped before it did.
-
-    Raises:
-        InputValueError: If it does.
     """
     book = folder / LEDGER
     if _ended(folder / REPORT) or (book.is_file() and read_ledger(book).ended):

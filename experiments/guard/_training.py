@@ -1,12 +1,14 @@
 """A private run in TFF: its cohorts, rounds, evaluation, model and report."""
 
+import asyncio
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
 import pathlib
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,6 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from ... import aggregators
 from .. import reports
 from ..runs import names
-from ._computing import Computing
 from .drawing import checked_clients
 from .run_guard import RunGuard
 
@@ -89,7 +90,7 @@ class PrivateTraining:
         self._evaluated = _evaluated(guard.folder / names.EVALUATED)
         self._report: RunReport | None = None
         # Of its own, since a worker that died is replaced.
-        self._context = ends.enter_context(Computing())
+        self._context = ends.enter_context(_Computing())
         self._close = weakref.finalize(self, ends.close)
         try:
             self._resume()
@@ -402,10 +403,64 @@ class PrivateTraining:
             raise
 
 
+class _Computing(contextlib.AbstractContextManager["_Computing"]):
+    """A resident context that is current only where it is installed, and that is replaced if its worker dies."""
+
+    def __init__(self) -> None:
+        self._ends = contextlib.ExitStack()
+        self._context: aggregators.ResidentContext | None = None
+
+    def revive(self) -> None:
+        """Starts a worker; one that runs is ended, with all of its values."""
+        self._end()
+        with _same_default():
+            self._context = self._ends.enter_context(aggregators.resident_context())
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Makes the context the current one for a block."""
+        assert self._context is not None
+        with tff.framework.get_context_stack().install(self._context):
+            yield
+
+    def wait(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
+        """Returns the result of asynchronous work, also in a notebook, whose thread has a loop of its own."""
+
+        def done() -> Any:
+            with self.installed():
+                return asyncio.run(work(*arguments))
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return done()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            return pool.submit(done).result()
+
+    def __exit__(self, *error: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        with _same_default():
+            self._ends.close()
+        self._context = None
+
+
+@contextlib.contextmanager
+def _same_default() -> Iterator[None]:
+    """Leaves the caller's context as it is, whatever the block does to it."""
+    stack = tff.framework.get_context_stack()
+    before = stack.current
+    try:
+        yield
+    finally:
+        stack.set_default_context(before)
+
+
 class _States:
     """The states of a private training in its checkpoints, of which the newest is loaded. A `Storage` of the loop."""
 
-    def __init__(self, context: Computing, checkpoints: aggregators.CheckpointManager, start: Any) -> None:
+    def __init__(self, context: _Computing, checkpoints: aggregators.CheckpointManager, start: Any) -> None:
         self._context, self._checkpoints = context, checkpoints
         saved, self.newest = context.wait(checkpoints.load_latest, {"state": start, "about": ""})
         self.state = start if saved is None else saved["state"]

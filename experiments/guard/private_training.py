@@ -21,7 +21,7 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from ... import aggregators
 from ..runs.metrics import NOT_TRAINING
 from ._training import LOOP, CohortSizeWarning, Model, PrivateTraining, RunReport, Sampler
-from .opening import begun_plan, open_guard
+from .run_guard import begun_plan, open_guard
 
 __all__ = ["CohortSizeWarning", "PrivateTraining", "RunReport", "private_fed_avg", "private_fed_sgd"]
 
@@ -175,16 +175,7 @@ def _opened(
     if before is not None:
         before.close()
     plan = begun_plan(path, plan.for_model(_dimension(model_fn)))
-    mean = aggregators.build_mf_aggregator(
-        plan.mechanism,
-        clip_norm=plan.clip_norm,
-        noise_multiplier=plan.noise_multiplier_as_run,
-        clients_per_round=plan.clients_per_round,
-        restart_every=plan.restart_every,
-        insecure_seed=plan.insecure_seed,
-        rounds=plan.rounds,
-        grid=plan.grid,
-    )
+    mean = aggregators.MFAggregationFactory.of_plan(plan)
     process = build(mean)
     with contextlib.ExitStack() as ends:
         guard = ends.enter_context(

@@ -191,7 +191,7 @@ def fields_of(kind: type) -> Mapping[str, tuple[type, ...]]:
 
 
 def described(kind: type) -> dict[str, str]:
-    """Returns the text on each attribute in a class's docstring; none where Python left docstrings out.
+    """Returns the text on each attribute in the docstrings of a class and its bases; none where Python left them out.
 
     Example:
         >>> class Size(Record):
@@ -205,8 +205,10 @@ def described(kind: type) -> dict[str, str]:
         >>> described(Size)
         {'rounds': 'Number of rounds, in one line.'}
     """
-    section = inspect.cleandoc(kind.__doc__ or "").partition("\nAttributes:\n")[2].partition("\n\n")[0]
-    found = re.findall(r"^    (\w+): (.+(?:\n {6}.+)*)", section, re.M)
+    found = []
+    for each in reversed(kind.__mro__):
+        section = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")[2].partition("\n\n")[0]
+        found += re.findall(r"^    (\w+): (.+(?:\n {6}.+)*)", section, re.M)
     return {name: " ".join(text.split()) for name, text in found}
 
 

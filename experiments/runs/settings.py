@@ -39,18 +39,11 @@ _LARGEST_SEED = 2**32 - 1
 _MOST_EXAMPLES = {"batch_size": 2**20, "max_examples": 2**24, "evaluation_examples": 2**31 - 1}
 
 
-class RunSettings(Record):
-    """All settings of a run of `tff-mf train`. An option has the name of its field, and its help is what stands below.
-
-    Defaults of the model come from the papers' StackOverflow experiments. A value that no run can have is refused when
-    the settings are made; `check` refuses a mechanism that does not fit them.
+class PrivacySettings(Record, kw_only=True):
+    """The settings of every private training, of clients or of examples, that its mechanism and noise follow from.
 
     Attributes:
-        rounds: Number of rounds n.
-        clients_per_round: Clients in a round; for some samplings on average.
         delta: δ of the guarantee; well below 1 / population.
-        dataset: `pydoc` (made on first use), `stackoverflow` (downloaded on first use), `synthetic` (of its size, for
-            dry runs), or `sqlite:FILE`.
         mechanism: `blt`, `banded`, `banded-toeplitz`, `banded-inverse` or `dense`, optimized for the run; `tree-full`,
             `tree-online`, `tree-vanilla`, `identity`, `production:NAME`, or a file.
         buffers: Buffers of an optimized `blt`; chosen by the optimizer if not given.
@@ -60,14 +53,73 @@ class RunSettings(Record):
         objective: Loss to minimize, `rms` or `max`; by default `max` for a BLT, `rms` for all others.
         workload: Workload of the losses, for which the mechanism is optimized: `prefix-sum`, `momentum`,
             `learning-rates` or `momentum-with-rates`.
+        min_sep: Smallest difference b between two rounds of one client.
+        groups: Number of groups of clients; of `cyclic-poisson`, as many as bands.
+        epsilon: Largest ε of the whole run; or a noise multiplier.
+        noise_multiplier: σ: standard deviation of Z divided by the clip norm, for the cohort.
+        clip_norm: Bound ζ on the L2 norm of a client's update; the first one, if it adapts.
+    """
+
+    delta: Number
+    mechanism: str = "blt"
+    buffers: Whole | None = None
+    bands: Whole | None = None
+    unit_norms: bool | None = None
+    objective: str | None = None
+    workload: str = "prefix-sum"
+    min_sep: Whole | None = None
+    groups: Whole | None = None
+    epsilon: Number | None = None
+    noise_multiplier: Number | None = None
+    clip_norm: Number = 1.0
+
+    def mechanism_setting(self) -> MechanismSetting:
+        """Returns the setting that the mechanism is optimized for."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Refuses a mechanism or a level of noise that does not go with the other settings.
+
+        Raises:
+            InputError: If a field is out of range, or the fields do not fit each other.
+        """
+        setting = self.mechanism_setting()
+        check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
+        mechanism_names.check(
+            self.mechanism, rounds=setting.searched_rounds, workload=setting.searched_workload, **self._options
+        )
+
+    def build_mechanism(self) -> tff_mf.Mechanism:
+        """Returns the mechanism, for one restart if there are restarts, optimized if it is of such a kind.
+
+        Raises:
+            InputError: If a field is out of range, or the mechanism cannot be built.
+        """
+        with progress.search() as report:
+            return self.mechanism_setting().named(self.mechanism, **self._options, progress=report)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _OF_MECHANISM}
+
+
+class RunSettings(PrivacySettings, kw_only=True):
+    """All settings of a run of `tff-mf train`. An option has the name of its field, and its help is what stands below.
+
+    Defaults of the model come from the papers' StackOverflow experiments. A value that no run can have is refused when
+    the settings are made; `check` refuses a mechanism that does not fit them.
+
+    Attributes:
+        rounds: Number of rounds n.
+        clients_per_round: Clients in a round; for some samplings on average.
+        dataset: `pydoc` (made on first use), `stackoverflow` (downloaded on first use), `synthetic` (of its size, for
+            dry runs), or `sqlite:FILE`.
         restart_every: Rounds after which the noise restarts; never if not given.
         cohort: Clients that a round stands for, simulated by the clients of a round; the same if not given.
         sampling: How clients take part: `min-sep`, `single`, `fixed-epochs`, `spaced-epochs` or `timer`; or, amplified
             if cohorts are random and secret, `poisson`, `cyclic-poisson`, `balls-in-bins`, `b-min-sep`,
             `random-allocation` or `shuffled-epochs`.
-        min_sep: Smallest difference b between two rounds of one client.
         max_participations: Largest number k of rounds of one client.
-        groups: Number of groups of clients; of `cyclic-poisson`, as many as bands.
         participations: Number of rounds of each client, with `random-allocation`.
         epochs: Number of epochs.
         hours: Hours that a device waits, with `timer`; min-sep rounds if not given.
@@ -75,11 +127,8 @@ class RunSettings(Record):
         secret_cohorts: Draw cohorts from the system's randomness, and neither log nor release them, so that the
             sampling amplifies ε; otherwise they follow from the seed, and are logged.
         dropout: Probability that a client of a cohort does not report, in [0, 1).
-        epsilon: Largest ε of the whole run; or a noise multiplier.
-        noise_multiplier: σ: standard deviation of Z divided by the clip norm, for the cohort.
         grid: Bits of the clip norm in the integers that updates, sums and noise are; `auto`, or `none` for floating
             point, whose low bits can give clients away.
-        clip_norm: Bound ζ on the L2 norm of a client's update; the first one, if it adapts.
         adaptive_clipping: Part of the updates, in (0, 1), that shall be below the clip norm, which follows them at each
             restart of the noise; the clip norm stays if not given.
         adaptive_count_stddev: With `adaptive_clipping`: standard deviation of the noised counts that this releases, for
@@ -128,30 +177,18 @@ class RunSettings(Record):
 
     rounds: Whole
     clients_per_round: Whole
-    delta: Number
     dataset: str = DEFAULT_DATASET
-    mechanism: str = "blt"
-    buffers: Whole | None = None
-    bands: Whole | None = None
-    unit_norms: bool | None = None
-    objective: str | None = None
-    workload: str = "prefix-sum"
     restart_every: Whole | None = None
     cohort: Whole | None = None
     sampling: str = DEFAULT
-    min_sep: Whole | None = None
     max_participations: Whole | None = None
-    groups: Whole | None = None
     participations: Whole | None = None
     epochs: Whole | None = None
     hours: Number | None = None
     round_minutes: Number | None = None
     secret_cohorts: bool = False
     dropout: Number = 0.0
-    epsilon: Number | None = None
-    noise_multiplier: Number | None = None
     grid: Whole | str = AUTO
-    clip_norm: Number = 1.0
     adaptive_clipping: Number | None = None
     adaptive_count_stddev: Number | None = None
     adaptive_learning_rate: Number = 1.0
@@ -301,16 +338,10 @@ class RunSettings(Record):
         """
         setting = self.mechanism_setting()
         check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
-        check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
         if self.chosen_grid() is not None and self.mechanism == "dense":
             # Before a search of hours.
             grids.check_rows("dense", bands=setting.searched_rounds, dimension=self.dimension)
-        mechanism_names.check(
-            self.mechanism,
-            rounds=setting.searched_rounds,
-            workload=setting.searched_workload,
-            **{name: getattr(self, name) for name in _OF_MECHANISM},
-        )
+        super().check()
 
     @property
     def dimension(self) -> int:
@@ -359,16 +390,6 @@ class RunSettings(Record):
             restart_every=self.restart_every,
             workload=workload,
         )
-
-    def build_mechanism(self) -> tff_mf.Mechanism:
-        """Returns the mechanism, for one restart if there are restarts, optimized if it is of such a kind.
-
-        Raises:
-            InputError: If a field is out of range, or the mechanism cannot be built.
-        """
-        options = {name: getattr(self, name) for name in _OF_MECHANISM}
-        with progress.search() as report:
-            return self.mechanism_setting().named(self.mechanism, **options, progress=report)
 
     def privacy_plan(self, mechanism: tff_mf.Mechanism, insecure_seed: int | None = None) -> tff_mf.Plan:
         """Returns the guarantee of a run with `mechanism`.

@@ -49,17 +49,8 @@ def build_process(
     Raises:
         InputValueError: If only one of settings and privacy has adaptive clipping, whose counts are part of ε.
     """
-    mean = aggregators.MFAggregationFactory(
-        privacy.mechanism,
-        clip_norm=settings.clip_norm,
-        noise_multiplier=privacy.noise_multiplier_as_run,
-        clients_per_round=privacy.clients_per_round,
-        restart_every=privacy.restart_every,
-        adaptive_clipping=_adaptive_clipping(settings, privacy),
-        insecure_seed=privacy.insecure_seed,
-        rounds=privacy.rounds,
-        grid=privacy.grid,
-    )
+    clipping = _adaptive_clipping(settings, privacy)
+    mean = aggregators.MFAggregationFactory.of_plan(privacy, clip_norm=settings.clip_norm, adaptive_clipping=clipping)
     if repeated_keys is not None:
         mean = mean.repeating(repeated_keys)
     shared = {

@@ -148,11 +148,7 @@ def prepare(
 
 
 def _drawn_by(settings: RunSettings, privacy: tff_mf.Plan, population: int) -> tff_mf.Sampling:
-    """Returns the sampling of a run.
-
-    Raises:
-        InputValueError: If the guarantee of the plan is for another schema.
-    """
+    """Returns the sampling of a run."""
     chosen = settings.sampling_settings()
     schema = chosen.schema(privacy.rounds)
     if schema != privacy.participation:

@@ -83,8 +83,10 @@ _Kept = tuple[Progress, Mapping[str, float], bool]
 
 
 @dataclasses.dataclass(kw_only=True)
-class Releases:
-    """The rounds of a run after they are computed. Made by `opened`.
+class Releases(contextlib.AbstractContextManager["Releases"]):
+    """The rounds of a run after they are computed; the last one is released at the end of the block.
+
+    If the block raises, an evaluation and a save that have begun are finished, and their round is not released.
 
     Formal guarantee: nothing of a round is released, nor does the ledger say so, before the round is on disk if it has
     to be (see `Recovery.is_due`), and before all rounds before it are released. At most one round is not yet evaluated
@@ -103,8 +105,13 @@ class Releases:
     managers: Sequence[tff.program.ReleaseManager]
     on_round: OnRound
     history: tuple[dict[str, float], ...]
-    _thread: futures.Executor
+    _thread: futures.Executor = dataclasses.field(default_factory=lambda: futures.ThreadPoolExecutor(1))
     _pending: futures.Future[_Kept] | None = None
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        with self._thread:
+            if kind is None:
+                self.finish()
 
     def add(self, progress: Progress, evaluate: Evaluate | None = None) -> None:
         """Releases the round before, and this one unless it must be evaluated or saved first, which then begins.
@@ -149,33 +156,6 @@ class Releases:
         self.on_round(progress.round_number, metrics)
 
 
-@contextlib.contextmanager
-def opened(
-    saved: Recovery,
-    loop: server_loop.ServerLoop,
-    managers: Sequence[tff.program.ReleaseManager],
-    on_round: OnRound,
-    history: tuple[dict[str, float], ...],
-) -> Iterator[Releases]:
-    """Yields the releases of a run; the last round is released at the end of the block.
-
-    If the block raises, an evaluation and a save that have begun are finished, and their round is not released.
-
-    Args:
-        saved: The checkpoints.
-        loop: The run's loop.
-        managers: Where metrics are released.
-        on_round: Called after every release with the number of the round and its metrics.
-        history: Metrics of each evaluated round so far.
-    """
-    with futures.ThreadPoolExecutor(1) as thread:
-        releases = Releases(
-            saved=saved, loop=loop, managers=managers, on_round=on_round, history=history, _thread=thread
-        )
-        yield releases
-        releases.finish()
-
-
 def release(managers: Sequence[tff.program.ReleaseManager], progress: Progress) -> None:
     """Releases the metrics of a round that is on disk."""
     for manager in managers:
@@ -183,15 +163,8 @@ def release(managers: Sequence[tff.program.ReleaseManager], progress: Progress) 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RoundLoop:
-    """The rounds of one run.
-
-    Attributes:
-        prepared: The run.
-        out: Its folder, with `run.json`.
-        rules: The rules of its rounds.
-        on_round: Called after every round with its number and metrics (empty if not evaluated).
-    """
+class _Rounds:
+    """The rounds of a run in its folder."""
 
     prepared: PreparedRun
     out: pathlib.Path
@@ -203,13 +176,6 @@ class RoundLoop:
 
         Formal guarantee: a client is in the log before its update is computed, unless cohorts are secret, and a round
         is on disk before anything of it is released; see `Releases`.
-
-        Args:
-            saved: The checkpoints.
-            progress: Where the run is.
-
-        Raises:
-            InputValueError: If the files of a run to resume do not allow that.
         """
         started = time.perf_counter() - progress.seconds
         # It may have been stopped after its last round: then only what is written at the end is missing.
@@ -220,7 +186,9 @@ class RoundLoop:
                 return progress
             with (
                 contextlib.closing(read_ahead(self._cohorts(progress.round_number + 1))) as cohorts,
-                opened(saved, loop, managers, self.on_round, progress.history) as released,
+                Releases(
+                    saved=saved, loop=loop, managers=managers, on_round=self.on_round, history=progress.history
+                ) as released,
             ):
                 for batches in cohorts:
                     # All who were chosen: the guarantee does not count on who drops out. Of secret cohorts, nobody.
@@ -338,24 +306,19 @@ def train(
             with aggregators.resident_context(
                 workers=workers, clients_at_once=execution.clients_at_once, threads=threads
             ):
-                loop = RoundLoop(prepared=prepared, out=out, rules=rules, on_round=on_round)
-                return _trained(loop, saved)
+                every = _Rounds(prepared=prepared, out=out, rules=rules, on_round=on_round)
+                progress = every.train(saved, saved.load(prepared.initial_state()))
+                model = prepared.process.get_model_weights(progress.state)
+                return TrainedRun(
+                    saved=saved,
+                    history=list(progress.history),
+                    measured=prepared.measurement.conclude(model, progress.history),
+                    weights=[np.asarray(weight) for weight in model.trainable],
+                    seconds=progress.seconds,
+                )
         except aggregators.WorkerLostError as error:
             workers = tuple(address for address in workers if address != error.address)
             if not restarts or (execution.workers and not workers):
                 raise
             _LOG.warning("%s It does so now.", error)
             restarts, resume = restarts - 1, True
-
-
-def _trained(loop: RoundLoop, saved: Recovery) -> TrainedRun:
-    prepared = loop.prepared
-    progress = loop.train(saved, saved.load(prepared.initial_state()))
-    model = prepared.process.get_model_weights(progress.state)
-    return TrainedRun(
-        saved=saved,
-        history=list(progress.history),
-        measured=prepared.measurement.conclude(model, progress.history),
-        weights=[np.asarray(weight) for weight in model.trainable],
-        seconds=progress.seconds,
-    )

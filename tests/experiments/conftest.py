@@ -94,7 +94,7 @@ import os, runpy, sys
 os.setsid()
 sys.argv[1:] = [sys.argv[1], str(os.dup(1))]
 os.dup2(2, 1)
-runpy.run_module("tff_mf.experiments.bundles._graphs", run_name="__main__")
+runpy.run_module("tff_mf.experiments.bundles.building", run_name="__main__")
 """
 
 

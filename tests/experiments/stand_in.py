@@ -53,14 +53,7 @@ def build_task(settings, vocabulary):
 
 
 def build_process(settings, privacy, language_task):
-    mean = aggregators.build_mf_aggregator(
-        privacy.mechanism,
-        clip_norm=settings.clip_norm,
-        noise_multiplier=privacy.noise_multiplier_as_run,
-        clients_per_round=privacy.clients_per_round,
-        insecure_seed=privacy.insecure_seed,
-    )
-    return Counting(), mean
+    return Counting(), aggregators.MFAggregationFactory.of_plan(privacy, clip_norm=settings.clip_norm)
 
 
 def arguments(folder, data, flags):

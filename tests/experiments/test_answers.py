@@ -16,9 +16,8 @@ import pytest
 import run_folders
 
 import tff_mf
-from tff_mf.experiments import reports
+from tff_mf.experiments import guard, reports
 from tff_mf.experiments.cli import _answers
-from tff_mf.experiments.guard import opening
 from tff_mf.experiments.reports.questions import ASKED
 
 from .shared import invoke
@@ -263,7 +262,7 @@ def test_damaged_answers_are_named_everywhere(run, content, text):
         assert "\n" not in message
     with (
         pytest.raises(tff_mf.InputError, match="answer"),
-        opening.open_guard(run, run_folders.plan(), sampler="x"),
+        guard.open_guard(run, run_folders.plan(), sampler="x"),
     ):
         pass
 

@@ -1,7 +1,6 @@
 """Bundles: what is in them, that they are refused when anything is wrong, and that a model is published alone."""
 
 import json
-import pathlib
 import shutil
 import stat
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import safetensors.numpy
+import tampering
 from click.testing import CliRunner
 
 import tff_mf
@@ -19,9 +19,6 @@ from tff_mf.experiments.cli import cli
 from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import folders, server_loop
 from tff_mf.experiments.runs.report_counts import ReportCounts
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
-import tampering
 
 
 def call(*arguments):

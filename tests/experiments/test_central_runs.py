@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import pathlib
+import shutil
 import stat
 import sys
 import types
@@ -20,7 +21,7 @@ tf = pytest.importorskip("tensorflow")
 from tff_mf.experiments.central_training import data_sets, networks, preparation, program  # noqa: E402
 from tff_mf.experiments.central_training.settings import PRESETS, SAMPLINGS, CentralConfiguration  # noqa: E402
 from tff_mf.experiments.output import typed  # noqa: E402
-from tff_mf.experiments.runs import layers, metrics  # noqa: E402
+from tff_mf.experiments.runs import layers, ledger, metrics  # noqa: E402
 from tff_mf.experiments.runs.layers import Layer  # noqa: E402
 
 from . import shared  # noqa: E402
@@ -295,8 +296,9 @@ def test_a_run_writes_what_it_states(finished):
     names = {path.name for path in out.iterdir()} - {".lock"}
     assert names == {
         *("calibrated.json", "configuration.toml", "mechanism.safetensors", "metrics.csv", "model.weights.h5"),
-        "summary.json",
+        *("checkpoints", "ledger.jsonl", "participation.csv", "summary.json"),
     }
+    assert not list((out / "checkpoints").iterdir())
     found = json.loads((out / "summary.json").read_text())
     assert program.begun_noise_multiplier(out) == found["noise_multiplier"]
     assert found == printed
@@ -349,10 +351,12 @@ def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped
     monkeypatch.setattr(metrics, "write_metrics", stop)
     with pytest.raises(StoppedError):
         invoke(*line)
-    checkpoint = tmp_path / "run" / program.CHECKPOINT
-    assert stat.S_IMODE(checkpoint.stat().st_mode) == 0o600
+    checkpoints = tmp_path / "run" / "checkpoints"
+    assert program.saved_epochs(checkpoints) == [stopped]
+    secret = [checkpoints, *checkpoints.iterdir()]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in secret] == [0o700, 0o600, 0o600]
     assert not (tmp_path / "run" / "summary.json").exists()
-    left = tmp_path / "run" / ".0.tff-mf.tmp"
+    left = checkpoints / ".0.tff-mf.tmp"
     left.write_bytes(b"keys")
     monkeypatch.setattr(metrics, "write_metrics", written)
     with pytest.raises(tff_mf.InputError, match=r"learning_rate=0\.5 is not the setting"):
@@ -363,8 +367,38 @@ def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped
     rows = metrics.read_metrics(tmp_path / "run" / "metrics.csv").rows
     assert [row["round"] for row in rows] == ["5", "10", "15"]
     assert all(row["accuracy"] for row in rows)
-    assert not checkpoint.exists()
-    assert not left.exists()
+    assert not list(checkpoints.iterdir())
+    book = ledger.read_ledger(tmp_path / "run" / "ledger.jsonl")
+    assert [(each.round, each.attempt, each.clients) for each in book.begun] == [(1, 1, 0), (2, 1, 0), (3, 1, 0)]
+    assert (book.released, book.ended, book.impossible) == ({1: 1, 2: 1, 3: 1}, True, [])
+
+
+@pytest.mark.parametrize("back", ["none", "older", "renamed"])
+def test_a_run_that_lost_its_newest_checkpoint_releases_no_epoch_again(back, tmp_path, monkeypatch):
+    line = ["--preset", "digits", "--epochs", 3, "--mechanism", "identity", "--out", tmp_path / "run"]
+    checkpoints, kept = tmp_path / "run" / "checkpoints", tmp_path / "kept"
+    written = metrics.write_metrics
+
+    def stop(path, rows):
+        if len(rows) == 1:
+            shutil.copytree(checkpoints, kept)
+        if len(rows) == 2:
+            raise StoppedError
+        written(path, rows)
+
+    monkeypatch.setattr(metrics, "write_metrics", stop)
+    with pytest.raises(StoppedError):
+        invoke(*line)
+    monkeypatch.setattr(metrics, "write_metrics", written)
+    if back == "renamed":
+        shutil.copy(kept / "epoch-1.npz", checkpoints / "epoch-2.npz")
+    else:
+        shutil.rmtree(checkpoints)
+    if back == "older":
+        shutil.copytree(kept, checkpoints)
+    wrong = {"none": "of round 0", "older": "of round 1", "renamed": "not of the end of epoch 2"}[back]
+    with pytest.raises(tff_mf.InputError, match=wrong):
+        invoke(*line, "--resume")
 
 
 def test_a_resumed_run_has_the_noise_multiplier_that_it_began_with_and_calibrates_none(monkeypatch, tmp_path):

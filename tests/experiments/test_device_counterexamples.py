@@ -2,15 +2,12 @@
 
 import dataclasses
 import pathlib
-import sys
 
 import pytest
+from federated_client import ALONE, CLAIM, DAY, ROUNDS, SECONDS, Client, device_of, merged, policy_of, world_of
 
 import tff_mf
 from tff_mf.experiments.bundles import _device_file, _policies
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from federated_client import ALONE, CLAIM, DAY, ROUNDS, SECONDS, Client, device_of, merged, policy_of, world_of
 
 
 def twice(world, **second):

@@ -2,23 +2,19 @@
 
 import itertools
 import json
-import pathlib
 import shutil
-import sys
 
 import numpy as np
 import pytest
+import tampering_policies
 from click.testing import CliRunner
 from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, json_format, message_factory
+from run_folders import plan
 
 import tff_mf
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import ParticipationPolicy, _device_file, _policies
 from tff_mf.experiments.cli import cli
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
-import tampering_policies
-from run_folders import plan
 
 MINUTES = 15.0
 # Three bands apart, what fixed epochs cannot align and other rounds can.

@@ -3,19 +3,15 @@
 import dataclasses
 import itertools
 import math
-import pathlib
 import random
-import sys
 
 import pytest
+from federated_client import CLAIM, DAY, ROUNDS, SECONDS, Client, World, device_of, merged, policy_of, world_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments.bundles import DevicePolicy, _policies
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from federated_client import CLAIM, DAY, ROUNDS, SECONDS, Client, World, device_of, merged, policy_of, world_of
 
 
 def test_a_client_counts_the_rounds_between():

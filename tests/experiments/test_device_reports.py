@@ -2,12 +2,12 @@
 
 import contextlib
 import json
-import pathlib
 import re
 import shutil
-import sys
 
+import broken_logs
 import pytest
+import run_folders
 
 import tff_mf
 from tff_mf.experiments import reports
@@ -17,10 +17,6 @@ from tff_mf.experiments.runs import ledger, report_counts
 from tff_mf.experiments.runs.report_counts import ReportCounts
 
 from .shared import said
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
-import broken_logs
-import run_folders
 
 COUNTS = ReportCounts(came=3, counted=2, clipped=1, zeroed=0, refused={"late": 1})
 

@@ -2,15 +2,15 @@
 
 import io
 import json
-import pathlib
 import shutil
-import sys
 import types
 
 import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from runner_fleet import Fleet, loaded_runner
+from tampering import listed
 
 import tff_mf
 from tff_mf import grids
@@ -19,11 +19,6 @@ from tff_mf.experiments.bundles import _device_file
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.runs.sizes import dimension_of
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
-from runner_fleet import Fleet, loaded_runner
-from tampering import listed
-
 GRID = tff_mf.Grid(bits=14, max_clients=1000)
 ROUNDS = 4
 
@@ -31,7 +26,7 @@ ROUNDS = 4
 @pytest.fixture(scope="module")
 def on_grid(bundle, tmp_path_factory):
     """The deployment of a few rounds, exported with `grid="auto"`, whose graphs this process builds itself."""
-    from tff_mf.experiments.bundles import _graphs, building
+    from tff_mf.experiments.bundles import building
 
     root = tmp_path_factory.mktemp("grid")
     changes = {"rounds": ROUNDS, "min_sep": 2, "max_participations": 2}
@@ -41,7 +36,7 @@ def on_grid(bundle, tmp_path_factory):
     config.write_text("\n".join([*lines, *(f"{name} = {value}" for name, value in changes.items())]) + "\n")
     with pytest.MonkeyPatch.context() as patch:
         # A process of its own makes every byte the same wherever it is made, and takes ten seconds to start.
-        patch.setattr(building, "graphs", lambda folder: _graphs._write(folder, io.StringIO()))
+        patch.setattr(building, "graphs", lambda folder: building._built(folder, io.StringIO()))
         source = bundles.read_source(config, grid="auto")
         digest = building.export(source, root / "bundle", round_minutes=15.0, population=80)
     return types.SimpleNamespace(folder=root / "bundle", config=config, digest=digest)

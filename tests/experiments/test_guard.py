@@ -16,7 +16,7 @@ from run_folders import ANSWERS
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.guard import opening, run_guard
+from tff_mf.experiments.guard import run_guard
 from tff_mf.experiments.runs import ledger, names
 from tff_mf.experiments.runs.participation_log import read_entries
 
@@ -32,7 +32,7 @@ def plan(**changes):
 
 
 def opened(folder, privacy=None, **more):
-    return opening.open_guard(folder, privacy or plan(), **{"sampler": "by hand", **more})
+    return run_guard.open_guard(folder, privacy or plan(), **{"sampler": "by hand", **more})
 
 
 def refused(folder, match, privacy=None, **more):
@@ -261,7 +261,7 @@ def test_a_folder_is_of_one_process_and_one_run_with_the_settings_that_it_was_st
     for name, value in OF_ANOTHER_RUN.items():
         refused(folder, f"{name}=.* is not the setting that the run", **{**begun, name: value})
     refused(folder, r"noise_multiplier=50\.0", plan(noise_multiplier=50.0), **begun)
-    with pytest.raises(tff_mf.InputError, match="plan="), opening.open_guard(tmp_path, 3, sampler="x"):
+    with pytest.raises(tff_mf.InputError, match="plan="), run_guard.open_guard(tmp_path, 3, sampler="x"):
         pass
 
 
@@ -269,9 +269,9 @@ def test_a_run_goes_on_with_noise_that_another_machine_calibrated_in_other_last_
     with opened(tmp_path):
         pass
     last_bit = plan(noise_multiplier=np.nextafter(5.0, 6.0))
-    assert opening.begun_plan(tmp_path / "none", last_bit) == last_bit
-    assert opening.begun_plan(tmp_path, last_bit) == plan()
-    for wrong in (opening.begun_plan(tmp_path, plan(noise_multiplier=5.0 * (1 - 1e-8))), last_bit):
+    assert run_guard.begun_plan(tmp_path / "none", last_bit) == last_bit
+    assert run_guard.begun_plan(tmp_path, last_bit) == plan()
+    for wrong in (run_guard.begun_plan(tmp_path, plan(noise_multiplier=5.0 * (1 - 1e-8))), last_bit):
         refused(tmp_path, "noise_multiplier", wrong)
 
 

@@ -1,6 +1,5 @@
 """A guard whose cohorts the plan's sampling draws: logged, or secret with the amplified ε."""
 
-import json
 import os
 import pathlib
 import shutil
@@ -9,32 +8,13 @@ import pytest
 
 import tff_mf
 from tff_mf.base.errors import InputError, InputValueError
-from tff_mf.experiments import guard, reports
+from tff_mf.experiments import guard
 from tff_mf.experiments.runs import names
-from tff_mf.experiments.runs.run_record import read_record
-from tff_mf.experiments.sampling.settings import SECRET, SamplingSettings
 
-from .shared import critical
+from . import secret_runs
+from .secret_runs import CLIENTS, ROUNDS, RUNS, STOPPED, critical, plan_of
 
-ROUNDS, STOPPED = 6, 3
-IDS = [f"client{number}." for number in range(12)]
-BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.5])
-RUNS = {
-    "poisson": (tff_mf.Identity(), {}),
-    "cyclic-poisson": (BANDED, {"groups": 2}),
-    "balls-in-bins": (tff_mf.BLT.production("b100"), {"groups": 3}),
-    "b-min-sep": (BANDED, {"min_sep": 2}),
-    "random-allocation": (tff_mf.Identity(), {"participations": 2}),
-    "shuffled-epochs": (BANDED, {"epochs": 1, "groups": 2}),
-}
-
-
-def plan_of(word, *, secret=True, **more):
-    mechanism, parameters = RUNS[word]
-    sampling = SamplingSettings(sampling=word, **parameters).drawn_by(population=len(IDS), clients_per_round=2)
-    fields = {"mechanism": mechanism, "rounds": ROUNDS, "sampling": sampling, "clients_per_round": 2, "delta": 1e-3}
-    fields |= {"noise_multiplier": 3.0, "population": len(IDS), "secret_cohorts": secret}
-    return tff_mf.plan(**{**fields, **more})
+IDS = [f"client{number}." for number in range(CLIENTS)]
 
 
 def run_in(folder, plan, *, until=ROUNDS, clients=IDS, **more):
@@ -80,25 +60,10 @@ def begun(tmp_path):
     return tmp_path / "begun"
 
 
-def test_there_is_a_run_of_every_sampling_at_random():
-    assert set(RUNS) == set(SECRET)
-
-
 @pytest.mark.parametrize("word", RUNS)
 def test_nothing_shows_secret_cohorts_and_the_amplified_epsilon_is_stated(kept, word):
-    folder, cohorts = kept(word)
-    written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
-    assert not any(client.encode() in content for client in IDS for content in written)
-    assert not any(path.name == names.COHORTS for path in folder.rglob("*"))
-    assert (folder / names.PARTICIPATION).read_text().strip() == "round,attempt,client"
-    entries = [json.loads(line) for line in (folder / names.LEDGER).read_text().splitlines()]
-    assert {entry["clients"] for entry in entries if entry["kind"] == "begin"} == {0}
-    record, plan = read_record(folder), plan_of(word)
-    assert plan.epsilon <= record.amplified_epsilon <= 1.05 * plan.epsilon
-    report = json.loads((folder / names.REPORT).read_text())
-    assert report["claim"]["epsilon"] == record.amplified_epsilon
-    assert critical(folder) == []
-    assert f"cohorts by {word} sampling" in reports.headline(report)
+    (folder, cohorts), plan = kept(word), plan_of(word)
+    secret_runs.check_secret(folder, word, plan, IDS)
     # Each client keeps the schema for known cohorts, across the restart.
     for client in IDS:
         rounds = [number for number, cohort in enumerate(cohorts) if client in cohort]
@@ -116,12 +81,7 @@ def test_a_resumed_run_goes_on_with_the_same_groups(kept):
 def test_drawn_cohorts_that_are_logged_amplify_nothing(tmp_path, word):
     plan = plan_of(word, secret=False)
     cohorts = run_in(tmp_path / "run", plan, until=STOPPED) + run_in(tmp_path / "run", plan)
-    logged = [line.split(",") for line in (tmp_path / "run" / names.PARTICIPATION).read_text().splitlines()[1:]]
-    assert [[client for number, _, client in logged if int(number) == t + 1] for t in range(ROUNDS)] == cohorts
-    report = json.loads((tmp_path / "run" / names.REPORT).read_text())
-    assert read_record(tmp_path / "run").amplified_epsilon is None
-    assert report["accountant"]["planned"]["epsilon"] == pytest.approx(plan.epsilon, rel=1e-6)
-    assert critical(tmp_path / "run") == []
+    secret_runs.check_logged(tmp_path / "run", plan, cohorts)
 
 
 def test_the_object_that_is_accounted_for_draws(tmp_path, monkeypatch):
@@ -138,15 +98,7 @@ def test_the_object_that_is_accounted_for_draws(tmp_path, monkeypatch):
 
 
 def test_a_forged_claim_states_nothing(run):
-    stored = json.loads((run / names.RUN_JSON).read_text())
-    for changes in (
-        {"amplified_epsilon": 0.9 * stored["amplified_epsilon"]},
-        {"secret_cohorts": False},
-        {"sampling": {"sampling": "balls-in-bins", "groups": 2}},
-        {"sampler": "tff_mf.Poisson"},
-    ):
-        (run / names.RUN_JSON).write_text(json.dumps({**stored, **changes}))
-        assert "critical" in {each.severity for each in reports.check(run)}, changes
+    secret_runs.check_forged(run)
 
 
 def test_a_log_that_shows_a_client_is_not_of_a_secret_run(run):

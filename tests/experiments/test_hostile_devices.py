@@ -3,15 +3,11 @@
 import collections
 import json
 import math
-import pathlib
 import random
-import sys
 
 import numpy as np
 import pytest
 import safetensors.numpy
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from runner_fleet import OUTCOMES, Fleet, expected, ledger_of, loaded_runner, numbers_of, operated
 
 MIN_SEP, COHORT = 10, 4

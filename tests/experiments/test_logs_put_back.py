@@ -6,8 +6,7 @@ import pytest
 from run_folders import ANSWERS, plan
 
 import tff_mf
-from tff_mf.experiments import reports
-from tff_mf.experiments.guard import opening
+from tff_mf.experiments import guard, reports
 from tff_mf.experiments.runs.ledger import read_ledger
 from tff_mf.experiments.runs.participation_log import read_entries
 from tff_mf.numerics.digits import rounded_up
@@ -20,7 +19,7 @@ PAIRS = tff_mf.MinSep(min_sep=2, max_participations=2)
 def guarded(folder):
     folder.mkdir(exist_ok=True)
     (folder / "answers.json").write_text(json.dumps(ANSWERS))
-    return opening.open_guard(folder, plan(rounds=6, sampling=PAIRS), sampler="by hand")
+    return guard.open_guard(folder, plan(rounds=6, sampling=PAIRS), sampler="by hand")
 
 
 def listed(folder):
@@ -141,7 +140,7 @@ def test_delta_is_held_against_the_population_that_a_simulation_stands_for(tmp_p
     folder.mkdir()
     (folder / "answers.json").write_text(json.dumps({**ANSWERS, "population": 12}))
     privacy = plan(rounds=6, sampling=PAIRS, cohort=1000, delta=delta)
-    with opening.open_guard(folder, privacy, sampler="by hand", simulation=True) as guards:
+    with guard.open_guard(folder, privacy, sampler="by hand", simulation=True) as guards:
         for number, _ in guards.cohorts([[f"c{index}", f"d{index}"] for index in range(6)]):
             guards.released(number)
         report = guards.end()

@@ -71,8 +71,8 @@ def opened(saved):
 
     loop = types.SimpleNamespace(save=saved.save, released=lambda number: saved.happened.append(f"ledger {number}"))
     manager = types.SimpleNamespace(release=release)
-    released = rounds.opened(saved, loop, [manager], lambda number, _: saved.happened.append(f"on {number}"), ())
-    with released as found:
+    said = {"on_round": lambda number, _: saved.happened.append(f"on {number}"), "history": ()}
+    with rounds.Releases(saved=saved, loop=loop, managers=[manager], **said) as found:
         yield found
     assert [each["round"] for each in found.history] == saved.histories[-1]
 

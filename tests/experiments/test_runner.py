@@ -18,14 +18,11 @@ import zipfile
 import numpy as np
 import pytest
 import safetensors.numpy
+import tampering
+from runner_fleet import HIDDEN, loaded_runner, operated
 
 import tff_mf
 from tff_mf.experiments.bundles import runner as packaged
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
-import tampering
-from runner_fleet import HIDDEN, loaded_runner, operated
 
 ROUNDS, COHORT = 3, 3
 
@@ -137,8 +134,8 @@ class Claims:
 def test_updates_that_are_not_arrays_of_their_type_are_refused(begun, runner, bundle, value):
     _, _, update = begun
     name = next(iter(update))
-    with pytest.raises(runner._files.RefusedUpdateError, match="dtype"):
-        runner._files.checked({**update, name: value}, runner.check_files(bundle.folder).update_types)
+    with pytest.raises(runner._bundle.RefusedUpdateError, match="dtype"):
+        runner._bundle.checked({**update, name: value}, runner.check_files(bundle.folder).update_types)
 
 
 def test_scaled_and_zeroed_updates_are_counted(begun, call, runner):

@@ -4,9 +4,12 @@ import json
 import pathlib
 import shutil
 import stat
-import sys
 
 import pytest
+import tampered_bundles
+import tampering
+import tampering_graphs
+import tampering_ways
 from click.testing import CliRunner
 
 from tff_mf.experiments import bundles, reports
@@ -14,12 +17,6 @@ from tff_mf.experiments.bundles import runner, verification
 from tff_mf.experiments.cli import cli
 
 from .conftest import export_by_command
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "fuzz"))
-import tampered_bundles
-import tampering
-import tampering_graphs
-import tampering_ways
 
 EVERY = 3
 

@@ -4,8 +4,16 @@ import copy
 import types
 
 import numpy as np
+import pytest
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
+
+import tff_mf
+from tff_mf.base.errors import InputValueError
+from tff_mf.experiments import flower
+from tff_mf.experiments.flower import cohorts
+from tff_mf.experiments.runs import ledger, participation_log
+from tff_mf.experiments.runs.names import LEDGER, PARTICIPATION
 
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
@@ -83,3 +91,97 @@ def trained(name, arrays, config):
     """An honest node: it replies with the model after its step."""
     step = steps(name, arrays)
     return {key: value + step[key] for key, value in arrays.items()}
+
+
+ROUNDS, NODES, COHORT, CLIP = 6, 12, 3, 0.5
+SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=2)
+NAMES = [f"node {index}" for index in range(NODES)]
+ARRAYS = {"w": np.zeros((4, 3), np.float32), "b": np.ones(3, np.float32)}
+WAITING = flower.Waiting(nodes_seconds=0.0, replies_seconds=1e-6, poll_seconds=1e-6)
+ANSWERS = {
+    "trusted": "the operator",
+    "unit": "one node",
+    "clients_of_one_person": 1,
+    "population": NODES,
+    "enforcement": "the strategy, before messages are sent",
+    "participation_depends_on_data": False,
+    "tuning_runs": 0,
+    "pretraining": "none",
+    "other_releases": "none",
+    "state_is_secret": True,
+}
+
+
+def plan_of(noise_multiplier=4.0, rounds=ROUNDS, **more):
+    return tff_mf.plan(
+        mechanism=tff_mf.BLT.production("b100"),
+        rounds=rounds,
+        sampling=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),
+        delta=1e-3,
+        clients_per_round=COHORT,
+        noise_multiplier=noise_multiplier,
+        **{"clip_norm": CLIP, **more},
+    )
+
+
+def identity(name):
+    return next(iter(cohorts.by_public_key(Fleet([name], trained).get_nodes())))
+
+
+def opened(folder, plan=None, optimizer=None, replies="model", floating_point=True, arrays=ARRAYS, **more):
+    own = {name: more.pop(name) for name in ("waiting", "generator") if name in more}
+    settings = flower.FlowerSettings(
+        optimizer=optimizer or flower.ServerOptimizer(),
+        replies=replies,
+        floating_point=floating_point,
+        **{"waiting": WAITING, **own},
+    )
+    return flower.open_strategy(folder, plan or plan_of(), settings=settings, initial_arrays=record(**arrays), **more)
+
+
+def refused(match, folder, plan=None, **more):
+    """A strategy is not opened, for a reason."""
+    with pytest.raises(InputValueError, match=match), opened(folder, plan, **more):
+        pass
+
+
+def arrays_of(found):
+    return {name: array.numpy() for name, array in found.items()}
+
+
+def flat(arrays):
+    return np.concatenate([np.ravel(arrays[name]) for name in ARRAYS])
+
+
+def lives(folder, plan, answer, **more):
+    """The model of a run of one process, and of one that is opened anew for each round, by nodes with new ids."""
+    draw = cohorts.repeatable(COHORT, 3)
+    with opened(folder / "whole", plan, draw=draw, **more) as strategy:
+        whole = strategy.start(Fleet(NAMES, answer)).arrays
+    for life in range(ROUNDS):
+        with opened(folder / "parts", plan, draw=draw, **more) as strategy:
+            assert strategy.rounds_released == life
+            assert (strategy.plan.grid is None) == more.get("floating_point", True)
+            parts = strategy.start(Fleet(NAMES, answer, life=life + 1), num_rounds=life + 1).arrays
+    return whole, parts
+
+
+def moved_by_one(folder, change, honest, **more):
+    """The counts of a round in which one node sends something else, and how far it moved the model."""
+
+    def answer(name, arrays, config):
+        return change(honest) if name == NAMES[0] else honest
+
+    with opened(folder, plan_of(noise_multiplier=0.0, rounds=1), **more) as strategy:
+        result = strategy.start(Fleet(NAMES[:COHORT], answer))
+    (found,) = counts(folder).values()
+    moved = flat(arrays_of(result.arrays)).astype(np.float64) - flat(ARRAYS)
+    return {"zeroed": found.zeroed, "clipped": found.clipped, **found.refused}, np.sqrt((moved**2).sum()) * COHORT
+
+
+def counts(folder):
+    return ledger.read_ledger(folder / LEDGER).reports
+
+
+def rows(folder):
+    return [(each.round_number, each.client) for each in participation_log.read_entries(folder / PARTICIPATION)]

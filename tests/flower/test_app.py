@@ -29,7 +29,6 @@ MODULES = (
     "opening",
     "settings",
     "strategy",
-    "summands",
     "updates",
 )
 

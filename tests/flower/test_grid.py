@@ -1,6 +1,5 @@
 """Runs on Flower on a grid: integers of nodes, exact sums, integer noise, and what their files say of it."""
 
-import contextlib
 import json
 import logging
 
@@ -12,39 +11,38 @@ from flwr.clientapp.mod import fixedclipping_mod
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
-from tff_mf.experiments import flower, reports
+from tff_mf.experiments import reports
 from tff_mf.experiments.flower import clipping, cohorts, mods
 from tff_mf.experiments.flower import strategy as strategies
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.runs.names import LEDGER
 
-from .fleet import Fleet, record, steps, trained
-from .test_strategy import ANSWERS, ARRAYS, CLIP, COHORT, NAMES, NODES, ROUNDS, SCHEMA, WAITING
+from . import fleet
+from .fleet import (
+    ANSWERS,
+    ARRAYS,
+    CLIP,
+    COHORT,
+    NAMES,
+    NODES,
+    ROUNDS,
+    Fleet,
+    arrays_of,
+    counts,
+    flat,
+    plan_of,
+    record,
+    rows,
+    steps,
+    trained,
+)
 
 BITS = 14
 UNIT = CLIP * 2.0**-BITS
 
 
-def plan_of(noise_multiplier=4.0, rounds=ROUNDS, **more):
-    return tff_mf.plan(
-        mechanism=tff_mf.BLT.production("b100"),
-        rounds=rounds,
-        sampling=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),
-        delta=1e-3,
-        clients_per_round=COHORT,
-        noise_multiplier=noise_multiplier,
-        clip_norm=CLIP,
-        **more,
-    )
-
-
-@contextlib.contextmanager
 def opened(folder, plan=None, replies="integers", floating_point=False, **more):
-    settings = flower.FlowerSettings(replies=replies, waiting=WAITING, floating_point=floating_point)
-    with flower.open_strategy(
-        folder, plan or plan_of(), settings=settings, initial_arrays=record(**ARRAYS), **more
-    ) as strategy:
-        yield strategy
+    return fleet.opened(folder, plan, replies=replies, floating_point=floating_point, **more)
 
 
 def test_a_run_is_planned_with_the_noise_that_it_began_with(tmp_path):
@@ -82,10 +80,9 @@ def test_every_round_with_refused_replies_is_logged_with_the_remedy(tmp_path, mo
     said = []
     monkeypatch.setattr(strategies, "log", lambda level, text, *values: said.append((level, text % values)))
     answers = {name: trained if name == NAMES[0] else in_integers for name in NAMES}
-    fleet = Fleet(NAMES[:COHORT], lambda name, arrays, config: answers[name](name, arrays, config))
-    plan = plan_of(rounds=1)
-    with opened(tmp_path, plan) as strategy:
-        strategy.start(fleet)
+    nodes = Fleet(NAMES[:COHORT], lambda name, arrays, config: answers[name](name, arrays, config))
+    with opened(tmp_path, plan_of(rounds=1)) as strategy:
+        strategy.start(nodes)
     (warned,) = [text for level, text in said if level == logging.WARNING]
     assert "1 of 3" in warned
     assert "integers_mod" in warned
@@ -93,10 +90,6 @@ def test_every_round_with_refused_replies_is_logged_with_the_remedy(tmp_path, mo
 
 def exact_square(leaves):
     return sum(int(value) ** 2 for leaf in leaves for value in np.ravel(leaf))
-
-
-def counts(folder):
-    return ledger.read_ledger(folder / LEDGER).reports
 
 
 def test_the_default_is_the_grid_of_train_and_its_report_is_clean(tmp_path):
@@ -133,7 +126,7 @@ def test_released_models_are_exact_integers_of_the_definition(tmp_path):
     with opened(tmp_path, plan, draw=cohorts.repeatable(COHORT, 3)) as strategy:
         strategy.start(
             Fleet(NAMES, answer),
-            evaluate_fn=lambda number, arrays: models.update({number: {k: a.numpy() for k, a in arrays.items()}}),
+            evaluate_fn=lambda number, arrays: models.update({number: arrays_of(arrays)}),
         )
     stream = tff_mf.noise.numpy.build_stream(
         plan.mechanism, dimension=15, stddev=4.0, insecure_seed=5, grid=plan.grid, generator="aes"
@@ -150,10 +143,6 @@ def test_released_models_are_exact_integers_of_the_definition(tmp_path):
     assert 0.5 * 4**BITS < max(norms) <= 4**BITS
 
 
-def flat(arrays):
-    return np.concatenate([np.ravel(arrays[name]) for name in ARRAYS])
-
-
 @pytest.mark.parametrize("replies", ["model", "update"])
 def test_floats_become_the_same_integers_on_the_server(tmp_path, replies):
     def answer(name, arrays, config):
@@ -164,7 +153,7 @@ def test_floats_become_the_same_integers_on_the_server(tmp_path, replies):
     for kind, reply in ((replies, answer), ("integers", in_integers)):
         folder = tmp_path / kind
         with opened(folder, plan_of(insecure_seed=2, rounds=1), kind, draw=draw) as strategy:
-            found[kind] = {name: array.numpy() for name, array in strategy.start(Fleet(NAMES, reply)).arrays.items()}
+            found[kind] = arrays_of(strategy.start(Fleet(NAMES, reply)).arrays)
     for name in ARRAYS:
         # The difference of two models has rounding errors that the update itself has not.
         np.testing.assert_allclose(
@@ -178,9 +167,9 @@ def test_the_sum_does_not_depend_on_the_order_of_replies(tmp_path):
     for order in (1, -1):
         folder = tmp_path / str(order)
         with opened(folder, plan_of(insecure_seed=2, rounds=1), draw=lambda number, all: all[:COHORT]) as strategy:
-            fleet = Fleet(NAMES, in_integers)
-            messages = list(strategy.configure_train(1, record(**ARRAYS), ConfigRecord(), fleet))
-            replies = list(fleet.pull_messages(fleet.push_messages(messages)))
+            nodes = Fleet(NAMES, in_integers)
+            messages = list(strategy.configure_train(1, record(**ARRAYS), ConfigRecord(), nodes))
+            replies = list(nodes.pull_messages(nodes.push_messages(messages)))
             arrays, _ = strategy.aggregate_train(1, replies[::order])
             models.append([array.data for array in arrays.values()])
     assert models[0] == models[1]
@@ -205,29 +194,19 @@ INTEGERS = {
 def test_no_integers_add_more_than_the_clip_norm(tmp_path, kind):
     change, reason = INTEGERS[kind]
     zeros = {name: np.zeros(value.shape, np.int32) for name, value in ARRAYS.items()}
-    fleet = Fleet(NAMES[:COHORT], lambda name, arrays, config: change(zeros) if name == NAMES[0] else zeros)
-    with opened(tmp_path, plan_of(noise_multiplier=0.0, rounds=1)) as strategy:
-        result = strategy.start(fleet)
-    (found,) = counts(tmp_path).values()
-    assert {"zeroed": found.zeroed, "clipped": found.clipped, **found.refused}[reason] >= 1
-    moved = (flat({name: array.numpy() for name, array in result.arrays.items()}) - flat(ARRAYS)) * COHORT
-    assert np.sqrt((moved.astype(np.float64) ** 2).sum()) <= CLIP * (1 + 1e-6)
-    assert moved.any() == (reason == "clipped")
+    counted, moved = fleet.moved_by_one(tmp_path, change, zeros, replies="integers", floating_point=False)
+    assert counted[reason] >= 1
+    assert moved <= CLIP * (1 + 1e-6)
+    assert (moved > 0) == (reason == "clipped")
 
 
-@pytest.mark.parametrize("grid", ["auto", "none"])
-def test_a_stopped_run_keeps_its_arithmetic_and_goes_on_with_the_same_noise(tmp_path, grid):
-    replies = "integers" if grid == "auto" else "model"
-    draw = cohorts.repeatable(COHORT, 3)
-    answer = in_integers if grid == "auto" else trained
-    plan, floats = plan_of(insecure_seed=1), grid == "none"
-    with opened(tmp_path / "whole", plan, replies, floats, draw=draw) as strategy:
-        whole = strategy.start(Fleet(NAMES, answer)).arrays
-    for life in range(ROUNDS):
-        with opened(tmp_path / "parts", plan, replies, floats, draw=draw) as strategy:
-            assert (strategy.plan.grid is None) == floats
-            parts = strategy.start(Fleet(NAMES, answer, life=life + 1), num_rounds=life + 1).arrays
+@pytest.mark.parametrize("replies", ["integers", "model"])
+def test_a_stopped_run_keeps_its_arithmetic_and_goes_on_with_the_same_noise_and_rules(tmp_path, replies):
+    answer = in_integers if replies == "integers" else trained
+    floats = {"replies": replies, "floating_point": replies == "model"}
+    whole, parts = fleet.lives(tmp_path, plan_of(insecure_seed=1), answer, **floats)
     assert [array.data for array in parts.values()] == [array.data for array in whole.values()]
+    assert rows(tmp_path / "whole") == rows(tmp_path / "parts")
 
 
 def test_a_run_is_not_resumed_on_another_grid_or_in_floats(tmp_path):
@@ -242,28 +221,14 @@ def test_a_run_is_not_resumed_on_another_grid_or_in_floats(tmp_path):
 
 
 def test_grids_that_do_not_fit_are_refused(tmp_path):
-    shared = {
-        "mechanism": tff_mf.BLT.production("b100"),
-        "rounds": ROUNDS,
-        "sampling": SCHEMA,
-        "delta": 1e-3,
-        "clients_per_round": COHORT,
-        "noise_multiplier": 4.0,
-    }
-    small = tff_mf.Grid(bits=BITS, max_clients=COHORT - 1)
-    with (
-        pytest.raises(InputValueError, match="room for fewer"),
-        opened(tmp_path, tff_mf.plan(grid=small, dimension=15, **shared)),
+    small = plan_of(grid=tff_mf.Grid(bits=BITS, max_clients=COHORT - 1), dimension=15)
+    narrow = plan_of(grid=tff_mf.Grid(bits=BITS, max_clients=COHORT), dimension=14)
+    for match, plan, floats in (
+        ("room for fewer", small, False),
+        ("must be at least 15", narrow, False),
+        ("needs a grid", plan_of(), True),
     ):
-        pass
-    narrow = tff_mf.plan(grid=tff_mf.Grid(bits=BITS, max_clients=COHORT), dimension=14, **shared)
-    with pytest.raises(InputValueError, match="must be at least 15"), opened(tmp_path, narrow):
-        pass
-    with (
-        pytest.raises(InputValueError, match="needs a grid"),
-        opened(tmp_path, tff_mf.plan(**shared), floating_point=True),
-    ):
-        pass
+        fleet.refused(match, tmp_path, plan, replies="integers", floating_point=floats)
     assert list(tmp_path.iterdir()) == []
 
 

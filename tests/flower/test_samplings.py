@@ -1,7 +1,5 @@
 """Cohorts of nodes by every sampling, drawn before the first round: logged, or secret with the amplified ε."""
 
-import contextlib
-import json
 import pathlib
 import shutil
 import types
@@ -10,58 +8,30 @@ import pytest
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
-from tff_mf.experiments import flower, reports
+from tff_mf.experiments import flower
 from tff_mf.experiments.flower import cohorts
 from tff_mf.experiments.flower import strategy as strategies
 from tff_mf.experiments.runs import names
-from tff_mf.experiments.runs.run_record import read_record
-from tff_mf.experiments.sampling.settings import SECRET, SamplingSettings
 from tff_mf.problem.draws import NOBODY
 
-from .fleet import Fleet, record, trained
-from .test_strategy import ARRAYS, CLIP, COHORT, NAMES, NODES, ROUNDS, identity, rows
+from ..experiments import secret_runs
+from . import fleet as fleets
+from .fleet import CLIP, COHORT, NAMES, NODES, ROUNDS, Fleet, identity, rows, trained
 
 EVERYBODY = [identity(name) for name in NAMES]
 OF = {identity(name): name for name in NAMES}
-BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.5])
-RUNS = {
-    "poisson": (tff_mf.Identity(), {}),
-    "cyclic-poisson": (BANDED, {"groups": 2}),
-    "balls-in-bins": (tff_mf.BLT.production("b100"), {"groups": 3}),
-    "b-min-sep": (BANDED, {"min_sep": 2}),
-    "random-allocation": (tff_mf.Identity(), {"participations": 2}),
-    "shuffled-epochs": (BANDED, {"epochs": 1, "groups": 2}),
-}
 # Powers of 2, which add up exactly.
 WAITING = flower.Waiting(nodes_seconds=0.0, replies_seconds=2.0**-10, poll_seconds=2.0**-13)
 # Of node ids that no other number has by chance.
 LIVES = (987654321, 123456789)
 
 
-def plan_of(word, *, secret, **more):
-    mechanism, parameters = RUNS[word]
-    sampling = SamplingSettings(sampling=word, **parameters).drawn_by(population=NODES, clients_per_round=2)
-    return tff_mf.plan(
-        mechanism=mechanism,
-        rounds=ROUNDS,
-        sampling=sampling,
-        delta=1e-3,
-        clients_per_round=2,
-        noise_multiplier=3.0,
-        clip_norm=CLIP,
-        population=NODES,
-        secret_cohorts=secret,
-        **more,
-    )
+def plan_of(word, **more):
+    return secret_runs.plan_of(word, clip_norm=CLIP, **more)
 
 
-@contextlib.contextmanager
 def opened(folder, plan, nodes=EVERYBODY, **more):
-    settings = flower.FlowerSettings(waiting=WAITING, floating_point=plan.grid is None)
-    with flower.open_strategy(
-        folder, plan, settings=settings, initial_arrays=record(**ARRAYS), nodes=nodes, **more
-    ) as strategy:
-        yield strategy
+    return fleets.opened(folder, plan, nodes=nodes, waiting=WAITING, floating_point=plan.grid is None, **more)
 
 
 def asked(fleet):
@@ -80,7 +50,7 @@ def kept(tmp_path_factory):
 
     def make(word):
         if word not in made:
-            said, plan = [], plan_of(word, secret=True)
+            said, plan = [], plan_of(word)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(strategies, "log", lambda level, text, *values: said.append(text % values))
                 lives = [Fleet(NAMES, trained, life=life) for life in LIVES]
@@ -102,28 +72,12 @@ def run(kept, tmp_path):
     return pathlib.Path(shutil.copytree(kept("balls-in-bins")[0], tmp_path / "run"))
 
 
-def test_there_is_a_run_of_every_sampling_at_random():
-    assert set(RUNS) == set(SECRET)
-
-
-@pytest.mark.parametrize("word", RUNS)
+@pytest.mark.parametrize("word", secret_runs.RUNS)
 def test_nothing_shows_secret_cohorts_and_the_amplified_epsilon_is_stated(kept, word):
     folder, said, _ = kept(word)
-    written = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    for hidden in (*EVERYBODY, *NAMES, *(str(1000 * life + place) for life in LIVES for place in range(NODES))):
-        assert not any(hidden.encode() in content for path, content in written.items() if path.suffix != ".safetensors")
-        assert not any(hidden in text for text in said)
-    assert not any(path.name == names.COHORTS for path in written)
-    assert (folder / names.PARTICIPATION).read_text().strip() == "round,attempt,client"
-    entries = [json.loads(line) for line in (folder / names.LEDGER).read_text().splitlines()]
-    assert {entry["clients"] for entry in entries if entry["kind"] == "begin"} == {0}
-    assert not any(entry.get("reports") for entry in entries)
-    begun, plan = read_record(folder), plan_of(word, secret=True)
-    assert plan.epsilon <= begun.amplified_epsilon <= 1.05 * plan.epsilon
-    report = json.loads((folder / names.REPORT).read_text())
-    assert report["claim"]["epsilon"] == begun.amplified_epsilon
-    assert {each.severity for each in reports.check(folder)} <= {"warning", "note"}
-    assert f"cohorts by {word} sampling" in reports.headline(report)
+    hidden = [*EVERYBODY, *NAMES, *(str(1000 * life + place) for life in LIVES for place in range(NODES))]
+    secret_runs.check_secret(folder, word, plan_of(word), hidden)
+    assert not any(each in text for each in hidden for text in said)
 
 
 def test_a_resumed_run_goes_on_with_the_same_groups(kept):
@@ -132,31 +86,17 @@ def test_a_resumed_run_goes_on_with_the_same_groups(kept):
 
 
 def test_a_forged_claim_states_nothing(run):
-    stored = json.loads((run / names.RUN_JSON).read_text())
-    for changes in (
-        {"amplified_epsilon": 0.9 * stored["amplified_epsilon"]},
-        {"secret_cohorts": False},
-        {"sampling": {"sampling": "balls-in-bins", "groups": 2}},
-        {"sampler": "tff_mf.Poisson"},
-    ):
-        (run / names.RUN_JSON).write_text(json.dumps({**stored, **changes}))
-        assert "critical" in {each.severity for each in reports.check(run)}
+    secret_runs.check_forged(run)
 
 
-@pytest.mark.parametrize("word", RUNS)
+@pytest.mark.parametrize("word", secret_runs.RUNS)
 def test_cohorts_that_are_logged_are_those_of_the_sampling_and_amplify_nothing(tmp_path, word):
     fleet, plan = Fleet(NAMES, trained), plan_of(word, secret=False)
     with opened(tmp_path, plan) as strategy:
         strategy.start(fleet)
         strategy.end()
-    logged = {}
-    for number, client in rows(tmp_path):
-        logged.setdefault(number, []).append(OF[client])
-    assert asked(fleet) == {number: sorted(each) for number, each in logged.items()}
-    report = json.loads((tmp_path / names.REPORT).read_text())
-    assert read_record(tmp_path).amplified_epsilon is None
-    assert report["accountant"]["planned"]["epsilon"] == pytest.approx(plan.epsilon, rel=1e-6)
-    assert {each.severity for each in reports.check(tmp_path)} <= {"warning", "note"}
+    cohorts = [[identity(name) for name in asked(fleet).get(number + 1, [])] for number in range(ROUNDS)]
+    secret_runs.check_logged(tmp_path, plan, cohorts)
 
 
 def test_the_object_that_is_accounted_for_draws(tmp_path, monkeypatch):
@@ -169,7 +109,7 @@ def test_the_object_that_is_accounted_for_draws(tmp_path, monkeypatch):
         return seen[-1][1]
 
     monkeypatch.setattr(tff_mf.BallsInBins, "draw", draw)
-    fleet, plan = Fleet(NAMES, trained), plan_of("balls-in-bins", secret=True)
+    fleet, plan = Fleet(NAMES, trained), plan_of("balls-in-bins")
     with opened(tmp_path, plan) as strategy:
         strategy.start(fleet)
     ((sampling, drawn),) = seen
@@ -180,7 +120,7 @@ def test_the_object_that_is_accounted_for_draws(tmp_path, monkeypatch):
 
 
 def test_a_secret_cohort_is_whoever_is_connected_of_it_and_refused_replies_stop_nothing(tmp_path):
-    plan = plan_of("balls-in-bins", secret=True)
+    plan = plan_of("balls-in-bins")
     whole, half = Fleet(NAMES, trained), Fleet(NAMES[::2], lambda name, arrays, config: {"w": arrays["w"]})
     for folder, fleet in (("whole", whole), ("half", half)):
         with opened(tmp_path / folder, plan) as strategy:
@@ -194,7 +134,7 @@ def test_a_round_of_a_secret_cohort_lasts_as_long_whoever_is_in_it(tmp_path, mon
     monkeypatch.setattr(strategies.time, "monotonic", lambda: clock.now)
     monkeypatch.setattr(strategies.time, "sleep", lambda seconds: setattr(clock, "now", clock.now + seconds))
     times = []
-    with opened(tmp_path, plan_of("poisson", secret=True)) as strategy:
+    with opened(tmp_path, plan_of("poisson")) as strategy:
         strategy.start(Fleet(NAMES, trained), evaluate_fn=lambda number, arrays: times.append(clock.now))
     assert len({round(later - sooner, 9) for sooner, later in zip([0.0, *times], times, strict=False)}) == 1
 
@@ -210,21 +150,21 @@ def test_a_round_of_a_secret_cohort_lasts_as_long_whoever_is_in_it(tmp_path, mon
 def test_what_no_secret_run_can_have_is_refused(tmp_path, changes, message):
     with (
         pytest.raises(InputValueError, match=message),
-        opened(tmp_path, plan_of("balls-in-bins", secret=True), **changes),
+        opened(tmp_path, plan_of("balls-in-bins"), **changes),
     ):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_resumed_run_needs_its_key_its_nodes_and_its_sampling(tmp_path):
-    plan = plan_of("balls-in-bins", secret=True)
+    plan = plan_of("balls-in-bins")
     with opened(tmp_path, plan) as strategy:
         strategy.start(Fleet(NAMES, trained), num_rounds=1)
     others = [*EVERYBODY[:-1], "key-" + 64 * "0"]
     for again, nodes in (
         (plan, others),
         (plan_of("balls-in-bins", secret=False), EVERYBODY),
-        (plan_of("cyclic-poisson", secret=True), EVERYBODY),
+        (plan_of("cyclic-poisson"), EVERYBODY),
     ):
         with pytest.raises(InputValueError), opened(tmp_path, again, nodes=nodes):
             pass

@@ -10,9 +10,8 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from tff_mf.base.errors import InputValueError
 
-from .fleet import Fleet
+from .fleet import ARRAYS, NAMES, Fleet, rows
 from .test_grid import BITS, opened, sent
-from .test_strategy import ARRAYS, NAMES, rows
 
 LARGEST = 2**BITS
 

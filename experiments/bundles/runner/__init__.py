@@ -15,6 +15,7 @@ from ._bundle import MANIFEST_VERSION as MANIFEST_VERSION
 from ._bundle import SIGNATURE as SIGNATURE
 from ._bundle import TOKENIZE as TOKENIZE
 from ._bundle import Stages as Stages
+from ._bundle import Tensors as Tensors
 from ._bundle import changes as changes
 from ._bundle import check_files as check_files
 from ._bundle import manifest_digest as manifest_digest
@@ -23,5 +24,4 @@ from ._bundle import read_manifest as read_manifest
 from ._deployment import Deployment as Deployment
 from ._deployment import opened as opened
 from ._deployment import start as start
-from ._files import Tensors as Tensors
 from .commands import main as main

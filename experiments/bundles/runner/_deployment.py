@@ -22,8 +22,7 @@ from ...output.files import FOLDER_LOCK, alone
 from ...runs import checkpoints, server_loop
 from ...runs.names import CHECKPOINTS, LEDGER, RUN_JSON
 from ...runs.report_counts import ReportCounts
-from ._bundle import Stages, check_files
-from ._files import SUFFIX, RefusedUpdateError, Tensors, read_regular, read_update, remove
+from ._bundle import SUFFIX, RefusedUpdateError, Stages, Tensors, check_files, read_regular, read_update, remove
 from ._states import States
 
 SENT, SUM, DEADLINE = "sent.safetensors", "sum.safetensors", "deadline.json"
@@ -54,12 +53,7 @@ class RoundSum:
     batches: int = 0
 
     def take(self, device: str, read: Callable[[], Tensors]) -> None:
-        """Adds the report of a device, or counts it as refused by its reason.
-
-        Args:
-            device: The device that the server received it from.
-            read: Returns its update, with names, types and shapes checked, or raises RefusedUpdateError.
-        """
+        """Adds the report of a device, or counts it as refused by its reason."""
         try:
             if device not in self.chosen:
                 raise RefusedUpdateError("not chosen")

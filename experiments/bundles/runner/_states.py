@@ -8,8 +8,7 @@ import numpy as np
 
 from ...runs.checkpoints import Checkpoints
 from ...runs.names import CHECKPOINTS
-from ._bundle import Stages
-from ._files import Tensors
+from ._bundle import Stages, Tensors
 
 _KEYS, _ROUND = "__noise__keys", "__noise__round"
 _WEIGHTS = "state__global_model_weights__"
@@ -48,11 +47,7 @@ class States(Checkpoints):
         super().save(round_number, kept, about)
 
     def state(self, round_number: int) -> dict[str, Any]:
-        """Returns a state, with its rows of noise drawn again if they are not stored.
-
-        Raises:
-            InputValueError: If the file is missing or damaged, or of another deployment.
-        """
+        """Returns a state, with its rows of noise drawn again if they are not stored."""
         kept, _ = self.load(round_number)
         state: dict[str, Any] = {name: value for name, value in kept.items() if not name.startswith(_TEXT)}
         state |= {name.removeprefix(_TEXT): value.tobytes() for name, value in kept.items() if name.startswith(_TEXT)}

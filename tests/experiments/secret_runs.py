@@ -1,0 +1,75 @@
+"""Runs whose plan draws their cohorts, by every sampling, and what holds for the folder of each, whatever ran it."""
+
+import json
+
+import tff_mf
+from tff_mf.experiments import reports
+from tff_mf.experiments.runs import names
+from tff_mf.experiments.runs.run_record import read_record
+from tff_mf.experiments.sampling.settings import SECRET, SamplingSettings
+
+ROUNDS, CLIENTS, STOPPED = 6, 12, 3
+BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.5])
+RUNS = {
+    "poisson": (tff_mf.Identity(), {}),
+    "cyclic-poisson": (BANDED, {"groups": 2}),
+    "balls-in-bins": (tff_mf.BLT.production("b100"), {"groups": 3}),
+    "b-min-sep": (BANDED, {"min_sep": 2}),
+    "random-allocation": (tff_mf.Identity(), {"participations": 2}),
+    "shuffled-epochs": (BANDED, {"epochs": 1, "groups": 2}),
+}
+assert set(RUNS) == set(SECRET)
+
+
+def plan_of(word, *, secret=True, **more):
+    mechanism, parameters = RUNS[word]
+    sampling = SamplingSettings(sampling=word, **parameters).drawn_by(population=CLIENTS, clients_per_round=2)
+    fields = {"mechanism": mechanism, "rounds": ROUNDS, "sampling": sampling, "clients_per_round": 2, "delta": 1e-3}
+    fields |= {"noise_multiplier": 3.0, "population": CLIENTS, "secret_cohorts": secret}
+    return tff_mf.plan(**{**fields, **more})
+
+
+def critical(folder):
+    return [each.text for each in reports.check(folder) if each.severity == "critical"]
+
+
+def check_secret(folder, word, plan, hidden):
+    """Nothing shows the cohorts of a run that has ended, and the amplified ε is stated."""
+    written = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    # Numbers of a released model have any bytes.
+    texts = [content for path, content in written.items() if path.suffix != ".safetensors"]
+    assert not any(name.encode() in content for name in hidden for content in texts)
+    assert not any(path.name == names.COHORTS for path in written)
+    assert (folder / names.PARTICIPATION).read_text().strip() == "round,attempt,client"
+    entries = [json.loads(line) for line in (folder / names.LEDGER).read_text().splitlines()]
+    assert {entry["clients"] for entry in entries if entry["kind"] == "begin"} == {0}
+    assert not any(entry.get("reports") for entry in entries)
+    record, report = read_record(folder), json.loads((folder / names.REPORT).read_text())
+    assert plan.epsilon <= record.amplified_epsilon <= 1.05 * plan.epsilon
+    assert report["claim"]["epsilon"] == record.amplified_epsilon
+    assert critical(folder) == []
+    assert f"cohorts by {word} sampling" in reports.headline(report)
+
+
+def check_logged(folder, plan, cohorts):
+    """The log of a run that has ended has the cohorts that came, which amplify nothing."""
+    logged = [line.split(",") for line in (folder / names.PARTICIPATION).read_text().splitlines()[1:]]
+    found = [sorted(client for number, _, client in logged if int(number) == t + 1) for t in range(ROUNDS)]
+    assert found == [sorted(each) for each in cohorts]
+    assert read_record(folder).amplified_epsilon is None
+    report = json.loads((folder / names.REPORT).read_text())
+    assert abs(report["accountant"]["planned"]["epsilon"] / plan.epsilon - 1) < 1e-6
+    assert critical(folder) == []
+
+
+def check_forged(folder):
+    """No forged claim of a secret run of balls in bins is believed."""
+    stored = json.loads((folder / names.RUN_JSON).read_text())
+    for changes in (
+        {"amplified_epsilon": 0.9 * stored["amplified_epsilon"]},
+        {"secret_cohorts": False},
+        {"sampling": {"sampling": "balls-in-bins", "groups": 2}},
+        {"sampler": "tff_mf.Poisson"},
+    ):
+        (folder / names.RUN_JSON).write_text(json.dumps({**stored, **changes}))
+        assert critical(folder), changes
