@@ -10,7 +10,7 @@ from tff_mf.planning.setting import MechanismSetting
 
 from ..output import progress
 from ..output.typed import Number, Record, Whole
-from ..runs.presets import PresetFolder
+from ..runs.layers import PresetFolder
 from ..sampling.settings import SamplingSettings
 from . import data_sets, networks
 

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, Message, Metadata
 
 from tff_mf.base.errors import InputTypeError, InputValueError
 
-from ..runs.report_counts import ReportCounts
+from ..runs.ledger import ReportCounts
 from .summands import Arrays, Summands
 
 _STYPE = "numpy.ndarray"

@@ -13,8 +13,8 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from .. import reports as run_reports
+from ..runs.ledger import ReportCounts
 from ..runs.names import CHECKPOINTS, COHORTS
-from ..runs.report_counts import ReportCounts
 from ..runs.rules import RefusedCohortError as RefusedCohortError
 from ..runs.rules import Schema, checked_ids
 from ..runs.server_loop import ServerLoop

@@ -16,8 +16,8 @@ from ...base import validation
 from ...base.errors import InputValueError
 from . import ledger, participation_log
 from .checkpoints import Storage
+from .ledger import ReportCounts
 from .names import LEDGER, PARTICIPATION, RUN_JSON
-from .report_counts import ReportCounts
 from .rules import RefusedCohortError, Rules, checked_ids
 
 

@@ -13,8 +13,8 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import runner
 from tff_mf.experiments.output.present import terminal
-from tff_mf.experiments.runs import ledger, report_counts
-from tff_mf.experiments.runs.report_counts import ReportCounts
+from tff_mf.experiments.runs import ledger
+from tff_mf.experiments.runs.ledger import ReportCounts
 
 from .shared import said
 
@@ -26,7 +26,7 @@ COUNTS = ReportCounts(came=3, counted=2, clipped=1, zeroed=0, refused={"late": 1
 
 
 def test_reasons_are_those_of_the_runner():
-    assert report_counts.REASONS == runner.REASONS
+    assert ledger.REASONS == runner.REASONS
 
 
 @pytest.fixture
