@@ -115,7 +115,7 @@ HEAD, ROWS = "round,seconds,loss\n", "".join(f"{number},0.5,0.5\n" for number in
 PAGE = "0\n\n# Privacy report (realised)\n\n**client-level zero-out DP, central: ε≤0.001 at δ=1e-06**"
 # What is broken in a run, and a text of what is found, by the field of it.
 SUMMARY = {
-    "epsilon, which is not a field": {"epsilon": 0.1},
+    "epsilon, which is not a field": {"epsilon": 0.0987654321, "claim": {"epsilon": 0.0987654321}},
     "statement, which is not a field": {"statement": "(ε=0.1, δ=1e-9)-DP"},
     "epsilon_after": {"epsilon_after": 0.1},
     "another validation_accuracy": {"validation_accuracy": 0.25},
@@ -197,6 +197,7 @@ def found_out(folder, field, text):
 def states_nothing(folder):
     headline = reports.headline(json.loads((folder / "report.json").read_text()))
     assert "ε≤" not in headline
+    assert "0.0987654321" not in (folder / "report.json").read_text()
     assert headline.startswith(("NO ε CAN BE STATED", "TEST ONLY"))
 
 
