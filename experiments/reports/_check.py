@@ -204,8 +204,8 @@ def write(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     """
     report = build(folder, realised=realised)
     as_json, as_markdown = names(realised=realised)
-    stored = _stored(folder / as_json)
-    if stored is not None and not differences(stored, report):
+    stored, _ = _check_stored(folder, as_json)
+    if isinstance(stored, dict) and not differences(stored, report):
         report = {**stored, "digest": digest(stored)}
         if _page(folder / as_markdown) == report["page"]:
             write_atomically(folder / as_json, as_text(report))
@@ -222,15 +222,6 @@ def _page(path: pathlib.Path) -> str:
         return page_hash(path.read_bytes().decode())
     except (OSError, ValueError):
         return ""
-
-
-def _stored(path: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the object in a file of JSON; `None` if there is none."""
-    try:
-        stored = strict_json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return stored if isinstance(stored, dict) else None
 
 
 def as_text(report: Mapping[str, Any]) -> str:
