@@ -13,7 +13,7 @@ from _common import row
 _RUN = """
 import hashlib, pathlib, sys
 import tff_mf
-from tff_mf.experiments.runs.execution import ExecutionSettings
+from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training.datasets import named_data
 from tff_mf.experiments.training import program

@@ -22,7 +22,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments.runs.execution import ExecutionSettings
+from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import program, task
 from tff_mf.experiments.training.datasets import named_data

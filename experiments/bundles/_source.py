@@ -10,7 +10,7 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.planning import checked_cohort
 
 from .. import reports
-from ..runs import folders, layers, names, run_record, toml_file
+from ..runs import folders, layers, names, run_record
 from ..runs.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
 from ..runs.settings import RunSettings
 from ..training.datasets import named_data
@@ -61,8 +61,8 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: i
         raise InputValueError(
             f"run={str(path)!r} is not a folder of tff-mf train: {names.SETTINGS_TOML} is missing; {remedy}."
         )
-    chosen, layer = toml_file.resolve(None, file, {"grid": grid})
-    with layers.sourced(toml_file.origins(chosen, layer, file)):
+    chosen, layer = layers.resolve(None, file, {"grid": grid})
+    with layers.sourced(layers.origins(chosen, layer, file)):
         # On another grid, other noise is needed.
         return _source_of(path, layer, insecure_seed, begun=path.is_dir() and grid is None)
 
@@ -91,7 +91,7 @@ def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | Non
         settings=settings.resolved(privacy, planned.chosen_rate(privacy)),
         privacy=privacy,
         vocabulary=_vocabulary(path, settings),
-        asked=layers.configuration(toml_file.placed(layer)),
+        asked=layers.configuration(layers.placed(layer)),
     )
 
 

@@ -51,7 +51,7 @@ CARRIED = (
     *(
         f"experiments/runs/{name}.py"
         for name in (
-            *("names", "rules", "report_counts", "_ledger_lines", "ledger", "participation_log"),
+            *("names", "rules", "_ledger_lines", "ledger", "participation_log"),
             *("checkpoints", "server_loop"),
         )
     ),

@@ -9,7 +9,7 @@ from tff_mf.planning import mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 
 from ..output.typed import Number, Whole
-from ..runs.presets import PresetFolder
+from ..runs.layers import PresetFolder
 from ..runs.settings import PrivacySettings
 from ..sampling.settings import SamplingSettings
 from . import data_sets, networks

@@ -14,8 +14,8 @@ from tff_mf.planning import mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 
 from ..output import progress
+from ..runs.derived import AUTO, NONE, grid_of
 from ..runs.settings import RunSettings
-from ..runs.sizes import AUTO, NONE, grid_of
 from ..sampling.settings import DEFAULT, PARAMETERS, SamplingSettings
 
 _WITH_RATES = ("learning-rates", "momentum-with-rates")

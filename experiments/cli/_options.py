@@ -20,8 +20,8 @@ from tff_mf.base import required_packages, validation
 from tff_mf.planning import mechanism_names
 
 from ..output import typed
+from ..runs.derived import WORDS as GRID_WORDS
 from ..runs.settings import FIELDS, MODELS, PROPOSED, RunSettings
-from ..runs.sizes import WORDS as GRID_WORDS
 from ..sampling.settings import SAMPLINGS
 from ._boundary import Command as Command
 from ._flags import Flags
@@ -91,9 +91,9 @@ def _specs() -> list[str]:
 
 
 def _presets() -> list[str]:
-    from ..runs import presets
+    from ..runs import layers
 
-    return presets.names()
+    return layers.PRESETS.names()
 
 
 MECHANISM = Words(lambda: (*mechanism_names.names(), *mechanism_names.production()), or_file=True)

@@ -11,8 +11,7 @@ from tff_mf.base import strict_json
 from tff_mf.numerics import digits
 
 from ..output.present import Paragraph, Section, labelled, terminal
-from ..runs.layers import Layer
-from ..runs.presets import Preset
+from ..runs.layers import Layer, Preset
 
 _GAP = "  "
 _MOST_LISTED = 8

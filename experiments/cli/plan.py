@@ -12,7 +12,7 @@ from ..output import files
 from ..planning import signal_to_noise
 from ..planning.deployment import Deployment, claim, options
 from ..runs import folders
-from ..runs.sizes import AUTO, NONE
+from ..runs.derived import AUTO, NONE
 from ..sampling.settings import DEFAULT, SECRET, parameters_of
 from . import _guarantees, _options, _plan_screen, _screens
 from ._flags import Flags

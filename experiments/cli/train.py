@@ -16,7 +16,7 @@ from . import _options, _screens
 
 if TYPE_CHECKING:
     from ..planning import signal_to_noise
-    from ..runs.execution import ExecutionSettings
+    from ..runs.folders import ExecutionSettings
     from ..training.program import TrainingResult
 
 
@@ -77,26 +77,26 @@ def train(
     --set also takes clients_at_once, the clients that a worker trains at the same time (as many as this machine has
     cores), and restarts, how often to resume automatically when a worker dies.
     """
-    from ..runs import folders, toml_file
+    from ..runs import folders
 
     file = None if config is None else pathlib.Path(config)
-    chosen, layer = toml_file.resolve(preset, file, flags)
-    get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
+    chosen, layer = layers.resolve(preset, file, flags)
+    get_current_context().with_resource(layers.sourced(layers.origins(chosen, layer, file)))
     if show:
         if (whole := layers.if_whole(layer)) is not None:
             whole.check()
         _screens.settings(chosen, layer, layers.shown(layer), as_json=as_json)
         return
-    path, layer = pathlib.Path(out or "runs/train"), toml_file.placed(layer)
+    path, layer = pathlib.Path(out or "runs/train"), layers.placed(layer)
     if resume:
-        layer = toml_file.begun(layer, folders.resumable_folder(path))
+        layer = layers.begun(layer, folders.resumable_folder(path))
     settings = layers.configuration(layer)
     from tff_mf.base import required_packages
 
     required_packages.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ..output import progress
     from ..planning import signal_to_noise
-    from ..runs.execution import ExecutionSettings
+    from ..runs.folders import ExecutionSettings
 
     execution = ExecutionSettings(
         checkpoint_every=checkpoint_every,
@@ -159,12 +159,12 @@ def _checked(
 ) -> "tff_mf.Plan":
     """Returns the privacy plan of a run; whatever can be refused is refused before a data set is loaded."""
     from ..output import files
-    from ..runs import folders, run_record, statable
+    from ..runs import folders, run_record, statements
     from ..training.datasets import named_data
 
     named_data.check_dataset(settings.dataset)
     if not without_epsilon:
-        statable.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
+        statements.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
     begun = run_record.begun_record(folder) if resume else None
     initial_model = run_record.initial_model_of(settings, begun)
     if not resume:
@@ -179,7 +179,7 @@ def _checked(
     # Refused here if there is no noise to propose it from.
     settings.chosen_rate(privacy)
     if not without_epsilon:
-        statable.check(privacy, initial_model)
+        statements.check_statable(privacy, initial_model)
     if not resume:
         folders.check_new(files.made_folder(folder))
     return privacy
@@ -187,12 +187,13 @@ def _checked(
 
 def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:
     """Returns the file of a data set, which has enough clients for the δ of a plan whose ε is to be stated."""
-    from ..runs import statable
+    from ..runs import statements
     from ..training.datasets import named_data
 
     data = named_data.data_file(dataset)
     if stated is not None:
-        statable.check(stated, population=stated.deployed_population(len(named_data.load(data).train.client_ids)))
+        clients = len(named_data.load(data).train.client_ids)
+        statements.check_statable(stated, population=stated.deployed_population(clients))
     return data
 
 
@@ -236,11 +237,11 @@ def _addresses(workers: str) -> tuple[str, ...]:
 def _begin(layer: layers.Layer, folder: pathlib.Path, privacy: "tff_mf.Plan", *, resume: bool) -> None:
     """Writes the settings of a new run."""
     from ..output import files
-    from ..runs import folders, toml_file
+    from ..runs import folders
 
     if resume:
         return
     with files.alone(folder):
         folders.check_new(folder)
         folders.keep_mechanism(folder, privacy.mechanism)
-        toml_file.write(layer, folder)
+        layers.write(layer, folder)

@@ -12,7 +12,7 @@ from tff_mf.base.errors import InputError
 
 from ..central_training.settings import PRESETS, CentralConfiguration
 from ..output import typed
-from ..runs import layers, toml_file
+from ..runs import layers
 from . import _options, _screens
 
 if TYPE_CHECKING:
@@ -47,16 +47,16 @@ def train_central(
     from ..central_training import program
 
     file = None if config is None else pathlib.Path(config)
-    chosen, layer = toml_file.resolve(preset, file, flags, folder=PRESETS)
-    get_current_context().with_resource(layers.sourced(toml_file.origins(chosen, layer, file)))
+    chosen, layer = layers.resolve(preset, file, flags, folder=PRESETS)
+    get_current_context().with_resource(layers.sourced(layers.origins(chosen, layer, file)))
     if show:
         if (whole := layers.if_whole(layer, CentralConfiguration)) is not None:
             whole.check()
         _screens.settings(chosen, layer, layers.shown(layer, CentralConfiguration), as_json=as_json)
         return
-    folder, layer = pathlib.Path(out or "runs/train-central"), toml_file.placed(layer, ("mechanism",))
+    folder, layer = pathlib.Path(out or "runs/train-central"), layers.placed(layer, ("mechanism",))
     if resume:
-        layer = toml_file.begun(layer, program.resumable(folder), CentralConfiguration)
+        layer = layers.begun(layer, program.resumable(folder), CentralConfiguration)
     configuration = typed.convert(layer.values, CentralConfiguration)
     configuration.check()
     if not without_epsilon:
@@ -116,7 +116,7 @@ def _begin(layer: layers.Layer, folder: pathlib.Path, prepared: "PreparedTrainin
             folders.check_new(folder)
         program.keep(prepared, folder)
         if not (folder / names.SETTINGS_TOML).exists():
-            toml_file.write(layer, folder, CentralConfiguration)
+            layers.write(layer, folder, CentralConfiguration)
 
 
 def _report(summary: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from tff_mf.numerics.digits import percent
 
 from ..output.present import Block, Callout, Document, Figure, Item, Listing, Paragraph, Section, Table
-from ..runs import learning_rates, statements
+from ..runs import derived, statements
 from ._results import Level, fitted, gaps, mean_and_half_width
 
 _DRY_RUN = "DRY RUN: the words of this data set are drawn at random, and no accuracy on it means anything."
@@ -48,8 +48,8 @@ def as_dict(
         "gaps": gaps(found),
         "rate_regression": None if line is None else {"slope": line.slope, "intercept": line.intercept},
         "rate_regression_of_the_paper": {
-            "slope": learning_rates.PAPER.slope,
-            "intercept": learning_rates.PAPER.intercept,
+            "slope": derived.PAPER.slope,
+            "intercept": derived.PAPER.intercept,
         },
     }
 
@@ -170,7 +170,7 @@ def _assumptions(result: Mapping[str, Any]) -> list[Item]:
 
 
 def _level(
-    level: Level, line: learning_rates.Regression | None, published: Mapping[Any, Mapping[str, float]]
+    level: Level, line: derived.Regression | None, published: Mapping[Any, Mapping[str, float]]
 ) -> dict[str, Any]:
     mean, half = mean_and_half_width(list(level.accuracies.values()))
     usable = line is not None and level.effective_rmse > 0

@@ -16,7 +16,7 @@ from tff_mf.base import validation
 
 from ..output import files
 from ..output.present import markdown
-from ..runs import folders, learning_rates
+from ..runs import derived, folders
 from ..runs.metrics import ACCURACY, ROUND, read_metrics
 from ..runs.names import METRICS, REPORT, SUMMARY
 from ..runs.run_record import read_record
@@ -166,12 +166,12 @@ def gaps(found: Sequence[Level]) -> list[dict[str, Any]]:
     return result
 
 
-def fitted(found: Sequence[Level]) -> learning_rates.Regression | None:
+def fitted(found: Sequence[Level]) -> derived.Regression | None:
     """Returns the line through the best rates, or None if fewer than two noise levels have one inside the grid."""
     inside = [level for level in found if not level.at_edge and level.effective_rmse > 0]
     if len({level.effective_rmse for level in inside}) < 2:
         return None
-    return learning_rates.fit([level.effective_rmse for level in inside], [level.rate for level in inside])
+    return derived.fit([level.effective_rmse for level in inside], [level.rate for level in inside])
 
 
 def history(path: pathlib.Path) -> list[tuple[int, float]]:
@@ -296,7 +296,7 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, places: Places) -> 
         privacy=run.privacy,
         seed=run.configuration.seed,
         rate=float(record.training.server_learning_rate),
-        effective_rmse=learning_rates.rmse_of_plan(record.plan(tff_mf.load(artifact))),
+        effective_rmse=derived.rmse_of_plan(record.plan(tff_mf.load(artifact))),
         accuracy=summary["accuracy"],
         validation_accuracy=summary["validation_accuracy_smoothed"],
         history=history(folder / METRICS),

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 import tff_mf
 
 from ..output import files, progress
-from ..runs import layers, toml_file
+from ..runs import layers
 from ..runs.layers import Layer
 from ..runs.names import REPORT, SUMMARY
 from ..runs.settings import RunSettings
@@ -240,7 +240,7 @@ def command(run: PlannedRun, artifact: pathlib.Path, data: pathlib.Path, places:
         shutil.rmtree(places.run(run.name), ignore_errors=True)
     own = Layer.of({"mechanism": str(artifact.absolute()), "dataset": f"sqlite:{data}"}, "comparison")
     settings = places.configuration(run.name)
-    files.write_atomically(settings, toml_file.as_toml(layers.laid([run.layer, own]).values))
+    files.write_atomically(settings, layers.as_toml(layers.laid([run.layer, own]).values))
     # Not -m alone, which would look for the package in the current folder first.
     parts = [sys.executable, "-P", "-m", child, os.getpid(), lock]
     # A spec that names σ asks for no ε.

@@ -17,10 +17,9 @@ from tff_mf.base.errors import InputValueError
 
 from ..output import typed
 from ..output.typed import Number, Record
-from ..runs import layers, presets, toml_file
+from ..runs import layers
 from ..runs.initial_model import given
-from ..runs.layers import Layer
-from ..runs.presets import Preset
+from ..runs.layers import Layer, Preset
 from ..runs.settings import FIELDS, RunSettings
 from ..training.datasets import named_data
 from ._scaling import check_fraction, scaled
@@ -123,7 +122,7 @@ def points_of(content: Specification, where: str) -> Iterable[Point]:
 
 def _load(name: str | None, where: str) -> Preset | None:
     with layers.sourced({"preset": where}):
-        return None if name is None else presets.load(name)
+        return None if name is None else layers.PRESETS.load(name)
 
 
 def _combinations(grid: Mapping[str, Any], where: str) -> Iterable[dict[str, Any]]:
@@ -215,7 +214,7 @@ def read(
     full, found = [], []
     for point in points:
         full.append(layers.laid([point.layer, elsewhere]))
-        with layers.sourced(toml_file.origins(point.preset, full[-1], path)):
+        with layers.sourced(layers.origins(point.preset, full[-1], path)):
             _check(layers.configuration(full[-1], str(path)), path)
             found.append(full[-1] if fraction is None else scaled(full[-1], fraction))
             _check(layers.configuration(found[-1]), path)

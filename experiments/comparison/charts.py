@@ -12,7 +12,7 @@ from tff_mf.numerics.digits import nearest
 
 from ..output import figures
 from ..output.figures import Axis, Chart, Curve
-from ..runs.learning_rates import Regression
+from ..runs.derived import Regression
 from ._report import level_of
 
 _AXES = {"epsilon": ("ε", "ε"), "noise_multiplier": ("σ", "noise multiplier σ")}

@@ -19,8 +19,8 @@ from tff_mf.base.errors import InputValueError
 
 from ..guard.run_guard import RunGuard
 from ..output import files
+from ..runs.ledger import ReportCounts
 from ..runs.names import CHECKPOINTS, MODEL
-from ..runs.report_counts import ReportCounts
 from .checkpoints import ServerState, forget
 from .cohorts import Draw, Planned, check_drawn
 from .settings import FlowerSettings, checked_clip_norm

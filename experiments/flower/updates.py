@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, Message, Metadata
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.grids import Grid
 
-from ..runs.report_counts import ReportCounts
+from ..runs.ledger import ReportCounts
 from . import clipping, mods
 
 _STYPE = "numpy.ndarray"

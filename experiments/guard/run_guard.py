@@ -20,8 +20,8 @@ from tff_mf.base.errors import InputValueError
 from .. import reports as run_reports
 from ..output import agreement, files
 from ..runs import folders, server_loop
+from ..runs.ledger import ReportCounts
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, RUN_JSON
-from ..runs.report_counts import ReportCounts
 from ..runs.rules import RefusedCohortError as RefusedCohortError
 from ..runs.rules import Schema, checked_ids
 from ..runs.server_loop import ServerLoop

@@ -9,7 +9,7 @@ from tff_mf.base.errors import InputError
 from tff_mf.numerics import digits
 from tff_mf.planning.options import Option
 
-from ..runs.sizes import AUTO, PAPERS_DIMENSION, grid_of
+from ..runs.derived import AUTO, PAPERS_DIMENSION, grid_of
 from ..runs.statements import unbounded
 from .deployment import Deployment
 

@@ -21,7 +21,7 @@ from tff_mf.numerics import digits
 from tff_mf.numerics.digits import rounded_up
 from tff_mf.planning.options import Option
 
-from ..runs import learning_rates
+from ..runs import derived
 from ..runs.settings import RunSettings
 from .deployment import Deployment
 
@@ -237,7 +237,7 @@ def _error(privacy: tff_mf.Plan, rms_error: float | None) -> float:
     """Returns the accumulated noise of one parameter, relative to the clip norm."""
     if rms_error is not None:
         return rms_error * privacy.noise_multiplier / privacy.cohort
-    return learning_rates.rmse_of_plan(privacy)
+    return derived.rmse_of_plan(privacy)
 
 
 def _remedies(found: Signal) -> list[str]:

@@ -11,7 +11,7 @@ from ..runs.metrics import ALSO_TRAINING, HARMLESS, NOT_TRAINING
 from ..runs.names import INITIAL_MODEL, LEDGER, METRICS, PARTICIPATION, RUN_JSON
 from ..runs.run_record import RunRecord
 from ..runs.words import Said
-from ._evidence import ASSUMED, HOLDS, VIOLATED, Assumption, Case, Evidence, State
+from ._evidence import ASSUMED, HOLDS, VIOLATED, Assumption, Evidence, State
 from .questions import QUESTIONS
 
 # A state, with the code and the values of what was found.
@@ -30,39 +30,39 @@ def _violated(code: str, **values: Any) -> Judged:
     return VIOLATED, code, values
 
 
-def _problem(case: Case, field: str) -> Judged | None:
+def _problem(evidence: Evidence, field: str) -> Judged | None:
     """Returns what is wrong with the files that an assumption is about, if anything is."""
-    found = next((each for each in case.evidence.problems if each.field == field), None)
+    found = next((each for each in evidence.problems if each.field == field), None)
     return None if found is None else _violated(found.code, **found.values)
 
 
-def mechanism(case: Case) -> Judged:
+def mechanism(evidence: Evidence) -> Judged:
     """Returns whether the artifact agrees with `run.json`."""
-    record, evidence = case.record, case.evidence
-    if problem := _problem(case, "mechanism"):
+    record = evidence.record
+    if problem := _problem(evidence, "mechanism"):
         return problem
     if evidence.mechanism_sha256 != record.mechanism_sha256:
         return _violated("artifact_other", file=RUN_JSON)
     return _holds("artifact_recomputed", sha256=record.mechanism_sha256)
 
 
-def randomness(case: Case) -> Judged:
+def randomness(evidence: Evidence) -> Judged:
     """Returns whether the noise has fresh keys."""
-    return _violated("fixed_seed") if case.record.insecure_seed is not None else _holds("fresh_keys")
+    return _violated("fixed_seed") if evidence.record.insecure_seed is not None else _holds("fresh_keys")
 
 
-def without_noise(case: Case) -> Judged:
+def without_noise(evidence: Evidence) -> Judged:
     """Returns whether anything of the training clients is released without noise."""
-    record, evidence = case.record, case.evidence
+    record = evidence.record
     leaks = [each for each in record.released_without_noise if each.get("of") not in (NOT_TRAINING, ALSO_TRAINING)]
     if leaks:
         return _violated("unnoised", name=leaks[0].get("name"), of=leaks[0].get("of"))
     unknown = sorted(set(evidence.metrics.columns) - HARMLESS - set(record.evaluation_columns))
     if unknown:
         return _violated("unnamed_column", file=METRICS, column=unknown[0], record=RUN_JSON)
-    if problem := _problem(case, "released without noise"):
+    if problem := _problem(evidence, "released without noise"):
         return problem
-    other = case.answers["other_releases"]
+    other = evidence.answers["other_releases"]
     if other is not None and other.strip().lower() != "none":
         return _violated("other_release", answer=other)
     if any(each.get("of") == ALSO_TRAINING for each in record.released_without_noise):
@@ -70,35 +70,35 @@ def without_noise(case: Case) -> Judged:
     return _assumed("clean") if other is None else _holds("clean")
 
 
-def divisor(case: Case) -> Judged:
+def divisor(evidence: Evidence) -> Judged:
     """Returns whether the noised sums were divided by a constant."""
-    record, evidence = case.record, case.evidence
+    record = evidence.record
     if record.divisor is None:
         return _violated("divisor_unknown")
-    divisors = evidence.ledger.divisors if case.realised and evidence.ledger else []
+    divisors = evidence.ledger.divisors if evidence.realised and evidence.ledger else []
     if divisors and divisors != [record.divisor]:
         return _violated("divisor_other", divisors=divisors[:3], divisor=record.divisor)
     return (_holds if divisors else _assumed)("divisor_constant", divisor=record.divisor)
 
 
-def cohort(case: Case) -> Judged:
+def cohort(evidence: Evidence) -> Judged:
     """Returns whether the noise was scaled for the clients that train."""
-    cohort, clients = case.record.cohort, case.record.clients_per_round
+    cohort, clients = evidence.record.cohort, evidence.record.clients_per_round
     if cohort == clients:
         return _holds("cohort_own", clients=clients)
-    if cohort < clients or not case.record.simulation:
+    if cohort < clients or not evidence.record.simulation:
         return _violated("cohort_foreign", cohort=cohort, clients=clients)
     return _holds("cohort_simulated", cohort=cohort, clients=clients)
 
 
-def choice_of_settings(case: Case) -> Judged:
+def choice_of_settings(evidence: Evidence) -> Judged:
     """Returns how the settings were chosen, as far as the operator says so: no log of a run shows earlier runs."""
-    return _assumed("choice_of_settings", runs=case.answers["tuning_runs"])
+    return _assumed("choice_of_settings", runs=evidence.answers["tuning_runs"])
 
 
-def clipping(case: Case) -> Judged:
+def clipping(evidence: Evidence) -> Judged:
     """Returns whether the clip norm is the one in `run.json`."""
-    record, ledger = case.record, case.evidence.ledger if case.realised else None
+    record, ledger = evidence.record, evidence.ledger if evidence.realised else None
     norms = ledger.clip_norms if ledger else []
     if record.adaptive_count_stddev is None:
         if norms and norms != [record.clip_norm]:
@@ -112,7 +112,7 @@ def clipping(case: Case) -> Judged:
     return (_holds if norms else _assumed)("clip_norm_adapts")
 
 
-def starts_from(case: Case, given: InitialModel | None) -> Judged:
+def starts_from(evidence: Evidence, given: InitialModel | None) -> Judged:
     """Returns whether the guarantee of the run alone can be stated of clients, although its initial model was given.
 
     Formal guarantee: the guarantee of a run is for an initial model that does not depend on its clients. For one that
@@ -120,18 +120,18 @@ def starts_from(case: Case, given: InitialModel | None) -> Judged:
     """
     if given is None:
         return _violated("initial_unnamed", file=INITIAL_MODEL, record=RUN_JSON)
-    if case.realised and case.evidence.initial_model_sha256 != given.sha256:
+    if evidence.realised and evidence.initial_model_sha256 != given.sha256:
         return _violated("initial_other", file=INITIAL_MODEL, sha256=given.sha256)
     if given.same_data:
         return _violated("initial_same_data", sha256=given.sha256)
-    if case.answers["pretraining"] == "none":
+    if evidence.answers["pretraining"] == "none":
         return _violated("initial_denied", sha256=given.sha256)
     return _assumed("initial_public", sha256=given.sha256)
 
 
-def participation(case: Case) -> Judged:
+def participation(evidence: Evidence) -> Judged:
     """Returns whether each client's rounds follow the schema."""
-    record, evidence = case.record, case.evidence
+    record = evidence.record
     b, k = record.min_sep, record.max_participations
     claimed = {"schema": record.participation, "min_sep": b, "max_participations": k}
     if (other := _other_sampling(record)) is not None:
@@ -139,7 +139,7 @@ def participation(case: Case) -> Judged:
         return _violated(code, **claimed, **values)
     if record.is_secret:
         return _assumed("participation_secret", **claimed)
-    if not case.realised:
+    if not evidence.realised:
         return _assumed("participation_planned", **claimed)
     seen = {"observed_min_sep": evidence.min_sep, "observed_max_participations": evidence.max_participations}
     if evidence.repeated:
@@ -177,9 +177,9 @@ def _other_sampling(record: RunRecord) -> tuple[str, Mapping[str, Any]] | None:
     return None
 
 
-def sampler(case: Case) -> Judged:
+def sampler(evidence: Evidence) -> Judged:
     """Returns whether the cohorts in the log are the planned ones."""
-    record, evidence, name = case.record, case.evidence, case.record.sampler
+    record, name = evidence.record, evidence.record.sampler
     if record.is_secret != record.draws_in_secret:
         return _violated("sampler_contradicted", sampler=name, file=RUN_JSON)
     if record.is_secret and any(evidence.attempts.values()):
@@ -188,7 +188,7 @@ def sampler(case: Case) -> Judged:
         return _assumed("sampler_secret", sampler=name)
     if not record.cohorts:
         return _assumed("sampler_unplanned", sampler=name)
-    if not case.realised:
+    if not evidence.realised:
         return _assumed("sampler_planned", sampler=name)
     planned = dict(enumerate(record.cohorts, start=1))
     for (number, _), clients in sorted(evidence.attempts.items()):
@@ -197,10 +197,10 @@ def sampler(case: Case) -> Judged:
     return _holds("sampler_kept", sampler=name)
 
 
-def log(case: Case) -> Judged:
+def log(evidence: Evidence) -> Judged:
     """Returns whether the log is complete, and its two files agree."""
-    record, evidence, ledger = case.record, case.evidence, case.evidence.ledger
-    if not case.realised:
+    record, ledger = evidence.record, evidence.ledger
+    if not evidence.realised:
         return _assumed("log_planned")
     rounds, metrics = evidence.rounds, evidence.metrics
     problems = [Said(code=each.code, values=each.values) for each in evidence.problems if each.field == "log"]
@@ -239,10 +239,9 @@ def _other_cohorts(evidence: Evidence) -> list[Said]:
     return []
 
 
-def releases(case: Case) -> Judged:
+def releases(evidence: Evidence) -> Judged:
     """Returns whether each round was released at most once."""
-    evidence = case.evidence
-    if not case.realised or evidence.ledger is None:
+    if not evidence.realised or evidence.ledger is None:
         return _assumed("release_planned")
     twice = [number for number, times in evidence.ledger.released.items() if times > 1]
     if twice:
@@ -252,10 +251,10 @@ def releases(case: Case) -> Judged:
     return _holds("release_once", again=sum(times > 1 for times in evidence.ledger.attempts.values()))
 
 
-def restarts(case: Case) -> Judged:
+def restarts(evidence: Evidence) -> Judged:
     """Returns whether the noise started anew in the planned rounds."""
-    record, evidence, every = case.record, case.evidence, case.record.restart_every
-    if not case.realised or evidence.ledger is None:
+    record, every = evidence.record, evidence.record.restart_every
+    if not evidence.realised or evidence.ledger is None:
         return _assumed("restarts_planned", every=every)
     planned = [number for number in range(1, evidence.rounds + 1) if record.rules.restarts_in(number)]
     if evidence.ledger.restarts != planned:
@@ -264,19 +263,19 @@ def restarts(case: Case) -> Judged:
     return _holds("restarts_kept", every=every)
 
 
-def arithmetic(case: Case) -> Judged:
+def arithmetic(evidence: Evidence) -> Judged:
     """Returns whether the guarantee is about the numbers that are released, or about the real numbers behind floats."""
-    grid, dimension, found = case.record.grid, case.record.dimension, case.evidence.parameters
+    grid, dimension, found = evidence.record.grid, evidence.record.dimension, evidence.parameters
     if grid is None or dimension is None:
         return _assumed("arithmetic_in_floats")
     if found is not None and found > dimension:
         return _violated("arithmetic_larger_model", parameters=found, dimension=dimension)
-    if case.realised and found is None:
+    if evidence.realised and found is None:
         return _assumed("arithmetic_of_model", dimension=dimension)
     return _holds("arithmetic_on_grid")
 
 
-_JUDGES: Mapping[str, Callable[[Case], Judged]] = {
+_JUDGES: Mapping[str, Callable[[Evidence], Judged]] = {
     "participation": participation,
     "sampler": sampler,
     "log": log,
@@ -295,14 +294,14 @@ _JUDGES: Mapping[str, Callable[[Case], Judged]] = {
 _NOT_CHECKED = {"participation_depends_on_data": "independence_assumed", "state_is_secret": "secrecy_assumed"}
 
 
-def assess(case: Case) -> list[Assumption]:
+def assess(evidence: Evidence) -> list[Assumption]:
     """Returns each assumption with its state, from `run.json`, the answers and, in a final report, the logs."""
-    judged = {name: judge(case) for name, judge in _JUDGES.items()}
-    given = None if case.record.resolved is None else case.record.resolved.initial_model
-    if given or case.evidence.initial_model_sha256:
-        judged["initial model"] = starts_from(case, given)
+    judged = {name: judge(evidence) for name, judge in _JUDGES.items()}
+    given = None if evidence.record.resolved is None else evidence.record.resolved.initial_model
+    if given or evidence.initial_model_sha256:
+        judged["initial model"] = starts_from(evidence, given)
     # An answer on other releases is part of what is released without noise.
-    answered = ((each, case.answers[each.name]) for each in QUESTIONS if each.name != "other_releases")
+    answered = ((each, evidence.answers[each.name]) for each in QUESTIONS if each.name != "other_releases")
     voided = {each.name: each.voids(answer) for each, answer in answered if answer is not None}
     judged |= {name: _violated(code) for name, code in voided.items() if code}
     judged |= {name: _assumed(code) for name, code in _NOT_CHECKED.items() if name not in judged}

@@ -1,5 +1,6 @@
-"""Writes the report of a run, and checks a stored one against the files of the run."""
+"""The report of a run: built from its files, written, and a stored one checked against the files."""
 
+import hashlib
 import hmac
 import json
 import os
@@ -13,6 +14,10 @@ from tff_mf.base.errors import InputError
 
 from ..output import agreement, typed
 from ..output.files import FOLDER_LOCK, write_atomically
+from ..output.present import markdown as rendered
+from ..output.text import up
+from ..runs import statements
+from ..runs.folders import readable_folder
 from ..runs.names import (
     ANSWERS,
     AUDIT,
@@ -27,11 +32,68 @@ from ..runs.names import (
     REPORT_TEXT,
     SUMMARY,
 )
-from ._build import build, markdown, page_fits, page_hash, sealed
-from ._evidence import CRITICAL, WARNING, Finding, found, on_folder
-from ._facts import VERSION, digest, problem
-from ._summarised import RELEASE
+from ._document import document
+from ._evidence import CRITICAL, WARNING, Finding, found, gather
+from ._facts import VERSION, Source, digest, facts, problem
+from ._judgement import judge
+from ._other_files import RELEASE, on_folder, published
 from .questions import checked, read_answers
+
+# A bound of ε in a text, in whichever words.
+_BOUND = re.compile(r"ε\s*[≤=<]\s*(\d+(?:\.\d+)?)")
+
+
+def build(
+    folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] | None = None, audited: bool = True
+) -> dict[str, Any]:
+    """Returns the report of a run, computed from the files in its folder alone.
+
+    Formal guarantee: the report contains a finite ε only if each assumption of the report holds or cannot be checked,
+    and no finding is critical; the ε is rounded up in texts. Unless each question is answered, the claim is
+    provisional.
+
+    Args:
+        folder: The run's folder.
+        realised: Whether to build the final report, from the logs of the run; else the planned report.
+        answers: Answers to use instead of those in the folder, to rebuild a report that is older than they are.
+        audited: Whether to read the audit.
+
+    Raises:
+        InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
+    """
+    readable_folder(folder)
+    evidence = gather(folder, realised=realised, answers=answers)
+    return sealed(facts(Source(evidence=evidence, found=judge(evidence, audited=audited, summarised=True))))
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """Returns the page of a report: Markdown of all facts that may be published, without its own hashes."""
+    return rendered(document(published(report), hashes=False))
+
+
+def sealed(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the facts of a report with the hash of its page and its digest."""
+    own = {name: value for name, value in report.items() if name not in ("page", "digest")}
+    found = {**own, "page": page_hash(markdown(own))}
+    return {**found, "digest": digest(found)}
+
+
+def page_hash(page: str) -> str:
+    """Returns the hash of a page, which a report has, so that its digest protects the page too."""
+    return hashlib.sha256(page.encode()).hexdigest()
+
+
+def page_fits(report: Mapping[str, Any], page: str) -> bool:
+    """Returns whether a page is the one that a report has the hash of, and bounds no ε otherwise than the report does.
+
+    Its words are not compared: another release has others.
+    """
+    figures = [report["claim"][name] for name in ("epsilon", "epsilon_of_a_person", "epsilon_as_run")]
+    # What people wrote may look like a bound.
+    written = _BOUND.findall(json.dumps(report, ensure_ascii=False))
+    known = {*written, *statements.TIER_BOUNDS, *(up(each) for each in figures if each is not None)}
+    return report["page"] == page_hash(page) and set(_BOUND.findall(page)) <= known
+
 
 # Sections with figures that another machine recomputes with other last bits. All others repeat files.
 _COMPUTED = ("claim", "noise", "accountant", "grid")
@@ -142,8 +204,8 @@ def write(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     """
     report = build(folder, realised=realised)
     as_json, as_markdown = names(realised=realised)
-    stored = _stored(folder / as_json)
-    if stored is not None and not differences(stored, report):
+    stored, _ = _check_stored(folder, as_json)
+    if isinstance(stored, dict) and not differences(stored, report):
         report = {**stored, "digest": digest(stored)}
         if _page(folder / as_markdown) == report["page"]:
             write_atomically(folder / as_json, as_text(report))
@@ -160,15 +222,6 @@ def _page(path: pathlib.Path) -> str:
         return page_hash(path.read_bytes().decode())
     except (OSError, ValueError):
         return ""
-
-
-def _stored(path: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the object in a file of JSON; `None` if there is none."""
-    try:
-        stored = strict_json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return stored if isinstance(stored, dict) else None
 
 
 def as_text(report: Mapping[str, Any]) -> str:

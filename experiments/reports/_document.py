@@ -12,9 +12,9 @@ from ..output.text import seen, spaced, up, words
 from ..runs import statements
 from ..runs.metrics import ALSO_TRAINING
 from ..runs.words import text
-from ._device_reports import DEVICE_REPORTS
 from ._facts import SECTIONS
 from ._judgement import STOPPED_EARLY, UNANSWERED
+from ._other_files import DEVICE_REPORTS
 from .questions import ASKED, QUESTIONS
 
 _WIDTH = 79
@@ -311,7 +311,7 @@ def _facts(values: Mapping[str, Any]) -> Facts | None:
 
 
 def _figures(report: Mapping[str, Any], curves: Mapping[str, Any]) -> list[Block]:
-    from ._charts import charts
+    from ._curves import charts
 
     return [Figure(each) for each in charts(report, curves)]
 

@@ -1,27 +1,26 @@
-"""The evidence on a run: what its files say, who answered for it, its audit, and files that do not fit."""
+"""The evidence on a run: what its files say, and which of them do not fit."""
 
 import dataclasses
 import functools
+import itertools
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import tff_mf
-from tff_mf.base import files
 from tff_mf.base.errors import InputError
 
-from ..output import typed
 from ..output.files import file_hash
 from ..runs.ledger import LedgerRecord, read_ledger
 from ..runs.metrics import Metrics, read_metrics
-from ..runs.names import ANSWERS, AUDIT, INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, PARTICIPATION, RUN_JSON
-from ..runs.observed_participation import observed, rounds_by_client
+from ..runs.names import INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, PARTICIPATION, RUN_JSON
 from ..runs.participation_log import read_entries
-from ..runs.run_record import RunRecord
+from ..runs.run_record import RunRecord, read_record
 from ..runs.words import Reason, Said
 from ..sampling import ObservedParticipation
-from . import auditing
+from .questions import read_answers
 
 HOLDS, ASSUMED, VIOLATED = "holds", "assumed", "violated"
 CRITICAL, WARNING, NOTE = "critical", "warning", "note"
@@ -63,6 +62,10 @@ class Evidence:
     """The content of a run's folder.
 
     Attributes:
+        folder: The run's folder.
+        realised: Whether the logs are part of it, for the final report; else for the planned one.
+        record: The content of `run.json`.
+        answers: The operator's answers, `None` for open questions.
         mechanism: The mechanism of the artifact; `None` if the artifact is missing or damaged.
         mechanism_sha256: Hash of the artifact.
         ledger: The ledger; `None` if it is missing, or in a planned report.
@@ -74,6 +77,10 @@ class Evidence:
         parameters: Number of values in the trained model; `None` if it is missing or damaged, or in a planned report.
     """
 
+    folder: pathlib.Path
+    realised: bool
+    record: RunRecord
+    answers: Mapping[str, Any]
     mechanism: tff_mf.Mechanism | None
     mechanism_sha256: str
     ledger: LedgerRecord | None
@@ -117,7 +124,7 @@ class Evidence:
 
     @functools.cached_property
     def rounds_by_client(self) -> dict[str, list[int]]:
-        """The rounds of each client, counted from 1, see `observed_participation.rounds_by_client`."""
+        """The rounds of each client, counted from 1, in order: see `rounds_by_client`."""
         return rounds_by_client(self.attempts)
 
     @functools.cached_property
@@ -141,13 +148,19 @@ class Evidence:
         return self.observed.max_participations
 
 
-def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
-    """Returns what a run's folder contains; problems are collected, not raised.
+def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] | None = None) -> Evidence:
+    """Returns what a run's folder contains; problems of files other than the first two are collected, not raised.
 
     Args:
         folder: The run's folder.
         realised: Whether to read the logs of the run too.
+        answers: Answers to use instead of those in the folder.
+
+    Raises:
+        InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
     """
+    answers = read_answers(folder) if answers is None else answers
+    record = read_record(folder)
     problems: list[Reason] = []
     mechanism, digest = None, ""
     try:
@@ -160,6 +173,10 @@ def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
     metrics = _metrics(folder / METRICS, problems) if realised else Metrics()
     problems += _other_tables(folder) if realised else []
     return Evidence(
+        folder=folder,
+        realised=realised,
+        record=record,
+        answers=answers,
         mechanism=mechanism,
         mechanism_sha256=digest,
         ledger=ledger,
@@ -239,105 +256,48 @@ def _attempts(
     return found
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Case:
-    """The input of a report.
+def rounds_by_client(attempts: Mapping[tuple[int, Any], Iterable[str]]) -> dict[str, list[int]]:
+    """Returns the rounds of each client, counted from 1, in order.
 
-    Attributes:
-        record: The content of `run.json`.
-        evidence: The content of the other files.
-        answers: The operator's answers, `None` for open questions.
-        realised: Whether the report is the final one; else the planned one.
-    """
-
-    record: RunRecord
-    evidence: Evidence
-    answers: Mapping[str, Any]
-    realised: bool
-
-
-def audit_setting(record: RunRecord, mechanism: tff_mf.Mechanism, **more: Any) -> auditing.Setting:
-    """Returns the setting of a run's audit: everything that the run claims, with restarts and noised counts.
+    Formal guarantee: a client in several attempts of a round took part in it once, since at most one attempt is
+    released. A client in an abandoned attempt took part in its round all the same. If a client is listed twice in one
+    attempt, its round is listed twice.
 
     Args:
-        record: The content of `run.json`.
-        mechanism: The run's mechanism.
-        more: Further fields of the setting.
+        attempts: The clients of each attempt, by round and attempt.
+
+    Example:
+        >>> rounds_by_client({(1, 1): ["ann"], (1, 2): ["ann"], (3, 1): ["ann", "bob"]})
+        {'ann': [1, 3], 'bob': [3]}
     """
-    return auditing.Setting(plan=record.plan(mechanism), adjacency=record.adjacency, **more)
+    found: dict[str, dict[int, int]] = {}
+    for (number, _), clients in sorted(attempts.items(), key=lambda each: each[0][0]):
+        for client, times in Counter(clients).items():
+            of_client = found.setdefault(client, {})
+            of_client[number] = max(times, of_client.get(number, 0))
+    return {
+        client: [number for number, times in rounds.items() for _ in range(times)] for client, rounds in found.items()
+    }
 
 
-def read_audit(
-    folder: pathlib.Path, record: RunRecord, mechanism: tff_mf.Mechanism | None
-) -> tuple[dict[str, Any] | None, list[Finding]]:
-    """Returns what a report says about the audit in a folder, `None` if it has none, and findings on the audit.
-
-    Measured values are claimed by the file, as nothing here can measure the noise again; limits, verdicts and bounds
-    are computed from them once more. A failed audit is not checked: a forged failure cannot lead to a smaller ε.
+def observed(patterns: Iterable[Sequence[int]]) -> ObservedParticipation:
+    """Returns how often, how far apart and in which steps clients took part.
 
     Args:
-        folder: The run's folder.
-        record: The content of `run.json`.
-        mechanism: The run's mechanism; `None` if the artifact is missing or damaged.
+        patterns: The rounds of each client, in order.
+
+    Example:
+        >>> observed([[1, 3], [3]])
+        ObservedParticipation(min_sep=2, max_participations=2)
     """
-    path = folder / AUDIT
-    if not path.exists():
-        return None, []
-    unread = dict.fromkeys(("rounds", "coordinates", "claimed_epsilon", "shown_epsilon"))
-    try:
-        stored = typed.read(path, dict[str, Any], "audit")
-    except InputError as error:
-        return {"state": "damaged", "tests": [], **unread}, [
-            found(CRITICAL, "audit", "file_damaged", file=AUDIT, why=str(error))
-        ]
-    tests = [
-        {"name": str(each.get("name", "")), "passed": each.get("passed") is True}
-        for each in (stored["tests"] if isinstance(stored.get("tests"), list) else [])
-        if isinstance(each, Mapping)
-    ]
-    if stored.get("passed") is False:
-        failed = [each["name"] for each in tests if not each["passed"]]
-        return {"state": "failed", "tests": tests, **unread}, [found(CRITICAL, "audit", "audit_failed", tests=failed)]
-    if problems := _problems(folder, stored, record, mechanism):
-        return {"state": "of another run", "tests": [], **unread}, [
-            found(CRITICAL, "audit", "audit_other", file=AUDIT, why=problems[0])
-        ]
-    shown = max(stored["canaries"]["epsilon"], stored["canaries"]["epsilon_gaussian"])
-    about = {name: stored[name] for name in ("rounds", "coordinates", "claimed_epsilon")}
-    return {"state": "passed", "tests": tests, **about, "shown_epsilon": shown}, []
-
-
-def _problems(
-    folder: pathlib.Path, stored: Mapping[str, Any], record: RunRecord, mechanism: tff_mf.Mechanism | None
-) -> list[str]:
-    if stored.get("run_sha256") != file_hash(folder / RUN_JSON):
-        return [f"it does not name the hash of {RUN_JSON}"]
-    if mechanism is None or not record.noise_multiplier:
-        return ["there is no noise to audit"]
-    try:
-        return auditing.disagreements(stored, audit_setting(record, mechanism))
-    except InputError as error:
-        return [str(error)]
-
-
-# The csv module ends lines with \r\n, all other writers of a run with \n.
-_TABLES = (METRICS, PARTICIPATION)
-_TEXTS = (".json", ".jsonl", ".md", ".toml")
-
-
-def on_folder(folder: pathlib.Path) -> list[Finding]:
-    """Returns findings on files that a killed process left unfinished, and on line ends that a copy has changed.
-
-    An unfinished checkpoint has keys too.
-    """
-    unfinished = sorted(str(path.relative_to(folder)) for path in files.unfinished(folder, subfolders=True))
-    changed = sorted(path.name for path in folder.iterdir() if path.is_file() and _has_other_ends(path))
-    said = {"unfinished_files": unfinished, "line_ends": changed}
-    return [found(WARNING, "files", code, names=names) for code, names in said.items() if names]
-
-
-def _has_other_ends(path: pathlib.Path) -> bool:
-    if path.name in _TABLES:
-        return b"\n" in path.read_bytes().replace(b"\r\n", b"")
-    # People write their answers with any editor.
-    return path.suffix in _TEXTS and path.name != ANSWERS and b"\r\n" in path.read_bytes()
+    patterns = [rounds for rounds in patterns if rounds]
+    apart = {b - a for rounds in patterns for a, b in itertools.pairwise(rounds)}
+    most = max(map(len, patterns), default=0)
+    if not apart:
+        return ObservedParticipation(min_sep=None, max_participations=most)
+    return ObservedParticipation(
+        min_sep=min(apart),
+        max_participations=most,
+        common_step=math.gcd(*apart),
+        span=max(rounds[-1] - rounds[0] for rounds in patterns),
+    )

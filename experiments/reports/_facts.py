@@ -3,8 +3,12 @@
 A fact that is added to `SECTIONS` is in the JSON object, in its schema, and in the report on every medium.
 """
 
+import dataclasses
+import datetime
 import hashlib
 import json
+import pathlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -12,33 +16,174 @@ import msgspec
 from msgspec import UnsetType
 
 import tff_mf
+from tff_mf import grids
+from tff_mf.base import strict_json
+from tff_mf.base.strict_json import finite
 
 from ..output import typed
 from ..output.files import file_hash
 from ..output.typed import CountOrZero, Number, OpenUnit, one_of, record
 from ..runs import names, statements
-from ..runs.ledger import LedgerRecord
+from ..runs.ledger import REASONS, LedgerRecord
 from ..runs.metrics import ALSO_TRAINING
-from ..runs.report_counts import REASONS
+from ..runs.rules import Schema
+from ..runs.run_record import RunRecord
+from ..runs.settings import FILES
 from . import _judgement
-from ._device_reports import DEVICE_REPORTS, device_reports, published
-from ._evidence import Assumption, Finding
+from ._evidence import Assumption, Evidence, Finding
 from ._figures import Figures, measures
-from ._source import (
-    UTILITY,
-    Source,
-    data_set,
-    generator,
-    grid_of,
-    made_for,
-    repeated,
-    sampling_in_secret,
-    seconds,
-    settings,
-    training_clients,
-    utility,
-)
+from ._judgement import Judgement
+from ._other_files import DEVICE_REPORTS, device_reports, published
 from .questions import ASKED
+
+UTILITY = record("Utility", accuracy=Number | None, loss=Number | None, test_sentences=int | None)
+# The engine of `tff_mf.experiments.flower`, as its runs name it.
+_FLOWER = "flwr"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """What facts come from.
+
+    Attributes:
+        evidence: The content of the run's folder.
+        found: The judgement on them.
+    """
+
+    evidence: Evidence
+    found: Judgement
+
+    @property
+    def record(self) -> RunRecord:
+        """The content of `run.json`."""
+        return self.evidence.record
+
+    @property
+    def ledger(self) -> LedgerRecord | None:
+        """The ledger, if there is one."""
+        return self.evidence.ledger
+
+    @property
+    def refused(self) -> bool:
+        """Whether no ε is stated."""
+        return self.found.claim.state == statements.REFUSED
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of clients of each round, by the ledger."""
+        return list(_judgement.sizes(self.evidence).values())
+
+    @property
+    def noise_multiplier_as_run(self) -> float:
+        """The noise multiplier of the clients that train."""
+        return self.record.noise_multiplier * self.record.clients_per_round / self.record.cohort
+
+    @property
+    def stddev(self) -> float:
+        """Standard deviation of the noise in a sum, before it is correlated."""
+        return self.noise_multiplier_as_run * self.record.clip_norm
+
+    def about(self, kind: type, name: str) -> Any:
+        """Returns a fact of another pipeline if it is of a type, else `None`: nothing checks them."""
+        value = self.record.about.get(name)
+        return value if isinstance(value, kind) and not isinstance(value, bool) else None
+
+
+def repeated(times: Mapping[int, int]) -> int:
+    """Returns how many rounds were counted more than once."""
+    return sum(each > 1 for each in times.values())
+
+
+def data_set(source: Source) -> str | None:
+    """Returns the name of a data set, without the folder of its file: a report is published."""
+    settings = source.record.settings
+    name = source.about(str, "dataset") if settings is None else settings.dataset
+    return None if name is None else without_folder(name)
+
+
+def without_folder(name: str) -> str:
+    """Returns the name of a file without its folder; a word stays as it is.
+
+    Example:
+        >>> without_folder("sqlite:/home/ann/data.sqlite")
+        'sqlite:data.sqlite'
+    """
+    return re.sub("[^:/]*/", "", name)
+
+
+def training_clients(source: Source) -> int | None:
+    """Returns the number of clients that cohorts are drawn from, if it is known."""
+    resolved = source.record.resolved
+    return source.about(int, "training_clients") if resolved is None else resolved.training_clients
+
+
+def settings(record: RunRecord) -> dict[str, Any]:
+    """Returns all settings that a report repeats, as JSON, without the folders of files: it is published."""
+    if record.settings is None or record.resolved is None:
+        return record.about
+    given = msgspec.to_builtins(record.settings)
+    placed = {name: without_folder(given[name]) for name in FILES if given[name] is not None}
+    found = {name: value for name, value in {**given, **placed}.items() if value is not None}
+    return {**found, "server_learning_rate": record.resolved.server_learning_rate, **record.about}
+
+
+def seconds(ledger: LedgerRecord | None) -> int | None:
+    """Returns how long a run took; `None` if it is unknown, or the clock was set back meanwhile."""
+    if ledger is None or ledger.started is None or ledger.finished is None:
+        return None
+    took = datetime.datetime.fromisoformat(ledger.finished) - datetime.datetime.fromisoformat(ledger.started)
+    return int(took.total_seconds()) if took >= datetime.timedelta() else None
+
+
+def made_for(source: Source) -> dict[str, Any] | None:
+    """Returns the setting that the mechanism was optimized for, if it was."""
+    found = None if source.evidence.mechanism is None else source.evidence.mechanism.optimized_for
+    return None if found is None else {"rounds": found.rounds, **vars(Schema.of(found.participation))}
+
+
+def sampling_in_secret(source: Source) -> str | None:
+    """Returns a run's sampling if it amplifies where cohorts are secret, and no amplified ε is stated."""
+    drawn = source.record.drawn
+    if source.record.is_secret or drawn is None or not drawn.is_secret:
+        return None
+    return drawn.sampling
+
+
+def generator(source: Source) -> str:
+    """Returns the generator of the noise: TensorFlow's in its graphs, or one of the streams in NumPy."""
+    about, on_grid = source.record.about, source.record.grid is not None
+    if about.get("engine") != _FLOWER and "generator" not in about:
+        return "tensorflow graph"
+    # Without the fact, the defaults of the streams.
+    return str(about.get("generator", "tensorflow" if on_grid else "philox"))
+
+
+def utility(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the quality of the model as the summary states it, if it does."""
+    try:
+        summary = strict_json.loads((folder / names.SUMMARY).read_text(encoding="utf-8"))
+        found = {name: summary[name] for name in ("accuracy", "loss")} | {
+            "test_sentences": summary.get("test_sentences")
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return None if typed.problem(found, UTILITY) else found
+
+
+def grid_of(record: RunRecord, figures: Figures | None) -> dict[str, Any] | None:
+    """Returns the grid of a run and what it costs, as JSON; `None` in floating point."""
+    grid, charge = record.grid, None if figures is None else figures.charge
+    if grid is None:
+        return None
+    costs = {"limit": "limit", "error": "error", "log_ratio": "log_ratio", "mu": "mu", "tail": "tail"}
+    costs["added_sensitivity"] = "sensitivity"
+    return {
+        **{name: getattr(grid, name) for name in ("bits", "max_clients", "integers", "bits_per_coordinate")},
+        "dimension": record.dimension,
+        "sampler": grids.sampler(),
+        **{name: None if charge is None else finite(getattr(charge, of)) for name, of in costs.items()},
+    }
+
 
 VERSION = 3
 _Number, _Whole, _Text = Number | None, int | None, str | None
@@ -62,7 +207,7 @@ def _of_ledger(kind: Any, value: Callable[[LedgerRecord], Any]) -> Fact:
 
 
 def _if_realised(kind: Any, value: Callable[[Source], Any]) -> Fact:
-    return kind, lambda source: value(source) if source.case.realised and not source.record.is_secret else None
+    return kind, lambda source: value(source) if source.evidence.realised and not source.record.is_secret else None
 
 
 def _measures(name: str) -> Callable[[Source], Any]:
@@ -112,7 +257,7 @@ SECTIONS: Mapping[str, Mapping[str, Fact]] = {
         "simulation": _of_record(bool, "simulation"),
         "cohort": _of_record(int, "cohort"),
         "clients_per_round": _of_record(int, "clients_per_round"),
-        "population": (_Whole, lambda source: _judgement.population(source.case)),
+        "population": (_Whole, lambda source: _judgement.population(source.evidence)),
     },
     "participation": {
         "schema": _of_record(_Schema, "participation"),
@@ -209,7 +354,7 @@ _Report = record(
     "Report",
     report=one_of(VERSION),
     kind=Literal["planned", "realised"],
-    claim=statements.Facts,
+    claim=statements.Claim,
     **_TYPES,
     assumptions=list[Assumption],
     answers=record("Answers", **{each.name: Any for each in ASKED}),
@@ -240,24 +385,24 @@ def problem(report: Any) -> str:
 
 def facts(source: Source) -> dict[str, Any]:
     """Returns all facts of a report, as JSON, without the hash of its page and its digest."""
-    case, found = source.case, source.found
-    files = _FINAL_FILES if case.realised else _PLANNED_FILES
-    counts = device_reports(source.evidence)
+    evidence, found, folder = source.evidence, source.found, source.evidence.folder
+    files = _FINAL_FILES if evidence.realised else _PLANNED_FILES
+    counts = device_reports(evidence)
     return {
         "report": VERSION,
-        "kind": "realised" if case.realised else "planned",
+        "kind": "realised" if evidence.realised else "planned",
         "claim": statements.facts(found.claim),
         **{section: {name: of(source) for name, (_, of) in rows.items()} for section, rows in SECTIONS.items()},
         "assumptions": msgspec.to_builtins(found.assumptions),
-        "answers": {each.name: case.answers.get(each.name) for each in ASKED},
+        "answers": {each.name: evidence.answers.get(each.name) for each in ASKED},
         "findings": msgspec.to_builtins(found.findings),
-        "grid": grid_of(case.record, found.figures),
-        "utility": utility(source.folder) if case.realised else None,
+        "grid": grid_of(evidence.record, found.figures),
+        "utility": utility(folder) if evidence.realised else None,
         "audit": _audit(found.audit, refused=source.refused),
-        "settings": settings(case.record),
-        "versions": case.record.versions,
-        "command": list(case.record.command),
-        "files": {name: file_hash(source.folder / name) for name in files if (source.folder / name).is_file()},
+        "settings": settings(evidence.record),
+        "versions": evidence.record.versions,
+        "command": list(evidence.record.command),
+        "files": {name: file_hash(folder / name) for name in files if (folder / name).is_file()},
         "ledger_head": source.ledger.head if source.ledger else None,
         **({} if counts is None else {DEVICE_REPORTS: counts}),
     }

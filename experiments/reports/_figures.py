@@ -53,7 +53,7 @@ def planned_epsilon(record: RunRecord, mechanism: tff_mf.Mechanism) -> float | N
     return None if statements.violations(epsilon, record.delta, record.population) else epsilon
 
 
-def realised(record: RunRecord, evidence: Evidence) -> Figures | None:
+def realised(evidence: Evidence) -> Figures | None:
     """Returns the figures for the observed rounds of the clients; `None` if they cannot be computed.
 
     Formal guarantee: the sensitivity is the largest over the clients in the log, or an upper bound: the smaller one of
@@ -61,7 +61,7 @@ def realised(record: RunRecord, evidence: Evidence) -> Figures | None:
     and k, or, of a run in fixed epochs, the `FixedEpoch` of the observed steps. If a client is listed twice in a round,
     there are no figures.
     """
-    mechanism, rounds = evidence.mechanism, evidence.rounds
+    record, mechanism, rounds = evidence.record, evidence.mechanism, evidence.rounds
     if mechanism is None or not rounds or evidence.repeated:
         return None
     if record.is_secret:
@@ -69,7 +69,7 @@ def realised(record: RunRecord, evidence: Evidence) -> Figures | None:
         return planned(record, mechanism)
     schema = observed_schema(evidence)
     try:
-        found, reached = observed_sensitivity(record, evidence, mechanism)
+        found, reached = observed_sensitivity(evidence, mechanism)
         # A log of more rounds than were planned, which voids the claim, has their cost too.
         return _figures(record, mechanism, found, schema, rounds=max(record.rounds, rounds), reached=reached)
     except InputError:
@@ -82,9 +82,7 @@ def observed_schema(evidence: Evidence) -> tff_mf.MinSep:
     return tff_mf.MinSep(min_sep=evidence.min_sep or evidence.rounds, max_participations=most)
 
 
-def observed_sensitivity(
-    record: RunRecord, evidence: Evidence, mechanism: tff_mf.Mechanism
-) -> tuple[tff_mf.SensitivityResult, float]:
+def observed_sensitivity(evidence: Evidence, mechanism: tff_mf.Mechanism) -> tuple[tff_mf.SensitivityResult, float]:
     """Returns the sensitivity of the observed participation, and one that a client in the log attains, 0 if unknown.
 
     Formal guarantee: as for `realised`.
@@ -92,12 +90,12 @@ def observed_sensitivity(
     Raises:
         InputError: If it cannot be computed.
     """
-    rounds = evidence.rounds
+    record, rounds = evidence.record, evidence.rounds
     every = min(record.restart_every or rounds, rounds)
     run, reached = mechanism.cast_to_float32(), 0.0
     bounds = [
         tff_mf.restart_sensitivity(run, rounds, each, restart_every=every)
-        for each in (observed_schema(evidence), *_fixed_epochs(record, evidence))
+        for each in (observed_schema(evidence), *_fixed_epochs(evidence))
     ]
     if rounds <= _MOST_ROUNDS_BY_PATTERN:
         exact = tff_mf.pattern_sensitivity(run, rounds, evidence.patterns, restart_every=every)
@@ -108,17 +106,15 @@ def observed_sensitivity(
     return next(each for each in bounds if each.value <= smallest * (1 + _ROUNDING)), reached
 
 
-def _fixed_epochs(record: RunRecord, evidence: Evidence) -> list[tff_mf.FixedEpoch]:
+def _fixed_epochs(evidence: Evidence) -> list[tff_mf.FixedEpoch]:
     """Returns the narrowest `FixedEpoch` that has all observed patterns, if the run claims one."""
     step, span = evidence.observed.common_step, evidence.observed.span
-    if not isinstance(record.schema, tff_mf.FixedEpoch) or not step or span is None:
+    if not isinstance(evidence.record.schema, tff_mf.FixedEpoch) or not step or span is None:
         return []
     return [tff_mf.FixedEpoch(min_sep=step, max_participations=span // step + 1)]
 
 
-def stated(
-    record: RunRecord, evidence: Evidence, planned: Figures | None, seen: Figures | None, *, realised: bool
-) -> Figures | None:
+def stated(evidence: Evidence, planned: Figures | None, seen: Figures | None) -> Figures | None:
     """Returns the figures that a report states: the observed ones, or the planned ones before the run.
 
     Formal guarantee: at least the figures of the observed participation. If the run was stopped early, at least the
@@ -126,15 +122,13 @@ def stated(
     run that could have continued.
 
     Args:
-        record: The content of `run.json`.
-        evidence: The content of the run's other files.
+        evidence: The content of the run's folder.
         planned: Figures for the participation schema.
         seen: Figures for the observed participation.
-        realised: Whether the report is the final one; else the planned one.
     """
-    if not realised:
+    if not evidence.realised:
         return planned
-    if seen is None or planned is None or last_round(record, evidence) >= record.rounds:
+    if seen is None or planned is None or last_round(evidence) >= evidence.record.rounds:
         return seen
     if planned.guarantee.mu < seen.guarantee.mu * (1 - _ROUNDING):
         return seen
@@ -142,20 +136,21 @@ def stated(
     return dataclasses.replace(planned, guarantee=max(planned.guarantee, seen.guarantee, key=lambda each: each.mu))
 
 
-def last_round(record: RunRecord, evidence: Evidence) -> int:
+def last_round(evidence: Evidence) -> int:
     """Returns the last released round that has clients, or, of secret cohorts, may have."""
-    if record.is_secret and evidence.ledger is not None:
+    if evidence.record.is_secret and evidence.ledger is not None:
         return evidence.ledger.sequence.released
     return evidence.last_round
 
 
-def contradiction(record: RunRecord, evidence: Evidence, planned: Figures | None, seen: Figures | None) -> bool:
+def contradiction(evidence: Evidence, planned: Figures | None, seen: Figures | None) -> bool:
     """Returns whether the log refutes the sensitivity of the schema.
 
     If a client that follows the schema attains a sensitivity, the sensitivity of the schema cannot be smaller.
     """
     if planned is None or seen is None:
         return False
+    record = evidence.record
     within = evidence.rounds <= record.rounds and all(map(record.schema.allows, evidence.patterns))
     return within and seen.reached > planned.sensitivity.value * (1 + _ROUNDING)
 

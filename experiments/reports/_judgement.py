@@ -12,27 +12,24 @@ from tff_mf.planning import deployed_population
 
 from ..runs import amplification, statements
 from ..runs.names import RUN_JSON
-from ..runs.run_record import RunRecord, read_record
+from ..runs.run_record import RunRecord
 from ..runs.words import Reason
 from . import _figures
 from ._assumptions import assess
-from ._device_reports import device_findings
 from ._evidence import (
     CRITICAL,
     NOTE,
     VIOLATED,
     WARNING,
     Assumption,
-    Case,
     Evidence,
     Finding,
     found,
     gather,
-    read_audit,
 )
 from ._figures import Figures
-from ._summarised import summary_findings
-from .questions import QUESTIONS, read_answers
+from ._other_files import device_findings, read_audit, summary_findings
+from .questions import QUESTIONS
 
 # Largest difference of the two accountants, relative where ε is above 1.
 _TOLERANCE = 1e-6
@@ -40,21 +37,21 @@ UNANSWERED, STOPPED_EARLY = "unanswered", "stopped_early"
 
 
 def findings_of(
-    case: Case, assumptions: list[Assumption], figures: Figures | None, *, contradiction: bool
+    evidence: Evidence, assumptions: list[Assumption], figures: Figures | None, *, contradiction: bool
 ) -> list[Finding]:
     """Returns everything to know about a run: violated assumptions, open questions, and figures that are wrong."""
-    epsilon = 0.0 if figures is None else figures.guarantee.epsilon(case.record.delta)
+    epsilon = 0.0 if figures is None else figures.guarantee.epsilon(evidence.record.delta)
     return [
         *(
             Finding(severity=CRITICAL, field=each.name, code=each.code, values=each.values)
             for each in assumptions
             if each.state == VIOLATED
         ),
-        *_of_accountant(case.record, figures, contradiction=contradiction),
-        *_of_secrecy(case.record, case.evidence),
-        *_of_delta(case.record, epsilon, population(case), None if figures is None else figures.guarantee),
-        *_of_questions(case.answers),
-        *_of_rounds(case.record, case.evidence),
+        *_of_accountant(evidence.record, figures, contradiction=contradiction),
+        *_of_secrecy(evidence),
+        *_of_delta(evidence.record, epsilon, population(evidence), None if figures is None else figures.guarantee),
+        *_of_questions(evidence.answers),
+        *_of_rounds(evidence),
     ]
 
 
@@ -70,12 +67,10 @@ def _of_accountant(record: RunRecord, figures: Figures | None, *, contradiction:
 
 def _of_delta(record: RunRecord, epsilon: float, size: int | None, guarantee: tff_mf.Guarantee | None) -> list[Finding]:
     wrong = statements.violations(epsilon, record.delta, size, guarantee)
-    if "delta" not in {each.field for each in wrong} and statements.customary_delta(record.delta, size):
-        return [
-            *(found(CRITICAL, each.field, each.code, **each.values) for each in wrong),
-            found(WARNING, "delta", "delta_not_customary", delta=record.delta, population=size),
-        ]
-    return [found(CRITICAL, each.field, each.code, **each.values) for each in wrong]
+    said = [found(CRITICAL, each.field, each.code, **each.values) for each in wrong]
+    if statements.customary_delta(record.delta, size) and "delta" not in {each.field for each in wrong}:
+        said.append(found(WARNING, "delta", "delta_not_customary", delta=record.delta, population=size))
+    return said
 
 
 def _of_questions(answers: Mapping[str, Any]) -> list[Finding]:
@@ -86,10 +81,11 @@ def _of_questions(answers: Mapping[str, Any]) -> list[Finding]:
     ]
 
 
-def _of_rounds(record: RunRecord, evidence: Evidence) -> list[Finding]:
-    said, last, clients = [], _figures.last_round(record, evidence), record.clients_per_round
+def _of_rounds(evidence: Evidence) -> list[Finding]:
+    record, said, last = evidence.record, [], _figures.last_round(evidence)
     if evidence.ledger is not None and last < record.rounds:
         said.append(found(WARNING, "rounds", STOPPED_EARLY, rounds=last, planned=record.rounds))
+    clients = record.clients_per_round
     other = [number for number, size in sizes(evidence).items() if size != clients]
     if other and not record.is_secret:
         said.append(found(NOTE, "rounds", "other_sizes", rounds=len(other), clients=clients, first=other[0]))
@@ -109,32 +105,34 @@ def critical(findings: list[Finding]) -> list[Reason]:
     ]
 
 
-def claim(case: Case, figures: Figures | None, findings: list[Finding]) -> statements.Claim:
+def claim(evidence: Evidence, figures: Figures | None, findings: list[Finding]) -> statements.Claim:
     """Returns what the headline states, with everything that may forbid it."""
-    record, evidence = case.record, case.evidence
+    record, several = evidence.record, evidence.answers["clients_of_one_person"]
     seen = statements.seen(evidence.min_sep, evidence.max_participations)
-    known = statements.Claim(
-        guarantee=None if figures is None else figures.guarantee,
-        delta=record.delta,
-        rounds=evidence.rounds if case.realised else record.rounds,
-        participation=seen if case.realised else statements.bound_to(record.schema),
-        population=population(case),
-        cohort=record.cohort,
-        clients_per_round=record.clients_per_round,
-        simulation=record.simulation,
-        test_only=record.insecure_seed is not None,
-        violations=critical(findings),
-        unanswered=[question.name for question in QUESTIONS if case.answers[question.name] is None],
-        clients_of_one_person=case.answers["clients_of_one_person"],
-    )
-    drawn = record.drawn
-    if record.amplified_epsilon is None or drawn is None or known.guarantee is None:
-        return known
-    return amplification.own_claim(known, record.amplified_epsilon, drawn)
+    facts: dict[str, Any] = {
+        "guarantee": None if figures is None else figures.guarantee,
+        "delta": record.delta,
+        "rounds": evidence.rounds if evidence.realised else record.rounds,
+        "participation": seen if evidence.realised else statements.bound_to(record.schema),
+        "population": population(evidence),
+        "cohort": record.cohort,
+        "clients_per_round": record.clients_per_round,
+        "simulation": record.simulation,
+        "test_only": record.insecure_seed is not None,
+        "reasons": critical(findings),
+        "open_questions": [question.name for question in QUESTIONS if evidence.answers[question.name] is None],
+        "clients_of_one_person": several,
+    }
+    if record.amplified_epsilon is not None and record.drawn is not None and figures is not None:
+        facts |= amplification.of_own_cohorts(
+            record.amplified_epsilon, record.drawn, rounds=facts["rounds"], clients_of_one_person=several
+        )
+    return statements.claim(**facts)
 
 
-def _of_secrecy(record: RunRecord, evidence: Evidence) -> list[Finding]:
+def _of_secrecy(evidence: Evidence) -> list[Finding]:
     """Returns that the ε of a run with secret cohorts is smaller than the one that follows from its settings."""
+    record = evidence.record
     if record.amplified_epsilon is None or evidence.mechanism is None:
         return []
     try:
@@ -147,15 +145,15 @@ def _of_secrecy(record: RunRecord, evidence: Evidence) -> list[Finding]:
     return []
 
 
-def population(case: Case) -> int | None:
+def population(evidence: Evidence) -> int | None:
     """Returns the number of clients: as answered, as in `run.json`, or as observed in the log, whichever is largest.
 
     δ is compared with 1 / population, so a smaller number than the log shows would let a δ pass that is too large. If
     clients stand for a larger cohort, the number comes from `deployed_population`.
     """
-    record = case.record
-    seen = len(set().union(*case.evidence.cohorts.values()))
-    of_this_run = max(seen, case.answers["population"] or 0)
+    record = evidence.record
+    seen = len(set().union(*evidence.cohorts.values()))
+    of_this_run = max(seen, evidence.answers["population"] or 0)
     deployed = deployed_population(
         of_this_run,
         cohort=record.cohort,
@@ -194,27 +192,26 @@ class Judgement:
     claim: statements.Claim
 
 
-def judge(folder: pathlib.Path, case: Case, *, audited: bool, summarised: bool) -> Judgement:
+def judge(evidence: Evidence, *, audited: bool, summarised: bool) -> Judgement:
     """Returns what the files of a run support.
 
     Args:
-        folder: The run's folder.
-        case: The content of its files.
+        evidence: The content of the run's folder.
         audited: Whether to read the audit.
         summarised: Whether to read the summary of a run that has ended.
     """
-    record, evidence, realised = case.record, case.evidence, case.realised
-    assumptions = assess(case)
+    record, realised = evidence.record, evidence.realised
+    assumptions = assess(evidence)
     planned = None if evidence.mechanism is None else _figures.planned(record, evidence.mechanism)
     # A ledger that no run can have written supports no figures.
-    seen = _figures.realised(record, evidence) if realised and not evidence.impossible else None
-    figures = _figures.stated(record, evidence, planned, seen, realised=realised)
-    contradiction = _figures.contradiction(record, evidence, planned, seen)
-    audit, audit_findings = read_audit(folder, record, evidence.mechanism) if audited else (None, [])
-    findings = findings_of(case, assumptions, figures, contradiction=contradiction)
+    seen = _figures.realised(evidence) if realised and not evidence.impossible else None
+    figures = _figures.stated(evidence, planned, seen)
+    contradiction = _figures.contradiction(evidence, planned, seen)
+    audit, audit_findings = read_audit(evidence) if audited else (None, [])
+    findings = findings_of(evidence, assumptions, figures, contradiction=contradiction)
     findings += audit_findings + ([] if realised else [found(NOTE, "rounds", "a_plan")])
     if realised and summarised:
-        findings += summary_findings(folder, record, evidence.metrics)
+        findings += summary_findings(evidence)
     findings += device_findings(evidence)
     return Judgement(
         assumptions=assumptions,
@@ -223,7 +220,7 @@ def judge(folder: pathlib.Path, case: Case, *, audited: bool, summarised: bool) 
         figures=figures,
         audit=audit,
         findings=findings,
-        claim=claim(case, figures, findings),
+        claim=claim(evidence, figures, findings),
     )
 
 
@@ -243,11 +240,9 @@ def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
     Raises:
         InputValueError: If `run.json` or `answers.json` is missing or damaged.
     """
-    record = read_record(folder)
     evidence = gather(folder, realised=True)
     if evidence.ledger is not None:
         # As if the run ended here: only then can a report know that no round is missing.
         evidence = dataclasses.replace(evidence, ledger=dataclasses.replace(evidence.ledger, ended=True))
-    case = Case(record=record, evidence=evidence, answers=read_answers(folder), realised=True)
-    claim = judge(folder, case, audited=False, summarised=False).claim
-    return None if statements.state(claim) == statements.REFUSED else claim
+    claim = judge(evidence, audited=False, summarised=False).claim
+    return None if claim.state == statements.REFUSED else claim

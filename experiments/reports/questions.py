@@ -159,11 +159,7 @@ def as_text(answers: Mapping[str, Any]) -> str:
 
 
 def _loaded(path: pathlib.Path) -> Any:
-    """Returns the content of a file with answers.
-
-    Raises:
-        InputValueError: If it is empty, damaged, or cannot be read.
-    """
+    """Returns the content of a file with answers; raises if it is empty, damaged, or cannot be read."""
     mend = remedy(path.parent)
     try:
         content = path.read_text(encoding="utf-8")

@@ -111,18 +111,21 @@ def stated_epsilon(level: tff_mf.Level) -> float:
     return level.epsilon * (1 + (_MARGIN_BY_SAMPLES if level.bound == "certified" else _MARGIN))
 
 
-def own_claim(claim: statements.Claim, epsilon: float, sampling: SamplingSettings) -> statements.Claim:
-    """Returns the claim of a run whose own cohorts are secret, from the one for cohorts that are known.
+def of_own_cohorts(
+    epsilon: float, sampling: SamplingSettings, *, rounds: int, clients_of_one_person: int | None
+) -> dict[str, Any]:
+    """Returns the arguments of `statements.claim` in which a run with secret cohorts differs from one without.
 
     Args:
-        claim: The claim for known cohorts.
         epsilon: The amplified ε.
         sampling: How cohorts are drawn.
+        rounds: Number of rounds n.
+        clients_of_one_person: The most clients that one person can have, if known.
     """
-    if (claim.clients_of_one_person or 1) > 1:
+    if (clients_of_one_person or 1) > 1:
         # No theorem here is about several clients in groups of their own.
-        return dataclasses.replace(claim, participation=statements.bound_to(sampling.schema(claim.rounds)))
-    return dataclasses.replace(claim, guarantee=None, amplified=epsilon, participation=Bound(**_drawn(sampling)))
+        return {"participation": statements.bound_to(sampling.schema(rounds))}
+    return {"guarantee": None, "amplified": epsilon, "participation": Bound(**_drawn(sampling))}
 
 
 def in_secret(
@@ -164,12 +167,12 @@ def in_secret(
     level = tff_mf.guarantee(
         mechanism, rounds, drawn_by, noise_multiplier=noise_multiplier, grid=grid, dimension=dimension
     ).at(delta=delta)
-    claim = statements.Claim(
-        guarantee=None,
+    claim = statements.claim(
+        None,
         amplified=level.epsilon,
         delta=delta,
         rounds=rounds,
-        participation=_cohorts(sampling, grid),
+        participation=Bound(**_drawn(sampling), grid_bits=0 if grid is None else grid.bits),
         population=population,
         cohort=clients_per_round or 1,
         clients_per_round=clients_per_round or 1,
@@ -182,10 +185,6 @@ def in_secret(
         most = clients_per_round * rounds // drawn_by.participations
     drawn = min((each for each in (population, most) if each is not None), default=None)
     return Amplified(epsilon=level.epsilon, population=drawn, claim=claim, level=level)
-
-
-def _cohorts(sampling: SamplingSettings, grid: tff_mf.Grid | None) -> Bound:
-    return Bound(**_drawn(sampling), grid_bits=0 if grid is None else grid.bits)
 
 
 def _drawn(sampling: SamplingSettings) -> dict[str, Any]:

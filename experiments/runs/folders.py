@@ -1,18 +1,18 @@
-"""The folder of a run, the versions that wrote it, and whether a resumed run is the same."""
+"""The folder of a run, the versions that write it, where the run computes, and how it is saved and resumed."""
 
-import filecmp
+import dataclasses
 import importlib.metadata
 import os
 import pathlib
 import platform
 import re
-import tomllib
 
 import tff_mf
+from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ..output import files
-from ._ledger_lines import read_ledger
+from .ledger import read_ledger
 from .names import (
     CHECKPOINTED_RUN,
     CHECKPOINTS,
@@ -23,7 +23,6 @@ from .names import (
     REPORT,
     REPORT_TEXT,
     RUN_JSON,
-    SETTINGS_TOML,
     SUMMARY,
 )
 
@@ -46,77 +45,6 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-FIELD = "initial_model"
-# The data set of a run whose settings name none.
-DEFAULT_DATASET = "pydoc"
-
-SQLITE = "sqlite:"
-# Files of the cache, by which `tff-mf compare` names the data sets of its runs.
-_CACHED = {
-    "pydoc": re.compile(r"pydoc-[0-9a-f]{16}\.sqlite"),
-    "stackoverflow": re.compile(r"stackoverflow\.sqlite"),
-    "synthetic": re.compile(r"synthetic-stackoverflow\.json"),
-}
-EMBEDDED = tuple(_CACHED)
-
-
-def trained_on(model: pathlib.Path, dataset: str) -> bool:
-    """Returns whether a model is from a run on a data set, or from one that started from the model of such a run.
-
-    Formal guarantee: if the settings are beside the model, or beside the file that it is a link to, and can be read, a
-    data set is known by its name, by the file of the cache, and by any path to its file or to a copy of it. What cannot
-    be compared is taken to be the same: settings that cannot be read, an earlier model that is gone, and a file that is
-    gone and has the same name. A model without settings is taken for one that is public.
-
-    Args:
-        model: The file of the model.
-        dataset: The data set, as the settings of a run name it.
-    """
-    return any(_of_run(folder, dataset, frozenset()) for folder in _folders(model))
-
-
-def _folders(model: pathlib.Path) -> set[pathlib.Path]:
-    """Returns the folders of a model and of the file that it is a link to."""
-    return {
-        pathlib.Path(os.path.realpath(each)) for each in (model.parent, pathlib.Path(os.path.realpath(model)).parent)
-    }
-
-
-def _of_run(folder: pathlib.Path, dataset: str, seen: frozenset[pathlib.Path]) -> bool:
-    settings = folder / SETTINGS_TOML
-    if not settings.is_file() or folder in seen:
-        return False
-    try:
-        run = tomllib.loads(settings.read_text(encoding="utf-8")).get("run", {})
-        if _is_same(run.get("dataset", DEFAULT_DATASET), dataset):
-            return True
-        if run.get(FIELD) is None:
-            return False
-        before = pathlib.Path(run[FIELD])
-        return not before.is_file() or any(_of_run(each, dataset, seen | {folder}) for each in _folders(before))
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
-        # Nobody can tell what it was trained on: the worse case is supposed.
-        return True
-
-
-def _is_same(earlier: str, dataset: str) -> bool:
-    names = _embedded(earlier), _embedded(dataset)
-    if any(names):
-        return names[0] == names[1]
-    files = [pathlib.Path(each.removeprefix(SQLITE)) for each in (earlier, dataset)]
-    if os.path.realpath(files[0]) == os.path.realpath(files[1]):
-        return True
-    if not all(each.is_file() for each in files):
-        return files[0].name == files[1].name
-    return filecmp.cmp(*files, shallow=False)
-
-
-def _embedded(dataset: str) -> str:
-    """Returns the name of a data set that has one, also if it is given by its file in the cache; or an empty text."""
-    name = os.path.basename(dataset.removeprefix(SQLITE))
-    return next((known for known, file in _CACHED.items() if dataset == known or file.fullmatch(name)), "")
 
 
 _WRITTEN_LAST = (SUMMARY, REPORT, REPORT_TEXT)
@@ -226,3 +154,57 @@ def continued_folder(path: pathlib.Path) -> pathlib.Path:
     files.make_writable(path)
     begun.touch()
     return path
+
+
+_MOST_AT_ONCE = 1024
+_ADDRESS = re.compile(r"[^\s:/]+:([0-9]{1,5})|unix:/[^\s,]+")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExecutionSettings:
+    """Where a run computes, and how it is saved and resumed. None of these settings changes the model.
+
+    More threads may change the order of sums inside an operation, and so their rounding. For the models of a run, 1, 2
+    and 4 threads gave the same numbers, bit for bit.
+
+    Attributes:
+        checkpoint_every: Rounds between checkpoints, which are also saved before each evaluation is
+            released; 0 for no checkpoints at all.
+        resume: Whether to resume the run that is in the folder, from its last checkpoint.
+        workers: Addresses (`host:port`, or `unix:/path`) of running workers; one of its own on this machine if empty.
+        clients_at_once: Number of clients that each worker runs at the same time; as many as this machine has cores if
+            `None`. Their updates are added in the same order.
+        threads: Number of threads inside an operation of the run's own worker; 1 if `None`. Workers that run already
+            have theirs.
+        restarts: How often a run whose worker dies is resumed from its last checkpoint automatically.
+    """
+
+    checkpoint_every: int = 25
+    resume: bool = False
+    workers: tuple[str, ...] = ()
+    clients_at_once: int | None = None
+    threads: int | None = None
+    restarts: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("checkpoint_every", "restarts"):
+            validation.whole(name, getattr(self, name), at_least=0)
+        for name in ("clients_at_once", "threads"):
+            given = getattr(self, name)
+            if given is not None and validation.whole(name, given, at_least=1) > _MOST_AT_ONCE:
+                raise InputValueError(f"{name}={given} must be at most {_MOST_AT_ONCE:,}.")
+        if self.workers and self.threads is not None:
+            raise InputValueError(
+                f"threads={self.threads} is for a worker that the run starts: give it to `tff-mf worker --threads`."
+            )
+        for address in self.workers:
+            found = _ADDRESS.fullmatch(address)
+            if found is None or not 0 < int(found[1] or 1) < 2**16:
+                raise InputValueError(
+                    f"workers={address!r} is not an address: write host:port, as localhost:7000, or unix:/path."
+                )
+        if not self.checkpoint_every and (self.resume or self.restarts):
+            raise InputValueError(
+                f"checkpoint_every={self.checkpoint_every} saves no checkpoints, and resume and restarts need them: "
+                "give at least 1, or neither of the two."
+            )

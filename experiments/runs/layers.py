@@ -1,21 +1,27 @@
-"""Layers of settings: presets, files and flags override each other, and each value keeps its source."""
+"""From presets, TOML files and flags to settings: layers that override each other; each value keeps its source."""
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from tff_mf.base import validation
 from tff_mf.base.errors import InputError, InputValueError
+from tff_mf.planning import mechanism_names
 
-from ..output import typed
+from ..output import files, typed
 from ..output.typed import Record
 from ..sampling.settings import DEFAULT as DEFAULT_SAMPLING
 from ..sampling.settings import PARAMETERS, SAMPLINGS, parameters_of
-from .settings import RunSettings
+from .initial_model import EMBEDDED, SQLITE
+from .names import RUN_JSON, SETTINGS_TOML
+from .rules import check_same
+from .settings import FILES, RunSettings
 
 DEFAULT = "default"
 FLAG = "flag"
@@ -148,3 +154,236 @@ def shown(layer: Layer, kind: type[Record] = RunSettings) -> dict[str, dict[str,
         }
         for field in msgspec.structs.fields(kind)
     }
+
+
+_Run = TypeVar("_Run")
+
+
+class Row(Record, Generic[_Run]):
+    """A row of a paper's table: settings that belong together, and the results published for them.
+
+    Attributes:
+        when: Fields and values that the row is for.
+        run: Fields that then have other values.
+        published: Results of the paper for the row.
+        source: Where in the paper the row is.
+    """
+
+    when: _Run
+    source: str
+    run: _Run | None = None
+    published: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _PresetFile(Record, Generic[_Run]):
+    """The file of a preset."""
+
+    title: str
+    paper: str | None = None
+    notes: str | None = None
+    extends: str | None = None
+    run: _Run | None = None
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+    row: Sequence[Row[_Run]] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset:
+    """Settings of an experiment.
+
+    Attributes:
+        name: Name of the preset.
+        title: One line about the experiment.
+        paper: The paper it is from.
+        notes: Assumptions, and deviations from the paper.
+        layer: Values and their sources.
+        rows: Lines of the paper's tables.
+    """
+
+    name: str
+    title: str
+    paper: str
+    notes: str
+    layer: Layer
+    rows: Sequence[Row[Mapping[str, Any]]]
+
+    def over(self, upper: Layer) -> Layer:
+        """Returns the preset overridden by `upper`; a row that fits the result overrides the preset and not `upper`."""
+        result = laid([self.layer, upper])
+        row = self.row(result.values)
+        return result if row is None else laid([self.layer, Layer.of(row.run or {}, row.source), upper])
+
+    def row(self, values: Mapping[str, Any]) -> Row[Mapping[str, Any]] | None:
+        """Returns the first row whose conditions hold for `values`, or None.
+
+        A row is for the preset's own mechanism unless it names another: settings chosen for one do not suit the next.
+        """
+        own = {"mechanism": self.layer.values["mechanism"]}
+        return next((row for row in self.rows if {**own, **row.when}.items() <= values.items()), None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PresetFolder:
+    """A folder of presets, all of one kind of configuration.
+
+    Attributes:
+        path: The folder.
+        kind: The record of the configuration.
+    """
+
+    path: pathlib.Path
+    kind: type[Record]
+
+    def names(self) -> list[str]:
+        """Returns the names of its presets, in order."""
+        return sorted(path.stem for path in self.path.glob("*.toml"))
+
+    def load(self, name: str) -> Preset:
+        """Returns the preset called `name`.
+
+        Raises:
+            InputValueError: If there is none of that name, or its file is wrong.
+        """
+        if name not in self.names():
+            meant = validation.did_you_mean(name, self.names(), always=True)
+            raise InputValueError(f"preset={name!r} is none of {', '.join(self.names())}{meant}")
+        return self._parsed(name, self.path / f"{name}.toml")
+
+    def _parsed(self, name: str, path: pathlib.Path) -> Preset:
+        where = f"preset {name}"
+        content = typed.convert(read_toml(path), typed.file_of(_PresetFile, self.kind), where)
+        values = typed.given(content.run)
+        for each in values.keys() ^ content.sources.keys():
+            raise InputValueError(f"{where}: {each!r} must be in both of [run] and [sources].")
+        layer = Layer(values=values, sources=content.sources)
+        base = self.load(content.extends) if content.extends else None
+        return Preset(
+            name=name,
+            title=content.title,
+            paper=content.paper or (base.paper if base else ""),
+            notes=" ".join((content.notes or (base.notes if base else "")).split()),
+            layer=laid([base.layer, layer]) if base else layer,
+            rows=[
+                msgspec.structs.replace(row, when=typed.given(row.when), run=typed.given(row.run))
+                for row in content.row
+            ],
+        )
+
+
+PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "presets", kind=RunSettings)
+
+
+class _SettingsFile(Record, Generic[_Run]):
+    """The settings of a run, and the name of the preset that they are laid over."""
+
+    run: _Run | None = None
+    preset: str | None = None
+
+
+def resolve(
+    preset: str | None,
+    config: pathlib.Path | None,
+    flags: Mapping[str, Any],
+    *,
+    folder: PresetFolder = PRESETS,
+) -> tuple[Preset | None, Layer]:
+    """Returns the preset and all values: flags go before the file, and the file before the preset.
+
+    Args:
+        preset: Name of a preset; it comes before the one that the file names.
+        config: A TOML file with a `[run]` table and, if need be, the name of a `preset`.
+        flags: Values of flags; None where a flag was not given.
+        folder: The presets, all of the kind of configuration that is resolved.
+
+    Raises:
+        InputError: If the preset or the file is invalid.
+    """
+    upper = Layer.of({name: value for name, value in flags.items() if value is not None}, FLAG)
+    if config is not None:
+        content = typed.convert(read_toml(config), typed.file_of(_SettingsFile, folder.kind), str(config))
+        upper = laid([Layer.of(typed.given(content.run), str(config)), upper])
+        if preset is None and content.preset is not None:
+            with sourced({"preset": str(config)}):
+                folder.load(content.preset)
+        preset = preset or content.preset
+    if preset is None:
+        return None, upper
+    chosen = folder.load(preset)
+    return chosen, chosen.over(upper)
+
+
+def origins(chosen: Preset | None, layer: Layer, config: pathlib.Path | None) -> dict[str, str]:
+    """Returns where each value of `layer` is from, as an error names it: a flag, the file `config`, or the preset."""
+    own = (FLAG, str(config))
+    return {
+        name: source if source in own or chosen is None else f"preset {chosen.name}, {source}"
+        for name, source in layer.sources.items()
+    }
+
+
+def write(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunSettings) -> None:
+    """Writes all settings of a run to `folder`, so that `tff-mf train --config` repeats it, whatever the defaults are.
+
+    Args:
+        layer: The values that were given; the others are defaults.
+        folder: The folder.
+        kind: The class of the configuration.
+    """
+    files.write_atomically(folder / SETTINGS_TOML, as_toml(whole(layer, kind)))
+
+
+def begun(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunSettings) -> Layer:
+    """Returns all settings that the run in `folder` began with, for a run that is resumed with the values of `layer`.
+
+    Raises:
+        InputError: If a value is not the one that it began with, or its settings are missing or damaged.
+    """
+    path = folder / SETTINGS_TOML
+    if not path.is_file():
+        if (folder / RUN_JSON).is_file():
+            raise InputValueError(f"out={str(folder)!r} lacks {SETTINGS_TOML}, the settings of its run: restore it.")
+        return layer
+    values = typed.given(typed.convert(read_toml(path), typed.file_of(_SettingsFile, kind), str(path)).run)
+    check_same(layer.values, {name: values.get(name) for name in layer.values}, run=str(folder))
+    return Layer.of(values, str(path))
+
+
+def placed(layer: Layer, fields: Sequence[str] = FILES) -> Layer:
+    """Returns a layer whose files have absolute paths, so that it means the same in every folder.
+
+    Args:
+        layer: The values.
+        fields: The fields whose values are files unless they are known names.
+    """
+    names = {*mechanism_names.names(), *mechanism_names.production(), *EMBEDDED}
+    given = {name: layer.values[name] for name in fields if layer.values.get(name) is not None}
+    # What is no file is refused later, as it was typed.
+    placed = {name: _absolute(value) for name, value in given.items() if value not in names}
+    files = {name: value for name, value in placed.items() if os.path.exists(value.removeprefix(SQLITE))}
+    return dataclasses.replace(layer, values={**layer.values, **files})
+
+
+def _absolute(value: str) -> str:
+    prefix = SQLITE if value.startswith(SQLITE) else ""
+    return prefix + os.path.abspath(value.removeprefix(prefix))
+
+
+def as_toml(values: Mapping[str, Any]) -> str:
+    """Returns a `[run]` table with `values`.
+
+    Example:
+        >>> print(as_toml({"rounds": 8, "dataset": "pydoc"}), end="")
+        [run]
+        rounds = 8
+        dataset = "pydoc"
+    """
+    return "[run]\n" + "".join(f"{name} = {_literal(value)}\n" for name, value in values.items())
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value)

@@ -1,6 +1,7 @@
 """The ledger of a folder: every cohort and release, chained by hashes."""
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 import pathlib
@@ -8,26 +9,162 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from ...base import strict_json
 from ...base.errors import InputValueError
 from ..output import files
+from ._ledger_lines import REASONS as REASONS
 from ._ledger_lines import (
     VERSION,
     Begin,
     Ended,
     Entry,
-    LedgerRecord,
     LedgerSequence,
     Opened,
     Released,
+    ReportCounts,
     Restarted,
     chained,
     cohort_digest,
+    entry_of,
     now,
-    read_ledger,
 )
-from ._ledger_lines import entry_of as entry_of
 from .names import RUN_JSON
-from .report_counts import ReportCounts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LedgerRecord:
+    """The content of a ledger.
+
+    Attributes:
+        attempts: How often each round was computed.
+        released: How often each round was released.
+        cohorts: Hash of the cohort of each round, in its last attempt.
+        sizes: Clients of each round, in its last attempt.
+        begun: Every attempt, in order.
+        divisors: Divisors of the noised sums, without repetition.
+        clip_norms: Clip norms, without repetition.
+        restarts: Rounds in which the noise started anew.
+        reports: For rounds whose device reports were counted, the counts; for the operator only.
+        ended: Whether the last entry says that the run ended.
+        started: When the ledger was opened, by the clock of the machine; `None` if it does not say so.
+        finished: When the run ended; likewise.
+        run: Random identifier of the run; empty if the first line is missing.
+        configuration: Hash of `run.json` when the run began; `None` if the ledger does not name it.
+        head: Hash of all lines.
+        heads: Hash of all lines up to the newest attempt of each round.
+        problems: What is wrong with the file; empty if it is intact.
+        impossible: Entries that no run can have written in this order, such as a round that is released twice.
+        sequence: The state of the run after the last line.
+    """
+
+    attempts: dict[int, int]
+    released: dict[int, int]
+    cohorts: dict[int, str]
+    sizes: dict[int, int]
+    begun: list[Begin]
+    divisors: list[float]
+    clip_norms: list[float]
+    restarts: list[int]
+    reports: dict[int, ReportCounts]
+    ended: bool
+    started: str | None
+    finished: str | None
+    run: str
+    configuration: str | None
+    head: str
+    heads: dict[int, str]
+    problems: list[str]
+    impossible: list[str]
+    sequence: LedgerSequence
+
+
+def read_ledger(path: pathlib.Path) -> LedgerRecord:
+    """Returns the content of a ledger, as far as its lines are intact, and what is wrong with the rest.
+
+    Raises:
+        InputValueError: If the file does not exist or cannot be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputValueError(f"ledger={str(path)!r} cannot be read: {error}.") from error
+    heads, entries, problems = _intact(lines)
+    begun = [entry for entry in entries if isinstance(entry, Begin)]
+    released = [entry for entry in entries if isinstance(entry, Released)]
+    first, last = (entries[0], entries[-1]) if entries else (None, None)
+    opened, ended = first if isinstance(first, Opened) else None, last if isinstance(last, Ended) else None
+    sequence, impossible = LedgerSequence(), []
+    for entry in entries:
+        refusal = sequence.refusal(entry)
+        sequence.take(entry)
+        if refusal:
+            impossible.append(refusal)
+    return LedgerRecord(
+        attempts=dict(Counter(entry.round for entry in begun)),
+        released=dict(Counter(entry.round for entry in released)),
+        cohorts={entry.round: entry.cohort for entry in begun},
+        sizes={entry.round: entry.clients for entry in begun},
+        begun=begun,
+        divisors=sorted({entry.divisor for entry in begun}),
+        clip_norms=sorted({entry.clip_norm for entry in begun}),
+        restarts=_restarts(entries),
+        reports={entry.round: entry.reports for entry in released if entry.reports},
+        ended=ended is not None,
+        started=opened.time if opened else None,
+        finished=ended.time if ended else None,
+        run=opened.run if opened else "",
+        configuration=opened.configuration if opened else None,
+        head=heads[-1] if heads else "",
+        heads={entry.round: head for entry, head in zip(entries, heads, strict=True) if isinstance(entry, Begin)},
+        problems=problems,
+        impossible=impossible,
+        sequence=sequence,
+    )
+
+
+def _restarts(entries: Sequence[Entry]) -> list[int]:
+    """Returns the rounds whose last attempt started with new noise, and restarts that no attempt followed."""
+    found: set[int] = set()
+    announced: set[int] = set()
+    for entry in entries:
+        if isinstance(entry, Restarted):
+            announced.add(entry.round)
+        elif isinstance(entry, Begin):
+            found.discard(entry.round)
+            found |= announced
+            announced.clear()
+    return sorted(found | announced)
+
+
+def _intact(lines: list[str]) -> tuple[list[str], list[Entry], list[str]]:
+    """Returns the intact lines at the start, as hashes and entries, and what is wrong with the line after them."""
+    heads, entries, problems = [], [], []
+    head = ""
+    for number, line in enumerate(lines, start=1):
+        try:
+            content = strict_json.loads(line)
+            claimed = content.pop("chain")
+            expected, new_head = chained(head, content)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            problems.append(f"line {number} is damaged")
+            break
+        if expected != line or claimed != new_head:
+            problems.append(f"line {number} does not follow from the lines before it")
+            break
+        try:
+            entry = entry_of(content)
+        except InputValueError as error:
+            problems.append(f"line {number} has an entry that this release does not know: {error}")
+            break
+        if isinstance(entry, Opened) != (number == 1):
+            problems.append(f"line {number} has an entry that belongs elsewhere")
+            break
+        head = new_head
+        heads.append(head)
+        entries.append(entry)
+    if not entries:
+        problems.append("its first line is missing")
+    return heads, entries, problems
 
 
 class Ledger:

@@ -48,6 +48,14 @@ class Metrics:
         return [row for row in self.rows if any(text for name, text in row.items() if name not in HARMLESS)]
 
     @property
+    def accuracies(self) -> list[tuple[int, float]]:
+        """The round and the accuracy of each evaluation, in order; none if one of them is no number."""
+        try:
+            return [(int(row[ROUND]), float(row[ACCURACY])) for row in self.rows if row.get(ACCURACY)]
+        except ValueError:
+            return []
+
+    @property
     def last_evaluated(self) -> int:
         """The last round that was evaluated, 0 if there is none."""
         return max((int(row[ROUND]) for row in self.evaluated), default=0)

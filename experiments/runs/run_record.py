@@ -27,14 +27,9 @@ _VERSION = 1
 _GRID = ("grid_bits", "grid_max_clients", "dimension")
 # A pipeline may name them itself if its plan has none.
 _IF_PLANNED = ("restart_every", "adaptive_count_stddev")
-# Fields that a privacy plan has under the same name.
-_OF_PLAN = ("rounds", "noise_multiplier", "delta", "clients_per_round", "cohort", "insecure_seed", *_IF_PLANNED)
-# Fields that a privacy plan does not determine.
-_OPEN = (
-    *("adjacency", "cohorts", "sampler", "simulation", "population", "released_without_noise", "evaluation_columns"),
-    *("sampling", "secret_cohorts", "settings", "resolved", "about"),
-    *("command", "versions", "amplified_epsilon", *_IF_PLANNED, *_GRID),
-)
+# Fields that a privacy plan has under the same name, and others that follow from it.
+_OF_PLAN = ("rounds", "noise_multiplier", "delta", "clients_per_round", "cohort", "insecure_seed", "clip_norm")
+_FOLLOW = ("participation", "min_sep", "max_participations", "divisor", "mechanism_sha256")
 # What a resumed run may have otherwise.
 _FREE = ("about", "command", "versions")
 _SCHEMAS = {"MinSep": tff_mf.MinSep, "FixedEpoch": tff_mf.FixedEpoch}
@@ -200,7 +195,7 @@ class RunRecord(Record):
         Raises:
             InputError: If no plan has such fields.
         """
-        same = {name: getattr(self, name) for name in (*_OF_PLAN, "grid", "dimension", "clip_norm")}
+        same = {name: getattr(self, name) for name in (*_OF_PLAN, *_IF_PLANNED, "grid", "dimension")}
         return tff_mf.plan(mechanism=mechanism, sampling=self.schema, **same)
 
     @property
@@ -215,11 +210,12 @@ def check_fields(names: Iterable[str]) -> None:
     Raises:
         InputValueError: If there is such a field.
     """
+    given = [name for name in RunRecord.__struct_fields__ if name not in (*_OF_PLAN, *_FOLLOW)]
     for name in names:
-        if name not in _OPEN:
+        if name not in given:
             raise InputValueError(
                 f"{name}= cannot be given: it follows from the privacy plan, or does not exist. Change the plan, or "
-                f"give one of {', '.join(_OPEN)}."
+                f"give one of {', '.join(given)}."
             )
 
 
@@ -252,7 +248,7 @@ def write_configuration(
     elif tff_mf.load(folder / MECHANISM) != plan.mechanism:
         raise InputValueError(f"out={str(folder)!r} holds a run with another mechanism: name another folder.")
     fields = {
-        **{name: getattr(plan, name) for name in (*_OF_PLAN, *_GRID, "clip_norm")},
+        **{name: getattr(plan, name) for name in (*_OF_PLAN, *_IF_PLANNED, *_GRID)},
         **vars(Schema.of(plan.participation)),
         "divisor": plan.clients_per_round,
         "cohorts": [cohort_digest(clients) for clients in cohorts],

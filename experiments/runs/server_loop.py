@@ -16,8 +16,8 @@ from ...base import validation
 from ...base.errors import InputValueError
 from . import ledger, participation_log
 from .checkpoints import Storage
+from .ledger import ReportCounts
 from .names import LEDGER, PARTICIPATION, RUN_JSON
-from .report_counts import ReportCounts
 from .rules import RefusedCohortError, Rules, checked_ids
 
 
@@ -350,11 +350,7 @@ class ServerLoop:
             self._remember(client, number)
 
     def _note_what_is_on_disk(self, entries: Sequence[participation_log.Entry]) -> None:
-        """Appends to the ledger that an attempt began whose clients are already on disk.
-
-        Raises:
-            InputValueError: If this attempt cannot be begun now.
-        """
+        """Appends to the ledger that an attempt began whose clients are already on disk, if it can begin now."""
         number, clients = entries[0].round_number, [entry.client for entry in entries]
         if entries[0].attempt != self._book.next_attempt(number, clients):
             raise InputValueError(

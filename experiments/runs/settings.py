@@ -14,9 +14,9 @@ from tff_mf.planning.setting import MechanismSetting
 from ..output import progress
 from ..output.typed import Number, Record, Whole, fields_of
 from ..sampling.settings import DEFAULT, SECRET, SamplingSettings
-from . import amplification, learning_rates
-from .folders import DEFAULT_DATASET
-from .sizes import AUTO, NONE, dimension_of, grid_of
+from . import amplification, derived
+from .derived import AUTO, NONE, dimension_of, grid_of
+from .initial_model import DEFAULT_DATASET
 
 ALGORITHMS = ("fed-avg", "fed-sgd")
 MODELS = ("lstm", "conv")
@@ -425,7 +425,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         """
         if not isinstance(self.server_learning_rate, str):
             return self.server_learning_rate
-        return learning_rates.PAPER.proposed(learning_rates.rmse_of_plan(privacy), clip_norm=self.clip_norm)
+        return derived.PAPER.proposed(derived.rmse_of_plan(privacy), clip_norm=self.clip_norm)
 
     def resolved(self, plan: Any, server_learning_rate: float) -> "RunSettings":
         """Returns the settings with numbers in place of ε and of words: those that train, and that a resumed run has.

@@ -3,11 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 import tff_mf
+from tff_mf.base.errors import InputValueError
 from tff_mf.base.strict_json import finite
 from tff_mf.planning.setting import MechanismSetting
 
@@ -32,70 +33,113 @@ TIERS_SOURCE = "the three tiers of Ponomareva et al. (2023), How to DP-fy ML, se
 _INFINITE = float("inf")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Claim:
-    """The content of a statement, with everything that may forbid it.
+class Claim(Record, kw_only=True):
+    """The facts of a claim, as files have them; a figure that is not bounded, or may not be stated, is `None`.
 
     Attributes:
-        guarantee: For the cohort that a round stands for, if every assumption holds; `None` if none is known.
+        state: "stated", "provisional" as long as questions are open, or "refused".
+        test_only: Whether the noise is repeatable.
+        reasons: Why no ε is stated; empty if one is.
+        open_questions: Questions of the report that are not answered yet.
+        participation: The schema, or the observed participation, that the guarantee is bound to.
         delta: δ.
         rounds: Number of rounds n.
-        participation: The schema, or the observed participation, that the guarantee is bound to.
         population: Number of clients that can take part, if known.
         cohort: Clients that a round stands for.
         clients_per_round: Clients that train in a round.
         simulation: Whether clients are simulated.
-        test_only: Whether the noise is repeatable.
-        violations: What voids the guarantee.
-        unanswered: Questions of the report that are not answered yet.
         clients_of_one_person: The most clients that one person can have, if known.
-        amplified: ε with amplification by sampling, which has no μ, in place of the guarantee's.
+        adjacency: "zero-out" or "replace-one".
+        epsilon: For the cohort that a round stands for, if every assumption holds.
+        epsilon_of_a_person: ε of all clients of one person together.
+        epsilon_as_run: ε of the clients that really train: a simulation's noise is in proportion to their number.
+        zcdp_rho: ρ; `None` too of an amplified ε.
+        mu: μ; likewise.
+        tail: Total variation that δ includes; likewise.
     """
 
-    guarantee: tff_mf.Guarantee | None
-    delta: float
-    rounds: int
+    state: Literal["stated", "provisional", "refused"]
+    test_only: bool
+    reasons: Sequence[Reason]
+    open_questions: Sequence[str]
     participation: Bound
-    population: int | None = None
-    cohort: int = 1
-    clients_per_round: int = 1
-    simulation: bool = False
-    test_only: bool = False
-    violations: Sequence[Reason] = ()
-    unanswered: Sequence[str] = ()
-    clients_of_one_person: int | None = None
-    amplified: float | None = None
+    delta: OpenUnit
+    rounds: int
+    population: int | None
+    cohort: int
+    clients_per_round: int
+    simulation: bool
+    clients_of_one_person: int | None
+    adjacency: Literal["zero-out", "replace-one"]
+    epsilon: Number | None
+    epsilon_of_a_person: Number | None
+    epsilon_as_run: Number | None
+    zcdp_rho: Number | None
+    mu: Number | None
+    tail: Number | None
 
-    @property
-    def epsilon(self) -> float:
-        """ε for the cohort that a round stands for, infinite if there is none."""
-        if self.amplified is not None:
-            return self.amplified
-        return _INFINITE if self.guarantee is None else self.guarantee.epsilon(self.delta)
 
-    @property
-    def epsilon_as_run(self) -> float:
-        """ε of the clients that really train: the noise of a simulation is in proportion to their number."""
-        return self._scaled(self.cohort / self.clients_per_round)
+def claim(
+    guarantee: tff_mf.Guarantee | None,
+    *,
+    delta: float,
+    rounds: int,
+    participation: Bound,
+    population: int | None = None,
+    cohort: int = 1,
+    clients_per_round: int = 1,
+    simulation: bool = False,
+    test_only: bool = False,
+    reasons: Sequence[Reason] = (),
+    open_questions: Sequence[str] = (),
+    clients_of_one_person: int | None = None,
+    amplified: float | None = None,
+) -> Claim:
+    """Returns a claim, with everything that may forbid it.
 
-    def epsilon_of(self, clients: int) -> float:
-        """Returns ε of one person with so many clients, for the cohort that a round stands for.
+    Formal guarantee: if it is refused, it has no figure. Otherwise ε is finite, δ is below 1 / population if that is
+    known, the noise is random, and no violation was handed over. Setting g clients of one person to zero is g steps to
+    a neighbour: a sum of g has at most g times the norm of one.
 
-        Setting g clients to zero is g steps to a neighbour: a sum of g has at most g times the norm of one.
-        """
-        return self._scaled(clients)
+    The arguments are the fields of `Claim`; `guarantee` is for the cohort that a round stands for, `reasons` are what
+    voids it, and `amplified` is an ε by the secrecy of the cohorts, which has no μ, in its place.
+    """
+    found = list(reasons)
+    if guarantee is None and amplified is None and not found:
+        found.append(Reason(field="accountant", code="no_sensitivity"))
+    epsilon = amplified
+    if epsilon is None:
+        epsilon = _INFINITE if guarantee is None else guarantee.epsilon(delta)
+    found += violations(0.0 if found else epsilon, delta, population, guarantee if amplified is None else None)
+    refused = test_only or bool(found)
+    known = None if refused else guarantee
 
-    @property
-    def is_simulated(self) -> bool:
-        """Whether a round stands for more clients than train in it."""
-        return self.cohort != self.clients_per_round
-
-    def _scaled(self, factor: float) -> float:
-        if self.guarantee is None or math.isinf(self.guarantee.mu):
-            return _INFINITE
+    def of_several(clients: float) -> float | None:
+        if known is None or math.isinf(known.mu):
+            return None
         # Above the rounding of the factor and of the product.
-        mu = self.guarantee.mu * factor * (1 + 2.0**-50)
-        return dataclasses.replace(self.guarantee, mu=mu).epsilon(self.delta)
+        return finite(dataclasses.replace(known, mu=known.mu * clients * (1 + 2.0**-50)).epsilon(delta))
+
+    figures: dict[str, Any] = {name: getattr(known, name, None) for name in ("zcdp_rho", "mu", "tail")}
+    figures["adjacency"] = "zero-out" if guarantee is None else guarantee.adjacency
+    return Claim(
+        state=REFUSED if refused else PROVISIONAL if open_questions else STATED,
+        test_only=test_only,
+        reasons=[each for index, each in enumerate(found) if each not in found[:index]],
+        open_questions=list(open_questions),
+        participation=participation,
+        delta=delta,
+        rounds=rounds,
+        population=population,
+        cohort=cohort,
+        clients_per_round=clients_per_round,
+        simulation=simulation,
+        clients_of_one_person=clients_of_one_person,
+        epsilon=None if refused else epsilon,
+        epsilon_of_a_person=None if clients_of_one_person is None else of_several(clients_of_one_person),
+        epsilon_as_run=of_several(cohort / clients_per_round),
+        **figures,
+    )
 
 
 def violations(
@@ -148,85 +192,14 @@ def customary_delta(delta: float, population: int | None) -> bool:
     return population is not None and delta >= population**-1.1 * (1 + 1e-9)
 
 
-def reasons(claim: Claim) -> list[Reason]:
-    """Returns why no ε may be stated; without a reason, one may if the noise is not repeatable.
-
-    Formal guarantee: none means that ε is finite, δ below 1 / population if that is known, and that no violation was
-    handed over.
-    """
-    found = list(claim.violations)
-    if claim.guarantee is None and claim.amplified is None and not found:
-        found.append(Reason(field="accountant", code="no_sensitivity"))
-    known = claim.guarantee if claim.amplified is None else None
-    found += violations(0.0 if found else claim.epsilon, claim.delta, claim.population, known)
-    return [each for index, each in enumerate(found) if each not in found[:index]]
-
-
 def refusal(claim: Claim) -> str:
-    """Returns why no ε may be stated, in one line, or an empty text if one may.
-
-    Formal guarantee: as for `reasons`; an empty text means that the noise is random too.
-    """
-    return "" if state(claim) != REFUSED else one_line(claim)
-
-
-def state(claim: Claim) -> str:
-    """Returns the state of a claim: "stated", "provisional" or "refused"."""
-    if claim.test_only or reasons(claim):
-        return REFUSED
-    return PROVISIONAL if claim.unanswered else STATED
-
-
-class Facts(Record, kw_only=True):
-    """The facts of a claim, as files have them; what is not bounded, or may not be stated, is `None`."""
-
-    state: Literal["stated", "provisional", "refused"]
-    test_only: bool
-    reasons: Sequence[Reason]
-    open_questions: Sequence[str]
-    participation: Bound
-    delta: OpenUnit
-    rounds: int
-    population: int | None
-    cohort: int
-    clients_per_round: int
-    simulation: bool
-    clients_of_one_person: int | None
-    adjacency: Literal["zero-out", "replace-one"]
-    epsilon: Number | None
-    epsilon_of_a_person: Number | None
-    epsilon_as_run: Number | None
-    zcdp_rho: Number | None
-    mu: Number | None
-    tail: Number | None
+    """Returns why no ε may be stated, in one line, or an empty text if one may."""
+    return one_line(claim) if claim.state == REFUSED else ""
 
 
 def facts(claim: Claim) -> dict[str, Any]:
-    """Returns all that a statement says, as JSON: `line` and `tier` write it in words.
-
-    Formal guarantee: if the claim is refused, no figure of the guarantee is among them. Otherwise a figure that is
-    `None` is not bounded, or there is none: amplification has no μ, and a person no ε as long as the number of their
-    clients is unknown.
-    """
-    known, several, found = claim.guarantee, claim.clients_of_one_person, state(claim)
-    stated = known if found != REFUSED else None
-    own = {name: value for name, value in vars(claim).items() if name in Facts.__struct_fields__}
-    figures = {name: getattr(stated, name, None) for name in ("zcdp_rho", "mu", "tail")}
-    of_a_person = None if stated is None or several is None else finite(claim.epsilon_of(several))
-    everything: dict[str, Any] = (
-        own
-        | figures
-        | {
-            "state": found,
-            "reasons": reasons(claim),
-            "open_questions": list(claim.unanswered),
-            "adjacency": "zero-out" if known is None else known.adjacency,
-            "epsilon": None if found == REFUSED else claim.epsilon,
-            "epsilon_of_a_person": of_a_person,
-            "epsilon_as_run": None if stated is None else finite(claim.epsilon_as_run),
-        }
-    )
-    return msgspec.to_builtins(Facts(**everything))
+    """Returns a claim as JSON: `line` and `tier` write it in words."""
+    return msgspec.to_builtins(claim)
 
 
 def without_epsilon(value: Any) -> Any:
@@ -246,7 +219,7 @@ def without_epsilon(value: Any) -> Any:
     return [without_epsilon(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def one_line(claim: Claim) -> str:
+def one_line(found: Claim) -> str:
     """Returns the guarantee in one line, or the reason why no ε is stated.
 
     Formal guarantee: no figure is smaller than the true one; a line with a figure names adjacency, δ, rounds and
@@ -254,15 +227,16 @@ def one_line(claim: Claim) -> str:
     have several clients, their ε comes first.
 
     Example:
-        >>> claim = Claim(guarantee=tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1))
-        >>> one_line(claim)[:72]
+        >>> import functools
+        >>> made = functools.partial(claim, tff_mf.Guarantee(mu=0.5), rounds=100, participation=seen(None, 1))
+        >>> one_line(made(delta=1e-6))[:72]
         'client-level zero-out DP, central: ρ=0.126 zCDP (μ=0.500), ε≤2.255 at δ='
-        >>> one_line(dataclasses.replace(claim, unanswered=["unit"]))[:53]
+        >>> one_line(made(delta=1e-6, open_questions=["unit"]))[:53]
         'PROVISIONAL, 1 question open: client-level zero-out D'
-        >>> one_line(dataclasses.replace(claim, population=3, delta=0.5))[:38]
+        >>> one_line(made(delta=0.5, population=3))[:38]
         'NO ε CAN BE STATED: delta: δ = 0.5 is '
     """
-    return line(facts(claim))
+    return line(facts(found))
 
 
 def line(found: Mapping[str, Any]) -> str:
@@ -293,8 +267,8 @@ def at_a_glance(found: Mapping[str, Any]) -> str:
     where a round stands for more clients than train in it, ε of those that do is beside it.
 
     Example:
-        >>> claim = Claim(guarantee=tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1))
-        >>> at_a_glance(facts(claim))
+        >>> found = claim(tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1))
+        >>> at_a_glance(facts(found))
         'ε ≤ 2.255 at δ = 1e-06 per client (central DP, zero-out), all 100 models; if δ is below 1 / population'
     """
     if found["state"] == REFUSED:
@@ -331,11 +305,11 @@ def tier(found: Mapping[str, Any]) -> str | None:
     Source: Ponomareva et al. (2023), section 5: `TIERS_SOURCE`.
 
     Example:
-        >>> claim = Claim(guarantee=tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1),
+        >>> found = claim(tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1),
         ...               cohort=100, clients_per_round=10)
-        >>> tier(facts(claim))[:75]
+        >>> tier(facts(found))[:75]
         'tier 2, reasonable protection (ε ≤ 10) of a client of the simulated cohorts'
-        >>> tier(facts(claim))[77:]
+        >>> tier(facts(found))[77:]
         'tier 3, weak to no formal protection (ε > 10) of the clients that really train'
     """
     if found["state"] == REFUSED:
@@ -350,43 +324,39 @@ def tier(found: Mapping[str, Any]) -> str | None:
     return "; ".join(said)
 
 
-def of_plan(plan: tff_mf.Plan, *, population: int | None = None, violations: Sequence[Reason] = ()) -> Claim:
-    """Returns the content of the one-line statement of a plan.
+def of_plan(plan: tff_mf.Plan, *, population: int | None = None, reasons: Sequence[Reason] = ()) -> Claim:
+    """Returns the claim of a plan.
 
     Args:
         plan: The mechanism, its noise and the participation.
         population: Number of clients that can take part, in proportion to the cohort, if known.
-        violations: What voids the guarantee.
+        reasons: What voids the guarantee.
     """
     assert not plan.secret_cohorts, "amplification.own states the guarantee of secret cohorts"
-    return Claim(
-        guarantee=None if plan.insecure else plan.guarantee,
+    return claim(
+        None if plan.insecure else plan.guarantee,
         delta=plan.delta,
         rounds=plan.rounds,
-        participation=bound_to(
-            plan.participation,
-            restart_every=plan.restart_every,
-            adaptive_counts=plan.adaptive_count_stddev is not None,
-        ),
+        participation=_bound_of(plan),
         population=population,
         cohort=plan.cohort,
         clients_per_round=plan.clients_per_round,
         test_only=plan.insecure,
-        violations=violations,
+        reasons=reasons,
     )
+
+
+def _bound_of(plan: tff_mf.Plan) -> Bound:
+    counts = plan.adaptive_count_stddev is not None
+    return bound_to(plan.participation, restart_every=plan.restart_every, adaptive_counts=counts)
 
 
 def of_setting(
     setting: MechanismSetting, guarantee: tff_mf.Guarantee, *, delta: float, population: int | None
 ) -> Claim:
-    """Returns the content of the one-line statement of a guarantee of a mechanism in a setting."""
-    return Claim(
-        guarantee=guarantee,
-        delta=delta,
-        rounds=setting.rounds,
-        participation=bound_in(setting),
-        population=population,
-    )
+    """Returns the claim of a guarantee of a mechanism in a setting."""
+    bound = bound_in(setting)
+    return claim(guarantee, delta=delta, rounds=setting.rounds, participation=bound, population=population)
 
 
 def bound_in(setting: MechanismSetting) -> Bound:
@@ -398,37 +368,6 @@ def bound_in(setting: MechanismSetting) -> Bound:
         'min-sep b≥4, k≤3, noise restarted every 6 rounds'
     """
     return bound_to(setting.participation, restart_every=setting.restart_every if setting.is_restarted else None)
-
-
-def of_run(
-    plan: tff_mf.Plan,
-    observed: ObservedParticipation,
-    *,
-    population: int | None = None,
-    violations: Sequence[Reason] = (),
-) -> Claim:
-    """Returns the content of a training run's one-line statement, with participation assumed and observed.
-
-    Formal guarantee: as for `one_line`; observed participation that exceeds the assumed one voids ε, and the line then
-    says so instead of a number.
-
-    Args:
-        plan: The mechanism, its noise and the participation that is assumed.
-        observed: Who took part, by the log.
-        population: Number of clients that can take part, in proportion to the cohort, if known.
-        violations: What else voids the guarantee.
-    """
-    claim = of_plan(plan, population=population, violations=violations)
-    bound = msgspec.structs.replace(
-        claim.participation,
-        observed_min_sep=observed.min_sep,
-        observed_max_participations=observed.max_participations,
-    )
-    if not observed.within(plan.participation):
-        values = {"participation": msgspec.to_builtins(bound)}
-        more = Reason(field="participation", code="came_too_often", values=values)
-        claim = dataclasses.replace(claim, violations=[*violations, more])
-    return dataclasses.replace(claim, participation=bound, simulation=True)
 
 
 def bound_to(participation: tff_mf.Participation, **more: Any) -> Bound:
@@ -470,3 +409,72 @@ def _worth(epsilon: float | None) -> str:
         if epsilon is not None and epsilon <= largest:
             return f"tier {number}, {name}"
     return f"tier {len(_TIERS) + 1}, {_LAST_TIER}"
+
+
+if TYPE_CHECKING:
+    from ..sampling import ObservedParticipation
+    from .initial_model import InitialModel
+
+
+def check_asked(*, noise_multiplier: float | None, insecure_seed: int | None) -> None:
+    """Raises if there is no noise, or repeatable noise: this is known before a mechanism is optimized.
+
+    Args:
+        noise_multiplier: σ; `None` is one that is calibrated.
+        insecure_seed: The seed of the noise, or `None`.
+
+    Raises:
+        InputValueError: If no ε can be stated.
+    """
+    if insecure_seed is not None:
+        raise _untrained(f"insecure_seed={insecure_seed}", f"{TEST_ONLY}: leave it out")
+    if noise_multiplier == 0:
+        raise _untrained(f"noise_multiplier={noise_multiplier!r}", f"{NO_EPSILON}, there is no noise: give a σ above 0")
+
+
+def check_statable(
+    privacy: "tff_mf.Plan",
+    initial_model: "InitialModel | None" = None,
+    *,
+    population: int | None = None,
+    observed: "ObservedParticipation | None" = None,
+) -> None:
+    """Raises if no ε can be stated for a run, whatever happens while it trains.
+
+    Formal guarantee: it raises wherever `refusal` has a reason against the claim of the plan, open questions
+    aside.
+
+    Args:
+        privacy: The mechanism and its noise.
+        initial_model: The model that training starts from.
+        population: Number of clients that the report will compare δ with, once the data are known.
+        observed: Participation in the cohorts that were planned, once they are.
+
+    Raises:
+        InputValueError: If no ε can be stated.
+    """
+    check_asked(noise_multiplier=privacy.noise_multiplier, insecure_seed=privacy.insecure_seed)
+    if initial_model and initial_model.same_data:
+        raise _untrained(
+            f"initial_model={initial_model.file!r}",
+            f"{NO_EPSILON} of this run alone: it is the model of a run on the same data set, and the two "
+            "guarantees compose; start from a model of other data",
+        )
+    if observed is not None and not observed.within(privacy.participation):
+        seen = {"observed_min_sep": observed.min_sep, "observed_max_participations": observed.max_participations}
+        bound = msgspec.structs.replace(_bound_of(privacy), **seen)
+        values = {"participation": msgspec.to_builtins(bound)}
+        came = Reason(field="participation", code="came_too_often", values=values)
+        text = refusal(of_plan(privacy, population=population, reasons=[came]))
+        most = privacy.participation.max_participations
+        raise _untrained(f"max_participations={most}", f"{text}; allow what is drawn")
+    text = refusal(of_plan(privacy, population=population))
+    if not text:
+        return
+    if population is not None and privacy.delta >= 1 / population:
+        raise _untrained(f"delta={privacy.delta!r}", f"{text}; take a delta below 1/{population}")
+    raise _untrained(f"noise_multiplier={privacy.noise_multiplier!r}", f"{text.rstrip('.')}; give a larger σ")
+
+
+def _untrained(field: str, text: str) -> InputValueError:
+    return InputValueError(f"{field}: {text}, or train with without_epsilon.")

@@ -3,7 +3,7 @@
 Files and checks have the code and the values alone, so that a wording can change without changing either.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -116,10 +116,17 @@ def text(code: str, values: Mapping[str, Any]) -> str:
     """
     form = TEXTS.get(code, "")
     try:
-        found = form.format(**values) if isinstance(form, str) else form(**values)
+        found = form.format_map(_Shown(values))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, ZeroDivisionError):
         found = ""
     return found or f"{spaced(code)}: {words(dict(values))}"
+
+
+class _Shown(dict[str, Any]):
+    """The values of a fact, and what its text says in words that follow from them."""
+
+    def __missing__(self, name: str) -> str:
+        return _IN_WORDS[name](**self)
 
 
 def _claimed(schema: str, min_sep: int, max_participations: int, **_: Any) -> str:
@@ -129,94 +136,47 @@ def _claimed(schema: str, min_sep: int, max_participations: int, **_: Any) -> st
     return found
 
 
-def _came_too_often(participation: Mapping[str, Any]) -> str:
-    return f"clients took part more than was accounted for: assumed {bound(participation)}"
-
-
 def _seen(observed_min_sep: int | None, observed_max_participations: int, **_: Any) -> str:
     apart = "nobody came twice" if observed_min_sep is None else f"{observed_min_sep} apart"
     return f"in the log: {apart}, at most {observed_max_participations}"
 
 
-def _participation(end: str) -> Callable[..., str]:
-    return lambda **values: f"{_claimed(**values)}; {end.format(seen=_seen(**values), **values)}"
-
-
-def _to_be_checked(**values: Any) -> str:
-    return f"{_claimed(**values)}; to be checked in the log"
-
-
-def _other_schema(sampling: str, **values: Any) -> str:
-    found = f"sampling={sampling!r} of its settings keeps another schema: clients may come otherwise"
-    return f"{_claimed(**values)}; {found}"
-
-
-def _other_sampler(sampling: str, sampler: str, **values: Any) -> str:
-    return f"{_claimed(**values)}; sampling={sampling!r} of its settings is not the sampler, {sampler}"
-
-
-def _secret_participation(**values: Any) -> str:
-    return f"{_claimed(**values)}; by the sampler, as cohorts are secret and no log has them"
-
-
-def _outside(rounds: Sequence[int], **values: Any) -> str:
-    listed = ", ".join(map(str, rounds))
-    return f"{_claimed(**values)}; a client took part in rounds {listed}, which the schema does not allow"
-
-
-def _other_divisors(divisors: Sequence[float], divisor: float) -> str:
-    return (
-        f"sums were divided by {', '.join(map(str, divisors))}, not by the constant {divisor}: a divisor that follows "
-        "the number of clients changes the sensitivity"
-    )
-
-
-def _tuning(runs: int | None) -> str:
+def _runs(runs: int | None) -> str:
     told = {None: "how many such runs there were is not answered", 0: "by the answers there were none"}
-    several = f"by the answers there were {runs} such runs, which are not counted"
-    return f"{CHOICE_OF_SETTINGS}; {told.get(runs, several)}"
+    return told.get(runs, f"by the answers there were {runs} such runs, which are not counted")
 
 
-def _released_once(again: int) -> str:
-    more = f"; {again} were computed again before any result was released" if again else ""
-    return f"each round was released at most once, in order, by its newest attempt{more}"
+def _bad(reasons: Mapping[str, int], **_: Any) -> str:
+    return ", ".join(f"{number} {reason}" for reason, number in reasons.items() if number)
 
 
-def _restarts(every: int | None) -> str:
-    return "noise runs without restart" if every is None else f"noise starts anew every {every} rounds"
+def _listed(name: str, otherwise: str = "") -> Callable[..., str]:
+    return lambda **values: ", ".join(map(str, values[name])) or otherwise
 
 
-def _other_restarts(every: int | None, where: Any) -> str:
-    return f"{_restarts(every)}, was accounted for, and round {words(where)} differs"
+# What stands in braces in a text and is not a value itself.
+_IN_WORDS: Mapping[str, Callable[..., str]] = {
+    "claimed": _claimed,
+    "seen": _seen,
+    "assumed": lambda participation: bound(participation),
+    "earlier runs": _runs,
+    "again in words": lambda again: f"; {again} were computed again before any result was released" if again else "",
+    "noise": lambda every, **_: (
+        "noise runs without restart" if every is None else f"noise starts anew every {every} rounds"
+    ),
+    "where in words": lambda where, **_: words(where),
+    "place": lambda round, attempt, **_: f"round {round}" if attempt == 1 else f"attempt {attempt} of round {round}",
+    "customary": lambda population, **_: f"{population**-1.1:.2g}",
+    "bad": _bad,
+    "all names": _listed("names"),
+    "all tests": _listed("tests", "it does not say of what"),
+    "all rounds": _listed("rounds"),
+    "all divisors": _listed("divisors"),
+    "all problems": lambda problems: "; ".join(text(**each) for each in problems),
+}
 
 
-def _one_log_only(round: int, attempt: int, ledger: str, log: str) -> str:
-    where = f"round {round}" if attempt == 1 else f"attempt {attempt} of round {round}"
-    return f"{where} is in one of {ledger} and {log} only: one is truncated"
-
-
-def _customary(delta: float, population: int) -> str:
-    bound = f"{population**-1.1:.2g} = N^-1.1"
-    return f"δ = {delta} is above {bound}, the customary bound for a population of N = {population}"
-
-
-def _other_sizes(rounds: int, clients: int, first: int) -> str:
-    return f"{rounds} rounds had other than {clients} clients, round {first} first"
-
-
-def _bad_reports(rounds: int, first: int, came: int, reasons: Mapping[str, int]) -> str:
-    listed = ", ".join(f"{number} {reason}" for reason, number in reasons.items() if number)
-    return (
-        f"in {rounds} rounds more than a tenth of the reports were refused, scaled or zeroed, round {first} first; in "
-        f"all, of {came}: {listed}"
-    )
-
-
-def _listed(form: str) -> Callable[..., str]:
-    return lambda names, **values: form.format(names=", ".join(names), **values)
-
-
-TEXTS: Mapping[str, str | Callable[..., str]] = {
+TEXTS: Mapping[str, str] = {
     # Of every guarantee.
     "no_noise": "there is no noise, or none that counts",
     "no_noise_at_delta": "there is no noise, or too little for this δ",
@@ -224,18 +184,19 @@ TEXTS: Mapping[str, str | Callable[..., str]] = {
     "beyond which nothing is bounded, and no ε follows at δ = {delta}. Take more noise or a larger δ",
     "delta_too_large": "δ = {delta} is no smaller than 1 / {population}: a mechanism that publishes one client at "
     "random would satisfy it",
-    "delta_not_customary": _customary,
+    "delta_not_customary": "δ = {delta} is above {customary} = N^-1.1, the customary bound for a population of "
+    "N = {population}",
     "no_sensitivity": "no sensitivity can be computed",
-    "came_too_often": _came_too_often,
+    "came_too_often": "clients took part more than was accounted for: assumed {assumed}",
     # Of the artifact and the noise.
     "file_damaged": "{file} is missing or damaged: {why}",
     "artifact_other": "the artifact is not the one of {file}: its hash differs",
     "artifact_recomputed": "artifact with SHA-256 {sha256:.16}…, its sensitivity recomputed",
     "fixed_seed": "TEST ONLY: the noise has a fixed seed, so that anybody can remove it",
     "fresh_keys": "each round's noise has a fresh key of 128 bits from the operating system",
-    "restarts_planned": _restarts,
-    "restarts_kept": _restarts,
-    "restarts_other": _other_restarts,
+    "restarts_planned": "{noise}",
+    "restarts_kept": "{noise}",
+    "restarts_other": "{noise}, was accounted for, and round {where in words} differs",
     "arithmetic_in_floats": "Finite precision: not covered. The guarantee is about real numbers, and floats are "
     "released: an adversary who knows all other updates can read in low bits that a client took part; --grid auto "
     "closes that",
@@ -253,13 +214,14 @@ TEXTS: Mapping[str, str | Callable[..., str]] = {
     "clean": "nothing of the training clients leaves without noise; evaluation is on clients that do not train",
     "clean_on_training": "nothing that clients train on leaves without noise; evaluation is on {of}",
     "divisor_unknown": "the divisor of the sums is not stated, and the number of clients that reported is not constant",
-    "divisor_other": _other_divisors,
+    "divisor_other": "sums were divided by {all divisors}, not by the constant {divisor}: a divisor that follows the "
+    "number of clients changes the sensitivity",
     "divisor_constant": "noised sums are divided by the constant {divisor}",
     "cohort_own": "the noise is that of the {clients} clients of a round",
     "cohort_foreign": "the noise was scaled for cohorts of {cohort}, and {clients} real clients train in a round: only "
     "a simulation, which no client depends on, may stand for a larger cohort",
     "cohort_simulated": "a simulation of cohorts of {cohort} by {clients} clients: see the ε of those",
-    "choice_of_settings": _tuning,
+    "choice_of_settings": f"{CHOICE_OF_SETTINGS}; {{earlier runs}}",
     "clip_norms_other": "the clip norm was {first} to {last}, and {clip_norm} was accounted for: adaptive clipping "
     "releases noised counts that are not counted",
     "clip_norm_fixed": "every update is clipped to L2 norm {clip_norm}; one that is not finite counts as zero",
@@ -276,16 +238,17 @@ TEXTS: Mapping[str, str | Callable[..., str]] = {
     "initial_public": "the initial model with SHA-256 {sha256:.16}… is public, or its training on these clients is "
     "accounted for; this cannot be checked here",
     # Of participation and the log.
-    "participation_planned": _to_be_checked,
-    "participation_impossible": lambda why, **values: f"{_claimed(**values)}; {why}",
-    "participation_other_schema": _other_schema,
-    "participation_other_sampler": _other_sampler,
-    "participation_secret": _secret_participation,
-    "participation_twice": _participation("a client is listed twice in round {round}"),
-    "participation_too_soon": _participation("{seen}: a client came back too soon"),
-    "participation_too_often": _participation("{seen}: a client came too often"),
-    "participation_outside": _outside,
-    "participation_kept": _participation("{seen}"),
+    "participation_planned": "{claimed}; to be checked in the log",
+    "participation_impossible": "{claimed}; {why}",
+    "participation_other_schema": "{claimed}; sampling={sampling!r} of its settings keeps another schema: clients may "
+    "come otherwise",
+    "participation_other_sampler": "{claimed}; sampling={sampling!r} of its settings is not the sampler, {sampler}",
+    "participation_secret": "{claimed}; by the sampler, as cohorts are secret and no log has them",
+    "participation_twice": "{claimed}; a client is listed twice in round {round}",
+    "participation_too_soon": "{claimed}; {seen}: a client came back too soon",
+    "participation_too_often": "{claimed}; {seen}: a client came too often",
+    "participation_outside": "{claimed}; a client took part in rounds {all rounds}, which the schema does not allow",
+    "participation_kept": "{claimed}; {seen}",
     "sampler_unplanned": "cohorts by {sampler}; no planned cohorts to compare the log with",
     "sampler_planned": "cohorts as planned by {sampler}; to be checked in the log",
     "sampler_other": "cohorts as planned by {sampler}; round {round} had another: the sampler was changed",
@@ -298,21 +261,21 @@ TEXTS: Mapping[str, str | Callable[..., str]] = {
     "secrecy_larger": "a larger ε than that of {file} follows from its settings",
     "log_planned": "every round will be in the log before it runs",
     "log_complete": "all {rounds} rounds are in the log, with every attempt, in two files that agree",
-    "log_wrong": lambda problems: "; ".join(text(**each) for each in problems),
+    "log_wrong": "{all problems}",
     "log_reader": "{why}",
     "log_missing": "rounds are missing in {file}",
     "log_ends_early": "{file} has round {round}, the logs end at {rounds}",
     "log_evaluated": "{file} has an evaluation of round {round}, and {ledger} has releases up to round {released}",
     "log_open": "{file} does not say that the run ended: later rounds may be missing",
     "log_longer": "{rounds} rounds ran, {planned} were accounted for",
-    "log_one_only": _one_log_only,
+    "log_one_only": "{place} is in one of {ledger} and {log} only: one is truncated",
     "log_other_clients": "{log} has other clients than {ledger} in round {round}, attempt {attempt}",
     "log_without_record": "{file} does not contain the hash of {record}",
     "log_other_record": "{record} was edited after the run began",
     "release_planned": "each round is released once",
     "release_twice": "round {round} was released more than once: two results of a round are two releases",
     "release_impossible": "{why}: no run has such a ledger",
-    "release_once": _released_once,
+    "release_once": "each round was released at most once, in order, by its newest attempt{again in words}",
     # Of what only the operator knows.
     "depends_on_data": "patterns of participation must not depend on the data",
     "pretraining_private": "pretraining on these clients' data has no guarantee here",
@@ -326,12 +289,12 @@ TEXTS: Mapping[str, str | Callable[..., str]] = {
     "no_figures": "no sensitivity can be computed from the files; see the other findings",
     "sensitivity_refuted": "clients that follow the schema attain a larger sensitivity than the planned one",
     "accountants_differ": "the closed form of ε and privacy loss distributions are more than {tolerance} apart",
-    "audit_failed": lambda tests: f"the audit failed: {', '.join(tests) or 'it does not say of what'}",
+    "audit_failed": "the audit failed: {all tests}",
     "audit_other": "{file} is not an audit of this run: {why}; run tff-mf audit again, or remove it",
     "stopped_early": "stopped after {rounds} of {planned} rounds, the last released round with clients: if the "
     "decision to stop depended on released results, only the planned figures hold; the larger of the planned and the "
     "final figures is stated",
-    "other_sizes": _other_sizes,
+    "other_sizes": "{rounds} rounds had other than {clients} clients, round {first} first",
     "a_plan": "a planned report: it is about the settings of the run, not about what it did",
     "summary_damaged": "{file} is damaged: {why}",
     "summary_other": "{file} has another {name} than follows from the other files",
@@ -341,7 +304,8 @@ TEXTS: Mapping[str, str | Callable[..., str]] = {
     "model_other": "{file} is missing, or its hash is not the one in {summary}",
     "rounds_without_updates": "{rounds} rounds have no update in them, round {first} first: their models got noise "
     "alone",
-    "bad_reports": _bad_reports,
+    "bad_reports": "in {rounds} rounds more than a tenth of the reports were refused, scaled or zeroed, round {first} "
+    "first; in all, of {came}: {bad}",
     # Of the stored report, and of the folder.
     "report_missing": "there is no report to check",
     "report_damaged": "{file} is missing or damaged: {why}; write it with tff-mf report",
@@ -350,8 +314,8 @@ TEXTS: Mapping[str, str | Callable[..., str]] = {
     "report_foreign": "{file} is not a report of this release: tff-mf report rewrites it",
     "report_differs": "`{name}` in {file} does not match the value recomputed from the run's files: one of them was "
     "edited",
-    "report_answers": _listed("{file} and {answers} answer {names} differently: tff-mf report rewrites it"),
-    "report_older": _listed("{file} is older than {names}: tff-mf report rewrites it"),
+    "report_answers": "{file} and {answers} answer {all names} differently: tff-mf report rewrites it",
+    "report_older": "{file} is older than {all names}: tff-mf report rewrites it",
     "report_schema": "{file}: {why}",
     "report_digest": "{file} was edited: its digest does not match its content",
     "report_kind": "{file} has the wrong kind: {kind!r:.80}",
@@ -366,12 +330,8 @@ TEXTS: Mapping[str, str | Callable[..., str]] = {
     "digest_before_audit": "the digest that was kept belongs to the report before {file} was written, and nothing else "
     "changed: keep the digest that tff-mf audit printed",
     "nothing_ran": "no file of a run that began is here: a run whose files were removed looks the same",
-    "unfinished_files": _listed(
-        "a killed process left {names}, which may have keys of the noise: delete it, or resume the run, which deletes "
-        "it"
-    ),
-    "line_ends": _listed(
-        "{names}: not the line ends that tff-mf writes, as after git with core.autocrlf: copy the run as it was "
-        "written (git: `* -text` in .gitattributes)"
-    ),
+    "unfinished_files": "a killed process left {all names}, which may have keys of the noise: delete it, or resume the "
+    "run, which deletes it",
+    "line_ends": "{all names}: not the line ends that tff-mf writes, as after git with core.autocrlf: copy the run as "
+    "it was written (git: `* -text` in .gitattributes)",
 }

@@ -14,9 +14,8 @@ import tff_mf
 
 from .. import reports
 from ..output import files
-from ..runs import amplification, statable
-from ..runs.execution import ExecutionSettings
-from ..runs.folders import versions
+from ..runs import amplification, statements
+from ..runs.folders import ExecutionSettings, versions
 from ..runs.names import MODEL, SUMMARY, VOCABULARY
 from ..runs.run_record import Resolved, RunRecord, begun_record, initial_model_of
 from ..runs.settings import RunSettings
@@ -134,7 +133,7 @@ def run(
         rate = begun.resolved.server_learning_rate if begun and begun.resolved else settings.chosen_rate(privacy)
         prepared = prepare(settings.resolved(privacy, rate), privacy, data, given, secret=secret)
         if not without_epsilon:
-            statable.check(
+            statements.check_statable(
                 privacy, named, population=prepared.reported_population, observed=prepared.cohorts.observed()
             )
         if given:

@@ -21,7 +21,7 @@ from ... import aggregators
 from ...aggregators.resident.workers import cores
 from .. import reports
 from ..runs import ledger, server_loop
-from ..runs.execution import ExecutionSettings
+from ..runs.folders import ExecutionSettings
 from ..runs.metrics import ROUND, SECONDS, read_metrics
 from ..runs.names import LEDGER, METRICS, TENSORBOARD
 from ..runs.rules import Rules
@@ -64,9 +64,9 @@ class Board(tff.program.ReleaseManager):
         if claim is None:
             return {}
         found = {"epsilon_so_far": claim.epsilon}
-        if claim.is_simulated:
+        if claim.cohort != claim.clients_per_round:
             found["epsilon_so_far_of_those_that_train"] = claim.epsilon_as_run
-        return {name: _upwards(epsilon) for name, epsilon in found.items() if epsilon != float("inf")}
+        return {name: _upwards(epsilon) for name, epsilon in found.items() if epsilon is not None}
 
 
 def _upwards(epsilon: float) -> float:

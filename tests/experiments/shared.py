@@ -9,9 +9,11 @@ from typing import Any
 import click.testing
 
 import tff_mf
-from tff_mf.experiments import reports
+from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.cli import cli
+from tff_mf.experiments.reports import _evidence
 from tff_mf.experiments.runs import words
+from tff_mf.experiments.runs.participation_log import read_entries
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings, parameters_of
 from tff_mf.experiments.training.datasets import sqlite
@@ -53,6 +55,14 @@ def violated(report: dict[str, Any]) -> set[str]:
 def said(facts: Iterable[Mapping[str, Any]]) -> list[str]:
     """Returns findings or assumptions of a report in words."""
     return [words.text(each["code"], each["values"]) for each in facts]
+
+
+def read_observed(path: pathlib.Path) -> sampling.ObservedParticipation:
+    """Returns how often, and how far apart, clients took part according to a participation log."""
+    attempts: dict[tuple[int, int], list[str]] = {}
+    for entry in read_entries(path):
+        attempts.setdefault((entry.round_number, entry.attempt), []).append(entry.client)
+    return _evidence.observed(_evidence.rounds_by_client(attempts).values())
 
 
 def rows(path: pathlib.Path) -> list[dict[str, str]]:

@@ -68,38 +68,52 @@ def rows(seed, rounds=12, coordinates=4096):
     return np.random.default_rng(seed).normal(size=(rounds, coordinates))
 
 
-def test_noise_of_another_mechanism_is_found_out():
-    encoder, other = B100.encoder(12), tff_mf.BLT(theta=[0.5], omega=[0.9])
-    noise = 3.0 * np.linalg.solve(encoder, rows(1))
-    assert _audit.correlation(_audit.whitened(noise, encoder, 3.0)).passed
-    assert not _audit.correlation(_audit.whitened(noise, other.encoder(12), 3.0)).passed
-    assert not _audit.correlation(_audit.whitened(noise, np.eye(12), 3.0)).passed
+def coming_back(rows, of, at, by):
+    """Rows of which one is another row, shifted."""
+    again = rows.copy()
+    again[at] = np.roll(of, by)
+    return again
 
 
-def test_noise_of_another_shape_is_found_out():
-    assert _audit.normality(rows(1)).passed
-    laplace = np.random.default_rng(1).laplace(scale=2**-0.5, size=(12, 4096))
+NOISE = 3.0 * np.linalg.solve(B100.encoder(12), rows(1))
+LAPLACE = np.random.default_rng(1).laplace(scale=2**-0.5, size=(12, 4096))
+# A test, noise that passes it, and noise that is wrong on purpose, with a text of what is found.
+WRONG = {
+    "another mechanism": (
+        lambda encoder: _audit.correlation(_audit.whitened(NOISE, encoder, 3.0)),
+        B100.encoder(12),
+        {"": tff_mf.BLT(theta=[0.5], omega=[0.9]).encoder(12), "correlation": np.eye(12)},
+    ),
+    "another shape": (_audit.normality, rows(1), {"": LAPLACE}),
+    "a row that comes back": (
+        lambda pair: _audit.repeats(*pair),
+        (rows(1), rows(2)),
+        {
+            "rounds 3 and 8": (coming_back(rows(1), rows(1)[2], 7, 1000), rows(2)),
+            "another stream": (rows(1), coming_back(rows(2), rows(1)[4], 5, -17)),
+        },
+    ),
+    "noise of a state twice": (
+        lambda pair: _audit.fresh_steps(*pair, 1.0),
+        rows(1)[:2],
+        {"": (rows(1)[0], rows(1)[0])},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_noise_that_is_wrong_is_found_out(name):
+    test, right, wrong = WRONG[name]
+    assert test(right).passed
+    for text, noise in wrong.items():
+        found = test(noise)
+        assert not found.passed
+        assert text in found.text
+
+
+def test_what_only_one_test_can_find_passes_the_others():
     assert _audit.variance(rows(1)).passed
-    assert not _audit.normality(laplace).passed
-
-
-def test_a_row_that_comes_back_shifted_is_found_out():
-    assert _audit.repeats(rows(1), rows(2)).passed
-    again = rows(1)
-    again[7] = np.roll(again[2], 1000)
-    assert _audit.correlation(again).passed
-    found = _audit.repeats(again, rows(2))
-    assert not found.passed
-    assert "rounds 3 and 8" in found.text
-    elsewhere = rows(2)
-    elsewhere[5] = np.roll(again[4], -17)
-    assert "another stream" in _audit.repeats(rows(1), elsewhere).text
-
-
-def test_a_state_that_repeats_its_noise_is_found_out():
-    first, second = rows(1)[:2]
-    assert _audit.fresh_steps(first, second, 1.0).passed
-    assert not _audit.fresh_steps(first, first, 1.0).passed
+    assert _audit.correlation(coming_back(rows(1), rows(1)[2], 7, 1000)).passed
 
 
 schemas = st.builds(
@@ -139,8 +153,6 @@ def test_the_search_finds_the_worst_client_of_a_long_run(mechanism, kind):
 
 
 def test_a_sensitivity_that_is_too_small_is_found_out(monkeypatch):
-    from tff_mf.experiments.reports.auditing import _audit
-
     monkeypatch.setattr(_audit, "reached_sensitivity", lambda *arguments: (200.0, (0, 3)))
     (test,) = (each for each in audit().tests if each.name == "sensitivity")
     assert not test.passed

@@ -18,7 +18,7 @@ from tff_mf.experiments.bundles import _device_file, _manifest, _rounds, verific
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import folders, server_loop
-from tff_mf.experiments.runs.report_counts import ReportCounts
+from tff_mf.experiments.runs.ledger import ReportCounts
 
 
 def call(*arguments):

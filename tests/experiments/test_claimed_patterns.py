@@ -13,8 +13,7 @@ from scipy import stats
 import tff_mf
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.bundles import ParticipationPolicy
-from tff_mf.experiments.reports import _figures
-from tff_mf.experiments.runs import observed_participation
+from tff_mf.experiments.reports import _evidence, _figures
 from tff_mf.experiments.runs.rules import Schema
 
 from .shared import drawn, said, violated
@@ -213,7 +212,7 @@ def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clien
 )
 def test_what_was_observed_is_within_a_schema_if_every_pattern_is(patterns, schema):
     """From a log and from a plan, and never by chance: four numbers say whether clients kept their place."""
-    seen = observed_participation.observed(patterns)
+    seen = _evidence.observed(patterns)
     assert seen.within(schema) == all(is_of(schema, tuple(each)) for each in patterns)
     indices = np.full((12, len(patterns)), -1)
     for client, rounds in enumerate(patterns):
@@ -225,7 +224,7 @@ def test_what_was_observed_is_within_a_schema_if_every_pattern_is(patterns, sche
 
 
 def test_a_client_that_is_listed_twice_in_a_round_keeps_no_schema():
-    seen = observed_participation.observed([[4, 4]])
+    seen = _evidence.observed([[4, 4]])
     assert not any(seen.within(kind(min_sep=1, max_participations=5)) for kind in (tff_mf.FixedEpoch, tff_mf.MinSep))
 
 

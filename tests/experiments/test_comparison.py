@@ -20,7 +20,7 @@ import scipy.stats
 import tff_mf
 from tff_mf.experiments.comparison import _report, _results, _runs, _spec, charts
 from tff_mf.experiments.output.present import markdown
-from tff_mf.experiments.runs import learning_rates, statements
+from tff_mf.experiments.runs import derived, statements
 from tff_mf.experiments.runs.words import Reason
 
 from . import test_cli
@@ -106,11 +106,11 @@ def test_wrong_specifications_are_refused_before_anything_runs(tmp_path, text, n
     assert not (tmp_path / "out").exists()
 
 
-def claimed(seed, *violations):
+def claimed(seed, *reasons):
     """The facts of a claim of ten and more clients, of which a seed is one."""
     schema = statements.bound_to(tff_mf.MinSep(min_sep=3, max_participations=2))
-    own = {"delta": 1e-6, "rounds": 10 + seed, "participation": schema, "violations": violations}
-    return statements.facts(statements.Claim(guarantee=tff_mf.Guarantee(mu=0.5), **own))
+    own = {"delta": 1e-6, "rounds": 10 + seed, "participation": schema, "reasons": reasons}
+    return statements.facts(statements.claim(tff_mf.Guarantee(mu=0.5), **own))
 
 
 def finished(label, rate, seed, accuracy, validation, rmse=0.1, privacy=("epsilon", 2.0)):
@@ -215,15 +215,15 @@ def test_rates_of_the_paper_are_proposed_from_its_noise():
     best = {1.0: 0.0244, 2.0: 0.0414, 4.0: 0.0704, 8.0: 0.1197}
     for epsilon, rate in best.items():
         sigma = tff_mf.calibrate_noise_multiplier(tff_mf.Identity(), 2052, schema, epsilon=epsilon, delta=1e-6)
-        rmse = learning_rates.effective_rmse(tff_mf.Identity(), 2052, noise_multiplier=sigma, cohort=1000)
-        assert learning_rates.PAPER.proposed(rmse) == pytest.approx(rate, rel=0.75)
-    own = learning_rates.fit([0.01, 0.1, 1.0], [2.0, 0.2, 0.02])
+        rmse = derived.effective_rmse(tff_mf.Identity(), 2052, noise_multiplier=sigma, cohort=1000)
+        assert derived.PAPER.proposed(rmse) == pytest.approx(rate, rel=0.75)
+    own = derived.fit([0.01, 0.1, 1.0], [2.0, 0.2, 0.02])
     assert (own.slope, own.rate(0.1)) == (pytest.approx(-1.0), pytest.approx(0.2))
     assert own.proposed(0.1, clip_norm=0.5) == pytest.approx(1.7**-2)
     with pytest.raises(tff_mf.InputError, match="effective_rmse"):
         own.rate(0.0)
     with pytest.raises(tff_mf.InputError, match="rmses"):
-        learning_rates.fit([0.1, 0.1], [1.0, 2.0])
+        derived.fit([0.1, 0.1], [1.0, 2.0])
 
 
 def test_jobs_run_in_parallel_and_report_their_status(tmp_path):

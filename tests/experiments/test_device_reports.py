@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import pathlib
 import re
 import shutil
 
@@ -13,8 +14,8 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import runner
 from tff_mf.experiments.output.present import terminal
-from tff_mf.experiments.runs import ledger, report_counts
-from tff_mf.experiments.runs.report_counts import ReportCounts
+from tff_mf.experiments.runs import ledger
+from tff_mf.experiments.runs.ledger import ReportCounts
 
 from .shared import said
 
@@ -22,7 +23,7 @@ COUNTS = ReportCounts(came=3, counted=2, clipped=1, zeroed=0, refused={"late": 1
 
 
 def test_reasons_are_those_of_the_runner():
-    assert report_counts.REASONS == runner.REASONS
+    assert ledger.REASONS == runner.REASONS
 
 
 @pytest.fixture
@@ -115,29 +116,27 @@ def test_nothing_of_them_is_published(counted):
     assert reports.published(plain) == plain
 
 
-@pytest.mark.parametrize("changes", [{"zeroed": 0}, {"note": "ε≤0.01"}, {"more": 1}, {"refused": {"ε≤0.01": 1}}])
-def test_edited_counts_are_found(counted, tmp_path, changes):
+def counts(**changes):
+    return lambda said, own: {**said, "device_reports": {**own, **changes}}
+
+
+def another_finding(said, _):
+    more = {"severity": "note", "field": "device_reports", "code": "ε≤0.01, audited", "values": {}}
+    return {**said, "findings": [*said["findings"], more]}
+
+
+@pytest.mark.parametrize("name", ["run", "plain"])
+@pytest.mark.parametrize(
+    "edit",
+    [counts(zeroed=0), counts(note="ε≤0.01"), counts(more=1), counts(refused={"ε≤0.01": 1}), another_finding],
+)
+def test_edited_counts_and_findings_are_found(counted, tmp_path, name, edit):
     root, _, report = counted
-    for name in ("run", "plain"):
-        folder = tmp_path / name
-        shutil.copytree(root / name, folder)
-        said = json.loads((folder / "report.json").read_text())
-        said["device_reports"] = {**report["device_reports"], **changes}
-        (folder / "report.json").write_text(reports.as_text(said))
-        with contextlib.suppress(KeyError):
-            (folder / "report.md").write_text(reports.markdown(said))
-        held = reports.check(folder, held=said["digest"])
-        assert any(each.severity == "critical" for each in held), name
-
-
-def test_a_foreign_finding_is_detected(counted, tmp_path):
-    root, _, _ = counted
-    folder = tmp_path / "run"
-    shutil.copytree(root / "plain", folder)
-    said = json.loads((folder / "report.json").read_text())
-    said["findings"].append({"severity": "note", "field": "device_reports", "code": "ε≤0.01, audited", "values": {}})
+    folder = pathlib.Path(shutil.copytree(root / name, tmp_path / "run"))
+    said = edit(json.loads((folder / "report.json").read_text()), report["device_reports"])
     (folder / "report.json").write_text(reports.as_text(said))
-    (folder / "report.md").write_text(reports.markdown(said))
+    with contextlib.suppress(KeyError):
+        (folder / "report.md").write_text(reports.markdown(said))
     assert any(each.severity == "critical" for each in reports.check(folder, held=said["digest"]))
 
 

@@ -17,7 +17,7 @@ from tff_mf import grids
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _device_file
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.runs.sizes import dimension_of
+from tff_mf.experiments.runs.derived import dimension_of
 
 GRID = tff_mf.Grid(bits=14, max_clients=1000)
 ROUNDS = 4

@@ -18,9 +18,9 @@ from tff_mf.experiments.comparison import demo
 from tff_mf.experiments.guard._checks import check_aggregator
 from tff_mf.experiments.reports import auditing
 from tff_mf.experiments.reports.auditing import _audit
-from tff_mf.experiments.runs import amplification, names, presets
+from tff_mf.experiments.runs import amplification, layers, names
+from tff_mf.experiments.runs.derived import dimension_of, grid_of
 from tff_mf.experiments.runs.settings import RunSettings
-from tff_mf.experiments.runs.sizes import dimension_of, grid_of
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.noise import tensorflow as noise
 
@@ -264,9 +264,9 @@ def test_a_dense_matrix_of_too_many_rows_is_refused_before_its_search():
     grids.check_rows("dense", bands=8, dimension=4_050_748)
 
 
-@pytest.mark.parametrize("name", presets.names())
+@pytest.mark.parametrize("name", layers.PRESETS.names())
 def test_every_preset_is_on_a_grid_unless_its_matrix_is_dense(name):
-    values = presets.load(name).layer.values
+    values = layers.PRESETS.load(name).layer.values
     assert values.get("grid", "auto") == ("none" if values["mechanism"] == "dense" else "auto")
 
 

@@ -237,19 +237,12 @@ def test_two_runs_do_not_share_their_chain(tmp_path):
 
 
 @pytest.mark.parametrize("line", range(5))
-def test_a_missing_line_breaks_the_chain(path, line):
+def test_a_line_that_is_missing_or_changed_breaks_the_chain(path, line):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:line] + lines[line + 1 :]))
-    problems = read_ledger(path).problems
     # The last one can go unnoticed here: a report names the hash of all.
-    assert bool(problems) == (line < 4)
-
-
-@pytest.mark.parametrize("line", range(5))
-def test_a_changed_line_breaks_the_chain(path, line):
-    lines = path.read_text().splitlines(keepends=True)
-    entry = json.loads(lines[line])
-    lines[line] = json.dumps({**entry, "round": 7}) + "\n"
+    assert bool(read_ledger(path).problems) == (line < 4)
+    lines[line] = json.dumps({**json.loads(lines[line]), "round": 7}) + "\n"
     path.write_text("".join(lines))
     record = read_ledger(path)
     assert f"line {line + 1} does not follow" in record.problems[0]

@@ -21,13 +21,13 @@ from run_folders import ANSWERS
 import tff_mf
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _source
-from tff_mf.experiments.reports import _summarised
-from tff_mf.experiments.runs import ledger, observed_participation
+from tff_mf.experiments.reports import _other_files
+from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 from tff_mf.experiments.training import evaluation, task
 from tff_mf.planning import mechanism_names
 
-from .shared import critical, invoke
+from .shared import critical, invoke, read_observed
 from .stand_in import ROUNDS, build_task, put_in_place, trained
 
 # Every mechanism, every kind of sampling, and every other way to train, each at least once.
@@ -147,7 +147,7 @@ def test_a_forged_log_of_fixed_epochs_states_nothing(run, late):
     place = next(index for index, (number, *_) in enumerate(moved) if number == 1 + late)
     moved[place] = (1 + late, moved[place][1], came)
     run_folders.write_log(run, moved)
-    observed = observed_participation.read_observed(run / "participation.csv")
+    observed = read_observed(run / "participation.csv")
     assert observed.within(tff_mf.MinSep(min_sep=4, max_participations=2))
     assert not observed.within(tff_mf.FixedEpoch(min_sep=4, max_participations=2))
     # A forger who knows every format rewrites what follows from the log, and the planned cohorts too.
@@ -262,8 +262,8 @@ def test_every_mechanism_and_sampling_is_among_the_runs():
 
 @pytest.mark.parametrize("version", ["0.1", "0.1.0.dev240+g699c5e88f", "0.1.0.dev240+g699c5e88f.d20261124", "1.0rc1"])
 def test_versions_of_commits_are_versions(version):
-    assert _summarised.re.fullmatch(_summarised.RELEASE, version)
-    assert not _summarised.re.fullmatch(_summarised.RELEASE, f"{version}, ε≤0.1")
+    assert _other_files.re.fullmatch(_other_files.RELEASE, version)
+    assert not _other_files.re.fullmatch(_other_files.RELEASE, f"{version}, ε≤0.1")
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments.runs.ledger import Begin, cohort_digest
-from tff_mf.experiments.runs.observed_participation import read_observed
 from tff_mf.experiments.runs.participation_log import open_log, read_entries
+
+from .shared import read_observed
 
 
 def written(path, cohorts):

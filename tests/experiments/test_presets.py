@@ -9,7 +9,7 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments.comparison import _runs
-from tff_mf.experiments.runs import layers, names, presets, toml_file
+from tff_mf.experiments.runs import layers, names
 from tff_mf.experiments.runs.amplification import own
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.runs.settings import RunSettings
@@ -19,16 +19,16 @@ from tff_mf.planning import mechanism_names
 from . import test_cli
 from .shared import drawn
 
-NAMES = presets.names()
+NAMES = layers.PRESETS.names()
 
 
 def resolved(preset=None, config=None, **flags):
-    return toml_file.resolve(preset, config, flags)[1]
+    return layers.resolve(preset, config, flags)[1]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_preset_is_whole_and_every_value_has_a_source(name):
-    preset = presets.load(name)
+    preset = layers.PRESETS.load(name)
     assert preset.title
     assert preset.paper
     assert preset.layer.values.keys() == preset.layer.sources.keys()
@@ -42,7 +42,7 @@ def test_every_preset_is_whole_and_every_value_has_a_source(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_of_a_table_can_be_reached(name):
-    preset = presets.load(name)
+    preset = layers.PRESETS.load(name)
     for row in preset.rows:
         reached = preset.over(Layer.of(row.when, "flag"))
         assert preset.row(reached.values) is row
@@ -70,7 +70,7 @@ def test_presets_have_what_their_papers_say():
 @pytest.mark.parametrize("name", ["choquette2023-tree-full", "choquette2023-dense-fixed-epochs"])
 def test_the_published_noise_is_what_the_presets_calibrate_at_sensitivity_1(name):
     """Any mechanism has it, since ε depends on the effective noise multiplier alone."""
-    preset = presets.load(name)
+    preset = layers.PRESETS.load(name)
     fixed = tff_mf.FixedEpoch(min_sep=342, max_participations=6)
     for row in preset.rows:
         in_floats, on_grid = (
@@ -85,7 +85,7 @@ def test_the_published_noise_is_what_the_presets_calibrate_at_sensitivity_1(name
 
 
 def test_the_tree_of_kairouz_is_within_the_published_epsilon():
-    for row in presets.load("kairouz2021-dp-ftrlm").rows:
+    for row in layers.PRESETS.load("kairouz2021-dp-ftrlm").rows:
         found = tff_mf.epsilon(
             tff_mf.Tree(1600, variant="online"),
             1600,
@@ -102,7 +102,7 @@ def test_tree_restarts_of_kairouz(restart_every, squared):
     given = {"clients_per_round": 1000, "sampling": "fixed-epochs", "min_sep": 342, "max_participations": 5}
     given |= {"noise_multiplier": 1.49, "server_optimizer": "dp-ftrl", "grid": "none"}
     given |= {"restart_every": restart_every} if restart_every else {}
-    configuration = layers.configuration(presets.load("kairouz2021-dp-ftrlm").over(Layer.of(given, "flag")))
+    configuration = layers.configuration(layers.PRESETS.load("kairouz2021-dp-ftrlm").over(Layer.of(given, "flag")))
     assert configuration.server_momentum == 0.9
     plan = configuration.privacy_plan(tff_mf.Tree(restart_every or 1600, variant="online"))
     assert (1.49 * plan.guarantee.mu) ** 2 == pytest.approx(squared, rel=1e-9)
@@ -111,7 +111,7 @@ def test_tree_restarts_of_kairouz(restart_every, squared):
 def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_samples_in_secret():
     """342,477 clients with cohorts of 1,000, which the run simulates; a row of bands stands for C = I."""
     for name in ("choquette2023-amplified-dp-sgd", "choquette2023-amplified-banded"):
-        preset = presets.load(name)
+        preset = layers.PRESETS.load(name)
         for row in preset.rows:
             configuration = layers.configuration(preset.over(Layer.of({**row.when, "grid": "none"}, "flag")))
             groups = configuration.groups or 1
@@ -125,7 +125,7 @@ def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_
 
 
 def test_no_epsilon_is_amplified_that_no_theorem_covers():
-    configuration = layers.configuration(presets.load("choquette2023-amplified-banded").layer)
+    configuration = layers.configuration(layers.PRESETS.load("choquette2023-amplified-banded").layer)
     schema = configuration.participation()
     other = configuration.privacy_plan(tff_mf.Tree(2052))
     fitting = configuration.privacy_plan(tff_mf.BandedToeplitz(column=np.full(64, 0.125)))
@@ -162,35 +162,35 @@ def test_another_mechanism_or_noise_takes_the_options_of_the_first_away():
 
 def test_a_run_is_repeated_by_the_file_written_beside_it(tmp_path, monkeypatch):
     """From any folder, and by a release with other defaults: it has every setting."""
-    layer = toml_file.placed(resolved("pydoc-light", None, dataset='sqlite:a "file"\\', mechanism="a.safetensors"))
-    toml_file.write(layer, tmp_path)
+    layer = layers.placed(resolved("pydoc-light", None, dataset='sqlite:a "file"\\', mechanism="a.safetensors"))
+    layers.write(layer, tmp_path)
     monkeypatch.chdir(tmp_path)
     again = resolved(None, tmp_path / names.SETTINGS_TOML)
     assert layers.configuration(again) == layers.configuration(layer)
     given = {name for name, entry in layers.shown(again).items() if entry["value"] is not None}
     assert given == again.values.keys() == set(again.sources)
-    assert toml_file.placed(again).values == again.values
+    assert layers.placed(again).values == again.values
 
 
 @pytest.mark.parametrize("given", [{"mechanism": "blt"}, {"dataset": "synthetic"}, {"mechanism": "production:b100"}])
 def test_names_are_no_files(given):
-    assert toml_file.placed(Layer.of(given, "")).values == given
+    assert layers.placed(Layer.of(given, "")).values == given
 
 
 def test_a_run_is_resumed_with_what_it_began_with(tmp_path):
     layer = resolved("pydoc-light", None, epsilon=8.0)
-    assert toml_file.begun(layer, tmp_path) == layer
-    toml_file.write(layer, tmp_path)
+    assert layers.begun(layer, tmp_path) == layer
+    layers.write(layer, tmp_path)
     for given in ({}, {"epsilon": 8.0}, dict(layer.values)):
-        found = toml_file.begun(Layer.of(given, ""), tmp_path)
+        found = layers.begun(Layer.of(given, ""), tmp_path)
         assert layers.configuration(found) == layers.configuration(layer)
     for given in ({"epsilon": 8.000000000000002}, {"noise_multiplier": 1.0}, {"bands": 3}):
         with pytest.raises(tff_mf.InputError, match=f"{next(iter(given))}=.* is not the setting"):
-            toml_file.begun(Layer.of(given, ""), tmp_path)
+            layers.begun(Layer.of(given, ""), tmp_path)
     (tmp_path / names.SETTINGS_TOML).unlink()
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(tff_mf.InputError, match="lacks configuration"):
-        toml_file.begun(layer, tmp_path)
+        layers.begun(layer, tmp_path)
 
 
 def test_rates_of_one_mechanism_are_not_taken_for_another():
@@ -331,7 +331,7 @@ def test_norms_are_fitted_where_the_mechanism_has_them(tmp_path):
     with pytest.raises(tff_mf.InputError, match="unit_norms=False does not go with mechanism='blt', only with banded"):
         configured(mechanism="blt", unit_norms=False).check()
     layer = resolved("choquette2023-banded", None, unit_norms=False)
-    toml_file.write(layer, tmp_path)
+    layers.write(layer, tmp_path)
     again = resolved(None, tmp_path / names.SETTINGS_TOML)
     assert again.values["unit_norms"] is False
     assert "unit_norms" not in layers.laid([layer, Layer.of({"mechanism": "blt"}, "")]).values

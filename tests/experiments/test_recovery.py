@@ -18,7 +18,7 @@ import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import folders, names
-from tff_mf.experiments.runs.execution import ExecutionSettings
+from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.training import checkpoints, program
 
 from .shared import invoke, rows, small_settings

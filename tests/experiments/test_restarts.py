@@ -14,8 +14,8 @@ import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs import amplification, learning_rates, ledger, names, statements
-from tff_mf.experiments.runs.execution import ExecutionSettings
+from tff_mf.experiments.runs import amplification, derived, ledger, names, statements
+from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import learning_process, preparation, program
@@ -166,7 +166,7 @@ def test_the_error_of_restarts_is_that_of_the_noise_they_draw():
     """L_e, from which rates are proposed: against the block-diagonal inverse of the whole run."""
     inverse = np.kron(np.eye(3), tff_mf.Tree(4).inverse(4))[:9, :9]
     exact = np.sqrt(np.mean(np.sum(np.square(np.cumsum(inverse, axis=0)), axis=1)))
-    found = learning_rates.rmse_of_plan(plan(noise_multiplier=5.0))
+    found = derived.rmse_of_plan(plan(noise_multiplier=5.0))
     assert found == pytest.approx(exact * 5.0 / 30, rel=1e-9)
 
 

@@ -33,21 +33,6 @@ def test_each_file_name_stands_in_one_place():
     assert found == {name: ["runs/names.py"] for name in FILES}
 
 
-def test_only_the_run_folder_parses_its_tables():
-    parsing = {
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob("*.py")
-        if "csv"
-        in {
-            alias.name
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Import)
-            for alias in node.names
-        }
-    }
-    assert parsing == {"runs/metrics.py", "runs/participation_log.py"}
-
-
 @given(st.lists(st.tuples(st.floats(0, 9), st.one_of(st.none(), st.floats(0, 9))), max_size=6))
 def test_metrics_are_read_as_they_were_written(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("metrics") / names.METRICS
@@ -82,14 +67,6 @@ def test_a_damaged_row_hides_no_other_row(tmp_path, damage, problem):
     found = metrics.read_metrics(path)
     assert problem in found.problems[0]
     assert (found.last_round, found.last_evaluated) == (4, 4)
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"), [("a,b\n1,2\n", "no column 'round'"), ("round,,x\n", "a name of its own")]
-)
-def test_columns_without_a_name_are_a_problem(tmp_path, text, problem):
-    (tmp_path / names.METRICS).write_text(text)
-    assert problem in metrics.read_metrics(tmp_path / names.METRICS).problems[0]
 
 
 def test_missing_metrics_are_empty(tmp_path):

@@ -16,7 +16,7 @@ from click.shell_completion import BashComplete
 import tff_mf
 from tff_mf.experiments import cli
 from tff_mf.experiments.cli import _boundary
-from tff_mf.experiments.runs import presets
+from tff_mf.experiments.runs import layers
 from tff_mf.experiments.sampling import settings
 from tff_mf.planning import mechanism_names
 
@@ -265,7 +265,7 @@ def test_the_shell_completes_commands_flags_and_words():
     assert completed([], at="exp") == ["export", "export-model"]
     assert completed(["optimize"], at="banded-") == ["banded-toeplitz", "banded-inverse"]
     assert completed(["train"], at="--pre") == ["--preset"]
-    assert completed(["train", "--preset"], at="") == presets.names()
+    assert completed(["train", "--preset"], at="") == layers.PRESETS.names()
     assert completed(["train", "--sampling"], at="") == list(settings.SAMPLINGS)
     assert completed(["account"], at="production:b1")[:2] == ["production:b100", "production:b1000"]
     assert completed(["train", "--mechanism"], at="")[:-1] == [*mechanism_names.names(), *mechanism_names.production()]

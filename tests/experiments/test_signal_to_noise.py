@@ -13,7 +13,7 @@ import tff_mf
 from tff_mf.experiments.planning import signal_to_noise
 from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.planning.deployment import options as compared
-from tff_mf.experiments.runs import layers, presets
+from tff_mf.experiments.runs import layers
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.numerics import digits
@@ -112,8 +112,8 @@ def test_the_old_example_of_the_readme_is_warned_of_for_its_rate():
 
 
 def published():
-    for name in presets.names():
-        preset = presets.load(name)
+    for name in layers.PRESETS.names():
+        preset = layers.PRESETS.load(name)
         for when in [{}, *(dict(row.when) for row in preset.rows)]:
             yield name, preset.over(Layer.of(when, "test"))
 

@@ -1,7 +1,6 @@
 """One function states every guarantee in one line: what it refuses, what it rounds, and that nothing goes around it."""
 
 import ast
-import dataclasses
 import json
 import math
 import pathlib
@@ -32,19 +31,23 @@ from . import shared
 from .shared import invoke, said
 
 HERE = pathlib.Path(__file__).resolve().parents[2]
-CLAIM = statements.Claim(
-    guarantee=tff_mf.Guarantee(mu=0.5),
-    delta=1e-6,
-    rounds=100,
-    participation=statements.bound_to(tff_mf.MinSep(min_sep=3, max_participations=2)),
-    population=1000,
-)
+OWN = {
+    "guarantee": tff_mf.Guarantee(mu=0.5),
+    "delta": 1e-6,
+    "rounds": 100,
+    "participation": statements.bound_to(tff_mf.MinSep(min_sep=3, max_participations=2)),
+    "population": 1000,
+}
 CUT = Reason(field="log", code="log_reader", values={"why": "cut"})
 # What looks like a guarantee: a figure of ε, or a claim of DP.
 LOOKS_LIKE_ONE = re.compile(r"[εϵ]\s*[=≤<]\s*$|[εϵ]\s*[=≤<]\s*[\d{]|δ\s*=[^)]*\)-DP\b|\bDP, central")
 # A worth, and a label of what noise was calibrated to, are figures of no run.
 # The second is of central training, whose layer cannot import the first: its rules are those of an order of examples.
 MAY = {"experiments/runs/statements.py", "tff_mf/planning/order.py", "experiments/planning/signal_to_noise.py"}
+
+
+def claimed(**changes):
+    return statements.claim(**{**OWN, **changes})
 
 
 def stated(claim):
@@ -60,73 +63,70 @@ def stated(claim):
         ({"guarantee": tff_mf.Guarantee(mu=1e200)}, "NO ε CAN BE STATED: noise: "),
         ({"population": 10**6}, "NO ε CAN BE STATED: delta: δ = 1e-06 is no smaller than 1 / 1000000"),
         ({"delta": 0.5}, "NO ε CAN BE STATED: delta: δ = 0.5 is no smaller than 1 / 1000"),
-        ({"delta": 0.5, "violations": [CUT]}, "NO ε CAN BE STATED: log: cut (and 1 more)"),
-        ({"violations": [CUT]}, "NO ε CAN BE STATED: log: cut"),
-        ({"delta": 0.5, "unanswered": ["unit"]}, "NO ε CAN BE STATED: delta: δ = 0.5 is no smaller than 1 / 1000"),
+        ({"delta": 0.5, "reasons": [CUT]}, "NO ε CAN BE STATED: log: cut (and 1 more)"),
+        ({"reasons": [CUT]}, "NO ε CAN BE STATED: log: cut"),
+        ({"delta": 0.5, "open_questions": ["unit"]}, "NO ε CAN BE STATED: delta: δ = 0.5 is no smaller than 1 / 1000"),
         ({"guarantee": None, "amplified": math.inf}, "NO ε CAN BE STATED: noise: "),
         ({"guarantee": None, "amplified": 0.5, "delta": 0.5}, "NO ε CAN BE STATED: delta: "),
     ],
 )
 def test_a_line_without_a_figure_says_why(changes, text):
-    claim = dataclasses.replace(CLAIM, **changes)
+    claim = claimed(**changes, clients_of_one_person=2, clients_per_round=10, cohort=20)
     assert statements.one_line(claim).startswith(text)
     assert statements.one_line(claim) == statements.refusal(claim)
     assert stated(claim) == []
+    assert claim.state == statements.REFUSED
     facts = statements.facts(claim)
-    assert statements.state(claim) == facts["state"] == statements.REFUSED
     assert statements.tier(facts) is None
-    assert {facts[name] for name in ("epsilon", "epsilon_as_run", "epsilon_of_a_person", "zcdp_rho", "mu")} == {None}
+    figures = ("epsilon", "epsilon_as_run", "epsilon_of_a_person", "zcdp_rho", "mu", "tail")
+    assert {facts[name] for name in figures} == {None}
 
 
 @pytest.mark.parametrize(("open_questions", "words"), [(["unit"], "1 question"), (["unit", "trusted"], "2 questions")])
 def test_a_provisional_line_says_so_before_its_figures(open_questions, words):
-    claim = dataclasses.replace(CLAIM, unanswered=open_questions)
-    assert statements.state(claim) == statements.PROVISIONAL
-    assert statements.one_line(claim) == f"PROVISIONAL, {words} open: {statements.one_line(CLAIM)}"
-    assert statements.facts(claim)["open_questions"] == open_questions
-    assert statements.state(CLAIM) == statements.STATED
-
-
-@given(st.floats(1e-3, 5), st.integers(2, 20))
-def test_the_epsilon_of_a_person_comes_first(mu, several):
-    guarantee = tff_mf.Guarantee(mu=mu)
-    person, client = stated(dataclasses.replace(CLAIM, guarantee=guarantee, clients_of_one_person=several))
-    assert person >= tff_mf.Guarantee(mu=mu * several).epsilon(1e-6) > guarantee.epsilon(1e-6)
-    assert [client] == stated(dataclasses.replace(CLAIM, guarantee=guarantee))
+    claim = claimed(open_questions=open_questions)
+    assert (claim.state, claim.open_questions) == (statements.PROVISIONAL, open_questions)
+    assert statements.one_line(claim) == f"PROVISIONAL, {words} open: {statements.one_line(claimed())}"
+    assert claimed().state == statements.STATED
 
 
 def test_a_line_shows_the_figures_that_it_is_given():
     """A claim of 8 was recomputed elsewhere as a little more: its line is the line that was stored."""
-    facts = {**statements.facts(CLAIM), "epsilon": 8.0}
+    facts = {**statements.facts(claimed()), "epsilon": 8.0}
     assert "ε≤8.000 at" in statements.line(facts)
     assert "ε≤8.001 at" in statements.line({**facts, "epsilon": 8.000000000000002})
 
 
-@given(st.floats(1e-3, 20), st.integers(1, 50), st.integers(1, 20), st.sampled_from([1e-6, 1e-10]))
-def test_figures_of_a_line_are_never_too_small(mu, clients, times, delta):
-    claim = dataclasses.replace(
-        CLAIM, guarantee=tff_mf.Guarantee(mu=mu), delta=delta, clients_per_round=clients, cohort=clients * times
-    )
-    whole, *as_float32 = stated(claim)
-    assert whole >= tff_mf.Guarantee(mu=mu).epsilon(delta)
-    assert len(as_float32) == (times > 1)
-    assert all(each >= tff_mf.Guarantee(mu=mu * times).epsilon(delta) for each in as_float32)
-    assert "; if δ is below 1 / population" in statements.one_line(dataclasses.replace(claim, population=None))
-    assert "1 / population" not in statements.one_line(claim)
+@given(st.floats(1e-3, 20), st.integers(1, 50), st.integers(1, 20), st.integers(1, 20), st.sampled_from([1e-6, 1e-10]))
+def test_figures_of_a_line_are_never_too_small(mu, clients, times, several, delta):
+    """ε of a person comes first, and then ε of a client of the cohort, and of a client that trains."""
+    own = {
+        "guarantee": tff_mf.Guarantee(mu=mu),
+        "delta": delta,
+        "clients_per_round": clients,
+        "cohort": clients * times,
+    }
+    figures = stated(claimed(**own, clients_of_one_person=several))
+    factors = [*([several] if several > 1 else []), 1, *([times] if times > 1 else [])]
+    true = [tff_mf.Guarantee(mu=mu * factor).epsilon(delta) for factor in factors]
+    assert len(figures) == len(true)
+    assert all(figure >= epsilon for figure, epsilon in zip(figures, true, strict=True))
+    assert "; if δ is below 1 / population" in statements.one_line(claimed(**own, population=None))
+    assert "1 / population" not in statements.one_line(claimed(**own))
 
 
 def test_protection_is_named_for_whom_it_is():
     """ε = 8 of a simulated cohort is no reasonable protection of the clients that really train, nor of a person."""
-    claim = dataclasses.replace(CLAIM, guarantee=tff_mf.Guarantee(mu=1.5), cohort=40, clients_per_round=10)
+    simulated = {"guarantee": tff_mf.Guarantee(mu=1.5), "cohort": 40, "clients_per_round": 10}
+    claim = claimed(**simulated, clients_of_one_person=3)
     assert claim.epsilon < 10 < claim.epsilon_as_run
-    assert statements.tier(statements.facts(dataclasses.replace(claim, clients_of_one_person=3))) == (
+    assert statements.tier(statements.facts(claim)) == (
         "tier 3, weak to no formal protection (ε > 10) of a person with 3 clients; "
         "tier 2, reasonable protection (ε ≤ 10) of a client of the simulated cohorts; "
         "tier 3, weak to no formal protection (ε > 10) of the clients that really train"
     )
-    assert statements.tier(statements.facts(dataclasses.replace(CLAIM, guarantee=tff_mf.Guarantee(mu=0.1)))) == (
-        "tier 1, strong formal protection (ε ≤ 1)"
-    )
+    alone = statements.facts(claimed(guarantee=tff_mf.Guarantee(mu=0.1)))
+    assert statements.tier(alone) == "tier 1, strong formal protection (ε ≤ 1)"
 
 
 # Every way to a line, at δ that the population forbids. Training itself is in test_training.py.
@@ -169,22 +169,20 @@ def test_where_no_population_is_given_the_line_depends_on_it():
     assert "; if δ is below 1 / population; " in json.loads(done.stdout)["statement"]
 
 
-def statement_of(plan, seen, **facts):
-    return statements.one_line(statements.of_run(plan, seen, **facts))
+def statement_of(plan, **more):
+    return statements.one_line(statements.of_plan(plan, **more))
 
 
 def test_a_run_and_its_report_refuse_the_same(tmp_path):
     privacy = run_folders.plan(delta=0.5)
     report = run_folders.finished(tmp_path / "run", privacy=privacy)
-    wrong = [
-        Reason(field=each["field"], code=each["code"], values=each["values"])
-        for each in report["findings"]
-        if each["severity"] == "critical"
+    wrong = Reason(field="delta", code="delta_too_large", values={"delta": 0.5, "population": 20000})
+    critical = [each for each in report["findings"] if each["severity"] == "critical"]
+    assert [(each["field"], each["code"], each["values"]) for each in critical] == [
+        (wrong.field, wrong.code, wrong.values)
     ]
-    assert wrong == [Reason(field="delta", code="delta_too_large", values={"delta": 0.5, "population": 20000})]
-    seen = ObservedParticipation(min_sep=3, max_participations=3)
-    line = f"NO ε CAN BE STATED: delta: {wrong[0].text}"
-    assert reports.headline(report) == statement_of(privacy, seen, violations=wrong) == line
+    line = f"NO ε CAN BE STATED: delta: {wrong.text}"
+    assert reports.headline(report) == statement_of(privacy, reasons=[wrong]) == line
 
 
 def test_a_plan_has_the_guarantee_of_its_recommendation():
@@ -205,47 +203,45 @@ def planned(**changes):
     return run_folders.plan(**{**own, **changes})
 
 
-def observed(min_sep=10, max_participations=3):
-    return ObservedParticipation(min_sep=min_sep, max_participations=max_participations)
-
-
 def test_the_cohort_has_the_target_and_the_clients_that_trained_have_less():
     made = planned()
     assert 4 - 1e-8 < made.epsilon <= 4
     assert made.noise_multiplier_as_run == pytest.approx(made.noise_multiplier / 50)
     exact = tff_mf.epsilon(made.mechanism, 50, SCHEMA, noise_multiplier=made.noise_multiplier_as_run, delta=1e-6)
     assert made.epsilon_as_run == exact > 100
-    statement = statement_of(made, observed())
+    statement = statement_of(made)
     assert "ε≤4.000" in statement
     assert f"of the clients that really train: ε≤{digits.rounded_up(exact)}" in statement
     assert "cohorts of 1000" in statement
     alone = planned(cohort=None)
     assert alone.epsilon == alone.epsilon_as_run
-    assert "cohort" not in statement_of(alone, observed())
+    assert "cohort" not in statement_of(alone)
 
 
-@pytest.mark.parametrize("seen", [observed(min_sep=9), observed(max_participations=4), observed(min_sep=0)])
-def test_a_violated_participation_withholds_the_number(seen):
-    statement = statement_of(planned(), seen)
-    assert statement.startswith("NO ε CAN BE STATED: participation: ")
-    assert "ε≤" not in statement
+@pytest.mark.parametrize(("min_sep", "most"), [(9, 3), (10, 4), (0, 3)])
+def test_planned_cohorts_that_break_the_schema_have_no_figure(min_sep, most):
     # Nobody who came twice in one round is nobody who came twice.
-    assert f"observed min-sep {seen.min_sep}" in statement
-    assert "ε≤4.000" in statement_of(planned(), observed(min_sep=None, max_participations=1))
+    seen = ObservedParticipation(min_sep=min_sep, max_participations=most)
+    with pytest.raises(
+        tff_mf.InputError, match=f"participation: .* observed min-sep {min_sep}, at most {most}"
+    ) as found:
+        statements.check_statable(planned(), observed=seen)
+    assert "ε≤" not in str(found.value)
+    statements.check_statable(planned(), observed=ObservedParticipation(min_sep=None, max_participations=1))
 
 
 @pytest.mark.parametrize(
-    ("changes", "facts", "begins"),
+    ("changes", "more", "begins"),
     [
         ({}, {"population": 10**6}, "NO ε CAN BE STATED: delta: δ = 1e-06 is no smaller than 1 / 1000000"),
-        ({}, {"violations": [CUT]}, "NO ε CAN BE STATED: log: cut"),
+        ({}, {"reasons": [CUT]}, "NO ε CAN BE STATED: log: cut"),
         ({"epsilon": None, "noise_multiplier": 0.0}, {}, "NO ε CAN BE STATED: noise"),
         ({"insecure_seed": 3}, {}, "TEST ONLY"),
     ],
 )
-def test_whatever_a_report_refuses_a_plan_states_no_figure_of(changes, facts, begins):
+def test_whatever_a_report_refuses_a_plan_states_no_figure_of(changes, more, begins):
     made = planned(**changes)
-    statement = statement_of(made, observed(), **facts)
+    statement = statement_of(made, **more)
     assert statement.startswith(begins)
     assert "ε≤" not in statement
     if changes:

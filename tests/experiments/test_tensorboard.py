@@ -13,7 +13,7 @@ from run_folders import ANSWERS
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import names, server_loop
-from tff_mf.experiments.runs.execution import ExecutionSettings
+from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.training import program, rounds
 from tff_mf.numerics import digits
 

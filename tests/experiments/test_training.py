@@ -17,13 +17,12 @@ from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import publishing
 from tff_mf.experiments.comparison import demo
 from tff_mf.experiments.runs import names, statements
-from tff_mf.experiments.runs.observed_participation import read_observed
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import learning_process, models, program, task
 from tff_mf.experiments.training.datasets import sentences
 from tff_mf.numerics.digits import rounded_up
 
-from .shared import invoke, rows, small_settings
+from .shared import invoke, read_observed, rows, small_settings
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 

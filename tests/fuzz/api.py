@@ -11,7 +11,7 @@ from mutations import VALUES
 
 import tff_mf
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs.execution import ExecutionSettings
+from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.runs.settings import FIELDS, RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
 

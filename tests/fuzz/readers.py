@@ -31,10 +31,7 @@ from tff_mf.experiments.runs import (
     initial_model,
     layers,
     ledger,
-    observed_participation,
     participation_log,
-    presets,
-    toml_file,
 )
 
 _TIME = "2026-01-02T03:04:05+00:00"
@@ -235,19 +232,19 @@ def _settings() -> list[Reader]:
         return _as_toml(changed).encode(errors="surrogatepass")
 
     def config(path: pathlib.Path) -> Any:
-        return layers.configuration(toml_file.resolve(None, path, {})[1])
+        return layers.configuration(layers.resolve(None, path, {})[1])
 
-    def preset_reader(name: str, folder: presets.PresetFolder) -> Reader:
+    def preset_reader(name: str, folder: layers.PresetFolder) -> Reader:
         originals = {each: folder.load(each) for each in folder.names()}
         files = [(folder.path / f"{each}.toml").read_bytes() for each in originals]
 
-        def load(self: presets.PresetFolder, each: Any) -> presets.Preset:
+        def load(self: layers.PresetFolder, each: Any) -> layers.Preset:
             # A preset that extends another must not read itself again.
             return originals[each] if isinstance(each, str) and each in originals else _load_preset(self, each)
 
         def read(path: pathlib.Path) -> Any:
             # Other presets, which a preset may extend, are not fuzzed.
-            with mock.patch.object(presets.PresetFolder, "load", load):
+            with mock.patch.object(layers.PresetFolder, "load", load):
                 return folder._parsed("input", path)
 
         return Reader(name=name, made=_bytes_of(files), read=_OneFile(read))
@@ -255,12 +252,12 @@ def _settings() -> list[Reader]:
     return [
         Reader(name="run settings (TOML)", made=toml, read=_OneFile(config)),
         Reader(name="comparison (TOML)", made=toml, read=_OneFile(_spec.read)),
-        preset_reader("preset (TOML)", presets.OF_RUNS),
+        preset_reader("preset (TOML)", layers.PRESETS),
         preset_reader("preset of central training (TOML)", PRESETS),
     ]
 
 
-_load_preset = presets.PresetFolder.load
+_load_preset = layers.PresetFolder.load
 
 
 def _as_toml(value: Any) -> str:
@@ -319,7 +316,11 @@ def _logs() -> list[Reader]:
     return [
         Reader(name="ledger", made=_bytes_of([chained(entries)]), read=_OneFile(ledger.read_ledger)),
         Reader(name="ledger, forged", made=forged, read=_OneFile(ledger.read_ledger)),
-        Reader(name="participation log", made=_bytes_of([log]), read=_OneFile(observed_participation.read_observed)),
+        Reader(
+            name="participation log",
+            made=_bytes_of([log]),
+            read=_OneFile(lambda path: list(participation_log.read_entries(path))),
+        ),
         Reader(
             name="participation log, to go on",
             made=_bytes_of([log]),

@@ -10,7 +10,7 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.runs.execution import ExecutionSettings
+from tff_mf.experiments.runs.folders import ExecutionSettings
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "workers.md"
 FILES = PAGE.with_suffix("")

@@ -8,7 +8,7 @@ relative, and nothing that it imports needs more than NumPy and TensorFlow: see 
 from ....base.errors import InputError as InputError
 from ....base.tensor_files import decoded as decoded
 from ....base.tensor_files import encoded as encoded
-from ...runs.report_counts import REASONS as REASONS
+from ...runs.ledger import REASONS as REASONS
 from ._bundle import INITIAL as INITIAL
 from ._bundle import MANIFEST as MANIFEST
 from ._bundle import MANIFEST_VERSION as MANIFEST_VERSION

@@ -35,7 +35,7 @@ Files = Mapping[str, Mapping[str, Any]]
 
 
 class RefusedUpdateError(InputValueError):
-    """An update that is not added to the sum; the message is one of `report_counts.REASONS`."""
+    """An update that is not added to the sum; the message is one of `ledger.REASONS`."""
 
 
 def open_regular(path: pathlib.Path) -> BinaryIO:

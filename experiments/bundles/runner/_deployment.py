@@ -20,8 +20,8 @@ from ....base.errors import InputValueError
 from ....base.tensor_files import decoded, encoded
 from ...output.files import FOLDER_LOCK, alone
 from ...runs import checkpoints, server_loop
+from ...runs.ledger import ReportCounts
 from ...runs.names import CHECKPOINTS, LEDGER, RUN_JSON
-from ...runs.report_counts import ReportCounts
 from ._bundle import SUFFIX, RefusedUpdateError, Stages, Tensors, check_files, read_regular, read_update, remove
 from ._states import States
 

@@ -7,4 +7,4 @@ from ._canaries import canary_bound as canary_bound
 from ._canaries import reached_sensitivity as reached_sensitivity
 from ._rederive import disagreements as disagreements
 from ._setting import Setting as Setting
-from ._test import Test as Test
+from ._setting import Test as Test

@@ -14,8 +14,7 @@ from tff_mf.numerics import normals
 
 from ...output import progress
 from ._canaries import CanaryBound, can_tell_half, canary_bound, reached_sensitivity
-from ._setting import COUNTS, Setting
-from ._test import Test
+from ._setting import COUNTS, Setting, Test
 
 # Relative tolerance of the sensitivity, above rounding errors.
 ROUNDING = 1e-9

@@ -7,7 +7,7 @@ import pathlib
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from ...runs.folders import EMBEDDED, SQLITE
+from ...runs.initial_model import EMBEDDED, SQLITE
 from . import pydoc, sqlite, stackoverflow, synthetic
 
 
