@@ -50,7 +50,7 @@ def write(cells: Sequence[Cell], crossings: Sequence[Cell], runs: Sequence[Cell]
         _draw(cells, crossings[0], FOLDER / f"digits.{ending}")
     page = FOLDER.parent / "results.md"
     text = page.read_text()
-    texts = {"table": _table(cells), "gaps": _gap_table(cells), "crossings": _crossing_table(crossings)}
+    texts = {"table": _table(cells), "crossings": _crossing_table(crossings)}
     for name, table in texts.items():
         before, rest = text.split(f"<!-- {name} -->\n")
         after = rest.split("<!-- end -->\n", 1)[1]
@@ -86,25 +86,6 @@ def _gaps(cells: Sequence[Cell]) -> list[dict[str, Any]]:
         mean, half = interval([ours[seed] - theirs[seed] for seed in ours])
         gaps.append({"epsilon": epsilon, "first": one, "second": other, "gap": mean, "half_width_95": half})
     return gaps
-
-
-def _gap_table(cells: Sequence[Cell]) -> str:
-    gaps = _gaps(cells)
-    epsilons = list(dict.fromkeys(gap["epsilon"] for gap in gaps))
-    lines = [
-        "| gap, points | " + " | ".join(f"ε = {epsilon:g}" for epsilon in epsilons) + " |",
-        "|---|" + "---|" * len(epsilons),
-    ]
-    for pair in PAIRS:
-        row = [gap for gap in gaps if (gap["first"], gap["second"]) == pair]
-        texts = [_signed(gap["gap"], gap["half_width_95"]) for gap in row]
-        lines.append(f"| {pair[0]} over {pair[1]} | " + " | ".join(texts) + " |")
-    return "\n".join(lines)
-
-
-def _signed(mean: float, half: float) -> str:
-    text = f"{100 * mean:+.1f} ± {100 * half:.1f}".replace("-", "−")
-    return f"**{text}**" if abs(mean) > half else text
 
 
 def _crossing_table(crossings: Sequence[Cell]) -> str:

@@ -30,7 +30,9 @@ HERE = pathlib.Path(__file__).resolve().parent.parent
 PAGES = sorted([HERE / "README.md", *(HERE / "docs").glob("*.md")])
 # Programs that need the file that their page shows (tests/tff_mf/test_adding_a_mechanism.py runs them), or packages of
 # another environment (tests/tff_mf/test_optax.py and test_torch.py).
-RUN_ELSEWHERE = {("adding-a-mechanism.md", "python"), ("jax-and-pytorch.md", "python")}
+RUN_ELSEWHERE = {
+    "python": {f"{page}-{number}" for page in ("adding-a-mechanism.md", "jax-and-pytorch.md") for number in (0, 1)}
+}
 
 
 def blocks(language):
@@ -39,7 +41,7 @@ def blocks(language):
         pytest.param(block, id=f"{page.name}-{number}")
         for page in PAGES
         for number, block in enumerate(re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.S | re.M))
-        if (page.name, language) not in RUN_ELSEWHERE
+        if f"{page.name}-{number}" not in RUN_ELSEWHERE.get(language, ())
     ]
 
 

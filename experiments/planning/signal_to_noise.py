@@ -5,8 +5,8 @@ RmsError·σ·ζ·√d / cohort, where n updates of norm ζ that all point the s
 on the clip norm nor on the server's rate, which scale both. The rate and the momentum decide how much noise is then in
 each parameter; a model with too much noise predicts nothing, whatever it has learned.
 
-Where runs learn and where they do not was measured, on one data set: `benchmarks/signal_to_noise.py`, and the table in
-`docs/experiments.md`. None of this is privacy-critical: nothing private is read, and no guarantee depends on it.
+Where runs learn and where they do not was measured, on one data set: `benchmarks/signal_to_noise.py`. None of this is
+privacy-critical: nothing private is read, and no guarantee depends on it.
 """
 
 import dataclasses

@@ -509,7 +509,7 @@ def test_the_page_in_the_docs_is_what_the_command_prints(tmp_path):
         return re.sub(r"[0-9a-f]{16,64}…?|tff-mf \d\S*", "…", text)
 
     assert without_hashes(printed).startswith(without_hashes(shown.rstrip("\n")))
-    assert "Appendix: formal statement" in shown
+    assert "ε, if every assumption holds" in shown
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):

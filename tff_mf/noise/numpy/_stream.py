@@ -20,7 +20,7 @@ class NoiseStream(DictStream):
 
     Args:
         generator: "tensorflow", the default with a grid; "philox", the default without; or "aes": AES in counter mode,
-            a cryptographic generator, which needs the package `cryptography`. See docs/streams.md.
+            a cryptographic generator, which needs the package `cryptography`. See docs/jax-and-pytorch.md.
     """
 
     _arrays = np.ndarray, "NumPy arrays"
