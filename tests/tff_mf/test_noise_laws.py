@@ -259,6 +259,8 @@ MECHANISMS = STREAMED | {
 }
 # Of the others, 64: more than twice all of their blocks. 45 is a forest of four trees.
 ROUNDS = {"tree, full": 45, "tree, online": 21, "tree, vanilla": 45, "dense": 13, "outside, without": 40}
+# Compiling exact normals into a step of JAX takes seconds. In CI, one mechanism of each structure is compiled with them.
+STRUCTURES = ("blt of 4 buffers", "banded by 29", "dense", "tree, full")
 
 
 def rows_of(stream, rounds, step=None, state=None):
@@ -317,11 +319,13 @@ def name(request):
 
 
 @pytest.fixture(scope="module")
-def run(name, engine, grid):
+def run(name, engine, grid, request):
+    every = name in STRUCTURES or grid is None or request.config.getoption("--long")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry._kinds, "_KINDS", dict(registry._kinds._KINDS))
         rounds = ROUNDS.get(name, 64)
-        yield Run(engine, MECHANISMS[name](rounds), rounds, grid=grid)
+        compiled = every or not isinstance(engine, InJAX)
+        yield Run(engine, MECHANISMS[name](rounds), rounds, compiled=compiled, grid=grid)
 
 
 def found_of(mechanism, stddev=STDDEV):
