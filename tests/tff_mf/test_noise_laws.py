@@ -259,7 +259,7 @@ MECHANISMS = STREAMED | {
 }
 # Of the others, 64: more than twice all of their blocks. 45 is a forest of four trees.
 ROUNDS = {"tree, full": 45, "tree, online": 21, "tree, vanilla": 45, "dense": 13, "outside, without": 40}
-# Compiling exact normals into a step of JAX takes seconds. In CI, one mechanism of each structure is compiled with them.
+# A step of JAX with exact normals takes seconds to compile: in CI, it is compiled for one mechanism of each structure.
 STRUCTURES = ("blt of 4 buffers", "banded by 29", "dense", "tree, full")
 
 
