@@ -220,7 +220,7 @@ def stored():
     }
 
 
-def without_tensorflow(borders):
+def same_everywhere(borders):
     """Returns all that must be the same on every machine."""
     return {"numpy": in_numpy(), "decisions": decisions(borders)}
 
