@@ -39,7 +39,7 @@ help:
 	@echo "make test        run the tests that CI runs; test-core, test-flower, test-frameworks: those of other environments"
 	@echo "make check       run what CI runs: format, lint, types, tests, a few faults"
 	@echo "make check-long  run all of that without CI's sampling, and faults, and fuzz (two hours)"
-	@echo "make faults      inject more than 500 faults, and print what came of them (half an hour); faults-short: a few"
+	@echo "make faults      strike each command at each of its writes, fsyncs and renames (half an hour); faults-short: at a few"
 	@echo "make fuzz        millions of damaged inputs for all readers, wrong values for all functions, tampered bundles (an hour)"
 	@echo "make docs        build the documentation site, build/site/index.html, and check its links and its independence"
 	@echo "make release     build dist/: source distribution, wheel and bill of materials (CycloneDX)"
@@ -157,12 +157,10 @@ faults: $(READY)
 
 faults-short: $(READY)
 	nice $(BIN)/python tests/faults --short --junit $(RESULTS)/faults.xml
+	nice $(BIN)/python tests/fuzz damage --inputs 1 --junit $(RESULTS)/damage.xml
 
 fuzz: $(READY)
-	$(BIN)/python tests/fuzz
-	$(BIN)/python tests/fuzz/forged_runs.py
-	$(BIN)/python tests/fuzz/bad_options.py
-	$(BIN)/python tests/fuzz/tampered_bundles.py
+	for part in readers runs options bundles damage; do $(BIN)/python tests/fuzz $$part || exit 1; done
 	TFF_MF_FUZZ=26 $(BIN)/pytest -s tests/fuzz/test_api.py
 
 lint: $(READY)
