@@ -29,7 +29,11 @@ PARTS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--inputs", type=int, help="how many, at most; of damage, of each kind to each file")
+    parser.add_argument(
+        "--inputs",
+        type=int,
+        help="how many, at most; of damage, of each kind to each file, 0 for a quarter of the kinds",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="a part of the names of readers, commands, or ways to tamper")
     parser.add_argument("--out", type=pathlib.Path, help="file for the table")
@@ -41,7 +45,7 @@ def main() -> None:
     memory = "/dev/shm" if pathlib.Path("/dev/shm").is_dir() else None
     work = pathlib.Path(tempfile.mkdtemp(dir=memory))
     try:
-        found = make(work, inputs=given.inputs or inputs, seed=given.seed, only=given.only)
+        found = make(work, inputs=inputs if given.inputs is None else given.inputs, seed=given.seed, only=given.only)
         allowed = told(found, given.out, given.junit)
     finally:
         shutil.rmtree(work, ignore_errors=True)

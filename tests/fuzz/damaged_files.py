@@ -6,6 +6,7 @@ would compute is a function of what it has read by then, which is compared with 
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -46,9 +47,15 @@ _REPORTED += ("answers.json", "report.json", "report.md", "planned.json", "plann
 DAMAGES = ("one bit changed", "truncated", "zeros at the end", "removed", "empty")
 
 
+_TURNS = itertools.count()
+
+
 def kinds(each: int, *more: str) -> list[str]:
-    """Returns what is done to each file, and as often as it is done."""
-    return [kind for kind in (*DAMAGES, *more) for _ in range(each if kind in DAMAGES[:3] else 1)]
+    """Returns what is done to a file, and as often as it is done; with 0, files take turns with a quarter of it."""
+    every = (*DAMAGES, *more)
+    if each == 0:
+        return list(every[next(_TURNS) % 4 :: 4])
+    return [kind for kind in every for _ in range(each if kind in DAMAGES[:3] else 1)]
 
 
 def damage(path: pathlib.Path, kind: str, generator: random.Random) -> None:
