@@ -55,10 +55,12 @@ $(STARTED): requirements.txt setup.py
 	"$(PYTHON)" -m venv --clear .venv
 	@touch $@
 
-# Python compiles what it imports; pip would compile all of it, which is half of the work of an installation.
+# Python compiles what it imports; pip would compile all of it, which is half of the work of an installation. Imported
+# here, since two processes of the tests that import the same at a time both compile it.
 $(READY): $(STARTED) pyproject.toml
 	$(BIN)/python $(PIP) --no-deps -r requirements.txt
 	$(BIN)/python $(PIP) --no-deps --no-build-isolation -e .
+	@$(BIN)/python -c "import tensorflow_federated" 2>/dev/null
 	@touch $@
 
 # The tff_mf layer as a user without TensorFlow has it: a wheel, plain pip, the newest release of everything it needs.
