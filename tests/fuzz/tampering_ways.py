@@ -63,9 +63,9 @@ RUNNERS = (
             ),
             "a runner that chooses anybody": (f"{_SHARED}/rules", _RULE, '        return ""\n' + _RULE),
             "a runner that prints the keys": (
-                f"{_OWN}/_deployment",
+                f"{_OWN}/_states",
                 _SAVE + _DOC,
-                _SAVE + _DOC + '        print(_one(state, "noise__keys"))\n',
+                _SAVE + _DOC + '        print(state["noise__keys"])\n',
             ),
             "a runner that leaves all readable": (
                 "base/checkpoint_files",
