@@ -35,6 +35,10 @@ gc.set_threshold(20_000, 20, 20)
 hypothesis.settings.register_profile("tff-mf", derandomize=True, deadline=None, max_examples=25)
 hypothesis.settings.register_profile("tff-mf-long", derandomize=True, deadline=None, max_examples=100)
 
+# Refusals by what they name: the settings that make other noise, and the rounds of a run that has ended.
+OTHER_NOISE = r"\bstddev\b.*\bgrid\b"
+ENDED = r"\b{} rounds\b".format
+
 # Of the tests that run whole without TensorFlow, one in this many runs with it too, and with the pinned NumPy.
 EVERY = 12
 # Where tests marked `once` do not run in CI: in environments that have one of these.
