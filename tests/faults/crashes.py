@@ -122,11 +122,12 @@ class Struck:
         return self.goes_on() + _left(others)
 
     def started_twice(self) -> list[str]:
-        """A second process in the folder of a run, to resume it and to start again, is refused in a line."""
+        """A second process in the folder of a run, to resume it or to start again, is refused and names the folder."""
         arguments, wrong = self.target.command.arguments(self.target.data, self.folder), []
         for again in ([], ["--resume"]):
             second = self.target.finished([*arguments, *again])
-            if second.status != 2 or len(second.text().strip().splitlines()) != 1:
+            # Warnings about the settings may come before the refusal.
+            if second.status != 2 or str(self.folder) not in second.text().strip().splitlines()[-1]:
                 wrong.append(f"a second process ends with {second.status}: {second.text()[-300:]}")
         return wrong + self.goes_on()
 
