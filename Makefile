@@ -39,7 +39,7 @@ help:
 	@echo "make test        run the tests that CI runs; test-core, test-flower, test-frameworks: those of other environments"
 	@echo "make check       run what CI runs: format, lint, types, tests, a few faults"
 	@echo "make check-long  run all of that without CI's sampling, and faults, and fuzz (two hours)"
-	@echo "make faults      inject more than 500 faults, and print what came of them (half an hour); faults-short: a few"
+	@echo "make faults      strike each command at each of its writes, fsyncs and renames (half an hour); faults-short: at a few"
 	@echo "make fuzz        millions of damaged inputs for all readers, wrong values for all functions, tampered bundles (an hour)"
 	@echo "make docs        build the documentation site, build/site/index.html, and check its links and its independence"
 	@echo "make release     build dist/: source distribution, wheel and bill of materials (CycloneDX)"
@@ -55,10 +55,12 @@ $(STARTED): requirements.txt setup.py
 	"$(PYTHON)" -m venv --clear .venv
 	@touch $@
 
-# Python compiles what it imports; pip would compile all of it, which is half of the work of an installation.
+# Python compiles what it imports; pip would compile all of it, which is half of the work of an installation. Imported
+# here, since two processes of the tests that import the same at a time both compile it.
 $(READY): $(STARTED) pyproject.toml
 	$(BIN)/python $(PIP) --no-deps -r requirements.txt
 	$(BIN)/python $(PIP) --no-deps --no-build-isolation -e .
+	@$(BIN)/python -c "import tensorflow_federated" 2>/dev/null
 	@touch $@
 
 # The tff_mf layer as a user without TensorFlow has it: a wheel, plain pip, the newest release of everything it needs.
@@ -157,12 +159,10 @@ faults: $(READY)
 
 faults-short: $(READY)
 	nice $(BIN)/python tests/faults --short --junit $(RESULTS)/faults.xml
+	nice $(BIN)/python tests/fuzz damage --inputs 0 --junit $(RESULTS)/damage.xml
 
 fuzz: $(READY)
-	$(BIN)/python tests/fuzz
-	$(BIN)/python tests/fuzz/forged_runs.py
-	$(BIN)/python tests/fuzz/bad_options.py
-	$(BIN)/python tests/fuzz/tampered_bundles.py
+	for part in readers runs options bundles damage; do $(BIN)/python tests/fuzz $$part || exit 1; done
 	TFF_MF_FUZZ=26 $(BIN)/pytest -s tests/fuzz/test_api.py
 
 lint: $(READY)

@@ -35,8 +35,14 @@ gc.set_threshold(20_000, 20, 20)
 hypothesis.settings.register_profile("tff-mf", derandomize=True, deadline=None, max_examples=25)
 hypothesis.settings.register_profile("tff-mf-long", derandomize=True, deadline=None, max_examples=100)
 
+# Refusals by what they name: the settings that make other noise, and the rounds of a run that has ended.
+OTHER_NOISE = r"\bstddev\b.*\bgrid\b"
+ENDED = r"\b{} rounds\b".format
+
 # Of the tests that run whole without TensorFlow, one in this many runs with it too, and with the pinned NumPy.
-EVERY = 6
+EVERY = 12
+# Where tests marked `once` do not run in CI: in environments that have one of these.
+FRAMEWORKS = ("tensorflow", "torch")
 
 
 def pytest_addoption(parser):
@@ -51,8 +57,9 @@ def pytest_collection_modifyitems(config, items):
     if config.getoption("--long"):
         return
     left = {item for item in items if item.get_closest_marker("long")}
-    if importlib.util.find_spec("tensorflow") is not None:
+    if any(map(importlib.util.find_spec, FRAMEWORKS)):
         left |= {item for item in items if item.get_closest_marker("once")}
+    if importlib.util.find_spec("tensorflow") is not None:
         elsewhere = [item for item in items if item not in left and _is_whole_without_tensorflow(item)]
         left |= set(elsewhere) - set(elsewhere[::EVERY])
     matrices = collections.defaultdict(list)

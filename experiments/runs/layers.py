@@ -356,7 +356,7 @@ def placed(layer: Layer, fields: Sequence[str] = FILES) -> Layer:
         fields: The fields whose values are files unless they are known names.
     """
     names = {*mechanism_names.names(), *mechanism_names.production(), *EMBEDDED}
-    given = {name: layer.values[name] for name in fields if layer.values.get(name) is not None}
+    given = {name: layer.values[name] for name in fields if isinstance(layer.values.get(name), str)}
     # What is no file is refused later, as it was typed.
     placed = {name: _absolute(value) for name, value in given.items() if value not in names}
     files = {name: value for name, value in placed.items() if os.path.exists(value.removeprefix(SQLITE))}

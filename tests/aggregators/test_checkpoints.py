@@ -16,6 +16,7 @@ import tff_mf
 from tff_mf import aggregators, queries
 from tff_mf.noise.tensorflow import _keys
 
+from ..conftest import OTHER_NOISE
 from .conftest import flat, noise_of
 
 
@@ -167,7 +168,7 @@ def test_old_checkpoints_are_deleted_and_no_version_is_written_twice(tmp_path):
     assert list((tmp_path / "c").iterdir()) == []
 
 
-OTHER_NOISE = {
+OTHERS = {
     "smaller σ": {"noise_multiplier": 0.4},
     "smaller ζ": {"clip_norm": 0.05},
     "same product": {"clip_norm": 2.0, "noise_multiplier": 0.25},
@@ -187,7 +188,7 @@ MANAGERS = {
 def aggregator_and_process(regression, name):
     """An aggregator with the named noise, or the first one, and its process, which is traced once for all contexts."""
     mine = {"insecure_seed": None, "noise_multiplier": 0.5, "clip_norm": 1.0}
-    aggregator = regression.aggregator(**{**mine, **OTHER_NOISE.get(name, {})})
+    aggregator = regression.aggregator(**{**mine, **OTHERS.get(name, {})})
     return aggregator, aggregator.create(tff.TensorType(np.float32, [2]))
 
 
@@ -200,7 +201,7 @@ def saved_by_another(regression, manager, name):
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("name", OTHER_NOISE)
+@pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("manager", MANAGERS.values(), ids=MANAGERS)
 def test_a_state_with_other_noise_is_not_loaded(regression, tmp_path, manager, name):
     _, others, load = saved_by_another(regression, lambda each: manager(tmp_path, each), name)
@@ -221,7 +222,7 @@ def test_the_graph_refuses_a_state_with_other_noise(regression, tmp_path, name):
 
     state, others, load = saved_by_another(regression, manager, name)
     for loaded in (load(others.initialize()), state):
-        with pytest.raises(Exception, match="This state is of other noise"):
+        with pytest.raises(Exception, match=OTHER_NOISE):
             others.next(loaded, [np.ones(2, np.float32)])
 
 

@@ -13,6 +13,7 @@ import tff_mf
 from tff_mf import aggregators, queries
 from tff_mf.noise.tensorflow import _keys, _recursion
 
+from ..conftest import ENDED
 from .conftest import flat
 
 BLT = tff_mf.BLT.production("b400")
@@ -101,7 +102,7 @@ def test_noise_is_the_inverse_times_the_recorded_noise_and_the_round_after_the_l
     if mechanism.max_rounds is None:
         assert np.all(np.isfinite(stream(process, value, 1, state)[0]))
     else:
-        with pytest.raises(Exception, match=f"defined for {rounds} rounds"):
+        with pytest.raises(Exception, match=ENDED(rounds)):
             process.next(state, [value])
 
 
@@ -120,7 +121,7 @@ def test_the_round_after_the_last_of_a_run_is_refused(changes):
     process = build(rounds=3, **changes).create(VALUE_TYPES["vector"])
     value = zeros(VALUE_TYPES["vector"])
     _, state = stream(process, value, 3)
-    with pytest.raises(Exception, match="is defined for 3 rounds, and all of them have run"):
+    with pytest.raises(Exception, match=ENDED(3)):
         process.next(state, [value])
     assert build(rounds=3, **changes).fingerprint == build(**changes).fingerprint
     with pytest.raises(ValueError, match="rounds=5"):
@@ -132,7 +133,7 @@ def test_the_round_after_the_last_that_a_mechanism_was_optimized_for_is_refused(
     value = zeros(VALUE_TYPES["vector"])
     process = build(blt).create(VALUE_TYPES["vector"])
     _, state = stream(process, value, 3)
-    with pytest.raises(Exception, match="is defined for 3 rounds, and all of them have run"):
+    with pytest.raises(Exception, match=ENDED(3)):
         process.next(state, [value])
     stream(build(blt, rounds=4).create(VALUE_TYPES["vector"]), value, 4)
 

@@ -11,6 +11,8 @@ import tff_mf
 from tff_mf import aggregators, queries
 from tff_mf.aggregators.factories import record_sums
 
+from ..conftest import OTHER_NOISE
+
 GRID = tff_mf.Grid(bits=12, max_clients=40)
 SECURE = tff.aggregators.SecureSumFactory(2**12)
 VALUE_TYPE = tff.to_type(collections.OrderedDict(a=(np.float32, [40]), b=(np.float64, [3]), c=(np.float16, [2, 2])))
@@ -122,7 +124,7 @@ def test_a_program_in_floating_point_does_not_run_on_a_grid_unchanged(processes)
     types = [each.initialize.type_signature.result for each in (earlier, on_grid)]
     assert not types[0].is_equivalent_to(types[1])
     # TFF converts float32 to float64 in passing: it is the fingerprint that refuses.
-    with pytest.raises(Exception, match="This state is of other noise"):
+    with pytest.raises(Exception, match=OTHER_NOISE):
         on_grid.next(earlier.initialize(), values(2))
     participation = tff_mf.SingleParticipation()
     unseeded = dataclasses.replace(floats, insecure_seed=None)
@@ -179,7 +181,7 @@ def test_the_server_enforces_an_adaptive_clip_norm_on_a_grid():
 
 
 def test_refusals():
-    with pytest.raises(TypeError, match="grid=17 must be a Grid"):
+    with pytest.raises(TypeError, match="grid=17"):
         factory(grid=17)
     for thresholds in ((1.0,), (2**11,), (2**12, -5)):
         with pytest.raises(ValueError, match=r"SecureSumFactory\(4096\)"):

@@ -275,5 +275,5 @@ def test_a_checkpoint_of_another_version_is_refused_by_the_version(tmp_path, mon
     monkeypatch.setattr(checkpoint_files, "_VERSION", other)
     checkpoint_files.write(path, {"a": np.arange(6.0)}, {"leaves": []})
     monkeypatch.undo()
-    with pytest.raises(tff_mf.InputError, match=f"version is {other!r}, and this release reads version {known}"):
+    with pytest.raises(tff_mf.InputError, match=f"version.*{other!r}.*{known}"):
         checkpoint_files.read(path)

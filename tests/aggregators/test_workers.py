@@ -107,7 +107,7 @@ def test_fresh_noise_is_added_once(regression, two_workers):
 def test_addresses_and_ports_are_checked(two_workers):
     port = int(two_workers[0].address.rpartition(":")[2])
     with (
-        pytest.raises(tff_mf.InputError, match=f"port={port} is already in use"),
+        pytest.raises(tff_mf.InputError, match=f"port={port}"),
         aggregators.running_worker(port=port),
     ):
         pass

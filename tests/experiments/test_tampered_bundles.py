@@ -1,4 +1,4 @@
-"""Bundles that somebody changed, manifest and all: a sample of what `tests/fuzz/tampered_bundles.py` tries."""
+"""Bundles that somebody changed, manifest and all: a sample of what `python tests/fuzz bundles` tries."""
 
 import json
 import pathlib

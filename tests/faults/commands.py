@@ -13,7 +13,7 @@ from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.training.datasets import sqlite
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Command:
     """A command, and what must hold after whatever was done to it.
 
@@ -23,8 +23,6 @@ class Command:
         again: From data set and folder to what goes on there.
         intact: Raises if something in the folder is there in part.
         same: Raises unless the folder has what an undisturbed run has in the other.
-        durable: How often it makes something durable, about.
-        computes: Whether it has a worker of TFF.
     """
 
     name: str
@@ -32,8 +30,6 @@ class Command:
     again: Callable[[pathlib.Path, pathlib.Path], list[str]]
     intact: Callable[[pathlib.Path], None]
     same: Callable[[pathlib.Path, pathlib.Path], None]
-    durable: int
-    computes: bool = False
 
 
 class DifferentError(Exception):
@@ -254,41 +250,10 @@ def _bundle_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
 
 
 COMMANDS = (
-    Command(
-        name="optimize", arguments=_optimize, again=_optimize, intact=_artifact_intact, same=_artifact_same, durable=2
-    ),
-    Command(name="data", arguments=_data, again=_data, intact=_data_intact, same=_data_same, durable=2),
-    Command(
-        name="train",
-        arguments=_train,
-        again=_train_again,
-        intact=_run_intact,
-        same=_run_same,
-        durable=45,
-        computes=True,
-    ),
-    Command(
-        name="train-central",
-        arguments=_central,
-        again=_central_again,
-        intact=_central_intact,
-        same=_central_same,
-        durable=26,
-    ),
-    Command(
-        name="compare",
-        arguments=_compare,
-        again=_compare,
-        intact=_comparison_intact,
-        same=_comparison_same,
-        durable=12,
-    ),
-    Command(
-        name="export",
-        arguments=_export,
-        again=_export_again,
-        intact=_bundle_intact,
-        same=_bundle_same,
-        durable=60,
-    ),
+    Command("optimize", _optimize, _optimize, _artifact_intact, _artifact_same),
+    Command("data", _data, _data, _data_intact, _data_same),
+    Command("train", _train, _train_again, _run_intact, _run_same),
+    Command("train-central", _central, _central_again, _central_intact, _central_same),
+    Command("compare", _compare, _compare, _comparison_intact, _comparison_same),
+    Command("export", _export, _export_again, _bundle_intact, _bundle_same),
 )

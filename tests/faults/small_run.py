@@ -62,6 +62,18 @@ class Child:
         if self.pid == 0:
             _become(arguments, log, prepare)
 
+    def stands_still(self, seconds: float) -> bool:
+        """Waits until it is stopped or has ended, and returns whether it is stopped."""
+        deadline = time.monotonic() + seconds
+        while self.status is None and time.monotonic() < deadline:
+            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+            if pid and os.WIFSTOPPED(status):
+                return True
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
+        return False
+
     def ended(self) -> bool:
         """Returns whether it has ended, without waiting."""
         if self.status is None:

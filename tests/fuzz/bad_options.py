@@ -4,14 +4,10 @@ A wrong value must end in one line on stderr that names what was typed, exit sta
 written. Forks of a process that has loaded the commands: a case takes milliseconds. A case in which TensorFlow would be
 loaded ends there: what is wrong has to be said before that, which takes ten seconds.
 
-python tests/fuzz/bad_options.py [--every N] [COMMAND …]: prints what was not refused, and how many cases there were.
+`python tests/fuzz options` tries all of them, with `--inputs N` as many at equal distances.
 """
 
-import argparse
-import collections
 import contextlib
-import dataclasses
-import itertools
 import os
 import pathlib
 import resource
@@ -21,34 +17,18 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from importlib import machinery
 
 import accepted
 from bad_values import Case, cases, leaves, prepare
+from outcomes import CRASHED, Outcome
 
 from tff_mf.experiments import cli
 
 LONGEST_SECONDS = 20
 LONGEST_LINE = 600
 _LOADS_TENSORFLOW = 99
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """The outcome of a case.
-
-    Attributes:
-        case: It.
-        fault: What is not as it must be, in words; empty if all is.
-        refused: Whether the value was refused.
-        printed: What stood on stderr.
-    """
-
-    case: Case
-    fault: str
-    refused: bool
-    printed: str
 
 
 class _NoTensorFlow:
@@ -89,7 +69,10 @@ def run(case: Case, template: pathlib.Path) -> Outcome:
             fault = _fault(case, status, out.read_text(errors="replace"), printed)
             if not fault and _listing(folder) != before:
                 fault = f"wrote {sorted(set(_listing(folder)) ^ set(before))}"
-        return Outcome(case=case, fault=fault, refused=status == 2, printed=printed)
+        kind = ", environment" if case.environment else ", file" if case.settings is not None else ""
+        result = CRASHED if fault else "refused" if status == 2 else "valid"
+        about = f"{case.parameter}={case.value[:60]!r}: {fault}: {printed.strip()[-300:]}"
+        return Outcome(target=f"{case.command}{kind}", fault="a wrong value", result=result, about=about)
 
 
 def _listing(folder: pathlib.Path) -> dict[str, bytes]:
@@ -172,8 +155,15 @@ def _names(case: Case, line: str) -> bool:
     return case.parameter in line or case.value[:40] in line
 
 
-def outcomes(chosen: Iterable[Case]) -> Iterator[Outcome]:
-    """Runs cases, and yields their outcomes."""
+def chosen(inputs: int, only: str = "") -> list[Case]:
+    """Returns the cases of the commands whose names have a text, or nearly `inputs` of them at equal distances."""
+    found = [each for each in cases() if only in each.command]
+    return found[:: max(1, len(found) // inputs)]
+
+
+def outcomes(folder: pathlib.Path, *, inputs: int, seed: int, only: str) -> Iterator[Outcome]:
+    """Yields what came of each case."""
+    del seed
     for _, command in leaves():
         assert command.callback is not None
     # Loaded once, for all forks.
@@ -182,51 +172,8 @@ def outcomes(chosen: Iterable[Case]) -> Iterator[Outcome]:
     # Matplotlib starts processes to find fonts, once.
     from tff_mf.experiments.output import figures  # noqa: F401
 
-    with tempfile.TemporaryDirectory() as scratch:
-        template = pathlib.Path(scratch)
-        prepare(template)
-        # A module that is loaded here would count as loaded in every fork.
-        assert "tensorflow" not in sys.modules
-        for case in chosen:
-            yield run(case, template)
-
-
-def shown(outcome: Outcome) -> str:
-    """Returns a line on an outcome."""
-    case = outcome.case
-    value = case.value if len(case.value) < 60 else f"{case.value[:20]}…"
-    last = outcome.printed.strip().splitlines()[-1:] or [""]
-    return f"{case.command} {case.parameter}={value!r}: {outcome.fault}: {last[0][:300]}"
-
-
-def _kind(case: Case) -> str:
-    return ", environment" if case.environment else ", file" if case.settings is not None else ""
-
-
-def main(commands: Sequence[str], every: int = 1) -> int:
-    """Runs cases, prints those with a wrong outcome, and returns their number.
-
-    Args:
-        commands: Those to try; all, if none is named.
-        every: Tries the first case, and each so many after it.
-    """
-    tally: collections.Counter[str] = collections.Counter()
-    refused = faults = 0
-    for outcome in outcomes(itertools.islice(cases(commands), 0, None, every)):
-        where = f"{outcome.case.command}{_kind(outcome.case)}"
-        tally[where] += 1
-        refused += outcome.refused
-        if outcome.fault:
-            faults += 1
-            print(shown(outcome), flush=True)
-    for where, number in tally.items():
-        print(f"{number:5} {where}")
-    print(f"{tally.total()} values: {refused} refused, {tally.total() - refused} not, {faults} faults")
-    return faults
-
-
-if __name__ == "__main__":
-    options = argparse.ArgumentParser()
-    options.add_argument("--every", type=int, default=1)
-    options.add_argument("commands", nargs="*")
-    sys.exit(bool(main(**vars(options.parse_args()))))
+    prepare(folder)
+    # A module that is loaded here would count as loaded in every fork.
+    assert "tensorflow" not in sys.modules
+    for case in chosen(inputs, only):
+        yield run(case, folder)

@@ -149,19 +149,16 @@ def leaves(group: click.Group | None = None, before: str = "") -> Iterator[tuple
             yield f"{before}{name}", command
 
 
-def cases(commands: Sequence[str] = ()) -> Iterator[Case]:
-    """Yields all cases, or those of some commands."""
+def cases() -> Iterator[Case]:
+    """Yields all cases."""
     for name, command in leaves():
-        if not commands or name in commands:
-            yield from _lines(name, command, BASES[name])
-            if name in _OTHER_BASES:
-                yield from _lines(name, command, _OTHER_BASES[name])
+        for bases in (BASES, _OTHER_BASES):
+            if name in bases:
+                yield from _lines(name, command, bases[name])
     for name in ("compare", "export", "train"):
-        if not commands or name in commands:
-            yield from _files(name)
+        yield from _files(name)
     for name in ("account", "train"):
-        if not commands or name in commands:
-            yield from _environments(name)
+        yield from _environments(name)
 
 
 def _lines(name: str, command: click.Command, line: Sequence[str]) -> Iterator[Case]:

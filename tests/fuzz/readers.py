@@ -1,24 +1,30 @@
 """Everything that reads a file, each with valid inputs to start from and a function that reads an input."""
 
+import base64
 import contextlib
 import dataclasses
 import hashlib
 import io
 import json
 import pathlib
+import pickle
 import random
 import struct
+import time
 import tomllib
-from collections.abc import Callable, Collection
+import traceback
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 from unittest import mock
 
 import mutations
 import numpy as np
 import safetensors.numpy
+from outcomes import CRASHED, HANGS, Outcome
 
 import tff_mf
 from tff_mf import artifacts, registry
+from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import DevicePolicy, _policies, _source, read_device_policy
 from tff_mf.experiments.bundles import _manifest as bundle_manifest
@@ -34,6 +40,7 @@ from tff_mf.experiments.runs import (
     participation_log,
 )
 
+_HANG_SECONDS = 120.0
 _TIME = "2026-01-02T03:04:05+00:00"
 
 
@@ -522,3 +529,38 @@ def all_readers(folder: pathlib.Path) -> list[Reader]:
     """Returns every reader; `folder` is for the few that need real files."""
     own = (*_artifacts(), *_matrices(), *_settings(), *_logs(), *_bundles())
     return [*own, *_initial_models(folder), *_reports(folder), *_plans(folder), *_checkpoints(folder)]
+
+
+def outcome(reader: Reader, data: Any) -> Outcome:
+    """Returns how a reader takes an input: read, or refused with an input error."""
+    result, about, start = "read", "", time.perf_counter()
+    try:
+        reader.read(data)
+    except InputError:
+        result = "refused"
+    except BaseException as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        encoded = base64.b64encode(pickle.dumps(data)).decode()[:4000]
+        result, about = CRASHED, f"{error!r:.200} in {where.filename}:{where.lineno}\n  {encoded}"
+    if time.perf_counter() - start > _HANG_SECONDS:
+        result = HANGS
+    return Outcome(target=reader.name, fault="damaged or forged", result=result, about=about)
+
+
+def outcomes(folder: pathlib.Path, *, inputs: int, seed: int, only: str) -> Iterator[Outcome]:
+    """Yields what came of random inputs: half of them in equal parts, half for the fastest readers."""
+    readers = [each for each in all_readers(folder) if only in each.name]
+    rates = [_rate(reader) for reader in readers]
+    for reader, rate in zip(readers, rates, strict=True):
+        share = inputs // 2 // len(readers) + round(inputs / 2 * rate / sum(rates)) + 1
+        generator = random.Random(f"{seed} {reader.name}")
+        for _ in range(share):
+            yield outcome(reader, reader.made(generator))
+
+
+def _rate(reader: Reader) -> float:
+    """Returns how many inputs are read in a second."""
+    generator, start = random.Random(1), time.perf_counter()
+    for _ in range(100):
+        outcome(reader, reader.made(generator))
+    return 100 / (time.perf_counter() - start)

@@ -3,21 +3,17 @@
 import pathlib
 import random
 import sys
-import time
 import tracemalloc
 
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 pytest.importorskip("tensorflow_federated")
-from readers import all_readers
+from readers import all_readers, outcome
 from seeds import SEEDS
-
-from tff_mf.base.errors import InputError
 
 INPUTS = 150
 _MOST_BYTES = 200 * 2**20
-_HANG_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -25,30 +21,19 @@ def readers(tmp_path_factory):
     return {each.name: each for each in all_readers(tmp_path_factory.mktemp("readers"))}
 
 
-def outcome(reader, data):
-    """Returns how a reader handles an input; any error but an input error is raised."""
-    try:
-        reader.read(data)
-    except InputError:
-        return "refused"
-    return "read"
-
-
 def test_every_reader_takes_what_is_damaged_or_forged(readers):
     for name, reader in readers.items():
         generator = random.Random(f"short {name}")
-        outcomes = {outcome(reader, reader.made(generator)) for _ in range(INPUTS)}
-        assert outcomes <= {"read", "refused"}, name
+        outcomes = [outcome(reader, reader.made(generator)) for _ in range(INPUTS)]
+        assert [each for each in outcomes if not each.allowed] == []
 
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_what_was_once_taken_badly(readers, name):
     for data in SEEDS[name]:
-        start = time.monotonic()
         tracemalloc.start()
         try:
-            outcome(readers[name], data)
+            assert outcome(readers[name], data).allowed
             assert tracemalloc.get_traced_memory()[1] < _MOST_BYTES
         finally:
             tracemalloc.stop()
-        assert time.monotonic() - start < _HANG_SECONDS

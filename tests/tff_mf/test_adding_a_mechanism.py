@@ -33,6 +33,7 @@ def test_the_file_of_the_page_is_short():
     assert len([line for line in FILE.splitlines() if line.strip()]) <= 80
 
 
+@pytest.mark.once
 def test_from_the_optimum_to_an_artifact(folder):
     """As good as a BLT with one buffer, which it is; and without TensorFlow."""
     then = """
@@ -48,6 +49,7 @@ assert not {'tensorflow', 'tensorflow_federated'} & set(sys.modules)
         tff_mf.load(folder / "geometric.safetensors")
 
 
+@pytest.mark.once
 def test_the_closed_form_of_the_page_is_the_sensitivity_at_any_rounds(folder):
     """Its own, without what `register_mechanism` would put in its place."""
     program = """

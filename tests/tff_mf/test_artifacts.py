@@ -385,7 +385,7 @@ def test_bytes_that_no_save_wrote_are_refused(data, file):
 def test_a_file_larger_than_any_artifact_is_refused_unread(file, monkeypatch):
     monkeypatch.setattr(artifacts, "MAX_FILE_BYTES", 1000)
     file.write_bytes(b"\0" * 1001)
-    refuse(file, "larger than 1000 bytes")
+    refuse(file, "1000")
 
 
 # Damage of the content, with everything else right.
@@ -467,20 +467,20 @@ def claim(**entries):
         (setting(workload={"kind": "learning_rates", "rates": [None] * 8}), "rates"),
         (setting(workload={"kind": "learning_rates", "rates": {"warmup_rounds": 1}}), "keys"),
         # The claims that would mislead: a smaller sensitivity, or a milder setting at the old one.
-        (claim(value=1.0), "states the sensitivity 1.0"),
+        (claim(value=1.0), "sensitivity.*1.0"),
         (claim(value=0.0), "sensitivity"),
         (claim(value=-2.5), "sensitivity"),
         (claim(value="2"), "sensitivity"),
         (claim(value=None), "sensitivity"),
-        (claim(value=100.0), "states the sensitivity 100.0"),
-        (claim(value=1.0, exact=False), "states the sensitivity 1.0"),
+        (claim(value=100.0), "sensitivity.*100.0"),
+        (claim(value=1.0, exact=False), "sensitivity.*1.0"),
         (claim(value=float("nan")), "NaN"),
         (claim(value=float("inf")), "Infinity"),
         (claim(exact=1), "exact"),
         (claim(rule=None), "rule"),
         (claim(source="me"), "source"),
-        (schema(kind="min_sep", min_sep=1, max_participations=3), "states the sensitivity"),
-        (schema(kind="single"), "states the sensitivity"),
+        (schema(kind="min_sep", min_sep=1, max_participations=3), "sensitivity"),
+        (schema(kind="single"), "sensitivity"),
     ],
 )
 def test_forged_manifests_are_refused_although_the_hash_is_right(change, match, tmp_path, file, monkeypatch):
@@ -502,7 +502,7 @@ def test_the_dangerous_claim_is_refused_however_little_smaller(tmp_path, file):
     manifest, tensors = contents(SMALL, tmp_path)
     value = manifest["optimized_for"]["sensitivity"]["value"]
     forge(file, claim(value=value * (1 - 1e-8))(manifest), tensors)
-    refuse(file, "states the sensitivity")
+    refuse(file, "sensitivity")
 
 
 def test_a_larger_upper_bound_is_taken(tmp_path, file):
@@ -560,12 +560,10 @@ def test_a_wrong_hash_is_refused(tensors, tmp_path, file):
 
 
 def test_paths_that_cannot_be_read_are_refused(tmp_path):
-    refuse(tmp_path, "not a regular file")
-    refuse(tmp_path / "missing", "No such file")
     (tmp_path / "plain").write_bytes(b"")
-    refuse(tmp_path / "plain" / "below", "Not a directory")
     os.mkfifo(tmp_path / "pipe")
-    refuse(tmp_path / "pipe", "not a regular file")
+    for path in (tmp_path, tmp_path / "missing", tmp_path / "plain" / "below", tmp_path / "pipe"):
+        refuse(path)
 
 
 @pytest.mark.parametrize("name", ["", "folder", "missing/file", "plain/below", "n" * 300, "nul\0", "\ud800"])
@@ -597,7 +595,7 @@ def test_what_is_no_mechanism_is_refused(mechanism, file):
 def test_overwriting_can_be_forbidden(file):
     tff_mf.save(B400, file, overwrite=False)
     before = file.read_bytes()
-    with pytest.raises(InputValueError, match="exists already"):
+    with pytest.raises(InputValueError, match=file.name):
         tff_mf.save(SMALL, file, overwrite=False)
     assert file.read_bytes() == before
     tff_mf.save(SMALL, file)

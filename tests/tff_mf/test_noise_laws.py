@@ -51,7 +51,7 @@ try:
 except ImportError:
     tf = None
 
-from ..conftest import SMALLER, STREAMED
+from ..conftest import ENDED, OTHER_NOISE, SMALLER, STREAMED
 from .grid_oracle import assert_recursion, couplings, exact_scales
 from .test_registry import any_matrix, geometric, geometric_class, mixed_matrix, registered_for_one_test  # noqa: F401
 
@@ -259,6 +259,8 @@ MECHANISMS = STREAMED | {
 }
 # Of the others, 64: more than twice all of their blocks. 45 is a forest of four trees.
 ROUNDS = {"tree, full": 45, "tree, online": 21, "tree, vanilla": 45, "dense": 13, "outside, without": 40}
+# A step of JAX with exact normals takes seconds to compile: in CI, it is compiled for one mechanism of each structure.
+STRUCTURES = ("blt of 4 buffers", "banded by 29", "dense", "tree, full")
 
 
 def rows_of(stream, rounds, step=None, state=None):
@@ -317,11 +319,13 @@ def name(request):
 
 
 @pytest.fixture(scope="module")
-def run(name, engine, grid):
+def run(name, engine, grid, request):
+    every = name in STRUCTURES or grid is None or request.config.getoption("--long")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry._kinds, "_KINDS", dict(registry._kinds._KINDS))
         rounds = ROUNDS.get(name, 64)
-        yield Run(engine, MECHANISMS[name](rounds), rounds, grid=grid)
+        compiled = every or not isinstance(engine, InJAX)
+        yield Run(engine, MECHANISMS[name](rounds), rounds, compiled=compiled, grid=grid)
 
 
 def found_of(mechanism, stddev=STDDEV):
@@ -396,7 +400,7 @@ def test_recorded_keys_rebuild_the_state_and_not_what_follows(run):
 def test_the_round_after_the_last_is_refused(run):
     limited, end = run.stream.limited_to(run.rounds), run.mechanism.max_rounds
     assert limited.fingerprint == run.stream.fingerprint
-    with pytest.raises(run.engine.refused, match=f"defined for {run.rounds} rounds, and all of them have run"):
+    with pytest.raises(run.engine.refused, match=ENDED(run.rounds)):
         limited.next(run.state)
     with pytest.raises(tff_mf.InputError, match=str(run.rounds + 1)):
         limited.replay(np.vstack([run.keys, [[1, 2]]]))
@@ -405,7 +409,7 @@ def test_the_round_after_the_last_is_refused(run):
         assert np.all(np.isfinite(np.asarray(run.step(run.state)[0])))
         return
     assert end == run.rounds
-    with pytest.raises(run.engine.refused, match="all of them have run"):
+    with pytest.raises(run.engine.refused, match=ENDED(end)):
         run.step(run.state)
     with pytest.raises(tff_mf.InputError, match=f"rounds={end + 1}"):
         run.stream.limited_to(end + 1)
@@ -419,7 +423,7 @@ def test_a_state_of_other_noise_is_refused(run):
     assert found[0].fingerprint == run.stream.fingerprint
     assert len({each.fingerprint for each in found}) == len(found)
     for other in found[1:]:
-        with pytest.raises(run.engine.refused, match="state is of other noise"):
+        with pytest.raises(run.engine.refused, match=OTHER_NOISE):
             run.step(other.init())
 
 
@@ -434,7 +438,7 @@ def test_other_mechanisms_and_grids_are_other_noise(engine):
         state = rows_of(stream, 1)[1]
         for other in found:
             if other is not stream:
-                with pytest.raises(engine.refused, match="state is of other noise"):
+                with pytest.raises(engine.refused, match=OTHER_NOISE):
                     other.next(state)
 
 
@@ -487,7 +491,7 @@ def test_encoder_inverse_and_recursion_are_one_matrix(shape):
         with pytest.raises(tff_mf.InputError, match="rounds="):
             mechanism.encoder(wrong)
     if mechanism.max_rounds is not None:
-        with pytest.raises(tff_mf.InputError, match=f"rounds={rounds + 1} is more than the {rounds}"):
+        with pytest.raises(tff_mf.InputError, match=f"rounds={rounds + 1}.*{rounds}"):
             mechanism.encoder(rounds + 1)
 
 
@@ -583,17 +587,17 @@ def test_a_state_of_another_dimension_is_refused(engine, grid):
 
 
 def test_noise_that_float32_would_round_to_nothing_is_refused(engine):
-    with pytest.raises(tff_mf.InputError, match="stddev=1e-40 is too small"):
+    with pytest.raises(tff_mf.InputError, match="stddev=1e-40"):
         engine.build(BLT, dimension=2, stddev=1e-40)
 
 
 def test_many_rows_of_an_outside_inverse_take_no_grid(engine):
     mechanism = geometric()
     Run(engine, mechanism, 20).assert_is_the_inverse_times_z()
-    with pytest.raises(tff_mf.InputError, match="has no integer recursion"):
+    with pytest.raises(tff_mf.InputError, match="geometric"):
         engine.build(mechanism, dimension=2, stddev=1.0, grid=GRID)
     stream = engine.build(mechanism, dimension=2, stddev=1.0)
-    with pytest.raises(tff_mf.InputError, match="rounds=16385 is more than the 16384"):
+    with pytest.raises(tff_mf.InputError, match=r"rounds=16385.*16384"):
         stream.limited_to(2**14 + 1)
 
 
@@ -628,7 +632,7 @@ def test_given_keys_are_repeated_by_a_stream_that_was_asked_to(engine, grid):
     np.testing.assert_array_equal(engine.keys(repeated), engine.keys(state))
     assert_close(again, rows) if grid is None else np.testing.assert_array_equal(again, rows)
     assert not np.any(engine.keys(rows_of(stream, 1)[1]) == engine.keys(state)[0])
-    with pytest.raises(engine.refused, match="keys of 3 rounds were given, and all of them have run"):
+    with pytest.raises(engine.refused, match=ENDED(3)):
         repeating.next(repeated)
 
 
@@ -680,7 +684,7 @@ def test_bad_arguments(engine, field):
 
 
 def test_a_dense_mechanism_on_a_grid_is_for_small_models(engine):
-    with pytest.raises(tff_mf.InputError, match="dimension=10000000 is refused"):
+    with pytest.raises(tff_mf.InputError, match="dimension=10000000"):
         engine.build(tff_mf.Dense(matrix=np.eye(40)), dimension=10**7, stddev=1.0, grid=GRID)
 
 
@@ -690,7 +694,7 @@ def test_an_unstable_mechanism_ends_before_its_integers_are_inexact(engine):
     assert found.rounds < 60
     run = Run(engine, mechanism, found.rounds, grid=GRID, dimension=2)
     assert np.abs(run.rows).max() <= found.largest <= 2**52
-    with pytest.raises(engine.refused, match="all of them have run"):
+    with pytest.raises(engine.refused, match=ENDED(found.rounds)):
         run.stream.next(run.state)
 
 

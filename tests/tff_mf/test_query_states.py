@@ -12,6 +12,8 @@ from tensorflow_privacy.privacy.optimizers import dp_optimizer  # noqa: E402
 from tff_mf import queries  # noqa: E402
 from tff_mf.noise.tensorflow import _keys  # noqa: E402
 
+from ..conftest import ENDED, OTHER_NOISE  # noqa: E402
+
 BLT = tff_mf.BLT.production("b400")
 SPEC = tf.TensorSpec([5])
 CLIPPING = queries.AdaptiveClipping(count_stddev=1.0)
@@ -65,7 +67,7 @@ def test_a_state_of_other_noise_is_refused(first, changes, compiled):
         if compiled
         else lambda state: step(other, state)
     )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="This state is of other noise"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=OTHER_NOISE):
         one(state)
     assert other.fingerprint != build(**first).fingerprint
     step(build(**first), state)
@@ -76,11 +78,11 @@ def test_a_run_of_fewer_rounds_ends():
     limited = whole.limited_to(1)
     assert limited.fingerprint == whole.fingerprint
     _, state, _ = step(limited, limited.initial_global_state())
-    with pytest.raises(tf.errors.InvalidArgumentError, match="is defined for 1 rounds, and all of them have run"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=ENDED(1)):
         step(limited, state)
     # A longer run goes on from the same state.
     _, longer, _ = step(whole.limited_to(2), state)
-    with pytest.raises(tff_mf.InputError, match="more than the 1 of this stream"):
+    with pytest.raises(tff_mf.InputError, match=r"2.*1"):
         limited.replay(longer.noise.past_keys)
 
 
@@ -90,7 +92,7 @@ def test_a_run_with_restarts_ends_too(clipping):
     state = query.initial_global_state()
     for _ in range(3):
         _, state, _ = query.get_noised_result(query.initial_sample_state(SPEC), state)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="is defined for 3 rounds, and all of them have run"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=ENDED(3)):
         query.get_noised_result(query.initial_sample_state(SPEC), state)
 
 
@@ -99,7 +101,7 @@ def test_restarts_end_with_the_run_that_a_query_was_limited_to():
     state = query.initial_global_state()
     for _ in range(3):
         _, state, _ = step(query, state)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="is defined for 3 rounds, and all of them have run"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=ENDED(3)):
         step(query, state)
 
 
@@ -273,6 +275,6 @@ def test_an_event_is_of_no_fewer_rounds_than_were_drawn():
     begun = kept.initial_global_state()
     for _ in range(8):
         step(kept, begun)
-    with pytest.raises(tff_mf.InputError, match="rounds=5, but 8"):
+    with pytest.raises(tff_mf.InputError, match=r"rounds=5.*8"):
         kept.dp_event(5, tff_mf.SingleParticipation())
     assert kept.dp_event(8, tff_mf.SingleParticipation()).noise_multiplier > 0

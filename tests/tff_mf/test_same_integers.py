@@ -32,7 +32,7 @@ EACH = [
 
 @functools.cache
 def here():
-    return same_integers.without_tensorflow(BORDERS)
+    return same_integers.same_everywhere(BORDERS)
 
 
 def test_integers_are_those_that_are_stored():
@@ -48,7 +48,7 @@ def test_decisions_change_where_they_are_stored_to_change():
 
 @pytest.mark.parametrize("environment", EACH)
 def test_numpy_gives_the_same_on_other_machines(environment):
-    there = environments.call(environment, FILE, "without_tensorflow", BORDERS)
+    there = environments.call(environment, FILE, "same_everywhere", BORDERS)
     assert there == here()
 
 

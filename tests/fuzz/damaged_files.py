@@ -6,12 +6,14 @@ would compute is a function of what it has read by then, which is compared with 
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
 import random
 import shutil
 import signal
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -19,10 +21,9 @@ from unittest import mock
 
 import click
 import numpy as np
-import small_run
 import tensorflow as tf
 import tree
-from outcomes import CRASHED, DAMAGES, DETECTED, HARMLESS, SILENT, Outcome, damage
+from outcomes import CRASHED, DETECTED, HARMLESS, SILENT, Outcome
 
 import tff_mf
 from tff_mf import aggregators
@@ -33,9 +34,48 @@ from tff_mf.experiments.runs import ledger, metrics, names, participation_log
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import checkpoints, learning_process, preparation
 from tff_mf.experiments.training import task as training_task
-from tff_mf.experiments.training.datasets import sqlite
+from tff_mf.experiments.training.datasets import pydoc, sqlite
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "faults"))
+import small_run
 
 _NOBODY = 65534
+_REPORTED = ("run.json", "mechanism.safetensors", "ledger.jsonl", "participation.csv", "metrics.csv", "summary.json")
+_REPORTED += ("answers.json", "report.json", "report.md", "planned.json", "planned.md", "configuration.toml")
+
+# The first three are random, and done more than once.
+DAMAGES = ("one bit changed", "truncated", "zeros at the end", "removed", "empty")
+
+
+_TURNS = itertools.count()
+
+
+def kinds(each: int, *more: str) -> list[str]:
+    """Returns what is done to a file, and as often as it is done; with 0, files take turns with a quarter of it."""
+    every = (*DAMAGES, *more)
+    if each == 0:
+        return list(every[next(_TURNS) % 4 :: 4])
+    return [kind for kind in every for _ in range(each if kind in DAMAGES[:3] else 1)]
+
+
+def damage(path: pathlib.Path, kind: str, generator: random.Random) -> None:
+    """Does to a file what `kind` says."""
+    content = bytearray(path.read_bytes())
+    if kind == "one bit changed":
+        place = generator.randrange(8 * len(content))
+        content[place // 8] ^= 1 << place % 8
+    elif kind == "truncated":
+        del content[generator.randrange(len(content)) :]
+    elif kind == "zeros at the end":
+        # As a power cut leaves what was never written.
+        length = generator.randint(1, len(content))
+        content[-length:] = bytes(length)
+    elif kind == "removed":
+        path.unlink()
+        return
+    else:
+        content.clear()
+    path.write_bytes(content)
 
 
 class ReachedError(Exception):
@@ -213,7 +253,8 @@ def _plain(path: pathlib.Path) -> Any:
 
 def _names(message: str, path: pathlib.Path, folder: pathlib.Path) -> bool:
     """Returns whether a message is one that somebody can act on: short, and about this file or what it says."""
-    return len(message) < 1500 and (path.name in message or path.stem in message or str(folder) in message)
+    # Two whole settings fit: `check_same` shows both where a field of them differs.
+    return len(message) < 4000 and (path.name in message or path.stem in message or str(folder) in message)
 
 
 def going_on(runs: Runs, work: pathlib.Path, each: int, generator: random.Random) -> Iterator[Outcome]:
@@ -228,14 +269,10 @@ def going_on(runs: Runs, work: pathlib.Path, each: int, generator: random.Random
 
     intact = resumption.read(restored())
     newest = max(runs.stopped.glob("checkpoints/*.safetensors"), key=lambda path: int(path.stem.split("_")[1]))
-    files = sorted(path.relative_to(runs.stopped) for path in runs.stopped.rglob("*") if path.is_file())
-    for relative in files:
-        for kind in (*DAMAGES, "from another run", "of a newer version", "read-only", "a folder in its place"):
-            times = each if kind in ("one bit changed", "truncated", "zeros at the end") else 1
-            for _ in range(times):
-                path = restored() / relative
-                if not _inflicted(path, relative, kind, runs, generator):
-                    continue
+    for relative in sorted(path.relative_to(runs.stopped) for path in runs.stopped.rglob("*") if path.is_file()):
+        for kind in kinds(each, "from another run", "of a newer version", "read-only", "a folder in its place"):
+            path = restored() / relative
+            if _inflicted(path, relative, kind, runs, generator):
                 yield _judged(
                     f"`{_shown(relative, newest)}`, resume",
                     kind,
@@ -243,15 +280,12 @@ def going_on(runs: Runs, work: pathlib.Path, each: int, generator: random.Random
                     lambda found: found == intact,
                     lambda message, path=path: _names(message, path, folder),
                 )
-    for path in (newest,):
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(runs.stopped, folder)
-        for each_file in folder.glob("checkpoints/*.safetensors"):
-            if each_file.name == path.name or generator.random() < 0.5:
-                each_file.unlink()
-        yield _judged(
-            "all newer checkpoints, resume", "removed", lambda: resumption.read(folder), lambda found: found == intact
-        )
+    for path in restored().glob("checkpoints/*.safetensors"):
+        if path.name == newest.name or generator.random() < 0.5:
+            path.unlink()
+    yield _judged(
+        "all newer checkpoints, resume", "removed", lambda: resumption.read(folder), lambda found: found == intact
+    )
 
 
 def _shown(relative: pathlib.Path, newest: pathlib.Path) -> str:
@@ -328,30 +362,19 @@ def reported(runs: Runs, work: pathlib.Path, each: int, generator: random.Random
     if before:
         raise RuntimeError(f"the undisturbed run has critical findings: {before}")
     headline = reports.headline(reports.build(runs.finished, realised=True))
-    names = ("run.json", "mechanism.safetensors", "ledger.jsonl", "participation.csv", "metrics.csv", "summary.json")
-    for name in (
-        *names,
-        "answers.json",
-        "report.json",
-        "report.md",
-        "planned.json",
-        "planned.md",
-        "configuration.toml",
-    ):
-        for kind in (*DAMAGES, "from another run"):
-            for _ in range(each if kind in DAMAGES[:3] else 1):
-                shutil.rmtree(folder, ignore_errors=True)
-                shutil.copytree(runs.finished, folder)
-                if not _inflicted(folder / name, pathlib.Path(name), kind, runs, generator):
-                    continue
 
-                def work() -> bool:
-                    critical = [finding for finding in reports.check(folder) if finding.severity == "critical"]
-                    if critical:
-                        raise InputErrorOfCommand(critical[0].text)
-                    return reports.headline(reports.build(folder, realised=True)) == headline
+    def work_of() -> bool:
+        critical = [finding for finding in reports.check(folder) if finding.severity == "critical"]
+        if critical:
+            raise InputErrorOfCommand(critical[0].text)
+        return reports.headline(reports.build(folder, realised=True)) == headline
 
-                yield _judged(f"`{name}`, report --check", kind, work, _holds(folder, runs.finished, name))
+    for name in _REPORTED:
+        for kind in kinds(each, "from another run"):
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(runs.finished, folder)
+            if _inflicted(folder / name, pathlib.Path(name), kind, runs, generator):
+                yield _judged(f"`{name}`, report --check", kind, work_of, _holds(folder, runs.finished, name))
 
 
 def _holds(folder: pathlib.Path, intact: pathlib.Path, name: str) -> Callable[[Any], bool]:
@@ -372,31 +395,38 @@ def loaded(work: pathlib.Path, data: pathlib.Path, each: int, generator: random.
         "tree": tff_mf.Tree(16, variant="full"),
         "optimized Toeplitz": tff_mf.optimize_banded_toeplitz(rounds=16, bands=4, participation=schema),
     }
+    path = work / "artifact.safetensors"
     for name, mechanism in mechanisms.items():
-        path = work / "artifact.safetensors"
-        for kind in (*DAMAGES, "of a newer version"):
-            for _ in range(each if kind in DAMAGES[:3] else 1):
-                path.unlink(missing_ok=True)
-                tff_mf.save(mechanism, path)
-                if not _inflicted(path, pathlib.Path(path.name), kind, None, generator):
-                    continue
-                clear = lambda message, path=path: path.name in message  # noqa: E731
+        for kind in kinds(each, "of a newer version"):
+            path.unlink(missing_ok=True)
+            tff_mf.save(mechanism, path)
+            if _inflicted(path, pathlib.Path(path.name), kind, None, generator):
                 same = lambda found, mechanism=mechanism: found == mechanism  # noqa: E731
-                yield _judged(f"artifact ({name})", kind, lambda path=path: tff_mf.load(path), same, clear)
-    words, path = sqlite.load_word_counts(data), work / "damaged.sqlite"
-    for kind in DAMAGES:
-        for _ in range(each if kind in DAMAGES[:3] else 1):
-            shutil.copy(data, path)
-            damage(path, kind, generator)
-            clear = lambda message: path.name in message  # noqa: E731
-            # Text that changed is other text: nothing is claimed of it. What matters is that reading it ends well.
-            yield _judged("data set", kind, lambda: _read(path), lambda found: bool(words), clear)
+                clear = lambda message: path.name in message  # noqa: E731
+                yield _judged(f"artifact ({name})", kind, lambda: tff_mf.load(path), same, clear)
+    words, damaged = sqlite.load_word_counts(data), work / "damaged.sqlite"
+    for kind in kinds(each):
+        shutil.copy(data, damaged)
+        damage(damaged, kind, generator)
+        clear = lambda message: damaged.name in message  # noqa: E731
+        # Text that changed is other text: nothing is claimed of it. What matters is that reading it ends well.
+        yield _judged("data set", kind, lambda: _read(damaged), lambda found: bool(words), clear)
 
 
 def _read(path: pathlib.Path) -> Any:
     return sqlite.load_word_counts(sqlite.checked(path), 100)
 
 
-def quiet() -> None:
-    """Keeps TensorFlow's logs out of the table."""
+def outcomes(work: pathlib.Path, *, inputs: int, seed: int, only: str) -> Iterator[Outcome]:
+    """Yields what came of each damage, of each kind `inputs` times, to the artifacts, data or runs with a text."""
     tf.get_logger().setLevel("ERROR")
+    data, generator = work / "small.sqlite", random.Random(seed)
+    pydoc.write_pydoc(data, ["scipy"], progress=False)
+    # Forks first: a process that has computed with TensorFlow must not be forked.
+    runs = make(data, work)
+    if only in "artifacts and data":
+        yield from loaded(work, data, inputs, generator)
+    if only in "reports":
+        yield from reported(runs, work, inputs, generator)
+    if only in "resumed runs":
+        yield from going_on(runs, work, inputs, generator)
