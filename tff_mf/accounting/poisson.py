@@ -194,12 +194,7 @@ def poisson_epsilons(queries: int, probability: float, mu: float, delta: float) 
 
 
 def query_losses(probability: float, mu: float) -> tuple[Losses, Losses]:
-    """Returns the loss of one query with the client against the query without it, and of the opposite.
-
-    Args:
-        probability: q, with which the client takes part, above 0 and below 1.
-        mu: μ of one query in which it does.
-    """
+    """Returns the loss of a query with a client who joins with q against the one without it, and of the opposite."""
     remove, add = (Losses(nodes=functools.partial(_nodes, probability, mu, takes_part)) for takes_part in (True, False))
     return remove, add
 
