@@ -143,7 +143,7 @@ class Guarantee:
         secret = self._secret
         if delta is not None:
             delta = validation.open_unit("delta", delta)
-            plain = self._plain(self._epsilon_if_known(delta), delta)
+            plain = self._plain(gaussian.epsilon_with_tail(delta, self.tail, self._epsilon), delta)
             found = secret.at_delta(delta) if secret and plain.epsilon else plain
             return found if found.epsilon < plain.epsilon else plain
         assert epsilon is not None
@@ -167,9 +167,6 @@ class Guarantee:
         Source: Balle and Wang (2018), theorem 8, where cohorts may be known.
         """
         return self.at(delta=delta).epsilon
-
-    def _epsilon_if_known(self, delta: float) -> float:
-        return gaussian.epsilon_with_tail(validation.open_unit("delta", delta), self.tail, self._epsilon)
 
     def _epsilon(self, delta: float) -> float:
         return gaussian.epsilon_from_delta(delta, self.mu)

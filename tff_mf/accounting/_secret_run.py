@@ -152,7 +152,15 @@ class SecretRun(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecretSampling(Sampling):
-    """A sampling that a trusted server draws at random and keeps secret."""
+    """A sampling that a trusted server draws at random and keeps secret, with fields above 0."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is int:
+                object.__setattr__(self, field.name, validation.whole(field.name, value))
+            elif value is not None:
+                validation.positive(field.name, value)
 
     @abc.abstractmethod
     def run(self, question: "Question") -> SecretRun:

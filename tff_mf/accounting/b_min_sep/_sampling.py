@@ -86,13 +86,11 @@ class BMinSep(SecretSampling):
     clients_per_round: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "min_sep", validation.whole("min_sep", self.min_sep))
+        super().__post_init__()
         if self.min_sep < 2:
             raise InputValueError("min_sep=1 is Poisson sampling: take tff_mf.Poisson, which needs no random numbers.")
-        if validation.positive("probability", self.probability) > 1:
+        if self.probability > 1:
             raise InputValueError(f"probability={self.probability!r} must be at most 1.")
-        if self.clients_per_round is not None:
-            validation.positive("clients_per_round", self.clients_per_round)
 
     @classmethod
     def of_population(cls, *, min_sep: int, population: int, clients_per_round: int) -> "BMinSep":
@@ -215,8 +213,13 @@ class BMinSepRun(SecretRun):
         plain = DirectionBound(value=most, estimate=most, bound="unamplified")
         if not 0 < most < math.inf or float(np.max(np.sum(columns**2, axis=1))) >= _LARGEST_VARIANCE * sigma**2:
             return plain, plain
-        found = list(self.without_samples(columns / sigma, delta, plain))
         signals, failure = Signals(chain, columns / sigma), FAILURE / 2 * delta * share
+        values = _moments.epsilons(
+            signals.columns, min_sep=chain.min_sep, probability=chain.probability, delta=delta, most=most
+        )
+        found = [plain.or_proved(value, _MOMENTS if columns.shape[1] > 1 else "Poisson sampling") for value in values]
+        # Z is at least the probability of no round at all.
+        found[1] = found[1].or_proved(-chain.log_never * (1 + 1e-9) + _NEVER_ERROR, "no round")
         larger = int(found[1].value > found[0].value)
         for index in (larger, 1 - larger):
             # Only the larger of both decides.
@@ -229,19 +232,6 @@ class BMinSepRun(SecretRun):
                 candidates = _candidates(signals, remove=not index)
                 found[index] = _sampled(candidates, found[index], delta, count, failure, generator)
         return found[0], found[1]
-
-    def without_samples(
-        self, columns: np.ndarray, delta: float, plain: DirectionBound
-    ) -> tuple[DirectionBound, DirectionBound]:
-        """Returns the smallest bounds of both directions that need no samples, for the columns of C/σ."""
-        chain = self.chain
-        values = _moments.epsilons(
-            columns, min_sep=chain.min_sep, probability=chain.probability, delta=delta, most=plain.value
-        )
-        name = _MOMENTS if columns.shape[1] > 1 else "Poisson sampling"
-        remove, add = (plain.or_proved(value, name) for value in values)
-        # Z is at least the probability of no round at all.
-        return remove, add.or_proved(-chain.log_never * (1 + 1e-9) + _NEVER_ERROR, "no round")
 
 
 def _sampled(

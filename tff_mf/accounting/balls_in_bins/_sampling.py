@@ -15,7 +15,6 @@ from tff_mf.accounting.balls_in_bins._majorant import Moments, moment_delta, mom
 from tff_mf.accounting.balls_in_bins._pair import Pair, balls_in_bins_gram, dominating_pair, gram_error
 from tff_mf.accounting.balls_in_bins._samples import LARGEST_VARIANCE, Add, Remove, add_direction, remove_direction
 from tff_mf.accounting.betting import FINEST, Claim, DirectionBound, approach, certified_epsilon, decided, strongest
-from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import gaussian
 from tff_mf.problem.draws import Cohorts, Draws
@@ -71,11 +70,6 @@ class BallsInBins(SecretSampling):
 
     groups: int
     clients_per_round: float | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", validation.whole("groups", self.groups))
-        if self.clients_per_round is not None:
-            validation.positive("clients_per_round", self.clients_per_round)
 
     def schema(self, rounds: int) -> Participation:
         """Returns that a client comes at one place of epochs of b rounds."""
