@@ -18,7 +18,6 @@ import numpy as np
 import tff_mf
 from tff_mf.accounting._sampling import Question
 from tff_mf.accounting._secret_run import FAILURE
-from tff_mf.accounting.balls_in_bins._bounds import directions
 
 DELTA = 1e-3
 LARGE = 2052
@@ -48,7 +47,7 @@ def certified(column, rounds: int, min_sep: int, probability: float, sigma: floa
     sampling = bins or tff_mf.BMinSep(min_sep=min_sep, probability=probability)
     run = sampling.run(Question(mechanism=mechanism, rounds=rounds, sampling=sampling, samples=samples))
     if bins:
-        return directions(run.problem(sigma), DELTA, failure=FAILURE * DELTA)
+        return run.problem(sigma).epsilons(DELTA, failure=FAILURE * DELTA)
     return run.directions(sigma, DELTA, run.columns, share=1.0)
 
 

@@ -16,8 +16,8 @@ from scipy import stats
 import tff_mf
 from tests.tff_mf import secret_rounds_oracle as oracle
 from tff_mf.accounting._sampling import Question
-from tff_mf.accounting.b_min_sep._directions import Add, Remove, Signals
-from tff_mf.accounting.balls_in_bins._directions import add_direction, remove_direction
+from tff_mf.accounting.b_min_sep._samples import Add, Remove, Signals
+from tff_mf.accounting.balls_in_bins._samples import add_direction, remove_direction
 from tff_mf.accounting.betting import Claim, Direction, strongest
 
 MECHANISM = tff_mf.BandedToeplitz(column=[1.0, 0.6])
@@ -36,7 +36,7 @@ def directions():
     yield "b-min-sep, remove", histories, Remove(signals=signals, parts=parts), True
     yield "b-min-sep, add", histories, Add(signals=signals, shift=2.0), False
     bins = tff_mf.BallsInBins(groups=ROUNDS)
-    pair = bins.run(Question(mechanism=MECHANISM, rounds=ROUNDS, sampling=bins)).problem(SIGMA).pair()
+    pair = bins.run(Question(mechanism=MECHANISM, rounds=ROUNDS, sampling=bins)).problem(SIGMA).pair
     histories = np.eye(ROUNDS), np.full(ROUNDS, 1 / ROUNDS)
     yield "balls in bins, remove", histories, remove_direction(pair, 1.0, np.random.default_rng()), True
     yield "balls in bins, add", histories, add_direction(pair, 1.0), False

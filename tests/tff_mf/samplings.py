@@ -41,12 +41,6 @@ def allocated_epsilon(mechanism, rounds, *, participations, clients_per_round=No
     return tff_mf.epsilon(mechanism, rounds, sampling, **level)
 
 
-def allocated_sigma(mechanism, rounds, *, participations, clients_per_round=None, **level):
-    """Returns σ for random allocation."""
-    sampling = tff_mf.RandomAllocation(participations=participations, clients_per_round=clients_per_round)
-    return tff_mf.calibrate_noise_multiplier(mechanism, rounds, sampling, **level)
-
-
 def bins_level(mechanism, rounds, *, bins, noise_multiplier, clients_per_round=None, delta=None, epsilon=None, **more):
     """Returns ε or δ of balls in bins, with its bound."""
     sampling = tff_mf.BallsInBins(groups=bins, clients_per_round=clients_per_round)

@@ -7,7 +7,7 @@ import pytest
 
 import tff_mf
 from tests.tff_mf import balls_in_bins_oracle, secret_rounds_oracle
-from tests.tff_mf.samplings import allocated_epsilon, allocated_sigma, bins_level, cyclic_epsilon
+from tests.tff_mf.samplings import allocated_epsilon, bins_level, cyclic_epsilon
 from tff_mf.accounting.allocation import Atoms, one_of_many
 from tff_mf.numerics import composed_losses
 
@@ -67,13 +67,6 @@ def test_means_and_masses_are_kept():
     assert np.all(np.diff(atoms.points) > 0)
 
 
-@pytest.mark.long  # Those above cover ε, which the search of σ calls.
-def test_calibration_reaches_the_target():
-    setting = {"participations": 1, "delta": 1e-4}
-    sigma = allocated_sigma(IDENTITY, 4, epsilon=1.0, **setting)
-    assert 0.98 < allocated_epsilon(IDENTITY, 4, noise_multiplier=sigma, **setting) <= 1.0
-
-
 def test_balls_in_bins_of_the_identity_are_bounded_without_samples():
     """Of 7 rounds and 3 bins, one bin has 3 rounds, and others 2: all are taken for as large as the largest."""
     found = bins_level(IDENTITY, 7, bins=3, noise_multiplier=2.0, delta=1e-5)
@@ -86,33 +79,9 @@ def test_balls_in_bins_of_the_identity_are_bounded_without_samples():
     assert max(exact) <= again.delta <= 1.001e-5
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "changed", "message"),
-    [
-        (tff_mf.BandedToeplitz(column=[1, 0.5]), {}, "mechanism has 2 bands, and no theorem here"),
-        (IDENTITY, {"participations": 9}, "participations=9 must be at most rounds=8"),
-        (IDENTITY, {"participations": 0}, "participations=0"),
-        (IDENTITY, {"delta": 0.0}, "delta=0.0"),
-        (IDENTITY, {"noise_multiplier": -1.0}, "noise_multiplier=-1.0"),
-    ],
-)
-def test_what_no_theorem_covers_is_refused(mechanism, changed, message):
-    setting = {"participations": 2, "noise_multiplier": 1.0, "delta": 1e-6} | changed
-    with pytest.raises(ValueError, match=message):
-        allocated_epsilon(mechanism, 8, **setting)
-
-
 def test_products_beyond_what_float64_holds():
     """The product of 32 such likelihood ratios has points far above e^709. Each is at least half of its round's."""
     found = allocated_epsilon(IDENTITY, 64, participations=32, noise_multiplier=0.09, delta=1e-12)
     schema = tff_mf.MinSep(min_sep=1, max_participations=32)
     plain = tff_mf.epsilon(IDENTITY, 64, schema, noise_multiplier=0.09, delta=1e-12)
     assert plain - 32 * math.log(2) <= found < plain
-
-
-@pytest.mark.parametrize("sigma", [0.0, 0.02, 1e6])
-def test_extreme_noise(sigma):
-    found = allocated_epsilon(IDENTITY, 8, participations=2, noise_multiplier=sigma, delta=1e-6)
-    schema = tff_mf.MinSep(min_sep=1, max_participations=2)
-    plain = tff_mf.epsilon(IDENTITY, 8, schema, noise_multiplier=sigma, delta=1e-6)
-    assert found <= plain * (1 + 1e-9) or found == plain == math.inf

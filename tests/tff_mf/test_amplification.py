@@ -291,31 +291,6 @@ def test_a_row_contains_one_round_of_a_group(bands):
         assert all(last < first for last, first in zip(last_rows[:-1], first_rows[1:], strict=True))
 
 
-SETTING = {"population": 100, "clients_per_round": 5, "noise_multiplier": 1.0, "delta": 1e-6}
-
-
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"population": 1}, "population="),
-        ({"clients_per_round": 51}, "clients_per_round="),
-        ({"clients_per_round": 0}, "clients_per_round="),
-        ({"noise_multiplier": -1}, "noise_multiplier="),
-        ({"delta": 1e-13}, "delta="),
-        ({"delta": 1.0}, "delta="),
-    ],
-)
-def test_bad_arguments_are_named(changes, field):
-    with pytest.raises(tff_mf.InputError, match=field):
-        cyclic_epsilon(tff_mf.BandedToeplitz(column=[1.0, 0.5]), 8, **{**SETTING, **changes})
-    with pytest.raises(tff_mf.InputError, match="mechanism="):
-        shuffled_epsilon("tree", 8, noise_multiplier=1, delta=1e-6)
-
-
-def test_epsilon_is_infinite_without_noise():
-    assert cyclic_epsilon(tff_mf.Identity(), 8, **{**SETTING, "noise_multiplier": 0}) == math.inf
-
-
 @pytest.mark.parametrize(
     "sampling",
     [tff_mf.Poisson(population=1, clients_per_round=1), tff_mf.RandomAllocation(participations=2)],

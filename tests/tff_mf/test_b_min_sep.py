@@ -10,9 +10,7 @@ import pytest
 import tff_mf
 from tests.tff_mf import secret_rounds_oracle as oracle
 from tests.tff_mf.samplings import bins_level, min_sep_directions, min_sep_level
-from tff_mf.accounting.b_min_sep._chain import Chain
-from tff_mf.accounting.b_min_sep._directions import Add, Remove, Signals
-from tff_mf.accounting.b_min_sep._pairs import Pairs
+from tff_mf.accounting.b_min_sep._samples import Add, Chain, Pairs, Remove, Signals
 from tff_mf.accounting.b_min_sep._sampling import columns_of
 from tff_mf.accounting.betting import Claim, strongest
 
@@ -147,34 +145,6 @@ def test_probability_of_a_population():
         tff_mf.BMinSep.of_population(population=400, clients_per_round=5, min_sep=100)
 
 
-@pytest.mark.once
-def test_a_calibrated_noise_multiplier_is_certified():
-    sampling = tff_mf.BMinSep(min_sep=2, probability=0.1)
-    level = {"epsilon": 1.0, "delta": 1e-3}
-    sigma = tff_mf.calibrate_noise_multiplier(BANDED, 6, sampling, **level, samples=20_000)
-    found = tff_mf.guarantee(BANDED, 6, sampling, noise_multiplier=sigma, samples=20_000).at(delta=1e-3)
-    assert 0.9 < found.epsilon <= 1.0
-    assert found.failure <= 1e-6 * (1 + 1e-12)
-    assert sigma < tff_mf.calibrate_noise_multiplier(BANDED, 6, sampling.schema(6), **level)
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "changed", "message"),
-    [
-        (BANDED, {"min_sep": 1}, "min_sep=1 is Poisson sampling"),
-        (BANDED, {"probability": 1.5}, "probability=1.5 must be at most 1"),
-        (BANDED, {"probability": 0}, "probability=0"),
-        (BANDED, {"delta": 1.0}, "delta=1.0"),
-        (tff_mf.BandedToeplitz(column=[1, 0.5, 0.2, 0.1]), {}, "4 bands, but min_sep=3"),
-        (tff_mf.BLT(theta=[0.9], omega=[0.1]), {}, "8 bands, but min_sep=3"),
-    ],
-)
-def test_what_no_theorem_covers_is_refused(mechanism, changed, message):
-    setting = {"rounds": 8, "min_sep": 3, "probability": 0.1, "noise_multiplier": 1.0, "delta": 1e-3} | changed
-    with pytest.raises(ValueError, match=message):
-        min_sep_level(mechanism, **setting)
-
-
 @pytest.mark.parametrize("probability", [4e-13, 2e-12, 1e-9, 0.3])
 def test_bound_of_no_round_is_not_below_its_logarithm(probability):
     """−log P(no round), in fractions: 4 rounds of a client that is free at first, and 3 of one that waits."""
@@ -185,9 +155,3 @@ def test_bound_of_no_round_is_not_below_its_logarithm(probability):
     expected = -math.log1p(-float(joins))
     assert found.bound == "no round"
     assert expected * (1 + 1e-13) <= found.value <= expected * (1 + 1e-8) + 2e-11
-
-
-def test_hardly_any_noise_is_not_amplified():
-    setting = {"min_sep": 2, "probability": 0.1, "delta": 1e-3, "samples": 1000}
-    assert min_sep_level(BANDED, 4, noise_multiplier=0.0, **setting).epsilon == math.inf
-    assert min_sep_level(BANDED, 4, noise_multiplier=0.1, **setting).theorem == "unamplified"

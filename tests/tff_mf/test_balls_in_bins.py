@@ -11,11 +11,10 @@ import tff_mf
 from tests.tff_mf import balls_in_bins_oracle as oracle
 from tests.tff_mf.samplings import bins_level, bins_sigma, cyclic_epsilon
 from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
-from tff_mf.accounting.balls_in_bins._directions import Add, Remove, add_direction, remove_direction
 from tff_mf.accounting.balls_in_bins._majorant import Moments, _proven, central_moments, moment_delta
-from tff_mf.accounting.balls_in_bins._pair import dominating_pair, gaussian_delta
-from tff_mf.accounting.balls_in_bins._tilts import Sampler, Tilts
-from tff_mf.accounting.betting import Claim, best_bets, mean_is_at_most, strongest
+from tff_mf.accounting.balls_in_bins._pair import dominating_pair
+from tff_mf.accounting.balls_in_bins._samples import Add, Remove, Sampler, Tilts, add_direction, remove_direction
+from tff_mf.accounting.betting import Claim, best_bets, gaussian_delta, mean_is_at_most, strongest
 from tff_mf.numerics import gaussian
 
 BLT = tff_mf.BLT(theta=[0.9, 0.5], omega=[0.1, 0.2])
@@ -137,7 +136,7 @@ def test_the_range_bounds_every_value_of_a_fine_grid(remove):
         density = direction.sampler.log_density(loss, tilts, tilts.tilt * loss)
         values = gaussian_delta(2.0 - loss, math.sqrt(0.5)) * np.exp(loss - density)
     else:
-        density = direction._log_density(loss + pair.variances[0] / 2)
+        density = direction.log_density(loss + pair.variances[0] / 2)
         values = gaussian_delta(2.0 + loss, math.sqrt(0.5)) * np.exp(-density)
     assert values.max() <= direction.most(2.0) <= 1.05 * values.max()
 
@@ -209,38 +208,6 @@ def test_delta_and_sigma_agree_with_epsilon():
     exact = max(oracle.quadrature(covariance(3, sigma, BANDED), 2.0, remove=each) for each in (True, False))
     assert exact <= again.delta <= 1.2e-5
     assert found.failure <= 1e-8
-
-
-@pytest.mark.once
-def test_a_certificate_cannot_be_drawn_again():
-    """Samples come from the system; the same question has the same answer, in one result and in the next."""
-    setting = {"bins": 3, "noise_multiplier": 0.7, "delta": 1e-3, "samples": 2000}
-    one, two = (bins_level(BANDED, 12, **setting) for _ in range(2))
-    assert one.theorem == "Monte Carlo"
-    assert 0 < one.failure <= 1e-6
-    assert one == two
-
-
-def test_no_noise_or_hardly_any_is_not_amplified():
-    assert bins_level(BANDED, 12, bins=3, noise_multiplier=0.0, delta=1e-6).epsilon == math.inf
-    found = bins_level(BANDED, 12, bins=3, noise_multiplier=0.05, delta=1e-6)
-    assert found.theorem == "unamplified"
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"bins": 13}, "bins=13 must be at most 12"),
-        ({"bins": 0}, "groups=0 must be at least 1"),
-        ({"delta": 0.0}, "delta=0.0"),
-        ({"noise_multiplier": -1}, "noise_multiplier=-1"),
-        ({"samples": 10}, "samples=10 must be at least 1000"),
-    ],
-)
-def test_bad_arguments_are_named(changed, message):
-    setting = {"bins": 3, "noise_multiplier": 1.0, "delta": 1e-6} | changed
-    with pytest.raises(ValueError, match=message):
-        bins_level(BANDED, 12, **setting)
 
 
 def settings_of_the_definition():

@@ -13,14 +13,14 @@ import pytest
 import scipy.stats
 
 import tff_mf
-from tests.tff_mf.samplings import allocated_epsilon, allocated_sigma, bins_level, bins_sigma, min_sep_level
+from tests.tff_mf.samplings import bins_level
 from tff_mf import grids
 from tff_mf.accounting._sampling import Question
 from tff_mf.accounting.balls_in_bins._sampling import widened
 from tff_mf.base.errors import InputValueError
 
 FREE = grids.GridCharge(mu=0.0, tail=0.0, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
-ON_GRID = {"grid": tff_mf.Grid(bits=16, max_clients=1000), "dimension": 4_050_748, "clients_per_round": 100}
+ON_GRID = {"grid": tff_mf.Grid(bits=16, max_clients=1000), "dimension": 4_050_748}
 TWO_BANDS = tff_mf.BandedToeplitz(column=[1.0, 0.5])
 STEP = 0.06
 X = np.arange(-8, 11, STEP)
@@ -148,60 +148,49 @@ def test_a_matrix_that_is_rounded_has_inner_products_below_the_bound():
         assert np.all(rounded.T @ rounded <= widened(plain.T @ plain, 2 * norm) + 1e-12)
 
 
+RUNS = {
+    "balls in bins": (TWO_BANDS, 8, tff_mf.BallsInBins(groups=4, clients_per_round=100)),
+    "b-min-sep": (TWO_BANDS, 8, tff_mf.BMinSep(min_sep=2, probability=0.5, clients_per_round=100)),
+    "random allocation": (tff_mf.Identity(), 8, tff_mf.RandomAllocation(participations=2, clients_per_round=100)),
+}
+FEW = {"samples": 4000, "delta": 1e-4}
+
+
 @pytest.mark.once
-@pytest.mark.parametrize("name", ["balls in bins", "b-min-sep", "random allocation"])
+@pytest.mark.parametrize("name", RUNS)
 def test_a_grid_raises_epsilon_a_little(name):
-    common = {"noise_multiplier": 2.0, "delta": 1e-4}
-    found = {
-        "balls in bins": lambda **on: bins_level(TWO_BANDS, 8, bins=4, samples=4000, **common, **on).epsilon,
-        "b-min-sep": lambda **on: (
-            min_sep_level(TWO_BANDS, 8, min_sep=2, probability=0.5, samples=4000, **common, **on).epsilon
-        ),
-        "random allocation": lambda **on: allocated_epsilon(tff_mf.Identity(), 8, participations=2, **common, **on),
-    }[name]
-    plain, charge = found(), found(**ON_GRID)
-    if name == "random allocation":
-        assert plain < charge < 1.02 * plain
-        return
+    plain, charged = (tff_mf.epsilon(*RUNS[name], noise_multiplier=2.0, **FEW, **on) for on in ({}, ON_GRID))
     # Certificates by sampling differ from call to call.
-    assert 0.9 * plain < charge < 1.15 * plain
+    low, high = (1.0, 1.02) if name == "random allocation" else (0.9, 1.15)
+    assert low * plain < charged < high * plain
 
 
 @pytest.mark.once
-def test_a_calibrated_noise_multiplier_suffices_on_a_grid():
-    run = {"bins": 4, "samples": 4000}
-    sigma = bins_sigma(TWO_BANDS, 8, **run, epsilon=1.0, delta=1e-4, **ON_GRID)
-    assert bins_level(TWO_BANDS, 8, **run, noise_multiplier=sigma, delta=1e-4, **ON_GRID).epsilon <= 1.0
-    assert sigma > 0.98 * bins_sigma(TWO_BANDS, 8, **run, epsilon=1.0, delta=1e-4)
-
-
-@pytest.mark.long  # Ten seconds; the search stops at a σ whose ε it computed, by the function that is tested above.
-def test_a_calibrated_noise_multiplier_of_random_allocation_suffices_on_a_grid():
-    setting = {"participations": 1, "delta": 1e-4, **ON_GRID}
-    sigma = allocated_sigma(tff_mf.Identity(), 4, **setting, epsilon=1.0)
-    assert 0.99 < allocated_epsilon(tff_mf.Identity(), 4, **setting, noise_multiplier=sigma) <= 1.0
+# Half a minute; the search stops at a σ whose ε it computed, by the function that is tested above.
+@pytest.mark.parametrize("name", [*list(RUNS)[:2], pytest.param("random allocation", marks=pytest.mark.long)])
+def test_a_calibrated_noise_multiplier_suffices_on_a_grid(name):
+    plain, sigma = (tff_mf.calibrate_noise_multiplier(*RUNS[name], epsilon=1.0, **FEW, **on) for on in ({}, ON_GRID))
+    assert tff_mf.epsilon(*RUNS[name], noise_multiplier=sigma, **FEW, **ON_GRID) <= 1.0
+    assert sigma > 0.98 * plain
 
 
 @pytest.mark.once
-def test_a_cohort_without_room_has_no_epsilon_and_no_noise_multiplier():
-    little = {**ON_GRID, "clients_per_round": 999.0}
-    common = {"noise_multiplier": 2.0, "delta": 1e-4}
-    assert bins_level(TWO_BANDS, 8, bins=4, **common, **little).epsilon == math.inf
-    found = min_sep_level(TWO_BANDS, 8, min_sep=2, probability=0.5, samples=1000, **common, **little)
+@pytest.mark.parametrize("name", RUNS)
+def test_a_cohort_without_room_has_no_epsilon_and_no_noise_multiplier(name):
+    mechanism, rounds, sampling = RUNS[name]
+    run = mechanism, rounds, dataclasses.replace(sampling, clients_per_round=999.0)
+    found = tff_mf.guarantee(*run, noise_multiplier=2.0, samples=1000, **ON_GRID).at(delta=1e-4)
     assert (found.epsilon, found.failure) == (math.inf, 0.0)
-    assert allocated_epsilon(tff_mf.Identity(), 8, participations=2, **common, **little) == math.inf
     with pytest.raises(InputValueError):
-        bins_sigma(TWO_BANDS, 8, bins=4, epsilon=1.0, delta=1e-4, samples=1000, **little)
-    with pytest.raises(InputValueError):
-        allocated_sigma(tff_mf.Identity(), 4, participations=1, epsilon=1.0, delta=1e-4, **little)
+        tff_mf.calibrate_noise_multiplier(*run, epsilon=1.0, delta=1e-4, samples=1000, **ON_GRID)
 
 
 def test_what_a_grid_needs_goes_together():
-    setting = {"bins": 4, "noise_multiplier": 2.0, "delta": 1e-4}
+    setting = {"bins": 4, "noise_multiplier": 2.0, "delta": 1e-4, "clients_per_round": 100, **ON_GRID}
     for missing, message in (("dimension", "together"), ("grid", "together"), ("clients_per_round", "is missing")):
-        some = {name: value for name, value in ON_GRID.items() if name != missing}
+        some = {name: value for name, value in setting.items() if name != missing}
         with pytest.raises(InputValueError, match=message):
-            bins_level(TWO_BANDS, 8, **setting, **some)
+            bins_level(TWO_BANDS, 8, **some)
 
 
 def test_a_class_that_is_not_registered_is_refused():
@@ -210,4 +199,4 @@ def test_a_class_that_is_not_registered_is_refused():
         pass
 
     with pytest.raises(tff_mf.InputError, match="is not registered"):
-        bins_level(Foreign(column=[1.0, 0.5]), 8, bins=4, noise_multiplier=2.0, delta=1e-4, **ON_GRID)
+        tff_mf.guarantee(Foreign(column=[1.0, 0.5]), *RUNS["balls in bins"][1:], noise_multiplier=2.0, **ON_GRID)

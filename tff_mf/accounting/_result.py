@@ -1,6 +1,5 @@
 """`Guarantee`: what a whole run guarantees, in every privacy measure, and `Level`, one (ε, δ) of it with its bound."""
 
-import abc
 import dataclasses
 import math
 import typing
@@ -13,6 +12,8 @@ from tff_mf.numerics.composed_losses import NOTHING
 
 if typing.TYPE_CHECKING:
     import dp_accounting
+
+    from tff_mf.accounting._sampling import Secret
 
 ADJACENCIES = ("zero-out", "replace-one")
 
@@ -53,26 +54,6 @@ class Level:
     seconds: float = 0.0
 
 
-class Amplification(abc.ABC):
-    """What the secrecy of its cohorts adds to the guarantee of a run, at one noise multiplier."""
-
-    @abc.abstractmethod
-    def is_of(self, mu: float) -> bool:
-        """Whether the run has this μ where cohorts are known: another guarantee is not amplified by this."""
-
-    @abc.abstractmethod
-    def at_delta(self, delta: float) -> Level:
-        """Returns ε at δ; asked again, the same."""
-
-    @abc.abstractmethod
-    def at_epsilon(self, epsilon: float) -> Level:
-        """Returns δ at ε; asked again, the same."""
-
-    @abc.abstractmethod
-    def dp_event(self) -> "dp_accounting.DpEvent | None":
-        """Returns the run as an event of dp-accounting, or `None` if there is none."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """What everything that a run releases guarantees: μ-GDP, and ε, δ and ρ.
@@ -110,7 +91,7 @@ class Guarantee:
     adjacency: str = "zero-out"
     tail: float = 0.0
     exact: bool = dataclasses.field(default=False, compare=False, repr=False)
-    amplified: Amplification | None = dataclasses.field(default=None, repr=False)
+    amplified: "Secret | None" = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.mu != math.inf:
@@ -162,7 +143,7 @@ class Guarantee:
         secret = self._secret
         if delta is not None:
             delta = validation.open_unit("delta", delta)
-            plain = self._plain(self._epsilon_if_known(delta), delta)
+            plain = self._plain(gaussian.epsilon_with_tail(delta, self.tail, self._epsilon), delta)
             found = secret.at_delta(delta) if secret and plain.epsilon else plain
             return found if found.epsilon < plain.epsilon else plain
         assert epsilon is not None
@@ -173,9 +154,9 @@ class Guarantee:
         return found if found.delta < plain.delta else plain
 
     @property
-    def _secret(self) -> Amplification | None:
+    def _secret(self) -> "Secret | None":
         """What secret cohorts add to this guarantee, and not to another one that it was copied from."""
-        return self.amplified if self.amplified and self.amplified.is_of(self.mu) else None
+        return self.amplified if self.amplified and self.amplified.mu == self.mu else None
 
     def _plain(self, epsilon: float, delta: float) -> Level:
         return Level(epsilon=epsilon, delta=delta, bound=self.bound, theorem="unamplified")
@@ -186,9 +167,6 @@ class Guarantee:
         Source: Balle and Wang (2018), theorem 8, where cohorts may be known.
         """
         return self.at(delta=delta).epsilon
-
-    def _epsilon_if_known(self, delta: float) -> float:
-        return gaussian.epsilon_with_tail(validation.open_unit("delta", delta), self.tail, self._epsilon)
 
     def _epsilon(self, delta: float) -> float:
         return gaussian.epsilon_from_delta(delta, self.mu)

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable
 
 from tff_mf import grids, registry
-from tff_mf.accounting._result import ADJACENCIES, SLACK, Amplification, Guarantee, Level
+from tff_mf.accounting._result import ADJACENCIES, SLACK, Guarantee, Level
 from tff_mf.accounting._secret_run import FAILURE, SecretRun, SecretSampling
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -23,22 +23,7 @@ if typing.TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of a run, before σ is known.
-
-    Attributes:
-        mechanism: The mechanism.
-        rounds: Number of rounds n.
-        sampling: How cohorts are drawn.
-        restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
-        adjacency: "zero-out" or "replace-one".
-        grid: The grid, or `None` for real numbers.
-        dimension: Number d of coordinates of a record, with a grid.
-        samples: Samples of a certificate in each direction.
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range, or secret cohorts amplify no such run.
-    """
+    """What is asked of a run, before σ is known: the other arguments of `tff_mf.guarantee`, checked."""
 
     mechanism: Mechanism
     rounds: int
@@ -100,13 +85,8 @@ class Question:
     ) -> Callable[[float], grids.GridCharge] | None:
         """Returns what the integers of a run with secret cohorts cost, as a function of σ; `None` without a grid.
 
-        Args:
-            participations: Largest number of rounds of a client.
-            clients_per_round: Expected size of a cohort.
-            needs_bands: Whether the theorem needs that C̃ is 0 where C is, which is known of this package's mechanisms.
-
-        Raises:
-            InputValueError: If it needs that, and the mechanism is from outside.
+        Where a theorem needs that C̃ is 0 where C is (`needs_bands`), which is known of this package's mechanisms, one
+        from outside is refused.
         """
         record = registry.find(self.mechanism)
         if needs_bands and self.grid is not None and record is not None and record.outside:
@@ -164,23 +144,7 @@ def check_sampling(sampling: Sampling) -> None:
 def released_sensitivity(
     mechanism: Mechanism, rounds: int, participation: Participation, *, restart_every: int | None = None
 ) -> SensitivityResult:
-    """Returns the sensitivity that a run is accounted with: of the mechanism as it is released, or an upper bound.
-
-    Args:
-        mechanism: The mechanism with strategy matrix C.
-        rounds: Number of rounds n.
-        participation: The participation schema Π.
-        restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
-
-    Example:
-        >>> from tff_mf import Identity, MinSep
-        >>> released_sensitivity(Identity(), 9, MinSep(min_sep=2, max_participations=4)).value
-        2.0
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
-    """
+    """Returns the sensitivity that a run is accounted with: of the mechanism as it is released, or an upper bound."""
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     every = rounds if restart_every is None else restart_every
     return restart_sensitivity(as_released(mechanism), rounds, participation, restart_every=every)
@@ -226,31 +190,24 @@ _MOST_ANSWERS = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Secret(Amplification):
-    """A question, answered for one σ.
-
-    Attributes:
-        question: What is asked.
-        sigma: σ.
-        mu: μ of the run where cohorts are known.
-        prepared: The run.
-    """
+class Secret:
+    """What secret cohorts add to a run at σ, whose μ is this where they are known; asked again, it answers the same."""
 
     question: Question
     sigma: float
     mu: float
     prepared: SecretRun = dataclasses.field(compare=False, repr=False)
 
-    def is_of(self, mu: float) -> bool:
-        return self.mu == mu
-
     def at_delta(self, delta: float) -> Level:
+        """Returns ε at δ."""
         return self._answered("delta", delta, lambda: self.prepared.level(self.sigma, delta, share=1.0))
 
     def at_epsilon(self, epsilon: float) -> Level:
+        """Returns δ at ε."""
         return self._answered("epsilon", epsilon, lambda: self.prepared.level_at(self.sigma, epsilon))
 
     def dp_event(self) -> "dp_accounting.DpEvent | None":
+        """Returns the run as an event of dp-accounting, or `None` if there is none."""
         return self.prepared.dp_event(self.sigma)
 
     def _answered(self, name: str, value: float, answer: Callable[[], Level]) -> Level:
@@ -264,14 +221,7 @@ class Secret(Amplification):
 
 
 def calibrated(question: Question, epsilon: float, delta: float, *, known: Callable[[Question], float]) -> float:
-    """Returns σ for (ε, δ); its certificate is what this process answers from then on.
-
-    Args:
-        question: What is asked.
-        epsilon: ε.
-        delta: δ.
-        known: Returns a σ that is enough for whoever knows the cohorts.
-    """
+    """Returns σ, from one that is enough for known cohorts; its certificate is this process's answer from then on."""
     sampling = question.sampling
     if not isinstance(sampling, SecretSampling):
         return known(question)

@@ -100,13 +100,7 @@ class SecretRun(abc.ABC):
         return dataclasses.replace(self.level(sigma, high, share=1.0), epsilon=epsilon, delta=high, estimate=high)
 
     def search(self, epsilon: float, delta: float, *, known: float) -> tuple[float, Level] | None:
-        """Returns a σ near the smallest for (ε, δ), and its level; `None` if it found none.
-
-        Args:
-            epsilon: ε.
-            delta: δ.
-            known: A σ that is enough for real numbers without amplification.
-        """
+        """Returns a σ near the smallest, and its level, from a σ for known cohorts; `None` if it found none."""
         return self.attempted(epsilon, delta, first=known) if self.certified else self._bisected(epsilon, delta, known)
 
     def attempted(self, epsilon: float, delta: float, *, first: float) -> tuple[float, Level] | None:
@@ -158,7 +152,15 @@ class SecretRun(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecretSampling(Sampling):
-    """A sampling that a trusted server draws at random and keeps secret."""
+    """A sampling that a trusted server draws at random and keeps secret, with fields above 0."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is int:
+                object.__setattr__(self, field.name, validation.whole(field.name, value))
+            elif value is not None:
+                validation.positive(field.name, value)
 
     @abc.abstractmethod
     def run(self, question: "Question") -> SecretRun:

@@ -79,14 +79,38 @@ class Atoms:
         found[-1] += masses[-1]
         return cls(points=points, masses=found, spill=float(means[-1]), rounding=1e-9)
 
-    @property
-    def top(self) -> float:
-        """The largest point."""
-        return float(self.points[-1])
-
     def plus(self, other: "Atoms", near: float) -> "Atoms":
-        """Returns the sum of two independent variables."""
-        return _sum(self, other, near)
+        """Returns the sum of two independent variables, on a grid of its own, uniform in the logarithm."""
+        one = self
+        if len(one.points) > len(other.points):
+            one, other = other, one
+        height = max(1, _CHUNK // len(other.points))
+        starts = range(0, len(one.points), height)
+        points = _grid(one, other, near)
+        step = math.log(points[-1] / points[1]) / (len(points) - 2)
+        found, extra = np.zeros(len(points)), 0.0
+        for start in starts:
+            rows = slice(start, start + height)
+            sums = np.add.outer(one.points[rows], other.points).ravel()
+            masses = np.multiply.outer(one.masses[rows], other.masses).ravel()
+            beyond = np.maximum(sums - points[-1], 0.0)
+            extra += float(masses @ beyond)
+            sums -= beyond
+            place = np.log(np.maximum(sums, points[1] * 0.5) / points[1]) / step
+            index = np.clip(place.astype(np.int64) + 1, 1, len(points) - 2)
+            index[sums < points[1]] = 0
+            # Where the logarithm is rounded, a point can be in the interval beside: then both ends are moved.
+            index += (sums > points[index + 1]) & (index < len(points) - 2)
+            index -= (sums < points[index]) & (index > 0)
+            share = np.clip((sums - points[index]) / (points[index + 1] - points[index]), 0.0, 1.0)
+            upper = masses * share
+            found += np.bincount(index + 1, upper, minlength=len(points))
+            found += np.bincount(index, masses - upper, minlength=len(points))
+        # Each mass is a sum of at most this many products, which are sums themselves.
+        rounding = one.rounding + other.rounding + (len(one.points) * len(other.points) + 64) * 2.0**-53
+        return Atoms(
+            points=points, masses=found, spill=(one.spill + other.spill + extra) * (1 + 1e-9), rounding=rounding
+        )
 
     def scaled(self, factor: float) -> "Atoms":
         """Returns the variable times a factor."""
@@ -137,37 +161,6 @@ class Atoms:
             middle = (low + high) / 2
             low, high = (low, middle) if self.delta(middle, remove=remove) <= delta else (middle, high)
         return high
-
-
-def _sum(one: Atoms, other: Atoms, near: float) -> Atoms:
-    """Returns the sum on a grid of its own, uniform in the logarithm."""
-    if len(one.points) > len(other.points):
-        one, other = other, one
-    height = max(1, _CHUNK // len(other.points))
-    starts = range(0, len(one.points), height)
-    points = _grid(one, other, near)
-    step = math.log(points[-1] / points[1]) / (len(points) - 2)
-    found, extra = np.zeros(len(points)), 0.0
-    for start in starts:
-        rows = slice(start, start + height)
-        sums = np.add.outer(one.points[rows], other.points).ravel()
-        masses = np.multiply.outer(one.masses[rows], other.masses).ravel()
-        beyond = np.maximum(sums - points[-1], 0.0)
-        extra += float(masses @ beyond)
-        sums -= beyond
-        place = np.log(np.maximum(sums, points[1] * 0.5) / points[1]) / step
-        index = np.clip(place.astype(np.int64) + 1, 1, len(points) - 2)
-        index[sums < points[1]] = 0
-        # Where the logarithm is rounded, a point can be in the interval beside: then both ends are moved.
-        index += (sums > points[index + 1]) & (index < len(points) - 2)
-        index -= (sums < points[index]) & (index > 0)
-        share = np.clip((sums - points[index]) / (points[index + 1] - points[index]), 0.0, 1.0)
-        upper = masses * share
-        found += np.bincount(index + 1, upper, minlength=len(points))
-        found += np.bincount(index, masses - upper, minlength=len(points))
-    # Each mass is a sum of at most this many products, which are sums themselves.
-    rounding = one.rounding + other.rounding + (len(one.points) * len(other.points) + 64) * 2.0**-53
-    return Atoms(points=points, masses=found, spill=(one.spill + other.spill + extra) * (1 + 1e-9), rounding=rounding)
 
 
 def _grid(one: Atoms, other: Atoms, near: float) -> np.ndarray:

@@ -1,25 +1,31 @@
-"""Certificates by sampling: a bet that is won only if the mean of bounded random variables is small."""
+"""Certificates by sampling: both directions of the adjacency, and bets that are won only if a mean is small.
 
+With L = log Z the loss without an independent Gaussian part of μ, which is integrated out (0 if there is none), δ(ε) is
+E[Z·δ_G(ε − L)] for the run with the client against the run without it, and E[δ_G(ε + L)] for the opposite. Samples come
+from proposals with density D relative to the law without the client, and D is at least a function of L alone: so the
+range of the weighted samples is computed. docs/amplification.md has the proofs.
+"""
+
+import abc
 import dataclasses
-import typing
+import math
 
 import numpy as np
 
 from tff_mf.accounting._result import Level
+from tff_mf.accounting._secret_run import FAILURE
 
+# Bounds the rounding error of everything that is computed from a sample, as an amount of ε and as a share of δ.
+LOSS_SLACK, DELTA_SLACK = 1e-8, 1e-7
+# Samples in memory at a time.
+CHUNK = 4096
 # Bets beside that which did best in the pilot.
 _FACTORS = (0.4, 0.7, 1.0, 1.5)
 _TRIED = 80
 _BELOW_ONE = 0.999
 _PILOT = 8000
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Claim:
-    """The claim that δ(ε) of one direction is at most `mean`."""
-
-    epsilon: float
-    mean: float
+# Claims approach the estimate by this factor, up to these shares of it.
+_APPROACH, FINEST, _UNDER = 0.8, 5e-4, -0.004
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +43,14 @@ class DirectionBound:
     value: float
     estimate: float
     bound: str
-    samples: int
+    samples: int = 0
+
+    def or_proved(self, value: float, name: str) -> "DirectionBound":
+        """Returns the smaller of this bound and of one that needs no samples."""
+        if value >= self.value:
+            return self
+        # Not NumPy's number.
+        return dataclasses.replace(self, value=float(value), estimate=float(value), bound=name)
 
 
 def decided(
@@ -64,24 +77,197 @@ def decided(
     )
 
 
-class Sample(typing.Protocol):
-    """A sample of one direction."""
+def log_mean_exp(values: np.ndarray) -> np.ndarray:
+    """Returns log of the mean of exp over the last axis.
+
+    Example:
+        >>> float(log_mean_exp(np.zeros(3)))
+        0.0
+    """
+    most = values.max(axis=-1, keepdims=True)
+    return most[..., 0] + np.log(np.exp(values - most).mean(axis=-1))
+
+
+def gaussian_delta(epsilon: np.ndarray, mu: float) -> np.ndarray:
+    """Returns δ(ε) of one Gaussian release for an array of ε of any sign: E[(e^(μg − μ²/2) − e^ε)₊].
+
+    It is also E[(1 − e^(ε + μg − μ²/2))₊]. The relative error is below 1e-8. With μ = 0 it is (1 − e^ε)₊.
+
+    Example:
+        >>> gaussian_delta(np.array([1.0]), 1 / 4.22468).round(8)
+        array([1.e-06])
+    """
+    epsilon = np.asarray(epsilon, dtype=np.float64)
+    if not mu:
+        return -np.expm1(np.minimum(epsilon, 0.0))
+    # Imported here: it takes half of the import time of the package.
+    from scipy.special import erfcx, log_ndtr, ndtr
+
+    at = epsilon / mu - mu / 2
+    above = np.maximum(at, 0)
+    below = np.minimum(at, 0)
+    tails = erfcx(above / np.sqrt(2)) - erfcx((above + mu) / np.sqrt(2))
+    far = 0.5 * np.exp(-above * above / 2) * np.maximum(tails, 0)
+    near = ndtr(-below) - np.exp(np.minimum(epsilon, mu * mu / 2) + log_ndtr(-below - mu))
+    return np.where(at > 0, far, near)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Losses L of a sample of one direction, and the logarithm of the density of its proposals."""
+
+    mu: float
+    loss: np.ndarray
+    log_density: np.ndarray
+    remove: bool
 
     def values(self, epsilon: float) -> np.ndarray:
-        """Returns independent numbers of at least 0, whose expectation is at least δ(ε)."""
-        ...
+        """Returns independent numbers of at least 0, whose expectation is at least δ(ε), rounded up."""
+        epsilon -= LOSS_SLACK
+        if self.remove:
+            heights = gaussian_delta(epsilon - self.loss, self.mu) * np.exp(self.loss - self.log_density)
+        else:
+            heights = gaussian_delta(epsilon + self.loss, self.mu) * np.exp(-self.log_density)
+        return heights * (1 + DELTA_SLACK)
 
 
-class Direction(typing.Protocol):
+class Direction(abc.ABC):
     """One direction of the adjacency, with the proposals that its samples come from."""
 
-    def sample(self, count: int, generator: np.random.Generator) -> Sample:
-        """Returns a sample."""
-        ...
+    @property
+    def mu(self) -> float:
+        """μ of the Gaussian part."""
+        return 0.0
 
+    @abc.abstractmethod
+    def ends(self, epsilon: float) -> np.ndarray:
+        """Returns losses, increasing, between which the range of values at ε is bounded; any are valid."""
+
+    @abc.abstractmethod
     def most(self, epsilon: float) -> float:
         """Returns a bound of all values at ε."""
-        ...
+
+    @abc.abstractmethod
+    def sample(self, count: int, generator: np.random.Generator) -> Sample:
+        """Returns a sample; which proposal a value comes from is drawn for each independently."""
+
+
+class RemoveDirection(Direction):
+    """The run with the client against the run without it: δ(ε) = E[Z·δ_G(ε − L)]."""
+
+    @property
+    @abc.abstractmethod
+    def plain_share(self) -> float:
+        """The share of the proposal of density Z, above 0."""
+
+    @abc.abstractmethod
+    def least_log_density(self, losses: np.ndarray) -> np.ndarray:
+        """Returns the logarithm of the least density of the proposals at these losses."""
+
+    def most(self, epsilon: float) -> float:
+        """Returns a bound of all values: the supremum over L = ℓ of δ_G(ε − ℓ)·e^ℓ / D(ℓ), D the least density.
+
+        δ_G(ε − ℓ) rises, and D(ℓ)·e^(−ℓ) does not fall, so that an interval is bounded by the first at its right and
+        the second at its left. It is at least the share of density Z, which bounds what is left of all intervals.
+        """
+        epsilon -= LOSS_SLACK
+        ends = self.ends(epsilon)
+        rises = np.append(gaussian_delta(epsilon - ends, self.mu), 1.0)
+        inverse = np.concatenate([[1 / self.plain_share], np.exp(ends - self.least_log_density(ends))])
+        return float(np.max(rises * inverse)) * (1 + 4 * DELTA_SLACK)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AddDirection(Direction):
+    """The run without the client against the run with it: δ(ε) = E[δ_G(ε + L)].
+
+    Half of the samples is from the law without the client, the other half has the mean −τ·g, where g is the mean of
+    what the client adds, in units of σ: its density is exp(−τ⟨g, y⟩ − τ²‖g‖²/2), and by Jensen's inequality ⟨g, y⟩ is
+    at most L and half of the mean of the squared norm of what the client adds.
+
+    Attributes:
+        shift: τ.
+    """
+
+    shift: float
+
+    @property
+    @abc.abstractmethod
+    def square(self) -> float:
+        """‖g‖²."""
+
+    @property
+    @abc.abstractmethod
+    def half(self) -> float:
+        """By how much ⟨g, y⟩ exceeds L at most."""
+
+    @property
+    def least(self) -> float:
+        """A bound of all losses from below."""
+        return -math.inf
+
+    @abc.abstractmethod
+    def drawn(self, shifts: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Returns L and ⟨g, y⟩ of one y for each of some τ, float64 `[count, 1]`."""
+
+    def sample(self, count: int, generator: np.random.Generator) -> Sample:
+        """Returns a sample; whether a value is shifted is drawn for each independently."""
+        shifts = self.shift * (generator.random((count, 1)) < 0.5)
+        parts = [self.drawn(shifts[begin : begin + CHUNK], generator) for begin in range(0, count, CHUNK)]
+        loss, along = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return Sample(mu=self.mu, loss=loss, log_density=self.log_density(along), remove=False)
+
+    def log_density(self, along: np.ndarray) -> np.ndarray:
+        """Returns the logarithm of the density of the proposals at ⟨g, y⟩."""
+        return np.logaddexp(0.0, -self.shift * along - self.shift**2 * self.square / 2) - math.log(2)
+
+    def most(self, epsilon: float) -> float:
+        """Returns a bound of all values: the supremum over ℓ of δ_G(ε + ℓ) / D(ℓ), D the least density.
+
+        Both fall in ℓ. To the left of all intervals δ_G is that of the least loss, and to the right D is at least ½.
+        """
+        epsilon -= LOSS_SLACK
+        ends = self.ends(epsilon)
+        ends = ends[ends > self.least]
+        heights = gaussian_delta(epsilon + np.concatenate([[self.least], ends]), self.mu)
+        inverse = np.append(np.exp(-self.log_density(ends + self.half)), 2.0)
+        return float(np.max(heights * inverse)) * (1 + 4 * DELTA_SLACK)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """The claim that δ(ε) of one direction is at most `mean`."""
+
+    epsilon: float
+    mean: float
+
+
+def approach(high: float, estimate: float) -> list[float]:
+    """Returns figures below `high` that fall towards the estimate, and a little below it."""
+    excess = high / estimate - 1
+    shares = []
+    while excess > FINEST:
+        excess *= _APPROACH
+        shares.append(excess)
+    shares += [0.0, _UNDER / 4, _UNDER / 2, _UNDER]
+    return [estimate * (1 + share) for share in shares if estimate * (1 + share) < high]
+
+
+def certified_epsilon(
+    known: DirectionBound,
+    direction: Direction,
+    aim: float,
+    delta: float,
+    *,
+    samples: int,
+    failure: float,
+    generator: np.random.Generator,
+) -> DirectionBound:
+    """Returns the smaller of a known ε and of one near `aim` that samples certify, for δ less what may fail."""
+    claims = [Claim(epsilon=each, mean=delta * (1 - FAILURE)) for each in approach(known.value, aim)]
+    count = strongest(direction, claims, samples=samples, failure=failure, generator=generator)
+    known = dataclasses.replace(known, samples=samples)
+    return dataclasses.replace(known, value=claims[count - 1].epsilon, bound="Monte Carlo") if count else known
 
 
 def strongest(

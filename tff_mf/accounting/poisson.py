@@ -20,7 +20,6 @@ from tff_mf.accounting._result import Guarantee, Level
 from tff_mf.accounting._sampling import Question
 from tff_mf.accounting._secret_run import SecretRun, SecretSampling, worst
 from tff_mf.accounting.entries import bands_and_norm
-from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import composed_losses
 from tff_mf.numerics.composed_losses import Losses, Nodes
@@ -79,9 +78,7 @@ class CyclicPoisson(SecretSampling):
     clients_per_round: float
 
     def __post_init__(self) -> None:
-        for name in ("groups", "population"):
-            object.__setattr__(self, name, validation.whole(name, getattr(self, name)))
-        validation.positive("clients_per_round", self.clients_per_round)
+        super().__post_init__()
         group = self.population // self.groups
         if self.clients_per_round > group:
             raise InputValueError(
@@ -194,12 +191,7 @@ def poisson_epsilons(queries: int, probability: float, mu: float, delta: float) 
 
 
 def query_losses(probability: float, mu: float) -> tuple[Losses, Losses]:
-    """Returns the loss of one query with the client against the query without it, and of the opposite.
-
-    Args:
-        probability: q, with which the client takes part, above 0 and below 1.
-        mu: μ of one query in which it does.
-    """
+    """Returns the loss of a query with a client who joins with q against the one without it, and of the opposite."""
     remove, add = (Losses(nodes=functools.partial(_nodes, probability, mu, takes_part)) for takes_part in (True, False))
     return remove, add
 

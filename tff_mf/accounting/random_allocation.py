@@ -11,7 +11,6 @@ from tff_mf.accounting._sampling import Question
 from tff_mf.accounting._secret_run import SecretRun, SecretSampling, taking_part, worst
 from tff_mf.accounting.allocation import one_of_many
 from tff_mf.accounting.entries import bands_and_norm
-from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import composed_losses
 from tff_mf.problem.draws import Cohorts, Draws
@@ -60,11 +59,6 @@ class RandomAllocation(SecretSampling):
 
     participations: int
     clients_per_round: float | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "participations", validation.whole("participations", self.participations))
-        if self.clients_per_round is not None:
-            validation.positive("clients_per_round", self.clients_per_round)
 
     def schema(self, rounds: int) -> Participation:
         """Returns that a client comes in any k rounds."""

@@ -34,7 +34,6 @@ from tff_mf.accounting._result import Guarantee, Level
 from tff_mf.accounting._sampling import Question
 from tff_mf.accounting._secret_run import SecretRun, SecretSampling, worst
 from tff_mf.accounting.entries import bands_and_norm
-from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import composed_losses
 from tff_mf.numerics.composed_losses import Losses
@@ -100,10 +99,6 @@ class ShuffledEpochs(SecretSampling):
 
     epochs: int = 1
     groups: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "groups"):
-            object.__setattr__(self, name, validation.whole(name, getattr(self, name)))
 
     def schema(self, rounds: int) -> Participation:
         """Returns that a client comes once an epoch; the last round of one and the first of the next are b apart."""

@@ -6,17 +6,19 @@ after the other, from the last: v(w) bounds the growth of a client who has to wa
 
     v(w) ← ‖(1 − p)^(b̂ − w)·v(0) + Σ_(r ≥ w) p·(1 − p)^(r − w)·W_r·v(b − b̂ + r)‖_m,    w < b̂,
 
-with the lognormal W_r of its rounds r, and v(w) ← v(w − b̂) otherwise. For the opposite, a stationary set of rounds,
-each in it with probability ρ, of which a client takes each with probability q, leads to
+with the lognormal W_r of its rounds r, and v(w) ← v(w − b̂) otherwise. Where few bands or a small m leave few tuples
+of ages, E[Z^m] is summed over all m-tuples of histories. For the opposite, a stationary set of rounds, each in it with
+probability ρ, of which a client takes each with probability q, leads to
 
     E[Z^(−s)] ≤ E[(1 − q + q·exp(μg − μ²/2))^(−sρb̂)]^(n/b̂),    s > 0,    g ~ N(0, 1).
 """
 
+import itertools
 import math
 
 import numpy as np
 
-from tff_mf.accounting.b_min_sep._chain import Chain
+from tff_mf.accounting.b_min_sep._samples import Chain
 from tff_mf.accounting.poisson import poisson_epsilons, query_losses
 from tff_mf.numerics import gaussian
 
@@ -29,6 +31,9 @@ _MOST_ROUNDS, _ALIKE = 2**13, 1e-10
 _POWERS = np.geomspace(0.05, 5000, 140)
 # Nothing is tried after an ε that exceeds the smallest by this factor.
 _RISEN = 1.3
+# Of tuples of ages: how many steps from one to another are computed with in all rounds, and how many ages in them; the
+# next order that is tried; and the share of all weights that each tuple has at least, more than what underflows.
+_MOST_STEPS, _MOST_AGES, _NEXT_ORDER, _LEAST_SHARE = 6e8, 2e7, 1.2, 1e-280
 # Powers of the largest entries of the columns that are tried as a dominating column.
 _SHAPES = (0.0, 0.25, 0.5, 0.75, 1.0)
 # Of a sum in place of an integral: the step, how far it reaches, and the largest exponent that is computed with.
@@ -63,9 +68,16 @@ def epsilons(
         remove, add = poisson_epsilons(rounds, probability, mu, delta)
         return min(remove, most), min(add, most)
     setting = {"rounds": rounds, "min_sep": min_sep, "probability": probability}
-    remove = _remove(dominating(columns), delta, **setting)
+    remove = _remove(columns, delta, **setting)
     add = _add(mu, delta, bands=bands, **setting)
     return min(remove, most), min(add, most)
+
+
+def products_of(columns: np.ndarray) -> np.ndarray:
+    """Returns the largest ⟨c_t, c_(t − d)⟩ of all t for d = 0, …, b̂ − 1, float64 `[bands]`."""
+    rounds, bands = columns.shape
+    products = [np.sum(columns[d:, : bands - d] * columns[: rounds - d, d:], axis=1) for d in range(bands)]
+    return np.array([np.max(each, initial=0.0) for each in products])
 
 
 def dominating(columns: np.ndarray) -> list[np.ndarray]:
@@ -75,13 +87,7 @@ def dominating(columns: np.ndarray) -> list[np.ndarray]:
         >>> [a.round(3).tolist() for a in dominating(np.array([[1.0, 0.5], [1.0, 0.5]]))][0]
         [0.791, 0.791]
     """
-    rounds, bands = columns.shape
-    products = np.array(
-        [
-            np.max(np.sum(columns[d:, : bands - d] * columns[: rounds - d, d:], axis=1), initial=0.0)
-            for d in range(bands)
-        ]
-    )
+    products, bands = products_of(columns), columns.shape[1]
     found = []
     for shape in _SHAPES:
         column = np.max(columns, axis=0) ** shape
@@ -140,12 +146,8 @@ def _before_window(
 ) -> np.ndarray:
     """Returns v before a window from v after it, rounded up, float64 `[orders, min_sep]`.
 
-    Args:
-        rest: v after it, of a client who has to wait for w rounds, float64 `[orders, min_sep]`.
-        ratios: W_r at each point, float64 `[bands, points]`.
-        probability: p.
-        powers: Orders m, float64 `[orders, 1]`.
-        logs: The logarithms of the weights of the points, float64 `[points]`.
+    `ratios` has W_r at each point, `[bands, points]`, `powers` the orders m, `[orders, 1]`, and `logs` the logarithms
+    of the weights of the points.
     """
     (bands, _), apart = ratios.shape, rest.shape[1]
     found = np.empty_like(rest)
@@ -160,27 +162,92 @@ def _before_window(
     return found * (1 + _GROWTH_SLACK + bands * 2.0**-50)
 
 
-def _remove(columns: list[np.ndarray], delta: float, **setting) -> float:
-    """Returns the smallest ε with E[Z^m]·e^(−(m − 1)ε)·(m − 1)^(m − 1)/m^m ≤ δ for some m, by some of the columns."""
+def log_moment_of_tuples(
+    products: np.ndarray, order: int, *, rounds: int, min_sep: int, probability: float
+) -> float | None:
+    """Returns a bound on log E[Z^m], by all m-tuples of histories; `None` if there are too many tuples of ages.
 
-    def tried(column: np.ndarray, low: float, high: float) -> tuple[float, float, float]:
-        """Returns the smallest ε of a few orders, and the orders beside it."""
+    The age of a history is the number of rounds since its last one, and 0 if it is free. In a round that it joins, a
+    history has the product of 0 with each other that joins, and the product of its age with each that does not.
+    """
+    tuples = math.comb(min_sep + order - 1, order)
+    # Compared as integers first, which can be too large for a float.
+    if tuples * rounds > _MOST_STEPS or products[0] * order**2 / 2 > _LARGEST_EXPONENT:
+        return None
+    steps = tuples * (1 + order / min_sep)
+    if steps * rounds > _MOST_STEPS or steps * order > _MOST_AGES:
+        return None
+    from scipy.special import gammaln
+
+    # Of each tuple, in order: those that are free come first. Its place is its rank among all of them.
+    ages = np.array(list(itertools.combinations_with_replacement(range(min_sep), order)))
+    ranks = np.array([[math.comb(age + i, i + 1) for i in range(order)] for age in range(min_sep)])
+
+    def place(ages: np.ndarray) -> np.ndarray:
+        return np.sum(ranks[ages, np.arange(order)], axis=1)
+
+    free, places = np.count_nonzero(ages == 0, axis=1), place(ages)
+    products = np.append(products, np.zeros(min_sep - len(products))) * (1 + _SLACK)
+    met = np.sum(products[ages] * (ages > 0), axis=1)
+    # With p = 1 nobody stays.
+    stays = math.log1p(-probability) if probability < 1 else 0.0
+    before, after, weights = [], [], []
+    for joins in range(order + 1):
+        rows = free >= joins if probability < 1 else free == joins
+        left = free[rows] - joins
+        moved = np.where(ages > 0, (ages + 1) % min_sep, 0)[rows]
+        moved[:, :joins] = 1
+        moved.sort(axis=1)
+        logs = gammaln(free[rows] + 1) - gammaln(joins + 1) - gammaln(left + 1) + joins * math.log(probability)
+        logs += left * stays + joins * (joins - 1) / 2 * products[0] + joins * met[rows]
+        before.append(places[rows])
+        after.append(place(moved))
+        weights.append(np.exp(logs))
+    sources, targets, factors = (np.concatenate(each) for each in (before, after, weights))
+    start = Chain(rounds=rounds, min_sep=min_sep, probability=probability).start
+    counts = np.stack([np.count_nonzero(ages == age, axis=1) for age in range(min_sep)], axis=1)
+    logs = math.lgamma(order + 1) - np.sum(gammaln(counts + 1), axis=1) + np.sum(np.log(start)[ages], axis=1)
+    sums, log_scale = np.zeros(tuples), 0.0
+    sums[places] = np.exp(logs)
+    for _ in range(rounds):
+        sums = np.bincount(targets, factors * np.maximum(sums, _LEAST_SHARE)[sources], minlength=tuples)
+        total = float(np.sum(sums))
+        sums, log_scale = sums / total, log_scale + math.log(total)
+    return log_scale + (rounds + 1) * (order + 1) * _GROWTH_SLACK
+
+
+def _remove(columns: np.ndarray, delta: float, **setting) -> float:
+    """Returns the smallest ε with E[Z^m]·e^(−(m − 1)ε)·(m − 1)^(m − 1)/m^m ≤ δ for some m, of windows or of tuples."""
+
+    def tried(column: np.ndarray, low: float, high: float) -> tuple[float, float, float, float]:
+        """Returns the smallest ε of a few orders, its order, and the orders beside it."""
         orders = np.unique(np.geomspace(low, high, _ORDERS).round().astype(int))
         moments = log_moments(column, orders, **setting)
         found = [_of_moment(log, m - 1.0, delta) for log, m in zip(moments, orders, strict=True)]
-        best = int(np.argmin(found))
-        return found[best], float(orders[max(best - 1, 0)]), float(orders[min(best + 1, len(orders) - 1)])
+        near = [orders[place] for place in np.clip(int(np.argmin(found)) + np.arange(-1, 2), 0, len(orders) - 1)]
+        return min(found), float(near[1]), float(near[0]), float(near[2])
 
-    first = [(*tried(column, 2, _MOST_ORDER), column) for column in columns]
-    found = min([math.inf, *(each[0] for each in first)])
+    first = [(*tried(column, 2, _MOST_ORDER), column) for column in dominating(columns)]
+    found, order = min([(math.inf, 2.0), *(each[:2] for each in first)])
     # ε rises steeply beyond some orders, so that few of them hardly tell which column is best.
-    for epsilon, low, high, column in first:
+    for epsilon, best, low, high, column in first:
         while epsilon <= _RISEN * found < math.inf and high - low > 2:
             width = high - low
-            epsilon, low, high = tried(column, low, high)
-            found = min(found, epsilon)
+            epsilon, best, low, high = tried(column, low, high)
+            found, order = min((found, order), (epsilon, best))
             if high - low >= width:
                 break
+    return min(found, _of_tuples(products_of(columns), int(order), delta, **setting))
+
+
+def _of_tuples(products: np.ndarray, order: int, delta: float, **setting) -> float:
+    """Returns the smallest ε by tuples, of orders from this one on; infinity if there are too many of them."""
+    found = math.inf
+    while (log := log_moment_of_tuples(products, order, **setting)) is not None:
+        epsilon = _of_moment(log, order - 1.0, delta)
+        if epsilon > found:
+            break
+        found, order = epsilon, max(order + 1, round(order * _NEXT_ORDER))
     return found
 
 

@@ -10,9 +10,8 @@ from tff_mf.accounting._result import Level
 from tff_mf.accounting._sampling import Question
 from tff_mf.accounting._secret_run import FAILURE, SecretRun, SecretSampling
 from tff_mf.accounting.b_min_sep import _moments
-from tff_mf.accounting.b_min_sep._chain import Chain
-from tff_mf.accounting.b_min_sep._directions import Add, Losses, Remove, Signals
-from tff_mf.accounting.betting import Claim, DirectionBound, decided, growth, is_hopeless, strongest
+from tff_mf.accounting.b_min_sep._samples import Add, Chain, Remove, Signals
+from tff_mf.accounting.betting import FINEST, DirectionBound, Sample, certified_epsilon, decided, growth, is_hopeless
 from tff_mf.accounting.entries import magnitudes_of
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -38,8 +37,6 @@ _SHIFTS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0)
 _MOST_SAMPLED_ROUNDS, _MOST_SAMPLED = 1024, 2**25
 # By what factor samples must be able to lower a bound.
 _HOPED = 0.9
-# Claims approach the estimate by this factor, up to this share of it.
-_APPROACH, _FINEST = 0.85, 5e-4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,13 +86,11 @@ class BMinSep(SecretSampling):
     clients_per_round: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "min_sep", validation.whole("min_sep", self.min_sep))
+        super().__post_init__()
         if self.min_sep < 2:
             raise InputValueError("min_sep=1 is Poisson sampling: take tff_mf.Poisson, which needs no random numbers.")
-        if validation.positive("probability", self.probability) > 1:
+        if self.probability > 1:
             raise InputValueError(f"probability={self.probability!r} must be at most 1.")
-        if self.clients_per_round is not None:
-            validation.positive("clients_per_round", self.clients_per_round)
 
     @classmethod
     def of_population(cls, *, min_sep: int, population: int, clients_per_round: int) -> "BMinSep":
@@ -215,11 +210,16 @@ class BMinSepRun(SecretRun):
         chain, samples, generator = self.chain, self.samples, np.random.default_rng()
         columns = columns * (1 + _ENTRY_ERROR)
         most = gaussian.epsilon_from_delta(delta, self.known_mu(columns, sigma))
-        plain = DirectionBound(value=most, estimate=most, bound="unamplified", samples=0)
+        plain = DirectionBound(value=most, estimate=most, bound="unamplified")
         if not 0 < most < math.inf or float(np.max(np.sum(columns**2, axis=1))) >= _LARGEST_VARIANCE * sigma**2:
             return plain, plain
-        found = list(self.without_samples(columns / sigma, delta, plain))
         signals, failure = Signals(chain, columns / sigma), FAILURE / 2 * delta * share
+        values = _moments.epsilons(
+            signals.columns, min_sep=chain.min_sep, probability=chain.probability, delta=delta, most=most
+        )
+        found = [plain.or_proved(value, _MOMENTS if columns.shape[1] > 1 else "Poisson sampling") for value in values]
+        # Z is at least the probability of no round at all.
+        found[1] = found[1].or_proved(-chain.log_never * (1 + 1e-9) + _NEVER_ERROR, "no round")
         larger = int(found[1].value > found[0].value)
         for index in (larger, 1 - larger):
             # Only the larger of both decides.
@@ -229,37 +229,9 @@ class BMinSepRun(SecretRun):
                 if is_long and index == 0:
                     break
                 count = min(samples, _MOST_SAMPLED // chain.rounds) if is_long else samples
-                candidates = (_removals, _additions)[index](signals)
+                candidates = _candidates(signals, remove=not index)
                 found[index] = _sampled(candidates, found[index], delta, count, failure, generator)
         return found[0], found[1]
-
-    def without_samples(
-        self, columns: np.ndarray, delta: float, plain: DirectionBound
-    ) -> tuple[DirectionBound, DirectionBound]:
-        """Returns the smallest bounds of both directions that need no samples, for the columns of C/σ."""
-        chain = self.chain
-        values = _moments.epsilons(
-            columns, min_sep=chain.min_sep, probability=chain.probability, delta=delta, most=plain.value
-        )
-        name = _MOMENTS if columns.shape[1] > 1 else "Poisson sampling"
-        remove, add = (_smaller(plain, value, name) for value in values)
-        # Z is at least the probability of no round at all.
-        return remove, _smaller(add, -chain.log_never * (1 + 1e-9) + _NEVER_ERROR, "no round")
-
-
-def _smaller(bound: DirectionBound, value: float, name: str) -> DirectionBound:
-    if value >= bound.value:
-        return bound
-    # Not NumPy's number.
-    return dataclasses.replace(bound, value=float(value), estimate=float(value), bound=name)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Found:
-    """A direction with its proposals, and an estimate of its ε."""
-
-    direction: Remove | Add
-    epsilon: float
 
 
 def _sampled(
@@ -275,32 +247,16 @@ def _sampled(
     hopeful = [each for each in candidates if not is_hopeless(each, aim, delta, samples=samples, failure=failure)]
     if not hopeful:
         return known
-    found = _proposed(hopeful, known.value, delta, generator)
-    return _bounded(found, known, delta, samples, failure, generator)
+    direction, estimate = _proposed(hopeful, known.value, delta, generator)
+    aim, drawn = max(estimate, FINEST * known.value), {"samples": samples, "failure": failure, "generator": generator}
+    found = certified_epsilon(known, direction, aim, delta, **drawn)
+    return dataclasses.replace(found, estimate=min(estimate, found.value))
 
 
-def _bounded(
-    found: _Found, plain: DirectionBound, delta: float, samples: int, failure: float, generator: np.random.Generator
-) -> DirectionBound:
-    """Returns the smaller of `plain` and of ε that the samples certify."""
-    shares, excess = [0.0], _FINEST
-    estimate = max(found.epsilon, _FINEST * plain.value)
-    while estimate * (1 + excess) < plain.value:
-        shares.append(excess)
-        excess /= _APPROACH
-    claims = [
-        Claim(epsilon=estimate * (1 + share), mean=delta * (1 - FAILURE))
-        for share in reversed(shares)
-        if estimate * (1 + share) < plain.value
-    ]
-    count = strongest(found.direction, claims, samples=samples, failure=failure, generator=generator)
-    if not count:
-        return dataclasses.replace(plain, estimate=min(found.epsilon, plain.value), samples=samples)
-    return DirectionBound(value=claims[count - 1].epsilon, estimate=found.epsilon, bound="Monte Carlo", samples=samples)
-
-
-def _removals(signals: Signals) -> list[Remove]:
-    """Returns the proposals that are tried for the run with the client against the run without it."""
+def _candidates(signals: Signals, *, remove: bool) -> Sequence[Remove | Add]:
+    """Returns the proposals that are tried for one direction."""
+    if not remove:
+        return [Add(signals=signals, shift=shift) for shift in _SHIFTS]
     tilts = [tilt for tilt in _TILTS if signals.can_tilt(tilt)] or [1.0]
     tried = [((False, 1.0, 0.1), (False, tilt, 0.9)) for tilt in tilts]
     if signals.has_pairs:
@@ -310,13 +266,10 @@ def _removals(signals: Signals) -> list[Remove]:
     return [Remove(signals=signals, parts=parts) for parts in tried]
 
 
-def _additions(signals: Signals) -> list[Add]:
-    """Returns the proposals that are tried for the opposite direction."""
-    return [Add(signals=signals, shift=shift) for shift in _SHIFTS]
-
-
-def _proposed(candidates: Sequence[Remove | Add], most: float, delta: float, generator: np.random.Generator) -> _Found:
-    """Returns proposals near the best: those by which a bet on a tenth more than the mean grows fastest."""
+def _proposed(
+    candidates: Sequence[Remove | Add], most: float, delta: float, generator: np.random.Generator
+) -> tuple[Remove | Add, float]:
+    """Returns proposals near the best, by which a bet on a tenth more than the mean grows fastest, and about ε."""
     epsilon = most
     for _ in range(2):
         first = min(candidates, key=lambda each: each.most(epsilon))
@@ -325,14 +278,14 @@ def _proposed(candidates: Sequence[Remove | Add], most: float, delta: float, gen
     pilots = [each.sample(_PILOT, generator) for each in likely]
     growths = [growth(pilot.values(epsilon), each.most(epsilon)) for each, pilot in zip(likely, pilots, strict=True)]
     best = int(np.argmax(growths))
-    return _Found(direction=likely[best], epsilon=_estimate(pilots[best], delta, most))
+    return likely[best], _estimate(pilots[best], delta, most)
 
 
-def _estimate(losses: Losses, delta: float, most: float) -> float:
+def _estimate(sample: Sample, delta: float, most: float) -> float:
     low, high = 0.0, most
-    if float(np.mean(losses.values(0.0))) <= delta:
+    if float(np.mean(sample.values(0.0))) <= delta:
         return 0.0
     while high - low > 1e-5 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if float(np.mean(losses.values(middle))) <= delta else (middle, high)
+        low, high = (low, middle) if float(np.mean(sample.values(middle))) <= delta else (middle, high)
     return high

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from tff_mf.accounting.balls_in_bins._pair import Pair, dominating_pair, gaussian_delta, log_mean_exp
+from tff_mf.accounting.balls_in_bins._pair import Pair, dominating_pair
+from tff_mf.accounting.betting import gaussian_delta, log_mean_exp
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import gaussian

@@ -5,7 +5,8 @@ import math
 
 import numpy as np
 
-from tff_mf.accounting.balls_in_bins._pair import DELTA_SLACK, LOSS_SLACK, Pair, gaussian_delta
+from tff_mf.accounting.balls_in_bins._pair import Pair
+from tff_mf.accounting.betting import DELTA_SLACK, LOSS_SLACK, gaussian_delta
 
 # Degree of the polynomial; 2 where sums over four indices take minutes.
 _DEGREE, _LESS, _MOST_BINS = 4, 2, 512
@@ -223,12 +224,8 @@ def smallest_above(objective: np.ndarray, rows: np.ndarray, heights: np.ndarray)
     It is a linear program with a few variables and thousands of constraints, by the simplex method on its dual: SciPy's
     solver ends the whole process on some of these badly scaled programs.
 
-    Constraints may be violated by rounding, or where the search ends early: verify the result.
-
-    Args:
-        objective: float64 `[variables]`.
-        rows: float64 `[constraints, variables]`, each of a norm near 1.
-        heights: float64 `[constraints]`.
+    Constraints may be violated by rounding, or where the search ends early: verify the result. Rows of a norm near 1
+    are solved best.
 
     Example:
         >>> smallest_above(np.array([1.0, 0.0]), np.array([[1.0, -1.0], [1.0, 1.0]]), np.array([1.0, 2.0]))

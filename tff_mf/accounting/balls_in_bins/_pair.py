@@ -1,21 +1,90 @@
 """The pair of distributions that no neighboring runs with balls-in-bins sampling are easier to tell apart than.
 
-With K = G/σ², the loss of the pair is L = log (1/b) Σ_j exp(a_j − K_jj/2) for a Gaussian vector a with covariance K. A
-part of K is the same for all j: K = k·11ᵀ + K′, so that L = L′ + √k·g − k/2 for an independent normal g, which is
-integrated out exactly. docs/amplification.md has the proofs.
+Everything depends on C through G alone, the inner products of what a client adds to the released sums in each of its
+possible groups. With K = G/σ², the loss of the pair is L = log (1/b) Σ_j exp(a_j − K_jj/2) for a Gaussian vector a with
+covariance K. A part of K is the same for all j: K = k·11ᵀ + K′, so that L = L′ + √k·g − k/2 for an independent normal
+g, which is integrated out exactly. docs/amplification.md has the proofs.
 """
 
 import dataclasses
 
 import numpy as np
 
-# Bounds the rounding error of everything that is computed from a sample, as an amount of ε and as a share of δ.
-LOSS_SLACK = 1e-9
-DELTA_SLACK = 1e-7
+from tff_mf.accounting.entries import magnitudes_of
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.mechanisms import Mechanism
 
+# Above them, matrices of bins × bins and of rounds × bins take minutes or gigabytes.
+_MOST_BINS = 2**12
+_MOST_ENTRIES = 2**27
 # What is left to the Gaussian, as a share of the largest that K allows and at least, as a share of the diagonal of K.
 _SHARE = 0.999
 _LEAST = 1e-8
+
+
+def balls_in_bins_gram(mechanism: Mechanism, rounds: int, *, bins: int) -> np.ndarray:
+    """Returns G with G_ij = ⟨|C|x_i, |C|x_j⟩, where x_j is 1 in the rounds j, j + b, j + 2b, … and 0 elsewhere.
+
+    Everything that balls-in-bins sampling leads to depends on C through G alone. C is that of
+    `mechanism.cast_to_float32()`. Each entry has a relative error of at most `gram_error(rounds)`.
+
+    Args:
+        mechanism: The mechanism.
+        rounds: Number of rounds n.
+        bins: Number of groups b, at most n.
+
+    Returns:
+        G, float64 `[bins, bins]`.
+
+    Source: Choquette-Choo et al. (2024), "Near exact privacy amplification for matrix mechanisms", section 3.
+
+    Example:
+        >>> from tff_mf import BandedToeplitz
+        >>> balls_in_bins_gram(BandedToeplitz(column=[1.0, 0.5]), 4, bins=2)
+        array([[2.5 , 1.5 ],
+               [1.5 , 2.25]])
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or C has an entry that is not finite.
+    """
+    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
+    rounds = mechanism.check(rounds)
+    bins = validation.whole("bins", bins)
+    if bins > min(rounds, _MOST_BINS):
+        raise InputValueError(f"bins={bins} must be at most {min(rounds, _MOST_BINS)} for {rounds} rounds.")
+    if rounds * bins > _MOST_ENTRIES:
+        raise InputValueError(
+            f"rounds={rounds} times bins={bins} exceeds the {_MOST_ENTRIES:,} entries that are computed with: take "
+            "fewer rounds or bins."
+        )
+    columns = _columns(magnitudes_of(mechanism, rounds), rounds, bins)
+    return columns.T @ columns
+
+
+def gram_error(rounds: int) -> float:
+    """Returns a bound on the relative error of each entry of G.
+
+    Sums of n products of numbers of at least 0 have a relative error of at most n·2⁻⁵³ each, in any order; 2⁻⁴⁰ is
+    what the package allows for the entries of C.
+    """
+    return 3 * 2.0**-40 + 4 * (rounds + 64) * 2.0**-53
+
+
+def _columns(diagonals: np.ndarray, rounds: int, bins: int) -> np.ndarray:
+    """Returns the vectors Cx_j as columns, float64 `[rounds, bins]`."""
+    if diagonals.shape[1] == 1:
+        periods = -(-rounds // bins)
+        column = np.pad(diagonals[:, 0], (0, periods * bins - len(diagonals)))
+        sums = np.cumsum(column.reshape(periods, bins), axis=0).ravel()[:rounds]
+        windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([np.zeros(bins - 1), sums]), bins)
+        return windows[:, ::-1].copy()
+    found = np.zeros((rounds, bins))
+    for offset, diagonal in enumerate(diagonals):
+        steps = np.arange(rounds - offset)
+        found[steps + offset, steps % bins] += diagonal[: rounds - offset]
+    return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,20 +95,22 @@ class Pair:
         common: k, above 0.
         root: R, float64 `[bins, bins]`, symmetric up to rounding.
         covariance: K′ = RRᵀ, float64 `[bins, bins]`.
-        variances: The diagonal of K′, float64 `[bins]`.
         rounding: Bound on the rounding error of each entry of `covariance`.
     """
 
     common: float
     root: np.ndarray
     covariance: np.ndarray
-    variances: np.ndarray
     rounding: float
 
     @property
     def bins(self) -> int:
-        """Number of groups b."""
-        return len(self.variances)
+        return len(self.covariance)
+
+    @property
+    def variances(self) -> np.ndarray:
+        """The diagonal of K′."""
+        return np.diagonal(self.covariance)
 
 
 def dominating_pair(gram: np.ndarray, *, relative_error: float) -> Pair:
@@ -59,38 +130,4 @@ def dominating_pair(gram: np.ndarray, *, relative_error: float) -> Pair:
     # Rounding of a product of matrices: at most (bins + 2)·2⁻⁵³ of the product of the absolute values.
     rounding = float(np.max((bins + 8) * 2.0**-52 * (np.abs(root) @ np.abs(root).T) + 2.0**-50 * above))
     common = max(float(np.max(above - covariance)) + rounding, _LEAST * float(np.max(np.diagonal(above))))
-    variances = np.diagonal(covariance).copy()
-    return Pair(common=common, root=root, covariance=covariance, variances=variances, rounding=rounding)
-
-
-def log_mean_exp(values: np.ndarray) -> np.ndarray:
-    """Returns log of the mean of exp over the last axis.
-
-    Example:
-        >>> float(log_mean_exp(np.zeros(3)))
-        0.0
-    """
-    most = values.max(axis=-1, keepdims=True)
-    return most[..., 0] + np.log(np.exp(values - most).mean(axis=-1))
-
-
-def gaussian_delta(epsilon: np.ndarray, mu: float) -> np.ndarray:
-    """Returns δ(ε) of one Gaussian release for an array of ε of any sign: E[(e^(μg − μ²/2) − e^ε)₊].
-
-    It is also E[(1 − e^(ε + μg − μ²/2))₊]. The relative error is below 1e-8.
-
-    Example:
-        >>> gaussian_delta(np.array([1.0]), 1 / 4.22468).round(8)
-        array([1.e-06])
-    """
-    # Imported here: it takes half of the import time of the package.
-    from scipy.special import erfcx, log_ndtr, ndtr
-
-    epsilon = np.asarray(epsilon, dtype=np.float64)
-    at = epsilon / mu - mu / 2
-    above = np.maximum(at, 0)
-    below = np.minimum(at, 0)
-    tails = erfcx(above / np.sqrt(2)) - erfcx((above + mu) / np.sqrt(2))
-    far = 0.5 * np.exp(-above * above / 2) * np.maximum(tails, 0)
-    near = ndtr(-below) - np.exp(np.minimum(epsilon, mu * mu / 2) + log_ndtr(-below - mu))
-    return np.where(at > 0, far, near)
+    return Pair(common=common, root=root, covariance=covariance, rounding=rounding)

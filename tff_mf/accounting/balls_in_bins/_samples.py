@@ -1,4 +1,4 @@
-"""Proposals of importance sampling: distributions of the Gaussian vector a, tilted towards large losses.
+"""Balls in bins by samples: the proposals of both directions.
 
 Under q, a is Gaussian with mean 0 and covariance K′, Z = (1/b) Σ_j exp(a_j − K′_jj/2), L′ = log Z. Proposals:
 
@@ -11,15 +11,23 @@ Each density divided by q is therefore at least a function of L′ alone, so tha
 """
 
 import dataclasses
+import math
 
 import numpy as np
 
-from tff_mf.accounting.balls_in_bins._pair import Pair, log_mean_exp
+from tff_mf.accounting.balls_in_bins._pair import Pair
+from tff_mf.accounting.betting import CHUNK, AddDirection, RemoveDirection, Sample, growth, log_mean_exp
 
 # exp of six times this variance, the largest weight of four indices, is a float.
 LARGEST_VARIANCE = 60.0
 # Above it, sums over four indices take minutes, and power 4 has no share.
-MOST_BINS = 512
+_MOST_BINS = 512
+_STEPS = 6000
+_PILOT = 8000
+# Shares of the powers to try, and θ of the remaining share.
+_POWERS = ((0.1, 0.0, 0.0, 0.0), (0.1, 0.2, 0.4, 0.0), (0.1, 0.1, 0.2, 0.4), (0.05, 0.05, 0.1, 0.75))
+_TILTS = (1.3, 1.7, 2.3, 3.0, 4.5, 7.0, 11.0, 16.0)
+_SHIFTS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +59,7 @@ class Sampler:
         self.pair = pair
         self._weights = np.exp(pair.covariance)
         self._squared = self._weights @ self._weights
-        self.has_fourth = pair.bins <= MOST_BINS
+        self.has_fourth = pair.bins <= _MOST_BINS
         self._of_first = np.zeros(pair.bins)
         if self.has_fourth:
             self._of_first = np.array([np.sum(self._quadruples(first)) for first in range(pair.bins)])
@@ -86,12 +94,12 @@ class Sampler:
             parts.append(np.log(rest) + log_tilted - self.log_tilted_moment(tilts.tilt))
         return np.logaddexp.reduce(parts)
 
-    def samples(self, tilts: Tilts, counts: np.ndarray, generator: np.random.Generator, chunk: int = 8192):
-        """Yields L′ and log T_θ of `counts` samples of each proposal, in chunks, each float64 `[at most chunk]`."""
+    def samples(self, tilts: Tilts, counts: np.ndarray, generator: np.random.Generator):
+        """Yields L′ and log T_θ of `counts` samples of each proposal, in chunks, each float64."""
         triples = self._triples(int(counts[3]), generator)
         for proposal, count in enumerate(counts):
-            for start in range(0, int(count), chunk):
-                size = min(chunk, int(count) - start)
+            for start in range(0, int(count), CHUNK):
+                size = min(CHUNK, int(count) - start)
                 if proposal == len(tilts.powers):
                     means = self._tilted_means(size, tilts.tilt, generator)
                 else:
@@ -157,3 +165,81 @@ def _draw_rows(weights: np.ndarray, generator: np.random.Generator) -> np.ndarra
     sums = np.cumsum(weights, axis=1)
     levels = generator.uniform(size=(len(weights), 1)) * sums[:, -1:]
     return np.minimum((sums <= levels).sum(axis=1), weights.shape[1] - 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Remove(RemoveDirection):
+    """The run with the client against the run without it."""
+
+    sampler: Sampler
+    tilts: Tilts
+
+    @property
+    def mu(self) -> float:
+        return math.sqrt(self.sampler.pair.common)
+
+    @property
+    def plain_share(self) -> float:
+        return self.tilts.powers[0]
+
+    def ends(self, epsilon: float) -> np.ndarray:
+        least = -6 * self.mu - float(self.sampler.pair.variances.max()) - 2
+        return np.linspace(least, epsilon + 30 * self.mu + 4, _STEPS)
+
+    def least_log_density(self, losses: np.ndarray) -> np.ndarray:
+        return self.sampler.log_density(losses, self.tilts, self.tilts.tilt * losses)
+
+    def sample(self, count: int, generator: np.random.Generator) -> Sample:
+        counts = generator.multinomial(count, self.tilts.shares)
+        parts = list(self.sampler.samples(self.tilts, counts, generator))
+        loss, tilted = (np.concatenate(each) for each in zip(*parts, strict=True))
+        density = self.sampler.log_density(loss, self.tilts, tilted)
+        return Sample(mu=self.mu, loss=loss, log_density=density, remove=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Add(AddDirection):
+    """The run without the client against the run with it: y is such that a has the mean −τ·K′1/b, and ⟨g, y⟩ is ā."""
+
+    pair: Pair
+
+    @property
+    def mu(self) -> float:
+        return math.sqrt(self.pair.common)
+
+    @property
+    def square(self) -> float:
+        return float(self.pair.covariance.mean())
+
+    @property
+    def half(self) -> float:
+        return float(self.pair.variances.mean()) / 2
+
+    def ends(self, epsilon: float) -> np.ndarray:
+        return np.linspace(-self.half - epsilon - 30 * self.mu - 4, 6 * self.mu + 2, _STEPS)
+
+    def drawn(self, shifts: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        vector = generator.standard_normal((len(shifts), self.pair.bins)) @ self.pair.root.T
+        vector -= shifts * self.pair.covariance.mean(axis=0)
+        return log_mean_exp(vector - self.pair.variances / 2), vector.mean(axis=1)
+
+
+def remove_direction(pair: Pair, epsilon: float, generator: np.random.Generator) -> Remove:
+    """Returns proposals near the best for δ(ε), found by a pilot."""
+    sampler = Sampler(pair)
+    found = []
+    for powers in _POWERS:
+        if powers[3] and not sampler.has_fourth:
+            continue
+        tried = [Remove(sampler=sampler, tilts=Tilts(powers=powers, tilt=tilt)) for tilt in _TILTS]
+        tried = sorted(tried, key=lambda each: each.most(epsilon))[: 3 if powers is _POWERS[0] else 1]
+        found += [
+            (growth(each.sample(_PILOT // 2, generator).values(epsilon), each.most(epsilon)), index, each)
+            for index, each in enumerate(tried, len(found))
+        ]
+    return max(found)[-1]
+
+
+def add_direction(pair: Pair, epsilon: float) -> Add:
+    """Returns the proposal with the smallest range."""
+    return min((Add(pair=pair, shift=shift) for shift in _SHIFTS), key=lambda each: each.most(epsilon))
