@@ -21,7 +21,6 @@ ACCURACY = METRICS[-1]
 _WORDS = {"conv": 2048, "lstm": 4096}
 # Logits at once: 4 MB, which stay in a processor's cache from the product to the softmax.
 _LOGITS = 2**20
-_MOST_FREQUENT = 1
 # Smaller probabilities lose digits in float32.
 _LEAST_PROBABILITY = 1e-30
 
@@ -47,7 +46,7 @@ class Measured:
     Attributes:
         metrics: Loss per word and accuracies, by the names of `METRICS`; 0 where no word counts, as in Keras.
         sentences: How many sentences these were.
-        baseline: The last of the accuracies if the prediction were always the most frequent word.
+        baseline: The last of the accuracies if the prediction were always their most frequent word.
     """
 
     metrics: dict[str, float]
@@ -72,6 +71,8 @@ class Evaluator:
         special = _stackoverflow.word_prediction_preprocessing.get_special_tokens(len(vocabulary))
         self._tokenize = client_batches.build_word_ids(vocabulary)
         self._model = build()
+        # Padding is 0, the words of the vocabulary follow, and special tokens are last.
+        self._known = slice(1, len(vocabulary) + 1)
         self._counts = _counter(self._model, special)
 
     def tokens(self, chunks: Iterable[Sequence[bytes]]) -> Iterator[Tokens]:
@@ -90,18 +91,21 @@ class Evaluator:
         """
         for variable, weight in zip(self._model.trainable_variables, weights, strict=True):
             variable.assign(weight)
-        sentences, total = 0, np.zeros(8)
+        sentences, total, used = 0, np.zeros(7), np.zeros(self._known.stop, np.int64)
         with contextlib.closing(read_ahead(chunks)) as ahead:
             for chunk in ahead:
                 sentences += len(chunk.lengths)
+                used += np.bincount(chunk.words[:, 1:].ravel(), minlength=len(used))[: len(used)]
                 # Collected before they are read, so that TensorFlow need not wait for Python.
                 found = [self._counts(batch) for batch in _batches(chunk, self._words_of_batch)]
                 total += np.sum([each.numpy() for each in found], axis=0)
         sums, words = total[:4], total[[4, 4, 5, 6]]
         values = np.divide(sums, words, out=np.zeros(4), where=words > 0)
-        baseline = float(total[7] / total[6]) if total[6] else 0.0
+        known = used[self._known]
         return Measured(
-            metrics=dict(zip(METRICS, map(float, values), strict=True)), sentences=sentences, baseline=baseline
+            metrics=dict(zip(METRICS, map(float, values), strict=True)),
+            sentences=sentences,
+            baseline=float(known.max(initial=0) / max(1, known.sum())),
         )
 
 
@@ -115,7 +119,7 @@ def _batches(chunk: Tokens, words: int) -> Iterator[np.ndarray]:
 
 
 def _counter(model: tf.keras.Model, special: Any) -> Callable[[np.ndarray], tf.Tensor]:
-    """Returns the function from a batch to its sum of losses, its numbers of hits, and of words that count."""
+    """Returns the function from a batch to its sum of losses, its three numbers of hits, and of words that count."""
     last = model.layers[-1]
     hidden_of = tf.keras.Model(inputs=model.inputs, outputs=last.input)
     at_once = max(1, _LOGITS // last.units)
@@ -126,7 +130,7 @@ def _counter(model: tf.keras.Model, special: Any) -> Callable[[np.ndarray], tf.T
         hidden = tf.reshape(hidden, [-1, hidden.shape[-1]])
         targets = tf.reshape(batch[:, 1:], [-1])
         kernel, bias = tf.convert_to_tensor(last.kernel), tf.convert_to_tensor(last.bias)
-        total = tf.zeros([8], tf.float64)
+        total = tf.zeros([7], tf.float64)
         for start in tf.range(0, tf.size(targets), at_once):
             logits = tf.nn.bias_add(tf.matmul(hidden[start : start + at_once], kernel), bias)
             total += _sums(logits, targets[start : start + at_once], special)
@@ -136,15 +140,14 @@ def _counter(model: tf.keras.Model, special: Any) -> Callable[[np.ndarray], tf.T
 
 
 def _sums(logits: tf.Tensor, targets: tf.Tensor, special: Any) -> tf.Tensor:
-    """Returns the sum of the losses, and numbers: of hits, of words that count, of the most frequent: float64 `[8]`."""
+    """Returns the sum of the losses, the three numbers of hits, and of words that count: float64 `[7]`."""
     largest = tf.reduce_max(logits, axis=1)
     losses = _losses(logits, targets, largest)
     hits = _hits(logits, targets, tf.gather(logits, targets, batch_dims=1) >= largest)
     known = tf.reduce_all([targets != token for token in special.out_of_vocab], axis=0)
     counted = [tf.ones_like(known), known, known & (targets != special.end_of_sentence)]
     of_hits = [tf.math.count_nonzero(hits & each) for each in counted]
-    # The first word of the vocabulary, which is sorted by frequency, follows the padding.
-    of_words = [tf.math.count_nonzero(each) for each in (*counted, counted[2] & (targets == _MOST_FREQUENT))]
+    of_words = [tf.math.count_nonzero(each) for each in counted]
     loss = tf.reduce_sum(tf.cast(losses, tf.float64))
     return tf.stack([loss, *(tf.cast(each, tf.float64) for each in (*of_hits, *of_words))])
 
