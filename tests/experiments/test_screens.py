@@ -176,8 +176,15 @@ def test_the_demo_ends_with_the_guarantee_of_each_mechanism(monkeypatch, tmp_pat
     from tff_mf.experiments.comparison import demo
 
     claim = statements.facts(statements.of_plan(run_folders.plan()))
-    run = {"accuracy": 0.1, "noise_multiplier": 5.0, "server_learning_rate": 1.0, "claim": claim}
+    run = {
+        "accuracy": 0.1,
+        "noise_multiplier": 5.0,
+        "server_learning_rate": 1.0,
+        "claim": claim,
+        "baseline_accuracy": 0.08,
+    }
     summary = {"mechanisms": {"blt": run, "identity": run}, "accuracy_gain": 0.0, "cohort_note": "", "seconds": 1.0}
     monkeypatch.setattr(demo, "run_demo", lambda folder: summary)
     shown = " ".join(printed("demo", "--out", tmp_path / "demo").split())
-    assert shown.count(statements.line(claim)) == 2
+    assert shown.count(statements.at_a_glance(claim)) == 2
+    assert "most frequent word: 8.00 %" in shown
