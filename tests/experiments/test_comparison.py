@@ -235,8 +235,7 @@ def test_the_table_has_the_papers_numbers_and_marks_what_did_not_learn():
     # A line for all guarantees of a level, at the end.
     end = text.split("## Guarantees")[1].replace("\n  ", " ")
     assert [line for line in end.split("\n") if line.startswith("- ")] == [
-        f"- ε = 2, {name}: {statements.at_a_glance(claimed(0))}"
-        for name in ("Band MF; DP-SGD",)
+        f"- ε = 2, {name}: {statements.at_a_glance(claimed(0))}" for name in ("Band MF; DP-SGD",)
     ]
 
 
