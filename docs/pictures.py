@@ -18,7 +18,6 @@ import numpy as np
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf.experiments import cli
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "pictures"
@@ -323,6 +322,9 @@ def screen(name: str, columns: int) -> Callable[[], str]:
 
 
 def _printed(words: Sequence[str], columns: int) -> str:
+    # The other pictures need the lowest layer alone.
+    from tff_mf.experiments import cli
+
     with mock.patch.dict(os.environ, {"COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns)}), _elsewhere():
         if words:
             return CliRunner().invoke(cli.cli, words, prog_name="tff-mf", catch_exceptions=False).stdout

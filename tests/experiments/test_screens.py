@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import runpy
 import shlex
 import unicodedata
 
@@ -154,6 +155,13 @@ def test_the_screens_in_the_docs_are_what_is_printed(tmp_path, monkeypatch):
     assert len(own) >= 7
     for words, screen in own:
         assert settled(printed(*words)) == settled(screen), words
+
+
+def test_the_gallery_shows_what_is_printed():
+    drawing = runpy.run_path(str(PAGE.with_name("pictures.py")))
+    for name, draw in drawing["PICTURES"].items():
+        if name.startswith("screen-"):
+            assert (drawing["FOLDER"] / f"{name}.svg").read_text() == draw(), name
 
 
 def documented():
