@@ -1,18 +1,25 @@
-"""Draws the pictures of docs/explanation and of README as SVG, into docs/pictures.
+"""Draws the pictures of docs/explanation, of docs/screens.md and of README as SVG, into docs/pictures.
 
-Run `python docs/pictures.py` in the root of a checkout. A test draws them again and compares. Every curve and cell is
-computed by `tff_mf`; accuracies are those of docs/results/pydoc.json. In dark mode the pictures are dark.
+Run `python docs/pictures.py` in the root of a checkout. A test draws them again and compares. Every curve, cell and
+screen is computed by `tff_mf`; accuracies are those of docs/results. In dark mode the pictures are dark.
 """
 
+import contextlib
+import html
 import json
+import os
 import pathlib
-from collections.abc import Callable, Sequence
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from unittest import mock
 
 import numpy as np
+from click.testing import CliRunner
 
 import tff_mf
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "pictures"
 # Okabe and Ito's colours, which are told apart with every kind of colour vision.
 BLUE, ORANGE, GREEN, PINK = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
@@ -23,6 +30,7 @@ _STYLE = """<style>
 svg{--paper:#fff;--ink:#222;--faint:#ddd;--dots:#888}
 @media(prefers-color-scheme:dark){svg{--paper:#1e2129;--ink:#e6e6e6;--faint:#3c404b;--dots:#999}}
 text{font:17px system-ui,"DejaVu Sans",sans-serif;fill:var(--ink)}
+.screen{font:14px ui-monospace,"DejaVu Sans Mono",monospace;white-space:pre}
 .small{font-size:16px}.bold{font-weight:600}.mid{text-anchor:middle}.end{text-anchor:end}
 .faint{stroke:var(--faint);fill:none}.line{fill:none;stroke-width:2.5;stroke-linejoin:round}
 </style>"""
@@ -281,6 +289,58 @@ def deployment_round() -> str:
     return picture.svg()
 
 
+_SETTING = ("--rounds", "2052", "--min-sep", "342", "--max-participations", "6", "--delta", "1e-6")
+_DEPLOYMENT = ("--population", "3000", "--clients-per-round", "100", "--rounds", "96", "--delta", "1e-6")
+# The commands that need no TensorFlow; `compare` shows what it found in half an hour.
+SCREENS = {
+    "help": ("--help",),
+    "train": ("train", "--help"),
+    "optimize": ("optimize", "blt", *_SETTING, "--epsilon", "2", "--out", "blt.safetensors"),
+    "plan": ("plan", *_DEPLOYMENT, "--epsilon", "4"),
+    "account": ("account", "tree-full", *_SETTING, "--noise-multiplier", "7"),
+    "compare": (),
+}
+COLUMNS = (80, 120)
+_MEASURED = re.compile(r"\b\d+\.\d(?= s\b)|(?<=^seconds) +[\d.e-]+|\b\d\.\de-\d\d\b", re.M)
+
+
+def screen(name: str, columns: int) -> Callable[[], str]:
+    """Returns the function that draws what a command prints on a terminal of some columns."""
+
+    def draw() -> str:
+        # Seconds, and the end of a search, differ from machine to machine.
+        text = _MEASURED.sub(
+            lambda found: "…" if "e-" in found[0] else f"{'…':>{len(found[0])}}", _printed(SCREENS[name], columns)
+        )
+        lines = [line.rstrip() for line in text.rstrip().splitlines()]
+        picture = Picture(round(8.45 * columns) + 24, 19 * len(lines) + 24, f"tff-mf {' '.join(SCREENS[name]) or name}")
+        for number, line in enumerate(lines):
+            picture.text(12, 26 + 19 * number, html.escape(line), "screen")
+        return picture.svg()
+
+    return draw
+
+
+def _printed(words: Sequence[str], columns: int) -> str:
+    # The other pictures need the lowest layer alone.
+    from tff_mf.experiments import cli
+
+    with mock.patch.dict(os.environ, {"COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns)}), _elsewhere():
+        if words:
+            return CliRunner().invoke(cli.cli, words, prog_name="tff-mf", catch_exceptions=False).stdout
+        from tff_mf.experiments import comparison
+        from tff_mf.experiments.output.present import terminal
+
+        found = json.loads((ROOT / "docs" / "results" / "table-4-small.json").read_text(encoding="utf-8"))
+        return "\n".join(terminal(comparison.document(found)))
+
+
+@contextlib.contextmanager
+def _elsewhere() -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        yield
+
+
 PICTURES: dict[str, Callable[[], str]] = {
     "noise-that-cancels": noise_that_cancels,
     "one-draw": one_draw,
@@ -295,6 +355,7 @@ PICTURES: dict[str, Callable[[], str]] = {
             *("banded-inverse", "blt", "dense", "banded-plus-low-rank"),
         )
     },
+    **{f"screen-{name}-{columns}": screen(name, columns) for name in SCREENS for columns in COLUMNS},
 }
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ AT_EQUAL_PRIVACY = (
     "RmsLoss and MaxLoss are errors times sensitivity: they compare mechanisms at equal privacy, for the same rounds, "
     "participation and workload."
 )
+# What a screen shows below its figures.
+STATED = ("claim", "amplified_statement")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,9 +123,7 @@ class Found:
             "delta": delta,
             **self.errors(multiplier),
             **self._calibrated_amplified(epsilon, delta),
-            "statement": statements.one_line(
-                statements.of_setting(self.setting, run, delta=delta, population=population)
-            ),
+            "claim": statements.facts(statements.of_setting(self.setting, run, delta=delta, population=population)),
         }
 
     def _calibrated_amplified(self, epsilon: float, delta: float) -> dict[str, Any]:
@@ -155,13 +155,11 @@ class Found:
             "sensitivity_rule": exactness(result),
             **in_words(self.setting),
             **unstated(result),
-            "statement": None,
-            "amplified_statement": None,
+            **dict.fromkeys(STATED),
         }
         if not self.says_workload:
             words["workload"] = None
-        below = [result[name] for name in ("statement", "amplified_statement") if name in result]
-        _screens.report(stated(result) if as_json else result, as_json=as_json, words=words, below=below)
+        _screens.report(stated(result) if as_json else result, as_json=as_json, words=words, below=said(result))
 
 
 def check_amplified(drawn: SamplingSettings, *, adjacency: str, restart_every: int | None) -> None:
@@ -233,14 +231,20 @@ def replace_one(setting: MechanismSetting, sensitivity: float) -> dict[str, floa
     return {"sensitivity_replace_one": 2 * sensitivity} if setting.adjacency == "replace-one" else {}
 
 
+def said(result: Mapping[str, Any]) -> list[str]:
+    """Returns the guarantee of a result in a line, and the amplified one if it has one."""
+    amplified = [result["amplified_statement"]] if "amplified_statement" in result else []
+    return [*([statements.line(result["claim"])] if "claim" in result else []), *amplified]
+
+
 def stated(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a result as JSON, without any ε if the statement states none."""
+    """Returns a result as JSON, without any ε if its claim is refused."""
     return statements.without_epsilon(result) if unstated(result) else result
 
 
 def unstated(result: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the text in place of each finite ε if the statement states none."""
-    if not result.get("statement", "").startswith(statements.REFUSALS):
+    """Returns the text in place of each finite ε if the claim is refused."""
+    if result.get("claim", {}).get("state") != statements.REFUSED:
         return {}
     names = [name for name in result if name.removeprefix("amplified_").startswith("epsilon")]
     return {name: "not stated" for name in names if math.isfinite(result[name])}

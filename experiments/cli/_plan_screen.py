@@ -55,8 +55,7 @@ class PlanScreen:
         options: Every mechanism, the one with the least loss first.
         chosen: The recommended mechanism.
         why: The reason.
-        statement: Its guarantee in one line, or the reason why there is none.
-        refused: Whether there is none.
+        claim: Its guarantee.
         largest_dimension: Of a model that learns, see `signal_to_noise.of_option`.
         signal: Signal and noise, if the dimension is known.
         numbers: The grid and what it costs, see `integers.of_option`.
@@ -73,8 +72,7 @@ class PlanScreen:
     options: list[Option]
     chosen: Option
     why: str
-    statement: str
-    refused: bool
+    claim: statements.Claim
     largest_dimension: int | None
     signal: Signal | None
     numbers: Mapping[str, Any]
@@ -85,6 +83,11 @@ class PlanScreen:
     grid: tff_mf.Grid | None = None
     in_bins: Sequence[BinsOption] = ()
     certified: CertifiedOption | None = None
+
+    @property
+    def refused(self) -> bool:
+        """Whether no ε is stated."""
+        return statements.state(self.claim) == statements.REFUSED
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the plan with all digits."""
@@ -99,14 +102,12 @@ class PlanScreen:
             "workload": repr(workload),
             "objective": known.objective,
             "recommended": self.chosen.name,
-            "why": self.why,
-            "statement": self.statement,
+            "claim": statements.facts(self.claim),
             "signal": {
                 "largest_dimension": self.largest_dimension,
                 **({"hopeless": False} if self.signal is None else self.signal.as_dict()),
             },
             "numbers": {name: value for name, value in _finite(self.numbers).items() if name != "line"},
-            "notes": self.notes,
             "mechanisms": [self._row(option) for option in self.options],
         }
         if self.sampled is not None:
@@ -130,7 +131,7 @@ class PlanScreen:
             f"rounds, {setting['participation']}; δ = {known.delta}, {known.setting.adjacency}; {setting['workload']}"
         )
         blocks: list[Block | None] = [
-            Callout(self.statement, bad=self.refused),
+            Callout(f"{self.chosen.name}: {statements.one_line(self.claim)}", bad=self.refused),
             *map(Paragraph, (about, self.why, self._learns(), self.numbers["line"], *self.notes)),
             None if curves is None else Section("Try other numbers", self._explorer(explored)),
             Section("Mechanisms", self._mechanisms()),

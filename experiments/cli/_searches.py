@@ -253,14 +253,14 @@ def save(search: Search, out: str, seconds: float, flags: Flags, target: Target,
         result["duality_gap"] = found.duality_gap
     assumed = " (assumed: none was given)" if search.assumed else ""
     words = {**_guarantees.in_words(setting), **_guarantees.unstated(result)}
-    words |= {"mechanism": mechanism.kind.replace("_", "-"), "statement": None, "amplified_statement": None}
+    words |= {"mechanism": mechanism.kind.replace("_", "-"), **dict.fromkeys(_guarantees.STATED)}
     words |= {
         "participation": f"{words['participation']}{assumed}",
         "participation_assumed": None,
         "converged": None,
         "message": _ending("" if ended is None else ended.message, found.converged),
     }
-    below = [str(result[name]) for name in ("statement", "amplified_statement") if name in result]
+    below = _guarantees.said(result)
     note = f" {_FILE}" if setting.is_restarted else ""
     below.append(f"{_guarantees.AT_EQUAL_PRIVACY}{note}")
     shown = _guarantees.stated(result) if as_json else result

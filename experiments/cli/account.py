@@ -20,7 +20,7 @@ def account(file: str, noise_multiplier: float, flags: Flags, delta: float, as_j
 
     found = _guarantees.found(file, flags)
     run = found.guarantee(noise_multiplier)
-    statement = statements.one_line(statements.of_setting(found.setting, run, delta=delta, population=flags.population))
+    claim = statements.of_setting(found.setting, run, delta=delta, population=flags.population)
     result = {
         "mechanism": found.mechanism.kind,
         **found.described(),
@@ -36,6 +36,6 @@ def account(file: str, noise_multiplier: float, flags: Flags, delta: float, as_j
         "delta": delta,
         **found.errors(noise_multiplier),
         **found.amplified(noise_multiplier, delta),
-        "statement": statement,
+        "claim": statements.facts(claim),
     }
     found.report(result, as_json=as_json)

@@ -10,11 +10,15 @@ from click import get_current_context
 from click.core import ParameterSource
 
 from tff_mf.base.errors import InputValueError
+from tff_mf.numerics import digits
 
+from ..output import present
 from . import _options, _screens
 
 # Options that leave out the runs, with those that they go with.
 _ALONE = {"listed": {"as_json"}, "estimate": {"as_json", "file", "spec", "fraction", "dataset"}}
+
+_PRICES = "Core-hours are right within a factor of two; a run uses one core, and --jobs runs several at a time."
 
 
 @_options.command()
@@ -26,7 +30,7 @@ _ALONE = {"listed": {"as_json"}, "estimate": {"as_json", "file", "spec", "fracti
 @click.option(
     "--estimate",
     is_flag=True,
-    help="Print rounds, clients, sentences, memory and hours, by a measurement of a few batches; train nothing.",
+    help="Print runs, rounds, core-hours and memory, of larger comparisons of the same table too; train nothing.",
 )
 @click.option(
     "--fraction",
@@ -65,15 +69,20 @@ def compare(
 
     page = _options.html_page(html)
     path = _path_of(file, spec)
+    name = path.stem if fraction is None else f"{path.stem}-{fraction:g}"
     if estimate:
-        required_packages.packages("An estimate", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-        _estimate(path, fraction=fraction, dataset=dataset, as_json=as_json)
+        found = _prices(path, name, fraction=fraction, dataset=dataset)
+        if as_json:
+            click.echo(json.dumps(found))
+        else:
+            _screens.show_document(_priced(found))
         return
     required_packages.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
     from .. import comparison
     from ..output import progress
 
-    name = path.stem if fraction is None else f"{path.stem}-{fraction:g}"
+    for line in present.terminal(_priced(_prices(path, name, fraction=fraction, dataset=dataset))):
+        progress.say(line)
     folder = pathlib.Path(out) if out else pathlib.Path("runs", name)
     result = comparison.run_comparison(
         path,
@@ -134,28 +143,20 @@ def _list(*, as_json: bool) -> None:
         _screens.show([(name, f"{each['title']}. {each['paper']}.") for name, each in found.items()])
 
 
-def _estimate(path: pathlib.Path, *, fraction: float | None, dataset: str | None, as_json: bool) -> None:
+def _prices(path: pathlib.Path, name: str, *, fraction: float | None, dataset: str | None) -> dict[str, Any]:
+    """Returns the estimates of a comparison, and of the larger ones of the same table, by name."""
     from .. import comparison
-    from ..comparison import measured
 
-    found = comparison.estimate(path, dataset=dataset, fraction=fraction, measure=measured.measure)
-    if as_json:
-        click.echo(json.dumps(found))
-        return
-    _screens.show(_rows(found))
-    click.echo()
-    _screens.paragraphs(*found["notes"])
+    return {name: comparison.estimate(path, dataset=dataset, fraction=fraction), **comparison.larger(path)}
 
 
-def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    memory = found["noise_state_bytes"]
-    return [
-        ("runs", f"{found['runs']:,}"),
-        ("rounds", f"{found['rounds']:,}"),
-        ("client updates", f"{found['client_updates']:,}"),
-        ("sentences", f"{found['sentences']:,}"),
-        ("hours", f"{found['hours']:,.3g}"),
-        ("of training", f"{found['hours_of_training']:,.3g}"),
-        ("of evaluation", f"{found['hours_of_evaluation']:,.3g}"),
-        ("noise state", "" if memory is None else f"{memory / 1e9:,.3g} GB at most"),
-    ]
+def _priced(found: Mapping[str, Mapping[str, Any]]) -> present.Section:
+    """Returns estimates as a document: a row each."""
+    rows = []
+    for name, each in found.items():
+        memory = each["noise_state_bytes"]
+        numbers = [f"{each[key]:,}" for key in ("runs", "rounds", "client_updates")]
+        hours = f"{float(format(each['core_hours'], '.2g')):,g}"
+        rows.append([name, *numbers, hours, "" if memory is None else f"{digits.nearest(memory / 1e9, 2)} GB"])
+    header = ["comparison", "runs", "rounds", "client updates", "core-hours", "memory of noise"]
+    return present.Section("", [present.Table(header, rows, "what comparisons cost"), present.Paragraph(_PRICES)])

@@ -2,8 +2,6 @@
 
 import pathlib
 
-import rich_click as click
-
 from . import _options, _screens
 
 
@@ -27,21 +25,28 @@ def demo(out: str | None, as_json: bool) -> None:
     from tff_mf.numerics import digits
 
     from ..comparison import demo as comparison
+    from ..output.present import Paragraph, Section, Table
 
     summary = comparison.run_demo(folder)
     if as_json:
         _screens.report(summary, as_json=True)
         return
-    click.echo(f"{'mechanism':10} {'accuracy':>9} {'noise multiplier':>17} {'server rate':>12}")
-    for name, run in summary["mechanisms"].items():
-        click.echo(
-            f"{name:10} {100 * run['accuracy']:>7.2f} % {digits.downwards(run['noise_multiplier']):>17} "
-            f"{run['server_learning_rate']:>12.3g}"
-        )
-    click.echo(f"blt over identity: {100 * summary['accuracy_gain']:+.2f} points")
-    click.echo()
-    _screens.paragraphs(
-        *(f"{name}: {statements.line(run['claim'])}" for name, run in summary["mechanisms"].items()),
+    runs = summary["mechanisms"]
+    rows = [
+        [
+            name,
+            digits.percent(run["accuracy"], None),
+            digits.downwards(run["noise_multiplier"]),
+            f"{run['server_learning_rate']:.3g}",
+        ]
+        for name, run in runs.items()
+    ]
+    texts = [
+        f"blt over identity: {100 * summary['accuracy_gain']:+.2f} points. Always the most frequent word: "
+        f"{digits.percent(runs['blt']['baseline_accuracy'], None)} %.",
+        *(f"{name}: {statements.at_a_glance(run['claim'])}" for name, run in runs.items()),
         summary["cohort_note"],
-    )
-    click.echo(f"\n{folder / SUMMARY}  {folder / 'accuracy.png'}  ({summary['seconds']:.0f} s)")
+        f"{folder / SUMMARY}  {folder / 'accuracy.png'}  ({summary['seconds']:.0f} s)",
+    ]
+    header = ["mechanism", "accuracy, %", "noise multiplier", "server rate"]
+    _screens.show_document(Section("", [Table(header, rows, "mechanisms"), *map(Paragraph, texts)]))

@@ -4,7 +4,7 @@ import json
 
 import rich_click as click
 
-from . import _options
+from . import _options, _screens
 
 
 @_options.command()
@@ -37,10 +37,10 @@ def doctor(requirements: bool, as_json: bool) -> None:
         }
         click.echo(json.dumps(result))
     else:
-        for finding in findings:
-            click.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.text}")
+        rows = [("ok  " if finding.ok else "FAIL", finding.text) for finding in findings]
         for layer in layers:
             lacks = "" if layer.installed else f": lacks {', '.join(layer.missing)}. {layer.remedy}"
-            click.echo(f"{'ok  ' if layer.installed else '–   '}  {layer.name} ({layer.gives}){lacks}")
+            rows.append(("ok  " if layer.installed else "–   ", f"{layer.name} ({layer.gives}){lacks}"))
+        _screens.show(rows)
     if not sound:
         raise SystemExit(1)

@@ -123,8 +123,7 @@ def _compared(
         options=found,
         chosen=chosen,
         why=why,
-        statement=f"{chosen.name}: {statements.one_line(stated)}",
-        refused=refused,
+        claim=stated,
         largest_dimension=largest,
         signal=signal,
         numbers=integers.of_option(

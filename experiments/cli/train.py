@@ -199,8 +199,7 @@ def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:
 
 def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:
     if as_json:
-        more = {"claim": result.report["claim"], "statement": result.statement, "signal": signal}
-        _screens.report({**result.summary, **more}, as_json=True)
+        _screens.report({**result.summary, "claim": result.report["claim"], "signal": signal}, as_json=True)
         return
     from ..runs import statements
 
@@ -220,12 +219,13 @@ def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib
 
 def _accuracy(summary: Mapping[str, Any]) -> str:
     """Returns what the final model reached, and on which sentences."""
-    accuracy = f"{100 * summary['accuracy']:.2f} %, known words of test clients"
-    if "test_sentences" not in summary:
-        return accuracy
+    accuracy, validation, baseline = (
+        f"{100 * summary[name]:.1f} %" for name in ("accuracy", "validation_accuracy", "baseline_accuracy")
+    )
     return (
-        f"{accuracy}, {summary['test_sentences']:,} sentences; {100 * summary['validation_accuracy']:.2f} % of "
-        f"{summary['validation_sentences']:,} validation sentences ({summary['validation_split']} clients)"
+        f"{accuracy} test ({summary['test_sentences']:,} sentences)   {validation} validation "
+        f"({summary['validation_sentences']:,}, {summary['validation_split']} clients)   "
+        f"[always the most frequent word: {baseline}]"
     )
 
 

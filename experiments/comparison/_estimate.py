@@ -1,100 +1,73 @@
-"""What a comparison will cost: rounds, clients, sentences and memory by its settings, hours by a measurement."""
+"""What a comparison will cost, by its settings alone: rounds, clients, sentences, core-hours and memory."""
 
-import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tff_mf.planning.mechanism_names import state_rows
 
 from ..runs.settings import ALL, RunSettings
 from ..training.datasets import named_data, sqlite, stackoverflow, synthetic
-from . import _spec
+from . import _spec, specs
 
 _FLOAT = 4
 _TEST = "test"
+# Core-seconds for each model parameter, measured with `pydoc-light`'s model and with the papers' LSTM: of a client's
+# update in TFF, of a sentence that is trained on, and of one that is only evaluated.
+_UPDATE, _TRAINED, _EVALUATED = 7e-8, 3e-9, 4e-10
+# Core-seconds in which a run loads TensorFlow and compiles.
+_START = 20.0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelTimes:
-    """A measurement of a model.
-
-    Attributes:
-        parameters: Number of its parameters d.
-        train: Seconds of a client's batch.
-        evaluate: Seconds of a sentence that is only evaluated.
-        words: How they were measured.
-    """
-
-    parameters: int
-    train: float
-    evaluate: float
-    words: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClientSize:
-    """What a client of a data set trains on in one pass.
-
-    Attributes:
-        sentences: Mean number of sentences.
-        batches: Mean number of batches.
-        words: How it is known.
-    """
-
-    sentences: float
-    batches: float
-    words: str
-
-
-def estimate(
-    spec: pathlib.Path,
-    *,
-    dataset: str | None = None,
-    fraction: float | None = None,
-    measure: Callable[[Sequence[RunSettings]], ModelTimes],
-) -> dict[str, Any]:
+def estimate(spec: pathlib.Path, *, dataset: str | None = None, fraction: float | None = None) -> dict[str, Any]:
     """Returns what the runs of a specification cost; nothing is downloaded, optimized or trained.
+
+    Core-hours are right within a factor of about two; the search for mechanisms is not in them. Of a data set that is
+    not here, each client is counted with as many sentences as it may use.
 
     Args:
         spec: A TOML file.
         dataset: Data set of all runs, in place of the file's.
         fraction: Part of the size at which the runs are done.
-        measure: Returns the times of the largest of the models of some settings.
 
     Raises:
         InputError: If the specification is wrong.
     """
     runs = [run.configuration for run in _spec.read(spec, dataset=dataset, fraction=fraction)]
-    times = measure(runs)
-    sizes = {(run.dataset, run.max_examples, run.batch_size): _client_size(run) for run in runs}
-    of = {id(run): sizes[run.dataset, run.max_examples, run.batch_size] for run in runs}
-    updates = {id(run): run.rounds * run.clients_per_round for run in runs}
-    passes = {id(run): updates[id(run)] * run.client_epochs for run in runs}
-    training = sum(passes[id(run)] * of[id(run)].batches * times.train for run in runs)
-    test = {name: _test_sentences(name) for name in {run.dataset for run in runs}}
-    evaluating = sum(_evaluated(run, test[run.dataset]) * times.evaluate for run in runs)
+    clients = {name: _clients_by_sentences(name, "train") for name in {run.dataset for run in runs}}
+    test = {name: _test_sentences(name) for name in clients}
+    trained = [_passes(run) * _sentences(run, clients[run.dataset]) for run in runs]
+    evaluated = [_evaluated(run, test[run.dataset]) for run in runs]
     rows = [_rows(run) for run in runs]
-    known = [count for count in rows if count is not None]
+    states = [count * run.dimension * _FLOAT for count, run in zip(rows, runs, strict=True) if count is not None]
+    seconds = sum(
+        _START + run.dimension * (_UPDATE * _passes(run) + _TRAINED * sentences + _EVALUATED * measured)
+        for run, sentences, measured in zip(runs, trained, evaluated, strict=True)
+    )
     return {
         "runs": len(runs),
         "rounds": sum(run.rounds for run in runs),
-        "client_updates": sum(updates.values()),
-        "sentences": round(sum(passes[id(run)] * of[id(run)].sentences for run in runs)),
-        "hours": (training + evaluating) / 3600,
-        "hours_of_training": training / 3600,
-        "hours_of_evaluation": evaluating / 3600,
-        "seconds_per_batch": times.train,
-        "parameters": times.parameters,
-        "noise_state_bytes": max(known) * times.parameters * _FLOAT if known else None,
-        "notes": [
-            times.words,
-            *sorted({size.words for size in sizes.values()}),
-            "The hours are an estimate, for one run at a time: without the search for mechanisms, TFF's own work and "
-            "the noise, which add to each round.",
-            *(["The memory of mechanisms from files is not in it."] if len(known) < len(rows) else []),
-        ],
+        "client_updates": sum(run.rounds * run.clients_per_round for run in runs),
+        "sentences": round(sum(trained)),
+        "core_hours": seconds / 3600,
+        "parameters": max(run.dimension for run in runs),
+        # That of a mechanism from a file is not known.
+        "noise_state_bytes": max(states, default=None),
     }
+
+
+def larger(spec: pathlib.Path) -> dict[str, dict[str, Any]]:
+    """Returns the estimates of the larger comparisons of the same table by name, the next one first."""
+    name = _spec.read_grids(spec).larger
+    if name is None:
+        return {}
+    path = specs.path_of(name)
+    return {name: estimate(path), **larger(path)}
+
+
+def _passes(run: RunSettings) -> int:
+    """Returns how often a client passes over its sentences."""
+    return run.rounds * run.clients_per_round * run.client_epochs
 
 
 def _evaluated(run: RunSettings, test_sentences: int) -> int:
@@ -105,12 +78,10 @@ def _evaluated(run: RunSettings, test_sentences: int) -> int:
 
 
 def _test_sentences(dataset: str) -> int:
-    path = _file_without_download(dataset)
-    if path is None:
+    sizes = _clients_by_sentences(dataset, _TEST)
+    if sizes is None:
         return stackoverflow.TEST_SENTENCES
-    if synthetic.is_synthetic(path):
-        return synthetic.read(path).expected_sentences(_TEST)
-    return sum(size * clients for size, clients in _clients_by_sentences(path, _TEST).items())
+    return round(sum(size * clients for size, clients in sizes.items()))
 
 
 def _rows(run: RunSettings) -> int | None:
@@ -122,34 +93,21 @@ def _rows(run: RunSettings) -> int | None:
     )
 
 
-def _client_size(run: RunSettings) -> ClientSize:
-    most = run.max_examples
-    path = _file_without_download(run.dataset)
-    if path is None:
-        return ClientSize(
-            sentences=most,
-            batches=-(-most // run.batch_size),
-            words=f"{run.dataset} is not here: each client is counted with {most} sentences, the most that it may use.",
-        )
-    if synthetic.is_synthetic(path):
-        counts: Mapping[int, int] = dict.fromkeys(range(1, synthetic.MOST_SENTENCES + 1), 1)
-    else:
-        counts = _clients_by_sentences(path, "train")
-    clients = sum(counts.values())
-    return ClientSize(
-        sentences=sum(number * min(size, most) for size, number in counts.items()) / clients,
-        batches=sum(number * -(-min(size, most) // run.batch_size) for size, number in counts.items()) / clients,
-        words=f"Sentences are the mean over the training clients of {run.dataset}, at most {most} each.",
-    )
+def _sentences(run: RunSettings, clients: Mapping[int, float] | None) -> float:
+    """Returns the mean number of sentences that a client trains on in a pass."""
+    if clients is None:
+        return run.max_examples
+    return sum(number * min(size, run.max_examples) for size, number in clients.items()) / sum(clients.values())
 
 
-def _file_without_download(dataset: str) -> pathlib.Path | None:
+def _clients_by_sentences(dataset: str, split: str) -> Mapping[int, float] | None:
+    """Returns how many clients have each number of sentences; None if the data set is not here."""
     if dataset == "stackoverflow" and not stackoverflow.is_cached():
         return None
-    return named_data.data_file(dataset)
-
-
-def _clients_by_sentences(path: pathlib.Path, split: str) -> dict[int, int]:
+    path = named_data.data_file(dataset)
+    if synthetic.is_synthetic(path):
+        each = synthetic.read(path).split_sizes[split] / synthetic.MOST_SENTENCES
+        return dict.fromkeys(range(1, synthetic.MOST_SENTENCES + 1), each)
     query = "SELECT num_examples, COUNT(*) FROM client_metadata WHERE split_name = ? GROUP BY num_examples"
     with sqlite.opened(path) as connection:
         return dict(connection.execute(query, [split]).fetchall())

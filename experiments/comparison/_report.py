@@ -1,5 +1,6 @@
 """The result of a comparison as JSON and as a document."""
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from ..runs import derived, statements
 from ._results import Level, fitted, gaps, mean_and_half_width
 
 _DRY_RUN = "DRY RUN: the words of this data set are drawn at random, and no accuracy on it means anything."
+_PAPERS = "test_accuracy"
+_BASELINE = "the most frequent word"
 _CHOSEN_BY = (
     "its best by smoothed validation accuracy (the mean of the evaluations in the last 400 rounds, or in the last "
     "fifth of the rounds if that is less)"
@@ -77,33 +80,46 @@ def document(result: Mapping[str, Any], *, name: str = "", charts: Iterable[Any]
         Section("Rates and errors", _rates(levels)) if levels else None,
         None if charts is None or not ranked else Section("Figures", [Figure(each) for each in charts]),
         Section("Differences", [_differences(result["gaps"])]) if ranked else None,
-        Section("Guarantees, or the reason why there is none", [Listing(_guarantees(levels))]) if levels else None,
         Section("What it rests on", [Listing(_assumptions(result), ticked="assumption")]),
+        Section("Guarantees, or the reason why there is none", [Listing(_guarantees(levels))]) if levels else None,
     ]
     return Document(f"Comparison: {about.get('title', name)}".removesuffix(": "), blocks)
 
 
 def _accuracies(levels: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Returns the accuracy of each mechanism at each level of noise, the paper's in parentheses."""
+    """Returns the accuracy of each mechanism at each level of noise, as the papers' tables have it."""
     columns = list(dict.fromkeys(map(level_of, levels)))
     cells = {(each["mechanism"], level_of(each)): _accuracy(each) for each in levels}
     names = dict.fromkeys(each["mechanism"] for each in levels)
     rows = [[name, *(cells.get((name, column), "–") for column in columns)] for name in names]
-    paper = any(each.get("published") for each in levels)
-    note = "In parentheses: in the paper." if paper else ""
+    baselines = {level_of(each): each["baseline_accuracy"] for each in levels if each.get("baseline_accuracy")}
+    if baselines:
+        rows.append([_BASELINE, *(percent(baselines[each], None) if each in baselines else "–" for each in columns)])
+    notes = {
+        "In parentheses: in the paper.": any(_PAPERS in each.get("published", {}) for each in levels),
+        f"* did not learn: not better than always {_BASELINE}.": not all(map(_learned, levels)),
+    }
+    note = " ".join(text for text, holds in notes.items() if holds)
     return [Table(["noise for", *columns], rows, "accuracy of each mechanism"), Paragraph(note, quiet=True)]
 
 
 def _accuracy(level: Mapping[str, Any]) -> str:
-    published = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in level.get("published", {}).items())
-    return percent(level["accuracy"], level["half_width_95"]) + (f" ({published})" if published else "")
+    paper = level.get("published", {}).get(_PAPERS)
+    shown = percent(level["accuracy"], level["half_width_95"]) + ("" if _learned(level) else "*")
+    return shown if paper is None else f"{shown} ({paper:.2f})"
+
+
+def _learned(level: Mapping[str, Any]) -> bool:
+    """Returns whether a mechanism is better than one guess for all words, as far as that was measured."""
+    return level["accuracy"] > (level.get("baseline_accuracy") or 0.0)
 
 
 def _rates(levels: Sequence[Mapping[str, Any]]) -> list[Block]:
     proposes = any(level["proposed_rate"] is not None for level in levels)
+    more = [{name: value for name, value in each.get("published", {}).items() if name != _PAPERS} for each in levels]
     header = ["noise for", "mechanism", "seeds", "server's rate", "rates tried", "effective RMSE"]
     rows, edges = [], []
-    for level in levels:
+    for level, published in zip(levels, more, strict=True):
         tried, proposed = len(level["validation_accuracy_by_rate"]), level["proposed_rate"]
         edges += [level] if level["rate_at_edge"] and tried > 1 else []
         rows.append(
@@ -115,10 +131,11 @@ def _rates(levels: Sequence[Mapping[str, Any]]) -> list[Block]:
                 str(tried),
                 f"{level['effective_rmse']:.4g}",
                 *(["–" if proposed is None else f"{proposed:.4g}"] if proposes else []),
+                *([", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in published.items())] * any(more)),
             ]
         )
     note = "(edge): the best rate is the smallest or largest tried, so that a better one may lie beyond."
-    header += ["proposed"] if proposes else []
+    header += ["proposed"] * proposes + ["in the paper"] * any(more)
     return [Table(header, rows, "rates and errors", names=2), Paragraph(note if edges else "", quiet=True)]
 
 
@@ -142,8 +159,14 @@ def _differences(gaps: Iterable[Mapping[str, Any]]) -> Block:
 def _guarantees(levels: Sequence[Mapping[str, Any]]) -> list[Item]:
     entries = [(level_of(each), each["mechanism"], each["claim"]) for each in levels]
     refused = {statements.line(claim) for _, _, claim in entries if claim["state"] == statements.REFUSED}
-    found = _by_level((level, name, statements.line(claim)) for level, name, claim in entries)
+    found = _by_level((level, name, _provisional(claim)) for level, name, claim in entries)
     return [Item(line, of, "critical" if line in refused else "") for of, line in found]
+
+
+def _provisional(claim: Mapping[str, Any]) -> str:
+    """Returns a guarantee in one line; the report of each run says what it depends on."""
+    questions = 0 if claim["state"] == statements.REFUSED else len(claim["open_questions"])
+    return statements.at_a_glance(claim) + (f"; PROVISIONAL, {questions} questions open" if questions else "")
 
 
 def _assumptions(result: Mapping[str, Any]) -> list[Item]:
@@ -174,12 +197,14 @@ def _level(
 ) -> dict[str, Any]:
     mean, half = mean_and_half_width(list(level.accuracies.values()))
     usable = line is not None and level.effective_rmse > 0
+    baselines = [run.baseline for run in level.best if run.baseline is not None]
     in_paper = published.get((level.label, level.privacy, level.rate))
     return {
         level.privacy[0]: level.privacy[1],
         "mechanism": level.label,
         "accuracy": mean,
         "half_width_95": half,
+        **({"baseline_accuracy": statistics.fmean(baselines)} if baselines else {}),
         "seeds": len(level.best),
         "accuracy_by_seed": {str(seed): value for seed, value in level.accuracies.items()},
         "accuracy_over_rounds": {str(run.seed): [list(point) for point in run.history] for run in level.best},

@@ -39,6 +39,7 @@ class Finished:
         rate: Learning rate of the server.
         effective_rmse: L_e of figure 11.
         accuracy: On test sentences.
+        baseline: What always the most frequent word would reach on them; None in a run that did not measure it.
         validation_accuracy: On validation sentences, in the mean of the last evaluations
             (`runs.metrics.smoothed`).
         history: Round and accuracy of each evaluation on validation sentences.
@@ -52,6 +53,7 @@ class Finished:
     rate: float
     effective_rmse: float
     accuracy: float
+    baseline: float | None = None
     validation_accuracy: float
     history: Sequence[tuple[int, float]]
     test_sentences: int
@@ -298,6 +300,7 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, places: Places) -> 
         rate=float(record.training.server_learning_rate),
         effective_rmse=derived.rmse_of_plan(record.plan(tff_mf.load(artifact))),
         accuracy=summary["accuracy"],
+        baseline=summary.get("baseline_accuracy"),
         validation_accuracy=summary["validation_accuracy_smoothed"],
         history=history(folder / METRICS),
         test_sentences=summary["test_sentences"],

@@ -47,6 +47,7 @@ class Specification(Record, Generic[_Run]):
         title: Name of the comparison; runs of one without have no published results.
         paper: The paper whose table it is.
         notes: What else is to be said of it.
+        larger: Name of the next larger comparison of the same table.
         preset: The preset that all grids are laid over.
         run: Settings that all runs share.
         grid: Combinations of the settings that differ.
@@ -55,6 +56,7 @@ class Specification(Record, Generic[_Run]):
     title: str | None = None
     paper: str | None = None
     notes: str | None = None
+    larger: str | None = None
     preset: str | None = None
     run: _Run | None = None
     grid: Annotated[Sequence[dict[str, Any]], Meta(min_length=1)] = ({},)

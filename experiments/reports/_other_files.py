@@ -32,6 +32,7 @@ _CLAIMED: Mapping[str, tuple[type, ...]] = {
     "dropped_participations": _COUNT,
     "seconds": _NUMBER,
     "accuracy": _NUMBER,
+    "baseline_accuracy": _NUMBER,
     # The loss of a model that diverged is null.
     "loss": (*_NUMBER, type(None)),
 }

@@ -46,10 +46,12 @@ class Measured:
     Attributes:
         metrics: Loss per word and accuracies, by the names of `METRICS`; 0 where no word counts, as in Keras.
         sentences: How many sentences these were.
+        baseline: The last of the accuracies if the prediction were always their most frequent word.
     """
 
     metrics: dict[str, float]
     sentences: int
+    baseline: float = 0.0
 
 
 class Evaluator:
@@ -69,6 +71,8 @@ class Evaluator:
         special = _stackoverflow.word_prediction_preprocessing.get_special_tokens(len(vocabulary))
         self._tokenize = client_batches.build_word_ids(vocabulary)
         self._model = build()
+        # Padding is 0, the words of the vocabulary follow, and special tokens are last.
+        self._known = slice(1, len(vocabulary) + 1)
         self._counts = _counter(self._model, special)
 
     def tokens(self, chunks: Iterable[Sequence[bytes]]) -> Iterator[Tokens]:
@@ -87,16 +91,22 @@ class Evaluator:
         """
         for variable, weight in zip(self._model.trainable_variables, weights, strict=True):
             variable.assign(weight)
-        sentences, total = 0, np.zeros(7)
+        sentences, total, used = 0, np.zeros(7), np.zeros(self._known.stop, np.int64)
         with contextlib.closing(read_ahead(chunks)) as ahead:
             for chunk in ahead:
                 sentences += len(chunk.lengths)
+                used += np.bincount(chunk.words[:, 1:].ravel(), minlength=len(used))[: len(used)]
                 # Collected before they are read, so that TensorFlow need not wait for Python.
                 found = [self._counts(batch) for batch in _batches(chunk, self._words_of_batch)]
                 total += np.sum([each.numpy() for each in found], axis=0)
         sums, words = total[:4], total[[4, 4, 5, 6]]
         values = np.divide(sums, words, out=np.zeros(4), where=words > 0)
-        return Measured(metrics=dict(zip(METRICS, map(float, values), strict=True)), sentences=sentences)
+        known = used[self._known]
+        return Measured(
+            metrics=dict(zip(METRICS, map(float, values), strict=True)),
+            sentences=sentences,
+            baseline=float(known.max(initial=0) / max(1, known.sum())),
+        )
 
 
 def _batches(chunk: Tokens, words: int) -> Iterator[np.ndarray]:

@@ -159,6 +159,7 @@ def build_measurement(settings: RunSettings, data: pathlib.Path, language_task: 
         curve = [(int(row[metrics.ROUND]), row[ACCURACY]) for row in history]
         return {
             "accuracy": tested.metrics[ACCURACY],
+            "baseline_accuracy": tested.baseline,
             "loss": strict_json.finite(tested.metrics["loss"]),
             "test_sentences": tested.sentences,
             "validation_accuracy": history[-1][ACCURACY],

@@ -206,7 +206,6 @@ def test_an_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts(tmp_path, k
     assert calibrated["noise_multiplier"] > calibrated["amplified_noise_multiplier"]
     assert calibrated["epsilon"] <= 1 < calibrated["epsilon_if_cohorts_are_known"]
     assert "only if cohorts are drawn at random and in secret" in found["amplified_statement"]
-    assert "cohorts" not in found["statement"]
 
 
 def test_epsilon_without_amplification_is_that_of_the_implied_schema(files):
@@ -261,8 +260,8 @@ def test_plan_knows_the_same_settings():
     losses = [row["max_loss"] for row in found["mechanisms"]]
     assert losses == sorted(losses)
     assert set(found["mechanisms"][0]) >= {"max_loss_if_wrong", "epsilon_if_wrong"}
-    assert "replace-one" in found["statement"]
-    assert "restarted every 6" in found["statement"]
+    claim = found["claim"]
+    assert (claim["adjacency"], claim["participation"]["restart_every"]) == ("replace-one", 6)
 
 
 def test_plan_puts_amplified_figures_in_a_table_of_their_own():
@@ -271,7 +270,7 @@ def test_plan_puts_amplified_figures_in_a_table_of_their_own():
     found = result_of(*arguments, "--noise-multiplier", 2, "--sampling", "cyclic-poisson")
     without = [{name: value for name, value in row.items() if name != "seconds"} for row in plain["mechanisms"]]
     assert [{name: value for name, value in row.items() if name != "seconds"} for row in found["mechanisms"]] == without
-    assert found["statement"] == plain["statement"]
+    assert found["claim"] == plain["claim"]
     for row in found["amplified"]:
         mechanism = tff_mf.optimize_banded(rounds=N, bands=row["bands"])
         setting = {"population": 80, "clients_per_round": 20, "noise_multiplier": 2, "delta": 1e-4}
@@ -295,7 +294,7 @@ def test_optimize_says_what_it_assumed_and_what_noise_is_needed(tmp_path):
     calibrated = result_of("calibrate", out, "--rounds", 16, *given, *target)
     assert (made["bands"], made["participation_assumed"]) == (4, False)
     assert made["noise_multiplier"] == calibrated["noise_multiplier"]
-    assert made["statement"] == calibrated["statement"]
+    assert made["claim"] == calibrated["claim"]
 
 
 def test_a_mechanism_for_restarts_is_that_of_one_restart(tmp_path):

@@ -209,6 +209,36 @@ def test_table_data_and_pictures(tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_dry_run_says_so_and_ranks_nothing():
+    result = _report.as_dict(some_levels(), planned=13, done=13, failed={}, dry_run=True)
+    text = markdown(_report.document(result, charts=charts.charts(result)))
+    assert "**DRY RUN: " in text
+    for ranking in ("Accuracy, %", "Differences", "Figures", "10.00"):
+        assert ranking not in text
+
+
+def test_the_table_has_the_papers_numbers_and_marks_what_did_not_learn():
+    runs = [
+        dataclasses.replace(finished(label, 1.0, seed, accuracy, 0.1), baseline=0.08)
+        for label, accuracy in (("Band MF", 0.2), ("DP-SGD", 0.07))
+        for seed in range(2)
+    ]
+    paper = {"test_accuracy": 23.19, "rms_loss": 8.6}
+    published = {("Band MF", ("epsilon", 2.0), 1.0): paper}
+    result = _report.as_dict(_results.levels(runs), planned=4, done=4, failed={}, published=published)
+    text = markdown(_report.document(result))
+    assert re.search(r"\| Band MF +\| 20.00 ± 0.00 \(23.19\) +\|", text)
+    assert re.search(r"\| DP-SGD +\| 7.00 ± 0.00\* +\|", text)
+    assert re.search(r"\| the most frequent word +\| 8.00 +\|", text)
+    assert re.search(r"\| Band MF .*\| rms loss 8.6 +\|", text)
+    assert "did not learn" in text
+    # A line for all guarantees of a level, at the end.
+    end = text.split("## Guarantees")[1].replace("\n  ", " ")
+    assert [line for line in end.split("\n") if line.startswith("- ")] == [
+        f"- ε = 2, {name}: {statements.at_a_glance(claimed(0))}" for name in ("Band MF; DP-SGD",)
+    ]
+
+
 def test_rates_of_the_paper_are_proposed_from_its_noise():
     """Table 4: each mechanism's best rate at its effective RMSE is within a step or two of the line's proposal."""
     schema = tff_mf.MinSep(min_sep=342, max_participations=6)

@@ -109,11 +109,16 @@ def test_metrics_are_those_of_tff(data, architecture):
     bias[[3, 5]] = 4.0
     kinds["far from zero"] = [*kinds["random"][:-1], kinds["random"][-1] - 2000.0]
     kinds["tied"] = [*kinds["constant"][:-1], bias]
+    often = np.zeros(shapes[-1], np.float32)
+    often[np.bincount(kept[0].words[:, 1:].ravel())[1 : len(VOCABULARY) + 1].argmax() + 1] = 4.0
+    kinds["most frequent"] = [*kinds["constant"][:-1], often]
     for kind, weights in kinds.items():
         found = tested.measure(weights, kept)
         expected = by_keras(model, kept[0].words)
         assert found.sentences == 45
         assert found.metrics == pytest.approx(expected, rel=1e-5, nan_ok=True), kind
+        if kind == "most frequent":
+            assert 0 < found.baseline == pytest.approx(found.metrics[evaluation.ACCURACY])
         if kind in ("random", "tied"):
             assert 0 < found.metrics["accuracy"] < 1
     several = tested.measure(kinds["random"], tested.tokens(sentences.chunks(data, "test", size=4)))

@@ -448,7 +448,7 @@ def test_a_page_changes_no_report(tmp_path):
 def test_a_comparison_shows_every_mechanism_level_failure_and_statement(texts):
     page = Page(texts["comparison"])
     shown = "".join(page.text_of("main"))
-    for each in ("blt", "identity", "ε = 2", "it failed", "n=10 rounds"):
+    for each in ("blt", "identity", "ε = 2", "it failed", "all 10 models"):
         assert each in shown
     nothing = _report.as_dict([], planned=1, done=0, failed={"run": "it failed"})
     assert Page(page_of(nothing)).unbalanced == []

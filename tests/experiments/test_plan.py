@@ -88,7 +88,6 @@ def test_fitted_norms_are_a_row_of_their_own_and_not_recommended(found):
     assert "--set", "unit_norms=false" in fitted["note"]
     assert {row["note"] for row in rows.values()} == {""}
     assert found["recommended"] in rows
-    assert "of the least found (banded-toeplitz, without banded, fitted)" in found["why"]
     once = Deployment.of(population=3000, clients_per_round=10, rounds=96, delta=1e-6)
     assert "banded, fitted" not in {option.name for option in compared(once, epsilon=4.0)}
 
@@ -98,7 +97,6 @@ def test_the_recommendation_is_good_and_can_go_on(found):
     chosen = rows[found["recommended"]]
     assert chosen["rms_loss"] <= 1.1 * min(row["rms_loss"] for row in rows.values() if not row["note"])
     assert None not in chosen["rms_loss_if_wrong"].values()
-    assert found["recommended"] in found["why"]
 
 
 def option(name, loss, worst, rows):

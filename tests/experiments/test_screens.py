@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import runpy
 import shlex
 import unicodedata
 
@@ -156,6 +157,13 @@ def test_the_screens_in_the_docs_are_what_is_printed(tmp_path, monkeypatch):
         assert settled(printed(*words)) == settled(screen), words
 
 
+def test_the_gallery_shows_what_is_printed():
+    drawing = runpy.run_path(str(PAGE.with_name("pictures.py")))
+    for name, draw in drawing["PICTURES"].items():
+        if name.startswith("screen-"):
+            assert (drawing["FOLDER"] / f"{name}.svg").read_text() == draw(), name
+
+
 def documented():
     """The arguments of every command of the page that has a screen, and the screen."""
     for block in BLOCKS:
@@ -176,8 +184,15 @@ def test_the_demo_ends_with_the_guarantee_of_each_mechanism(monkeypatch, tmp_pat
     from tff_mf.experiments.comparison import demo
 
     claim = statements.facts(statements.of_plan(run_folders.plan()))
-    run = {"accuracy": 0.1, "noise_multiplier": 5.0, "server_learning_rate": 1.0, "claim": claim}
+    run = {
+        "accuracy": 0.1,
+        "noise_multiplier": 5.0,
+        "server_learning_rate": 1.0,
+        "claim": claim,
+        "baseline_accuracy": 0.08,
+    }
     summary = {"mechanisms": {"blt": run, "identity": run}, "accuracy_gain": 0.0, "cohort_note": "", "seconds": 1.0}
     monkeypatch.setattr(demo, "run_demo", lambda folder: summary)
     shown = " ".join(printed("demo", "--out", tmp_path / "demo").split())
-    assert shown.count(statements.line(claim)) == 2
+    assert shown.count(statements.at_a_glance(claim)) == 2
+    assert "most frequent word: 8.00 %" in shown

@@ -1,5 +1,6 @@
 """The papers' tables as specifications: what they plan is what the papers say, at full size and at a fraction of it."""
 
+import json
 import math
 import pathlib
 
@@ -12,7 +13,7 @@ import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import cli, comparison
 from tff_mf.experiments.comparison import _estimate, _scaling, _spec, specs
-from tff_mf.experiments.runs import layers, statements
+from tff_mf.experiments.runs import layers, learning_rates, statements
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.training.datasets import named_data, synthetic
 from tff_mf.planning import deployed_population, mechanism_names
@@ -76,9 +77,10 @@ def test_every_specification_says_what_it_is_and_is_for_stackoverflow(full):
     for name, runs in full.items():
         about = _spec.about(specs.path_of(name))
         assert about["title"]
-        assert about["paper"].startswith(("Kairouz", "Denisov", "Choquette-Choo", "McMahan"))
-        assert {run.configuration.dataset for run in runs} == {"stackoverflow"}
-        assert {run.configuration.units for run in runs} == {670}
+        assert about["paper"].removeprefix("after ").startswith(("Kairouz", "Denisov", "Choquette-Choo", "McMahan"))
+        small = about["paper"].startswith("after ")
+        assert {run.configuration.dataset for run in runs} == {"pydoc" if small else "stackoverflow"}
+        assert {run.configuration.units for run in runs} == {32 if small else 670}
 
 
 def test_tables_have_the_rows_of_the_papers(full):
@@ -89,13 +91,54 @@ def test_tables_have_the_rows_of_the_papers(full):
         "banded-table-6": 91,
         "banded-table-7": 49,
         "blt-table-1": 16,
+        "blt-table-1-small": 24,
         "denisov-figure-6": 40,
         "denisov-table-4": 200,
         "kairouz-figure-13": 20,
         "kairouz-figure-7": 12,
         "kairouz-table-3": 40,
         "kairouz-table-4": 10,
+        "table-4-night": 375,
+        "table-4-small": 24,
     }
+
+
+SMALL_TABLES = ("table-4-small", "blt-table-1-small", "table-4-night")
+
+
+def test_small_tables_have_the_papers_numbers_and_lead_to_the_papers_size(full, monkeypatch):
+    monkeypatch.setattr(_estimate, "_clients_by_sentences", lambda dataset, split: {12: 1000})
+    large = {"table-4-small": "banded-table-4", "table-4-night": "banded-table-4", "blt-table-1-small": "blt-table-1"}
+    for name in SMALL_TABLES:
+        steps = comparison.larger(specs.path_of(name))
+        assert [*steps][-1] == large[name]
+        hours = [
+            comparison.estimate(specs.path_of(name))["core_hours"],
+            *(each["core_hours"] for each in steps.values()),
+        ]
+        assert hours == sorted(hours)
+        assert hours[0] < (1 if name.endswith("small") else 16)
+        table = {(run.label, run.privacy): run.published.get("test_accuracy") for run in full[large[name]]}
+        for run in full[name]:
+            # The small tables leave out the numbers of bands, and of participations, which are others here.
+            (paper,) = {
+                value
+                for (label, level), value in table.items()
+                if level == run.privacy and label.startswith(run.label.rstrip(")"))
+            }
+            assert run.published.get("test_accuracy") == paper, run.name
+
+
+def test_rates_of_small_tables_are_those_of_the_line(full):
+    """The line through the best rates of docs/results/pydoc.json, at the noise of each row, to a step of 1.7."""
+    levels = json.loads((pathlib.Path(__file__).parents[2] / "docs" / "results" / "pydoc.json").read_text())["levels"]
+    line = learning_rates.fit(
+        [each["effective_rmse"] for each in levels], [each["server_learning_rate"] for each in levels]
+    )
+    for run in (run for name in SMALL_TABLES[:2] for run in full[name] if run.configuration.seed == 0):
+        plan = run.configuration.privacy_plan(run.configuration.build_mechanism())
+        proposed = line.proposed(learning_rates.rmse_of_plan(plan))
+        assert run.configuration.server_learning_rate == pytest.approx(proposed, rel=1e-3), run.name
 
 
 ALL_1600 = {"server_learning_rate": 0.1, "clip_norm": 1.0}
@@ -314,31 +357,24 @@ def test_the_list_has_a_line_for_each():
     assert all(name in printed("compare", "--list") for name in specs.names())
 
 
-def test_an_estimate_counts_what_will_run(tmp_path):
+def test_an_estimate_counts_what_will_run(tmp_path, monkeypatch):
     path = written(tmp_path, '[[grid]]\nepsilon = [2.0, 8.0]\nmechanism = "banded"\nbands = 8\n')
-    times = _estimate.ModelTimes(parameters=1000, train=0.5, evaluate=0.01, words="measured")
-    asked = []
-
-    def measure(candidates):
-        asked.extend(candidates)
-        return times
-
-    found = comparison.estimate(path, measure=measure)
-    assert {(settings.units, settings.batch_size) for settings in asked} == {(4, 2)}
+    found = comparison.estimate(path)
     assert (found["runs"], found["rounds"], found["client_updates"]) == (2, 48, 960)
-    # Clients of 1, 2 and 3 sentences are as many, of which at most 2 are used, in one batch.
+    # Clients of 1, 2 and 3 sentences are as many, of which at most 2 are used.
     assert found["sentences"] == 960 * 5 / 3
-    assert found["hours_of_training"] == pytest.approx(960 * 0.5 / 3600)
-    # After rounds 8, 16 and 24 on validation sentences, and once on the default number of test sentences.
-    assert found["hours_of_evaluation"] == pytest.approx(2 * (3 * 50 + 20_000) * 0.01 / 3600)
-    assert found["noise_state_bytes"] == 7 * 1000 * 4
-    absent = comparison.estimate(path, dataset="stackoverflow", measure=measure)
+    assert found["noise_state_bytes"] == 7 * found["parameters"] * 4
+    absent = comparison.estimate(path, dataset="stackoverflow")
     assert absent["sentences"] == 960 * 2
-    assert "the most that it may use" in " ".join(absent["notes"])
+    for name in ("_UPDATE", "_TRAINED", "_START"):
+        monkeypatch.setattr(_estimate, name, 0.0)
+    evaluating = found["parameters"] * _estimate._EVALUATED / 3600
+    # After rounds 8, 16 and 24 on validation sentences, and once on the default number of test sentences.
+    assert comparison.estimate(path)["core_hours"] == pytest.approx(2 * (3 * 50 + 20_000) * evaluating)
     path.write_text(path.read_text().replace("[run]", '[run]\ntest_examples = "all"\nvalidation_split = "test"'))
     for dataset, clients in (("synthetic", 204_088), ("stackoverflow", 16_586_035 / 2)):
-        whole = comparison.estimate(path, dataset=dataset, measure=measure)
-        assert whole["hours_of_evaluation"] == pytest.approx(2 * (3 * 50 + 2 * clients - 50) * 0.01 / 3600)
+        whole = comparison.estimate(path, dataset=dataset)["core_hours"]
+        assert whole == pytest.approx(2 * (3 * 50 + 2 * clients - 50) * evaluating)
     assert not list(pathlib.Path(named_data.data_file("synthetic").parent).glob("stackoverflow*"))
 
 

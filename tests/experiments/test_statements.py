@@ -144,7 +144,7 @@ def test_commands_state_and_refuse_in_the_same_words(name, delta, refused):
     arguments = [*COMMANDS[name], "--delta", delta, "--population", "100"]
     for more in ([], ["--json"]):
         done = invoke(*arguments, *more, standalone_mode=False)
-        text = json.loads(done.stdout)["statement"] if more else done.stdout
+        text = statements.line(json.loads(done.stdout)["claim"]) if more else done.stdout
         assert ("NO ε CAN BE STATED: delta: " in text) == refused
         assert ("client-level zero-out DP, central: " in text) != refused
         assert ("ε≤" in text) != refused
@@ -155,7 +155,7 @@ def test_an_infinite_epsilon_says_why(sigma, reason):
     """Noise whose ε is finite in real numbers, and has no bound with the tail of a grid's noise, is not "no noise"."""
     arguments = ["account", "identity", "--noise-multiplier", sigma, *SETTING, "--delta", "1e-10", "--json"]
     done = invoke(*arguments, "--dimension", "1000000")
-    assert json.loads(done.stdout)["statement"].startswith(f"NO ε CAN BE STATED: noise: {reason}")
+    assert statements.line(json.loads(done.stdout)["claim"]).startswith(f"NO ε CAN BE STATED: noise: {reason}")
 
 
 def test_a_plan_says_why_epsilon_is_infinite_on_a_grid():
@@ -166,7 +166,7 @@ def test_a_plan_says_why_epsilon_is_infinite_on_a_grid():
 
 def test_where_no_population_is_given_the_line_depends_on_it():
     done = invoke(*COMMANDS["account"], "--delta", "0.5", "--json")
-    assert "; if δ is below 1 / population; " in json.loads(done.stdout)["statement"]
+    assert "; if δ is below 1 / population; " in statements.line(json.loads(done.stdout)["claim"])
 
 
 def statement_of(plan, **more):
