@@ -19,6 +19,8 @@ from tff_mf.sensitivities.losses import Errors
 # Cost of a search as rounds times squared bands: this many take about a second.
 _PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
 _ROUNDS_OF_A_QUICK_DENSE_SEARCH = 128
+# As much time as a round of a BLT with scaled columns takes.
+_PRODUCTS_OF_A_SCALED_ROUND = 2**13
 _INVERSE_BANDS = 8
 # Times the cost with unit norms.
 _COST_OF_FITTED_NORMS = 5
@@ -35,7 +37,7 @@ _FOR_RMS_ALONE = (
 )
 
 _NO_ERROR = Errors(math.inf, math.inf)
-_BUILT_IN = ("blt", "banded", "banded-toeplitz", "banded-inverse", "dense")
+_BUILT_IN = ("blt", "scaled-blt", "banded", "banded-toeplitz", "banded-inverse", "dense")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -323,6 +325,7 @@ def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, 
     dense_slow = "not searched, takes minutes or more: --thorough"
     yield "identity", rows("identity"), Identity, ""
     yield "blt", rows("blt"), search("blt", buffers=buffers), ""
+    yield "scaled-blt", rows("scaled-blt"), search("scaled-blt", buffers=buffers), slow(n * _PRODUCTS_OF_A_SCALED_ROUND)
     yield "banded", rows("banded"), search("banded", bands=bands), slow(products)
     if setting.searched_participation.max_participations > 1:
         yield (
