@@ -16,6 +16,7 @@ from tff_mf.mechanisms import (
     Dense,
     Identity,
     OptimizedFor,
+    ScaledBLT,
     Tree,
 )
 from tff_mf.registry import Codec, Search, register_mechanism, whole_number
@@ -47,6 +48,10 @@ register_mechanism(
     sensitivity=blt_sensitivity,
     search=Search(optimizer=optimize.optimize_blt, options=("buffers", "objective"), objective="max"),
     named={f"production:{name}": lambda _, name=name: BLT.production(name) for name in BLT.production_names()},
+)
+register_mechanism(
+    ScaledBLT,
+    search=Search(optimizer=optimize.optimize_scaled_blt, options=("buffers", "objective"), objective="max"),
 )
 register_mechanism(
     Banded,

@@ -97,7 +97,7 @@ def of_kind(name: str, flags: Flags) -> Search:
             **own,
         )
     if "buffers" in own:
-        assert isinstance(found, tff_mf.BLT)
+        assert isinstance(found, tff_mf.BLT | tff_mf.ScaledBLT)
         own["buffers"] = found.buffers
     return Search(mechanism=found, setting=setting, entries=own, drawn=_said(flags))
 

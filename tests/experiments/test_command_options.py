@@ -61,6 +61,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     kinds = {
         "blt": ["--buffers", "2"],
+        "scaled-blt": ["--buffers", "2"],
         "banded": ["--bands", "2", "--set", "unit_norms=false"],
         "banded-toeplitz": ["--bands", "4"],
         "banded-inverse": ["--bands", "3"],

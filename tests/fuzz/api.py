@@ -106,6 +106,7 @@ CALLS = (
     _called(tff_mf.MinSep, min_sep=_ROUNDS, max_participations=_ROUNDS),
     _called(tff_mf.FixedEpoch, min_sep=_ROUNDS, max_participations=_ROUNDS),
     _called(tff_mf.BLT, theta=_array((1,), (2,), (3,)), omega=_array((1,), (2,), (3,))),
+    _called(tff_mf.ScaledBLT, theta=_array((1,), (2,)), omega=_array((1,), (2,)), scales=_array((1,), (2,), (3,))),
     _called(tff_mf.BLT.production, name=st.sampled_from(["b100", "b400", "b1000", "b2"])),
     _called(tff_mf.Banded, values=_array((1, 1), (1, 3), (2, 3), (3, 2))),
     _called(tff_mf.BandedToeplitz, column=_array((1,), (3,))),
@@ -188,13 +189,16 @@ CALLS = (
         delta=_DELTA,
         slow=True,
     ),
-    _called(
-        tff_mf.optimize_blt,
-        rounds=_ROUNDS,
-        participation=_SCHEMA,
-        buffers=st.integers(1, 3),
-        objective=st.sampled_from(["max", "rms", "mean"]),
-        slow=True,
+    *(
+        _called(
+            search,
+            rounds=_ROUNDS,
+            participation=_SCHEMA,
+            buffers=st.integers(1, 3),
+            objective=st.sampled_from(["max", "rms", "mean"]),
+            slow=True,
+        )
+        for search in (tff_mf.optimize_blt, tff_mf.optimize_scaled_blt)
     ),
     _called(tff_mf.optimize_banded, rounds=_ROUNDS, bands=_ROUNDS, slow=True),
     _called(tff_mf.optimize_banded_toeplitz, rounds=_ROUNDS, bands=_ROUNDS, participation=_SCHEMA, slow=True),

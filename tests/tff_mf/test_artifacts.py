@@ -212,6 +212,7 @@ def test_the_status_of_the_search_comes_back(converged, duality_gap, tmp_path, f
 
 SEARCHES = {
     "blt": lambda: tff_mf.optimize_blt(rounds=20, participation=ONCE, buffers=1),
+    "scaled_blt": lambda: tff_mf.optimize_scaled_blt(rounds=20, participation=ONCE, buffers=1),
     "banded": lambda: tff_mf.optimize_banded(rounds=20, bands=3),
     "banded_toeplitz": lambda: tff_mf.optimize_banded_toeplitz(rounds=20, bands=3, participation=ONCE),
     "banded_inverse": lambda: tff_mf.optimize_banded_inverse(rounds=20, bands=3, participation=ONCE),
@@ -251,6 +252,7 @@ def test_the_details_of_a_search_change_neither_equality_nor_hash_nor_file(kind,
     ("module", "kind", "limit"),
     [
         ("blt", "blt", "_STATIONARY"),
+        ("_descent", "scaled_blt", "_STATIONARY"),
         ("_descent", "banded", "_STATIONARY"),
         ("_descent", "banded_toeplitz", "_STATIONARY"),
         ("_descent", "banded_inverse", "_STATIONARY"),

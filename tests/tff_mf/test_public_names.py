@@ -8,13 +8,13 @@ NAMES = """
 AmplifiedBands AmplifiedOptimum ArtifactError BLT BMinSep BallsInBins BallsInBinsEstimator Banded BandedInverse
 BandedPlusLowRank BandedToeplitz CohortSecret CyclicPoisson Dense EstimatedEpsilon FixedEpoch Grid Guarantee Identity
 InputError LearningRates Level LinearSchedule Mechanism MinSep Momentum MomentumWithRates OptimizedFor Order
-Participation Plan Poisson PrefixSum RandomAllocation Sampling SearchStatus SensitivityResult ShuffledEpochs
+Participation Plan Poisson PrefixSum RandomAllocation Sampling ScaledBLT SearchStatus SensitivityResult ShuffledEpochs
 SingleParticipation SpacedEpochs Timer Tree Workload adaptive_clipping_guarantee amplified_bands balls_in_bins_gram
 calibrate_noise_multiplier check_mechanism compose_guarantees dp_event effective_noise_multiplier epsilon
 explain_sensitivity guarantee load max_error max_loss optimize_amplified_banded_toeplitz optimize_amplified_blt
 optimize_banded optimize_banded_inverse optimize_banded_plus_low_rank optimize_banded_toeplitz optimize_blt
-optimize_dense pattern_sensitivity plan register_mechanism restart_sensitivity rms_error rms_loss save sensitivity
-zcdp_rho
+optimize_dense optimize_scaled_blt pattern_sensitivity plan register_mechanism restart_sensitivity rms_error rms_loss
+save sensitivity zcdp_rho
 """.split()  # noqa: SIM905
 
 

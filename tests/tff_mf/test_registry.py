@@ -106,11 +106,21 @@ def mixed_matrix(rounds):
 
 def test_what_is_registered_has_a_class_and_a_kind():
     kinds = registry.kinds()
-    expected = ["blt", "banded", "banded_toeplitz", "banded_inverse", "dense", "structured", "tree", "identity"]
+    expected = [
+        "blt",
+        "scaled_blt",
+        "banded",
+        "banded_toeplitz",
+        "banded_inverse",
+        "dense",
+        "structured",
+        "tree",
+        "identity",
+    ]
     assert [each.kind for each in kinds] == expected
     assert not any(each.outside for each in kinds)
     searched = [each.command_name for each in kinds if each.search]
-    assert searched == ["blt", "banded", "banded-toeplitz", "banded-inverse", "dense"]
+    assert searched == ["blt", "scaled-blt", "banded", "banded-toeplitz", "banded-inverse", "dense"]
 
 
 def test_names_of_the_command_line_give_mechanisms():

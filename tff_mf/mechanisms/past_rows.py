@@ -3,13 +3,13 @@
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tff_mf.base import in_order
 from tff_mf.mechanisms.grid_recursion import MOST_ROUNDS, SLACK, GridRecursion, allowed, check_rows
-from tff_mf.mechanisms.recursion import NEW, Case, Entry, Product, Recursion, Rule
+from tff_mf.mechanisms.recursion import NEW, Case, Entry, Product, Recursion, Rule, first_line
 
 if TYPE_CHECKING:
     from tff_mf.mechanisms._mechanism import Mechanism
@@ -61,7 +61,7 @@ def past_rows(
     table = np.hstack([weights, np.zeros((len(weights), 1)), scales[:, np.newaxis]])
     scale = float(scales[0]) if alike else Entry(reach + 1)
     tables = () if alike else (np.pad(table, [(0, block), (0, 0)]),)
-    line = None if alike else _line
+    line = None if alike else first_line
     if reach == 0:
         return Recursion(rows=0, cases=(Case(scale=scale),), tables=tables, line=line)
 
@@ -112,10 +112,6 @@ def of_diagonals(diagonals: np.ndarray) -> np.ndarray:
     for offset, diagonal in enumerate(diagonals):
         table[offset:, offset] = diagonal[: rounds - offset]
     return table
-
-
-def _line(done: Any, tables: Sequence[Any], operations: Any) -> Any:
-    return operations.lines(tables[0], done, 1)[0]
 
 
 class OfRows(GridRecursion["Mechanism"]):

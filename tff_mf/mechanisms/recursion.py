@@ -181,6 +181,38 @@ class Recursion:
         case = Case(scale=float(scale), past=tuple(enumerate(map(float, past))), after=sums)
         return cls(rows=len(after), cases=(case,))
 
+    def with_scaled_columns(self, scales: np.ndarray) -> "Recursion":
+        """Returns the recursion of C·diag(scales) for the C of this one, whose rounds must be alike.
+
+        Its n_t is the n_t of C divided by scale t. Rows of memory are those of C, so that they get n_t times scale t.
+
+        Args:
+            scales: Above 0, float64 `[rounds]`.
+        """
+        assert self.alike
+        # Weights and whether they are multiplied or divided, by their places in the line of a round.
+        places: dict[tuple[float, int], Entry] = {}
+
+        def entry(weight: Weight, power: int) -> Entry:
+            assert isinstance(weight, float)
+            return places.setdefault((weight, power), Entry(len(places)))
+
+        def row(given: int | Terms) -> int | Terms:
+            if isinstance(given, int):
+                return given
+            return tuple((source, entry(weight, 1) if source in (NEW, PAST) else weight) for source, weight in given)
+
+        (case,) = self.cases
+        assert isinstance(case.scale, float)
+        scaled = Case(
+            # The quotient, and the product with s, may be rounded down.
+            scale=entry(case.scale * (1 + 2.0**-50), -1),
+            past=tuple((source, entry(weight, -1)) for source, weight in case.past),
+            after=tuple(map(row, case.after)),
+        )
+        table = np.stack([weight * scales if power > 0 else weight / scales for weight, power in places], axis=1)
+        return Recursion(rows=self.rows, cases=(scaled,), tables=(table,), line=first_line, rounds=len(scales))
+
     @property
     def runs_on_a_grid(self) -> bool:
         """Whether nothing but n is remembered of earlier rounds, and no draw is."""
@@ -293,6 +325,11 @@ class Recursion:
         Formal guarantee: it is C⁻¹ up to rounding if the recursion is the one of C.
         """
         return np.array([new for _, new, _, _ in self.run(rounds, unit_vectors(rounds))])
+
+
+def first_line(done: Round, tables: Tables, operations: Any) -> Any:
+    """Returns a round's line of the first table."""
+    return operations.lines(tables[0], done, 1)[0]
 
 
 def unit_vectors(rounds: int) -> Callable[[int], np.ndarray]:

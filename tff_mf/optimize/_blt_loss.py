@@ -125,13 +125,16 @@ class BLTLoss:
         by_increment = self._by_increment(factors, by_log_weight, by_exponent)
         return 0.5 * float(np.log(error.value) + np.log(sens.value)), 0.5 * by_increment * increments
 
-    def gradient(self, variables: np.ndarray, by_log_omega: np.ndarray, by_exponent: np.ndarray) -> np.ndarray:
-        """Returns the gradient by the variables of a function of log ω and x = −log θ, whose gradients are given."""
+    def nodes(self, variables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns exponents and weights: those of B, of which the first exponent is 0, at even places, of C at odd."""
         increments = np.exp(variables)
-        factors, weights = self._weights(increments)
-        by_log_weight, by_node = np.zeros_like(weights), np.zeros_like(weights)
-        by_log_weight[1::2], by_node[1::2] = by_log_omega, by_exponent
-        return self._by_increment(factors, by_log_weight, by_node) * increments
+        return self._cumulate @ increments, self._weights(increments)[1]
+
+    def gradient(self, variables: np.ndarray, by_log_weight: np.ndarray, by_exponent: np.ndarray) -> np.ndarray:
+        """Returns the gradient by the variables of a function of the logarithms of weights and the exponents."""
+        increments = np.exp(variables)
+        factors, _ = self._weights(increments)
+        return self._by_increment(factors, by_log_weight, by_exponent) * increments
 
     def _by_increment(self, factors: np.ndarray, by_log_weight: np.ndarray, by_exponent: np.ndarray) -> np.ndarray:
         by_difference = (by_log_weight @ self._powers) * (1 / factors - 1)

@@ -87,9 +87,10 @@ class BLTFamily:
             theta, omega = variables_of.parameters(variables)
             decayed = np.exp(np.log(theta) * self._steps)
             value, by_column = of_column(np.append(1.0, decayed @ omega))
-            by_log_omega = omega * (by_column[1:] @ decayed)
-            by_exponent = -omega * ((by_column[1:] * self._steps[:, 0]) @ decayed)
-            return value, variables_of.gradient(variables, by_log_omega, by_exponent)
+            by_nodes = np.zeros((2, 2 * len(omega) + 1))
+            by_nodes[0, 1::2] = omega * (by_column[1:] @ decayed)
+            by_nodes[1, 1::2] = -omega * ((by_column[1:] * self._steps[:, 0]) @ decayed)
+            return value, variables_of.gradient(variables, *by_nodes)
 
         return of_variables
 

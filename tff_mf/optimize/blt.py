@@ -124,7 +124,7 @@ _MOST_ROUNDS = 10**12
 _MOST_PARTICIPATIONS = 10**6
 
 # The smallest normal float32: a faster decay would become 0, which a BLT may not have, in the cast to float32.
-_FASTEST_DECAY = float(np.finfo(np.float32).tiny)
+FASTEST_DECAY = float(np.finfo(np.float32).tiny)
 
 
 def optimize_blt(
@@ -214,7 +214,7 @@ def _mechanism(optimized_for: OptimizedFor, objective: str, optimum: Optimum) ->
     if not optimum.buffers:
         return BLT(theta=(0.5,), omega=(0.0,), optimized_for=optimized_for)
     theta, omega = BLTLoss(optimized_for, objective, optimum.buffers).parameters(optimum.variables)
-    return BLT(theta=np.maximum(theta, _FASTEST_DECAY).tolist(), omega=omega.tolist(), optimized_for=optimized_for)
+    return BLT(theta=np.maximum(theta, FASTEST_DECAY).tolist(), omega=omega.tolist(), optimized_for=optimized_for)
 
 
 def _message(optimum: Optimum, wanted: int | None, gain_left_out: float | None) -> str:

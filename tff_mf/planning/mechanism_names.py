@@ -292,7 +292,7 @@ def state_rows(name: str, *, rounds: int, bands: int | None = None, buffers: int
     """
     if name in _ROWLESS:
         return 0
-    if name == "blt":
+    if name in ("blt", "scaled-blt"):
         return buffers or _DEFAULT_BUFFERS
     if name in _BANDED:
         return None if bands is None else min(bands, rounds) - 1

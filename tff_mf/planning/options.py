@@ -19,6 +19,8 @@ from tff_mf.sensitivities.losses import Errors
 # Cost of a search as rounds times squared bands: this many take about a second.
 _PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
 _ROUNDS_OF_A_QUICK_DENSE_SEARCH = 128
+# As much time as a round of a BLT with scaled columns takes.
+_PRODUCTS_OF_A_SCALED_ROUND = 2**12
 _INVERSE_BANDS = 8
 # Times the cost with unit norms.
 _COST_OF_FITTED_NORMS = 5
@@ -29,13 +31,16 @@ AS_GOOD = 1.1
 
 # A banded matrix whose column norms are fitted to the participation.
 _FITTED = "banded, fitted"
-_FOR_RMS_ALONE = (
-    "--mechanism banded --set unit_norms=false, its column norms fitted to this participation for RmsLoss alone: its "
-    "MaxLoss may be larger, and plan never recommends it"
-)
+# What is never recommended, and why.
+_FITTED_NORMS = {
+    _FITTED: "--mechanism banded --set unit_norms=false, its column norms fitted to this participation for RmsLoss "
+    "alone: its MaxLoss may be larger, and plan never recommends it",
+    "scaled-blt": "its columns are fitted to this participation, to exactly so many rounds and to one loss: the other "
+    "may be larger, and plan never recommends it",
+}
 
 _NO_ERROR = Errors(math.inf, math.inf)
-_BUILT_IN = ("blt", "banded", "banded-toeplitz", "banded-inverse", "dense")
+_BUILT_IN = ("blt", "scaled-blt", "banded", "banded-toeplitz", "banded-inverse", "dense")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,7 +189,7 @@ def options(
                 "seconds": time.perf_counter() - start,
             }
             option = _at(setting, objective, name, mechanism, level, about)
-            found.append(dataclasses.replace(option, note=_FOR_RMS_ALONE if name == _FITTED else ""))
+            found.append(dataclasses.replace(option, note=_FITTED_NORMS.get(name, "")))
         except InputValueError as error:
             # A limit of one mechanism does not concern the others: the table names it.
             found.append(Option(name=name, mechanism=None, note=str(error)))
@@ -252,7 +257,7 @@ def recommend(found: list[Option], objective: str = "rms", measure: str = "loss"
 
     Of those whose loss is within a tenth of the least, both as planned and in the worst case if an estimate is
     wrong, the one that keeps the least state; of equal ones, that with the least loss. Column norms that are fitted to
-    the participation, which lower RmsLoss at the expense of MaxLoss, are left out.
+    the participation, which lower one loss at the expense of the other, are left out.
 
     Args:
         found: Every mechanism, the one with the least loss first.
@@ -263,7 +268,7 @@ def recommend(found: list[Option], objective: str = "rms", measure: str = "loss"
         InputValueError: If there is no mechanism for these numbers.
     """
     counts, name = f"{objective}_{measure}", f"{objective.capitalize()}{measure.capitalize()}"
-    searched = [option for option in found if option.mechanism is not None and option.name != _FITTED]
+    searched = [option for option in found if option.mechanism is not None and option.name not in _FITTED_NORMS]
     if not searched:
         raise InputValueError(f"There is no mechanism for these numbers: {found[0].name}: {found[0].note}")
     best = searched[0].figures[counts]
@@ -272,8 +277,8 @@ def recommend(found: list[Option], objective: str = "rms", measure: str = "loss"
     pool = [option for option in close if _worst(option) <= AS_GOOD * least_worst]
     # A dense matrix keeps no rows because all rows so far are drawn again in each round, which takes longer.
     chosen = min(pool, key=lambda each: (each.name == "dense", each.figures["memory_rows"], each.figures[counts]))
-    less = any(option.name == _FITTED and option.figures.get(counts, math.inf) < best for option in found)
-    without = f", without {_FITTED}" if less else ""
+    less = [each.name for each in found if each.name in _FITTED_NORMS and each.figures.get(counts, math.inf) < best]
+    without = f", without {' and '.join(less)}" if less else ""
     loss, rows = chosen.figures[counts], chosen.figures["memory_rows"]
     reasons = [
         f"its {name}, {digits.nearest(loss)}, is the least found{without}"
@@ -323,6 +328,7 @@ def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, 
     dense_slow = "not searched, takes minutes or more: --thorough"
     yield "identity", rows("identity"), Identity, ""
     yield "blt", rows("blt"), search("blt", buffers=buffers), ""
+    yield "scaled-blt", rows("scaled-blt"), search("scaled-blt", buffers=buffers), slow(n * _PRODUCTS_OF_A_SCALED_ROUND)
     yield "banded", rows("banded"), search("banded", bands=bands), slow(products)
     if setting.searched_participation.max_participations > 1:
         yield (

@@ -313,8 +313,8 @@ class BandedInverseQuery(MatrixFactorizationQuery, kinds=("banded_inverse",)):
     """The query of a banded C⁻¹: no memory that grows with d, and as many draws in a round as bands."""
 
 
-class BLTQuery(MatrixFactorizationQuery, kinds=("blt",)):
-    """The query of a BLT: O(buffers·d) memory."""
+class BLTQuery(MatrixFactorizationQuery, kinds=("blt", "scaled_blt")):
+    """The query of a BLT, scaled or not: O(buffers·d) memory."""
 
 
 class DenseQuery(MatrixFactorizationQuery, kinds=("dense",)):

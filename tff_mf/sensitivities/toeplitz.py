@@ -132,10 +132,10 @@ def earliest_pattern(column: np.ndarray, participation: Participation) -> np.nda
 def _touched(column: np.ndarray, min_sep: int) -> Iterator[np.ndarray]:
     """Yields the diagonals 0, b, 2b, … of CᵀC: running sums of products of coefficients that far apart."""
     for apart in range(0, len(column), min_sep):
-        yield _running_sums(column[: len(column) - apart] * column[apart:])[::-1]
+        yield running_sums(column[: len(column) - apart] * column[apart:])[::-1]
 
 
-def _running_sums(values: np.ndarray) -> np.ndarray:
+def running_sums(values: np.ndarray) -> np.ndarray:
     """Returns the running sums, computed in blocks, so that their error grows only with the root of their number."""
     size = int(np.ceil(np.sqrt(len(values))))
     blocks = np.pad(values, (0, size * size - len(values))).reshape(size, size)

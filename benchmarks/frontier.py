@@ -1,0 +1,212 @@
+"""The frontier of error over memory: losses of our mechanisms and of the literature's, by our functions.
+
+    python benchmarks/frontier.py [--page docs/results/frontier.md]
+
+Mechanisms that others have and we leave out, because one of ours has less error at equal memory, are coefficients here:
+BSR (Kalinin and Lampert, 2024), BISR (Kalinin, McKenna, Upadhyay and Lampert, 2025), λ-CGD (Kalinin et al., 2026) with
+columns of equal norms, and the inverse (1 − x)^γ, banded, with the best γ and columns of equal norms.
+"""
+
+import argparse
+import collections
+import dataclasses
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import scipy.optimize
+
+import tff_mf
+from tff_mf.mechanisms import series
+from tff_mf.sensitivities import general
+from tff_mf.sensitivities.losses import Errors, errors
+
+SETTINGS = [(1024, 1024, 1), (512, 64, 8), (2052, 342, 6)]
+MEMORIES = (0, 1, 2, 3, 4, 8, 16, 64, None)
+OBJECTIVES = ("rms", "max")
+# Bands of inverses that are drawn again, for mechanisms without memory.
+_DRAWN_AGAIN = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """Rounds, and how far apart and how often a client takes part."""
+
+    rounds: int
+    min_sep: int
+    most: int
+
+    @property
+    def participation(self) -> tff_mf.Participation:
+        if self.most == 1:
+            return tff_mf.SingleParticipation()
+        return tff_mf.MinSep(min_sep=self.min_sep, max_participations=self.most)
+
+    def __str__(self) -> str:
+        return f"n = {self.rounds:,}" + (f", b = {self.min_sep}, k = {self.most}" if self.most > 1 else " once")
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A mechanism's losses, its rows of memory, and the seconds that it took to find."""
+
+    name: str
+    rows: int
+    losses: Errors
+    seconds: float = 0.0
+
+
+def bound(setting: Setting) -> float:
+    """Returns a lower bound of RmsLoss, and so of MaxLoss, of every mechanism.
+
+    A client's contributions may be orthogonal, so that sens² is at least the sum of ‖column t of C‖² over a pattern.
+    The b patterns t, t + b, … hold each round once if kb ≥ n: their mean is ‖C‖_F² / b. With RmsLoss² =
+    ‖B‖_F²·sens² / n and ‖A‖_* ≤ ‖B‖_F·‖C‖_F, RmsLoss ≥ ‖A‖_* / √(nb). The singular values of the prefix sums are
+    1 / (2 sin((2j − 1)π / (4n + 2))).
+    """
+    n, b = setting.rounds, min(setting.min_sep, setting.rounds)
+    assert setting.most * b >= n
+    nuclear = np.sum(0.5 / np.sin((2 * np.arange(1, n + 1) - 1) * np.pi / (4 * n + 2)))
+    return float(nuclear / np.sqrt(n * b))
+
+
+def losses(mechanism: tff_mf.Mechanism, setting: Setting) -> Errors:
+    """Returns RmsLoss and MaxLoss."""
+    sensitivity = tff_mf.sensitivity(mechanism, setting.rounds, setting.participation)
+    return Errors(*(sensitivity * each for each in errors(mechanism, setting.rounds)))
+
+
+def ours(setting: Setting, objective: str) -> Iterator[Point]:
+    """Yields what our optimizers find."""
+
+    def found(name: str, rows: int, search: Callable[..., tff_mf.Mechanism], **options: object) -> Point:
+        began = time.process_time()
+        mechanism = search(rounds=setting.rounds, participation=setting.participation, objective=objective, **options)
+        seconds = time.process_time() - began
+        return Point(name, rows, losses(mechanism, setting), seconds)
+
+    yield found("banded inverse, drawn again", 0, tff_mf.optimize_banded_inverse, bands=_DRAWN_AGAIN)
+    for buffers in (1, 2, 3, 4):
+        yield found("BLT", buffers, tff_mf.optimize_blt, buffers=buffers)
+        yield found("scaled BLT", buffers, tff_mf.optimize_scaled_blt, buffers=buffers)
+    for rows in (4, 8, 16, 64):
+        yield found("banded inverse", rows, tff_mf.optimize_banded_inverse, bands=rows + 1)
+    for rows in (8, 16, 64, setting.min_sep - 1):
+        yield found("banded Toeplitz", rows, tff_mf.optimize_banded_toeplitz, bands=rows + 1)
+
+
+def theirs(setting: Setting, objective: str) -> Iterator[Point]:
+    """Yields mechanisms of the literature, with the best value of their parameter."""
+    place = OBJECTIVES.index(objective)
+    for rows in (1, 2, 3, 4, 8, 16, 64):
+        yield Point("BSR", rows, losses(tff_mf.BandedToeplitz.square_root(rows + 1), setting))
+        yield Point("BISR", rows, losses(tff_mf.BandedInverse.square_root(rows + 1), setting))
+
+        def power(gamma: float, rows: int = rows) -> np.ndarray:
+            steps = np.arange(1, rows + 1)
+            return np.concatenate([[1.0], np.cumprod((steps - 1 - gamma) / steps)])
+
+        def loss(gamma: float) -> float:
+            return normalized(power(gamma), setting)[place]
+
+        best = scipy.optimize.minimize_scalar(loss, bounds=(0.05, 0.99), method="bounded", options={"xatol": 1e-3})
+        yield Point("γ-BIFR, equal norms", rows, normalized(power(best.x), setting))
+    best = scipy.optimize.minimize_scalar(
+        lambda decay: normalized(np.array([1.0, -decay]), setting)[place], bounds=(0, 0.9999), method="bounded"
+    )
+    point = normalized(np.array([1.0, -best.x]), setting)
+    yield Point("λ-CGD, equal norms", 0, point)
+
+
+def normalized(inverse: np.ndarray, setting: Setting) -> Errors:
+    """Returns the losses of LtToep(inverse)⁻¹ with columns of norm 1.
+
+    Its sensitivity is taken for fixed epochs, which is no more than for min-sep: it may be too good.
+    """
+    rounds = setting.rounds
+    column = series.quotient(np.eye(1, rounds)[0], inverse)
+    norms = np.sqrt(np.cumsum(np.square(column))[::-1])
+    grams = []
+    for apart in range(0, min(setting.most * setting.min_sep, rounds), setting.min_sep):
+        products = np.cumsum(column[: rounds - apart] * column[apart:])[::-1]
+        grams.append(products / (norms[: rounds - apart] * norms[apart:]))
+    epochs = tff_mf.FixedEpoch(min_sep=setting.min_sep, max_participations=setting.most)
+    sensitivity = general.fixed_epoch(grams, epochs, lambda pattern: np.zeros(1)).value
+    # Row t of C⁻¹ is multiplied by norm t; its covariance with row s < t is a sum of products of coefficients.
+    squares, bands = np.zeros(rounds), len(inverse)
+    for apart in range(bands):
+        products = np.cumsum(np.pad(inverse[: bands - apart] * inverse[apart:], (0, max(0, rounds - bands + apart))))
+        pairs = products[: rounds - apart] * norms[: rounds - apart] * norms[apart:]
+        squares[apart:] += (2 if apart else 1) * pairs
+    variances = np.cumsum(squares)
+    return Errors(sensitivity * float(np.sqrt(variances.mean())), sensitivity * float(np.sqrt(variances.max())))
+
+
+_HEAD = """# Error over memory
+
+Which mechanism has the least error at the memory that I have, and how far is it from what is possible?
+
+`python benchmarks/frontier.py` computes all losses by our functions. A row of memory is a copy of the model. *Ours* and
+*others* are the least loss with at most so many rows; *bound* is below every mechanism: ‖A‖_* / √(nb), proved in the
+benchmark. Others are BSR, BISR, λ-CGD and γ-BIFR; searches for the same BLTs by jax_privacy are compared in
+`benchmarks/optimizers.py`. The sensitivity of those with columns of equal norms is taken for fixed epochs, which
+flatters them. Seconds are of the processor."""
+
+
+def page(points: dict[tuple[Setting, str], list[tuple[bool, Point]]]) -> str:
+    """Returns the page with one table for each setting and loss."""
+    lines = [_HEAD]
+    better = []
+    for (setting, objective), known in points.items():
+        place, lower = OBJECTIVES.index(objective), bound(setting)
+        lines += ["", f"## {'RmsLoss' if objective == 'rms' else 'MaxLoss'}, {setting}", ""]
+        lines += [
+            "| rows | ours | | seconds | others | | ours over others | ours over bound |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        for memory in MEMORIES:
+            rows = setting.min_sep if memory is None else memory
+            if memory is not None and memory >= setting.min_sep:
+                continue
+            pair = [
+                min(
+                    (each for own, each in known if own is wanted and each.rows <= rows),
+                    key=lambda each: each.losses[place],
+                )
+                for wanted in (True, False)
+            ]
+            mine, other = pair
+            ratios = [mine.losses[place] / other.losses[place], mine.losses[place] / lower]
+            if ratios[0] > 1.001:
+                better.append(f"{other.name}, {setting}, {rows} rows, {objective}: {100 * (ratios[0] - 1):.1f} %")
+            name = f"{mine.name} of {mine.rows}", f"{other.name} of {other.rows}"
+            lines.append(
+                f"| {'b' if memory is None else rows} | {mine.losses[place]:.3f} | {name[0]} | {mine.seconds:.2f} | "
+                f"{other.losses[place]:.3f} | {name[1]} | {100 * (ratios[0] - 1):+.1f} % | {ratios[1]:.3f} |"
+            )
+    lines += ["", "## Where others are ahead", ""]
+    lines += [f"- {each}" for each in better] or ["In no cell by more than 0.1 %."]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--page", type=pathlib.Path, help="Markdown file to write")
+    arguments = parser.parse_args()
+    points = collections.defaultdict(list)
+    for numbers in SETTINGS:
+        setting = Setting(*numbers)
+        for objective in OBJECTIVES:
+            for own, several in ((True, ours(setting, objective)), (False, theirs(setting, objective))):
+                for point in several:
+                    points[setting, objective].append((own, point))
+                    print(setting, objective, point, flush=True)
+    text = page(points)
+    print(text)
+    if arguments.page:
+        arguments.page.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

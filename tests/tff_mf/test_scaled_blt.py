@@ -1,0 +1,175 @@
+"""BLTs with scaled columns: matrices, sensitivity against brute force, and the search for them."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+import tff_mf
+from tff_mf.optimize._blt_loss import BLTLoss
+from tff_mf.optimize.scaled_blt import ScaledBLTLoss
+from tff_mf.sensitivities._check import attained_by_any
+from tff_mf.sensitivities.losses import round_errors
+
+SETTINGS = [(7, 2, 3), (7, 3, 2), (8, 2, 4), (6, 1, 4), (8, 5, 2)]
+
+
+def made(rounds, *, falling=False, seed=0):
+    scales = np.random.default_rng(seed).uniform(0.5, 2, size=rounds)
+    scales = np.sort(scales)[::-1] if falling else scales
+    return tff_mf.ScaledBLT(theta=[0.9, 0.4], omega=[0.3, 0.4], scales=scales.tolist())
+
+
+def test_the_matrix_is_the_blt_with_scaled_columns_and_the_recursion_is_its_inverse():
+    mechanism = made(30)
+    encoder = tff_mf.BLT(theta=[0.9, 0.4], omega=[0.3, 0.4]).encoder(30) @ np.diag(mechanism.scales)
+    np.testing.assert_allclose(mechanism.encoder(30), encoder, rtol=1e-14)
+    np.testing.assert_allclose(mechanism.inverse(30) @ encoder, np.eye(30), atol=1e-13)
+    np.testing.assert_allclose(mechanism.recursion().responses(30), np.linalg.inv(encoder), atol=1e-13)
+    assert mechanism.recursion().rows == 2
+
+
+def test_the_recursion_of_other_mechanisms_scales_too():
+    kept = tff_mf.BandedInverse(inverse_column=[1.5, -0.5, -0.25])
+    scales = np.array(made(12).scales)
+    found = kept.kept_recursion().with_scaled_columns(scales).responses(12)
+    np.testing.assert_allclose(found, kept.inverse(12) / scales[:, np.newaxis], atol=1e-13)
+
+
+@pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
+@pytest.mark.parametrize(("rounds", "min_sep", "most"), SETTINGS)
+@pytest.mark.parametrize("seed", range(5))
+def test_no_client_exceeds_the_sensitivity(schema, rounds, min_sep, most, seed):
+    mechanism, participation = made(rounds, seed=seed), schema(min_sep=min_sep, max_participations=most)
+    found = tff_mf.explain_sensitivity(mechanism, rounds, participation)
+    attained = attained_by_any(mechanism.encoder(rounds), participation)
+    assert found.value >= attained * (1 - 1e-12)
+    if found.exact:
+        assert found.value == pytest.approx(attained, rel=1e-12)
+
+
+@pytest.mark.parametrize(("rounds", "min_sep", "most"), SETTINGS)
+def test_sensitivity_is_exact_for_scales_that_never_rise_and_for_fixed_epochs(rounds, min_sep, most):
+    mechanism = made(rounds, falling=True)
+    for participation in (
+        tff_mf.MinSep(min_sep=min_sep, max_participations=most),
+        tff_mf.FixedEpoch(min_sep=min_sep, max_participations=most),
+        tff_mf.SingleParticipation(),
+    ):
+        found = tff_mf.explain_sensitivity(mechanism, rounds, participation)
+        assert found.exact
+        assert found.value == pytest.approx(attained_by_any(mechanism.encoder(rounds), participation), rel=1e-12)
+
+
+def test_scales_of_one_are_the_blt():
+    participation = tff_mf.MinSep(min_sep=9, max_participations=4)
+    blt = tff_mf.BLT.production("b400")
+    same = tff_mf.ScaledBLT(theta=blt.theta, omega=blt.omega, scales=[1.0] * 40)
+    assert tff_mf.sensitivity(same, 40, participation) == pytest.approx(tff_mf.sensitivity(blt, 40, participation))
+    assert tff_mf.max_loss(same, 40, participation) == pytest.approx(tff_mf.max_loss(blt, 40, participation))
+
+
+def test_a_late_column_that_is_large_is_never_overlooked():
+    mechanism = dataclasses.replace(made(9), scales=[1.0] * 8 + [50.0])
+    for most in (1, 2, 3):
+        participation = tff_mf.MinSep(min_sep=3, max_participations=most)
+        assert tff_mf.sensitivity(mechanism, 9, participation) >= 50
+
+
+@pytest.mark.parametrize("scales", [[1.0, 0.0], [1.0, -1.0], [np.nan], [np.inf, 1.0], [], [1e39]])
+def test_wrong_scales_are_refused(scales):
+    with pytest.raises(tff_mf.InputError, match="scales"):
+        tff_mf.ScaledBLT(theta=[0.5], omega=[0.5], scales=scales)
+
+
+def test_the_round_after_the_last_is_refused():
+    with pytest.raises(tff_mf.InputError, match="rounds"):
+        made(9).encoder(10)
+    with pytest.raises(tff_mf.InputError, match="rounds"):
+        tff_mf.sensitivity(made(9), 10, tff_mf.SingleParticipation())
+
+
+def test_secret_cohorts_are_accounted_for_by_the_matrix_and_never_as_if_it_were_banded():
+    mechanism = made(24, falling=True)
+    cyclic = tff_mf.CyclicPoisson(population=240, clients_per_round=10, groups=4)
+    known = tff_mf.epsilon(mechanism, 24, cyclic.schema(24), noise_multiplier=2.0, delta=1e-6)
+    try:
+        found = tff_mf.epsilon(mechanism, 24, cyclic, noise_multiplier=2.0, delta=1e-6)
+    except tff_mf.InputError:
+        return
+    assert found == pytest.approx(known, rel=1e-9)
+
+
+@pytest.mark.parametrize(("rounds", "min_sep", "most"), [(40, 10, 4), (37, 10, 3), (40, 40, 1)])
+@pytest.mark.parametrize("power", [1, 8])
+@pytest.mark.parametrize("buffers", [0, 1, 2])
+def test_the_loss_of_the_search_is_the_loss_and_has_its_gradient(rounds, min_sep, most, power, buffers):
+    participation = tff_mf.MinSep(min_sep=min_sep, max_participations=most)
+    optimized_for = tff_mf.OptimizedFor(rounds=rounds, participation=participation)
+    blt = BLTLoss(optimized_for, "rms", buffers)
+    loss = ScaledBLTLoss(optimized_for, blt)
+    variables = np.random.default_rng(0).normal(size=2 * buffers + most - 1) - 2
+    value, gradient = loss(variables, power)
+    steps = 1e-6 * np.eye(len(variables))
+    found = [(loss(variables + step, power).value - loss(variables - step, power).value) / 2e-6 for step in steps]
+    np.testing.assert_allclose(gradient, found, atol=1e-8)
+
+    theta, omega = blt.parameters(loss.of_blt(variables)) if buffers else ([0.5], [0.0])
+    mechanism = tff_mf.ScaledBLT(theta=theta, omega=omega, scales=loss.scales(variables))
+    sensitivity = tff_mf.explain_sensitivity(mechanism, rounds, participation)
+    assert sensitivity.exact
+    error = np.mean(round_errors(mechanism, rounds) ** (2 * power)) ** (0.5 / power)
+    assert np.exp(value) == pytest.approx(sensitivity.value * error, rel=1e-12)
+
+
+@pytest.mark.parametrize(("objective", "loss_of"), [("rms", tff_mf.rms_loss), ("max", tff_mf.max_loss)])
+@pytest.mark.parametrize(
+    ("rounds", "participation"),
+    [
+        (128, tff_mf.MinSep(min_sep=32, max_participations=4)),
+        (100, tff_mf.FixedEpoch(min_sep=30, max_participations=4)),
+        (128, tff_mf.SingleParticipation()),
+        (5, tff_mf.MinSep(min_sep=1, max_participations=5)),
+        (1, tff_mf.SingleParticipation()),
+    ],
+)
+def test_scaled_columns_never_lose_against_the_blt(rounds, participation, objective, loss_of):
+    setting = {"rounds": rounds, "participation": participation, "buffers": 2, "objective": objective}
+    found, blt = tff_mf.optimize_scaled_blt(**setting), tff_mf.optimize_blt(**setting)
+    assert loss_of(found, rounds, participation) <= loss_of(blt, rounds, participation) * (1 + 1e-6)
+    assert found.optimized_for.search.loss == pytest.approx(loss_of(found, rounds, participation))
+    assert tff_mf.explain_sensitivity(found, rounds, participation).exact
+
+
+@pytest.mark.once
+def test_the_figures_of_the_frontier():
+    once = tff_mf.optimize_scaled_blt(rounds=1024, participation=tff_mf.SingleParticipation(), buffers=3)
+    assert once.optimized_for.search.loss < 3.084
+    participation = tff_mf.MinSep(min_sep=342, max_participations=6)
+    found = tff_mf.optimize_scaled_blt(rounds=2052, participation=participation, buffers=3, objective="rms")
+    assert found.optimized_for.search.loss <= 9.0
+    assert found.optimized_for.converged
+
+
+def test_more_rounds_than_matrices_can_have_are_refused():
+    with pytest.raises(tff_mf.InputError, match="rounds"):
+        tff_mf.optimize_scaled_blt(rounds=2**14 + 1, participation=tff_mf.SingleParticipation())
+
+
+def test_a_saved_file_is_read_back(tmp_path):
+    participation = tff_mf.MinSep(min_sep=4, max_participations=3)
+    optimized_for = tff_mf.OptimizedFor(rounds=12, participation=participation)
+    mechanism = dataclasses.replace(made(12), optimized_for=optimized_for)
+    tff_mf.save(mechanism, tmp_path / "scaled.safetensors")
+    assert tff_mf.load(tmp_path / "scaled.safetensors") == mechanism
+    tff_mf.check_mechanism(mechanism, 12, participation)
+
+
+def test_orders_of_patterns_do_not_matter():
+    mechanism = made(8, seed=3)
+    participation = tff_mf.MinSep(min_sep=2, max_participations=3)
+    bound = tff_mf.sensitivity(mechanism, 8, participation)
+    for pattern in itertools.combinations(range(8), 3):
+        if participation.allows(pattern):
+            assert np.linalg.norm(mechanism.encoder(8)[:, list(pattern)].sum(axis=1)) <= bound * (1 + 1e-12)

@@ -1,0 +1,65 @@
+"""Sensitivity of BLTs with scaled columns: theorem 3.1 of McMahan et al. (2024) for CᵀC in place of C."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tff_mf.base import validation
+from tff_mf.mechanisms import ScaledBLT
+from tff_mf.problem.participation import FixedEpoch, Participation
+from tff_mf.sensitivities.general import ROUNDING, SensitivityResult, by_structure, fixed_epoch
+from tff_mf.sensitivities.toeplitz import running_sums
+
+
+@by_structure.register
+def of_scaled_columns(mechanism: ScaledBLT, rounds: int, participation: Participation) -> SensitivityResult:
+    """Returns the sensitivity from the entries X of CᵀC, of which those at equal distances are running sums."""
+    column = mechanism.unscaled.coefficients(validation.listable(rounds))
+    scales = np.array(mechanism.scales[:rounds])
+
+    def gram(apart: int) -> np.ndarray:
+        """Returns X_{s,s+apart} for each s."""
+        left = rounds - apart
+        return running_sums(column[:left] * column[apart:])[::-1] * scales[:left] * scales[apart:]
+
+    def sum_of_columns(pattern: range) -> np.ndarray:
+        total = np.zeros(rounds)
+        for place in pattern:
+            total[place:] += scales[place] * column[: rounds - place]
+        return total
+
+    min_sep, most = participation.min_sep, participation.max_participations
+    if most == 1:
+        rule = "scaled columns, one participation: largest column norm"
+        return SensitivityResult(value=float(np.sqrt(np.max(gram(0)))), exact=True, rule=rule)
+    if isinstance(participation, FixedEpoch):
+        return fixed_epoch(map(gram, range(0, rounds, min_sep)), participation, sum_of_columns)
+    earliest = range(0, rounds, min_sep)[:most]
+    return _of_pairs(gram, rounds, earliest, float(np.sum(np.square(sum_of_columns(earliest)))))
+
+
+def _of_pairs(gram: Callable[[int], np.ndarray], rounds: int, earliest: range, reached: float) -> SensitivityResult:
+    """Bounds each |X_st| by the largest one of rounds that come no sooner and no closer than in the earliest pattern.
+
+    Proof: round i of a pattern π, counted from 0, has t_i ≥ ib, and t_j − t_i ≥ (j − i)b for i < j. So
+    ‖Cu‖² ≤ Σ_{s,t∈π} |X_st| ≤ Σ_{i,j<k} Y_ij, with Y_ij = max of |X_st| over s ≥ ib and t − s ≥ (j − i)b. The earliest
+    pattern reaches it if it has all of these maxima, as it does if C is Toeplitz and never rises (theorem 3.1), also if
+    scales never rise.
+    """
+    min_sep, most = earliest.step, len(earliest)
+    total, largest = 0.0, np.zeros(validation.dense(rounds))
+    for apart in range(rounds - 1, min_sep - 1, -1):
+        within = largest[: rounds - apart]
+        np.maximum(within, np.abs(gram(apart)), out=within)
+        epochs, rest = divmod(apart, min_sep)
+        if rest == 0 and epochs < most:
+            total += 2 * _sum_of_later_maxima(within, min_sep, most - epochs)
+    total += _sum_of_later_maxima(gram(0), min_sep, most)
+    exact = reached >= total * (1 - ROUNDING)
+    rule = f"scaled columns{'' if exact else ', upper bound'}: each entry of CᵀC is largest in the earliest pattern"
+    return SensitivityResult(value=total**0.5, exact=exact, rule=rule)
+
+
+def _sum_of_later_maxima(values: np.ndarray, min_sep: int, most: int) -> float:
+    """Returns the sum of the largest values from place 0, b, …, (most − 1)b on."""
+    return float(np.sum(np.maximum.accumulate(values[::-1])[::-1][: most * min_sep : min_sep]))
