@@ -87,7 +87,7 @@ class PlanScreen:
     @property
     def refused(self) -> bool:
         """Whether no ε is stated."""
-        return statements.state(self.claim) == statements.REFUSED
+        return self.claim.state == statements.REFUSED
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the plan with all digits."""
