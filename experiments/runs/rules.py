@@ -165,10 +165,18 @@ def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str) 
         tff_mf.base.errors.InputValueError: rounds=9 is not the setting that the run in 'out' began with, 8: ...
     """
     for name in {**given, **begun}:
-        if given.get(name) != begun.get(name):
-            now = f"{name}={given[name]!r} is not the" if name in given else f"{name}=… missing, a"
-            then = repr(begun[name]) if name in begun else "which has none"
+        now, then = given.get(name), begun.get(name)
+        if isinstance(now, Mapping) and isinstance(then, Mapping):
+            # The message is about the one setting that differs.
+            check_same(_inside(name, now), _inside(name, then), run=run)
+        elif now != then:
+            changed = f"{name}={now!r} is not the" if name in given else f"{name}=… missing, a"
+            before = repr(then) if name in begun else "which has none"
             raise InputValueError(
-                f"{now} setting that the run in {run!r} began with, {then}: resume it with the same settings, or start "
-                "another run in another folder."
+                f"{changed} setting that the run in {run!r} began with, {before}: resume it with the same settings, "
+                "or start another run in another folder."
             )
+
+
+def _inside(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{name}.{key}": value for key, value in settings.items()}

@@ -253,8 +253,7 @@ def _plain(path: pathlib.Path) -> Any:
 
 def _names(message: str, path: pathlib.Path, folder: pathlib.Path) -> bool:
     """Returns whether a message is one that somebody can act on: short, and about this file or what it says."""
-    # Two whole settings fit: `check_same` shows both where a field of them differs.
-    return len(message) < 4000 and (path.name in message or path.stem in message or str(folder) in message)
+    return len(message) < 1500 and (path.name in message or path.stem in message or str(folder) in message)
 
 
 def going_on(runs: Runs, work: pathlib.Path, each: int, generator: random.Random) -> Iterator[Outcome]:
