@@ -133,8 +133,8 @@ def check_folder(folder: pathlib.Path) -> None:
     if _ended(folder / REPORT) or (book.is_file() and read_ledger(book).ended):
         (folder / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
         raise InputValueError(
-            f"out={str(folder)!r} holds a run that has ended: `tff-mf report` prints its report; name another folder "
-            "for another run."
+            f"folder={str(folder)!r} holds a run that has ended: `tff-mf report` prints its report; name another "
+            "folder for another run."
         )
     if book.is_file() and b"\n" in book.read_bytes():
         return
@@ -143,7 +143,7 @@ def check_folder(folder: pathlib.Path) -> None:
         left.append(CHECKPOINTS)
     if left:
         raise InputValueError(
-            f"out={str(folder)!r} holds {', '.join(left)} of a run, but no {LEDGER}: its rounds would be "
+            f"folder={str(folder)!r} holds {', '.join(left)} of a run, but no {LEDGER}: its rounds would be "
             "released twice. Restore the ledger, or name another folder."
         )
 

@@ -177,8 +177,10 @@ class PrivateTraining:
         self._check_open()
         if isinstance(data, tf.data.Dataset):
             datasets = [data]
+            self._check_elements("data", datasets)
         else:
             validation.instance("data", data, Mapping, "pass {id: dataset}, so that ids can be compared")
+            datasets = list(data.values())
             if self.plan.secret_cohorts and not self._clients:
                 raise InputValueError(
                     "data: no log has the clients of secret cohorts: call training.cohorts(clients) first, so that ids "
@@ -191,10 +193,10 @@ class PrivateTraining:
                     "them are a release without noise. Keep other clients for evaluation, and leave them out of "
                     "training.cohorts(...)."
                 )
+            self._check_elements("data", datasets)
             self._evaluated.update(data)
             # First: whoever was evaluated may not train, also after a restart.
             files.write_atomically(self.guard.folder / names.EVALUATED, json.dumps(sorted(self._evaluated)) + "\n")
-            datasets = list(data.values())
         if self._evaluation is None:
             self._evaluation = tff.learning.algorithms.build_fed_eval(self._model_fn, loop_implementation=LOOP)
         with self._released():
@@ -256,8 +258,8 @@ class PrivateTraining:
     def _check_open(self) -> None:
         if not self._close.alive:
             raise InputValueError(
-                f"folder={str(self.guard.folder)!r}: this training was closed: call private_fed_avg with the same plan "
-                "and folder to continue it."
+                f"folder={str(self.guard.folder)!r}: this training was closed, by close() or because its folder was "
+                "opened again: go on with the newer training, or call private_fed_avg with the same plan and folder."
             )
 
     def _population(self, clients: Iterable[str]) -> list[str]:
@@ -351,8 +353,7 @@ class PrivateTraining:
                 "are can be checked."
             )
         data = list(cohort_data.values())
-        for each in data:
-            validation.instance("cohort_data", each, tf.data.Dataset, "pass a tf.data.Dataset of each client")
+        self._check_elements("cohort_data", data)
         # Their ids, in a log, would show who is not in a secret cohort.
         if others := len(cohort_data.keys() - set(begun.clients)):
             raise InputValueError(
@@ -363,6 +364,18 @@ class PrivateTraining:
         if len(data) < len(begun.clients) and not self.plan.secret_cohorts:
             self._warn(len(data), begun.number)
         return data
+
+    def _check_elements(self, argument: str, datasets: Sequence[tf.data.Dataset]) -> None:
+        """Raises unless each is a dataset of what the model takes: TFF says so below pages of its own calls."""
+        taken = self.process.next.type_signature.parameter[1].member.element
+        for each in datasets:
+            validation.instance(argument, each, tf.data.Dataset, "pass a tf.data.Dataset of each client")
+            given = tff.types.tensorflow_to_type(each.element_spec)
+            if not taken.is_assignable_from(given):
+                raise InputTypeError(
+                    f"{argument} has a dataset of {given}, and the model takes {taken}: batch and cast its elements as "
+                    "in the input_spec of the model."
+                )
 
     def _keep(self, number: int, state: Any) -> None:
         """Saves the state after a round, then records its release; only then is it this training's state."""

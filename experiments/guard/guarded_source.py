@@ -86,8 +86,8 @@ class GuardedDataSource(tff.program.FederatedDataSource):
         """
         if _DRAWING.get(self._guard) is not turn:
             raise InputValueError(
-                f"iterator: another iterator of the run in out={self.folder!r} was made or loaded since, and two would "
-                "hand out rounds twice. Use that one."
+                f"iterator: another iterator of the run in folder={self.folder!r} was made or loaded since, and two "
+                "would hand out rounds twice. Use that one."
             )
         if next_round is not None and next_round != self._guard.next_round:
             # A program goes back to an earlier state, to discard a round.

@@ -137,8 +137,8 @@ class RunGuard(ServerLoop):
         """Returns the cohort of the next round; an empty one after the last."""
         if self._drawn is None:
             raise InputValueError(
-                f"out={str(self.folder)!r}: the plan's sampling draws the cohorts: call draws_from(clients) first, or "
-                "give sampler= to open_guard."
+                f"folder={str(self.folder)!r}: the plan's sampling draws the cohorts: call draws_from(clients) first, "
+                "or give sampler= to open_guard."
             )
         return frozenset(self._drawn.cohort(self.next_round - 1) if self.next_round <= self.rounds else ())
 
@@ -260,8 +260,8 @@ class RunGuard(ServerLoop):
         if self._mixed:
             last = self.last_released
             raise InputValueError(
-                f"out={str(self.folder)!r}: the noise of a state was drawn for other rounds than were begun. Load the "
-                f"state of the last released round, {last}, and call goes_back_to({last + 1}) first."
+                f"folder={str(self.folder)!r}: the noise of a state was drawn for other rounds than were begun. Load "
+                f"the state of the last released round, {last}, and call goes_back_to({last + 1}) first."
             )
 
 

@@ -75,8 +75,8 @@ def opened(folder, plan=None, **more):
     return aggregators.private_fed_avg(**arguments, folder=folder)
 
 
-def of(clients):
-    return {client: dataset() for client in clients}
+def of(clients, **more):
+    return {client: dataset(**more) for client in clients}
 
 
 def trained(training, rounds=ROUNDS, clients=IDS):
@@ -615,8 +615,11 @@ MISTAKES = {
     "arrays in place of datasets": refused(
         "cohort_data=", lambda w: w.waiting.next({w.cohort[0]: np.ones(2)}), TypeError
     ),
-    "data of another shape": Mistake(
-        lambda w: w.waiting.next({client: dataset(width=3) for client in w.cohort}), Exception, "3"
+    "data of another shape": refused(
+        "cohort_data has a dataset of .*3", lambda w: w.waiting.next(of(w.cohort, width=3)), TypeError
+    ),
+    "evaluation on data of another shape": refused(
+        "data has a dataset of .*3", lambda w: w.waiting.evaluate({"client 8": dataset(width=3)}), TypeError
     ),
     "NaN": harmless(lambda found: np.isfinite(distance(found)), lambda w: w.moved(dataset(NAN), dataset())),
     "huge examples": harmless(lambda found: distance(found) < 1.1, lambda w: w.moved(dataset(HUGE), dataset(HUGE))),
