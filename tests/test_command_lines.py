@@ -36,7 +36,7 @@ HERE = pathlib.Path(__file__).resolve().parent.parent
 PAGES = (
     "README",
     "docs/install",
-    "docs/commands",
+    "docs/command-line",
     "docs/report",
     "docs/tff-programs",
     "docs/deployment",

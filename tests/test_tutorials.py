@@ -58,7 +58,7 @@ def in_this_process(line):
     [
         pytest.param("emnist", marks=pytest.mark.long),  # A shorter one runs in CI.
         "central-keras",
-        pytest.param("next-word", marks=pytest.mark.long),  # Lines as those of docs/commands.md, which run in CI.
+        pytest.param("next-word", marks=pytest.mark.long),  # Lines as those of docs/command-line.md, which run in CI.
         pytest.param("deploy", marks=pytest.mark.long),  # test_runner.py runs a bundle, docs/deployment.md the lines.
     ],
 )
