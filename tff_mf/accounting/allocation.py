@@ -3,7 +3,7 @@
 A random variable Z′ is above Z in convex order if E[φ(Z)] ≤ E[φ(Z′)] for every convex φ. Both δ(ε) of a pair with
 likelihood ratio Z are of this form: φ(z) = (z − e^ε)₊ and φ(z) = (1 − e^ε·z)₊. Moving mass from a point to its two
 neighbors on a grid, with the same mean, leads up in convex order, and so do sums and products of independent variables
-that are at least 0 and each above its own. docs/amplification.md has the proofs.
+that are at least 0 and each above its own. docs/proofs/amplification.md has the proofs.
 """
 
 import dataclasses

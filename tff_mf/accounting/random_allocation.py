@@ -39,7 +39,7 @@ class RandomAllocation(SecretSampling):
         Arithmetic: with a grid, the release is the integers that are computed, and what they cost is included, by the
         chain of `grids.epsilon_of_chain`, if the rounds of all clients are drawn independently.
         Certainty: no random numbers are used; rounding errors are included.
-        Proof: docs/amplification.md.
+        Proof: docs/proofs/amplification.md.
 
     Attributes:
         participations: Number k of rounds of a client.

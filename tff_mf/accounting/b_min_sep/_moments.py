@@ -1,8 +1,9 @@
 """Bounds of b-min-sep sampling without samples: moments of the likelihood ratio Z.
 
-docs/amplification.md has the theorems. Let C have b̂ bands, and a ≥ 0 be a column that dominates all columns of C/σ. For
-the run with the client against the run without it, and an integer m ≥ 2, E[Z^m] is bounded by windows of b̂ rounds, one
-after the other, from the last: v(w) bounds the growth of a client who has to wait for w rounds, and in a window becomes
+docs/proofs/amplification.md has the theorems. Let C have b̂ bands, and a ≥ 0 be a column that dominates all columns
+of C/σ. For the run with the client against the run without it, and an integer m ≥ 2, E[Z^m] is bounded by windows of
+b̂ rounds, one after the other, from the last: v(w) bounds the growth of a client who has to wait for w rounds, and in
+a window becomes
 
     v(w) ← ‖(1 − p)^(b̂ − w)·v(0) + Σ_(r ≥ w) p·(1 − p)^(r − w)·W_r·v(b − b̂ + r)‖_m,    w < b̂,
 
@@ -50,7 +51,7 @@ def epsilons(
     """Returns ε ≤ `most` for the run with the client against the run without it, and for the opposite.
 
     Formal guarantee: not below those of b-min-sep sampling with columns of C/σ of at most these entries, including all
-    rounding errors; docs/amplification.md has the proofs.
+    rounding errors; docs/proofs/amplification.md has the proofs.
 
     Args:
         columns: The columns of C/σ, from the diagonal down, at least 0, float64 `[rounds, bands]`.

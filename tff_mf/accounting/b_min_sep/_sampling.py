@@ -59,7 +59,7 @@ class BMinSep(SecretSampling):
         Certainty: where `Level.bound` is "certified", the result holds except with probability `failure` ≤ δ/1000 over
         the random numbers drawn for it, which δ includes. They come from the system; numbers of NumPy's generator are
         taken for random.
-        Proof: docs/amplification.md.
+        Proof: docs/proofs/amplification.md.
 
     Attributes:
         min_sep: b, at least 2; with 1, sampling is `Poisson`.
@@ -67,7 +67,7 @@ class BMinSep(SecretSampling):
         clients_per_round: Expected size of a cohort; only a grid needs it.
 
     Source: Dong and Ganesh (2026), "Privacy amplification for BandMF via b-min-sep subsampling", for the sampling and
-    the recursion of its likelihood ratio; docs/amplification.md for the certificate.
+    the recursion of its likelihood ratio; docs/proofs/amplification.md for the certificate.
 
     Example:
         >>> from tff_mf import BandedToeplitz, guarantee

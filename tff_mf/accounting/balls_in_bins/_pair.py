@@ -3,7 +3,7 @@
 Everything depends on C through G alone, the inner products of what a client adds to the released sums in each of its
 possible groups. With K = G/σ², the loss of the pair is L = log (1/b) Σ_j exp(a_j − K_jj/2) for a Gaussian vector a with
 covariance K. A part of K is the same for all j: K = k·11ᵀ + K′, so that L = L′ + √k·g − k/2 for an independent normal
-g, which is integrated out exactly. docs/amplification.md has the proofs.
+g, which is integrated out exactly. docs/proofs/amplification.md has the proofs.
 """
 
 import dataclasses

@@ -47,14 +47,14 @@ class BallsInBins(SecretSampling):
         Certainty: where `Level.bound` is "certified", the result holds except with probability `failure` ≤ δ/1000 over
         the random numbers drawn for it, which δ includes. They come from the system; numbers of NumPy's generator are
         taken for random.
-        Proof: docs/amplification.md.
+        Proof: docs/proofs/amplification.md.
 
     Attributes:
         groups: Number of groups b, at most n.
         clients_per_round: Expected size of a cohort; only a grid needs it.
 
     Source: Choquette-Choo et al. (2024), "Near exact privacy amplification for matrix mechanisms", for the pair of
-    distributions; docs/amplification.md for the rest.
+    distributions; docs/proofs/amplification.md for the rest.
 
     Example:
         >>> from tff_mf import BLT, guarantee
