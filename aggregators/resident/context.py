@@ -247,7 +247,7 @@ def resident_context(
     Args:
         workers: Addresses (`host:port`, or `unix:/path`) of running workers to use, the first for the server's values.
             If empty, the block starts its own worker on this machine, which listens on every interface. Workers have no
-            access control and no encryption: see `docs/workers.md`.
+            access control and no encryption: see `docs/tff-programs.md`.
         clients_at_once: Number of clients that each worker runs at the same time, where the clients of a round are one
             computation; as many as this machine has cores if `None`. It does not change results.
         threads: Number of threads inside an operation of the block's own worker; see `running_worker`.

@@ -157,7 +157,7 @@ def running_worker(
     started it ends, even by SIGKILL, where util-linux is installed.
 
     TFF's worker listens on every interface, without access control and without encryption, and has no option for
-    another address. To keep others out, start the program in a network of its own: see `docs/workers.md`.
+    another address. To keep others out, start the program in a network of its own: see `docs/tff-programs.md`.
 
     Args:
         port: Port to listen on; a free one if `None`.

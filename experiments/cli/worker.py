@@ -21,7 +21,7 @@ def worker(port: int, public: bool, threads: int | None) -> None:
 
     The worker has neither access control nor encryption, and listens on every interface: everyone who reaches it can
     read clients' data and the secret noise. Therefore it starts only in a network of its own, which has nothing but
-    loopback; docs/workers.md has the command, and tunnels from other machines. With --public it starts anywhere.
+    loopback; docs/tff-programs.md has the command, and tunnels from other machines. With --public it starts anywhere.
     """
     from tff_mf.base import required_packages
     from tff_mf.base.errors import InputValueError
@@ -38,8 +38,8 @@ def worker(port: int, public: bool, threads: int | None) -> None:
     if addresses and not public:
         raise InputValueError(
             f"The worker would answer everyone who reaches {addresses[0]}, without access control and encryption: "
-            "start it in a network of its own, as docs/workers.md shows, or pass --public where a firewall admits to "
-            "its port the machine that trains alone."
+            "start it in a network of its own, as docs/tff-programs.md shows, or pass --public where a firewall admits "
+            "to its port the machine that trains alone."
         )
     with aggregators.running_worker(port=port, threads=threads) as started:
         reach = f"everyone who reaches {addresses[0]}" if addresses else "this network alone, which has only loopback"

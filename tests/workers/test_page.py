@@ -1,4 +1,4 @@
-"""The files and commands of docs/workers.md restrict access as the page says."""
+"""The files and commands for several machines, in docs/tff-programs.md, restrict access as the page says."""
 
 import json
 import pathlib
@@ -12,8 +12,8 @@ import tff_mf
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.runs.folders import ExecutionSettings
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "workers.md"
-FILES = PAGE.with_suffix("")
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "tff-programs.md"
+FILES = PAGE.with_name("workers")
 LINES = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.S | re.M)).splitlines()
 COMPOSE = (FILES / "compose.yaml").read_text()
 
