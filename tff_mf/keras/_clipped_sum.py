@@ -32,7 +32,7 @@ class ClippedSum:
     `tf.keras.Sequential` of dense, convolution, pooling, dropout and similar layers is evaluated on the whole batch,
     which is several times faster.
 
-    TensorFlow Privacy's fast gradient clipping is not used: docs/central-training.md says why.
+    TensorFlow Privacy's fast gradient clipping is not used, because a gradient can exceed its bound.
 
     Args:
         model: A model that is built; `training=True` is passed to it.
