@@ -9,6 +9,7 @@ import rich_click as click
 from click import get_current_context
 from click.core import ParameterSource
 
+from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import digits
 
@@ -68,6 +69,7 @@ def compare(
     from tff_mf.base import required_packages
 
     page = _options.html_page(html)
+    validation.whole("jobs", jobs)
     path = _path_of(file, spec)
     name = path.stem if fraction is None else f"{path.stem}-{fraction:g}"
     if estimate:

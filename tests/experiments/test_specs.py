@@ -13,7 +13,7 @@ import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import cli, comparison
 from tff_mf.experiments.comparison import _estimate, _scaling, _spec, specs
-from tff_mf.experiments.runs import layers, learning_rates, statements
+from tff_mf.experiments.runs import derived, layers, statements
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.training.datasets import named_data, synthetic
 from tff_mf.planning import deployed_population, mechanism_names
@@ -132,12 +132,12 @@ def test_small_tables_have_the_papers_numbers_and_lead_to_the_papers_size(full, 
 def test_rates_of_small_tables_are_those_of_the_line(full):
     """The line through the best rates of docs/results/pydoc.json, at the noise of each row, to a step of 1.7."""
     levels = json.loads((pathlib.Path(__file__).parents[2] / "docs" / "results" / "pydoc.json").read_text())["levels"]
-    line = learning_rates.fit(
+    line = derived.fit(
         [each["effective_rmse"] for each in levels], [each["server_learning_rate"] for each in levels]
     )
     for run in (run for name in SMALL_TABLES[:2] for run in full[name] if run.configuration.seed == 0):
         plan = run.configuration.privacy_plan(run.configuration.build_mechanism())
-        proposed = line.proposed(learning_rates.rmse_of_plan(plan))
+        proposed = line.proposed(derived.rmse_of_plan(plan))
         assert run.configuration.server_learning_rate == pytest.approx(proposed, rel=1e-3), run.name
 
 

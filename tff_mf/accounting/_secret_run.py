@@ -159,7 +159,7 @@ class SecretSampling(Sampling):
             value = getattr(self, field.name)
             if field.type is int:
                 object.__setattr__(self, field.name, validation.whole(field.name, value))
-            elif value is not None:
+            elif value is not None or field.default is not None:
                 validation.positive(field.name, value)
 
     @abc.abstractmethod
