@@ -20,6 +20,7 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.noise import tensorflow as noise
 
 from ..resident import transfers
+from ..resident.workers import end_with_program
 from . import record_sums
 from .metrics import withhold_measurements
 
@@ -207,6 +208,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             keys: Keys of the past rounds, int64 `[rounds, 2]`, as recorded in the state.
             dimension: Number of coordinates of the values, over all their tensors together.
         """
+        end_with_program()
         return self.replay_computation(dimension=dimension)(keys)
 
     def replay_computation(self, *, dimension: int) -> tff.Computation:
@@ -251,6 +253,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         query = tfp.NormalizedQuery(self._whole(one_stream), denominator=self.clients_per_round)
         process = tff.aggregators.DifferentiallyPrivateFactory(query, self._record_sum(one_stream)).create(value_type)
         transfers.watch(process.initialize.type_signature.result)
+        end_with_program()
         return process
 
     def _record_sum(self, query: queries.MatrixFactorizationQuery) -> tff.aggregators.UnweightedAggregationFactory:

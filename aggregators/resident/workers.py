@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import dataclasses
+import functools
 import gc
 import os
 import pathlib
@@ -36,6 +37,7 @@ def cores() -> int:
 @contextlib.contextmanager
 def ending_workers() -> Iterator[None]:
     """Ends every worker that was started in the block when the block ends, or at the latest with the program."""
+    end_with_program()
     others = {worker.pid for worker in _workers()}
     try:
         yield
@@ -48,6 +50,16 @@ def end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         _end([psutil.Process(process.pid)])
     process.wait()
+
+
+@functools.cache
+def end_with_program() -> None:
+    """Registers, once, that every worker which this process has started ends with the program.
+
+    TFF's own context starts its worker with the first computation and reports that to nobody. What computes in that
+    context therefore calls this beforehand.
+    """
+    atexit.register(_end_all)
 
 
 @contextlib.contextmanager
@@ -91,12 +103,7 @@ class _Ended(tff.framework.SyncContext):
         raise RuntimeError("The program has ended, and TFF's context with it.")
 
 
-@atexit.register
 def _end_all() -> None:
-    """Ends every worker of this process with the program, and TFF's own context, whether or not it has computed.
-
-    TFF starts the worker of its context with the first computation and reports that to nobody.
-    """
     _end(_workers())
     tff.framework.get_context_stack().set_default_context(_Ended())
     gc.collect()
@@ -188,6 +195,7 @@ def running_worker(
     guard = shutil.which("setpriv")
     if guard is not None:
         command = [guard, "--pdeathsig", "KILL", *command]
+    end_with_program()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=_STDERR, stderr=_STDERR, env=environment)
     try:
         deadline = time.monotonic() + _START_SECONDS

@@ -149,7 +149,17 @@ def main() -> NoReturn:
             raise
         click.echo(_INTERRUPTED, err=True)
         sys.exit(1)
+    finally:
+        _end_tff()
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _end_tff() -> None:
+    """Ends TFF's context with the program, if a command has imported TFF: during shutdown it would print an error."""
+    if "tff_mf.aggregators" in sys.modules:
+        from ...aggregators.resident.workers import end_with_program
+
+        end_with_program()
 
 
 def _quiet() -> None:

@@ -32,7 +32,7 @@ def searched() -> Mapping[str, registry.Search]:
 
     Example:
         >>> list(searched())[:2]
-        ['blt', 'banded']
+        ['blt', 'scaled-blt']
     """
     return {record.command_name: record.search for record in registry.kinds() if record.search is not None}
 

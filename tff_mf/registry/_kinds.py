@@ -141,7 +141,7 @@ def kinds() -> tuple[MechanismKind, ...]:
 
     Example:
         >>> [record.kind for record in kinds()][:3]
-        ['blt', 'banded', 'banded_toeplitz']
+        ['blt', 'scaled_blt', 'banded']
     """
     return tuple(_KINDS.values())
 
