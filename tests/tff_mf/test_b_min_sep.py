@@ -155,3 +155,10 @@ def test_bound_of_no_round_is_not_below_its_logarithm(probability):
     expected = -math.log1p(-float(joins))
     assert found.bound == "no round"
     assert expected * (1 + 1e-13) <= found.value <= expected * (1 + 1e-8) + 2e-11
+
+
+@pytest.mark.parametrize("delta", [0.05, 1e-3])
+def test_an_epsilon_of_0_needs_no_samples(delta):
+    """With less than δ a client takes part at all: theorems have 0, below which no claim is."""
+    setting = {"min_sep": 2, "probability": 1e-6, "noise_multiplier": 1.0, "samples": 1000}
+    assert min_sep_level(BANDED, 1, delta=delta, **setting).epsilon == 0

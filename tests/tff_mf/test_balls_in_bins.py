@@ -283,3 +283,9 @@ def test_two_runs_with_the_same_groups_do_not_compose():
     one = estimator.epsilon(noise_multiplier=sigma, delta=delta / 2).epsilon
     both = oracle.by_the_definition(np.eye(2 * bins), bins, sigma, 2 * one, samples=20_000, seed=1)
     assert max(value - 4 * error for value, error in both) > delta
+
+
+def test_a_delta_whose_estimate_underflows_is_stated():
+    run = (tff_mf.BandedToeplitz(column=[1.0, 0.5]), 3, tff_mf.BallsInBins(groups=3))
+    found = tff_mf.guarantee(*run, noise_multiplier=1.0, samples=1000).delta(40.0)
+    assert 0 < found <= gaussian.delta_from_epsilon(40.0, 1.25**0.5 * (1 + 1e-9))

@@ -245,7 +245,8 @@ def _sampled(
     """Returns the smaller of `known` and of ε that samples certify; none are drawn if they cannot be a tenth below."""
     aim = _HOPED * known.value
     hopeful = [each for each in candidates if not is_hopeless(each, aim, delta, samples=samples, failure=failure)]
-    if not hopeful:
+    # Nothing is below 0.
+    if not hopeful or not aim:
         return known
     direction, estimate = _proposed(hopeful, known.value, delta, generator)
     aim, drawn = max(estimate, FINEST * known.value), {"samples": samples, "failure": failure, "generator": generator}

@@ -223,10 +223,12 @@ class Problem:
         moments, found = Moments.of(pair), []
         for remove, estimate in zip((True, False), estimates, strict=True):
             best = dataclasses.replace(plain, estimate=estimate)
-            if moments is not None:
+            if moments is not None and estimate > _LEAST_DELTA:
                 best = _lower(best, moment_delta(pair, moments, epsilon, estimate, remove=remove))
             if best.value > max([estimate, *(each.value for each in found)]) * (1 + _CLOSE):
-                means = [mean for mean in approach(best.value, estimate) if mean > 2 * failure]
+                # An estimate of a small δ may be 0.
+                aim = max(estimate, best.value * FINEST)
+                means = [mean for mean in approach(best.value, aim) if mean > 2 * failure]
                 drawn = {"samples": self.samples, "failure": failure / 2, "generator": self.generator}
                 claims = [Claim(epsilon=epsilon, mean=mean) for mean in means]
                 count = strongest(self._direction(pair, epsilon, remove), claims, **drawn)
