@@ -70,7 +70,9 @@ def run(
         training = preparation.training_of(prepared, model, data.train)
         states = _States(folder / CHECKPOINTS, training)
         rows: list[Mapping[str, object]] = [*metrics.read_metrics(folder / METRICS).rows]
-        last = loop.resume(states, published=len(rows), every_round=True)
+        # The final weights are published with the last epoch.
+        published = loop.rounds if (folder / WEIGHTS).exists() else len(rows)
+        last = loop.resume(states, published=published, every_round=True)
         if last:
             states.restore(last)
         if len(rows) < last:

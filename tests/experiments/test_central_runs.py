@@ -401,6 +401,14 @@ def test_a_run_that_lost_its_newest_checkpoint_releases_no_epoch_again(back, tmp
         invoke(*line, "--resume")
 
 
+def test_a_run_whose_weights_are_published_does_not_train_again_without_its_ledger(finished, tmp_path):
+    folder = pathlib.Path(shutil.copytree(finished[0], tmp_path / "run"))
+    for name in ("ledger.jsonl", "participation.csv", "summary.json", "metrics.csv"):
+        (folder / name).unlink()
+    with pytest.raises(tff_mf.InputError, match="of round 0"):
+        invoke(*TREE, "--out", folder, "--resume")
+
+
 def test_a_resumed_run_has_the_noise_multiplier_that_it_began_with_and_calibrates_none(monkeypatch, tmp_path):
     settings = CentralConfiguration(**{**DIGITS, "epochs": 2, "mechanism": "identity"})
     prepared = preparation.prepare(settings, tff_mf.Identity())
