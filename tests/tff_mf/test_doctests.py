@@ -17,21 +17,26 @@ MODULES = [
 ]
 
 
-# In an environment of their own.
+# In an environment of their own: the package and its oldest release.
 FRAMEWORKS = {
-    "tff_mf.noise.jax": "jax",
-    "tff_mf.optax": "optax",
-    "tff_mf.noise.torch": "torch",
-    "tff_mf.torch": "torch",
+    "tff_mf.noise.jax": ("jax", "0.10"),
+    "tff_mf.optax": ("optax", None),
+    "tff_mf.noise.torch": ("torch", None),
+    "tff_mf.torch": ("torch", None),
 }
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("name", MODULES)
+def needed(name):
+    """The package of a framework that a module needs, with its oldest release, in a list; or none."""
+    return [package for module, package in FRAMEWORKS.items() if f"{name}.".startswith(f"{module}.")]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if needed(name) else [pytest.mark.once]) for name in MODULES]
+)
 def test_examples(name):
-    for module, package in FRAMEWORKS.items():
-        if f"{name}.".startswith(f"{module}."):
-            pytest.importorskip(package)
+    for package, oldest in needed(name):
+        pytest.importorskip(package, minversion=oldest)
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
