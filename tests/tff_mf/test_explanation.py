@@ -49,8 +49,11 @@ def test_a_notebook_prints_its_stored_output(path, tmp_path, monkeypatch):
 def test_the_noise_of_the_first_screen():
     schema = tff_mf.MinSep(min_sep=342, max_participations=6)
     shown = (DOCS.parent / "README.md").read_text()
-    blt = tff_mf.optimize_blt(rounds=2052, participation=schema, buffers=3, objective="rms")
-    for mechanism in (blt, tff_mf.Tree(2052, variant="online")):
+    found = [
+        optimize(rounds=2052, participation=schema, buffers=3, objective="rms")
+        for optimize in (tff_mf.optimize_blt, tff_mf.optimize_scaled_blt)
+    ]
+    for mechanism in (*found, tff_mf.Tree(2052, variant="online")):
         assert f"{tff_mf.rms_loss(mechanism, 2052, schema):.2f}" in shown
 
 
