@@ -173,7 +173,7 @@ lint: $(READY)
 # All at once, so that no core waits while TensorFlow is installed, nor for the last file of a few tests. What takes
 # longest is first.
 check:
-	$(MAKE) -j3 --output-sync test-main test-core test-flower test-frameworks lint faults-short
+	$(MAKE) -j3 --keep-going --output-sync test-main test-core test-flower test-frameworks lint faults-short
 
 check-long:
 	$(MAKE) LONG=--long lint test test-interpreters

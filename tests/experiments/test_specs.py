@@ -132,9 +132,7 @@ def test_small_tables_have_the_papers_numbers_and_lead_to_the_papers_size(full, 
 def test_rates_of_small_tables_are_those_of_the_line(full):
     """The line through the best rates of docs/results/pydoc.json, at the noise of each row, to a step of 1.7."""
     levels = json.loads((pathlib.Path(__file__).parents[2] / "docs" / "results" / "pydoc.json").read_text())["levels"]
-    line = derived.fit(
-        [each["effective_rmse"] for each in levels], [each["server_learning_rate"] for each in levels]
-    )
+    line = derived.fit([each["effective_rmse"] for each in levels], [each["server_learning_rate"] for each in levels])
     for run in (run for name in SMALL_TABLES[:2] for run in full[name] if run.configuration.seed == 0):
         plan = run.configuration.privacy_plan(run.configuration.build_mechanism())
         proposed = line.proposed(derived.rmse_of_plan(plan))
