@@ -171,7 +171,7 @@ class PrivateTraining:
             data: A dataset for each client, by its id; or one dataset that is of no client that trains.
 
         Raises:
-            InputTypeError: If it is neither.
+            InputTypeError: If it is neither, or has other elements than the model takes.
             InputValueError: If a client trains, or may train.
         """
         self._check_open()
