@@ -7,7 +7,7 @@ has the elements, for example of a whole cohort at once, passes them as lists, w
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,22 +103,24 @@ def _functions_of(node: node_def_pb2.NodeDef) -> Iterator[str]:
 _Specs = tuple[tuple[str, tuple[int, ...]], ...]
 
 
+class _OtherError(Exception):
+    """An element or a type that is left to TFF."""
+
+
 def of_elements(elements: Sequence[Any], element_type: tff.Type) -> bytes | None:
     """Returns the serialized dataset of elements, which `DatasetFromGraph` reads.
 
     Args:
-        elements: The elements: arrays, or tuples of arrays.
+        elements: The elements: arrays of numbers, or tuples or mappings of them.
         element_type: Their type.
 
     Returns:
         The graph; `None` if elements or type are of another structure, for TFF to convert or refuse.
     """
-    types = element_type.children() if isinstance(element_type, tff.StructType) else [element_type]
-    types = list(types)
-    if not _is_flat(element_type, types):
-        return None
-    rows = [element if isinstance(element_type, tff.StructType) else (element,) for element in elements]
-    if not all(_fits(row, types) for row in rows):
+    try:
+        types = list(_types(element_type))
+        rows = [tuple(_arrays(element, element_type)) for element in elements]
+    except _OtherError:
         return None
     graph = graph_pb2.GraphDef()
     parts = [
@@ -134,26 +136,45 @@ def of_elements(elements: Sequence[Any], element_type: tff.Type) -> bytes | None
     return graph.SerializeToString()
 
 
-def _is_flat(element_type: tff.Type, types: Sequence[tff.Type]) -> bool:
-    """Returns whether elements are numeric arrays, or unnamed tuples of them."""
-    names = tff.structure.name_list(element_type) if isinstance(element_type, tff.StructType) else []
-    return not names and all(
-        isinstance(each, tff.TensorType) and each.shape is not None and issubclass(each.dtype.type, np.number)
-        for each in types
-    )
+def _types(element_type: tff.Type) -> Iterator[tff.TensorType]:
+    """Yields the types of the arrays in an element, in the order in which TensorFlow has them."""
+    if isinstance(element_type, tff.StructType):
+        names = tff.structure.name_list(element_type)
+        # TensorFlow sorts the names of a mapping.
+        if names != sorted(names):
+            raise _OtherError
+        for each in element_type.children():
+            yield from _types(each)
+    elif (
+        isinstance(element_type, tff.TensorType)
+        and element_type.shape is not None
+        and issubclass(element_type.dtype.type, np.number)
+    ):
+        yield element_type
+    else:
+        raise _OtherError
 
 
-def _fits(row: object, types: Sequence[tff.TensorType]) -> bool:
-    return (
-        isinstance(row, tuple)
-        and len(row) == len(types)
-        and all(
-            isinstance(array, np.ndarray)
-            and array.dtype == each.dtype
-            and tf.TensorShape(each.shape).is_compatible_with(array.shape)
-            for array, each in zip(row, types, strict=True)
-        )
-    )
+def _arrays(element: object, element_type: tff.Type) -> Iterator[np.ndarray]:
+    """Yields the arrays of an element, in the order of their types."""
+    if isinstance(element_type, tff.StructType):
+        names = tff.structure.name_list(element_type)
+        if isinstance(element, Mapping) and list(element) == names:
+            parts = tuple(element.values())
+        elif isinstance(element, tuple) and len(element) == len(element_type) and not names:
+            parts = element
+        else:
+            raise _OtherError
+        for part, each in zip(parts, element_type.children(), strict=True):
+            yield from _arrays(part, each)
+    elif (
+        isinstance(element, np.ndarray | np.generic)
+        and element.dtype == element_type.dtype
+        and tf.TensorShape(element_type.shape).is_compatible_with(element.shape)
+    ):
+        yield np.asarray(element)
+    else:
+        raise _OtherError
 
 
 def _specs(arrays: Sequence[np.ndarray]) -> _Specs:

@@ -51,7 +51,7 @@ def private_fed_avg(
     """Returns federated averaging as a plan has it: private as long as its two methods are used in turn.
 
     The process has the plan's aggregator and withholds the clients' metrics; the grid fits the model; a round beyond
-    the plan's is refused; the guard writes who takes part before any data is read. Called again with the same plan and
+    the plan's is refused; the guard writes who takes part before their data train. Called again with the same plan and
     folder, it continues after the newest checkpoint.
 
     Formal guarantee: all models that `folder`'s rounds release have the plan's `epsilon`, as for `RunGuard` and

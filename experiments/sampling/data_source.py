@@ -65,15 +65,45 @@ class ClientDatasets:
         self.client_ids = frozenset(client_data.client_ids)
         if preprocess_fn is not None:
             client_data = client_data.preprocess(preprocess_fn)
-        self._dataset_of = tf.function(
-            client_data.serializable_dataset_fn, input_signature=[tf.TensorSpec([], tf.string)]
-        )
+        dataset_of = client_data.serializable_dataset_fn
+        self._dataset_of = tf.function(dataset_of, input_signature=[tf.TensorSpec([], tf.string)])
+
+        def one_after_another(clients: tf.Tensor) -> tf.data.Dataset:
+            def numbered(number: tf.Tensor, client: tf.Tensor) -> tf.data.Dataset:
+                return tf.data.Dataset.zip((tf.data.Dataset.from_tensors(number).repeat(), dataset_of(client)))
+
+            every = tf.data.Dataset.from_tensor_slices(clients).enumerate().flat_map(numbered)
+            options = tf.data.Options()
+            # Tuning takes longer than reading.
+            options.autotune.enabled = False
+            options.experimental_optimization.apply_default_optimizations = False
+            return every.with_options(options)
+
+        self._one_after_another = tf.function(one_after_another, input_signature=[tf.TensorSpec([None], tf.string)])
+        self._specs = tf.nest.flatten(client_data.element_type_structure)
         element_type = tff.types.tensorflow_to_type(client_data.element_type_structure)
         self.federated_type = tff.FederatedType(tff.SequenceType(element_type), tff.CLIENTS)
 
     def of(self, clients: Sequence[str]) -> list[tf.data.Dataset]:
         """Returns the datasets of clients, in their order."""
         return [self._dataset_of(tf.constant(client)) for client in clients]
+
+    def read(self, clients: Sequence[str]) -> list[list[Any]] | list[tf.data.Dataset]:
+        """Returns the elements of clients, in their order: all are read by one pipeline, which is much faster.
+
+        Elements that are no arrays of numbers are left in datasets.
+        """
+        numbers = (
+            isinstance(each, tf.TensorSpec) and (each.dtype.is_floating or each.dtype.is_integer)
+            for each in self._specs
+        )
+        if not all(numbers):
+            return self.of(clients)
+        found: list[list[Any]] = [[] for _ in clients]
+        if clients:
+            for number, element in self._one_after_another(tf.constant(list(clients))).as_numpy_iterator():
+                found[number].append(element)
+        return found
 
 
 class MinSepDataSource(tff.program.FederatedDataSource):

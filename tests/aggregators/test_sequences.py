@@ -13,6 +13,9 @@ from tff_mf.aggregators.resident import _arguments, _datasets, _summing
 
 PAIR = tff.StructType([(np.int64, [None, 3]), (np.float32, [None])])
 ALONE = tff.TensorType(np.float32, [None, 2])
+NESTED = tff.StructType(
+    [tff.StructWithPythonType([("x", ALONE), ("y", np.int32)], collections.OrderedDict), np.float32]
+)
 GENERATOR = np.random.default_rng(0)
 
 
@@ -24,17 +27,27 @@ def alone(rows):
     return GENERATOR.normal(size=(rows, 2)).astype(np.float32)
 
 
+def nested(rows):
+    return collections.OrderedDict(x=alone(rows), y=np.int32(rows)), np.float32(rows)
+
+
+def spec_of(element_type):
+    if isinstance(element_type, tff.TensorType):
+        return tf.TensorSpec(element_type.shape, element_type.dtype.type)
+    pairs = [(name, spec_of(each)) for name, each in tff.structure.to_elements(element_type)]
+    return collections.OrderedDict(pairs) if pairs[0][0] else tuple(each for _, each in pairs)
+
+
 def read(graph, element_type):
-    spec = tf.nest.map_structure(
-        lambda each: tf.TensorSpec(each.shape, each.dtype.type),
-        tuple(element_type) if isinstance(element_type, tff.StructType) else element_type,
-    )
+    spec = spec_of(element_type)
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
     return list(tf.data.experimental.from_variant(variant, spec).as_numpy_iterator())
 
 
 @pytest.mark.parametrize("rows", [[4], [4, 4, 1], [2, 5, 5, 2], [0, 3], []], ids=str)
-@pytest.mark.parametrize(("element_type", "make"), [(PAIR, pair), (ALONE, alone)], ids=["pairs", "arrays"])
+@pytest.mark.parametrize(
+    ("element_type", "make"), [(PAIR, pair), (ALONE, alone), (NESTED, nested)], ids=["pairs", "arrays", "nested"]
+)
 def test_a_worker_reads_the_elements_of_a_list(element_type, make, rows):
     for _ in range(2):  # The second has the same shapes and other numbers.
         elements = [make(number) for number in rows]
@@ -48,12 +61,14 @@ def test_a_worker_reads_the_elements_of_a_list(element_type, make, rows):
 
 
 NAMED = tff.StructWithPythonType([("x", ALONE)], collections.OrderedDict)
+UNSORTED = tff.StructWithPythonType([("y", ALONE), ("x", ALONE)], collections.OrderedDict)
 
 
 @pytest.mark.parametrize(
     ("elements", "element_type"),
     [
-        ([collections.OrderedDict(x=alone(1))], NAMED),
+        ([collections.OrderedDict(z=alone(1))], NAMED),
+        ([collections.OrderedDict(y=alone(1), x=alone(1))], UNSORTED),
         ([[[1.0, 2.0]]], ALONE),
         ([alone(2).astype(np.float64)], ALONE),
         ([np.zeros((2, 3), np.float32)], ALONE),
@@ -61,7 +76,16 @@ NAMED = tff.StructWithPythonType([("x", ALONE)], collections.OrderedDict)
         ([list(pair(2))], PAIR),
         ([np.array(["a"])], tff.TensorType(np.str_, [None])),
     ],
-    ids=["names", "Python numbers", "another type", "another shape", "too few", "a list in a list", "texts"],
+    ids=[
+        "other names",
+        "names that TensorFlow sorts",
+        "Python numbers",
+        "another type",
+        "another shape",
+        "too few",
+        "a list in a list",
+        "texts",
+    ],
 )
 def test_other_lists_are_left_to_tff(elements, element_type):
     assert _datasets.of_elements(elements, element_type) is None

@@ -1,5 +1,7 @@
 """Cohorts that are read together: the batches of TFF's preprocessing, which makes them client by client."""
 
+import collections
+
 import numpy as np
 import pytest
 
@@ -105,3 +107,24 @@ def test_sentences_of_a_synthetic_data_set_are_those_of_its_clients(tmp_path):
         each[:2] for each in expected
     ]
     assert max(map(len, expected)) > 2
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        lambda size: (np.arange(size, dtype=np.int32),),
+        lambda size: (np.arange(2 * size, dtype=np.float32).reshape(size, 2), np.arange(size)),
+        lambda size: collections.OrderedDict(label=np.arange(size), pixels=np.ones([size, 2, 2], np.float32)),
+        lambda size: (np.array([f"word {index}" for index in range(size)]),),
+    ],
+    ids=["one array", "pairs", "names", "texts"],
+)
+def test_clients_that_are_read_together_have_the_elements_of_their_datasets(examples):
+    clients = {"ann": examples(5), "bob": examples(1), "eve": examples(4)}
+    found = data_source.ClientDatasets(tff.simulation.datasets.TestClientData(clients), lambda each: each.batch(2))
+    for names in (["eve", "ann", "eve"], ["bob"], []):
+        together = found.read(names)
+        assert len(together) == len(names)
+        for one, alone in zip(together, found.of(names), strict=True):
+            read = one.as_numpy_iterator() if isinstance(one, tf.data.Dataset) else one
+            tf.nest.map_structure(np.testing.assert_array_equal, list(read), list(alone.as_numpy_iterator()))

@@ -27,6 +27,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.guard import private_training
 from tff_mf.experiments.guard.run_guard import RefusedCohortError
 from tff_mf.experiments.runs import ledger, names
+from tff_mf.experiments.sampling import data_source
 from tff_mf.noise.tensorflow import NoiseState
 
 from .shared import critical
@@ -77,6 +78,16 @@ def opened(folder, plan=None, **more):
 
 def of(clients, **more):
     return {client: dataset(**more) for client in clients}
+
+
+def client_data(clients, **more):
+    """TFF's data set of clients; the elements of each are two batches."""
+    return tff.simulation.datasets.TestClientData(
+        {
+            client: tuple(map(np.concatenate, zip(*dataset(**more).as_numpy_iterator(), strict=True)))
+            for client in clients
+        }
+    ).preprocess(lambda examples: examples.batch(2))
 
 
 def trained(training, rounds=ROUNDS, clients=IDS):
@@ -198,6 +209,36 @@ def test_a_run_that_was_left_goes_on_with_its_cohorts(tmp_path):
     third.close()
     assert critical(tmp_path / "run") == []
     assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).attempts == {1: 1, 2: 2, 3: 1, 4: 1}
+
+
+def test_a_data_set_is_read_by_cohorts(tmp_path, monkeypatch):
+    """The next cohort is read ahead; a failure of reading is one of its own round, which is begun again."""
+    broken = []
+
+    def read(datasets, clients, read=data_source.ClientDatasets.read):
+        seen.append(list(clients))
+        if len(seen) == 3:
+            broken.append(True)
+            raise OSError("no such disk")
+        return read(datasets, clients)
+
+    seen, cohorts = [], []
+    monkeypatch.setattr(data_source.ClientDatasets, "read", read)
+    data = client_data(IDS)
+    with opened(tmp_path / "run") as training:
+        for cohort in training.cohorts(IDS):
+            cohorts.append(cohort)
+            try:
+                training.next(data)
+            except OSError:
+                training.next(data)
+        assert broken
+        assert seen == [*cohorts[:3], *cohorts[2:]]
+        found = training.evaluate(client_data(HELD_OUT, value=2.0))
+        assert found == training.evaluate({client: dataset(2.0) for client in HELD_OUT})
+        training.report()
+    assert critical(tmp_path / "run") == []
+    assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).attempts == {1: 1, 2: 1, 3: 1, 4: 1}
 
 
 def test_a_run_of_secret_cohorts_states_the_amplified_epsilon_and_shows_nobody(tmp_path, recwarn):
@@ -617,6 +658,13 @@ MISTAKES = {
     ),
     "data of another shape": refused(
         "cohort_data has a dataset of .*3", lambda w: w.waiting.next(of(w.cohort, width=3)), TypeError
+    ),
+    "a data set without the cohort": refused("lacks 2 clients", lambda w: w.waiting.next(client_data(HELD_OUT))),
+    "a data set of another shape": refused(
+        "cohort_data has a dataset of .*3", lambda w: w.waiting.next(client_data(IDS, width=3)), TypeError
+    ),
+    "evaluation on the data set that trains": refused(
+        "train or may train", lambda w: w.waiting.evaluate(client_data(IDS))
     ),
     "evaluation on data of another shape": refused(
         "data has a dataset of .*3", lambda w: w.waiting.evaluate({"client 8": dataset(width=3)}), TypeError
