@@ -134,7 +134,6 @@ def test_a_mechanism_may_be_named(tmp_path, mechanism):
 
 RECOMMENDED = {
     "Poisson": POISSON,
-    "RandomAllocation": tff_mf.RandomAllocation(participations=3),
     "CyclicPoisson": tff_mf.CyclicPoisson(groups=2, population=1000, clients_per_round=10),
     "BMinSep": tff_mf.BMinSep(min_sep=2, probability=0.01),
     "BallsInBins": tff_mf.BallsInBins(groups=10),
@@ -149,7 +148,7 @@ def test_with_secret_cohorts_the_mechanism_with_the_least_amplified_error_is_rec
     plan = planned(mechanism=None, **chosen)
     assert plan.epsilon <= 2.0
     assert plan.why
-    if name in ("Poisson", "RandomAllocation"):
+    if name == "Poisson":
         assert plan.mechanism == tff_mf.Identity()
         return
     assert plan.alternatives
