@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import functools
 import gc
 import importlib.util
 import inspect
@@ -10,6 +11,7 @@ import os
 import pathlib
 import signal
 import sys
+import typing
 import uuid
 
 import hypothesis
@@ -31,6 +33,11 @@ os.fsync = lambda descriptor: None
 
 # Among all objects of TensorFlow, looking for garbage as often as Python does by default takes a twentieth of the time.
 gc.set_threshold(20_000, 20, 20)
+
+# TensorFlow asks of most objects whether they are of a protocol, whose attributes Python 3.11 finds anew each time.
+if sys.version_info < (3, 12):
+    typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
+    typing._is_callable_members_only = functools.cache(typing._is_callable_members_only)
 
 hypothesis.settings.register_profile("tff-mf", derandomize=True, deadline=None, max_examples=25)
 hypothesis.settings.register_profile("tff-mf-long", derandomize=True, deadline=None, max_examples=100)

@@ -148,6 +148,8 @@ def test_repeated_rounds_are_those_of_the_process(monkeypatch):
     np.testing.assert_array_equal(probe.noise_of_runs(2, 3), expected)
 
 
+# Long: tests/experiments/test_training.py has a process that passes, and restarts are found below.
+@pytest.mark.long
 def test_a_tree_with_restarts_passes():
     tree = tff_mf.Tree(4, variant="full")
     result = check(fed_avg(ours(tree, restart_every=4)), tree, restart_every=4)

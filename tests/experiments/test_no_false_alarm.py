@@ -85,8 +85,8 @@ def warnings(folder):
     }
 
 
-@pytest.mark.sampled(most=4)
-@pytest.mark.parametrize("environment", ["haswell", "skylakex", "oldest"])
+@pytest.mark.sampled(most=2)
+@pytest.mark.parametrize("environment", environments.cases("oldest"))
 @pytest.mark.parametrize("run", KINDS, indirect=True)
 def test_a_run_that_was_trained_here_is_believed_on_other_machines(run, environment):
     assert environments.call(environment, checked_elsewhere.__file__, "checked", str(run.parent)) == {"run": []}

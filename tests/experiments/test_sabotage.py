@@ -251,7 +251,7 @@ def test_noise_for_a_cohort_that_never_was_is_found_out(tmp_path):
     found_out(tmp_path / "run", "cohort", "only a simulation")
 
 
-@pytest.mark.parametrize("environment", ["haswell", "skylakex", "oldest"])
+@pytest.mark.parametrize("environment", environments.cases("oldest"))
 def test_a_run_with_its_audit_is_believed_on_other_machines(good, environment):
     assert environments.call(environment, checked_elsewhere.__file__, "checked", str(good[0].parent)) == {"good": []}
 

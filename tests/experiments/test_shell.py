@@ -249,11 +249,11 @@ def test_help_fits_and_breaks_no_flag(name, columns):
         (["export-model", "nowhere", "--out", "x"], "run='nowhere' does not exist"),
     ],
 )
-def test_missing_arguments_are_named_as_in_the_usage(tmp_path, arguments, message):
-    done = subprocess.run([COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"tff-mf: {message}"), done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_missing_arguments_are_named_as_in_the_usage(typed, arguments, message):
+    status, _, errors = typed(*arguments)
+    assert status == 2
+    assert errors.startswith(f"tff-mf: {message}"), errors
+    assert len(errors.splitlines()) == 1
 
 
 def completed(words, *, at):

@@ -228,12 +228,9 @@ def test_the_model_learns_without_noise(small_data, tmp_path):
     assert result.statement.startswith("NO ε CAN BE STATED: noise: ")
 
 
-def test_lstm_of_the_papers_has_their_number_of_parameters():
-    from tff_mf.experiments.training import models
-
-    papers = RunSettings(rounds=1, clients_per_round=1, delta=0.5, sampling="single")
-    keras_model = models.build_keras_model(papers, extended_vocab_size=10_004)
-    assert keras_model.count_params() == papers.dimension == 4_050_748
+def test_the_settings_of_the_papers_have_their_number_of_parameters():
+    """Which test_signal_to_noise.py compares with those of a smaller model."""
+    assert RunSettings(rounds=1, clients_per_round=1, delta=0.5, sampling="single").dimension == 4_050_748
 
 
 def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left, forks):

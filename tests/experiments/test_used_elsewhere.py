@@ -1,12 +1,14 @@
 """What was made on one machine is believed, and goes on, on others: no false alarm."""
 
+import shutil
+
 import environments
 import pytest
 import used_elsewhere
+from used_elsewhere import BUNDLE, calibrate_to_account, export_to_files, export_to_verify, save_to_load
 
 HERE = "machine"
 _ALL = tuple(name for name in environments.ENVIRONMENTS if name != HERE)
-_WITHOUT = [each.__name__ for each in used_elsewhere.WITHOUT_TENSORFLOW]
 
 
 @pytest.fixture(scope="module")
@@ -20,22 +22,24 @@ def made(once_for_all):
     return once_for_all("machines", make)
 
 
-def alarms(environment, root, names=None):
+def alarms(environment, root, *what):
+    names = [each.__name__ for each in what] or None
     found = environments.call(environment, used_elsewhere.__file__, "used", root, names)
     return "\n".join(filter(None, found.values()))
 
 
-@pytest.mark.parametrize("environment", ["no-avx512", "prescott"])
-def test_what_needs_no_tensorflow(environment, made):
-    assert not alarms(environment, made, _WITHOUT)
+def test_artifacts_are_loaded_and_their_noise_is_enough(tmp_path):
+    used_elsewhere.make(tmp_path / "made", trained=False)
+    assert not alarms("oldest", tmp_path / "made", save_to_load, calibrate_to_account)
 
 
-@pytest.mark.parametrize("environment", ["oldest"])
-def test_graphs_are_verified_models_exported_and_runs_resumed(environment, made):
-    assert not alarms(environment, made, [each.__name__ for each in used_elsewhere.WITH_TENSORFLOW])
+def test_the_graphs_of_a_bundle_are_verified(bundle, tmp_path):
+    shutil.copytree(bundle.folder, tmp_path / BUNDLE)
+    assert not alarms("oldest", tmp_path, export_to_files, export_to_verify)
 
 
-# Long: the tests above use the same functions in the environments that differ most.
+# Long: beside what is tested above, test_reports_elsewhere.py checks runs, and test_same_integers.py the numbers and
+# fingerprints that a run or a deployment goes on with.
 @pytest.mark.long
 @pytest.mark.parametrize("environment", _ALL)
 def test_what_was_made_here_is_used_there(environment, made):

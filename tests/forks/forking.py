@@ -115,19 +115,23 @@ def run_command(
     arguments: list[str], *, folder: str | os.PathLike[str] | None, environment: dict[str, str], timeout: float = 180
 ) -> subprocess.CompletedProcess[str]:
     """Runs `tff-mf` in a process of its own, and returns its exit status and what it printed."""
-    return run_program(COMMAND, arguments, server=_commands(), folder=folder, environment=environment, timeout=timeout)
+    return run_program(COMMAND, arguments, folder=folder, environment=environment, timeout=timeout)
 
 
 def run_program(
     code: str,
     arguments: list[str],
     *,
-    server: Server,
+    server: Server | None = None,
     folder: str | os.PathLike[str] | None,
     environment: dict[str, str],
     timeout: float = 180,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program in a fork of a server's process, and returns its exit status and what it printed."""
+    """Runs a program in a fork of a server's process, and returns its exit status and what it printed.
+
+    The server is by default the one without TFF.
+    """
+    server = server or _commands()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         started = server.start(
             code, arguments, stdout=out.fileno(), stderr=errors.fileno(), folder=folder, environment=environment

@@ -135,10 +135,10 @@ FOLDERS = (
     Way("a folder that holds itself", placed(lambda f: (f / "server/loop").symlink_to("..")), listed=False),
     Way("a file of ten gigabytes", placed(lambda f: sparse(f / "run.json", 10 * 10**9)), listed=False),
     Way(
-        "a file of two gigabytes, listed",
+        "a file of 200 megabytes, listed",
         together(
-            manifested(lambda m: m["files"]["server/initial.safetensors"].update(bytes=2 * 10**9)),
-            placed(lambda f: sparse(f / "server/initial.safetensors", 2 * 10**9)),
+            manifested(lambda m: m["files"]["server/initial.safetensors"].update(bytes=2 * 10**8)),
+            placed(lambda f: sparse(f / "server/initial.safetensors", 2 * 10**8)),
         ),
         listed=False,
     ),

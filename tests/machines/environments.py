@@ -73,6 +73,16 @@ ENVIRONMENTS: Mapping[str, Environment] = {
 }
 
 
+def cases(*in_ci: str) -> list[Any]:
+    """Returns all environments as parameters of a test; those that are not named are long.
+
+    "oldest" is furthest from the machines that run CI: other kernels, other loops, and no oneDNN.
+    """
+    import pytest
+
+    return [pytest.param(name, marks=[] if name in in_ci else pytest.mark.long) for name in ENVIRONMENTS]
+
+
 @functools.cache
 def variables(name: str) -> Mapping[str, str]:
     """Returns all environment variables of a process in an environment.

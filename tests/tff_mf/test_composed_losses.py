@@ -113,17 +113,7 @@ def test_rounding_errors_are_within_their_bounds(probability, mu, takes_part, s)
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    "name",
-    [
-        "oldest",
-        "skylakex",
-        *(
-            pytest.param(name, marks=pytest.mark.long)  # The two before them are furthest from each other.
-            for name in ("haswell", "zen", "nehalem", "prescott", "no-avx512", "no-avx2", "two-threads")
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", environments.cases("oldest"))
 def test_other_machines_state_the_same_epsilon(name):
     """To less than the 1e-9 by which a stated ε may be below a recomputed one."""
     there = environments.call(name, oracle.__file__, "figures")

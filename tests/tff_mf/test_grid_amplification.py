@@ -110,9 +110,9 @@ def test_without_secrecy_nothing_is_amplified_on_a_grid():
 
 def test_the_noise_multiplier_on_a_grid_suffices_and_is_the_smallest():
     setting = {"population": 10_000, "clients_per_round": 1000, "delta": 1e-6, **ON_GRID}
-    sigma = cyclic_sigma(tff_mf.Identity(), 16, **setting, epsilon=2.0)
-    assert cyclic_epsilon(tff_mf.Identity(), 16, **setting, noise_multiplier=sigma) <= 2.0
-    assert cyclic_epsilon(tff_mf.Identity(), 16, **setting, noise_multiplier=0.995 * sigma) > 2.0
+    sigma = cyclic_sigma(tff_mf.Identity(), 4, **setting, epsilon=2.0)
+    assert cyclic_epsilon(tff_mf.Identity(), 4, **setting, noise_multiplier=sigma) <= 2.0
+    assert cyclic_epsilon(tff_mf.Identity(), 4, **setting, noise_multiplier=0.995 * sigma) > 2.0
     fine = {**setting, "grid": tff_mf.Grid(bits=26, max_clients=2000), "dimension": 10**10}
     with pytest.raises(InputValueError, match="fewer bits"):
         cyclic_sigma(tff_mf.Identity(), 4, **fine, epsilon=1.0)

@@ -1,11 +1,15 @@
 """Without TensorFlow, tff_mf works, and everything else says how to install it."""
 
 import json
+import os
+import pathlib
 import platform
-import subprocess
 import sys
 
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "forks"))
+import forking
 
 # With TensorFlow hidden; CI runs it where there is none.
 pytestmark = pytest.mark.once
@@ -21,9 +25,7 @@ HIDE = (
 
 
 def run(program):
-    return subprocess.run(
-        [sys.executable, "-c", HIDE + program], capture_output=True, text=True, timeout=120, check=False
-    )
+    return forking.run_program(HIDE + program, [], folder=None, environment=dict(os.environ))
 
 
 @pytest.mark.parametrize("module", ["queries", "aggregators", "noise.tensorflow", "keras"])

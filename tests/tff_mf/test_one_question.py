@@ -17,7 +17,7 @@ RUNS = {
     "cyclic poisson": (TWO_BANDS, 24, tff_mf.CyclicPoisson(groups=4, **POPULATION)),
     "balls in bins": (TWO_BANDS, 24, tff_mf.BallsInBins(groups=6)),
     "b-min-sep": (TWO_BANDS, 12, tff_mf.BMinSep(min_sep=2, probability=0.1)),
-    "random allocation": (tff_mf.Identity(), 24, tff_mf.RandomAllocation(participations=2)),
+    "random allocation": (tff_mf.Identity(), 8, tff_mf.RandomAllocation(participations=2)),
     "shuffled epochs": (tff_mf.Identity(), 4000, tff_mf.ShuffledEpochs(epochs=2)),
     "min-sep": (TWO_BANDS, 24, tff_mf.MinSep(min_sep=2, max_participations=3)),
 }

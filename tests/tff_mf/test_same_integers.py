@@ -21,13 +21,7 @@ STORED = json.loads((pathlib.Path(__file__).parent / "same_integers.json").read_
 INTEGERS = ("integers", "numbers")
 BORDERS = {name: each["borders"] for name, each in STORED.items()}
 FILE = "tests/tff_mf/same_integers.py"
-# Other BLAS kernels, and only the SIMD loops of the first 64-bit processors.
-FEW = ("skylakex", "oldest")
-EACH = [
-    # The others run the same code with the kernels of other processors.
-    pytest.param(name, marks=[] if name in FEW else pytest.mark.long)
-    for name in environments.ENVIRONMENTS
-]
+EACH = environments.cases("oldest")
 
 
 @functools.cache
@@ -52,11 +46,8 @@ def test_numpy_gives_the_same_on_other_machines(environment):
     assert there == here()
 
 
-@pytest.mark.parametrize(
-    # Tests of streams compare TensorFlow with NumPy in this process.
-    "environment",
-    [pytest.param(name, marks=[] if name == "oldest" else pytest.mark.long) for name in environments.ENVIRONMENTS],
-)
+# Tests of streams compare TensorFlow with NumPy in this process.
+@pytest.mark.parametrize("environment", EACH)
 def test_tensorflow_gives_the_same_on_other_machines(environment):
     pytest.importorskip("tensorflow")
     there = environments.call(environment, FILE, "in_tensorflow")
