@@ -7,6 +7,7 @@ import functools
 import math
 from typing import Any
 
+from tff_mf import grids
 from tff_mf.base import required_packages, validation
 from tff_mf.base.errors import InputValueError
 
@@ -14,17 +15,20 @@ required_packages.packages("tff_mf.optax", "jax", "optax")
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
 import optax  # noqa: E402
 
 from tff_mf.noise.jax import NoiseState, NoiseStream, build_stream  # noqa: E402
 from tff_mf.planning import Plan  # noqa: E402
-from tff_mf.planning.order import check_central  # noqa: E402
+from tff_mf.planning.central import check_central, check_places, check_units, noise_of, scales, unit_of  # noqa: E402
 
 _SMALLEST_NORM, _LARGEST_NORM = 1e-6, 1e6
 _UNIT = 2.0**-24
 
 
-def clipped_sum(gradients: Any, clip_norm: float, *, present: jax.Array | None = None) -> Any:
+def clipped_sum(
+    gradients: Any, clip_norm: float, *, present: jax.Array | None = None, grid: grids.Grid | None = None
+) -> Any:
     """Returns the sum over a batch of the gradients of single examples, each clipped to the norm ζ = `clip_norm`.
 
     Formal guarantee: the result is a sum of one term for each example, a function of that example's gradients alone.
@@ -36,9 +40,10 @@ def clipped_sum(gradients: Any, clip_norm: float, *, present: jax.Array | None =
         gradients: A pytree of gradients of single examples, `[batch, ...]` each, as `jax.vmap(jax.grad(...))` gives.
         clip_norm: ζ, from 1e-6 to 1e6.
         present: Which places of the batch hold an example, bool `[batch]`; all if `None`. Others contribute zero.
+        grid: The grid of the plan, if it has one. It needs `jax_enable_x64`.
 
     Returns:
-        A pytree of sums, float32.
+        A pytree of sums, float32; with a grid, float64 that hold integers, in units of the grid.
 
     Source: Abadi et al. (2016), algorithm 1.
 
@@ -47,7 +52,8 @@ def clipped_sum(gradients: Any, clip_norm: float, *, present: jax.Array | None =
         1.0
 
     Raises:
-        InputError: If `clip_norm` is out of range, or there are no gradients of one batch.
+        InputError: If `clip_norm` is out of range, there are no gradients of one batch, its places exceed the
+            `max_clients` of the grid, or JAX has no float64 for a grid.
     """
     if not _SMALLEST_NORM <= validation.positive("clip_norm", clip_norm) <= _LARGEST_NORM:
         raise InputValueError(f"clip_norm={clip_norm!r} must be at least {_SMALLEST_NORM} and at most {_LARGEST_NORM}.")
@@ -56,6 +62,13 @@ def clipped_sum(gradients: Any, clip_norm: float, *, present: jax.Array | None =
         shapes = [leaf.shape for leaf in leaves]
         raise InputValueError(f"gradients of the shapes {shapes} must have one entry for each example of a batch.")
     flat = [leaf.astype(jnp.float32).reshape(len(leaf), math.prod(leaf.shape[1:])) for leaf in leaves]
+    terms = _clipped(flat, clip_norm, present) if grid is None else _on_grid(flat, clip_norm, present, grid)
+    sums = [jnp.sum(term, axis=0).reshape(leaf.shape[1:]) for term, leaf in zip(terms, leaves, strict=True)]
+    return jax.tree.unflatten(jax.tree.structure(gradients), sums)
+
+
+def _clipped(flat: list[jax.Array], clip_norm: float, present: jax.Array | None) -> list[jax.Array]:
+    """Returns the terms of a sum in float32, `[batch, size]` each."""
     sides = [max(1, math.isqrt(leaf.shape[1])) for leaf in flat]
     # Sums of sums: each of a square root of the terms, so that few roundings follow each other.
     squares = []
@@ -66,20 +79,32 @@ def clipped_sum(gradients: Any, clip_norm: float, *, present: jax.Array | None =
     # A compiler would make one sum of both.
     squares = jax.lax.optimization_barrier(squares)
     norms = jnp.sqrt(sum(jnp.sum(each, axis=1) for each in squares))
-    roundings = max(2 * side + 3 for side in sides) + len(leaves) + 8
+    roundings = max(2 * side + 3 for side in sides) + len(flat) + 8
     factors = jnp.minimum(1.0, clip_norm * (1 - roundings * _UNIT) / norms)
-    factors = jnp.where(jnp.isfinite(norms) & (True if present is None else present), factors, 0.0)
-    return jax.tree.map(
-        lambda leaf: jnp.sum(
-            jnp.where(
-                (factors > 0).reshape(-1, *[1] * (leaf.ndim - 1)),
-                leaf.astype(jnp.float32) * factors.reshape(-1, *[1] * (leaf.ndim - 1)),
-                0.0,
-            ),
-            axis=0,
-        ),
-        gradients,
-    )
+    factors = jnp.where(jnp.isfinite(norms) & (True if present is None else present), factors, 0.0)[:, np.newaxis]
+    return [jnp.where(factors > 0, leaf * factors, 0.0) for leaf in flat]
+
+
+def _on_grid(flat: list[jax.Array], clip_norm: float, present: jax.Array | None, grid: grids.Grid) -> list[jax.Array]:
+    """Returns the terms of a sum as whole numbers in float64, `[batch, size]` each."""
+    if not jax.config.read("jax_enable_x64"):
+        raise InputValueError(f"grid={grid!r} needs float64: call jax.config.update('jax_enable_x64', True) first.")
+    check_places(len(flat[0]), grid)
+    scale, aim = scales(clip_norm, grid, sum(leaf.shape[1] for leaf in flat))
+    factors = jnp.minimum(scale, aim / jnp.sqrt(_squares(flat)))[:, np.newaxis]
+    # Barriers: numbers that are computed twice might differ in what is checked and what is added up.
+    terms = jax.lax.optimization_barrier([jnp.round(leaf.astype(jnp.float64) * factors) for leaf in flat])
+    # What rounding has made too long is made shorter, and rounded towards zero.
+    squares = _squares(terms)
+    shorter = jnp.where(squares > grid.largest_norm**2, (grid.largest_norm - 2) / jnp.sqrt(squares), 1.0)
+    terms = jax.lax.optimization_barrier([jnp.trunc(term * shorter[:, np.newaxis]) for term in terms])
+    # False too for what is not finite.
+    taken = (_squares(terms) <= grid.largest_norm**2) & (True if present is None else present)
+    return [jnp.where(taken[:, np.newaxis], term, 0.0) for term in terms]
+
+
+def _squares(wide: list[jax.Array]) -> jax.Array:
+    return sum((jnp.sum(jnp.square(each.astype(jnp.float64)), axis=1) for each in wide), start=jnp.zeros([]))
 
 
 def correlated_noise(plan: Plan) -> optax.GradientTransformation:
@@ -87,10 +112,11 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
 
     Formal guarantee: over the rounds of one state, all updates are a function of one Gaussian release, whose guarantee
     is the plan's, if the gradients that round t gets are the `clipped_sum` over the examples of `Order.of(plan)` in it,
-    with the plan's clip norm. Noise is added in float32, for all leaves together, before a cast to their types. Each
-    round draws a key of 128 bits from the operating system, in compiled functions too; a round after the plan's last
-    one fails, and gives nothing. A wrapper that leaves out some leaves or rounds, such as `optax.masked`, releases them
-    without noise: the noise comes first and outermost.
+    with the plan's clip norm and grid. Noise is added for all leaves together, in float32, or exactly, in integers of
+    the grid; a division and a cast to the types of `params`, or of the sums, follow. Each round draws a key of 128 bits
+    from the operating system, in compiled functions too; a round after the plan's last one fails, and gives nothing. A
+    wrapper that leaves out some leaves or rounds, such as `optax.masked`, releases them without noise: the noise comes
+    first and outermost.
 
     The state is secret, as the noise can be subtracted with it. It is a pytree, which any checkpoint of JAX can hold:
     save it before anything of the round is released, and continue from the newest one.
@@ -111,33 +137,31 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
 
     Raises:
         InputTypeError: If `plan` is not a plan.
-        InputValueError: If it has a grid, restarts, adaptive clipping, or simulates a larger cohort.
+        InputValueError: If it has restarts, adaptive clipping, fewer parameters, or simulates a larger cohort.
     """
     check_central(plan)
 
     @functools.cache
     def stream(dimension: int) -> NoiseStream:
-        return build_stream(
-            plan.mechanism,
-            dimension=dimension,
-            stddev=plan.noise_multiplier * plan.clip_norm,
-            insecure_seed=plan.insecure_seed,
-        ).limited_to(plan.rounds)
+        return build_stream(plan.mechanism, dimension=dimension, **noise_of(plan, dimension)).limited_to(plan.rounds)
 
     def init(params: Any) -> NoiseState:
         _check_whole(params)
         return stream(_dimension(params)).init()
 
     def update(updates: Any, state: NoiseState, params: Any = None) -> tuple[Any, NoiseState]:
-        del params
         _check_whole(updates)
         leaves, tree = jax.tree.flatten(updates)
+        check_units({str(leaf.dtype) for leaf in leaves}, plan)
+        # Sums on a grid are float64, which weights rarely are.
+        kinds = [jnp.float32 if leaf.dtype == jnp.float64 else leaf.dtype for leaf in leaves]
+        kinds = kinds if params is None else [leaf.dtype for leaf in jax.tree.leaves(params)]
         leaves = [_of_one_run(state.round, leaf) for leaf in leaves]
         row, state = stream(_dimension(updates)).next(state)
         parts = jnp.split(row, [sum(leaf.size for leaf in leaves[:end]) for end in range(1, len(leaves))])
         noised = [
-            ((leaf.astype(jnp.float32) + part.reshape(leaf.shape)) / plan.clients_per_round).astype(leaf.dtype)
-            for leaf, part in zip(leaves, parts, strict=True)
+            ((leaf.astype(row.dtype) + part.reshape(leaf.shape)) * unit_of(plan) / plan.clients_per_round).astype(kind)
+            for leaf, part, kind in zip(leaves, parts, kinds, strict=True)
         ]
         return jax.tree.unflatten(tree, noised), state
 

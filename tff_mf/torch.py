@@ -6,6 +6,7 @@ Every example of one data set is protected. `tff_mf.Order` says which of them ar
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tff_mf import grids
 from tff_mf.base import required_packages, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
@@ -15,7 +16,7 @@ import torch  # noqa: E402
 
 from tff_mf.noise.torch import build_stream  # noqa: E402
 from tff_mf.planning import Plan  # noqa: E402
-from tff_mf.planning.order import check_central  # noqa: E402
+from tff_mf.planning.central import check_central, check_places, check_units, noise_of, scales, unit_of  # noqa: E402
 
 _SMALLEST_NORM, _LARGEST_NORM = 1e-6, 1e6
 # More than norms in float64 and two roundings to float32 can be off.
@@ -23,21 +24,27 @@ _MARGIN = 2.0**-20
 
 
 def clipped_sum(
-    gradients: Sequence[torch.Tensor], clip_norm: float, *, present: torch.Tensor | None = None
+    gradients: Sequence[torch.Tensor],
+    clip_norm: float,
+    *,
+    present: torch.Tensor | None = None,
+    grid: grids.Grid | None = None,
 ) -> list[torch.Tensor]:
     """Returns the sum over a batch of the gradients of single examples, each clipped to the norm ζ = `clip_norm`.
 
     Formal guarantee: the result is a sum of one term for each example, a function of that example's gradients alone.
     The L2 norm of a term, over all tensors together, is at most ζ in exact arithmetic, whatever the gradients are, for
-    up to 2³² values. A term that is not finite is zero. The rounding of the sum over the batch is not covered.
+    up to 2³² values. A term that is not finite is zero. The rounding of the sum over the batch is not covered; with a
+    grid there is none: terms are whole numbers q with Σq² ≤ 4^bits, and sums are exact in every order.
 
     Args:
         gradients: Gradients of single examples, `[batch, ...]` each, as `torch.func.vmap(torch.func.grad(...))` gives.
         clip_norm: ζ, from 1e-6 to 1e6.
         present: Which places of the batch hold an example, bool `[batch]`; all if `None`. Others contribute zero.
+        grid: The grid of the plan, if it has one.
 
     Returns:
-        Sums, float32.
+        Sums, float32; with a grid, float64 that hold integers, in units of the grid.
 
     Source: Abadi et al. (2016), algorithm 1.
 
@@ -46,7 +53,8 @@ def clipped_sum(
         1.0
 
     Raises:
-        InputError: If `clip_norm` is out of range, or there are no gradients of one batch.
+        InputError: If `clip_norm` is out of range, there are no gradients of one batch, or its places exceed the
+            `max_clients` of the grid.
     """
     if not _SMALLEST_NORM <= validation.positive("clip_norm", clip_norm) <= _LARGEST_NORM:
         raise InputValueError(f"clip_norm={clip_norm!r} must be at least {_SMALLEST_NORM} and at most {_LARGEST_NORM}.")
@@ -56,12 +64,28 @@ def clipped_sum(
     wide = [
         each.to(torch.float32).flatten(1) if each.dim() > 1 else each.to(torch.float32)[:, None] for each in gradients
     ]
-    norms = torch.sqrt(sum(each.to(torch.float64).square().sum(dim=1) for each in wide))
-    factors = torch.clamp(clip_norm * (1 - _MARGIN) / norms, max=1.0)
+    norms = torch.sqrt(_squares(wide))
     taken = torch.isfinite(norms) if present is None else torch.isfinite(norms) & present
-    factors = torch.where(taken, factors, 0.0).to(torch.float32)
-    terms = (torch.where((factors > 0)[:, None], each * factors[:, None], 0.0) for each in wide)
+    if grid is None:
+        factors = torch.clamp(clip_norm * (1 - _MARGIN) / norms, max=1.0)
+        factors = torch.where(taken, factors, 0.0).to(torch.float32)
+        terms = [torch.where((factors > 0)[:, None], each * factors[:, None], 0.0) for each in wide]
+    else:
+        check_places(len(norms), grid)
+        scale, aim = scales(clip_norm, grid, sum(each.shape[1] for each in wide))
+        factors = torch.clamp(aim / norms, max=scale)
+        terms = [torch.round(each.to(torch.float64) * factors[:, None]) for each in wide]
+        # What rounding has made too long is made shorter, and rounded towards zero.
+        squares = _squares(terms)
+        shorter = torch.where(squares > grid.largest_norm**2, (grid.largest_norm - 2) / torch.sqrt(squares), 1.0)
+        terms = [torch.trunc(each * shorter[:, None]) for each in terms]
+        taken = taken & (_squares(terms) <= grid.largest_norm**2)
+        terms = [torch.where(taken[:, None], each, 0.0) for each in terms]
     return [term.sum(dim=0).reshape(each.shape[1:]) for term, each in zip(terms, gradients, strict=True)]
+
+
+def _squares(wide: Iterable[torch.Tensor]) -> torch.Tensor:
+    return sum((each.to(torch.float64).square().sum(dim=1) for each in wide), start=torch.zeros([]))
 
 
 class CorrelatedNoise:
@@ -69,9 +93,9 @@ class CorrelatedNoise:
 
     Formal guarantee: over the rounds of one object, all gradients that it leaves are a function of one Gaussian
     release, whose guarantee is the plan's, if the gradients that it finds in round t are the `clipped_sum` over the
-    examples of `Order.of(plan)` in it, with the plan's clip norm. Noise is added in float32, for all parameters
-    together, before a cast to their types. Each round draws a key of 128 bits from the operating system; a round after
-    the plan's last one is refused.
+    examples of `Order.of(plan)` in it, with the plan's clip norm and grid. Noise is added for all parameters together,
+    in float32, or exactly, in integers of the grid; a division and a cast to the types of the parameters follow. Each
+    round draws a key of 128 bits from the operating system; a round after the plan's last one is refused.
 
     Args:
         plan: The plan, whose `clients_per_round` is the size of a batch, on average if it samples at random.
@@ -90,8 +114,8 @@ class CorrelatedNoise:
 
     Raises:
         InputTypeError: If `plan` is not a plan, or there are no parameters.
-        InputValueError: If the plan has a grid, restarts, adaptive clipping, or simulates a larger cohort; or if the
-            parameters are on several devices.
+        InputValueError: If the plan has restarts, adaptive clipping, fewer parameters, or simulates a larger cohort; or
+            if the parameters are on several devices.
     """
 
     def __init__(self, plan: Plan, parameters: Iterable[torch.nn.Parameter], **settings: Any) -> None:
@@ -103,11 +127,11 @@ class CorrelatedNoise:
         devices = {each.device for each in self._parameters}
         if len(devices) > 1:
             raise InputValueError(f"parameters are on the devices {sorted(map(str, devices))}: keep them on one.")
+        dimension = sum(each.numel() for each in self._parameters)
         self._stream = build_stream(
             plan.mechanism,
-            dimension=sum(each.numel() for each in self._parameters),
-            stddev=plan.noise_multiplier * plan.clip_norm,
-            insecure_seed=plan.insecure_seed,
+            dimension=dimension,
+            **noise_of(plan, dimension),
             **{"device": devices.pop(), **settings},
         ).limited_to(plan.rounds)
         self._state = self._stream.init()
@@ -125,15 +149,16 @@ class CorrelatedNoise:
             sums: The clipped sums, one for each parameter, of its shape.
 
         Raises:
-            InputValueError: If a sum has another shape, or after the plan's last round.
+            InputValueError: If a sum has another shape, is in other units, or after the plan's last round.
         """
         expected, found = ([tuple(each.shape) for each in tensors] for tensors in (self._parameters, sums))
         if found != expected:
             raise InputValueError(f"sums of the shapes {found} must be shaped like the parameters, {expected}.")
+        check_units({str(each.dtype).removeprefix("torch.") for each in sums}, self._plan)
         row, self._state = self._stream.next(self._state)
         parts = row.split([each.numel() for each in self._parameters])
         means = [
-            (total.to(torch.float32) + part.reshape(total.shape)) / self._plan.clients_per_round
+            (total.to(row.dtype) + part.reshape(total.shape)) * unit_of(self._plan) / self._plan.clients_per_round
             for total, part in zip(sums, parts, strict=True)
         ]
         for parameter, mean in zip(self._parameters, means, strict=True):

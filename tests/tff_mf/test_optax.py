@@ -252,6 +252,67 @@ def test_updates_are_the_noised_means(compiled):
         jax.block_until_ready(update(PARAMS, state))
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_updates_on_a_grid_are_what_the_integers_say(compiled):
+    """Bit for bit: the sum of the release that is accounted for, and of the one that runs."""
+    given, generator = plan(clip_norm=0.5).for_model(10), np.random.default_rng(0)
+    transformation = correlated_noise(given)
+
+    def step(gradients, state):
+        sums = clipped_sum(gradients, 0.5, grid=given.grid)
+        return sums, *transformation.update(sums, state, PARAMS)
+
+    with jax.enable_x64(True):
+        run, state, found = jax.jit(step) if compiled else step, transformation.init(PARAMS), []
+        for _ in range(6):
+            gradients = jax.tree.map(lambda leaf: jnp.asarray(generator.normal(size=(5, *leaf.shape))), PARAMS)
+            sums, updates, state = run(gradients, state)
+            found.append([np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(each)])
+                          for each in (sums, updates)])  # fmt: skip
+    setting = {"dimension": 10, "stddev": given.noise_multiplier, "grid": given.grid, "generator": "tensorflow"}
+    same = streams.build_stream(BLT, **setting).repeating(state.past_keys)
+    expected, unit = same.init(), 0.5 / given.grid.largest_norm
+    for total, row in found:
+        drawn, expected = same.next(expected)
+        released = (total.astype(np.int64) + drawn) * unit / 4
+        # A compiler may divide by a product of both constants: after the sum is exact, that is post-processing.
+        np.testing.assert_allclose(row[:6], released[:6], rtol=2**-23)
+        np.testing.assert_allclose(row[6:], released[6:], rtol=2**-7)
+
+
+def test_sums_in_other_units_are_refused():
+    with jax.enable_x64(True):
+        for given, kind in ((plan(), jnp.float64), (plan().for_model(10), jnp.float32)):
+            transformation = correlated_noise(given)
+            sums = jax.tree.map(lambda leaf, kind=kind: jnp.zeros(leaf.shape, kind), PARAMS)
+            with pytest.raises(tff_mf.InputError, match=r"grid=plan\.grid"):
+                transformation.update(sums, transformation.init(PARAMS))
+        with pytest.raises(tff_mf.InputError, match="dimension=9"):
+            correlated_noise(plan().for_model(9)).init(PARAMS)
+        with pytest.raises(tff_mf.InputError, match="max_clients=9"):
+            clipped_sum(jnp.zeros([10, 3]), 1.0, grid=tff_mf.Grid(bits=16, max_clients=9))
+    with pytest.raises(tff_mf.InputError, match="jax_enable_x64"):
+        clipped_sum(jnp.zeros([9, 3]), 1.0, grid=tff_mf.Grid(bits=16, max_clients=9))
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e-3, 1.0, 1e15, 1e30, np.nan, np.inf])
+@pytest.mark.parametrize("size", [1, 10, 300_000])
+@pytest.mark.parametrize("bits", [8, 26])
+def test_no_norm_exceeds_the_clip_norm_on_a_grid(scale, size, bits):
+    values = np.random.default_rng(size).standard_cauchy([3, size]) * scale
+    grid = tff_mf.Grid(bits=bits, max_clients=3)
+    with jax.enable_x64(True):
+        run, given = jax.jit(lambda each: clipped_sum(each, 1.0, grid=grid)), jnp.asarray(values, jnp.float32)
+        terms = [np.asarray(run(each)) for each in given[:, np.newaxis]]
+        np.testing.assert_array_equal(run(given), np.sum(terms, axis=0))
+    for value, term in zip(values, terms, strict=True):
+        assert np.array_equal(term, np.rint(term))
+        assert np.sum(term.astype(np.int64) ** 2) <= 4**bits
+        if 1e-3 < np.linalg.norm(value) < 1e30 and size < 2**bits:
+            away = value * min(1, 1 / np.linalg.norm(value)) - term / 2**bits
+            assert np.linalg.norm(away) <= (np.sqrt(size) + 3) / 2**bits
+
+
 def test_a_checkpoint_continues_the_noise():
     transformation = correlated_noise(plan())
     _, state = transformation.update(PARAMS, transformation.init(PARAMS))
@@ -267,7 +328,6 @@ def test_a_checkpoint_continues_the_noise():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"grid": tff_mf.Grid(bits=16, max_clients=10), "dimension": 10},
         {"restart_every": 3},
         {"cohort": 8},
         {"adaptive_count_stddev": 1.0},

@@ -126,6 +126,39 @@ def test_gradients_are_the_noised_means():
     assert noise.rounds == 6
 
 
+def test_gradients_on_a_grid_are_what_the_integers_say():
+    """Bit for bit: the sum of the release that is accounted for, and of the one that runs."""
+    given = plan(clip_norm=0.5).for_model(13)
+    trained = model()
+    noise = CorrelatedNoise(given, trained.parameters())
+    generator, found, totals = torch.Generator().manual_seed(0), [], []
+    for _ in range(6):
+        gradients = [torch.randn(5, *each.shape, generator=generator) for each in trained.parameters()]
+        sums = clipped_sum(gradients, 0.5, grid=given.grid)
+        noise.apply(sums)
+        found.append(torch.cat([each.grad.to(torch.float64).ravel() for each in trained.parameters()]).numpy())
+        totals.append(torch.cat([each.ravel() for each in sums]).numpy())
+    setting = {"dimension": 13, "stddev": given.noise_multiplier, "grid": given.grid, "generator": "tensorflow"}
+    same = streams.build_stream(BLT, **setting).repeating(noise.state_dict()["keys"].numpy())
+    expected, unit = same.init(), 0.5 / given.grid.largest_norm
+    for total, row in zip(totals, found, strict=True):
+        drawn, expected = same.next(expected)
+        released = torch.as_tensor((total.astype(np.int64) + drawn) * unit / 4)
+        np.testing.assert_array_equal(row[:9], released[:9].to(torch.float32))
+        np.testing.assert_array_equal(row[9:], released[9:].to(torch.bfloat16).to(torch.float32))
+
+
+def test_sums_in_other_units_are_refused():
+    shapes = [each.shape for each in model().parameters()]
+    for given, kind in ((plan(), torch.float64), (plan().for_model(13), torch.float32)):
+        with pytest.raises(tff_mf.InputError, match=r"grid=plan\.grid"):
+            CorrelatedNoise(given, model().parameters()).apply([torch.zeros(shape, dtype=kind) for shape in shapes])
+    with pytest.raises(tff_mf.InputError, match="dimension=12"):
+        CorrelatedNoise(plan().for_model(12), model().parameters())
+    with pytest.raises(tff_mf.InputError, match="max_clients=9"):
+        clipped_sum([torch.zeros(10, 3)], 1.0, grid=tff_mf.Grid(bits=16, max_clients=9))
+
+
 def test_a_checkpoint_continues_the_noise():
     trained = model()
     noise, file = CorrelatedNoise(plan(), trained.parameters()), io.BytesIO()
@@ -173,6 +206,23 @@ def test_clipped_sums_are_those_of_a_loop():
     factors = np.minimum(1, 0.8 / norms) * present
     for ours, value in zip(found, gradients, strict=True):
         np.testing.assert_allclose(ours, np.tensordot(factors, value, axes=1), atol=2e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e-3, 1.0, 1e15, 1e30, np.nan, np.inf])
+@pytest.mark.parametrize("size", [1, 10, 300_000])
+@pytest.mark.parametrize("bits", [8, 16, 26])
+def test_no_norm_exceeds_the_clip_norm_on_a_grid(scale, size, bits):
+    values = np.random.default_rng(size).standard_cauchy([3, size]) * scale
+    given, grid = torch.as_tensor(values).to(torch.float32), tff_mf.Grid(bits=bits, max_clients=3)
+    terms = [clipped_sum([each], 1.0, grid=grid)[0].numpy() for each in given[:, None]]
+    for value, term in zip(values, terms, strict=True):
+        assert np.array_equal(term, np.rint(term))
+        square = np.sum(term.astype(np.int64) ** 2)
+        assert square <= 4**bits
+        if 1e-3 < np.linalg.norm(value) < 1e30 and size < 2**bits:
+            away = value * min(1, 1 / np.linalg.norm(value)) - term / 2**bits
+            assert np.linalg.norm(away) <= (np.sqrt(size) + 3) / 2**bits
+    np.testing.assert_array_equal(clipped_sum([given], 1.0, grid=grid)[0], np.sum(terms, axis=0))
 
 
 @pytest.mark.parametrize("scale", [1e-20, 1e-3, 1.0, 1e15, 1e30, np.nan, np.inf])

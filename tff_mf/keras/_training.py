@@ -132,14 +132,19 @@ class Training:
 
         Raises:
             InputTypeError: If an argument is of the wrong type.
-            InputValueError: As for the class and `Order.of`.
+            InputValueError: As for the class and `Order.of`; or if the plan has a grid.
         """
-        examples = _count(x)
+        order = Order.of(plan, examples=_count(x), seed=seed)
+        if plan.grid is not None:
+            raise InputValueError(
+                f"grid={plan.grid!r} of the plan is not supported with Keras: make the plan without grid and "
+                "dimension, or train with tff_mf.torch or tff_mf.optax."
+            )
         return cls(
             model,
             x,
             y,
-            order=Order.of(plan, examples=examples, seed=seed),
+            order=order,
             mechanism=plan.mechanism,
             clip_norm=plan.clip_norm,
             noise_multiplier=plan.noise_multiplier,

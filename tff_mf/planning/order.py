@@ -12,6 +12,7 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.planning._plan import Plan
+from tff_mf.planning.central import check_central
 from tff_mf.problem.cohort_secret import CohortSecret
 from tff_mf.problem.draws import Draws, SeededDraws, SystemDraws, rows_of
 from tff_mf.problem.participation import FixedEpoch, Participation, Sampling
@@ -112,8 +113,8 @@ class Order:
 
         Raises:
             InputTypeError: If `plan` is not a plan.
-            InputValueError: If it has another number of examples, or what is not supported here: a grid, restarts,
-                adaptive clipping, or a cohort that is simulated by a smaller one.
+            InputValueError: If it has another number of examples, or what is not supported here: restarts, adaptive
+                clipping, or a cohort that is simulated by a smaller one.
         """
         check_central(plan)
         if plan.population not in (None, examples):
@@ -308,23 +309,6 @@ class Order:
                 "make an order of more epochs, and calibrate the noise for it."
             )
         return begin, count
-
-
-def check_central(plan: Plan) -> None:
-    """Raises unless a plan can be one of central training, without grid, restarts, adaptive clipping and simulation.
-
-    Example:
-        >>> check_central("a plan")
-        Traceback (most recent call last):
-        ...
-        tff_mf.base.errors.InputTypeError: plan='a plan' must be a Plan: make one with tff_mf.plan.
-    """
-    validation.instance("plan", plan, Plan, "make one with tff_mf.plan")
-    for name in ("grid", "restart_every", "adaptive_count_stddev"):
-        if getattr(plan, name) is not None:
-            raise InputValueError(f"{name}={getattr(plan, name)!r} of the plan is not supported in central training.")
-    if plan.cohort != plan.clients_per_round:
-        raise InputValueError(f"cohort={plan.cohort} of the plan must be its clients_per_round, a whole batch.")
 
 
 def _rounded_up(value: float) -> str:

@@ -1,0 +1,188 @@
+"""Training with Opacus' gradients of single examples and the noise of a plan, against a plain loop."""
+
+import io
+
+import numpy as np
+import pytest
+
+import tff_mf
+
+torch = pytest.importorskip("torch")
+opacus = pytest.importorskip("opacus")
+
+from opacus.optimizers import DPOptimizer  # noqa: E402
+
+from tff_mf.opacus import PrivacyEngine  # noqa: E402
+from tff_mf.torch import CorrelatedNoise, clipped_sum  # noqa: E402
+
+X = torch.randn(12, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(12) % 3
+DATA = torch.utils.data.TensorDataset(X, Y)
+EPOCH = tff_mf.FixedEpoch(min_sep=3, max_participations=2)
+
+
+def plan(**changes):
+    given = {"mechanism": tff_mf.BLT.production("b100"), "rounds": 6, "clients_per_round": 4, "delta": 1e-5}
+    return tff_mf.plan(**{"sampling": EPOCH, "noise_multiplier": 2.0, **given} | changes)
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(8, 3))
+
+
+def private(given, **settings):
+    engine, model = PrivacyEngine(given, **settings), network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    loader = torch.utils.data.DataLoader(DATA, batch_size=given.clients_per_round)
+    return engine, *engine.make_private(module=model, optimizer=optimizer, data_loader=loader)
+
+
+def backward(model, x, y):
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+
+
+def epoch(model, optimizer, loader):
+    for x, y in loader:
+        optimizer.zero_grad()
+        backward(model, x, y)
+        optimizer.step()
+
+
+def test_training_is_the_one_of_a_plain_loop():
+    for given in (plan(insecure_seed=1, clip_norm=0.2), plan(insecure_seed=1, clip_norm=0.2).for_model(47)):
+        engine, model, optimizer, loader = private(given)
+        for _ in range(2):
+            epoch(model, optimizer, loader)
+        assert engine.rounds == 6
+        assert len(loader) == 0
+        same, order = network(), tff_mf.Order.of(given, examples=12)
+        noise, descent = CorrelatedNoise(given, same.parameters()), torch.optim.SGD(same.parameters(), 0.1, 0.9)
+
+        def loss(weights, x, y, same=same):
+            return torch.nn.functional.cross_entropy(torch.func.functional_call(same, weights, x[None]), y[None])
+
+        for batch in order.batches(0, 6):
+            gradients = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(
+                dict(same.named_parameters()), X[batch], Y[batch]
+            )
+            noise.apply(clipped_sum(list(gradients.values()), 0.2, grid=given.grid))
+            descent.step()
+        for ours, expected in zip(model.parameters(), same.parameters(), strict=True):
+            torch.testing.assert_close(ours, expected, rtol=1e-4, atol=2e-4 if given.grid else 1e-5)
+
+
+def test_epsilon_is_the_one_of_the_plan():
+    engine = PrivacyEngine(plan())
+    assert engine.get_epsilon(1e-5) == plan().epsilon
+    assert PrivacyEngine(plan(insecure_seed=1)).get_epsilon(1e-5) == np.inf
+
+
+def test_one_step_for_each_batch():
+    for steps in (0, 2):
+        _, model, optimizer, loader = private(plan())
+        batches = iter(loader)
+        x, y = next(batches)
+        for _ in range(steps):
+            backward(model, x, y)
+            optimizer.step()
+        with pytest.raises(tff_mf.InputError, match="step the optimizer once"):
+            next(batches)
+
+
+def test_no_step_on_other_gradients():
+    engine, model, optimizer, loader = private(plan())
+    x, y = next(iter(loader))
+    with pytest.raises(tff_mf.InputError, match="backward"):
+        optimizer.step()
+    for closed in ((lambda: backward(model, x, y),), ()):
+        with pytest.raises(tff_mf.InputError, match="closure"):
+            optimizer.step(*closed, **{} if closed else {"closure": lambda: backward(model, x, y)})
+    backward(model, x, y)
+    other = torch.nn.Parameter(torch.zeros(2))
+    optimizer.add_param_group({"params": [other]})
+    with pytest.raises(tff_mf.InputError, match="parameters"):
+        optimizer.step()
+    assert engine.rounds == 0
+
+
+def test_backward_passes_of_a_round_are_one_batch():
+    halves = []
+    for parts in ([slice(0, 4)], [slice(0, 2), slice(2, 4)]):
+        _, model, optimizer, loader = private(plan(insecure_seed=1, clip_norm=0.2))
+        x, y = next(iter(loader))
+        for part in parts:
+            backward(model, x[part], y[part])
+        optimizer.step()
+        halves.append(torch.cat([each.detach().ravel() for each in model.parameters()]))
+    torch.testing.assert_close(*halves)
+
+
+def test_what_the_engine_of_opacus_has_made_is_refused():
+    engine, model = opacus.PrivacyEngine(), network()
+    optimizer, loader = torch.optim.SGD(model.parameters(), lr=0.1), torch.utils.data.DataLoader(DATA, batch_size=4)
+    wrapped, theirs, _ = engine.make_private(
+        module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=1.0, max_grad_norm=1.0
+    )
+    for given in ((wrapped, optimizer), (network(), theirs)):
+        with pytest.raises(tff_mf.InputError, match="Opacus"):
+            PrivacyEngine(plan()).make_private(module=given[0], optimizer=given[1], data_loader=loader)
+
+
+def test_opacus_cannot_count_a_step_of_ours():
+    """Its engine around our optimizer would state an ε of its own noise."""
+    _, model, optimizer, loader = private(plan())
+    theirs = DPOptimizer(optimizer, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=4)
+    accountant = opacus.accountants.RDPAccountant()
+    x, y = next(iter(loader))
+    backward(model, x, y)
+    with pytest.raises(tff_mf.InputError, match="DPOptimizer"):
+        theirs.step()
+    assert len(accountant) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"module": torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2))}, "BatchNorm"),
+        ({"optimizer": torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1)}, "parameters"),
+        ({"data_loader": torch.utils.data.DataLoader(DATA, batch_size=5)}, "batch_size=5"),
+        ({"loss_reduction": "none"}, "loss_reduction"),
+    ],
+    ids=["batch normalization", "other parameters", "batch size", "reduction"],
+)
+def test_what_would_void_the_guarantee_is_refused(changed, named):
+    model = changed.get("module", network())
+    given = {
+        "module": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "data_loader": torch.utils.data.DataLoader(DATA, batch_size=4),
+    }
+    with pytest.raises(Exception, match=named):
+        PrivacyEngine(plan()).make_private(**given | changed)
+
+
+@pytest.mark.parametrize("sampling", [tff_mf.Poisson(population=12, clients_per_round=1), tff_mf.BallsInBins(groups=3)])
+def test_random_batches_may_be_empty_and_go_on_after_a_restart(sampling):
+    mechanism = tff_mf.Identity() if isinstance(sampling, tff_mf.Poisson) else tff_mf.BLT.production("b100")
+    size = sampling.clients_per_round or 4
+    given = plan(mechanism=mechanism, sampling=sampling, clients_per_round=size, secret_cohorts=True)
+    engine, model, optimizer, loader = private(given)
+    saved = engine.state_dict()
+    found = []
+    for x, y in loader:
+        backward(model, x, y)
+        optimizer.step()
+        found.append(x)
+    file = io.BytesIO()
+    torch.save(engine.state_dict(), file)
+    file.seek(0)
+    again, *_, resumed = private(given)
+    again.load_state_dict(torch.load(file))
+    assert again.rounds == engine.rounds == len(found)
+    if not isinstance(sampling, tff_mf.Poisson):
+        again.load_state_dict(saved)
+        for expected, (x, _) in zip(found[:1], resumed, strict=False):
+            assert torch.equal(x, expected)
+    with pytest.raises(tff_mf.InputError, match="secret_key"):
+        again.load_state_dict({})

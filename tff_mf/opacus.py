@@ -1,0 +1,221 @@
+"""Central training with Opacus: its gradients of single examples, and the batches, noise and guarantee of a plan.
+
+Every example of one data set is protected. Neither the noise of Opacus nor its accountant runs.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tff_mf.base import required_packages, validation
+from tff_mf.base.errors import InputTypeError, InputValueError
+
+required_packages.packages("tff_mf.opacus", "torch", "opacus")
+
+import torch  # noqa: E402
+from opacus import GradSampleModule  # noqa: E402
+from opacus.optimizers import DPOptimizer  # noqa: E402
+from opacus.validators import ModuleValidator  # noqa: E402
+
+from tff_mf.planning import Plan  # noqa: E402
+from tff_mf.planning.order import Order  # noqa: E402
+from tff_mf.problem.cohort_secret import CohortSecret  # noqa: E402
+from tff_mf.torch import CorrelatedNoise, clipped_sum  # noqa: E402
+
+_RUN, _KEY = "secret_run", "secret_key"
+
+
+class PrivacyEngine:
+    """Makes a model, its optimizer and its data private by a plan, in the place of the engine of Opacus.
+
+    Formal guarantee: as for `tff_mf.torch.CorrelatedNoise`. Before each step of the optimizer, the gradients of its
+    parameters become the noised mean of the `clipped_sum` over the examples of a batch. Batches come from
+    `Order.of(plan)`, and the loader refuses to go on after a batch without exactly one step. No step runs on other
+    gradients: a closure, other parameters, and an optimizer of Opacus are refused. A gradient of Opacus depends on one
+    example, if the model and the loss treat the examples of a batch one by one.
+
+    Args:
+        plan: The plan, whose `clients_per_round` is the size of a batch, on average if it samples at random.
+        seed: Seed of the order of the examples, where it may be known.
+        settings: `device`, `generator` and `one_process` of `tff_mf.noise.torch.build_stream`.
+
+    Example:
+        >>> import tff_mf
+        >>> plan = tff_mf.plan(mechanism=tff_mf.BLT.production("b100"), rounds=4, epsilon=8.0, delta=1e-5,
+        ...                    sampling=tff_mf.FixedEpoch(min_sep=2, max_participations=2), clients_per_round=3)
+        >>> examples = torch.utils.data.TensorDataset(torch.ones(6, 2), torch.ones(6, 1))
+        >>> model, engine = torch.nn.Linear(2, 1), PrivacyEngine(plan)
+        >>> model, optimizer, loader = engine.make_private(
+        ...     module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        ...     data_loader=torch.utils.data.DataLoader(examples, batch_size=3))
+        >>> for x, y in loader:
+        ...     optimizer.zero_grad()
+        ...     torch.nn.functional.mse_loss(model(x), y).backward()
+        ...     _ = optimizer.step()
+        >>> engine.rounds, engine.get_epsilon(1e-5) <= 8.0
+        (2, True)
+    """
+
+    def __init__(self, plan: Plan, *, seed: int = 0, **settings: Any) -> None:
+        validation.instance("plan", plan, Plan, "make one with tff_mf.plan")
+        self._plan, self._seed, self._settings = plan, seed, settings
+        self._secret = CohortSecret.drawn()
+        self._noise: CorrelatedNoise | None = None
+
+    def make_private(
+        self,
+        *,
+        module: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        data_loader: torch.utils.data.DataLoader,
+        loss_reduction: str = "mean",
+    ) -> tuple[GradSampleModule, torch.optim.Optimizer, "Loader"]:
+        """Returns what to train with: the model of Opacus, the same optimizer, and a loader of the plan's batches.
+
+        Args:
+            module: The model. All of its parameters that train must be the optimizer's.
+            optimizer: An optimizer of PyTorch. Its `step` adds the noise.
+            data_loader: A loader, whose data set, `collate_fn`, `num_workers` and `pin_memory` are used.
+            loss_reduction: Whether the loss is the "mean" or the "sum" over the examples of a batch.
+
+        Raises:
+            InputTypeError: If the optimizer, or the model, is one of Opacus' own engine.
+            InputValueError: If it has other parameters, the loader has batches of another size, the plan is not one of
+                central training with so many examples, or an engine is used twice.
+        """
+        if self._noise is not None:
+            raise InputValueError("engine has made a model private: make another one, whose ε adds up with this one's.")
+        if isinstance(optimizer, DPOptimizer) or isinstance(module, GradSampleModule):
+            raise InputTypeError(
+                f"optimizer={type(optimizer).__name__} and module={type(module).__name__} must be PyTorch's, and not "
+                "what Opacus' own engine returns: its accountant knows nothing of this noise."
+            )
+        validation.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
+        if data_loader.batch_size not in (None, self._plan.clients_per_round):
+            raise InputValueError(
+                f"data_loader.batch_size={data_loader.batch_size} must be the clients_per_round="
+                f"{self._plan.clients_per_round} of the plan."
+            )
+        order = Order.of(self._plan, examples=len(data_loader.dataset), seed=self._seed)
+        trained = [each for each in module.parameters() if each.requires_grad]
+        _check_same(optimizer, trained)
+        ModuleValidator.validate(module, strict=True)
+        wrapped = GradSampleModule(module, loss_reduction=loss_reduction)
+        self._noise = noise = CorrelatedNoise(self._plan, trained, **self._settings)
+
+        def before_step(optimizer: torch.optim.Optimizer, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+            _check_same(optimizer, trained)
+            # The first argument is the optimizer itself.
+            if len(given) > 1 or named.get("closure") is not None:
+                raise InputValueError("closure is not supported: it would compute gradients after the noise.")
+            if any(getattr(each, "summed_grad", None) is not None for each in trained):
+                raise InputValueError(
+                    "optimizer is also in a DPOptimizer of Opacus, whose accountant would state the ε of other noise: "
+                    "pass it to one engine alone."
+                )
+            gradients = [_of_examples(each) for each in trained]
+            noise.apply(clipped_sum(gradients, self._plan.clip_norm, grid=self._plan.grid))
+            for each in trained:
+                each.grad_sample = None
+
+        optimizer.register_step_pre_hook(before_step)
+        return wrapped, optimizer, Loader(data_loader, order, self)
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds whose noise has been drawn."""
+        return 0 if self._noise is None else self._noise.rounds
+
+    def get_epsilon(self, delta: float) -> float:
+        """Returns ε of the whole plan, for zero-out of one example, which covers a training that ends sooner."""
+        return self._plan.guarantee.epsilon(delta)
+
+    def batches(self, order: Order, begin: int, count: int) -> np.ndarray:
+        """Returns the batches of rounds, by the secret of this training if they must be secret."""
+        return order.batches(begin, count, secret=self._secret)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Returns the state of noise and batches, for `torch.save`. Secret: with it, the noise can be subtracted.
+
+        Save it with the parameters before anything of the round is released, and keep the newest one alone.
+        """
+        words = {_RUN: bytes.fromhex(self._secret.run), _KEY: self._secret.key}
+        found = {name: torch.tensor(list(value), dtype=torch.uint8) for name, value in words.items()}
+        return found | self._made().state_dict()
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continues from a state, after `make_private`.
+
+        Raises:
+            InputError: If it is damaged, or of other noise.
+        """
+        given = dict(state)
+        try:
+            run, key = (bytes(given.pop(name).tolist()) for name in (_RUN, _KEY))
+        except (KeyError, AttributeError, TypeError, ValueError) as error:
+            raise InputValueError(f"state has no {_RUN} and {_KEY}: pass what state_dict returned.") from error
+        secret = CohortSecret(run=run.hex(), key=key)
+        self._made().load_state_dict(given)
+        self._secret = secret
+
+    def _made(self) -> CorrelatedNoise:
+        if self._noise is None:
+            raise InputValueError("engine has no noise yet: call make_private first.")
+        return self._noise
+
+
+class Loader:
+    """The batches of a plan, an epoch in each pass, from the round that is next: made by `make_private`."""
+
+    def __init__(self, given: torch.utils.data.DataLoader, order: Order, engine: PrivacyEngine) -> None:
+        self.dataset = given.dataset
+        self._order, self._engine, self._collate = order, engine, given.collate_fn
+        self._settings = {name: getattr(given, name) for name in ("num_workers", "pin_memory")}
+
+    def __len__(self) -> int:
+        """Returns the number of batches of the next pass."""
+        return min(self._order.epoch_rounds, self._order.rounds - self._engine.rounds)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields batches.
+
+        Raises:
+            InputValueError: If a batch was not followed by exactly one step of the optimizer.
+        """
+        begin, count = self._engine.rounds, len(self)
+        rows = self._engine.batches(self._order, begin, count)
+        indices = [row[row >= 0].tolist() for row in rows]
+        loader = torch.utils.data.DataLoader(
+            self.dataset, batch_sampler=indices, collate_fn=self._collated, **self._settings
+        )
+        for done, batch in enumerate(loader):
+            yield batch
+            if self._engine.rounds != begin + done + 1:
+                raise InputValueError(
+                    f"engine has drawn the noise of {self._engine.rounds} rounds after {begin + done + 1} batches: "
+                    "step the optimizer once for each batch. The guarantee of this training is void if it goes on."
+                )
+
+    def _collated(self, examples: list[Any]) -> Any:
+        """Returns a batch; of no examples, one of the same structure, whose round is noise alone."""
+        if examples:
+            return self._collate(examples)
+        return torch.utils._pytree.tree_map(lambda each: each[:0], self._collate([self.dataset[0]]))
+
+
+def _check_same(optimizer: torch.optim.Optimizer, trained: list[torch.nn.Parameter]) -> None:
+    own = [each for group in optimizer.param_groups for each in group["params"]]
+    if {id(each) for each in own} != {id(each) for each in trained}:
+        raise InputValueError(
+            f"optimizer has {len(own)} parameters, which are not the {len(trained)} of the model that train: make it "
+            "of all of these, and of no others."
+        )
+
+
+def _of_examples(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Returns the gradients of single examples, of all backward passes of a round."""
+    found = getattr(parameter, "grad_sample", None)
+    if found is None:
+        raise InputValueError("gradients of single examples are missing: call backward() once before each step().")
+    return torch.cat(found) if isinstance(found, list) else found
