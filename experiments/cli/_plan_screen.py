@@ -139,7 +139,7 @@ class PlanScreen:
             ("setting", setting),
             ("why", self.why.removeprefix(f"{self.chosen.name}: ")),
             ("learns", self._learns()),
-            ("numbers", self.numbers["line"].removeprefix("numbers: ")),
+            ("numbers", self.numbers["line"]),
             *(("note", each) for each in self.notes),
             ("written", ", ".join(written)),
         ]
