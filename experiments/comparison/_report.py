@@ -86,7 +86,7 @@ def document(
         Section("What it rests on", [Listing(_assumptions(result), ticked="assumption")]),
         Section("Guarantees, or the reason why there is none", [Listing(_guarantees(levels))]) if levels else None,
     ]
-    blocks.append(Facts([("written", ", ".join(written))]))
+    blocks.append(Facts([("written", ", ".join(written))]) if written else None)
     return Document(f"Comparison: {about.get('title', name)}".removesuffix(": "), blocks)
 
 
