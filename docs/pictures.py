@@ -302,7 +302,7 @@ SCREENS = {
 STORED = ("doctor", "train", "report", "audit", "verify", "compare")
 COLUMNS = (80, 120)
 _MEASURED = re.compile(r"\b\d+\.\d(?= s\b)")
-_ENDED = re.compile(r"(?<=^seconds            )\S+|\b\d\.\de-\d\d\b", re.M)
+_ENDED = re.compile(r"(?<=^seconds)( +)\S+|\b\d\.\de-\d\d\b", re.M)
 
 
 def screen(name: str, columns: int) -> Callable[[], str]:
@@ -311,7 +311,9 @@ def screen(name: str, columns: int) -> Callable[[], str]:
     def draw() -> str:
         printed = _stored(name, columns) if name in STORED else _printed(SCREENS[name], columns)
         # Seconds, and the end of a search, differ from machine to machine.
-        text = _MEASURED.sub(lambda found: f"{'…':>{len(found[0])}}", _ENDED.sub("…", printed))
+        text = _MEASURED.sub(
+            lambda found: f"{'…':>{len(found[0])}}", _ENDED.sub(lambda found: f"{found[1] or ''}…", printed)
+        )
         lines = [line.rstrip() for line in text.rstrip().splitlines()]
         picture = Picture(
             round(8.45 * columns) + 24, 19 * len(lines) + 24, f"tff-mf {' '.join(SCREENS.get(name, (name,)))}"
