@@ -291,29 +291,33 @@ def deployment_round() -> str:
 
 _SETTING = ("--rounds", "2052", "--min-sep", "342", "--max-participations", "6", "--delta", "1e-6")
 _DEPLOYMENT = ("--population", "3000", "--clients-per-round", "100", "--rounds", "96", "--delta", "1e-6")
-# The commands that need no TensorFlow; `compare` shows what it found in half an hour.
 SCREENS = {
     "help": ("--help",),
-    "train": ("train", "--help"),
+    "options": ("train", "--help"),
     "optimize": ("optimize", "blt", *_SETTING, "--epsilon", "2", "--out", "blt.safetensors"),
     "plan": ("plan", *_DEPLOYMENT, "--epsilon", "4"),
     "account": ("account", "tree-full", *_SETTING, "--noise-multiplier", "7"),
-    "compare": (),
 }
+# What these found when they were run, which is stored, becomes words when it is drawn.
+STORED = ("doctor", "train", "report", "audit", "verify", "compare")
 COLUMNS = (80, 120)
-_MEASURED = re.compile(r"\b\d+\.\d(?= s\b)|(?<=^seconds) +[\d.e-]+|\b\d\.\de-\d\d\b", re.M)
+_MEASURED = re.compile(r"\b\d+\.\d(?= s\b)")
+_ENDED = re.compile(r"(?<=^seconds)( +)\S+|\b\d\.\de-\d\d\b", re.M)
 
 
 def screen(name: str, columns: int) -> Callable[[], str]:
     """Returns the function that draws what a command prints on a terminal of some columns."""
 
     def draw() -> str:
+        printed = _stored(name, columns) if name in STORED else _printed(SCREENS[name], columns)
         # Seconds, and the end of a search, differ from machine to machine.
         text = _MEASURED.sub(
-            lambda found: "…" if "e-" in found[0] else f"{'…':>{len(found[0])}}", _printed(SCREENS[name], columns)
+            lambda found: f"{'…':>{len(found[0])}}", _ENDED.sub(lambda found: f"{found[1] or ''}…", printed)
         )
         lines = [line.rstrip() for line in text.rstrip().splitlines()]
-        picture = Picture(round(8.45 * columns) + 24, 19 * len(lines) + 24, f"tff-mf {' '.join(SCREENS[name]) or name}")
+        picture = Picture(
+            round(8.45 * columns) + 24, 19 * len(lines) + 24, f"tff-mf {' '.join(SCREENS.get(name, (name,)))}"
+        )
         for number, line in enumerate(lines):
             picture.text(12, 26 + 19 * number, html.escape(line), "screen")
         return picture.svg()
@@ -325,14 +329,33 @@ def _printed(words: Sequence[str], columns: int) -> str:
     # The other pictures need the lowest layer alone.
     from tff_mf.experiments import cli
 
-    with mock.patch.dict(os.environ, {"COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns)}), _elsewhere():
-        if words:
-            return CliRunner().invoke(cli.cli, words, prog_name="tff-mf", catch_exceptions=False).stdout
-        from tff_mf.experiments import comparison
-        from tff_mf.experiments.output.present import terminal
+    with _wide(columns), _elsewhere():
+        return CliRunner().invoke(cli.cli, words, prog_name="tff-mf", catch_exceptions=False).stdout
 
-        found = json.loads((ROOT / "docs" / "results" / "table-4-small.json").read_text(encoding="utf-8"))
-        return "\n".join(terminal(comparison.document(found)))
+
+def _stored(name: str, columns: int) -> str:
+    from tff_mf.experiments import comparison, reports
+    from tff_mf.experiments.cli import audit, doctor, train, verify
+    from tff_mf.experiments.output.present import Section, terminal
+
+    results, run, bundle = ROOT / "docs" / "results", pathlib.Path("runs/train"), pathlib.Path("bundle")
+    if name == "compare":
+        words = comparison.document(json.loads((results / "table-4-small.json").read_text(encoding="utf-8")))
+    else:
+        facts = json.loads((results / "screens.json").read_text(encoding="utf-8"))[name]
+        words = {
+            "doctor": lambda: doctor.words(facts),
+            "train": lambda: train.words(facts, run),
+            "report": lambda: reports.screen(facts, str(run)),
+            "audit": lambda: audit.words(facts, run),
+            "verify": lambda: verify.words(facts, bundle),
+        }[name]()
+    with _wide(columns):
+        return "\n".join(terminal(words if isinstance(words, Section) else Section("", words)))
+
+
+def _wide(columns: int) -> contextlib.AbstractContextManager[object]:
+    return mock.patch.dict(os.environ, {"COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns)})
 
 
 @contextlib.contextmanager
@@ -355,7 +378,7 @@ PICTURES: dict[str, Callable[[], str]] = {
             *("banded-inverse", "blt", "dense", "banded-plus-low-rank"),
         )
     },
-    **{f"screen-{name}-{columns}": screen(name, columns) for name in SCREENS for columns in COLUMNS},
+    **{f"screen-{name}-{columns}": screen(name, columns) for name in (*SCREENS, *STORED) for columns in COLUMNS},
 }
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import tff_mf
@@ -27,7 +28,7 @@ class PreparedTraining:
         order: Which examples are in which batch.
         noise_multiplier: σ.
         epsilon: ε of the whole training, infinite if none can be stated.
-        statement: The guarantee in one line, or why there is none.
+        reasons: Why no ε can be stated; empty if it is.
     """
 
     configuration: CentralConfiguration
@@ -35,7 +36,7 @@ class PreparedTraining:
     order: tff_mf.Order
     noise_multiplier: float
     epsilon: float
-    statement: str
+    reasons: Sequence[statements.Reason]
 
 
 def prepare(
@@ -47,8 +48,8 @@ def prepare(
 ) -> PreparedTraining:
     """Returns the parts of a training.
 
-    Formal guarantee: `epsilon` and `statement` are the order's (`tff_mf.Order`), for the σ that is
-    returned: with `epsilon` in the settings, the smallest σ at which the order's ε does not exceed it.
+    Formal guarantee: `epsilon` is the order's (`tff_mf.Order`), for the σ that is returned: with `epsilon` in the
+    settings, the smallest σ at which the order's ε does not exceed it.
 
     Args:
         configuration: Settings that were checked.
@@ -80,7 +81,7 @@ def prepare(
         order=order,
         noise_multiplier=sigma,
         epsilon=math.inf if wrong else epsilon,
-        statement=f"{statements.NO_EPSILON}: {wrong[0].text}" if wrong else order.statement(mechanism, **level),
+        reasons=wrong,
     )
 
 

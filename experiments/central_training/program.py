@@ -244,20 +244,13 @@ def _write_weights(model: "tf.keras.Model", folder: pathlib.Path) -> None:
     files.move_into_place(whole, folder / WEIGHTS)
 
 
-_NOT_COVERED = (
-    "The validation and the test part are not protected: their accuracy is exact.",
-    "Choosing settings by repeated training on the same examples is not covered.",
-)
-_SECRET_BATCHES = "ε is amplified: it holds as long as nobody learns which examples were in a batch, or how many."
-
-
 def guarantee_of(prepared: PreparedTraining) -> dict[str, Any]:
     """Returns the guarantee of a training as figures, for a JSON file.
 
     Formal guarantee: `epsilon` is the ε of `prepared`, and `sensitivity` the sensitivity of
     `mechanism.cast_to_float32()`, the C that the noise has. With sampling, `epsilon` is amplified and has no ρ; figures
     that end in `_without_amplification` hold for batches that are known. What is infinite is `None`, and so is every ε
-    if none can be stated.
+    if none can be stated, for the `reasons`.
     """
     configuration, order, mechanism = prepared.configuration, prepared.order, prepared.mechanism
     plain = order.guarantee(mechanism, noise_multiplier=prepared.noise_multiplier)
@@ -281,7 +274,8 @@ def guarantee_of(prepared: PreparedTraining) -> dict[str, Any]:
         "clip_norm": configuration.clip_norm,
         "epsilon_without_amplification": strict_json.finite(max(prepared.epsilon, plain.epsilon(configuration.delta))),
         "zcdp_rho_without_amplification": strict_json.finite(plain.zcdp_rho),
-        "not_covered": [*([_SECRET_BATCHES] if amplified else []), *_NOT_COVERED],
+        "amplified": amplified,
+        "reasons": msgspec.to_builtins(prepared.reasons),
     }
 
 
@@ -305,7 +299,6 @@ def summarize(
         "test_examples": len(data.test[1]),
         "validation_accuracy": _number(validation.get("accuracy")),
         "validation_examples": len(data.validation[1]),
-        "statement": prepared.statement,
         **guarantee_of(prepared),
         "versions": versions(),
     }

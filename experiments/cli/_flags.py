@@ -66,6 +66,11 @@ class Flags:
         """Whether --sampling or a parameter of it was given."""
         return self.sampling is not None or bool(self.parameters)
 
+    @property
+    def cohorts(self) -> dict[str, Any]:
+        """Population and clients per round, as far as they were given."""
+        return {"population": self.population, "clients_per_round": self.clients_per_round}
+
     def drawn(self, **more: Any) -> SamplingSettings:
         """Returns how cohorts are drawn; `more` are parameters that may follow from others where they are not given.
 

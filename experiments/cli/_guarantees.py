@@ -1,8 +1,8 @@
-"""A mechanism in its setting, as `account` and `calibrate` print it."""
+"""A mechanism in the setting of the flags: what `account`, `calibrate`, `show` and `optimize` answer."""
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -11,96 +11,104 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.planning.setting import MechanismSetting
 
+from ..output.present import Callout, Paragraph
 from ..runs import amplification, statements
 from ..sampling.settings import SamplingSettings
-from . import _screens
 from ._flags import Flags
+from ._screens import Answer, figures
 
 AT_EQUAL_PRIVACY = (
     "RmsLoss and MaxLoss are errors times sensitivity: they compare mechanisms at equal privacy, for the same rounds, "
     "participation and workload."
 )
-# What a screen shows below its figures.
-STATED = ("claim", "amplified_statement")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Found:
-    """A mechanism, the setting of its guarantee, and how cohorts are drawn if amplification is asked for.
+    """A mechanism in a setting.
 
     Attributes:
-        name: Name of the mechanism on the command line.
         mechanism: The mechanism.
         setting: Its setting.
-        drawn: How cohorts are drawn.
-        cohorts: Population and clients per round, as far as they were given.
-        says_workload: Whether a workload was asked for.
-        on_grid: The grid and the number of parameters, for which every figure includes what integers cost.
+        flags: The flags, with the cohorts, and the grid whose cost is in every figure.
+        drawn: How cohorts are drawn; `None` if nothing is amplified.
     """
 
-    name: str
     mechanism: tff_mf.Mechanism
     setting: MechanismSetting
-    drawn: SamplingSettings
-    cohorts: Mapping[str, int | None]
-    says_workload: bool
-    on_grid: Mapping[str, Any]
+    flags: Flags
+    drawn: SamplingSettings | None = None
 
-    def guarantee(self, noise_multiplier: float) -> tff_mf.Guarantee:
-        """Returns the guarantee for whoever knows the cohorts."""
-        return self.setting.guarantee(self.mechanism, noise_multiplier, **self.on_grid)
+    def __post_init__(self) -> None:
+        if self.drawn is not None and self.drawn.is_secret:
+            check_amplified(self.drawn, self.flags)
+        for name, value in self.flags.cohorts.items():
+            if value is not None:
+                validation.whole(name, value)
+
+    def described(self) -> dict[str, Any]:
+        """Returns the kind of the mechanism and its setting."""
+        return {"mechanism": self.mechanism.kind, **described(self.setting)}
 
     def sensitivity(self) -> dict[str, Any]:
         """Returns the sensitivity of C as it runs, and the rule that gave it."""
         found = self.setting.sensitivity(self.mechanism.cast_to_float32())
         return {
             "sensitivity": found.value,
-            **replace_one(self.setting, found.value),
+            **self._replace_one(found.value),
             "sensitivity_exact": found.exact,
             "sensitivity_rule": found.rule,
         }
 
-    def described(self) -> dict[str, Any]:
-        """Returns the setting of the guarantee."""
-        return described(self.setting)
-
-    def charge(self, noise_multiplier: float) -> dict[str, Any]:
-        """Returns the grid and what its integers cost, which is part of every figure; nothing for real numbers."""
-        found, grid = self.setting.charge(self.mechanism, noise_multiplier, **self.on_grid), self.on_grid["grid"]
-        if found is None or grid is None:
-            return {}
+    def losses(self) -> dict[str, Any]:
+        """Returns the sensitivity of C as stored and as it runs, and the losses for the workload."""
+        found, error = self.setting.sensitivity(self.mechanism), self.setting.errors(self.mechanism)
+        # The sensitivity of the parameters in float32, with which the noise runs: the accounting uses it.
+        as_float32 = self.setting.sensitivity(self.mechanism.cast_to_float32()).value
         return {
-            "grid_bits": grid.bits,
-            "dimension": self.on_grid["dimension"],
-            "grid_mu": found.mu,
-            "grid_tail": found.tail,
+            "workload": repr(_workload(self.setting)),
+            "sensitivity": found.value,
+            "sensitivity_as_run": as_float32,
+            **self._replace_one(as_float32),
+            "sensitivity_exact": found.exact,
+            "sensitivity_rule": found.rule,
+            "rms_loss": found.value * error.rms,
+            "max_loss": found.value * error.max,
         }
 
-    def errors(self, noise_multiplier: float) -> dict[str, Any]:
-        """Returns the standard deviation of the noise in the rows of the workload, in clip norms, if one was given."""
-        if not self.says_workload:
-            return {}
-        error = self.setting.errors(self.mechanism)
-        assert self.setting.workload is not None
+    def noised(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
+        """Returns the guarantee of σ for whoever knows the cohorts, with what a grid costs, and the error."""
+        run = self.setting.guarantee(self.mechanism, noise_multiplier, **self.flags.on_grid())
+        claim = statements.of_setting(self.setting, run, delta=delta, population=self.flags.population)
         return {
-            "workload": repr(self.setting.workload),
-            "rms_error": noise_multiplier * error.rms,
-            "max_error": noise_multiplier * error.max,
+            **self._charge(noise_multiplier),
+            "noise_multiplier": noise_multiplier,
+            "effective_noise_multiplier": run.effective_noise_multiplier,
+            **self._errors(noise_multiplier),
+            "mu": run.mu,
+            "zcdp_rho": run.zcdp_rho,
+            "delta": delta,
+            "epsilon": run.epsilon(delta),
+            "claim": statements.facts(claim),
         }
+
+    def compared(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
+        """Returns ε as others compute it."""
+        run = self.setting.guarantee(self.mechanism, noise_multiplier, **self.flags.on_grid())
+        return {"epsilon_by_pld": run.epsilon_by_pld(delta), "epsilon_from_zcdp": run.epsilon_from_zcdp(delta)}
 
     def amplified(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns ε with amplification, in its own entries, if the sampling amplifies where cohorts are secret."""
-        if not self.drawn.is_secret:
+        if self.drawn is None or not self.drawn.is_secret:
             return {}
         found = amplification.in_secret(
             self.mechanism,
             self.setting.rounds,
             self.drawn,
-            population=self.cohorts["population"],
-            clients_per_round=self.cohorts["clients_per_round"],
+            **self.flags.cohorts,
             noise_multiplier=noise_multiplier,
             delta=delta,
-            **self.on_grid,
+            **self.flags.on_grid(),
         )
         return {
             "amplified_epsilon": found.epsilon,
@@ -109,87 +117,96 @@ class Found:
             "amplified_statement": found.statement,
         }
 
-    def calibrated(self, epsilon: float, delta: float, population: int | None) -> dict[str, Any]:
+    def calibrated(self, epsilon: float, delta: float) -> dict[str, Any]:
         """Returns the noise multiplier of a target with its guarantee, and the amplified one in its own entries."""
-        multiplier = self.setting.noise_multiplier(self.mechanism, epsilon=epsilon, delta=delta, **self.on_grid)
-        run = self.guarantee(multiplier)
-        return {
-            **self.charge(multiplier),
-            "noise_multiplier": multiplier,
-            "effective_noise_multiplier": run.effective_noise_multiplier,
-            "mu": run.mu,
-            "zcdp_rho": run.zcdp_rho,
-            "epsilon": run.epsilon(delta),
-            "delta": delta,
-            **self.errors(multiplier),
-            **self._calibrated_amplified(epsilon, delta),
-            "claim": statements.facts(statements.of_setting(self.setting, run, delta=delta, population=population)),
-        }
-
-    def _calibrated_amplified(self, epsilon: float, delta: float) -> dict[str, Any]:
-        """Returns the noise multiplier with amplification, and its ε with and without, if the sampling amplifies."""
-        if not self.drawn.is_secret:
-            return {}
+        target, on_grid = {"epsilon": epsilon, "delta": delta}, self.flags.on_grid()
+        found = self.noised(self.setting.noise_multiplier(self.mechanism, **target, **on_grid), delta)
+        if self.drawn is None or not self.drawn.is_secret:
+            return found
         multiplier = tff_mf.calibrate_noise_multiplier(
-            self.mechanism,
-            self.setting.rounds,
-            self.drawn.drawn_by(
-                population=self.cohorts["population"], clients_per_round=self.cohorts["clients_per_round"]
-            ),
-            epsilon=epsilon,
-            delta=delta,
-            **self.on_grid,
+            self.mechanism, self.setting.rounds, self.drawn.drawn_by(**self.flags.cohorts), **target, **on_grid
         )
-        known = self.guarantee(multiplier).epsilon(delta)
+        known = self.setting.guarantee(self.mechanism, multiplier, **on_grid).epsilon(delta)
         return {
+            **found,
             "amplified_noise_multiplier": multiplier,
             **self.amplified(multiplier, delta),
             "epsilon_if_cohorts_are_known": known,
         }
 
-    def report(self, result: Mapping[str, Any], *, as_json: bool) -> None:
-        """Prints a result; in text, its statements are paragraphs."""
-        words: dict[str, Any] = {
-            "mechanism": title(self.name, self.mechanism),
-            "sensitivity_exact": None,
-            "sensitivity_rule": exactness(result),
-            **in_words(self.setting),
-            **unstated(result),
-            **dict.fromkeys(STATED),
+    def answer(
+        self, facts: Mapping[str, Any], words: Mapping[str, str | None] | None = None, below: Sequence[str] = ()
+    ) -> Answer:
+        """Returns an answer: its guarantee first, and without any ε if that is refused.
+
+        Args:
+            facts: The facts.
+            words: Texts in place of some of them on a screen.
+            below: Paragraphs after the others.
+        """
+        claim = facts.get("claim")
+        refused = claim is not None and claim["state"] == statements.REFUSED
+        names = [name for name in facts if name.removeprefix("amplified_").startswith("epsilon")] if refused else []
+        shown: dict[str, str | None] = {
+            "mechanism": self.mechanism.kind.replace("_", "-"),
+            **_in_words(self.setting),
+            **dict.fromkeys(("claim", "amplified_statement", "sensitivity_exact")),
+            "sensitivity_rule": exactness(facts) if "sensitivity_rule" in facts else None,
+            **{name: "not stated" for name in names if math.isfinite(facts[name])},
+            **({} if claim is None else {"not_covered": "the choice of settings by earlier runs"}),
+            **(words or {}),
         }
-        if not self.says_workload:
-            words["workload"] = None
-        _screens.report(stated(result) if as_json else result, as_json=as_json, words=words, below=said(result))
+        if "workload" not in facts:
+            del shown["workload"]
+        blocks = [
+            None if claim is None else Callout(statements.at_a_glance(claim), bad=refused),
+            figures(facts, shown),
+            *map(Paragraph, (facts.get("amplified_statement", ""), *below)),
+        ]
+        return Answer(statements.without_epsilon(facts) if refused else facts, blocks)
 
+    def _charge(self, noise_multiplier: float) -> dict[str, Any]:
+        """Returns the grid and what its integers cost, which is part of every figure; nothing for real numbers."""
+        on_grid = self.flags.on_grid()
+        found, grid = self.setting.charge(self.mechanism, noise_multiplier, **on_grid), on_grid["grid"]
+        if found is None or grid is None:
+            return {}
+        dimension = on_grid["dimension"]
+        return {"grid_bits": grid.bits, "dimension": dimension, "grid_mu": found.mu, "grid_tail": found.tail}
 
-def check_amplified(drawn: SamplingSettings, *, adjacency: str, restart_every: int | None) -> None:
-    """Refuses what no theorem here amplifies."""
-    for flag, given in (("--adjacency replace-one", adjacency != "zero-out"), ("--restart-every", restart_every)):
-        if given:
-            raise click.UsageError(
-                f"--sampling {drawn.sampling} does not go with {flag}: no theorem here covers both; leave one out."
-            )
+    def _errors(self, noise_multiplier: float) -> dict[str, Any]:
+        """Returns the standard deviation of the noise in the rows of the workload, in clip norms, if one was given."""
+        if self.flags.workload is None:
+            return {}
+        error = self.setting.errors(self.mechanism)
+        return {
+            "workload": repr(self.setting.workload),
+            "rms_error": noise_multiplier * error.rms,
+            "max_error": noise_multiplier * error.max,
+        }
+
+    def _replace_one(self, sensitivity: float) -> dict[str, float]:
+        """Returns the sensitivity for replace-one if that is the adjacency; `sensitivity` is for zero-out."""
+        return {"sensitivity_replace_one": 2 * sensitivity} if self.setting.adjacency == "replace-one" else {}
 
 
 def found(file: str, flags: Flags) -> Found:
     """Returns the mechanism and the setting that flags name; participation is never guessed."""
-    assert flags.rounds is not None
     drawn, setting = flags.drawn(), flags.setting()
     if drawn.is_secret:
-        check_amplified(drawn, adjacency=flags.adjacency, restart_every=flags.restart_every)
-    cohorts = {"population": flags.population, "clients_per_round": flags.clients_per_round}
-    for name, value in cohorts.items():
-        if value is not None:
-            validation.whole(name, value)
-    return Found(
-        name=file,
-        mechanism=flags.named(file, setting),
-        setting=setting,
-        drawn=drawn,
-        cohorts=cohorts,
-        says_workload=flags.workload is not None,
-        on_grid=flags.on_grid(),
-    )
+        # Before a search.
+        check_amplified(drawn, flags)
+    return Found(mechanism=flags.named(file, setting), setting=setting, flags=flags, drawn=drawn)
+
+
+def check_amplified(drawn: SamplingSettings, flags: Flags) -> None:
+    """Refuses what no theorem here amplifies."""
+    restarts = flags.restart_every is not None
+    for flag, given in (("--adjacency replace-one", flags.adjacency != "zero-out"), ("--restart-every", restarts)):
+        if given:
+            raise click.UsageError(
+                f"--sampling {drawn.sampling} does not go with {flag}: no theorem here covers both; leave one out."
+            )
 
 
 def title(name: str, mechanism: tff_mf.Mechanism) -> str:
@@ -211,43 +228,32 @@ def described(setting: MechanismSetting) -> dict[str, Any]:
     }
 
 
-def in_words(setting: MechanismSetting) -> dict[str, Any]:
-    """Returns a setting as text, in place of the entries of `described`."""
-    workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
-    schema = setting.participation
-    return {
-        "participation": "each client at most once"
-        if schema.max_participations == 1
-        else str(statements.bound_in(setting)),
-        "min_sep": None,
-        "max_participations": None,
-        "restart_every": None,
-        "workload": _screens.workload(workload),
-    }
+def participation(setting: MechanismSetting) -> str:
+    """Returns how often a client takes part, in words."""
+    once = setting.participation.max_participations == 1
+    return "each client at most once" if once else str(statements.bound_in(setting))
 
 
-def replace_one(setting: MechanismSetting, sensitivity: float) -> dict[str, float]:
-    """Returns the sensitivity for replace-one if that is the adjacency; `sensitivity` is for zero-out."""
-    return {"sensitivity_replace_one": 2 * sensitivity} if setting.adjacency == "replace-one" else {}
+def workload(setting: MechanismSetting) -> str:
+    """Returns the workload of a setting in words.
 
-
-def said(result: Mapping[str, Any]) -> list[str]:
-    """Returns the guarantee of a result in a line, and the amplified one if it has one."""
-    amplified = [result["amplified_statement"]] if "amplified_statement" in result else []
-    return [*([statements.line(result["claim"])] if "claim" in result else []), *amplified]
-
-
-def stated(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a result as JSON, without any ε if its claim is refused."""
-    return statements.without_epsilon(result) if unstated(result) else result
-
-
-def unstated(result: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the text in place of each finite ε if the claim is refused."""
-    if result.get("claim", {}).get("state") != statements.REFUSED:
-        return {}
-    names = [name for name in result if name.removeprefix("amplified_").startswith("epsilon")]
-    return {name: "not stated" for name in names if math.isfinite(result[name])}
+    Example:
+        >>> schema = tff_mf.SingleParticipation()
+        >>> momentum = tff_mf.Momentum(momentum=0.9)
+        >>> workload(MechanismSetting(rounds=4, participation=schema, workload=momentum))
+        'prefix sums with momentum 0.9'
+    """
+    value, parts = _workload(setting), []
+    if isinstance(value, tff_mf.Momentum | tff_mf.MomentumWithRates):
+        parts.append(f"momentum {value.momentum}")
+    if isinstance(value, tff_mf.LearningRates):
+        rates = value.rates
+        if isinstance(rates, tff_mf.LinearSchedule):
+            how = f"that rise for {rates.warmup_rounds} rounds and fall for {rates.cooldown_rounds}"
+        else:
+            how = f"of {len(rates)} rounds"
+        parts.append(f"learning rates {how}")
+    return f"prefix sums with {' and '.join(parts)}" if parts else "prefix sums"
 
 
 def exactness(result: Mapping[str, Any]) -> str:
@@ -256,3 +262,16 @@ def exactness(result: Mapping[str, Any]) -> str:
     if result["sensitivity_exact"]:
         return f"exact; {rule}"
     return rule if "upper bound" in rule else f"an upper bound; {rule}"
+
+
+def _workload(setting: MechanismSetting) -> tff_mf.Workload:
+    return tff_mf.PrefixSum() if setting.workload is None else setting.workload
+
+
+def _in_words(setting: MechanismSetting) -> dict[str, str | None]:
+    """Returns a setting as text, in place of the entries of `described`."""
+    return {
+        "participation": participation(setting),
+        **dict.fromkeys(("min_sep", "max_participations", "restart_every")),
+        "workload": workload(setting),
+    }

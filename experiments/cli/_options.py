@@ -179,7 +179,23 @@ _MECHANISMS = (
     "blt, banded, banded-toeplitz, banded-inverse or dense, which are optimized for the setting."
 )
 
-command = functools.partial(click.command, cls=Command)
+
+def answers(function: Function) -> Function:
+    """Adds `--json`, and prints the answer that a command returns."""
+
+    @functools.wraps(function)
+    def run(*, as_json: bool, **given: Any) -> None:
+        answer = function(**given)
+        if answer is not None:
+            answer.show(as_json=as_json)
+
+    text = "Print one JSON object and nothing else on stdout."
+    return click.option("--json", "as_json", is_flag=True, help=text)(run)
+
+
+def command(**more: Any) -> Callable[[Function], click.Command]:
+    """Makes a command of a function that returns its answer."""
+    return lambda function: click.command(cls=Command, **more)(answers(function))
 
 
 def option(name: str, **more: Any) -> Callable[[Function], Function]:
@@ -267,9 +283,6 @@ def mechanism(function: Function) -> Function:
     """Adds the argument FILE, any name of a mechanism, and its description in the help."""
     function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_MECHANISMS}"
     return click.argument("file", metavar="FILE", type=MECHANISM)(function)
-
-
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else on stdout.")
 
 
 def html_page(file: str | None) -> pathlib.Path | None:

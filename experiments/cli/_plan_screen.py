@@ -9,7 +9,7 @@ import tff_mf
 from tff_mf.numerics import digits
 from tff_mf.planning.options import Option
 
-from ..output.present import Block, Callout, Document, Explorer, Figure, Item, Listing, Paragraph, Section, Table
+from ..output.present import Block, Callout, Document, Explorer, Facts, Figure, Item, Listing, Paragraph, Section, Table
 from ..planning import integers
 from ..planning.amplified import AmplifiedOption
 from ..planning.balls_in_bins import BinsOption, CertifiedOption
@@ -117,22 +117,35 @@ class PlanScreen:
         return statements.without_epsilon(result) if self.refused else result
 
     def document(
-        self, *, curves: Mapping[str, Any] | None = None, explored: Mapping[str, Any] | None = None
+        self,
+        *,
+        curves: Mapping[str, Any] | None = None,
+        explored: Mapping[str, Any] | None = None,
+        written: Sequence[str] = (),
     ) -> Document:
         """Returns the plan as a document.
 
         Args:
             curves: What its figures show, as `explored.curves` returns it; without them it has none.
             explored: The points around it, as `explored.explored` returns them; `None` if no ε is stated.
+            written: Files that it was written to.
         """
-        known, setting = self.deployment, _guarantees.in_words(self.deployment.setting)
-        about = (
-            f"{known.clients_per_round:,} of {known.population:,} clients a round; n = {known.setting.rounds:,} "
-            f"rounds, {setting['participation']}; δ = {known.delta}, {known.setting.adjacency}; {setting['workload']}"
+        known = self.deployment
+        setting = (
+            f"{known.clients_per_round:,} of {known.population:,} clients a round, {known.setting.rounds:,} rounds, "
+            f"{_guarantees.participation(known.setting)}; {_guarantees.workload(known.setting)}"
         )
+        rows = [
+            ("setting", setting),
+            ("why", self.why.removeprefix(f"{self.chosen.name}: ")),
+            ("learns", self._learns()),
+            ("numbers", self.numbers["line"]),
+            *(("note", each) for each in self.notes),
+            ("written", ", ".join(written)),
+        ]
         blocks: list[Block | None] = [
-            Callout(f"{self.chosen.name}: {statements.one_line(self.claim)}", bad=self.refused),
-            *map(Paragraph, (about, self.why, self._learns(), self.numbers["line"], *self.notes)),
+            Callout(f"{self.chosen.name}: {statements.at_a_glance(statements.facts(self.claim))}", bad=self.refused),
+            Facts(rows),
             None if curves is None else Section("Try other numbers", self._explorer(explored)),
             Section("Mechanisms", self._mechanisms()),
             None if self.sampled is None else self._amplified(self.sampled),
@@ -144,11 +157,11 @@ class PlanScreen:
 
     def _learns(self) -> str:
         if self.signal is not None:
-            return " ".join(warning(self.signal))
+            return " ".join(" ".join(warning(self.signal)).split())
         if self.largest_dimension is None:
             return ""
         largest = f"{float(f'{self.largest_dimension:.1e}'):,.0f}"
-        return f"learns: models of up to about {largest} parameters; --dimension judges a model of your size"
+        return f"models of up to about {largest} parameters; --dimension judges a model of your size"
 
     def _explorer(self, explored: Mapping[str, Any] | None) -> list[Block]:
         if explored is None:

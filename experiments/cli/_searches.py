@@ -14,8 +14,9 @@ from tff_mf.planning.setting import MechanismSetting
 
 from ..output import progress
 from ..sampling.settings import SECRET, SamplingSettings
-from . import _guarantees, _screens
+from . import _guarantees
 from ._flags import Flags
+from ._screens import Answer
 
 # Samplings for which mechanisms are made at an amplified ε; for the others, by the schema that holds beside it.
 _AMPLIFIED = ("cyclic-poisson", "balls-in-bins")
@@ -23,12 +24,8 @@ _NO_BANDS = "--bands is missing: give it, or a --sampling, of which --min-sep is
 _FILE = "The file has the mechanism of one restart; the figures are for the whole run."
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Target:
-    """A privacy target; both None if there is none."""
-
-    epsilon: float | None
-    delta: float | None
+# ε and δ, if noise is asked for.
+Target = tuple[float, float] | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,15 +59,16 @@ def target(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
         raise click.UsageError("--epsilon and --delta go together: give both for the noise multiplier, or neither.")
     if flags.clients_per_round is not None:
         validation.whole("clients_per_round", flags.clients_per_round)
-    if epsilon is not None:
+    if epsilon is not None and delta is not None:
         validation.positive("epsilon", epsilon)
         validation.open_unit("delta", delta)
         # Parameters of an amplified search may follow from it.
         if flags.sampling not in _AMPLIFIED:
             flags.participation()
-    elif flags.population is not None and flags.sampling not in SECRET:
+        return epsilon, delta
+    if flags.population is not None and flags.sampling not in SECRET:
         raise click.UsageError("--population goes with --epsilon and --delta, or with a sampling in secret, only.")
-    return Target(epsilon=epsilon, delta=delta)
+    return None
 
 
 def of_kind(name: str, flags: Flags) -> Search:
@@ -159,7 +157,7 @@ def _for_amplification(flags: Flags, target: Target) -> tuple[dict[str, Any], di
     """Returns population and cohort, and ε and δ; refuses what amplified searches do not take."""
     assert flags.rounds is not None
     cohorts = {"population": flags.population, "clients_per_round": flags.clients_per_round}
-    level = {"epsilon": target.epsilon, "delta": target.delta}
+    level = dict(zip(("epsilon", "delta"), target or (None, None), strict=True))
     for name, value in {**cohorts, **level}.items():
         if value is None:
             flag = f"--{name.replace('_', '-')}"
@@ -214,77 +212,42 @@ def _bands(flags: Flags, setting: MechanismSetting) -> int:
     return min(setting.participation.min_sep, setting.searched_rounds)
 
 
-def save(search: Search, out: str, seconds: float, flags: Flags, target: Target, *, as_json: bool) -> None:
-    """Writes the artifact and prints what it holds, and what noise the target needs."""
+def answer(search: Search, out: str, seconds: float, flags: Flags, target: Target) -> Answer:
+    """Writes the artifact; returns what it holds, and what noise the target needs."""
     setting, mechanism, found = search.setting, search.mechanism, search.mechanism.optimized_for
     if found is None:
         raise InputValueError(
             f"mechanism of kind {mechanism.kind!r}: its optimizer must return it with optimized_for, the setting."
         )
     # Optimizers from outside of this package need not say how their search ended.
-    ended = found.search
-    kind = registry.registered(mechanism).search
-    objective = ended.objective if ended is not None else flags.objective or (kind.objective if kind else "rms")
-    noise = _noise(search, flags, target)
+    ended, kind = found.search, registry.registered(mechanism).search
+    objective = flags.objective or (kind.objective if kind else "rms")
+    drawn = None if target is None else search.drawn
+    made = _guarantees.Found(mechanism=mechanism, setting=setting, flags=flags, drawn=drawn)
+    noise = {} if target is None else made.calibrated(*target)
     tff_mf.save(mechanism, out)
-    exact, error = setting.sensitivity(mechanism), setting.errors(mechanism)
-    as_float32 = setting.sensitivity(mechanism.cast_to_float32()).value
-    workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
-    result = {
+    message = "" if ended is None else ended.message
+    facts = {
         "out": out,
-        "mechanism": mechanism.kind,
+        **made.described(),
         **search.entries,
-        "objective": objective,
-        **_guarantees.described(setting),
+        "objective": objective if ended is None else ended.objective,
         "participation_assumed": search.assumed,
-        "workload": repr(workload),
-        "rms_loss": exact.value * error.rms,
-        "max_loss": exact.value * error.max,
-        "sensitivity": exact.value,
-        # The sensitivity of the parameters in float32, with which the noise runs: the accounting uses it.
-        "sensitivity_as_run": as_float32,
-        **_guarantees.replace_one(setting, as_float32),
+        **made.losses(),
         **noise,
         "seconds": seconds,
         "converged": found.converged,
-        "message": "" if ended is None else ended.message,
+        "message": message,
+        **({} if found.duality_gap is None else {"duality_gap": found.duality_gap}),
     }
-    if found.duality_gap is not None:
-        result["duality_gap"] = found.duality_gap
     assumed = " (assumed: none was given)" if search.assumed else ""
-    words = {**_guarantees.in_words(setting), **_guarantees.unstated(result)}
-    words |= {"mechanism": mechanism.kind.replace("_", "-"), **dict.fromkeys(_guarantees.STATED)}
-    words |= {
-        "participation": f"{words['participation']}{assumed}",
-        "participation_assumed": None,
-        "converged": None,
-        "message": _ending("" if ended is None else ended.message, found.converged),
+    words = {
+        "participation": f"{_guarantees.participation(setting)}{assumed}",
+        **dict.fromkeys(("participation_assumed", "sensitivity_rule", "converged")),
+        "message": _ending(message, found.converged),
     }
-    below = _guarantees.said(result)
     note = f" {_FILE}" if setting.is_restarted else ""
-    below.append(f"{_guarantees.AT_EQUAL_PRIVACY}{note}")
-    shown = _guarantees.stated(result) if as_json else result
-    _screens.report(shown, as_json=as_json, words=words, below=below)
-
-
-def _noise(search: Search, flags: Flags, target: Target) -> dict[str, Any]:
-    """Returns the noise multiplier of the target, and the amplified one beside it if the sampling has one."""
-    if target.epsilon is None or target.delta is None:
-        return {}
-    assert search.drawn is not None
-    if search.drawn.is_secret:
-        _guarantees.check_amplified(search.drawn, adjacency=flags.adjacency, restart_every=flags.restart_every)
-    mechanism, setting = search.mechanism, search.setting
-    found = _guarantees.Found(
-        name=mechanism.kind,
-        mechanism=mechanism,
-        setting=setting,
-        drawn=search.drawn,
-        cohorts={"population": flags.population, "clients_per_round": flags.clients_per_round},
-        says_workload=False,
-        on_grid=flags.on_grid(),
-    )
-    return found.calibrated(target.epsilon, target.delta, flags.population)
+    return made.answer(facts, words, [f"{_guarantees.AT_EQUAL_PRIVACY}{note}"])
 
 
 def _ending(message: str, converged: bool | None) -> str:

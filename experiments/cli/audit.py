@@ -3,15 +3,17 @@
 import dataclasses
 import json
 import pathlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from tff_mf.planning import mechanism_names
 
-from ..output import present
-from . import _options, _screens
+from ..output.present import Block, Callout, Facts
+from . import _options
 from ._flags import Flags
+from ._screens import Answer
 
 if TYPE_CHECKING:
     from ..reports import auditing
@@ -36,8 +38,7 @@ _OF_A_RUN = "a run's folder has its own setting; give no other."
 @click.option(
     "--noise-scale", type=float, default=1.0, help="TEST ONLY: multiply the noise by a factor, to see the audit fail."
 )
-@_options.as_json
-def audit(what: str, flags: Flags, coordinates: int | None, noise_scale: float, as_json: bool, **claim: Any) -> None:
+def audit(what: str, flags: Flags, coordinates: int | None, noise_scale: float, **claim: Any) -> Answer:
     """Test the noise of a run or of an artifact: covariance, repeats, sensitivity, and canaries.
 
     RUN is the folder of a run: the result is written to its audit.json and report. ARTIFACT is a file,
@@ -69,14 +70,9 @@ def audit(what: str, flags: Flags, coordinates: int | None, noise_scale: float, 
     result = _result(found, setting, files.file_hash(folder / names.RUN_JSON) if folder.is_dir() else None)
     if folder.is_dir():
         files.write_atomically(folder / names.AUDIT, json.dumps(result, indent=1) + "\n")
-    if as_json:
-        click.echo(json.dumps(result))
-    else:
-        _screens.show_document(_document(found, folder if folder.is_dir() else None))
     if folder.is_dir():
         _report(folder, current=current)
-    if not found.passed:
-        raise SystemExit(1)
+    return Answer(result, words(result, folder if folder.is_dir() else None), failed=not found.passed)
 
 
 def _of_artifact(
@@ -138,15 +134,22 @@ def _result(found: "auditing.Audit", setting: "auditing.Setting", run_sha256: st
     }
 
 
-def _document(found: "auditing.Audit", folder: pathlib.Path | None) -> present.Section:
-    """Returns the result of an audit as a document: a line for each test, and the verdict."""
+def words(facts: Mapping[str, Any], folder: pathlib.Path | None = None) -> list[Block | None]:
+    """Returns the verdict, and a line for each test.
+
+    Args:
+        facts: The content of `audit.json`.
+        folder: The folder of the run, if it is one.
+    """
+    from ..reports import auditing
     from ..runs import names
 
-    failed = sum(not test.passed for test in found.tests)
-    verdict = f"{failed} of {len(found.tests)} tests failed" if failed else f"all {len(found.tests)} tests passed"
+    tests = [auditing.Test(**test) for test in facts["tests"]]
+    failed = sum(not test.passed for test in tests)
+    verdict = f"{failed} of {len(tests)} tests failed" if failed else f"all {len(tests)} tests passed"
     where = "" if folder is None else f"; written to {folder / names.AUDIT}"
-    rows = [(f"{'ok  ' if test.passed else 'FAIL'}  {test.name}", test.text) for test in found.tests]
-    return present.Section("", [present.Facts(rows), present.Callout(verdict + where, bad=failed > 0)])
+    rows = [(f"{'ok  ' if test.passed else 'FAIL'}  {test.name}", test.text) for test in tests]
+    return [Callout(verdict + where, bad=failed > 0), Facts(rows)]
 
 
 def _report(folder: pathlib.Path, *, current: bool) -> None:

@@ -2,6 +2,7 @@
 
 from . import _guarantees, _options
 from ._flags import Flags
+from ._screens import Answer
 
 
 @_options.command()
@@ -9,18 +10,12 @@ from ._flags import Flags
 @_options.option("epsilon", required=True)
 @_options.option("delta", required=True)
 @_options.setting(*_options.GUARANTEE, required=("rounds",))
-@_options.as_json
-def calibrate(file: str, epsilon: float, delta: float, flags: Flags, as_json: bool) -> None:
+def calibrate(file: str, epsilon: float, delta: float, flags: Flags) -> Answer:
     """Print the smallest noise multiplier with which a run stays within (ε, δ).
 
     With --sampling, the noise multiplier with amplification is added to the other: it suffices only if cohorts are
     drawn at random and remain secret. With --workload, the error of the released values is added, in clip norms.
     """
     found = _guarantees.found(file, flags)
-    result = {
-        "mechanism": found.mechanism.kind,
-        **found.described(),
-        **found.sensitivity(),
-        **found.calibrated(epsilon, delta, flags.population),
-    }
-    found.report(result, as_json=as_json)
+    facts = {**found.described(), **found.sensitivity(), **found.calibrated(epsilon, delta)}
+    return found.answer(facts, {"mechanism": _guarantees.title(file, found.mechanism)})

@@ -1,6 +1,5 @@
 """`tff-mf compare`: many runs from one specification."""
 
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +12,9 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import digits
 
-from ..output import present
-from . import _options, _screens
+from ..output.present import Facts, Paragraph, Section, Table, terminal
+from . import _options
+from ._screens import Answer
 
 # Options that leave out the runs, with those that they go with.
 _ALONE = {"listed": {"as_json"}, "estimate": {"as_json", "file", "spec", "fraction", "dataset"}}
@@ -43,7 +43,6 @@ _PRICES = "Core-hours are right within a factor of two; a run uses one core, and
 @_options.option("out")
 @_options.option("html")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Number of runs at a time.")
-@_options.as_json
 def compare(
     file: str | None,
     spec: str | None,
@@ -54,8 +53,7 @@ def compare(
     out: str | None,
     html: str | None,
     jobs: int,
-    as_json: bool,
-) -> None:
+) -> Answer:
     """Train with every combination of a grid, and compare the results in a table and three pictures.
 
     The grid comes from a file, or from a paper's table (--spec). Finished runs are not repeated, so that an interrupted
@@ -64,8 +62,7 @@ def compare(
     """
     _check_together()
     if listed:
-        _list(as_json=as_json)
-        return
+        return _listed()
     from tff_mf.base import required_packages
 
     page = _options.html_page(html)
@@ -74,16 +71,12 @@ def compare(
     name = path.stem if fraction is None else f"{path.stem}-{fraction:g}"
     if estimate:
         found = _prices(path, name, fraction=fraction, dataset=dataset)
-        if as_json:
-            click.echo(json.dumps(found))
-        else:
-            _screens.show_document(_priced(found))
-        return
+        return Answer(found, _priced(found))
     required_packages.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
     from .. import comparison
     from ..output import progress
 
-    for line in present.terminal(_priced(_prices(path, name, fraction=fraction, dataset=dataset))):
+    for line in terminal(_priced(_prices(path, name, fraction=fraction, dataset=dataset))):
         progress.say(line)
     folder = pathlib.Path(out) if out else pathlib.Path("runs", name)
     result = comparison.run_comparison(
@@ -100,15 +93,8 @@ def compare(
         from ..output.present import html as pages
 
         pages.write_page(page, comparison.document(result, name=name, charts=charts(result)))
-    if as_json:
-        _screens.report(result, as_json=True)
-    else:
-        _screens.show_document(comparison.document(result, name=name))
-        click.echo(f"\n{folder}")
-        if page is not None:
-            click.echo(page)
-    if result["runs_failed"]:
-        raise SystemExit(1)
+    written = [str(each) for each in (folder, page) if each is not None]
+    return Answer(result, comparison.document(result, name=name, written=written), failed=bool(result["runs_failed"]))
 
 
 def _check_together() -> None:
@@ -135,14 +121,11 @@ def _path_of(file: str | None, spec: str | None) -> pathlib.Path:
     return specs.path_of(spec) if spec is not None else pathlib.Path(file or "")
 
 
-def _list(*, as_json: bool) -> None:
+def _listed() -> Answer:
     from ..comparison import about, specs
 
     found = {name: about(specs.path_of(name)) for name in specs.names()}
-    if as_json:
-        click.echo(json.dumps(found))
-    else:
-        _screens.show([(name, f"{each['title']}. {each['paper']}.") for name, each in found.items()])
+    return Answer(found, [Facts([(name, f"{each['title']}. {each['paper']}.") for name, each in found.items()])])
 
 
 def _prices(path: pathlib.Path, name: str, *, fraction: float | None, dataset: str | None) -> dict[str, Any]:
@@ -152,7 +135,7 @@ def _prices(path: pathlib.Path, name: str, *, fraction: float | None, dataset: s
     return {name: comparison.estimate(path, dataset=dataset, fraction=fraction), **comparison.larger(path)}
 
 
-def _priced(found: Mapping[str, Mapping[str, Any]]) -> present.Section:
+def _priced(found: Mapping[str, Mapping[str, Any]]) -> Section:
     """Returns estimates as a document: a row each."""
     rows = []
     for name, each in found.items():
@@ -161,4 +144,4 @@ def _priced(found: Mapping[str, Mapping[str, Any]]) -> present.Section:
         hours = f"{float(format(each['core_hours'], '.2g')):,g}"
         rows.append([name, *numbers, hours, "" if memory is None else f"{digits.nearest(memory / 1e9, 2)} GB"])
     header = ["comparison", "runs", "rounds", "client updates", "core-hours", "memory of noise"]
-    return present.Section("", [present.Table(header, rows, "what comparisons cost"), present.Paragraph(_PRICES)])
+    return Section("", [Table(header, rows, "what comparisons cost"), Paragraph(_PRICES)])

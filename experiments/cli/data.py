@@ -1,11 +1,11 @@
 """`tff-mf data`: writes data sets."""
 
-import json
-
 import rich_click as click
 
+from ..output.present import Paragraph, Table
 from . import _options
 from ._boundary import Group
+from ._screens import Answer
 
 
 @click.group(cls=Group)
@@ -14,6 +14,7 @@ def data() -> None:
 
 
 @data.command(cls=_options.Command)
+@_options.answers
 @click.option(
     "--packages",
     multiple=True,
@@ -21,8 +22,7 @@ def data() -> None:
     help="Distributions whose text to use; `stdlib` is the standard library.  [default: all installed ones]",
 )
 @_options.option("out", required=True)
-@_options.as_json
-def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
+def pydoc(packages: tuple[str, ...], out: str) -> Answer:
     """Write docstrings as a data set: each module is a client, each English sentence an example."""
     from tff_mf.base import required_packages
 
@@ -31,23 +31,19 @@ def pydoc(packages: tuple[str, ...], out: str, as_json: bool) -> None:
 
     names = [name.strip() for value in packages for name in value.split(",")]
     counts = write_pydoc(out, names or None)
-    if as_json:
-        click.echo(json.dumps({"path": out, **counts}))
-        return
-    click.echo(f"{out}\n{'':12}{'clients':>10}{'sentences':>12}")
-    for split, clients in counts["clients"].items():
-        click.echo(f"{split:12}{clients:10,}{counts['sentences'][split]:12,}")
+    sizes = [[split, f"{number:,}", f"{counts['sentences'][split]:,}"] for split, number in counts["clients"].items()]
+    return Answer({"path": out, **counts}, [Paragraph(out), Table(["", "clients", "sentences"], sizes, "sizes")])
 
 
 @data.command(cls=_options.Command)
+@_options.answers
 @click.option(
     "--clients",
     type=int,
     help="Number of training clients; validation and test clients in proportion.  [default: 342477]",
 )
 @_options.option("out", required=True)
-@_options.as_json
-def synthetic(out: str, as_json: bool, **numbers: int | None) -> None:
+def synthetic(out: str, **numbers: int | None) -> Answer:
     """Write a data set of StackOverflow's size for dry runs: its file has a few numbers, and text is made when read.
 
     Its words are drawn at random: accuracy on it means nothing.
@@ -58,8 +54,6 @@ def synthetic(out: str, as_json: bool, **numbers: int | None) -> None:
     chosen = SyntheticData(**{name: value for name, value in numbers.items() if value is not None})
     files.check_file(out)
     path = chosen.write(out)
-    if as_json:
-        click.echo(json.dumps({"path": str(path), "clients": dict(chosen.split_sizes)}))
-        return
-    sizes = ", ".join(f"{split} {size:,}" for split, size in chosen.split_sizes.items())
-    click.echo(f"{path}: clients {sizes}")
+    sizes = [[split, f"{size:,}"] for split, size in chosen.split_sizes.items()]
+    facts = {"path": str(path), "clients": dict(chosen.split_sizes)}
+    return Answer(facts, [Paragraph(str(path)), Table(["", "clients"], sizes, "sizes")])

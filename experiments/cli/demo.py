@@ -2,13 +2,13 @@
 
 import pathlib
 
-from . import _options, _screens
+from . import _options
+from ._screens import Answer
 
 
 @_options.command()
 @_options.option("out")
-@_options.as_json
-def demo(out: str | None, as_json: bool) -> None:
+def demo(out: str | None) -> Answer:
     """Train with correlated (blt) and with independent noise (identity) at the same (ε, δ), and compare.
 
     Writes summary.json, accuracy.png and both runs to --out, runs/demo if not given, in place of an earlier demo: about
@@ -25,12 +25,9 @@ def demo(out: str | None, as_json: bool) -> None:
     from tff_mf.numerics import digits
 
     from ..comparison import demo as comparison
-    from ..output.present import Paragraph, Section, Table
+    from ..output.present import Facts, Paragraph, Table
 
     summary = comparison.run_demo(folder)
-    if as_json:
-        _screens.report(summary, as_json=True)
-        return
     runs = summary["mechanisms"]
     rows = [
         [
@@ -41,12 +38,13 @@ def demo(out: str | None, as_json: bool) -> None:
         ]
         for name, run in runs.items()
     ]
-    texts = [
-        f"blt over identity: {100 * summary['accuracy_gain']:+.2f} points. Always the most frequent word: "
-        f"{digits.percent(runs['blt']['baseline_accuracy'], None)} %.",
-        *(f"{name}: {statements.at_a_glance(run['claim'])}" for name, run in runs.items()),
-        summary["cohort_note"],
-        f"{folder / SUMMARY}  {folder / 'accuracy.png'}  ({summary['seconds']:.0f} s)",
-    ]
+    best = f"blt over identity: {100 * summary['accuracy_gain']:+.2f} points"
+    baseline = digits.percent(runs["blt"]["baseline_accuracy"], None)
     header = ["mechanism", "accuracy, %", "noise multiplier", "server rate"]
-    _screens.show_document(Section("", [Table(header, rows, "mechanisms"), *map(Paragraph, texts)]))
+    facts = [
+        *((name, statements.at_a_glance(run["claim"])) for name, run in runs.items()),
+        ("cohort", summary["cohort_note"]),
+        ("files", f"{folder / SUMMARY}, {folder / 'accuracy.png'} ({summary['seconds']:.0f} s)"),
+    ]
+    said = Paragraph(f"{best}. Always the most frequent word: {baseline} %.")
+    return Answer(summary, [said, Table(header, rows, "mechanisms"), Facts(facts)])

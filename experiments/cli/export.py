@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import rich_click as click
 
+from ..output.present import Block, Callout, Facts
 from ..runs.names import PLANNED
-from . import _options, _screens
+from . import _options
+from ._screens import Answer
 
 if TYPE_CHECKING:
     from .. import bundles
@@ -36,7 +38,6 @@ _ANSWERS = (
 @click.option("--task-name", metavar="NAME", help="Name of the task for devices; by default derived from the settings.")
 @_options.option("grid")
 @_options.option("insecure_seed")
-@_options.as_json
 def export(
     source: str,
     out: str,
@@ -45,8 +46,7 @@ def export(
     task_name: str | None,
     grid: int | str | None,
     insecure_seed: int | None,
-    as_json: bool,
-) -> None:
+) -> Answer:
     """Write a deployment: graphs for server and devices, artifact, planned report, policy and manifest.
 
     RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings; --grid is theirs if not given. A deployment
@@ -73,15 +73,12 @@ def export(
 
     with progress.bar("export", 4):
         digest = building.export(found, folder, round_minutes=round_minutes, population=population, task_name=task_name)
-    result = _result(folder, found, digest)
-    if as_json:
-        _screens.report(result, as_json=True)
-    else:
-        _show(result)
+    facts = _facts(folder, found, digest)
+    return Answer(facts, _words(facts))
 
 
-def _result(folder: pathlib.Path, found: "bundles.Source", digest: str) -> dict[str, Any]:
-    """Returns the result for a written bundle."""
+def _facts(folder: pathlib.Path, found: "bundles.Source", digest: str) -> dict[str, Any]:
+    """Returns what a written bundle holds."""
     from .. import bundles, reports
 
     manifest, _ = bundles.read_manifest(folder)
@@ -108,28 +105,27 @@ def _result(folder: pathlib.Path, found: "bundles.Source", digest: str) -> dict[
     }
 
 
-def _show(result: Mapping[str, Any]) -> None:
+def _words(facts: Mapping[str, Any]) -> list[Block | None]:
     from tff_mf.numerics import digits
 
     from ..runs.statements import PROVISIONAL
 
-    click.echo(f"wrote a deployment to {result['out']}{': TEST ONLY, without privacy' if result['test_only'] else ''}")
-    k, b = result["max_participations"], result["min_sep"]
+    k, b = facts["max_participations"], facts["min_sep"]
     # Rounded down: the bundle has at least this noise.
-    sigma = digits.downwards(result["noise_multiplier"])
+    sigma = digits.downwards(facts["noise_multiplier"])
     often = f"in at most {k} rounds, at least {b} apart" if k > 1 else "in one round"
-    _screens.show(
-        [
-            ("guarantee", result["headline"]),
-            ("answers", _ANSWERS if result["state"] == PROVISIONAL else ""),
-            ("a round", f"{result['clients_per_round']} clients, noise multiplier σ {sigma}"),
-            ("a device", f"takes part {often}; its timer runs {result['timer_hours']:g} h"),
-            ("numbers", _numbers(result["grid"])),
-            ("largest graph", f"{result['largest_graph_bytes'] / 1e6:.1f} MB"),
-            ("TensorFlow Lite", result["lite"] or f"none: {result['lite_reason']}"),
-        ]
-    )
-    click.echo(f"digest: {result['digest']}")
+    rows = [
+        ("guarantee", facts["headline"]),
+        ("answers", _ANSWERS if facts["state"] == PROVISIONAL else ""),
+        ("a round", f"{facts['clients_per_round']} clients, noise multiplier σ {sigma}"),
+        ("a device", f"takes part {often}; its timer runs {facts['timer_hours']:g} h"),
+        ("numbers", _numbers(facts["grid"])),
+        ("largest graph", f"{facts['largest_graph_bytes'] / 1e6:.1f} MB"),
+        ("TensorFlow Lite", facts["lite"] or f"none: {facts['lite_reason']}"),
+        ("digest", facts["digest"]),
+    ]
+    test_only = ": TEST ONLY, without privacy" if facts["test_only"] else ""
+    return [Callout(f"wrote a deployment to {facts['out']}{test_only}", bad=facts["test_only"]), Facts(rows)]
 
 
 def _numbers(grid: Mapping[str, Any] | None) -> str:

@@ -4,14 +4,15 @@ import pathlib
 
 import rich_click as click
 
-from . import _options, _screens
+from ..output.present import Facts, Paragraph
+from . import _options
+from ._screens import Answer
 
 
 @_options.command()
 @click.argument("run", metavar="RUN")
 @_options.option("out", required=True)
-@_options.as_json
-def export_model(run: str, out: str, as_json: bool) -> None:
+def export_model(run: str, out: str) -> Answer:
     """Write the trained model of a run as SavedModel and for TensorFlow Lite, with its final privacy report.
 
     RUN is the folder of a finished run of `tff-mf train`, or of a finished deployment. None of the server's state is
@@ -32,14 +33,10 @@ def export_model(run: str, out: str, as_json: bool) -> None:
 
     with progress.bar("export-model", 3):
         result = publishing.export_model(folder, pathlib.Path(out))
-    if as_json:
-        _screens.report({"out": out, **result}, as_json=True)
-        return
-    click.echo(f"wrote the model of {run}, with its privacy report, to {out}")
-    _screens.show(
-        [
-            ("guarantee", result["headline"]),
-            ("parameters", f"{result['parameters']:,}"),
-            ("TensorFlow Lite", result["lite"] or f"none: {result['lite_reason']}"),
-        ]
-    )
+    rows = [
+        ("guarantee", result["headline"]),
+        ("parameters", f"{result['parameters']:,}"),
+        ("TensorFlow Lite", result["lite"] or f"none: {result['lite_reason']}"),
+    ]
+    written = Paragraph(f"wrote the model of {run}, with its privacy report, to {out}")
+    return Answer({"out": out, **result}, [written, Facts(rows)])

@@ -2,16 +2,18 @@
 
 import rich_click as click
 
-from . import _guarantees, _options, _screens
+from tff_mf.planning.setting import MechanismSetting
+
+from . import _guarantees, _options
 from ._flags import Flags
+from ._screens import Answer
 
 
 @_options.command(name="import-matrix")
 @click.argument("folder")
 @_options.setting("sampling", "min_sep", "max_participations", "workload", "server_momentum", more=())
 @_options.option("out", required=True)
-@_options.as_json
-def import_matrix(folder: str, flags: Flags, out: str, as_json: bool) -> None:
+def import_matrix(folder: str, flags: Flags, out: str) -> Answer:
     """Check published matrices and save them as an artifact.
 
     FOLDER holds b_matrix_tensor_pb and c_matrix_tensor_pb, or w_… and h_…, and lr_vector_tensor_pb for learning rates.
@@ -32,19 +34,9 @@ def import_matrix(folder: str, flags: Flags, out: str, as_json: bool) -> None:
     optimized_for = mechanism.optimized_for
     assert optimized_for is not None
     tff_mf.save(mechanism, out)
-    found = tff_mf.explain_sensitivity(mechanism, optimized_for.rounds, participation)
-    result = {
-        "out": out,
-        "mechanism": mechanism.kind,
-        "rounds": optimized_for.rounds,
-        "bands": imported.bands,
-        "dropped": imported.dropped,
-        "mismatch": imported.mismatch,
-        "sensitivity": found.value,
-        "sensitivity_exact": found.exact,
-        "sensitivity_rule": found.rule,
-        "rms_loss": tff_mf.rms_loss(mechanism, optimized_for.rounds, participation, optimized_for.workload),
-        "max_loss": tff_mf.max_loss(mechanism, optimized_for.rounds, participation, optimized_for.workload),
-    }
-    words = {"sensitivity_exact": None, "sensitivity_rule": _guarantees.exactness(result)}
-    _screens.report(result, as_json=as_json, words=words)
+    setting = MechanismSetting(
+        rounds=optimized_for.rounds, participation=participation, workload=optimized_for.workload
+    )
+    found = _guarantees.Found(mechanism=mechanism, setting=setting, flags=flags)
+    own = {"out": out, "bands": imported.bands, "dropped": imported.dropped, "mismatch": imported.mismatch}
+    return found.answer({**found.described(), **own, **found.losses()})

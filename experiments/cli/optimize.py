@@ -9,6 +9,7 @@ from tff_mf.planning import mechanism_names
 from ..output import files
 from . import _options, _searches
 from ._flags import Flags
+from ._screens import Answer
 
 _STRUCTURED = "structured"
 # What `structured` alone takes.
@@ -37,18 +38,16 @@ def _kinds() -> list[str]:
     help="What `structured` approximates: a FILE, or any name; dense if not given.",
 )
 @_options.option("out", required=True)
-@_options.as_json
 def optimize(
     kind: str,
     flags: Flags,
     epsilon: float | None,
     delta: float | None,
     out: str,
-    as_json: bool,
     diagonals: int | None,
     rank: int | None,
     of: str | None,
-) -> None:
+) -> Answer:
     """Optimize a mechanism for a setting, and save it.
 
     KIND is blt (a buffered linear Toeplitz mechanism), banded (BandMF, of minimal RmsLoss), banded-toeplitz,
@@ -81,4 +80,4 @@ def optimize(
         found = _searches.for_bins(kind, flags, target)
     else:
         found = _searches.of_kind(kind, flags)
-    _searches.save(found, out, time.perf_counter() - start, flags, target, as_json=as_json)
+    return _searches.answer(found, out, time.perf_counter() - start, flags, target)

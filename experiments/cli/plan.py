@@ -14,8 +14,9 @@ from ..planning.deployment import Deployment, claim, options
 from ..runs import folders
 from ..runs.derived import AUTO, NONE
 from ..sampling.settings import DEFAULT, SECRET, parameters_of
-from . import _guarantees, _options, _plan_screen, _screens
+from . import _guarantees, _options, _plan_screen
 from ._flags import Flags
+from ._screens import Answer
 
 # Beside the recommended mechanism: what any run can use, and noise without correlation.
 _ALSO = ("blt", "identity")
@@ -36,7 +37,6 @@ _TAKEN = ("min-sep", "single", "fixed-epochs", "poisson", "cyclic-poisson", "bal
 @click.option("--thorough", is_flag=True, help="Also optimize mechanisms that take minutes.")
 @_options.option("html")
 @_options.option("out")
-@_options.as_json
 def plan(
     flags: Flags,
     delta: float,
@@ -47,8 +47,7 @@ def plan(
     thorough: bool,
     html: str | None,
     out: str | None,
-    as_json: bool,
-) -> None:
+) -> Answer:
     """Compare all mechanisms before a run, and recommend one.
 
     If not given, --min-sep is as large as the population allows, and --max-participations follows from it. Losses are
@@ -73,14 +72,9 @@ def plan(
         _saved(screen, **level, dimension=dimension).save(folder)
     if page is not None:
         _write_page(screen, page, **level, max_participations=flags.parameters.get("max_participations"))
-    if as_json:
-        _screens.report(screen.as_dict(), as_json=True)
-        if screen.signal is not None and screen.signal.hopeless:
-            click.echo("\n".join(signal_to_noise.warning(screen.signal)), err=True)
-        return
-    _screens.show_document(screen.document())
-    for written in filter(None, (html, out)):
-        click.echo(written)
+    if screen.signal is not None and screen.signal.hopeless:
+        click.echo("\n".join(signal_to_noise.warning(screen.signal)), err=True)
+    return Answer(screen.as_dict(), screen.document(written=[each for each in (html, out) if each is not None]))
 
 
 def _compared(
@@ -226,7 +220,7 @@ def _deployment(flags: Flags, delta: float) -> Deployment:
     # What is not given follows from the population; the rest is checked.
     drawn = flags.drawn(**dict.fromkeys(parameters_of(word), 1))
     if drawn.is_secret:
-        _guarantees.check_amplified(drawn, adjacency=flags.adjacency, restart_every=flags.restart_every)
+        _guarantees.check_amplified(drawn, flags)
     assert flags.rounds is not None
     assert flags.population is not None
     assert flags.clients_per_round is not None

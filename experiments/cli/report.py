@@ -5,7 +5,9 @@ import pathlib
 
 import rich_click as click
 
-from . import _options, _screens
+from ..output.present import Callout, Listing
+from . import _options
+from ._screens import Answer
 
 
 @_options.command()
@@ -24,7 +26,6 @@ from . import _options, _screens
 @click.option("--planned", is_flag=True, help="Report the planned run, not what ran.")
 @_options.option("html")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of reports; needs no RUN.")
-@_options.as_json
 def report(
     run: str | None,
     answer: bool,
@@ -35,8 +36,7 @@ def report(
     planned: bool,
     html: str | None,
     schema: bool,
-    as_json: bool,
-) -> None:
+) -> Answer | None:
     """Write, print and check the privacy report of a run, from the files in its folder.
 
     RUN is the run's folder. Some questions only you can answer, in RUN/answers.json: --answer asks them, --questions
@@ -47,31 +47,29 @@ def report(
     from .. import reports
     from ..runs import names
     from ..runs.folders import readable_folder
+    from . import _questions
 
     if schema:
         click.echo(json.dumps(reports.SCHEMA, indent=1))
-        return
+        return None
     _check_flags(run, answer=answer, questions=questions, out=out, check=check, held=digest, planned=planned, html=html)
     folder = readable_folder(pathlib.Path(run or ""))
     page = _options.html_page(html)
     if questions:
-        from ._answers import write_form
-
-        write_form(folder, folder / names.ANSWERS if out is None else pathlib.Path(out))
-        return
+        _questions.write_form(folder, folder / names.ANSWERS if out is None else pathlib.Path(out))
+        return None
     if check:
-        _check(folder, digest, as_json=as_json)
-        return
+        return _check(folder, digest)
     if answer:
-        from ._answers import ask
-
         reports.read_configuration(folder)
-        current = _is_current(folder)
-        ask(folder)
-        if current:
-            # The plan has the answers too.
-            reports.write_anew(folder)
-    _write(folder, planned=planned, page=page, as_json=as_json)
+        current = reports.is_current(folder)
+        try:
+            _questions.ask(folder)
+        finally:
+            if current:
+                # The plan has the answers too, also of somebody who stops.
+                reports.write_anew(folder)
+    return _written(folder, planned=planned, page=page)
 
 
 def _check_flags(
@@ -103,43 +101,24 @@ def _check_flags(
             raise click.UsageError(f"{flag} does not go with {given[0]}.")
 
 
-def _check(folder: pathlib.Path, held: str | None, *, as_json: bool) -> None:
+def _check(folder: pathlib.Path, held: str | None) -> Answer:
     import msgspec
 
     from .. import reports
-    from ..output import present
 
     findings = reports.check(folder, held=held)
-    critical = [each for each in findings if each.severity == "critical"]
+    critical = sum(each.severity == "critical" for each in findings)
     facts = msgspec.to_builtins(findings)
-    if as_json:
-        said = [{**fact, "text": each.text} for fact, each in zip(facts, findings, strict=True)]
-        click.echo(json.dumps({"critical": len(critical), "findings": said}))
-    else:
-        listed = present.Section("", [present.Listing(reports.finding_items(facts, str(folder)))])
-        for line in present.terminal(listed):
-            click.echo(line)
-        states_none = "; no ε is stated" if critical else ""
-        click.echo(f"{len(critical)} critical of {len(findings)} findings{states_none}")
-        if held is None:
-            click.echo("not checked without --digest: whether all files were rewritten together", err=True)
-    if critical:
-        raise SystemExit(1)
+    said = [{**fact, "text": each.text} for fact, each in zip(facts, findings, strict=True)]
+    verdict = f"{critical} critical of {len(findings)} findings{'; no ε is stated' if critical else ''}"
+    if held is None:
+        click.echo("not checked without --digest: whether all files were rewritten together", err=True)
+    words = [Callout(verdict, bad=critical > 0), Listing(reports.finding_items(facts, str(folder)))]
+    return Answer({"critical": critical, "findings": said}, words, failed=critical > 0)
 
 
-def _is_current(folder: pathlib.Path) -> bool:
-    from tff_mf.base.errors import InputError
-
-    from .. import reports
-
-    try:
-        return reports.is_current(folder)
-    except InputError:
-        # The answers are damaged, and are about to be repaired.
-        return False
-
-
-def _write(folder: pathlib.Path, *, planned: bool, page: pathlib.Path | None, as_json: bool) -> None:
+def _written(folder: pathlib.Path, *, planned: bool, page: pathlib.Path | None) -> Answer:
+    """Writes the report of a run, and the page if one is wanted."""
     from .. import reports
 
     begun = reports.has_begun(folder)
@@ -152,10 +131,7 @@ def _write(folder: pathlib.Path, *, planned: bool, page: pathlib.Path | None, as
         html.write_page(page, reports.document(made, curves, run=folder.resolve().name))
     if not begun:
         click.echo("by its files, nothing has run here: this is a plan", err=True)
-    if as_json:
-        click.echo(json.dumps(made))
-    else:
-        _screens.show_document(reports.document(made, run=str(folder)))
     click.echo(f"digest: {made['digest']}", err=True)
     if page is not None:
         click.echo(f"page: {page}", err=True)
+    return Answer(made, reports.screen(made, str(folder)))

@@ -8,16 +8,16 @@ import rich_click as click
 import tff_mf
 from tff_mf.planning.setting import MechanismSetting
 
-from . import _guarantees, _options, _screens
+from . import _guarantees, _options
 from ._flags import Flags
+from ._screens import Answer
 
 
 @_options.command()
 @_options.mechanism
 @_options.setting(*_options.SETTING, *_options.WORKLOAD, "bands", "buffers")
 @_options.option("plot")
-@_options.as_json
-def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
+def show(file: str, flags: Flags, plot: str | None) -> Answer:
     """Print a mechanism's parameters, sensitivity and losses, for its own setting or another.
 
     If not given, rounds, participation and workload are those that the mechanism was optimized for. Losses compare
@@ -31,44 +31,19 @@ def show(file: str, flags: Flags, plot: str | None, as_json: bool) -> None:
         from ..output import mechanism_plots
 
         mechanism_plots.check_rounds(setting.rounds)
-    result = _figures_of(mechanism, setting)
+    found = _guarantees.Found(mechanism=mechanism, setting=setting, flags=flags)
+    ended = mechanism.optimized_for
+    facts = {**found.described(), **_parameters(mechanism), **found.losses()}
+    if ended is not None:
+        search = {"converged": ended.converged, "duality_gap": ended.duality_gap}
+        facts |= {name: value for name, value in search.items() if value is not None}
     if plot is not None:
         from ..output import mechanism_plots
 
         workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
         mechanism_plots.mechanism(mechanism, setting.rounds, setting.participation, workload, plot)
-        result["plot"] = plot
-    words = {
-        "mechanism": _guarantees.title(file, mechanism),
-        **_guarantees.in_words(setting),
-        "sensitivity_exact": None,
-        "sensitivity_rule": _guarantees.exactness(result),
-    }
-    _screens.report(result, as_json=as_json, words=words, below=[_guarantees.AT_EQUAL_PRIVACY])
-
-
-def _figures_of(mechanism: tff_mf.Mechanism, setting: MechanismSetting) -> dict[str, Any]:
-    """Returns parameters, sensitivity and losses in a setting, and how the optimization ended if there was one."""
-    found = setting.sensitivity(mechanism)
-    as_float32 = setting.sensitivity(mechanism.cast_to_float32()).value
-    error = setting.errors(mechanism)
-    result = {
-        "mechanism": mechanism.kind,
-        **_parameters(mechanism),
-        **_guarantees.described(setting),
-        "workload": repr(tff_mf.PrefixSum() if setting.workload is None else setting.workload),
-        "sensitivity": found.value,
-        "sensitivity_as_run": as_float32,
-        **_guarantees.replace_one(setting, as_float32),
-        "sensitivity_exact": found.exact,
-        "sensitivity_rule": found.rule,
-        "rms_loss": found.value * error.rms,
-        "max_loss": found.value * error.max,
-    }
-    if mechanism.optimized_for is not None:
-        search = {"converged": mechanism.optimized_for.converged, "duality_gap": mechanism.optimized_for.duality_gap}
-        result |= {name: value for name, value in search.items() if value is not None}
-    return result
+        facts["plot"] = plot
+    return found.answer(facts, {"mechanism": _guarantees.title(file, mechanism)}, [_guarantees.AT_EQUAL_PRIVACY])
 
 
 def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, MechanismSetting]:

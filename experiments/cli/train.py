@@ -10,9 +10,11 @@ from click import get_current_context
 
 import tff_mf
 
+from ..output.present import Block, Facts
 from ..runs import layers
 from ..runs.settings import RunSettings
 from . import _options, _screens
+from ._screens import Answer
 
 if TYPE_CHECKING:
     from ..planning import signal_to_noise
@@ -50,7 +52,6 @@ _OPTIONS = (
 )
 @_options.option("threads")
 @_options.option("out")
-@_options.as_json
 def train(
     preset: str | None,
     config: str | None,
@@ -63,11 +64,10 @@ def train(
     workers: str,
     threads: int | None,
     out: str | None,
-    as_json: bool,
     clients_at_once: int | None = None,
     restarts: int = 0,
     **flags: Any,
-) -> None:
+) -> Answer:
     """Train a next-word model with federated averaging and a mechanism's noise.
 
     Clients run SGD, the server SGD with momentum on the noised mean of their clipped updates. With --set
@@ -85,8 +85,7 @@ def train(
     if show:
         if (whole := layers.if_whole(layer)) is not None:
             whole.check()
-        _screens.settings(chosen, layer, layers.shown(layer), as_json=as_json)
-        return
+        return _screens.settings(chosen, layer, layers.shown(layer))
     path, layer = pathlib.Path(out or "runs/train"), layers.placed(layer)
     if resume:
         layer = layers.begun(layer, folders.resumable_folder(path))
@@ -117,9 +116,10 @@ def train(
     with progress.rounds(settings.rounds, pathlib.Path(settings.mechanism).stem) as on_round:
         more = {"on_round": on_round, "execution": execution, "without_epsilon": without_epsilon}
         result = _trained(settings, privacy, data=data, out=path, **more)
-    _report(result, signal.as_dict(), path, as_json=as_json)
-    if not result.holds:
-        raise SystemExit(1)
+    schema = {name: result.report["participation"][name] for name in ("min_sep", "max_participations")}
+    more = {**schema, "kept": result.holds, "claim": result.report["claim"], "signal": signal.as_dict()}
+    facts = {**result.summary, **more}
+    return Answer(facts, words(facts, path), failed=not result.holds)
 
 
 def _warn(signal: "signal_to_noise.Signal", folder: pathlib.Path, *, force: bool) -> None:
@@ -197,24 +197,22 @@ def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:
     return data
 
 
-def _report(result: "TrainingResult", signal: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:
-    if as_json:
-        _screens.report({**result.summary, "claim": result.report["claim"], "signal": signal}, as_json=True)
-        return
+def words(facts: Mapping[str, Any], folder: pathlib.Path) -> list[Block | None]:
+    """Returns what a run reached, and what it guarantees."""
     from ..runs import statements
 
-    claimed, claim = result.report["participation"], result.report["claim"]
-    b, k, questions = claimed["min_sep"], claimed["max_participations"], len(claim["open_questions"])
+    claim = facts["claim"]
+    b, k, questions = facts["min_sep"], facts["max_participations"], len(claim["open_questions"])
     schema = "one round of a client at most" if k == 1 else f"at most {k} rounds of a client, {b} or more apart"
     rows = {
-        "Accuracy": _accuracy(result.summary),
+        "Accuracy": _accuracy(facts),
         "Privacy": statements.at_a_glance(claim),
         "Provisional": f"{questions} questions open: tff-mf report {folder} --answer" if questions else "",
-        "Contract": f"{schema}: {'kept' if result.holds else 'BROKEN'}, by the log",
+        "Contract": f"{schema}: {'kept' if facts['kept'] else 'BROKEN'}, by the log",
         "Not covered": "the choice of settings by earlier runs",
         "Files": str(folder),
     }
-    _screens.show([*rows.items()])
+    return [Facts([*rows.items()])]
 
 
 def _accuracy(summary: Mapping[str, Any]) -> str:
@@ -223,9 +221,9 @@ def _accuracy(summary: Mapping[str, Any]) -> str:
         f"{100 * summary[name]:.1f} %" for name in ("accuracy", "validation_accuracy", "baseline_accuracy")
     )
     return (
-        f"{accuracy} test ({summary['test_sentences']:,} sentences)   {validation} validation "
-        f"({summary['validation_sentences']:,}, {summary['validation_split']} clients)   "
-        f"[always the most frequent word: {baseline}]"
+        f"{accuracy} test ({summary['test_sentences']:,} sentences); {validation} validation "
+        f"({summary['validation_sentences']:,}, {summary['validation_split']} clients); "
+        f"always the most frequent word: {baseline}"
     )
 
 

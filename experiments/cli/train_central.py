@@ -12,8 +12,12 @@ from tff_mf.base.errors import InputError
 
 from ..central_training.settings import PRESETS, CentralConfiguration
 from ..output import typed
-from ..runs import layers
+from ..output.present import Block, Facts
+from ..output.text import up
+from ..runs import layers, statements
+from ..runs.words import text
 from . import _options, _screens
+from ._screens import Answer
 
 if TYPE_CHECKING:
     from ..central_training.preparation import PreparedTraining
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
 @_options.option("without_epsilon")
 @_options.option("resume")
 @_options.option("out")
-@_options.as_json
 def train_central(
     preset: str | None,
     config: str | None,
@@ -35,9 +38,8 @@ def train_central(
     without_epsilon: bool,
     resume: bool,
     out: str | None,
-    as_json: bool,
     **flags: Any,
-) -> None:
+) -> Answer:
     """Train a network on images, each of which is protected, with a mechanism's noise.
 
     Gradients are clipped example by example, and SGD takes steps by their noised mean. Batches are in a fixed order, or
@@ -52,8 +54,7 @@ def train_central(
     if show:
         if (whole := layers.if_whole(layer, CentralConfiguration)) is not None:
             whole.check()
-        _screens.settings(chosen, layer, layers.shown(layer, CentralConfiguration), as_json=as_json)
-        return
+        return _screens.settings(chosen, layer, layers.shown(layer, CentralConfiguration))
     folder, layer = pathlib.Path(out or "runs/train-central"), layers.placed(layer, ("mechanism",))
     if resume:
         layer = layers.begun(layer, program.resumable(folder), CentralConfiguration)
@@ -87,7 +88,7 @@ def train_central(
             on_round(epoch, {metrics.ACCURACY: found["accuracy"]} if found else {})
 
         summary = program.run(prepared, data, folder, on_epoch)
-    _report(summary, folder, as_json=as_json)
+    return Answer(summary, _words(summary, folder))
 
 
 @contextlib.contextmanager
@@ -119,15 +120,21 @@ def _begin(layer: layers.Layer, folder: pathlib.Path, prepared: "PreparedTrainin
             layers.write(layer, folder, CentralConfiguration)
 
 
-def _report(summary: Mapping[str, Any], folder: pathlib.Path, *, as_json: bool) -> None:
-    if as_json:
-        _screens.report(summary, as_json=True)
-        return
-    accuracy = summary["test_accuracy"]
-    shown = "none, the model diverged" if accuracy is None else f"{100 * accuracy:.2f} %"
-    _screens.paragraphs(
-        f"accuracy {shown}, {summary['test_examples']} test examples",
-        summary["statement"],
-        " ".join(summary["not_covered"]),
-        f"files: {folder}",
+def _words(summary: Mapping[str, Any], folder: pathlib.Path) -> list[Block | None]:
+    accuracy, (b, k) = summary["test_accuracy"], (summary["min_sep"], summary["max_participations"])
+    shown = "none, the model diverged" if accuracy is None else f"{100 * accuracy:.2f} % test"
+    reasons = [text(each["code"], each["values"]) for each in summary["reasons"]]
+    stated = (
+        f"ε ≤ {up(summary['epsilon'])} at δ = {summary['delta']} per example (central DP, {summary['adjacency']}), "
+        f"all {summary['rounds']} models"
     )
+    known = f"ε ≤ {up(summary['epsilon_without_amplification'])} for whoever learns which examples were in a batch"
+    rows = {
+        "Accuracy": f"{shown} ({summary['test_examples']:,} examples)",
+        "Privacy": f"{statements.NO_EPSILON}: {reasons[0]}" if reasons else stated,
+        "If batches are known": known if summary["amplified"] and not reasons else "",
+        "Contract": f"at most {k} rounds of an example, {b} or more apart",
+        "Not covered": "the choice of settings by earlier runs; validation and test examples, whose accuracy is exact",
+        "Files": str(folder),
+    }
+    return [Facts([*rows.items()])]

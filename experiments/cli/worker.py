@@ -8,7 +8,7 @@ import rich_click as click
 from . import _options
 
 
-@_options.command(context_settings={"show_default": True})
+@click.command(cls=_options.Command, context_settings={"show_default": True})
 @click.option("--port", type=int, required=True, help="Port to listen on.")
 @click.option(
     "--public",

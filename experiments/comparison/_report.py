@@ -6,7 +6,7 @@ from typing import Any
 
 from tff_mf.numerics.digits import percent
 
-from ..output.present import Block, Callout, Document, Figure, Item, Listing, Paragraph, Section, Table
+from ..output.present import Block, Callout, Document, Facts, Figure, Item, Listing, Paragraph, Section, Table
 from ..runs import derived, statements
 from ._results import Level, fitted, gaps, mean_and_half_width
 
@@ -57,13 +57,16 @@ def as_dict(
     }
 
 
-def document(result: Mapping[str, Any], *, name: str = "", charts: Iterable[Any] | None = None) -> Document:
+def document(
+    result: Mapping[str, Any], *, name: str = "", charts: Iterable[Any] | None = None, written: Sequence[str] = ()
+) -> Document:
     """Returns a comparison as a document.
 
     Args:
         result: The comparison, as `comparison.json` has it.
         name: Its name, if it has no title.
         charts: What its figures show, as `charts.charts` returns it; without them it has no figures.
+        written: Files that it was written to.
     """
     about, levels = result.get("specification", {}), result["levels"]
     scaled = about.get("scaled", {}).get("note", "")
@@ -83,6 +86,7 @@ def document(result: Mapping[str, Any], *, name: str = "", charts: Iterable[Any]
         Section("What it rests on", [Listing(_assumptions(result), ticked="assumption")]),
         Section("Guarantees, or the reason why there is none", [Listing(_guarantees(levels))]) if levels else None,
     ]
+    blocks.append(Facts([("written", ", ".join(written))]) if written else None)
     return Document(f"Comparison: {about.get('title', name)}".removesuffix(": "), blocks)
 
 

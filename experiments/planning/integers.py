@@ -60,11 +60,11 @@ def of_option(
     if chosen is None:
         return {
             "grid": None,
-            "line": "numbers: floats; figures hold for real numbers only, and --grid auto closes that gap",
+            "line": "floats; figures hold for real numbers only, and --grid auto closes that gap",
         }
     run, numbers = (option.mechanism, option.figures["noise_multiplier"]), {"grid": chosen, "dimension": parameters}
     found: dict[str, Any] = {"grid": dataclasses.asdict(chosen), "dimension": parameters}
-    on_grid = f"numbers: integers of {chosen.bits} bits"
+    on_grid = f"integers of {chosen.bits} bits"
     try:
         charge = deployment.setting.charge(*run, **numbers)
         guarantee = deployment.setting.guarantee(*run, **numbers)
@@ -72,16 +72,16 @@ def of_option(
         return found | {"line": f"{on_grid}: {error}"}
     if charge is None:
         return found | {"line": f"{on_grid}, without noise"}
-    others = "all other figures without amplification" if amplified else "all other figures"
-    line = (
-        f"{on_grid} cost a μ_c of {digits.upwards(charge.mu, 2)} with {parameters:,} parameters"
-        f"{' (--dimension)' if dimension is None else ''}: {others} leave it out, --epsilon of train does not"
-    )
     epsilon = guarantee.epsilon(deployment.delta)
+    total = ""
     if math.isinf(epsilon):
-        line += f"; at this σ and with it, no ε can be stated: {unbounded(guarantee, deployment.delta).text}"
+        total = f"no ε can be stated with what they cost: {unbounded(guarantee, deployment.delta).text}; "
     elif states:
-        line += f"; at this σ and with it, ε is {digits.upwards(epsilon)}"
+        total = f"ε is {digits.upwards(epsilon)} with what they cost; "
+    line = (
+        f"{on_grid}, for {parameters:,} parameters{' (--dimension)' if dimension is None else ''}: {total}"
+        f"all other figures{' without amplification' if amplified else ''} leave that out, train --epsilon does not"
+    )
     return found | {"mu": charge.mu, "tail": charge.tail, "epsilon": epsilon if states else None, "line": line}
 
 

@@ -23,6 +23,7 @@ from ._curves import curves as curves
 from ._document import document as document
 from ._document import finding_items as finding_items
 from ._document import headline as headline
+from ._document import screen as screen
 from ._evidence import Assumption as Assumption
 from ._evidence import Finding as Finding
 from ._facts import SCHEMA as SCHEMA

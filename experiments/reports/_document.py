@@ -11,6 +11,7 @@ from ..output.present import Block, Callout, Code, Document, Facts, Figure, Item
 from ..output.text import seen, spaced, up, words
 from ..runs import statements
 from ..runs.metrics import ALSO_TRAINING
+from ..runs.names import PLANNED_TEXT, REPORT_TEXT
 from ..runs.words import text
 from ._facts import SECTIONS
 from ._judgement import STOPPED_EARLY, UNANSWERED
@@ -71,15 +72,14 @@ def document(
         run: The run's folder in the text.
         hashes: Whether it names its own hashes, which the page that is hashed cannot.
     """
-    claim, findings = report["claim"], finding_items(report["findings"], run)
-    sound = [Item("None: nothing contradicts what is stated.")]
+    claim = report["claim"]
     blocks = [
         Callout(headline(report), bad=claim["state"] == statements.REFUSED),
         Facts(_about(report)),
         Paragraph(_CAVEATS),
         Section("ε, if every assumption holds", _epsilons(report)),
         Section("What it rests on", [*_assumptions(report["assumptions"])]),
-        Section("Findings", [Listing(findings or sound)]),
+        _findings(report, run),
         None if curves is None else Section("Figures", _figures(report, curves)),
         Section("Appendix: formal statement", [Paragraph(_statement(claim, realised=report["kind"] == "realised"))]),
         Section("Appendix: what is covered, and what is not", [Listing(_covered(report))]),
@@ -93,6 +93,36 @@ def document(
         Section("Appendix: files, by SHA-256", [Facts([*_files(report, hashes=hashes)])]),
     ]
     return Document(f"Privacy report ({report['kind']})" + ("" if curves is None else f": {run}"), blocks)
+
+
+def screen(report: Mapping[str, Any], run: str = "RUN") -> Document:
+    """Returns a report as a terminal shows it: the guarantee at a glance, and no appendix.
+
+    Args:
+        report: Its facts, as `build` returns them.
+        run: The run's folder in the text.
+    """
+    claim, planned = report["claim"], report["kind"] == "planned"
+    refused, questions = claim["state"] == statements.REFUSED, len(claim["open_questions"])
+    glance = f"{'Planned: ' if planned and not refused else ''}{statements.at_a_glance(claim)}"
+    asked = f"{questions} questions open: tff-mf report {run} --answer" if questions and not refused else ""
+    whole = f"{PLANNED_TEXT if planned else REPORT_TEXT} in the folder of the run"
+    about = [("Provisional", asked), *_about(report), ("The whole report", whole)]
+    open_ones = [each for each in report["assumptions"] if each["state"] != "holds"]
+    checked = ", ".join(spaced(each["name"]) for each in report["assumptions"] if each["state"] == "holds")
+    blocks = [
+        Callout(glance, bad=refused),
+        Facts(about),
+        _findings(report, run),
+        Section("ε, if every assumption holds", _epsilons(report)),
+        Section("What it rests on", [*_assumptions(open_ones), Facts([("Checked, and holds", checked)])]),
+    ]
+    return Document(f"Privacy report ({report['kind']})", blocks)
+
+
+def _findings(report: Mapping[str, Any], run: str) -> Section:
+    sound = [Item("None: nothing contradicts what is stated.")]
+    return Section("Findings", [Listing(finding_items(report["findings"], run) or sound)])
 
 
 def finding_items(findings: Iterable[Mapping[str, Any]], run: str = "RUN") -> list[Item]:

@@ -120,7 +120,7 @@ def read_answers(folder: pathlib.Path) -> dict[str, Any]:
 
 def remedy(folder: pathlib.Path) -> str:
     """Returns how to correct the answers in a folder, for an error message."""
-    return f"`tff-mf report {folder} --answer` asks anew on a terminal; or correct the file, or remove it"
+    return f"correct the file; or remove it, and `tff-mf report {folder} --answer` asks anew on a terminal"
 
 
 def checked(given: Any, source: str, mend: str = "correct it") -> dict[str, Any]:

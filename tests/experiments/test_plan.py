@@ -158,7 +158,7 @@ def test_a_table_for_people_rounds_epsilon_up():
     assert 0 <= float(row.split()[4]) - exact <= 1e-3
     assert "∞" in shown.stdout
     assert "= N^-1.1" not in shown.stdout
-    assert ": client-level zero-out DP, central: ρ=" in shown.stdout
+    assert ": ε ≤ " in shown.stdout
     shown = run("--epsilon", "4").stdout.splitlines()
     sigma = float(next(line for line in shown if line.startswith("identity")).split()[3])
     assert tff_mf.epsilon(tff_mf.Identity(), 96, schema, noise_multiplier=sigma, delta=1e-6) <= 4

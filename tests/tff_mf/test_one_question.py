@@ -111,7 +111,7 @@ IDENTITY = tff_mf.Identity()
         (tff_mf.BLT(theta=[0.9], omega=[0.1]), tff_mf.BMinSep, {"min_sep": 3, "probability": 0.1}, "8 bands"),
         (IDENTITY, tff_mf.RandomAllocation, {"participations": 9}, "participations=9 must be at most rounds=8"),
         (IDENTITY, tff_mf.RandomAllocation, {"participations": 0}, "participations=0"),
-        (IDENTITY, tff_mf.BallsInBins, {"groups": 13}, "bins=13 must be at most 8"),
+        (IDENTITY, tff_mf.BallsInBins, {"groups": 13}, "groups=13 must be at most the number of rounds, 8"),
         (IDENTITY, tff_mf.BallsInBins, {"groups": 0}, "groups=0 must be at least 1"),
         (IDENTITY, tff_mf.ShuffledEpochs, {"epochs": 3}, "rounds=8 with epochs=3"),
         (IDENTITY, tff_mf.ShuffledEpochs, {"epochs": 0}, "epochs=0"),

@@ -18,5 +18,4 @@ from ._document import Section as Section
 from ._document import Table as Table
 from ._markdown import markdown as markdown
 from ._terminal import folded as folded
-from ._terminal import labelled as labelled
 from ._terminal import terminal as terminal

@@ -51,14 +51,8 @@ def folded(text: str, *, indent: str = "", first: str = "") -> list[str]:
     return textwrap.wrap(text, width(), initial_indent=first, subsequent_indent=indent, **how) or [""]
 
 
-def labelled(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yields a line for each label and its text, or more if the text is long; skips rows without a text.
-
-    Example:
-        >>> list(labelled([("n", "20 rounds"), ("note", "")]))
-        ['n  20 rounds']
-    """
-    rows = Facts(rows).shown
+def _labelled(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yields a line for each label and its text, or more if the text is long."""
     column = max((_columns(label) for label, _ in rows), default=0) + len(_GAP)
     for label, text in rows:
         # A hash stands below a long label.
@@ -75,7 +69,7 @@ def _lines(block: Block, level: int) -> Iterable[str]:
         case Listing():
             return [line for each in block.items for line in folded(seen(each.line), first="- ", indent=_GAP)]
         case Facts():
-            return labelled([(spaced_as_it_is(label), seen(text)) for label, text in block.rows])
+            return _labelled([(spaced_as_it_is(label), seen(text)) for label, text in block.shown])
         case Table():
             return _table(block)
         case Code():
