@@ -233,13 +233,13 @@ def _addresses(workers: str) -> tuple[str, ...]:
 
 
 def _begin(layer: layers.Layer, folder: pathlib.Path, privacy: "tff_mf.Plan", *, resume: bool) -> None:
-    """Writes the settings of a new run."""
+    """Writes the settings of a new run, and of one that was stopped before they were written."""
     from ..output import files
-    from ..runs import folders
+    from ..runs import folders, names
 
-    if resume:
-        return
     with files.alone(folder):
-        folders.check_new(folder)
-        folders.keep_mechanism(folder, privacy.mechanism)
-        layers.write(layer, folder)
+        if not resume:
+            folders.check_new(folder)
+            folders.keep_mechanism(folder, privacy.mechanism)
+        if not (folder / names.SETTINGS_TOML).exists():
+            layers.write(layer, folder)

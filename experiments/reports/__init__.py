@@ -13,8 +13,6 @@ from ._check import has_begun as has_begun
 from ._check import has_report as has_report
 from ._check import is_current as is_current
 from ._check import markdown as markdown
-from ._check import of_another_version as of_another_version
-from ._check import page_fits as page_fits
 from ._check import page_hash as page_hash
 from ._check import sealed as sealed
 from ._check import write as write

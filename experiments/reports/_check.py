@@ -34,7 +34,7 @@ from ..runs.names import (
 )
 from ._document import document
 from ._evidence import CRITICAL, WARNING, Finding, found, gather
-from ._facts import VERSION, Source, digest, facts, problem
+from ._facts import VERSION, digest, facts, problem
 from ._judgement import judge
 from ._other_files import RELEASE, on_folder, published
 from .questions import checked, read_answers
@@ -63,7 +63,7 @@ def build(
     """
     readable_folder(folder)
     evidence = gather(folder, realised=realised, answers=answers)
-    return sealed(facts(Source(evidence=evidence, found=judge(evidence, audited=audited, summarised=True))))
+    return sealed(facts(judge(evidence, audited=audited, summarised=True)))
 
 
 def markdown(report: Mapping[str, Any]) -> str:

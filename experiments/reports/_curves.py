@@ -102,9 +102,7 @@ def _errors(evidence: Evidence) -> Points:
         found = round_errors(mechanism, rounds, restart_every=min(record.restart_every or rounds, rounds))
     except InputError:
         return []
-    scale = record.noise_multiplier * record.clients_per_round / record.cohort * record.clip_norm
-    scale /= record.rules.divisor
-    return of_some_rounds(found, scale)
+    return of_some_rounds(found, record.stddev / record.rules.divisor)
 
 
 _RUNS = {"planned": "planned", "realised": "as it ran"}

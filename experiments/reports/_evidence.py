@@ -104,6 +104,11 @@ class Evidence:
         released = self.ledger.sequence.released
         return max((number for number, size in self.ledger.sizes.items() if size and number <= released), default=0)
 
+    @property
+    def sizes(self) -> dict[int, int]:
+        """The number of clients of each round, by the ledger."""
+        return self.ledger.sizes if self.ledger else {}
+
     @functools.cached_property
     def cohorts(self) -> dict[int, set[str]]:
         """Clients of each round, over all of its attempts: the result of an abandoned attempt may have been seen."""

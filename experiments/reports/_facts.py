@@ -3,7 +3,6 @@
 A fact that is added to `SECTIONS` is in the JSON object, in its schema, and in the report on every medium.
 """
 
-import dataclasses
 import datetime
 import hashlib
 import json
@@ -30,7 +29,7 @@ from ..runs.rules import Schema
 from ..runs.run_record import RunRecord
 from ..runs.settings import FILES
 from . import _judgement
-from ._evidence import Assumption, Evidence, Finding
+from ._evidence import Assumption, Finding
 from ._figures import Figures, measures
 from ._judgement import Judgement
 from ._other_files import DEVICE_REPORTS, device_reports, published
@@ -41,52 +40,10 @@ UTILITY = record("Utility", accuracy=Number | None, loss=Number | None, test_sen
 _FLOWER = "flwr"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """What facts come from.
-
-    Attributes:
-        evidence: The content of the run's folder.
-        found: The judgement on them.
-    """
-
-    evidence: Evidence
-    found: Judgement
-
-    @property
-    def record(self) -> RunRecord:
-        """The content of `run.json`."""
-        return self.evidence.record
-
-    @property
-    def ledger(self) -> LedgerRecord | None:
-        """The ledger, if there is one."""
-        return self.evidence.ledger
-
-    @property
-    def refused(self) -> bool:
-        """Whether no ε is stated."""
-        return self.found.claim.state == statements.REFUSED
-
-    @property
-    def sizes(self) -> list[int]:
-        """The number of clients of each round, by the ledger."""
-        return list(_judgement.sizes(self.evidence).values())
-
-    @property
-    def noise_multiplier_as_run(self) -> float:
-        """The noise multiplier of the clients that train."""
-        return self.record.noise_multiplier * self.record.clients_per_round / self.record.cohort
-
-    @property
-    def stddev(self) -> float:
-        """Standard deviation of the noise in a sum, before it is correlated."""
-        return self.noise_multiplier_as_run * self.record.clip_norm
-
-    def about(self, kind: type, name: str) -> Any:
-        """Returns a fact of another pipeline if it is of a type, else `None`: nothing checks them."""
-        value = self.record.about.get(name)
-        return value if isinstance(value, kind) and not isinstance(value, bool) else None
+def _about(found: Judgement, kind: type, name: str) -> Any:
+    """Returns a fact of another pipeline if it is of a type, else `None`: nothing checks them."""
+    value = found.record.about.get(name)
+    return value if isinstance(value, kind) and not isinstance(value, bool) else None
 
 
 def repeated(times: Mapping[int, int]) -> int:
@@ -94,10 +51,10 @@ def repeated(times: Mapping[int, int]) -> int:
     return sum(each > 1 for each in times.values())
 
 
-def data_set(source: Source) -> str | None:
+def data_set(found: Judgement) -> str | None:
     """Returns the name of a data set, without the folder of its file: a report is published."""
-    settings = source.record.settings
-    name = source.about(str, "dataset") if settings is None else settings.dataset
+    settings = found.record.settings
+    name = _about(found, str, "dataset") if settings is None else settings.dataset
     return None if name is None else without_folder(name)
 
 
@@ -111,10 +68,10 @@ def without_folder(name: str) -> str:
     return re.sub("[^:/]*/", "", name)
 
 
-def training_clients(source: Source) -> int | None:
+def training_clients(found: Judgement) -> int | None:
     """Returns the number of clients that cohorts are drawn from, if it is known."""
-    resolved = source.record.resolved
-    return source.about(int, "training_clients") if resolved is None else resolved.training_clients
+    resolved = found.record.resolved
+    return _about(found, int, "training_clients") if resolved is None else resolved.training_clients
 
 
 def settings(record: RunRecord) -> dict[str, Any]:
@@ -135,23 +92,23 @@ def seconds(ledger: LedgerRecord | None) -> int | None:
     return int(took.total_seconds()) if took >= datetime.timedelta() else None
 
 
-def made_for(source: Source) -> dict[str, Any] | None:
+def made_for(found: Judgement) -> dict[str, Any] | None:
     """Returns the setting that the mechanism was optimized for, if it was."""
-    found = None if source.evidence.mechanism is None else source.evidence.mechanism.optimized_for
-    return None if found is None else {"rounds": found.rounds, **vars(Schema.of(found.participation))}
+    setting = None if found.evidence.mechanism is None else found.evidence.mechanism.optimized_for
+    return None if setting is None else {"rounds": setting.rounds, **vars(Schema.of(setting.participation))}
 
 
-def sampling_in_secret(source: Source) -> str | None:
+def sampling_in_secret(found: Judgement) -> str | None:
     """Returns a run's sampling if it amplifies where cohorts are secret, and no amplified ε is stated."""
-    drawn = source.record.drawn
-    if source.record.is_secret or drawn is None or not drawn.is_secret:
+    drawn = found.record.drawn
+    if found.record.is_secret or drawn is None or not drawn.is_secret:
         return None
     return drawn.sampling
 
 
-def generator(source: Source) -> str:
+def generator(found: Judgement) -> str:
     """Returns the generator of the noise: TensorFlow's in its graphs, or one of the streams in NumPy."""
-    about, on_grid = source.record.about, source.record.grid is not None
+    about, on_grid = found.record.about, found.record.grid is not None
     if about.get("engine") != _FLOWER and "generator" not in about:
         return "tensorflow graph"
     # Without the fact, the defaults of the streams.
@@ -195,35 +152,35 @@ _FINAL_FILES = (
 )
 
 
-Fact = tuple[Any, Callable[[Source], Any]]
+Fact = tuple[Any, Callable[[Judgement], Any]]
 
 
 def _of_record(kind: Any, name: str) -> Fact:
-    return kind, lambda source: getattr(source.record, name)
+    return kind, lambda found: getattr(found.record, name)
 
 
 def _of_ledger(kind: Any, value: Callable[[LedgerRecord], Any]) -> Fact:
-    return kind, lambda source: None if source.ledger is None else value(source.ledger)
+    return kind, lambda found: None if found.ledger is None else value(found.ledger)
 
 
-def _if_realised(kind: Any, value: Callable[[Source], Any]) -> Fact:
-    return kind, lambda source: value(source) if source.evidence.realised and not source.record.is_secret else None
+def _if_realised(kind: Any, value: Callable[[Judgement], Any]) -> Fact:
+    return kind, lambda found: value(found) if found.evidence.realised and not found.record.is_secret else None
 
 
-def _measures(name: str) -> Callable[[Source], Any]:
-    def of(source: Source) -> dict[str, Any] | None:
-        figures: Figures | None = None if source.refused else getattr(source.found, name)
-        return None if figures is None else measures(figures.guarantee, source.record.delta)
+def _measures(name: str) -> Callable[[Judgement], Any]:
+    def of(found: Judgement) -> dict[str, Any] | None:
+        figures: Figures | None = None if found.refused else getattr(found, name)
+        return None if figures is None else measures(figures.guarantee, found.record.delta)
 
     return of
 
 
-def _sensitivity(name: str) -> Callable[[Source], Any]:
-    return lambda source: None if source.found.figures is None else getattr(source.found.figures.sensitivity, name)
+def _sensitivity(name: str) -> Callable[[Judgement], Any]:
+    return lambda found: None if found.figures is None else getattr(found.figures.sensitivity, name)
 
 
-def _mechanism(name: str) -> Callable[[Source], Any]:
-    return lambda source: None if source.evidence.mechanism is None else getattr(source.evidence.mechanism, name)
+def _mechanism(name: str) -> Callable[[Judgement], Any]:
+    return lambda found: None if found.evidence.mechanism is None else getattr(found.evidence.mechanism, name)
 
 
 _EpsilonAt: Any = record("EpsilonAt", delta=OpenUnit, epsilon=_Number)
@@ -241,40 +198,40 @@ SECTIONS: Mapping[str, Mapping[str, Fact]] = {
     "about": {
         "data_set": (
             _DataSet,
-            lambda source: {
-                "name": data_set(source),
-                "sha256": source.about(str, "dataset_sha256"),
-                "clients": training_clients(source),
-                "examples": source.about(int, "training_examples"),
+            lambda found: {
+                "name": data_set(found),
+                "sha256": _about(found, str, "dataset_sha256"),
+                "clients": training_clients(found),
+                "examples": _about(found, int, "training_examples"),
             },
         ),
         "started": _of_ledger(_Text, lambda ledger: ledger.started),
         "ended": _of_ledger(_Text, lambda ledger: ledger.finished),
         # It depends on how many took part.
-        "seconds": (_Whole, lambda source: None if source.record.is_secret else seconds(source.ledger)),
+        "seconds": (_Whole, lambda found: None if found.record.is_secret else seconds(found.ledger)),
     },
     "setting": {
         "simulation": _of_record(bool, "simulation"),
         "cohort": _of_record(int, "cohort"),
         "clients_per_round": _of_record(int, "clients_per_round"),
-        "population": (_Whole, lambda source: _judgement.population(source.evidence)),
+        "population": (_Whole, lambda found: _judgement.population(found.evidence)),
     },
     "participation": {
         "schema": _of_record(_Schema, "participation"),
         "rounds": _of_record(int, "rounds"),
         "min_sep": _of_record(int, "min_sep"),
         "max_participations": _of_record(int, "max_participations"),
-        "observed_rounds": _if_realised(_Whole, lambda source: source.evidence.rounds),
-        "observed_min_sep": _if_realised(_Whole, lambda source: source.evidence.min_sep),
-        "observed_max_participations": _if_realised(_Whole, lambda source: source.evidence.max_participations),
+        "observed_rounds": _if_realised(_Whole, lambda found: found.evidence.rounds),
+        "observed_min_sep": _if_realised(_Whole, lambda found: found.evidence.min_sep),
+        "observed_max_participations": _if_realised(_Whole, lambda found: found.evidence.max_participations),
         "sampler": _of_record(str, "sampler"),
     },
     "rounds": {
         "released": _of_ledger(_Whole, lambda ledger: len(ledger.released)),
         "computed_again": _of_ledger(_Whole, lambda ledger: repeated(ledger.attempts)),
         "released_again": _of_ledger(_Whole, lambda ledger: repeated(ledger.released)),
-        "smallest_cohort": (_Whole, lambda source: min(source.sizes, default=None)),
-        "largest_cohort": (_Whole, lambda source: max(source.sizes, default=None)),
+        "smallest_cohort": (_Whole, lambda found: min(found.evidence.sizes.values(), default=None)),
+        "largest_cohort": (_Whole, lambda found: max(found.evidence.sizes.values(), default=None)),
         "divisor": _of_record(_Number, "divisor"),
         "ended": _of_ledger(bool | None, lambda ledger: ledger.ended),
     },
@@ -293,16 +250,16 @@ SECTIONS: Mapping[str, Mapping[str, Fact]] = {
         "noise_multiplier": _of_record(Number, "noise_multiplier"),
         "sensitivity": (_Number, _sensitivity("value")),
         "sensitivity_exact": (bool | None, _sensitivity("exact")),
-        "noise_multiplier_as_run": (Number, lambda source: source.noise_multiplier_as_run),
-        "stddev_of_z_in_the_sum": (Number, lambda source: source.stddev),
+        "noise_multiplier_as_run": (Number, lambda found: found.record.noise_multiplier_as_run),
+        "stddev_of_z_in_the_sum": (Number, lambda found: found.record.stddev),
         "stddev_of_z_in_the_mean": (
             _Number,
-            lambda source: source.stddev / source.record.divisor if source.record.divisor else None,
+            lambda found: found.record.stddev / found.record.divisor if found.record.divisor else None,
         ),
     },
     "accountant": {
-        "name": (Literal["gaussian"], lambda source: "gaussian"),
-        "version": (str, lambda source: f"tff-mf {tff_mf.__version__}"),
+        "name": (Literal["gaussian"], lambda found: "gaussian"),
+        "version": (str, lambda found: f"tff-mf {tff_mf.__version__}"),
         "planned": (_Measures | None, _measures("planned")),
         "realised": (_Measures | None, _measures("seen")),
     },
@@ -310,18 +267,18 @@ SECTIONS: Mapping[str, Mapping[str, Fact]] = {
         "generator": (str, generator),
         "secure_mode": (
             bool,
-            lambda source: generator(source) == "aes" and source.record.insecure_seed is None,
+            lambda found: generator(found) == "aes" and found.record.insecure_seed is None,
         ),
         "insecure_seed": _of_record(_Whole, "insecure_seed"),
     },
     "covered": {
         "released_without_noise": (
             list[dict[str, Any]],
-            lambda source: list(source.record.released_without_noise),
+            lambda found: list(found.record.released_without_noise),
         ),
         "evaluated_on_training": (
             bool,
-            lambda source: any(each.get("of") == ALSO_TRAINING for each in source.record.released_without_noise),
+            lambda found: any(each.get("of") == ALSO_TRAINING for each in found.record.released_without_noise),
         ),
         "sampling_in_secret": (_Text, sampling_in_secret),
     },
@@ -383,27 +340,27 @@ def problem(report: Any) -> str:
     return typed.problem(report, _Report)
 
 
-def facts(source: Source) -> dict[str, Any]:
+def facts(found: Judgement) -> dict[str, Any]:
     """Returns all facts of a report, as JSON, without the hash of its page and its digest."""
-    evidence, found, folder = source.evidence, source.found, source.evidence.folder
+    evidence, folder = found.evidence, found.evidence.folder
     files = _FINAL_FILES if evidence.realised else _PLANNED_FILES
     counts = device_reports(evidence)
     return {
         "report": VERSION,
         "kind": "realised" if evidence.realised else "planned",
         "claim": statements.facts(found.claim),
-        **{section: {name: of(source) for name, (_, of) in rows.items()} for section, rows in SECTIONS.items()},
+        **{section: {name: of(found) for name, (_, of) in rows.items()} for section, rows in SECTIONS.items()},
         "assumptions": msgspec.to_builtins(found.assumptions),
         "answers": {each.name: evidence.answers.get(each.name) for each in ASKED},
         "findings": msgspec.to_builtins(found.findings),
         "grid": grid_of(evidence.record, found.figures),
         "utility": utility(folder) if evidence.realised else None,
-        "audit": _audit(found.audit, refused=source.refused),
+        "audit": _audit(found.audit, refused=found.refused),
         "settings": settings(evidence.record),
         "versions": evidence.record.versions,
         "command": list(evidence.record.command),
         "files": {name: file_hash(folder / name) for name in files if (folder / name).is_file()},
-        "ledger_head": source.ledger.head if source.ledger else None,
+        "ledger_head": found.ledger.head if found.ledger else None,
         **({} if counts is None else {DEVICE_REPORTS: counts}),
     }
 

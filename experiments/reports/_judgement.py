@@ -11,6 +11,7 @@ from tff_mf.base.errors import InputError
 from tff_mf.planning import deployed_population
 
 from ..runs import amplification, statements
+from ..runs.ledger import LedgerRecord
 from ..runs.names import RUN_JSON
 from ..runs.run_record import RunRecord
 from ..runs.words import Reason
@@ -86,7 +87,7 @@ def _of_rounds(evidence: Evidence) -> list[Finding]:
     if evidence.ledger is not None and last < record.rounds:
         said.append(found(WARNING, "rounds", STOPPED_EARLY, rounds=last, planned=record.rounds))
     clients = record.clients_per_round
-    other = [number for number, size in sizes(evidence).items() if size != clients]
+    other = [number for number, size in evidence.sizes.items() if size != clients]
     if other and not record.is_secret:
         said.append(found(NOTE, "rounds", "other_sizes", rounds=len(other), clients=clients, first=other[0]))
     return said
@@ -164,16 +165,12 @@ def population(evidence: Evidence) -> int | None:
     return max(deployed, record.population or 0) or None
 
 
-def sizes(evidence: Evidence) -> dict[int, int]:
-    """Returns the number of clients of each round, by the ledger."""
-    return evidence.ledger.sizes if evidence.ledger else {}
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """The part of a report that does not merely repeat a file.
+    """The files of a run, and what of a report does not merely repeat them: all facts come from here.
 
     Attributes:
+        evidence: The content of the run's folder.
         assumptions: Each assumption of the guarantee, with its state.
         planned: Figures for the schema of the claim; `None` if there is no intact mechanism.
         seen: Figures for the observed rounds of the clients; `None` if there are none.
@@ -183,6 +180,7 @@ class Judgement:
         claim: What the headline states, with everything that may forbid it.
     """
 
+    evidence: Evidence
     assumptions: list[Assumption]
     planned: Figures | None
     seen: Figures | None
@@ -190,6 +188,21 @@ class Judgement:
     audit: dict[str, Any] | None
     findings: list[Finding]
     claim: statements.Claim
+
+    @property
+    def record(self) -> RunRecord:
+        """The content of `run.json`."""
+        return self.evidence.record
+
+    @property
+    def ledger(self) -> LedgerRecord | None:
+        """The ledger, if there is one."""
+        return self.evidence.ledger
+
+    @property
+    def refused(self) -> bool:
+        """Whether no ε is stated."""
+        return self.claim.state == statements.REFUSED
 
 
 def judge(evidence: Evidence, *, audited: bool, summarised: bool) -> Judgement:
@@ -214,6 +227,7 @@ def judge(evidence: Evidence, *, audited: bool, summarised: bool) -> Judgement:
         findings += summary_findings(evidence)
     findings += device_findings(evidence)
     return Judgement(
+        evidence=evidence,
         assumptions=assumptions,
         planned=planned,
         seen=seen,

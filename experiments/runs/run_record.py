@@ -154,6 +154,16 @@ class RunRecord(Record):
         return tff_mf.Grid(bits=self.grid_bits, max_clients=self.grid_max_clients)
 
     @property
+    def noise_multiplier_as_run(self) -> float:
+        """The noise multiplier of the clients that train."""
+        return self.noise_multiplier * self.clients_per_round / self.cohort
+
+    @property
+    def stddev(self) -> float:
+        """Standard deviation of the noise in a sum, before it is correlated."""
+        return self.noise_multiplier_as_run * self.clip_norm
+
+    @property
     def is_secret(self) -> bool:
         """Whether cohorts are secret, so that no log has them."""
         return self.amplified_epsilon is not None

@@ -96,7 +96,7 @@ def forged(**changes):
         report = json.loads((folder / "planned.json").read_text())
         report["accountant"] |= changes.get("accountant", {})
         report = {**(own := reports.sealed(report)), "digest": changes.get("digest") or own["digest"]}
-        (folder / "planned.json").write_text(json.dumps(report, ensure_ascii=False))
+        (folder / "planned.json").write_text(reports.as_text(report))
         (folder / "planned.md").write_text(reports.markdown(report))
 
     return change
@@ -107,9 +107,9 @@ WRONG = {
     "a text for a version": (
         forged(accountant={"version": "tff-mf 1.0. Audited: ε≤0.001"}),
         "planned.json",
-        "accountant does not follow",
+        "`accountant` in planned.json does not match",
     ),
-    "another artifact's report": (another_report, "planned.json", "report of another artifact"),
+    "another artifact's report": (another_report, "planned.json", "`participation` in planned.json does not match"),
     "another artifact": (
         lambda folder: tff_mf.save(tff_mf.Tree(200, variant="online"), folder / "mechanism.safetensors"),
         "mechanism.safetensors",
