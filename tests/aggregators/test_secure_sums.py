@@ -61,7 +61,8 @@ def test_a_modular_sum_wraps_around(running):
         assert int(process.next(process.initialize(), clients).result) == expected
 
 
-@pytest.mark.sampled(most=1)
+# Long: noise is added to a sum, and test_record_sums.py compares sums bit for bit.
+@pytest.mark.long
 def test_a_noised_secure_sum_equals_the_noised_plain_sum(running):
     clients = [np.array(value, np.float32) for value in ([0.1, -0.2, 0.3], [0.5, 0.5, 0.1], [50, 0, 0])]
     value_type = tff.TensorType(np.float32, [3])
