@@ -159,7 +159,7 @@ def unusable(error: OSError, context: click.Context | None) -> str | None:
         return None
     for each in context.command.params:
         value = context.params.get(each.name or "")
-        if isinstance(value, str | os.PathLike) and error.filename.startswith(os.fspath(value)):
+        if isinstance(value, str | os.PathLike) and value and error.filename.startswith(os.fspath(value)):
             where = "" if error.filename == os.fspath(value) else f"{error.filename!r}: "
             return (
                 f"{called(each, context)}={os.fspath(value)!r} cannot be used: {where}{error.strerror}; name another."

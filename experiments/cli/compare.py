@@ -75,10 +75,13 @@ def compare(
     required_packages.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
     from .. import comparison
     from ..output import progress
+    from ..runs import folders
 
-    for line in terminal(_priced(_prices(path, name, fraction=fraction, dataset=dataset))):
+    prices = _priced(_prices(path, name, fraction=fraction, dataset=dataset))
+    # Refused before anything is printed: a refusal is one line.
+    folder = folders.continued_folder(pathlib.Path(out) if out else pathlib.Path("runs", name))
+    for line in terminal(prices):
         progress.say(line)
-    folder = pathlib.Path(out) if out else pathlib.Path("runs", name)
     result = comparison.run_comparison(
         path,
         folder,

@@ -85,7 +85,7 @@ def test_account_by_command():
     )
     finished = run(program)
     assert finished.returncode == 0, finished.stderr
-    assert "ε≤" in finished.stdout
+    assert "ε ≤" in finished.stdout
 
 
 DOCTOR = "from tff_mf.experiments.cli import main\nmain()"

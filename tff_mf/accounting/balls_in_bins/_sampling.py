@@ -84,7 +84,7 @@ class BallsInBins(SecretSampling):
 
     def run(self, question: Question) -> "BallsInBinsRun":
         """Returns a run of any mechanism."""
-        if self.groups > question.rounds:
+        if self.groups > question.mechanism.check(question.rounds):
             raise InputValueError(f"groups={self.groups} must be at most the number of rounds, {question.rounds}.")
         gram = balls_in_bins_gram(question.mechanism, question.rounds, bins=self.groups)
         if not np.max(gram) < math.inf:
