@@ -29,9 +29,9 @@ from .documented import unknown
 HERE = pathlib.Path(__file__).resolve().parent.parent
 PAGES = sorted([HERE / "README.md", *(HERE / "docs").glob("*.md")])
 # Programs that need the file that their page shows (tests/tff_mf/test_adding_a_mechanism.py runs them), or packages of
-# another environment (tests/tff_mf/test_optax.py and test_torch.py).
+# another environment (tests/tff_mf/test_opacus.py).
 RUN_ELSEWHERE = {
-    "python": {f"{page}-{number}" for page in ("adding-a-mechanism.md", "jax-and-pytorch.md") for number in (0, 1)}
+    "python": {"adding-a-mechanism.md-0", "adding-a-mechanism.md-1", "jax-and-pytorch.md-0"},
 }
 # Calibrations of ten seconds, of functions that tests/tff_mf/test_balls_in_bins.py and tests/tff_mf/central call.
 LONG = {"amplification.md-0", "central-training.md-1"}

@@ -48,7 +48,8 @@ def write(
     folder = pathlib.Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputValueError(f"folder={str(folder)!r} is not empty: name another one.")
-    settings = {} if of is None else settings_of(pathlib.Path(of))
+    settings = {} if of is None else dict(settings_of(pathlib.Path(of)))
+    settings["noise-engine"] = "numpy" if settings.get("restart-every") else framework
     root = importlib.resources.files("tff_mf.experiments.flower")
     with importlib.resources.as_file(root) as package:
         targets = {}

@@ -14,6 +14,7 @@ from tff_mf.noise.numpy import NoiseState
 
 from ..runs.checkpoints import Checkpoints, remove_all
 from ..runs.names import COHORTS
+from .settings import NUMPY, TORCH, FlowerSettings
 
 
 class Noise(Protocol):
@@ -31,27 +32,37 @@ class Noise(Protocol):
 Replay = Callable[[np.ndarray, int], NoiseState]
 
 
-def build(plan: tff_mf.Plan, *, dimension: int, clip_norm: float, generator: str) -> tuple[Noise, Replay]:
+def build(plan: tff_mf.Plan, *, dimension: int, clip_norm: float, settings: FlowerSettings) -> tuple[Noise, Replay]:
     """Returns the stream of a plan's noise, limited to its rounds, and what draws the noise of past rounds again.
 
     Formal guarantee: as for `streams.NoiseStream` with the plan's noise as run, and of `streams.RestartedStream` with
-    restarts. A state of a run with another clip norm, σ, mechanism, grid, generator or restarts is refused.
+    restarts. A state of a run with another clip norm, σ, mechanism, grid, generator, engine or restarts is refused.
 
     Args:
         plan: The plan.
         dimension: Number of model parameters.
         clip_norm: Clip norm ζ.
-        generator: As in `streams.build_stream`.
+        settings: Generator and engine of the noise.
+
+    Raises:
+        InputValueError: If the plan has restarts, which the engine does not have.
     """
+    build_stream: Any = streams.build_stream
+    if settings.engine == TORCH:
+        from tff_mf.noise import torch
+
+        build_stream = torch.build_stream
+        if plan.restart_every is not None:
+            raise InputValueError(f"restart_every={plan.restart_every} needs the engine {NUMPY!r}, not {TORCH!r}.")
     sigma = plan.noise_multiplier_as_run
-    stream = streams.build_stream(
+    stream = build_stream(
         plan.mechanism,
         dimension=dimension,
         # On a grid, in units of the clip norm.
         stddev=sigma * (clip_norm if plan.grid is None else 1.0),
         insecure_seed=plan.insecure_seed,
         grid=plan.grid,
-        generator=generator,
+        generator=settings.generator,
     )
     # A stream knows only the product of σ and the clip norm, or σ alone.
     stream = stream.bound_to(repr(float(clip_norm)))

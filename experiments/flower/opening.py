@@ -86,7 +86,7 @@ def open_strategy(
     plan = _fitted(folder, plan, settings, layout)
     summed, drawn = _summands(plan, settings, layout), _drawn_before(plan, draw, nodes)
     _finish(folder)
-    stream, replay = build(plan, dimension=layout.dimension, clip_norm=plan.clip_norm, generator=settings.generator)
+    stream, replay = build(plan, dimension=layout.dimension, clip_norm=plan.clip_norm, settings=settings)
     more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
     given = {**settings.as_json(), "identities": _name_of(identify)}

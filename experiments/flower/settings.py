@@ -14,6 +14,7 @@ from ..sampling.settings import PARAMETERS, SamplingSettings
 from .updates import MODEL, REPLIES
 
 _GENERATORS = ("aes", "philox", "tensorflow")
+NUMPY, TORCH = "numpy", "torch"
 
 
 def checked_clip_norm(value: object) -> np.float32:
@@ -113,6 +114,8 @@ class FlowerSettings:
             the server.
         generator: Generator of the noise, as in `tff_mf.noise.numpy.build_stream`: by default AES, a cryptographic one,
             whose package Flower itself needs.
+        engine: `numpy` or `torch`: where the server computes the noise and keeps its memory, for equal keys the same
+            numbers on a grid. With `torch` restarts are not supported.
         floating_point: Whether a plan without a grid stays in floating point, where the guarantee holds for real
             numbers only. Otherwise updates, their sums and the noise are integers.
         waiting: How long rounds wait.
@@ -131,6 +134,7 @@ class FlowerSettings:
     optimizer: ServerOptimizer = dataclasses.field(default_factory=ServerOptimizer)
     replies: str = MODEL
     generator: str = "aes"
+    engine: str = NUMPY
     floating_point: bool = False
     waiting: Waiting = dataclasses.field(default_factory=Waiting)
     arrayrecord_key: str = "arrays"
@@ -141,6 +145,7 @@ class FlowerSettings:
         validation.instance("waiting", self.waiting, Waiting, "pass Waiting(...)")
         validation.one_of("replies", self.replies, REPLIES)
         validation.one_of("generator", self.generator, _GENERATORS)
+        validation.one_of("engine", self.engine, (NUMPY, TORCH))
         validation.instance("floating_point", self.floating_point, bool, "pass True or False")
         validation.instance("arrayrecord_key", self.arrayrecord_key, str, "name the record")
         validation.instance("configrecord_key", self.configrecord_key, str, "name the record")

@@ -159,7 +159,7 @@ class MFStrategy(Strategy):
         if counts and counts.refused:
             self._say_refused(server_round, counts)
         noise, noise_state = self._stream.next(self._state.noise)
-        mean = self._summands.noised(total.total(), noise) / np.float32(self._clients_per_round)
+        mean = self._summands.noised(total.total(), np.asarray(noise)) / np.float32(self._clients_per_round)
         weights, velocity = self._settings.optimizer.next(self._state.weights, self._state.velocity, mean)
         state = ServerState(round_number=server_round, weights=weights, velocity=velocity, noise=noise_state)
         # On disk, and released by the ledger, before anything of the round leaves this function.

@@ -129,7 +129,7 @@ def identity(name):
 
 
 def opened(folder, plan=None, optimizer=None, replies="model", floating_point=True, arrays=ARRAYS, **more):
-    own = {name: more.pop(name) for name in ("waiting", "generator") if name in more}
+    own = {name: more.pop(name) for name in ("waiting", "generator", "engine") if name in more}
     settings = flower.FlowerSettings(
         optimizer=optimizer or flower.ServerOptimizer(),
         replies=replies,

@@ -124,6 +124,7 @@ def test_an_app_names_what_it_needs(tmp_path, framework):
     needed = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["dependencies"]
     imported = re.findall(r"(?m)^import (\w+)$", (tmp_path / "next_word" / "task.py").read_text())
     assert ("torch" in imported) == (framework == "torch") == any(each.startswith("torch") for each in needed)
+    assert f'noise-engine = "{framework}"' in (tmp_path / "pyproject.toml").read_text()
     with pytest.raises(InputValueError, match="framework='jax' must be one of numpy, torch"):
         app.write(tmp_path / "new", framework="jax")
     assert not (tmp_path / "new").exists()

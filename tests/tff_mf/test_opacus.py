@@ -1,6 +1,8 @@
 """Training with Opacus' gradients of single examples and the noise of a plan, against a plain loop."""
 
 import io
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -186,3 +188,13 @@ def test_random_batches_may_be_empty_and_go_on_after_a_restart(sampling):
             assert torch.equal(x, expected)
     with pytest.raises(tff_mf.InputError, match="secret_key"):
         again.load_state_dict({})
+
+
+def test_the_page_runs(capsys):
+    pytest.importorskip("sklearn")
+    page = pathlib.Path(__file__).parents[2] / "docs" / "jax-and-pytorch.md"
+    program = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[0]
+    exec(compile(program, str(page), "exec"), {})
+    accuracy, epsilon = re.fullmatch(r"accuracy (.*)%, ε = (.*) at δ = 1e-05\n", capsys.readouterr().out).groups()
+    assert float(accuracy) > 75
+    assert 7.5 < float(epsilon) <= 8

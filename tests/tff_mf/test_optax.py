@@ -4,6 +4,7 @@ import os
 import pathlib
 import pickle
 import re
+import runpy
 import subprocess
 import sys
 
@@ -23,6 +24,8 @@ from tff_mf.noise.jax import _normals  # noqa: E402
 from tff_mf.numerics import normals  # noqa: E402
 from tff_mf.optax import clipped_sum, correlated_noise  # noqa: E402
 
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
 BLT = tff_mf.BLT.production("b100")
 PARAMS = {"a": jnp.zeros([2, 3]), "b": jnp.zeros([4], jnp.bfloat16)}
 
@@ -372,11 +375,14 @@ def test_bad_gradients_are_refused():
         clipped_sum([jnp.ones([2, 3]), jnp.ones([3, 3])], 1.0)
 
 
-def test_the_page_runs(capsys):
+def test_the_tutorial_prints_its_stored_output(tmp_path, monkeypatch):
     pytest.importorskip("sklearn")
-    page = pathlib.Path(__file__).parents[2] / "docs" / "jax-and-pytorch.md"
-    program = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[0]
-    exec(compile(program, str(page), "exec"), {})
-    accuracy, epsilon = re.fullmatch(r"accuracy (.*)%, ε = (.*) at δ = 1e-05\n", capsys.readouterr().out).groups()
-    assert float(accuracy) > 75
-    assert 7.5 < float(epsilon) <= 8
+    monkeypatch.chdir(tmp_path)
+    notebook = NOTEBOOKS["read"](DOCS / "tutorials" / "jax.ipynb")
+    with jax.enable_x64(True):
+        outputs = list(NOTEBOOKS["printed"](notebook))
+    # The notebook switches it on for good.
+    jax.config.update("jax_enable_x64", False)
+    for cell, text in outputs:
+        assert NOTEBOOKS["compared"](cell, text) == NOTEBOOKS["compared"](cell, NOTEBOOKS["stored"](cell))
+    assert float(re.search(r"([\d.]+) % of the test digits", "".join(text for _, text in outputs))[1]) > 75

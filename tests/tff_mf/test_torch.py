@@ -3,6 +3,7 @@
 import io
 import pathlib
 import re
+import runpy
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from tff_mf.noise.torch import _normals  # noqa: E402
 from tff_mf.numerics import normals  # noqa: E402
 from tff_mf.torch import CorrelatedNoise, clipped_sum  # noqa: E402
 
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
 BLT = tff_mf.BLT.production("b100")
 CPU = torch.device("cpu")
 
@@ -236,11 +239,11 @@ def test_no_norm_exceeds_the_clip_norm(scale, size):
         assert np.linalg.norm(found) >= min(norm, 1) * (1 - 1e-3) - 1e-12
 
 
-def test_the_page_runs(capsys):
+def test_the_tutorial_prints_its_stored_output(tmp_path, monkeypatch):
     pytest.importorskip("sklearn")
-    page = pathlib.Path(__file__).parents[2] / "docs" / "jax-and-pytorch.md"
-    program = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1]
-    exec(compile(program, str(page), "exec"), {})
-    accuracy, epsilon = re.fullmatch(r"accuracy (.*)%, ε = (.*) at δ = 1e-05\n", capsys.readouterr().out).groups()
-    assert float(accuracy) > 75
-    assert 7.5 < float(epsilon) <= 8
+    monkeypatch.chdir(tmp_path)
+    notebook = NOTEBOOKS["read"](DOCS / "tutorials" / "pytorch.ipynb")
+    outputs = list(NOTEBOOKS["printed"](notebook))
+    for cell, text in outputs:
+        assert NOTEBOOKS["compared"](cell, text) == NOTEBOOKS["compared"](cell, NOTEBOOKS["stored"](cell))
+    assert float(re.search(r"([\d.]+) % of the test digits", "".join(text for _, text in outputs))[1]) > 75
