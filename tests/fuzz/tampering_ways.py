@@ -229,7 +229,7 @@ STATEMENTS_REBUILT = (
         "a learning rate",
         together(
             settings_field(server_learning_rate=0.5),
-            edited("run.json", lambda run: run["resolved"].update(server_learning_rate=0.5)),
+            edited("run.json", lambda run: run.update(server_learning_rate=0.5)),
         ),
         reported=True,
     ),
