@@ -52,7 +52,7 @@ RUNNERS = (
                 'len(digest.hexdigest()) == len(expected["sha256"])',
             ),
             "a runner that checks no update": (
-                f"{_OWN}/_files",
+                f"{_OWN}/_bundle",
                 "    if update.keys() != types.keys():",
                 "    return dict(update)\n    if False:",
             ),
