@@ -28,7 +28,6 @@ from ..output import progress
 from ..output.files import new_folder
 from ..runs import folders as package_versions
 from ..runs.names import VOCABULARY
-from ..runs.run_record import Resolved
 from . import runner
 from ._device_file import write_device_policy
 from ._manifest import RUNNER, file_entries, write_manifest
@@ -146,7 +145,7 @@ def _write_inputs(
         sampler=SAMPLER,
         population=population,
         settings=source.asked,
-        resolved=Resolved(server_learning_rate=source.settings.chosen_rate(source.privacy)),
+        server_learning_rate=source.settings.chosen_rate(source.privacy),
         # It would name the folder that is written to.
         command=(),
         versions=dict(versions),

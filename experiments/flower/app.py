@@ -128,11 +128,9 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
 
 def _server(record: RunRecord) -> dict[str, float]:
     """Returns the server's rate and momentum, of a run of `tff-mf train` or of one on Flower."""
-    if record.settings is not None and record.resolved is not None:
-        rate, momentum = record.resolved.server_learning_rate, record.settings.server_momentum
-    else:
-        rate, momentum = record.about.get("server_learning_rate", 1.0), record.about.get("server_momentum", 0.0)
-    return {"server-learning-rate": float(rate), "server-momentum": float(momentum)}
+    settings = record.settings
+    momentum = record.about.get("server_momentum", 0.0) if settings is None else settings.server_momentum
+    return {"server-learning-rate": record.server_learning_rate or 1.0, "server-momentum": float(momentum)}
 
 
 def _fewest(record: RunRecord) -> int:

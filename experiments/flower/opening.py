@@ -90,13 +90,21 @@ def open_strategy(
     more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
     given = {**settings.as_json(), "identities": _name_of(identify)}
+    rate = settings.optimizer.learning_rate
     more.setdefault("about", {"engine": "flwr", **given})
+    more.setdefault("server_learning_rate", rate)
     if drawn is not None:
         plan = dataclasses.replace(plan, population=len(drawn))
     else:
         more["sampler"] = sampler or ("uniform, of those allowed" if draw is None else "by hand")
     with guard.open_guard(folder, plan, **more) as guarded:
-        about = {**given, **as_json(plan), "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
+        about = {
+            **given,
+            **as_json(plan),
+            "server_learning_rate": rate,
+            "layout": layout.as_json(),
+            "noise": stream.fingerprint.hex(),
+        }
         saved = Checkpoints(folder / CHECKPOINTS, about)
         if drawn is not None:
             draw = cohorts.Planned(plan=guarded.draws_from(drawn), secret=plan.secret_cohorts)

@@ -151,9 +151,8 @@ class FlowerSettings:
         validation.instance("configrecord_key", self.configrecord_key, str, "name the record")
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what a resumed run must share, as JSON."""
+        """Returns what a resumed run must share beside its rate, as JSON."""
         return {
-            "server_learning_rate": self.optimizer.learning_rate,
             "server_momentum": self.optimizer.momentum,
             "replies": self.replies,
             "generator": self.generator,

@@ -297,7 +297,7 @@ _NOT_CHECKED = {"participation_depends_on_data": "independence_assumed", "state_
 def assess(evidence: Evidence) -> list[Assumption]:
     """Returns each assumption with its state, from `run.json`, the answers and, in a final report, the logs."""
     judged = {name: judge(evidence) for name, judge in _JUDGES.items()}
-    given = None if evidence.record.resolved is None else evidence.record.resolved.initial_model
+    given = evidence.record.initial_model
     if given or evidence.initial_model_sha256:
         judged["initial model"] = starts_from(evidence, given)
     # An answer on other releases is part of what is released without noise.

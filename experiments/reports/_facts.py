@@ -68,20 +68,12 @@ def without_folder(name: str) -> str:
     return re.sub("[^:/]*/", "", name)
 
 
-def training_clients(found: Judgement) -> int | None:
-    """Returns the number of clients that cohorts are drawn from, if it is known."""
-    resolved = found.record.resolved
-    return _about(found, int, "training_clients") if resolved is None else resolved.training_clients
-
-
 def settings(record: RunRecord) -> dict[str, Any]:
     """Returns all settings that a report repeats, as JSON, without the folders of files: it is published."""
-    if record.settings is None or record.resolved is None:
-        return record.about
-    given = msgspec.to_builtins(record.settings)
-    placed = {name: without_folder(given[name]) for name in FILES if given[name] is not None}
-    found = {name: value for name, value in {**given, **placed}.items() if value is not None}
-    return {**found, "server_learning_rate": record.resolved.server_learning_rate, **record.about}
+    asked = {} if record.settings is None else msgspec.to_builtins(record.settings)
+    placed = {name: without_folder(asked[name]) for name in FILES if asked.get(name) is not None}
+    given = {**asked, **placed, "server_learning_rate": record.server_learning_rate}
+    return {**{name: value for name, value in given.items() if value is not None}, **record.about}
 
 
 def seconds(ledger: LedgerRecord | None) -> int | None:
@@ -201,7 +193,7 @@ SECTIONS: Mapping[str, Mapping[str, Fact]] = {
             lambda found: {
                 "name": data_set(found),
                 "sha256": _about(found, str, "dataset_sha256"),
-                "clients": training_clients(found),
+                "clients": found.record.training_clients,
                 "examples": _about(found, int, "training_examples"),
             },
         ),

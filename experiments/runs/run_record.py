@@ -36,20 +36,6 @@ _SCHEMAS = {"MinSep": tff_mf.MinSep, "FixedEpoch": tff_mf.FixedEpoch}
 _LARGEST_SEED = 2**64 - 1
 
 
-class Resolved(Record):
-    """What the settings of `tff-mf train` came to, beside the numbers of the claim.
-
-    Attributes:
-        server_learning_rate: The server's rate.
-        initial_model: The model that training starts from; `None` is one that is drawn with the seed.
-        training_clients: Number of clients that cohorts are drawn from; `None` in a bundle, where nothing is trained.
-    """
-
-    server_learning_rate: Positive
-    initial_model: InitialModel | None = None
-    training_clients: Count | None = None
-
-
 class RunRecord(Record):
     """The content of `run.json`. Pipelines other than `tff-mf train` can write it too.
 
@@ -76,7 +62,9 @@ class RunRecord(Record):
         released_without_noise: Each release without noise, with the clients on whose data it is computed.
         evaluation_columns: Columns of metrics.csv, all computed on clients that do not train.
         settings: The settings of `tff-mf train`, as they were asked for; `None` of other pipelines.
-        resolved: What else they came to; `None` of other pipelines.
+        server_learning_rate: The server's rate, which the settings came to; `None` if a pipeline does not say it.
+        initial_model: The model that training starts from, if it was given: the settings name its file.
+        training_clients: Number of clients that cohorts are drawn from, if known; of a bundle, nothing is trained.
         sampling: How another pipeline draws its cohorts, if it says so; the settings of `tff-mf train` have it.
         secret_cohorts: Whether another pipeline draws them from the system's randomness, and logs nobody.
         about: Facts of another pipeline, which a report repeats, and which nothing checks.
@@ -110,7 +98,9 @@ class RunRecord(Record):
     released_without_noise: Sequence[dict[str, str]] = ()
     evaluation_columns: Sequence[str] = ()
     settings: RunSettings | None = None
-    resolved: Resolved | None = None
+    server_learning_rate: Positive | None = None
+    initial_model: InitialModel | None = None
+    training_clients: Count | None = None
     sampling: SamplingSettings | None = None
     secret_cohorts: bool = False
     about: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -134,8 +124,10 @@ class RunRecord(Record):
         given = [name for name in _GRID if getattr(self, name) is not None]
         if given and len(given) < len(_GRID):
             raise InputValueError(f"{', '.join(given)} must be given with {', '.join(set(_GRID) - set(given))}.")
-        if (self.settings is None) != (self.resolved is None):
-            raise InputValueError("settings and resolved go together: both are of `tff-mf train`; put run.json back.")
+        if self.settings is not None and self.server_learning_rate is None:
+            raise InputValueError(
+                "server_learning_rate=None must be the rate that the settings came to: put run.json back."
+            )
         if self.settings is not None and (self.sampling is not None or self.secret_cohorts):
             raise InputValueError("sampling and secret_cohorts are in settings of `tff-mf train`; put run.json back.")
         if self.is_secret and (self.cohorts or self.adjacency != "zero-out" or self.population is None):
@@ -192,9 +184,9 @@ class RunRecord(Record):
         Raises:
             InputValueError: If the run is not one of `tff-mf train`.
         """
-        if self.settings is None or self.resolved is None:
+        if self.settings is None or self.server_learning_rate is None:
             raise InputValueError("settings=None in run.json: take a run of `tff-mf train`, which has settings.")
-        return self.settings.resolved(self, self.resolved.server_learning_rate)
+        return self.settings.resolved(self, self.server_learning_rate)
 
     def plan(self, mechanism: tff_mf.Mechanism) -> tff_mf.Plan:
         """Returns the privacy plan that the record was written from.
@@ -314,8 +306,8 @@ def initial_model_of(settings: RunSettings, begun: RunRecord | None) -> InitialM
     Raises:
         InputValueError: If the file or its vocabulary is missing or damaged.
     """
-    if begun is not None and begun.resolved is not None:
-        return begun.resolved.initial_model
+    if begun is not None and begun.settings is not None:
+        return begun.initial_model
     return None if settings.initial_model is None else given(settings.initial_model, dataset=settings.dataset)
 
 

@@ -17,7 +17,7 @@ from ..output import files
 from ..runs import amplification, statements
 from ..runs.folders import ExecutionSettings, versions
 from ..runs.names import MODEL, SUMMARY, VOCABULARY
-from ..runs.run_record import Resolved, RunRecord, begun_record, initial_model_of
+from ..runs.run_record import RunRecord, begun_record, initial_model_of
 from ..runs.settings import RunSettings
 from . import checkpoints, rounds
 from .preparation import PreparedRun, prepare
@@ -130,7 +130,7 @@ def run(
         if settings.secret_cohorts:
             secret = checkpoints.secret_of(out, every=execution.checkpoint_every, resume=execution.resume)
         # Computed again from the noise, it could differ in last bits on another machine.
-        rate = begun.resolved.server_learning_rate if begun and begun.resolved else settings.chosen_rate(privacy)
+        rate = begun.server_learning_rate if begun and begun.server_learning_rate else settings.chosen_rate(privacy)
         prepared = prepare(settings.resolved(privacy, rate), privacy, data, given, secret=secret)
         if not without_epsilon:
             statements.check_statable(
@@ -150,7 +150,9 @@ def run(
             released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
             evaluation_columns=METRICS,
             settings=settings,
-            resolved=Resolved(server_learning_rate=rate, initial_model=named, training_clients=len(cohorts.client_ids)),
+            server_learning_rate=rate,
+            initial_model=named,
+            training_clients=len(cohorts.client_ids),
             versions=versions(),
         )
         reports.write(out, realised=False)

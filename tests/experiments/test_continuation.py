@@ -195,15 +195,15 @@ def test_noise_and_rate_are_those_that_the_run_began_with(folder):
     asked = {"rounds": 9, "clients_per_round": 2, "delta": 1e-6, "min_sep": 2, "max_participations": 4}
     settings = RunSettings(**asked, epsilon=8.0, server_learning_rate="proposed", mechanism="identity")
     record = json.loads((folder / "run.json").read_text())
-    own = {"settings": msgspec.to_builtins(settings), "resolved": {"server_learning_rate": 0.1 + 0.2}}
+    own = {"settings": msgspec.to_builtins(settings), "server_learning_rate": 0.1 + 0.2}
     (folder / "run.json").write_text(json.dumps({**record, **own}))
     found = run_record.read_record(folder)
     assert found.settings == settings
     assert (found.training.epsilon, found.training.noise_multiplier) == (None, 5.0)
     assert (found.training.server_learning_rate, found.training.grid) == (0.1 + 0.2, "none")
-    del own["resolved"]
+    del own["server_learning_rate"]
     (folder / "run.json").write_text(json.dumps({**record, **own}))
-    with pytest.raises(InputError, match="go together"):
+    with pytest.raises(InputError, match="server_learning_rate=None"):
         run_record.read_record(folder)
     assert run_record.begun_record(folder / "none") is None
 

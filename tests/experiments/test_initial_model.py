@@ -19,7 +19,6 @@ import tff_mf
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import initial_model as named_models
-from tff_mf.experiments.runs.run_record import Resolved
 from tff_mf.experiments.training import checkpoints
 
 from . import stand_in
@@ -58,8 +57,7 @@ def test_a_model_is_read_with_its_words_and_kept(tmp_path):
     path.unlink()
     # The copy is enough, and is the one that the settings name.
     assert checkpoints.read(found.named, run, 3) == found
-    stored = msgspec.to_builtins(Resolved(server_learning_rate=1.0, initial_model=found.named))
-    assert typed.convert(stored, Resolved).initial_model == found.named
+    assert typed.convert(msgspec.to_builtins(found.named), named_models.InitialModel) == found.named
 
 
 @pytest.mark.parametrize(
@@ -114,7 +112,7 @@ def test_a_file_that_changed_after_the_start_is_refused(tmp_path):
 @pytest.mark.parametrize("entry", [3, {"file": "a"}, {"file": "a", "sha256": "0", "vocabulary_sha256": "0" * 64}])
 def test_a_damaged_entry_is_refused_by_name(entry):
     with pytest.raises(tff_mf.InputError, match=r"run\.json.*(initial_model|sha256)"):
-        typed.convert({"server_learning_rate": 1.0, "initial_model": entry}, Resolved, "run.json is damaged")
+        typed.convert({"initial_model": entry}, dict[str, named_models.InitialModel], "run.json is damaged")
 
 
 def test_a_model_of_the_same_data_is_known_by_the_settings_beside_it(tmp_path):
@@ -218,7 +216,7 @@ def test_a_run_from_a_public_model_says_so_and_is_resumed_without_the_file(train
     assert done.exit_code == 0, done.output + repr(done.exception)
     for model in started:
         np.testing.assert_array_equal(model[0], TENSORS["0"])
-    assert json.loads((folder / "run.json").read_text())["resolved"]["initial_model"]["sha256"] == digest
+    assert json.loads((folder / "run.json").read_text())["initial_model"]["sha256"] == digest
     assert json.loads((folder / "vocabulary.json").read_text()) == WORDS
     for answer, field in (("public", set()), ("none", {"initial model"}), ("private", {"pretraining"})):
         (folder / "answers.json").write_text(json.dumps({**ANSWERS, "pretraining": answer}))
@@ -255,7 +253,7 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_pat
         assert "on the same data set" in headline
     # A forger leaves the model out of run.json, and writes everything anew that follows from it.
     record = json.loads((folder / "run.json").read_text())
-    del record["settings"]["initial_model"], record["resolved"]["initial_model"]
+    del record["settings"]["initial_model"], record["initial_model"]
     (folder / "run.json").write_text(json.dumps(record))
     (folder / "summary.json").unlink()
     run_folders.consistent(folder, planned=True)

@@ -375,11 +375,9 @@ def test_a_plan_says_that_it_is_one(good, copy):
 
 
 def test_a_report_says_what_it_is_about(tmp_path):
-    folder, about = (
-        tmp_path / "run",
-        {"dataset": "sqlite:/home/me/data", "training_clients": 8, "training_examples": 99},
-    )
-    start(folder, answers={**ANSWERS, "answered_by": "the privacy office"}, about=about)
+    folder, about = tmp_path / "run", {"dataset": "sqlite:/home/me/data", "training_examples": 99}
+    answers = {**ANSWERS, "answered_by": "the privacy office"}
+    start(folder, answers=answers, about=about, training_clients=8)
     run(folder)
     entries = run_folders.read_entries(folder)
     entries[0]["time"], entries[-1]["time"] = "2026-01-02T03:04:05+00:00", "2026-01-02T03:05:06+00:00"

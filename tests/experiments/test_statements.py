@@ -18,7 +18,6 @@ from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.planning.deployment import claim as claim_of
 from tff_mf.experiments.planning.deployment import options as compared
 from tff_mf.experiments.runs import statements
-from tff_mf.experiments.runs.run_record import Resolved
 from tff_mf.experiments.runs.words import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS
@@ -328,7 +327,7 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
         population=9,
         released_without_noise=[{"name": "metrics of evaluation", "of": measured_on}],
         settings=settings,
-        resolved=Resolved(server_learning_rate=1.0),
+        server_learning_rate=1.0,
     )
     reports.write(tmp_path, realised=False)
     # StackOverflow's users write before and after 2018, which is how its splits are made.

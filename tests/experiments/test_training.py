@@ -290,7 +290,7 @@ def test_demo_in_small(small_data, tmp_path):
         # What `tff-mf export` does first, and is refused by: the deployment that the run stands for.
         source, run = bundles.read_source(out / name), reports.read_configuration(out / name)
         assert source.asked == run.settings
-        assert source.settings == run.training.resolved(source.privacy, run.resolved.server_learning_rate)
+        assert source.settings == run.training.resolved(source.privacy, run.server_learning_rate)
         assert source.privacy.mechanism == tff_mf.load(out / name / "mechanism.safetensors")
         assert source.privacy.noise_multiplier == run.noise_multiplier
         assert (source.privacy.clients_per_round, source.privacy.participation) == (40, run.schema)

@@ -131,6 +131,7 @@ def programmed(module: str, old: str, new: str) -> Change:
     def edit(folder: pathlib.Path, material: Material) -> None:
         with zipfile.ZipFile(folder / "runner.pyz") as program:
             texts = {entry: program.read(entry).decode() for entry in program.infolist()}
+        assert f"runner/{module}.py" in {entry.filename for entry in texts}, module
         with zipfile.ZipFile(folder / "runner.pyz", "w") as program:
             for entry, text in texts.items():
                 if entry.filename == f"runner/{module}.py":

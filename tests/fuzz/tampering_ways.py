@@ -52,7 +52,7 @@ RUNNERS = (
                 'len(digest.hexdigest()) == len(expected["sha256"])',
             ),
             "a runner that checks no update": (
-                f"{_OWN}/_files",
+                f"{_OWN}/_bundle",
                 "    if update.keys() != types.keys():",
                 "    return dict(update)\n    if False:",
             ),
@@ -229,7 +229,7 @@ STATEMENTS_REBUILT = (
         "a learning rate",
         together(
             settings_field(server_learning_rate=0.5),
-            edited("run.json", lambda run: run["resolved"].update(server_learning_rate=0.5)),
+            edited("run.json", lambda run: run.update(server_learning_rate=0.5)),
         ),
         reported=True,
     ),
