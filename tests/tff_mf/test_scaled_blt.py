@@ -187,6 +187,9 @@ def test_the_figures_of_the_frontier():
     found = tff_mf.optimize_scaled_blt(rounds=2052, participation=participation, buffers=3, objective="rms")
     assert found.optimized_for.search.loss <= 9.0
     assert found.optimized_for.converged
+    turning = tff_mf.optimize_scaled_blt(rounds=2052, participation=participation, buffers=4, objective="rms")
+    assert turning.buffers == 4
+    assert turning.optimized_for.search.loss <= 8.80
 
 
 @pytest.mark.once
