@@ -1,30 +1,38 @@
 """BLTs whose columns are scaled: one factor for each round, and no more memory than the BLT."""
 
 import dataclasses
-import functools
+import math
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import numpy as np
 
+from tff_mf.base import matrices, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import Mechanism
 from tff_mf.mechanisms.blt import BLT
-from tff_mf.mechanisms.recursion import Recursion
+from tff_mf.mechanisms.recursion import NEW, Recursion
+
+# π, also as a float32.
+_MOST_ANGLE = float(np.float32(math.pi))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScaledBLT(Mechanism):
-    """C = BLT(θ, ω)·diag(d): the noise of round t is that of the BLT, divided by d_t.
+    """C = LtToep(c)·diag(d): the noise of round t is that of LtToep(c), divided by d_t.
 
-    In a BLT, columns of late rounds are cut off by the end of the run, and all participations weigh the same. Scales
-    change both at no cost in memory; the number of rounds is then fixed.
+    c₀ = 1 and c_i = Σ_j ω_j θ_j^(i−1) cos(φ_j·(i−1) + ψ_j). A buffer whose φ is 0 is one of a BLT, and a row of memory.
+    One that turns is a pair of rows: it makes coefficients oscillate, so that they may vanish where a client comes
+    again. In a BLT, columns of late rounds are cut off by the end of the run, and all participations weigh the same.
+    Scales change both at no cost in memory; the number of rounds is then fixed.
 
     Attributes:
-        theta: Decay of each buffer, in (0, 1].
-        omega: Scale of each buffer, at least 0.
+        theta: Decay θ of each buffer, in (0, 1].
+        omega: Weight ω of each buffer, at least 0.
         scales: d, above 0, one number for each round.
+        turn: Angle φ by which each buffer turns in a round, from 0 to π; empty if none turns.
+        phase: Angle ψ of each buffer, from −π to π; empty if all are 0.
 
     Example:
         >>> ScaledBLT(theta=[0.5], omega=[0.25], scales=[1.0, 2.0, 4.0]).encoder(3)
@@ -37,6 +45,8 @@ class ScaledBLT(Mechanism):
     theta: Sequence[float]
     omega: Sequence[float]
     scales: Sequence[float]
+    turn: Sequence[float] = ()
+    phase: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         scales = series.numbers("scales", self.scales, each="round")
@@ -45,34 +55,70 @@ class ScaledBLT(Mechanism):
                 raise InputValueError(
                     f"scales[{index}]={value!r} must be at least {series.SMALLEST} and at most {series.LARGEST}."
                 )
-        object.__setattr__(self, "scales", scales)
-        object.__setattr__(self, "theta", self.unscaled.theta)
-        object.__setattr__(self, "omega", self.unscaled.omega)
+        blt = BLT(theta=self.theta, omega=self.omega)
+        for name, value in (("scales", scales), ("theta", blt.theta), ("omega", blt.omega)):
+            object.__setattr__(self, name, value)
+        for name, least in (("turn", 0.0), ("phase", -_MOST_ANGLE)):
+            object.__setattr__(self, name, self._angles(name, least))
         super().__post_init__()
 
-    @functools.cached_property
-    def unscaled(self) -> BLT:
-        """The BLT."""
-        return BLT(theta=self.theta, omega=self.omega)
+    def _angles(self, name: str, least: float) -> tuple[float, ...]:
+        given = getattr(self, name)
+        angles = (
+            (0.0,) * len(self.theta)
+            if isinstance(given, tuple) and not given
+            else series.numbers(name, given, each="buffer")
+        )
+        if len(angles) != len(self.theta):
+            raise InputValueError(
+                f"{name} has {len(angles)} values and theta has {len(self.theta)}: give one of each per buffer."
+            )
+        for index, value in enumerate(angles):
+            if not least <= value <= _MOST_ANGLE:
+                raise InputValueError(f"{name}[{index}]={value!r} must be at least {least} and at most {_MOST_ANGLE}.")
+        return angles
 
     @property
     def buffers(self) -> int:
-        """Number of buffers d_buf."""
-        return len(self.theta)
+        """Number of rows of memory: two for each buffer that turns."""
+        return len(self.theta) + np.count_nonzero(self.turn)
 
     @property
     def max_rounds(self) -> int:
         return len(self.scales)
 
+    def unscaled_column(self, rounds: int) -> np.ndarray:
+        """Returns c, float64 `[rounds]`."""
+        powers = np.arange(validation.listable(rounds) - 1)
+        column = np.eye(1, rounds)[0]
+        for theta, omega, turn, phase in zip(self.theta, self.omega, self.turn, self.phase, strict=True):
+            column[1:] += omega * theta**powers * np.cos(turn * powers + phase)
+        return column
+
     def encoder(self, rounds: int) -> np.ndarray:
-        return self.unscaled.encoder(self.check(rounds)) * np.array(self.scales[:rounds])
+        rounds = validation.dense(self.check(rounds))
+        return matrices.lower_toeplitz(self.unscaled_column(rounds)) * np.array(self.scales[:rounds])
 
     def inverse(self, rounds: int) -> np.ndarray:
-        return self.unscaled.inverse(self.check(rounds)) / np.array(self.scales[:rounds])[:, np.newaxis]
+        rounds = validation.dense(self.check(rounds))
+        column = series.quotient(np.eye(1, rounds)[0], self.unscaled_column(rounds))
+        return matrices.lower_toeplitz(column) / np.array(self.scales[:rounds])[:, np.newaxis]
 
     def cast_to_float32(self) -> Self:
-        names = ("theta", "omega", "scales")
+        names = ("theta", "omega", "scales", "turn", "phase")
         return dataclasses.replace(self, **{name: series.float32(getattr(self, name)) for name in names})
 
     def recursion(self) -> Recursion:
-        return self.unscaled.recursion().with_scaled_columns(np.array(self.scales))
+        """L_t = Σ_j ω_j (cos ψ_j·u_j − sin ψ_j·v_j) for rows u_j and v_j, which a round turns by φ_j."""
+        past: list[float] = []
+        after: list[list[tuple[int, float]]] = []
+        for theta, omega, turn, phase in zip(self.theta, self.omega, self.turn, self.phase, strict=True):
+            row = len(after)
+            past.append(omega * math.cos(phase))
+            if turn == 0:
+                after.append([(row, theta), (NEW, 1.0)])
+                continue
+            past.append(-omega * math.sin(phase))
+            same, other = theta * math.cos(turn), theta * math.sin(turn)
+            after += [[(row, same), (row + 1, -other), (NEW, 1.0)], [(row, other), (row + 1, same)]]
+        return Recursion.linear(past=past, after=after).with_scaled_columns(np.array(self.scales))

@@ -1,7 +1,8 @@
-"""Optimizer of BLTs with scaled columns: decays, buffers' scales and the weights of participations together."""
+"""Optimizer of BLTs with scaled columns: decays, buffers' weights and the weights of participations together."""
 
 import functools
 import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -9,10 +10,9 @@ from tff_mf.base import validation
 from tff_mf.mechanisms import BLT, OptimizedFor, ScaledBLT
 from tff_mf.mechanisms.geometric import geometric_sum
 from tff_mf.optimize import _descent
-from tff_mf.optimize._blt_loss import BLTLoss
-from tff_mf.optimize._descent import Value, with_descent
+from tff_mf.optimize._descent import Descent, Value, with_descent
 from tff_mf.optimize.blt import FASTEST_DECAY, increment_limits, optimize_blt
-from tff_mf.problem.participation import Participation
+from tff_mf.problem.participation import FixedEpoch, Participation
 
 # MaxError is approached by means of these powers of the squared errors; RmsError is the mean of their first power.
 _POWERS = {"rms": (1,), "max": (8, 128, 2048)}
@@ -20,67 +20,119 @@ _POWERS = {"rms": (1,), "max": (8, 128, 2048)}
 _FIRST_FALL = 0.05
 _ITERATIONS = 500
 
+# Pairs are added to this many real buffers, or to one more. More real ones gain nothing beside pairs.
+_REAL_BUFFERS = 2
+# Where a pair starts: its decay and, for pair 1, 2, …, its angle over the rounds of a separation, and how much larger
+# both are in C⁻¹.
+_PAIR_DECAY, _PAIR_ANGLE, _PAIR_WIDTH = 3.0, 6.0, 1.1
+# Entries of CᵀC are looked at at so many distances of an epoch. Each pair of participations has a largest entry, so
+# that no pairs of buffers are tried for more of them.
+_DISTANCES = 24
+_MOST_PARTICIPATIONS = 40
+_PAIR_ITERATIONS, _PAIR_TOLERANCE, _LAST = 150, 1e-5, 9
+# Least relative gain of a pair.
+_WORTHWHILE = 1e-3
+
 
 class ScaledBLTLoss:
-    """log(MaxLoss) or log(RmsLoss) of BLT(θ, ω)·diag(d) and its gradient, in O(n·buffers²).
+    """log(MaxLoss) or log(RmsLoss) of a BLT with scaled columns, and its gradient.
 
-    d_t = a_t / ‖column t of the BLT‖, where a falls, or not, after each b rounds up to the last participation. With
-    columns of equal norms between two falls, no round of a participation is worse than the first, and the sensitivity
-    is ‖Cu‖ for the earliest pattern.
+    The BLT is C(s) = Π(1 − θ̂_j s) / Π(1 − θ_j s). Exponents x = −log θ and y = −log θ̂ are real and interlaced,
+    0 < x₁ < y₁ < x₂ < …, but for those of pairs of buffers, which are conjugates. By partial fractions of C and C⁻¹,
+
+        c_i = Σ_j ω_j θ_j^(i−1) with ω_j = Π_i (θ_j − θ̂_i) / Π_{i≠j} (θ_j − θ_i), and the same for C⁻¹.
+
+    d_t = a_t / ‖column t of the BLT‖, where a falls, or not, after each b rounds up to the last participation. Without
+    pairs, and with columns of equal norms between two falls, no entry of CᵀC is larger than in the earliest pattern,
+    and the sensitivity is ‖Cu‖ for it. With pairs, it is the bound of `sensitivities.scaled_columns`, of the entries at
+    some distances. It has kinks.
 
     It is called with the power of squared errors whose mean is taken: 1 for RmsLoss, and large for nearly MaxLoss.
-    Variables are those of `BLTLoss`, and then, for each participation but the first, the log of how far log(a) falls
-    before it.
+    Variables are logarithms: of the increments of real exponents, of the real and the imaginary parts x, y of pairs,
+    and of how far log(a) falls before each participation but the first.
     """
 
-    def __init__(self, optimized_for: OptimizedFor, blt: BLTLoss) -> None:
+    def __init__(self, optimized_for: OptimizedFor, real: int, pairs: int = 0) -> None:
         rounds, participation = optimized_for.rounds, optimized_for.participation
-        self._rounds, self._blt = rounds, blt
+        self.optimized_for = optimized_for
+        self._rounds, self.real, self.pairs = rounds, real, pairs
         self._starts = np.arange(0, rounds, participation.min_sep)[: participation.max_participations]
         self._epochs = np.searchsorted(self._starts, np.arange(rounds), side="right") - 1
         self._steps = np.arange(rounds - 1.0)
+        step = (
+            participation.min_sep if isinstance(participation, FixedEpoch) else -(-participation.min_sep // _DISTANCES)
+        )
+        apart = (self._starts[1:, np.newaxis] + np.arange(0, participation.min_sep, step)).ravel()
+        self._apart = apart[apart < rounds]
+
+        # Exponents are this times exponentials of variables: first all x, then all y.
+        buffers = real + 2 * pairs
+        self._exponents = np.zeros((2 * buffers, 2 * real + 4 * pairs), complex if pairs else float)
+        increments = np.tril(np.ones((2 * real, 2 * real)))
+        self._exponents[:real, : 2 * real] = increments[::2]
+        self._exponents[buffers : buffers + real, : 2 * real] = increments[1::2]
+        for pair in range(pairs):
+            for half in range(2):
+                row, column = half * buffers + real + 2 * pair, 2 * real + 4 * pair + 2 * half
+                self._exponents[row : row + 2, column : column + 2] = [[1, 1j], [1, -1j]]
+        other = np.kron([[-1, 1], [1, -1]], np.ones((buffers, buffers)))
+        self._powers = other + np.eye(2 * buffers)
 
     @property
     def falls(self) -> int:
         """Number of variables beside those of the BLT."""
         return len(self._starts) - 1
 
-    def scales(self, variables: np.ndarray) -> np.ndarray:
-        """Returns d, the first of them 1."""
-        column, _ = self._column(*self._blt.nodes(self.of_blt(variables)))
-        scales = self._weights(variables)[self._epochs] / _norms(column)
-        return scales / scales[0]
-
     def __call__(self, variables: np.ndarray, power: int) -> Value:
         """Returns log(loss) and its gradient, of the length of `variables`."""
-        of_blt = self.of_blt(variables)
-        exponents, weights = self._blt.nodes(of_blt)
-        column, decayed = self._column(exponents, weights)
-        participations, norms = self._weights(variables), _norms(column)
-        error = _Error(exponents, weights, norms / participations[self._epochs], power)
+        exponents, weights = self.nodes(variables)
+        (x, y), (omega, inverse) = np.split(exponents, 2), np.split(weights, 2)
+        column, decayed = self._column(x, omega)
+        norms, participations = _norms(column), self._weights(variables)
+        error = _Error(y, inverse, norms / participations[self._epochs], power)
+        sensitivity = self._largest_entries if self.pairs else self._earliest_pattern
+        squared, by_column, by_scale = sensitivity(column, participations[self._epochs] / norms)
 
-        # Of half the log of ‖Cu‖².
-        counted = participations / norms[self._starts]
-        total = np.zeros(self._rounds)
-        for each, start in zip(counted, self._starts, strict=True):
-            total[start:] += each * column[: self._rounds - start]
-        square = float(total @ total)
-        by_counted = np.array([total[start:] @ column[: self._rounds - start] for start in self._starts]) / square
-        by_column = np.zeros(self._rounds)
-        for each, start in zip(counted, self._starts, strict=True):
-            by_column[: self._rounds - start] += each * total[start:] / square
+        by_log_scale = 0.5 * by_scale / squared * participations[self._epochs] / norms - error.by_factor * error.factors
+        by_column = 0.5 * by_column / squared - column * np.cumsum(by_log_scale / norms**2)[::-1]
+        by_weight = np.append(decayed @ by_column[1:], error.by_weight)
+        by_exponent = np.append(-omega * (decayed @ (self._steps * by_column[1:])), error.by_exponent)
 
-        by_norm = error.by_factor / participations[self._epochs]
-        by_norm[self._starts] -= by_counted * counted / norms[self._starts]
-        by_log = by_counted * counted - np.bincount(self._epochs, error.by_factor * error.factors)
-        by_column += column * np.cumsum(by_norm / norms)[::-1]
+        # Each weight is a product of powers of differences of decays.
+        decays = np.exp(-exponents)
+        slopes = self._powers / _differences(exponents)
+        by_log_weight = by_weight * weights
+        by_decay = by_log_weight * slopes.sum(axis=1) - by_log_weight @ slopes
+        by_of_blt = ((by_exponent - decays * by_decay) @ self._exponents).real * np.exp(self.of_blt(variables))
+        by_epoch = np.bincount(self._epochs, by_log_scale)
+        by_fall = -np.cumsum(by_epoch[::-1])[::-1][1:] * self._falls(variables)
+        return Value(error.log_value + 0.5 * np.log(squared), np.append(by_of_blt, by_fall))
 
-        by_log_weight, by_exponent = error.by_log_weight, error.by_exponent
-        by_log_weight[1::2] += weights[1::2] * (decayed @ by_column[1:])
-        by_exponent[1::2] -= weights[1::2] * (decayed @ (self._steps * by_column[1:]))
-        by_blt = self._blt.gradient(of_blt, by_log_weight, by_exponent)
-        by_fall = -np.cumsum(by_log[::-1])[::-1][1:]
-        return Value(error.log_value + 0.5 * np.log(square), np.append(by_blt, by_fall * self._falls(variables)))
+    def mechanism(self, variables: np.ndarray) -> ScaledBLT:
+        """Returns the mechanism, its first scale 1."""
+        exponents, weights = (np.split(each, 2)[0] for each in self.nodes(variables))
+        column, _ = self._column(exponents, weights)
+        scales = self._weights(variables)[self._epochs] / _norms(column)
+        decays = np.exp(-exponents)
+        # One of two conjugates stands for both.
+        chosen = decays.imag <= 0
+        decays, weights = (decays[chosen], weights[chosen]) if self.real else (np.array([0.5]), np.zeros(1))
+        paired = decays.imag < 0
+        weights = np.where(paired, 2 * weights, weights.real)
+        return ScaledBLT(
+            theta=np.maximum(np.abs(decays), FASTEST_DECAY).tolist(),
+            omega=np.abs(weights).tolist(),
+            scales=(scales / scales[0]).tolist(),
+            turn=np.where(paired, -np.angle(decays), 0.0).tolist(),
+            # Not −0.
+            phase=(np.angle(np.conj(weights)) + 0.0).tolist(),
+            optimized_for=self.optimized_for,
+        )
+
+    def nodes(self, variables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the exponents x and y, and the weights ω of C and of C⁻¹, complex `[2·buffers]`."""
+        exponents = self._exponents @ np.exp(self.of_blt(variables))
+        return exponents, np.prod(_differences(exponents) ** self._powers, axis=1)
 
     def of_blt(self, variables: np.ndarray) -> np.ndarray:
         """Returns the variables of the BLT."""
@@ -93,8 +145,50 @@ class ScaledBLTLoss:
         return np.exp(variables[len(variables) - self.falls :])
 
     def _column(self, exponents: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        decayed = np.exp(-np.multiply.outer(exponents[1::2], self._steps))
-        return np.append(1.0, weights[1::2] @ decayed), decayed
+        decayed = np.exp(-np.multiply.outer(exponents, self._steps))
+        return np.append(1.0, (weights @ decayed).real), decayed
+
+    def _earliest_pattern(self, column: np.ndarray, scales: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """Returns ‖Cu‖² for the earliest pattern, and its gradients by the column and the scales."""
+        total, by_column, by_scale = (np.zeros(self._rounds) for _ in range(3))
+        for start in self._starts:
+            total[start:] += scales[start] * column[: self._rounds - start]
+        for start in self._starts:
+            by_column[: self._rounds - start] += 2 * scales[start] * total[start:]
+            by_scale[start] = 2 * (total[start:] @ column[: self._rounds - start])
+        return float(total @ total), by_column, by_scale
+
+    def _largest_entries(self, column: np.ndarray, scales: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """Returns the sum of the largest |X_st| over s ≥ ib, t − s ≥ (j − i)b for all i, j, and its gradients."""
+        entries = np.zeros((len(self._apart), self._rounds))
+        for row, apart in zip(entries, self._apart, strict=True):
+            left = self._rounds - apart
+            row[:left] = np.cumsum(column[:left] * column[apart:])[::-1] * scales[:left] * scales[apart:]
+        sizes = np.abs(entries)
+        own = _norms(column) * scales
+        total = float(np.sum(np.square(own[self._starts])))
+        # With columns of equal norms from one start to the next, the norm at a start is the largest from there on.
+        by_column, by_scale = np.zeros(self._rounds), np.zeros(self._rounds)
+        for start in self._starts:
+            by_column[: self._rounds - start] += 2 * scales[start] ** 2 * column[: self._rounds - start]
+            by_scale[start] = 2 * own[start] ** 2 / scales[start]
+        places: dict[tuple[int, int], int] = {}
+        for epochs, distance in enumerate(self._starts[1:], 1):
+            first = int(np.searchsorted(self._apart, distance))
+            largest = sizes[first:].max(axis=0)
+            for start in self._starts[:-epochs]:
+                s = start + int(np.argmax(largest[start:]))
+                row = first + int(np.argmax(sizes[first:, s]))
+                places[row, s] = places.get((row, s), 0) + 2
+        for (row, s), count in places.items():
+            t = s + int(self._apart[row])
+            left, size = self._rounds - t, sizes[row, s]
+            total += count * size
+            by_scale[[s, t]] += count * size / scales[[s, t]]
+            factor = np.sign(entries[row, s]) * count * scales[s] * scales[t]
+            by_column[:left] += factor * column[t - s :][:left]
+            by_column[t - s :][:left] += factor * column[:left]
+        return total, by_column, by_scale
 
 
 def _norms(column: np.ndarray) -> np.ndarray:
@@ -102,32 +196,36 @@ def _norms(column: np.ndarray) -> np.ndarray:
     return np.sqrt(np.cumsum(np.square(column))[::-1])
 
 
+def _differences(exponents: np.ndarray) -> np.ndarray:
+    """Returns e^(−x_i) − e^(−x_j), and 1 on the diagonal."""
+    return np.exp(-exponents) * np.expm1(exponents - exponents[:, np.newaxis]) + np.eye(len(exponents))
+
+
 class _Error:
     """Half the log of the mean of powers of squared errors, of Σ_s≤t e_s·(row s of C⁻¹z), with its gradients.
 
     C⁻¹z is z_t + Σ_j w_j S_jt with S_j,t+1 = p_j S_jt + z_t. With q_jt the covariance of S_jt and the sum before t, the
     squared error grows by 2e_t Σ_j w_j q_jt + e_t²·Var of row t. Gradients are by the adjoint of that recursion.
+    Decays p and weights w may be conjugates; each formula holds for them, without a conjugation.
 
     Attributes:
         log_value: The value.
         factors: e.
         by_factor: Its gradient by e.
-        by_log_weight: Its gradient by the logarithms of weights of `BLTLoss`, of which B has the even ones.
-        by_exponent: Its gradient by the exponents of `BLTLoss`.
+        by_weight: Its gradient by w.
+        by_exponent: Its gradient by −log p.
     """
 
-    def __init__(self, exponents: np.ndarray, weights: np.ndarray, factors: np.ndarray, power: int) -> None:
-        x, poles = exponents[2::2], np.exp(-exponents[2::2])
-        # The prefix sums have weights β = −w / (1 − p).
-        w = weights[2::2] * np.expm1(-x)
+    def __init__(self, x: np.ndarray, w: np.ndarray, factors: np.ndarray, power: int) -> None:
+        poles = np.exp(-x)
         rounds, self.factors = len(factors), factors
         sums, slopes = geometric_sum((x[:, np.newaxis] + x)[:, :, np.newaxis], np.arange(rounds, dtype=np.float64))
         own = np.einsum("jlt,l->jt", sums, w)
-        variance, added = 1 + w @ own, 1 + poles[:, np.newaxis] * own
+        variance, added = 1 + (w @ own).real, 1 + poles[:, np.newaxis] * own
         sums_before = np.array(
             [np.append(0.0, _filtered(each, pole)[:-1]) for each, pole in zip(factors * added, poles, strict=True)]
         ).reshape(len(x), rounds)
-        covariance = w @ sums_before
+        covariance = (w @ sums_before).real
         squares = np.cumsum(2 * factors * covariance + factors**2 * variance)
         shares = (squares / squares.max()) ** power
         mean = shares.mean()
@@ -142,16 +240,14 @@ class _Error:
         by_sum = np.pad(later.reshape(len(x), rounds)[:, 1:], [(0, 0), (0, 1)])
         by_added = by_sum * factors
         by_own = poles[:, np.newaxis] * by_added + np.multiply.outer(w, by_variance)
-        self.by_factor = 2 * growth * (covariance + factors * variance) + np.sum(by_sum * added, axis=0)
-        by_w = sums_before @ by_covariance + own @ by_variance + np.einsum("jt,jlt->l", by_own, sums)
+        self.by_factor = 2 * growth * (covariance + factors * variance) + np.sum(by_sum * added, axis=0).real
+        self.by_weight = sums_before @ by_covariance + own @ by_variance + np.einsum("jt,jlt->l", by_own, sums)
         by_pair = np.einsum("jt,jlt->jl", by_own, slopes) * w
         by_pole = np.sum(by_sum * sums_before + by_added * own, axis=1)
-        self.by_log_weight, self.by_exponent = np.zeros_like(weights), np.zeros_like(exponents)
-        self.by_log_weight[2::2] = by_w * w
-        self.by_exponent[2::2] = by_pair.sum(axis=0) + by_pair.sum(axis=1) - poles * by_pole + by_w * w / np.expm1(x)
+        self.by_exponent = by_pair.sum(axis=0) + by_pair.sum(axis=1) - poles * by_pole
 
 
-def _filtered(values: np.ndarray, pole: float) -> np.ndarray:
+def _filtered(values: np.ndarray, pole: complex) -> np.ndarray:
     """Returns s with s_t = pole·s_{t−1} + values_t."""
     # Imported here: it would double the time of `import tff_mf`.
     from scipy.signal import lfilter
@@ -165,18 +261,23 @@ def optimize_scaled_blt(
     """Returns a BLT with scaled columns whose MaxLoss or RmsLoss for prefix sums is small.
 
     Columns are scaled so that all that fall into one participation have equal norms, and participations weigh less, or
-    not more, the later they come. The decays and scales of the BLT and these weights are found together by L-BFGS, from
-    the best BLT of so many buffers (`optimize_blt`). For "max" the maximum is approached by means of powers.
+    not more, the later they come. The decays and weights of the BLT and these weights are found together: by L-BFGS
+    from the best BLT of so many buffers (`optimize_blt`), and from 4 buffers on also with pairs of buffers, whose
+    coefficients oscillate and nearly vanish where a client may come again. Pairs are added one by one, from several
+    starts each, by BFGS for functions with kinks. The better one is returned. For "max" the maximum is approached by
+    means of powers.
 
-    The `history` in `optimized_for.search` has the loss, or the mean of powers in it, after each iteration.
+    The `history` in `optimized_for.search` has the loss, or the mean of powers in it, after each iteration. With pairs,
+    its `gradient_norm` is the gain of the last iterations, and such a search has converged if it ended by itself.
 
     Args:
         rounds: Number of rounds n, at most 16,384.
         participation: The participation schema.
-        buffers: Number of buffers, or `None` to choose it as `optimize_blt` does.
+        buffers: Number of rows of memory, of which a pair takes two; or `None` for real buffers only, as many as
+            `optimize_blt` chooses.
         objective: "max" for MaxLoss, "rms" for RmsLoss.
 
-    Source: McMahan et al. (2024), section 3, for BLTs; the scales are ours: docs/explanation/mechanisms.md.
+    Source: McMahan et al. (2024), section 3, for BLTs; scales and pairs are ours: docs/explanation/mechanisms.md.
 
     Example:
         >>> from tff_mf import MinSep, rms_loss
@@ -191,32 +292,82 @@ def optimize_scaled_blt(
     """
     began = time.perf_counter()
     validation.dense(validation.whole("rounds", rounds))
-    start = optimize_blt(rounds=rounds, participation=participation, buffers=buffers, objective=objective)
-    optimized_for = start.optimized_for
+    start = functools.partial(optimize_blt, rounds=rounds, participation=participation, objective=objective)
+    loss, found = _of_real_buffers(start(buffers=buffers), objective)
+    real = with_descent(loss.mechanism(found.variables), found, objective, began)
+    rows = _REAL_BUFFERS if buffers is None else buffers
+    pairs = (rows - _REAL_BUFFERS) // 2
+    if pairs < 1 or not loss.real or not 1 < participation.max_participations <= _MOST_PARTICIPATIONS:
+        return real
+    loss, found = _with_pairs(*_of_real_buffers(start(buffers=rows - 2 * pairs), objective), pairs, objective)
+    paired = with_descent(loss.mechanism(found.variables), found, objective, began)
+    return min(real, paired, key=_recomputed_loss)
+
+
+def _recomputed_loss(mechanism: ScaledBLT) -> float:
+    assert mechanism.optimized_for is not None
+    assert mechanism.optimized_for.search is not None
+    return mechanism.optimized_for.search.loss
+
+
+def _of_real_buffers(blt: BLT, objective: str) -> tuple[ScaledBLTLoss, Descent]:
+    optimized_for = blt.optimized_for
     assert optimized_for is not None
     assert optimized_for.search is not None
-    of_blt = _variables(start, rounds)
-    blt = BLTLoss(optimized_for, objective, len(of_blt) // 2)
-    loss = ScaledBLTLoss(optimized_for, blt)
+    of_blt = _variables(blt, optimized_for.rounds)
+    loss = ScaledBLTLoss(optimized_for, len(of_blt) // 2)
     found = _descent.nothing_to_choose(np.log(optimized_for.search.loss))._replace(
         variables=np.append(of_blt, np.full(loss.falls, np.log(_FIRST_FALL))),
         iterations=optimized_for.search.iterations,
     )
-    for power in _POWERS[objective]:
-        end = _descent.descend(functools.partial(loss, power=power), found.variables, iterations=_ITERATIONS)
+    return loss, _minimized(loss, found, _POWERS[objective])
+
+
+def _with_pairs(loss: ScaledBLTLoss, found: Descent, pairs: int, objective: str) -> tuple[ScaledBLTLoss, Descent]:
+    """Adds pairs for as long as each is worth its memory."""
+    first, *others = _POWERS[objective]
+    places = np.array([_PAIR_DECAY, _PAIR_ANGLE]) / loss.optimized_for.participation.min_sep
+    value = loss(found.variables, first).value
+    for pair in range(1, pairs + 1):
+        added = np.log(np.append(places * [1, pair], _PAIR_WIDTH * places * [1, pair]))
+        larger = ScaledBLTLoss(loss.optimized_for, loss.real, pair)
+        variables = np.insert(found.variables, len(found.variables) - loss.falls, added)
+        candidate = _minimized(larger, found._replace(variables=variables), (first,))
+        if not value - candidate.log_loss >= _WORTHWHILE:
+            break
+        loss, found, value = larger, candidate, candidate.log_loss
+    return loss, _minimized(loss, found, others)
+
+
+def _minimized(loss: ScaledBLTLoss, found: Descent, powers: Sequence[int]) -> Descent:
+    """Goes on from where a search ended, for one power after the other."""
+    for power in powers:
+        at_power = functools.partial(loss, power=power)
+        if loss.pairs:
+            end = _along_kinks(at_power, found.variables)
+        else:
+            end = _descent.descend(at_power, found.variables, iterations=_ITERATIONS)
         found = end._replace(iterations=found.iterations + end.iterations, history=found.history + end.history)
-    theta, omega = blt.parameters(loss.of_blt(found.variables))
-    mechanism = ScaledBLT(
-        theta=np.maximum(theta, FASTEST_DECAY).tolist() or start.theta,
-        omega=omega.tolist() or start.omega,
-        scales=loss.scales(found.variables).tolist(),
-        optimized_for=optimized_for,
+    return found
+
+
+def _along_kinks(loss: Callable[[np.ndarray], Value], start: np.ndarray) -> Descent:
+    # Decays may coincide in a step that is too long; the line search then turns back.
+    with np.errstate(all="ignore"):
+        path = _descent.bfgs(loss, start, iterations=_PAIR_ITERATIONS, tolerance=_PAIR_TOLERANCE)
+    return Descent(
+        variables=path.variables,
+        log_loss=path.values[-1],
+        gradient_norm=float(path.values[-_LAST:][0] - path.values[-1]),
+        iterations=len(path.values) - 1,
+        ended=path.ended,
+        ending="no step lowers the loss" if path.ended else "iteration limit reached",
+        history=tuple(np.exp(path.values[1:]).tolist()),
     )
-    return with_descent(mechanism, found, objective, began)
 
 
 def _variables(blt: BLT, rounds: int) -> np.ndarray:
-    """Returns the variables of `BLTLoss` for a BLT, none for C = I."""
+    """Returns the logarithms of the increments of exponents of a BLT, none for C = I."""
     if not any(blt.omega):
         return np.zeros(0)
     decays = np.array([*blt.theta, *blt.inverse_parameters().theta])

@@ -1,5 +1,6 @@
 """Sensitivity of BLTs with scaled columns: theorem 3.1 of McMahan et al. (2024) for CᵀC in place of C."""
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -13,9 +14,21 @@ from tff_mf.sensitivities.toeplitz import running_sums
 
 @by_structure.register
 def of_scaled_columns(mechanism: ScaledBLT, rounds: int, participation: Participation) -> SensitivityResult:
-    """Returns the sensitivity from the entries X of CᵀC, of which those at equal distances are running sums."""
-    column = mechanism.unscaled.coefficients(validation.listable(rounds))
-    scales = np.array(mechanism.scales[:rounds])
+    """Returns the sensitivity from the entries X of CᵀC, of which those at equal distances are running sums.
+
+    Products of both signs may cancel in X_st, where what is rounded is below 4·√n·2⁻⁵³ of the norms of both columns:
+    over the pairs of a pattern, below k² times that of the squared norm of one column, and so of the result.
+    """
+    column = mechanism.unscaled_column(validation.listable(rounds))
+    result = _of_column(column, np.array(mechanism.scales[:rounds]), participation)
+    if np.all(column >= 0):
+        return result
+    lost = 4 * rounds**0.5 * 2.0**-53 * participation.max_participations**2
+    return dataclasses.replace(result, value=result.value * (1 + lost))
+
+
+def _of_column(column: np.ndarray, scales: np.ndarray, participation: Participation) -> SensitivityResult:
+    rounds = len(column)
 
     def gram(apart: int) -> np.ndarray:
         """Returns X_{s,s+apart} for each s."""
