@@ -30,7 +30,7 @@ class PrivacyEngine:
     """Makes a model, its optimizer and its data private by a plan, in the place of the engine of Opacus.
 
     Formal guarantee: as for `tff_mf.torch.CorrelatedNoise`. Before each step of the optimizer, the gradients of its
-    parameters become the noised mean of the `clipped_sum` over the examples of a batch. Batches come from
+    parameters become the noised mean of the `clipped_sum` over the examples of a batch, each once. Batches come from
     `Order.of(plan)`, and the loader refuses to go on after a batch without exactly one step. No step runs on other
     gradients: a closure, other parameters, and an optimizer of Opacus are refused. A gradient of Opacus depends on one
     example, if the model and the loss treat the examples of a batch one by one.
@@ -62,6 +62,7 @@ class PrivacyEngine:
         self._plan, self._seed, self._settings = plan, seed, settings
         self._secret = CohortSecret.drawn()
         self._noise: CorrelatedNoise | None = None
+        self._examples = 0
 
     def make_private(
         self,
@@ -115,6 +116,13 @@ class PrivacyEngine:
                     "pass it to one engine alone."
                 )
             gradients = [_of_examples(each) for each in trained]
+            found = {len(each) for each in gradients}
+            # Twice backward on a batch is twice the sensitivity.
+            if found != {self._examples}:
+                raise InputValueError(
+                    f"gradients are of {max(found)} examples, and the batch has {self._examples}: the backward passes "
+                    "before a step must have each example of the loader's batch once."
+                )
             noise.apply(clipped_sum(gradients, self._plan.clip_norm, grid=self._plan.grid))
             for each in trained:
                 each.grad_sample = None
@@ -130,6 +138,10 @@ class PrivacyEngine:
     def get_epsilon(self, delta: float) -> float:
         """Returns ε of the whole plan, for zero-out of one example, which covers a training that ends sooner."""
         return self._plan.guarantee.epsilon(delta)
+
+    def begins(self, examples: int) -> None:
+        """Takes note of the number of examples in the batch that is next."""
+        self._examples = examples
 
     def batches(self, order: Order, begin: int, count: int) -> np.ndarray:
         """Returns the batches of rounds, by the secret of this training if they must be secret."""
@@ -190,6 +202,7 @@ class Loader:
             self.dataset, batch_sampler=indices, collate_fn=self._collated, **self._settings
         )
         for done, batch in enumerate(loader):
+            self._engine.begins(len(indices[done]))
             yield batch
             if self._engine.rounds != begin + done + 1:
                 raise InputValueError(

@@ -120,6 +120,18 @@ def test_backward_passes_of_a_round_are_one_batch():
     torch.testing.assert_close(*halves)
 
 
+def test_an_example_is_in_a_round_once():
+    """Two losses on one batch would double the sensitivity."""
+    for parts in ([slice(0, 4)] * 2, [slice(0, 3)]):
+        engine, model, optimizer, loader = private(plan())
+        x, y = next(iter(loader))
+        for part in parts:
+            backward(model, x[part], y[part])
+        with pytest.raises(tff_mf.InputError, match="the batch has 4"):
+            optimizer.step()
+        assert engine.rounds == 0
+
+
 def test_what_the_engine_of_opacus_has_made_is_refused():
     engine, model = opacus.PrivacyEngine(), network()
     optimizer, loader = torch.optim.SGD(model.parameters(), lr=0.1), torch.utils.data.DataLoader(DATA, batch_size=4)
