@@ -1,16 +1,20 @@
 """The frontier of error over memory: losses of our mechanisms and of the literature's, by our functions.
 
-    python benchmarks/frontier.py [--page docs/results/frontier.md]
+    python benchmarks/frontier.py [--page docs/results/frontier.md] [--jax-privacy PYTHON]
 
 Mechanisms that others have and we leave out, because one of ours has less error at equal memory, are coefficients here:
 BSR (Kalinin and Lampert, 2024), BISR (Kalinin, McKenna, Upadhyay and Lampert, 2025), λ-CGD (Kalinin et al., 2026) with
-columns of equal norms, and the inverse (1 − x)^γ, banded, with the best γ and columns of equal norms.
+columns of equal norms, and the inverse (1 − x)^γ, banded, with the best γ and columns of equal norms. With the Python
+of an environment that has jax_privacy 2.0.0, its own BLTs of 3 buffers and its banded Toeplitz matrices of b bands are
+searched there.
 """
 
 import argparse
 import collections
 import dataclasses
+import json
 import pathlib
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 
@@ -22,7 +26,8 @@ from tff_mf.mechanisms import series
 from tff_mf.sensitivities import general
 from tff_mf.sensitivities.losses import Errors, errors
 
-SETTINGS = [(1024, 1024, 1), (512, 64, 8), (2052, 342, 6)]
+SETTINGS = [(1024, 1024, 1), (512, 64, 8), (1000, 100, 10), (2000, 400, 5), (2052, 342, 6)]
+PEER = pathlib.Path(__file__).with_name("jax_privacy_peer.py")
 MEMORIES = (0, 1, 2, 3, 4, 8, 16, 64, None)
 OBJECTIVES = ("rms", "max")
 # Bands of inverses that are drawn again, for mechanisms without memory.
@@ -90,6 +95,8 @@ def ours(setting: Setting, objective: str) -> Iterator[Point]:
     for buffers in (1, 2, 3, 4):
         yield found("BLT", buffers, tff_mf.optimize_blt, buffers=buffers)
         yield found("scaled BLT", buffers, tff_mf.optimize_scaled_blt, buffers=buffers)
+    for buffers in (6, 8) if setting.most > 1 else ():
+        yield found("scaled BLT", buffers, tff_mf.optimize_scaled_blt, buffers=buffers)
     for rows in (4, 8, 16, 64):
         yield found("banded inverse", rows, tff_mf.optimize_banded_inverse, bands=rows + 1)
     for rows in (8, 16, 64, setting.min_sep - 1):
@@ -117,6 +124,23 @@ def theirs(setting: Setting, objective: str) -> Iterator[Point]:
     )
     point = normalized(np.array([1.0, -best.x]), setting)
     yield Point("λ-CGD, equal norms", 0, point)
+
+
+def of_jax_privacy(setting: Setting, objective: str, python: str) -> Iterator[Point]:
+    """Yields what jax_privacy's own searches find, with the seconds of compilation."""
+
+    def asked(**case: object) -> dict:
+        case |= {"rounds": setting.rounds, "objective": objective}
+        answer = subprocess.run([python, PEER, json.dumps(case)], check=True, stdout=subprocess.PIPE, text=True)
+        return json.loads(answer.stdout)
+
+    found = asked(kind="blt", min_sep=setting.min_sep, limit=setting.most, buffers=3)
+    blt = tff_mf.BLT(theta=found["theta"], omega=found["omega"])
+    yield Point("jax_privacy's BLT", 3, losses(blt, setting), found["seconds"])
+    if objective == "rms":
+        found = asked(kind="banded_toeplitz", bands=setting.min_sep)
+        banded = tff_mf.BandedToeplitz(column=found["column"])
+        yield Point("jax_privacy's banded Toeplitz", setting.min_sep - 1, losses(banded, setting), found["seconds"])
 
 
 def normalized(inverse: np.ndarray, setting: Setting) -> Errors:
@@ -149,9 +173,10 @@ Which mechanism has the least error at the memory that I have, and how far is it
 
 `python benchmarks/frontier.py` computes all losses by our functions. A row of memory is a copy of the model. *Ours* and
 *others* are the least loss with at most so many rows; *bound* is below every mechanism: ‖A‖_* / √(nb), proved in the
-benchmark. Others are BSR, BISR, λ-CGD and γ-BIFR; searches for the same BLTs by jax_privacy are compared in
-`benchmarks/optimizers.py`. The sensitivity of those with columns of equal norms is taken for fixed epochs, which
-flatters them. Seconds are of the processor."""
+benchmark. Others are BSR, BISR, λ-CGD and γ-BIFR by their coefficients, and with `--jax-privacy` its own searches.
+opake 0.16.1 (BLT, BSR, BISR, λ-CGD, banded Toeplitz) and correlated-noise-mechanism 0.4.0 are not
+run: their mechanisms are the same families. The sensitivity of those with columns of equal norms is taken for fixed
+epochs, which flatters them. Seconds are of the processor; jax_privacy's are in `benchmarks/optimizers.py`."""
 
 
 def page(points: dict[tuple[Setting, str], list[tuple[bool, Point]]]) -> str:
@@ -193,12 +218,16 @@ def page(points: dict[tuple[Setting, str], list[tuple[bool, Point]]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--page", type=pathlib.Path, help="Markdown file to write")
+    parser.add_argument("--jax-privacy", metavar="PYTHON", help="python of an environment with jax_privacy 2.0.0")
     arguments = parser.parse_args()
     points = collections.defaultdict(list)
     for numbers in SETTINGS:
         setting = Setting(*numbers)
         for objective in OBJECTIVES:
-            for own, several in ((True, ours(setting, objective)), (False, theirs(setting, objective))):
+            searches = [(True, ours(setting, objective)), (False, theirs(setting, objective))]
+            if arguments.jax_privacy:
+                searches.append((False, of_jax_privacy(setting, objective, arguments.jax_privacy)))
+            for own, several in searches:
                 for point in several:
                     points[setting, objective].append((own, point))
                     print(setting, objective, point, flush=True)
