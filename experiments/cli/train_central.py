@@ -13,7 +13,6 @@ from tff_mf.base.errors import InputError
 from ..central_training.settings import PRESETS, CentralConfiguration
 from ..output import typed
 from ..output.present import Block, Facts
-from ..output.text import up
 from ..runs import layers, statements
 from ..runs.words import text
 from . import _options, _screens
@@ -124,14 +123,12 @@ def _words(summary: Mapping[str, Any], folder: pathlib.Path) -> list[Block | Non
     accuracy, (b, k) = summary["test_accuracy"], (summary["min_sep"], summary["max_participations"])
     shown = "none, the model diverged" if accuracy is None else f"{100 * accuracy:.2f} % test"
     reasons = [text(each["code"], each["values"]) for each in summary["reasons"]]
-    stated = (
-        f"ε ≤ {up(summary['epsilon'])} at δ = {summary['delta']} per example (central DP, {summary['adjacency']}), "
-        f"all {summary['rounds']} models"
+    privacy, known = (
+        statements.stated(summary[name], "example", summary) for name in ("epsilon", "epsilon_without_amplification")
     )
-    known = f"ε ≤ {up(summary['epsilon_without_amplification'])} for whoever learns which examples were in a batch"
     rows = {
         "Accuracy": f"{shown} ({summary['test_examples']:,} examples)",
-        "Privacy": f"{statements.NO_EPSILON}: {reasons[0]}" if reasons else stated,
+        "Privacy": f"{statements.NO_EPSILON}: {reasons[0]}" if reasons else privacy,
         "If batches are known": known if summary["amplified"] and not reasons else "",
         "Contract": f"at most {k} rounds of an example, {b} or more apart",
         "Not covered": "the choice of settings by earlier runs; validation and test examples, whose accuracy is exact",

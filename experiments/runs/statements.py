@@ -279,8 +279,7 @@ def at_a_glance(found: Mapping[str, Any]) -> str:
         if several > 1
         else (found["epsilon"], "client")
     )
-    text = f"ε ≤ {up(value)} at δ = {found['delta']} per {whose} (central DP, {found['adjacency']}), "
-    text += f"all {found['rounds']} models"
+    text = stated(value, whose, found)
     if found["cohort"] != found["clients_per_round"]:
         text += f", for simulated cohorts of {found['cohort']}"
         if found["mu"] is not None:
@@ -288,6 +287,14 @@ def at_a_glance(found: Mapping[str, Any]) -> str:
                 f"; of the {found['clients_per_round']} clients that really train: ε ≤ {up(found['epsilon_as_run'])}"
             )
     return text if found["population"] is not None else f"{text}; if δ is below 1 / population"
+
+
+def stated(epsilon: float, whose: str, found: Mapping[str, Any]) -> str:
+    """Returns an ε with what it is about: `delta`, `adjacency` and `rounds` are among the facts found."""
+    return (
+        f"ε ≤ {up(epsilon)} at δ = {found['delta']} per {whose} (central DP, {found['adjacency']}), "
+        f"all {found['rounds']} models"
+    )
 
 
 def _refused(found: Mapping[str, Any]) -> str:

@@ -143,10 +143,10 @@ def test_commands_state_and_refuse_in_the_same_words(name, delta, refused):
     arguments = [*COMMANDS[name], "--delta", delta, "--population", "100"]
     for more in ([], ["--json"]):
         done = invoke(*arguments, *more, standalone_mode=False)
-        text = statements.line(json.loads(done.stdout)["claim"]) if more else done.stdout
+        text = statements.at_a_glance(json.loads(done.stdout)["claim"]) if more else " ".join(done.stdout.split())
         assert ("NO ε CAN BE STATED: delta: " in text) == refused
-        assert ("client-level zero-out DP, central: " in text) != refused
-        assert ("ε≤" in text) != refused
+        assert ("at δ = 1e-06 per client (central DP, zero-out), all 40 models" in text) != refused
+        assert ("ε ≤" in text) != refused
 
 
 @pytest.mark.parametrize(("sigma", "reason"), [("0.3", "too little for a grid: "), ("0", "there is no noise")])
@@ -160,7 +160,7 @@ def test_an_infinite_epsilon_says_why(sigma, reason):
 def test_a_plan_says_why_epsilon_is_infinite_on_a_grid():
     arguments = ["plan", "--clients-per-round", "10", "--population", "1000", "--rounds", "40", "--epsilon", "60"]
     done = invoke(*arguments, "--delta", "1e-10", standalone_mode=False)
-    assert "no ε can be stated: too little for a grid" in " ".join(done.stdout.split())
+    assert "no ε can be stated with what they cost: too little for a grid" in " ".join(done.stdout.split())
 
 
 def test_where_no_population_is_given_the_line_depends_on_it():
