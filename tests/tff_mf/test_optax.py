@@ -27,7 +27,14 @@ from tff_mf.optax import clipped_sum, correlated_noise  # noqa: E402
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
 BLT = tff_mf.BLT.production("b100")
-PARAMS = {"a": jnp.zeros([2, 3]), "b": jnp.zeros([4], jnp.bfloat16)}
+PARAMS = {"a": jnp.zeros([2, 3], jnp.float32), "b": jnp.zeros([4], jnp.bfloat16)}
+
+
+@pytest.fixture(autouse=True)
+def _floats():
+    """As JAX begins; the laws of noise switch 64 bits on for the process."""
+    with jax.enable_x64(False):
+        yield
 
 
 def plan(**changes):
