@@ -1,15 +1,12 @@
 """A private run in TFF: its cohorts, rounds, evaluation, model and report."""
 
-import asyncio
-import concurrent.futures
 import contextlib
 import dataclasses
-import functools
 import json
 import pathlib
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +22,8 @@ from ... import aggregators
 from .. import reports
 from ..runs import names
 from ..sampling import CohortPlan
-from ..sampling.data_source import ClientDatasets
+from ..sampling.data_source import CohortReader
+from ._states import Computing, States
 from .drawing import checked_clients
 from .run_guard import RunGuard
 
@@ -91,15 +89,12 @@ class PrivateTraining:
         self._state: Any = None
         self._evaluation: tff.learning.templates.LearningProcess | None = None
         self._clients: frozenset[str] = frozenset()
-        # Of the clients that train, and of those that evaluate.
-        self._datasets_of = functools.lru_cache(maxsize=2)(ClientDatasets)
-        self._reader = ends.enter_context(concurrent.futures.ThreadPoolExecutor(1))
-        self._read_ahead: tuple[ClientDatasets, list[str], concurrent.futures.Future[list[Any]]] | None = None
+        self._reader = ends.enter_context(CohortReader())
         self._drawn: CohortPlan | None = None
         self._evaluated = _evaluated(guard.folder / names.EVALUATED)
         self._report: RunReport | None = None
         # Of its own, since a worker that died is replaced.
-        self._context = ends.enter_context(_Computing())
+        self._context = ends.enter_context(Computing())
         self._close = weakref.finalize(self, ends.close)
         try:
             self._resume()
@@ -161,8 +156,8 @@ class PrivateTraining:
                 f"cohort_data: round {begun.number} was saved before the error: go on with the next cohort."
             )
         begun.tried = True
-        if isinstance(cohort_data, ClientData):
-            self._begin_reading(cohort_data, begun.number + 1)
+        if isinstance(cohort_data, ClientData) and self._drawn is not None and begun.number < self.plan.rounds:
+            self._reader.begin(cohort_data, self._drawn.cohort(begun.number))
         try:
             with self._context.installed():
                 output = self.process.next(self._state, data)
@@ -387,23 +382,14 @@ class PrivateTraining:
 
     def _read(self, argument: str, client_data: ClientData, clients: Sequence[str]) -> list[Any]:
         """Returns the data of clients, which may have been read already."""
-        datasets = self._datasets_of(client_data)
-        ahead, self._read_ahead = self._read_ahead, None
-        if ahead is not None and ahead[:2] == (datasets, list(clients)):
-            return ahead[2].result()
+        datasets = self._reader.datasets(client_data)
         self._check_type(argument, datasets.federated_type.member.element)
         if missing := len(set(clients) - datasets.client_ids):
             raise InputValueError(
                 f"{argument} lacks {missing} clients of the cohort: pass the ClientData whose client_ids "
                 "training.cohorts was given, or {client: dataset} of the clients that are there."
             )
-        return datasets.read(clients)
-
-    def _begin_reading(self, client_data: ClientData, number: int) -> None:
-        """Begins to read the cohort of a round in a thread, if it is known already."""
-        if self._drawn is not None and number <= self.plan.rounds:
-            datasets, clients = self._datasets_of(client_data), list(self._drawn.cohort(number - 1))
-            self._read_ahead = datasets, clients, self._reader.submit(datasets.read, clients)
+        return self._reader.read(client_data, clients)
 
     def _check_elements(self, argument: str, datasets: Sequence[tf.data.Dataset]) -> None:
         """Raises unless each is a dataset of what the model takes: TFF says so below pages of its own calls."""
@@ -434,7 +420,7 @@ class PrivateTraining:
             start = self.process.initialize()
             if self._initial is not None:
                 start = self.process.set_model_weights(start, self._initial)
-        states = _States(self._context, self._checkpoints, start)
+        states = States(self._context, self._checkpoints, start)
         if not states.rounds():
             # Also the initial model: a run that is begun again before its first round has the same.
             states.save(0, start, {"run": self.guard.run, "round": 0, "ledger": ""})
@@ -457,82 +443,6 @@ class PrivateTraining:
         except aggregators.WorkerLostError:
             self._stale = True
             raise
-
-
-class _Computing(contextlib.AbstractContextManager["_Computing"]):
-    """A resident context that is current only where it is installed, and that is replaced if its worker dies."""
-
-    def __init__(self) -> None:
-        self._ends = contextlib.ExitStack()
-        self._context: aggregators.ResidentContext | None = None
-
-    def revive(self) -> None:
-        """Starts a worker; one that runs is ended, with all of its values."""
-        self._end()
-        with _same_default():
-            self._context = self._ends.enter_context(aggregators.resident_context())
-
-    @contextlib.contextmanager
-    def installed(self) -> Iterator[None]:
-        """Makes the context the current one for a block."""
-        assert self._context is not None
-        with tff.framework.get_context_stack().install(self._context):
-            yield
-
-    def wait(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
-        """Returns the result of asynchronous work, also in a notebook, whose thread has a loop of its own."""
-
-        def done() -> Any:
-            with self.installed():
-                return asyncio.run(work(*arguments))
-
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return done()
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            return pool.submit(done).result()
-
-    def __exit__(self, *error: object) -> None:
-        self._end()
-
-    def _end(self) -> None:
-        with _same_default():
-            self._ends.close()
-        self._context = None
-
-
-@contextlib.contextmanager
-def _same_default() -> Iterator[None]:
-    """Leaves the caller's context as it is, whatever the block does to it."""
-    stack = tff.framework.get_context_stack()
-    before = stack.current
-    try:
-        yield
-    finally:
-        stack.set_default_context(before)
-
-
-class _States:
-    """The states of a private training in its checkpoints, of which the newest is loaded. A `Storage` of the loop."""
-
-    def __init__(self, context: _Computing, checkpoints: aggregators.CheckpointManager, start: Any) -> None:
-        self._context, self._checkpoints = context, checkpoints
-        saved, self.newest = context.wait(checkpoints.load_latest, {"state": start, "about": ""})
-        self.state = start if saved is None else saved["state"]
-        self._about: str = "" if saved is None else saved["about"]
-
-    def rounds(self) -> list[int]:
-        """Returns the round of the state that was loaded, or none."""
-        return [self.newest] if self._about else []
-
-    def save(self, round_number: int, state: Any, about: Mapping[str, Any]) -> None:
-        """Saves the state after a round with facts about it."""
-        self._context.wait(self._checkpoints.save, {"state": state, "about": json.dumps(about)}, round_number)
-
-    def about(self, round_number: int) -> Mapping[str, Any]:
-        """Returns the facts that were saved with the state that was loaded."""
-        return json.loads(self._about)
 
 
 def _evaluated(path: pathlib.Path) -> set[str]:

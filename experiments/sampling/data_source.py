@@ -1,5 +1,8 @@
 """Hands the data of planned cohorts to a TFF program."""
 
+import concurrent.futures
+import contextlib
+import functools
 import json
 import weakref
 from collections.abc import Callable, Sequence
@@ -104,6 +107,32 @@ class ClientDatasets:
             for number, element in self._one_after_another(tf.constant(list(clients))).as_numpy_iterator():
                 found[number].append(element)
         return found
+
+
+class CohortReader(contextlib.AbstractContextManager["CohortReader"]):
+    """Reads cohorts, of which the next one may be read in a thread already; it has ended when the block ends."""
+
+    def __init__(self) -> None:
+        # Tracing a data set takes a second: of the clients that train, and of those that evaluate.
+        self.datasets = functools.lru_cache(maxsize=2)(ClientDatasets)
+        self._thread = concurrent.futures.ThreadPoolExecutor(1)
+        self._coming: tuple[ClientDatasets, list[str], concurrent.futures.Future[list[Any]]] | None = None
+
+    def begin(self, client_data: tff.simulation.datasets.ClientData, clients: Sequence[str]) -> None:
+        """Begins to read the cohort that comes next."""
+        datasets = self.datasets(client_data)
+        self._coming = datasets, list(clients), self._thread.submit(datasets.read, clients)
+
+    def read(self, client_data: tff.simulation.datasets.ClientData, clients: Sequence[str]) -> list[Any]:
+        """Returns the data of a cohort, as `ClientDatasets.read` does."""
+        datasets = self.datasets(client_data)
+        coming, self._coming = self._coming, None
+        if coming is not None and coming[:2] == (datasets, list(clients)):
+            return coming[2].result()
+        return datasets.read(clients)
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.shutdown()
 
 
 class MinSepDataSource(tff.program.FederatedDataSource):
