@@ -48,13 +48,16 @@ def test_a_notebook_prints_its_stored_output(path, tmp_path, monkeypatch):
 @pytest.mark.once
 def test_the_noise_of_the_first_screen():
     schema = tff_mf.MinSep(min_sep=342, max_participations=6)
-    shown = (DOCS.parent / "README.md").read_text()
-    found = [
-        optimize(rounds=2052, participation=schema, buffers=3, objective="rms")
-        for optimize in (tff_mf.optimize_blt, tff_mf.optimize_scaled_blt)
+    (row,) = re.findall(r"^\| noise in the released sums .*", (DOCS.parent / "README.md").read_text(), re.M)
+    shown = [float(number) for number in re.findall(r"\d+\.\d\d", row)]
+    search = {"rounds": 2052, "participation": schema, "objective": "rms"}
+    mechanisms = [
+        tff_mf.optimize_blt(**search, buffers=3),
+        tff_mf.optimize_scaled_blt(**search, buffers=4),
+        tff_mf.Tree(2052, variant="online"),
     ]
-    for mechanism in (*found, tff_mf.Tree(2052, variant="online")):
-        assert f"{tff_mf.rms_loss(mechanism, 2052, schema):.2f}" in shown
+    # On another CPU a search may end at other bits: a hundredth is the last digit that is shown.
+    assert [tff_mf.rms_loss(mechanism, 2052, schema) for mechanism in mechanisms] == pytest.approx(shown, abs=0.01)
 
 
 def is_drawn_as(stored, drawn):
