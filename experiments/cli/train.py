@@ -202,12 +202,12 @@ def words(facts: Mapping[str, Any], folder: pathlib.Path) -> list[Block | None]:
     from ..runs import statements
 
     claim = facts["claim"]
-    b, k, questions = facts["min_sep"], facts["max_participations"], len(claim["open_questions"])
+    b, k = facts["min_sep"], facts["max_participations"]
     schema = "one round of a client at most" if k == 1 else f"at most {k} rounds of a client, {b} or more apart"
     rows = {
         "Accuracy": _accuracy(facts),
         "Privacy": statements.at_a_glance(claim),
-        "Provisional": f"{questions} questions open: tff-mf report {folder} --answer" if questions else "",
+        "Open questions": f"tff-mf report {folder} --answer" if claim["open_questions"] else "",
         "Contract": f"{schema}: {'kept' if facts['kept'] else 'BROKEN'}, by the log",
         "Not covered": "the choice of settings by earlier runs",
         "Files": str(folder),

@@ -163,14 +163,8 @@ def _differences(gaps: Iterable[Mapping[str, Any]]) -> Block:
 def _guarantees(levels: Sequence[Mapping[str, Any]]) -> list[Item]:
     entries = [(level_of(each), each["mechanism"], each["claim"]) for each in levels]
     refused = {statements.line(claim) for _, _, claim in entries if claim["state"] == statements.REFUSED}
-    found = _by_level((level, name, _provisional(claim)) for level, name, claim in entries)
+    found = _by_level((level, name, statements.at_a_glance(claim)) for level, name, claim in entries)
     return [Item(line, of, "critical" if line in refused else "") for of, line in found]
-
-
-def _provisional(claim: Mapping[str, Any]) -> str:
-    """Returns a guarantee in one line; the report of each run says what it depends on."""
-    questions = 0 if claim["state"] == statements.REFUSED else len(claim["open_questions"])
-    return statements.at_a_glance(claim) + (f"; PROVISIONAL, {questions} questions open" if questions else "")
 
 
 def _assumptions(result: Mapping[str, Any]) -> list[Item]:

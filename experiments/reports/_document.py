@@ -103,11 +103,11 @@ def screen(report: Mapping[str, Any], run: str = "RUN") -> Document:
         run: The run's folder in the text.
     """
     claim, planned = report["claim"], report["kind"] == "planned"
-    refused, questions = claim["state"] == statements.REFUSED, len(claim["open_questions"])
+    refused = claim["state"] == statements.REFUSED
     glance = f"{'Planned: ' if planned and not refused else ''}{statements.at_a_glance(claim)}"
-    asked = f"{questions} questions open: tff-mf report {run} --answer" if questions and not refused else ""
+    asked = f"tff-mf report {run} --answer" if claim["open_questions"] and not refused else ""
     whole = f"{PLANNED_TEXT if planned else REPORT_TEXT} in the folder of the run"
-    about = [("Provisional", asked), *_about(report), ("The whole report", whole)]
+    about = [("Open questions", asked), *_about(report), ("The whole report", whole)]
     open_ones = [each for each in report["assumptions"] if each["state"] != "holds"]
     checked = ", ".join(spaced(each["name"]) for each in report["assumptions"] if each["state"] == "holds")
     blocks = [

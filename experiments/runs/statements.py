@@ -243,9 +243,8 @@ def line(found: Mapping[str, Any]) -> str:
     """Returns the `facts` of a claim in one line; a file may hold them, with figures of another machine."""
     if found["state"] == REFUSED:
         return _refused(found)
-    number, several = len(found["open_questions"]), found["clients_of_one_person"]
-    text = f"PROVISIONAL, {number} question{'' if number == 1 else 's'} open: " if number else ""
-    if (several or 1) > 1:
+    text, several = _open(found, "PROVISIONAL, {}: "), found["clients_of_one_person"] or 1
+    if several > 1:
         text += f"ε≤{up(found['epsilon_of_a_person'])} of a person with {several} clients; "
     text += f"{'Simulated: ' if found['simulation'] else ''}client-level {found['adjacency']} DP, central: "
     if found["mu"] is not None:
@@ -263,8 +262,9 @@ def line(found: Mapping[str, Any]) -> str:
 def at_a_glance(found: Mapping[str, Any]) -> str:
     """Returns the `facts` of a claim for a screen, ε first; `line` has everything that it depends on.
 
-    Formal guarantee: no figure is smaller than the true one. If a person can have several clients, ε is the person's;
-    where a round stands for more clients than train in it, ε of those that do is beside it.
+    Formal guarantee: no figure is smaller than the true one, and a figure that is provisional or simulated says so. If
+    a person can have several clients, ε is the person's; where a round stands for more clients than train in it, ε of
+    those that do is beside it.
 
     Example:
         >>> found = claim(tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1))
@@ -286,7 +286,13 @@ def at_a_glance(found: Mapping[str, Any]) -> str:
             text += (
                 f"; of the {found['clients_per_round']} clients that really train: ε ≤ {up(found['epsilon_as_run'])}"
             )
+    text += _open(found, "; provisional, {}") + ("; simulated" if found["simulation"] else "")
     return text if found["population"] is not None else f"{text}; if δ is below 1 / population"
+
+
+def _open(found: Mapping[str, Any], text: str) -> str:
+    number = len(found["open_questions"])
+    return text.format(f"{number} question{'' if number == 1 else 's'} open") if number else ""
 
 
 def stated(epsilon: float, whose: str, found: Mapping[str, Any]) -> str:

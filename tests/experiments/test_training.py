@@ -254,7 +254,7 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left, f
     assert last.startswith("Accuracy ")
     # What is printed is what the report says.
     report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert f"Privacy {statements.at_a_glance(report['claim'])} Provisional 10 questions open: tff-mf report " in last
+    assert f"Privacy {statements.at_a_glance(report['claim'])} Open questions tff-mf report " in last
     for text in (" at δ=1e-05", "of the clients that really train: ε≤", "cohorts of 40", "observed"):
         assert text in reports.headline(report)
     shown = (tmp_path / "stderr").read_text()
