@@ -1,4 +1,4 @@
-"""docs/papers.md and results/figures.csv name every table and figure; figures are what benchmarks/papers.py computes."""
+"""docs/papers.md and results/figures.csv name every table and figure; theirs are what benchmarks/papers.py computes."""
 
 import collections
 import csv

@@ -3,6 +3,7 @@
 Runs in the environment of `make docs`, without TensorFlow: griffe reads the sources without importing them.
 """
 
+import ast
 import csv
 import functools
 import itertools
@@ -27,6 +28,12 @@ OUTSIDE = {
     "SECURITY.md": "security.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+}
+# Proofs in the documentation of the modules that rely on them.
+PROOFS = {
+    "tff_mf/accounting/allocation.py": "proofs/allocation.md",
+    "tff_mf/accounting/b_min_sep/_moments.py": "proofs/b-min-sep.md",
+    "tff_mf/accounting/b_min_sep/_samples.py": "proofs/b-min-sep-samples.md",
 }
 # Tables of docs/results that are pages of the site, too, and their titles.
 TABLES = {"frontier.csv": "Error over memory", "figures.csv": "The papers' figures"}
@@ -63,6 +70,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
         page = notebook.src_uri.removesuffix(".ipynb") + ".md"
         files.append(File.generated(config, page, content=notebook_page(pathlib.Path(notebook.abs_src_path))))
+    for module, page in PROOFS.items():
+        text = ast.get_docstring(ast.parse((ROOT / module).read_text(encoding="utf-8")))
+        files.append(File.generated(config, page, content=f"# `{module}`\n\n{text}\n"))
     for name in TABLES:
         path = ROOT / "docs" / "results" / name
         files.append(File.generated(config, f"results/{path.stem}.md", content=table_page(path)))
@@ -147,7 +157,7 @@ def from_root(text: str) -> str:
 def _moved(link: re.Match[str], depth: int) -> str:
     start, path, anchor, end = link.groups()
     up = "../" * (depth + 1)
-    page = OUTSIDE.get(path.removeprefix(up)) if path.startswith(up) else None
+    page = {**OUTSIDE, **PROOFS}.get(path.removeprefix(up)) if path.startswith(up) else None
     return f"{start}{'../' * depth}{page}{anchor or ''}{end}" if page else link.group()
 
 
