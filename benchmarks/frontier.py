@@ -1,6 +1,9 @@
 """The frontier of error over memory: losses of our mechanisms and of the literature's, by our functions.
 
-    python benchmarks/frontier.py [--page docs/results/frontier.md] [--jax-privacy PYTHON]
+    python benchmarks/frontier.py [--csv docs/results/frontier.csv] [--jax-privacy PYTHON]
+
+A row of the file has the least loss with at most so many rows of memory, ours and of others, and ours over the bound.
+It prints the table of docs/explanation/mechanisms.md.
 
 Mechanisms that others have and we leave out, because one of ours has less error at equal memory, are coefficients here:
 BSR (Kalinin and Lampert, 2024), BISR (Kalinin, McKenna, Upadhyay and Lampert, 2025), λ-CGD (Kalinin et al., 2026) with
@@ -11,6 +14,7 @@ searched there.
 
 import argparse
 import collections
+import csv
 import dataclasses
 import json
 import pathlib
@@ -174,57 +178,54 @@ def normalized(inverse: np.ndarray, setting: Setting) -> Errors:
     return Errors(sensitivity * float(np.sqrt(variances.mean())), sensitivity * float(np.sqrt(variances.max())))
 
 
-_HEAD = """# Error over memory
-
-Which mechanism has the least error at the memory that I have, and how far is it from what is possible?
-
-`python benchmarks/frontier.py` computes all losses by our functions. A row of memory is a copy of the model. *Ours* and
-*others* are the least loss with at most so many rows; *bound* is below every mechanism: ‖A‖_* / √(nb), proved in the
-benchmark. Others are BSR, BISR, λ-CGD and γ-BIFR by their coefficients, and with `--jax-privacy` its own searches.
-opake 0.16.1 (BLT, BSR, BISR, λ-CGD, banded Toeplitz) and correlated-noise-mechanism 0.4.0 are not
-run: they have the same families of matrices. The sensitivity of those with columns of equal norms is taken for fixed
-epochs, which flatters them. Seconds are of the processor; jax_privacy's are in `benchmarks/optimizers.py`."""
-
-
-def page(points: dict[tuple[Setting, str], list[tuple[bool, Point]]]) -> str:
-    """Returns the page with one table for each setting and loss."""
-    lines = [_HEAD]
-    better = []
+def rows(points: dict[tuple[Setting, str], list[tuple[bool, Point]]]) -> Iterator[dict[str, str]]:
+    """Yields for each setting, loss and memory the best mechanism of ours and of others."""
     for (setting, objective), known in points.items():
         place, lower = OBJECTIVES.index(objective), bound(setting)
-        lines += ["", f"## {'RmsLoss' if objective == 'rms' else 'MaxLoss'}, {setting}", ""]
-        lines += [
-            "| rows | ours | | seconds | others | | ours over others | ours over bound |",
-            "|---|---|---|---|---|---|---|---|",
-        ]
         for memory in MEMORIES:
-            rows = setting.min_sep if memory is None else memory
             if memory is not None and memory >= setting.min_sep:
                 continue
-            pair = [
+            most = setting.min_sep if memory is None else memory
+            mine, other = (
                 min(
-                    (each for own, each in known if own is wanted and each.rows <= rows),
+                    (each for own, each in known if own is wanted and each.rows <= most),
                     key=lambda each: each.losses[place],
                 )
                 for wanted in (True, False)
-            ]
-            mine, other = pair
-            ratios = [mine.losses[place] / other.losses[place], mine.losses[place] / lower]
-            if ratios[0] > 1.001:
-                better.append(f"{other.name}, {setting}, {rows} rows, {objective}: {100 * (ratios[0] - 1):.1f} %")
-            name = f"{mine.name} of {mine.rows}", f"{other.name} of {other.rows}"
-            lines.append(
-                f"| {'b' if memory is None else rows} | {mine.losses[place]:.3f} | {name[0]} | {mine.seconds:.2f} | "
-                f"{other.losses[place]:.3f} | {name[1]} | {100 * (ratios[0] - 1):+.1f} % | {ratios[1]:.3f} |"
             )
-    lines += ["", "## Where others are ahead", ""]
-    lines += [f"- {each}" for each in better] or ["In no cell by more than 0.1 %."]
-    return "\n".join(lines) + "\n"
+            yield {
+                "loss": objective,
+                "rounds": str(setting.rounds),
+                "min_sep": str(setting.min_sep),
+                "max_participations": str(setting.most),
+                "rows": str(most),
+                "ours": f"{mine.losses[place]:.3f}",
+                "our_mechanism": f"{mine.name} of {mine.rows}",
+                "seconds": f"{mine.seconds:.2f}",
+                "others": f"{other.losses[place]:.3f}",
+                "other_mechanism": f"{other.name} of {other.rows}",
+                "over_bound": f"{mine.losses[place] / lower:.3f}",
+            }
+
+
+def table(found: list[dict[str, str]]) -> str:
+    """Returns the rows of the papers' setting as a table in Markdown."""
+    lines = [
+        "| rows | RmsLoss, ours | others | ours over bound | MaxLoss, ours | others | ours over bound |",
+        "|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    rms, worst = (
+        [each for each in found if (each["loss"], each["rounds"]) == (objective, "2052")] for objective in OBJECTIVES
+    )
+    for pair in zip(rms, worst, strict=True):
+        cells = [each[name] for each in pair for name in ("ours", "others", "over_bound")]
+        lines.append(f"| {' | '.join([pair[0]['rows'], *cells])} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--page", type=pathlib.Path, help="Markdown file to write")
+    parser.add_argument("--csv", type=pathlib.Path, help="file to write")
     parser.add_argument("--jax-privacy", metavar="PYTHON", help="python of an environment with jax_privacy 2.0.0")
     arguments = parser.parse_args()
     points = collections.defaultdict(list)
@@ -238,10 +239,13 @@ def main() -> None:
                 for point in several:
                     points[setting, objective].append((own, point))
                     print(setting, objective, point, flush=True)
-    text = page(points)
-    print(text)
-    if arguments.page:
-        arguments.page.write_text(text)
+    found = list(rows(points))
+    print(table(found))
+    if arguments.csv:
+        with arguments.csv.open("w", newline="") as file:
+            writer = csv.DictWriter(file, found[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(found)
 
 
 if __name__ == "__main__":

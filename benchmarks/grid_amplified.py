@@ -1,4 +1,4 @@
-"""Amplified ε of an integer release, beside that of the same run in real numbers: figures of docs/floating-point.md.
+"""Amplified ε of an integer release, beside that of the same run in real numbers: figures of docs/privacy.md.
 
 python benchmarks/grid_amplified.py [--dimension D]
 

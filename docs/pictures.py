@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/explanation, of docs/screens.md and of README as SVG, into docs/pictures.
+"""Draws the pictures of docs/explanation, of docs/command-line.md and of README as SVG, into docs/pictures.
 
 Run `python docs/pictures.py` in the root of a checkout. A test draws them again and compares. Every curve, cell and
 screen is computed by `tff_mf`; accuracies are those of docs/results. In dark mode the pictures are dark.

@@ -1,4 +1,4 @@
-"""Installs as docs/install.md says, line by line, with each Python on this machine, and tests the `tff_mf` layer there.
+"""Installs as README says, line by line, with each Python on this machine, and tests the `tff_mf` layer there.
 
     python tests/installation.py [--quick] [--with-tff] [--results FOLDER]
 
@@ -43,10 +43,11 @@ def interpreters() -> dict[str, str]:
 
 
 def lines(*, with_tff: bool) -> list[str]:
-    """Returns the commands of docs/install.md; those for TFF only on request."""
-    section = (HERE / "docs" / "install.md").read_text(encoding="utf-8").split("The tests of a checkout")[0]
-    (block,) = re.findall(r"^```bash\n(.*?)^```", section, re.S | re.M)
-    return [line for line in block.splitlines() if with_tff or "# Python 3.11:" not in line]
+    """Returns README's commands, but for `make`; those for TFF only on request."""
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^## Install\n\n```bash\n(.*?)^```", text, re.S | re.M)
+    found = [line for line in block.splitlines() if not line.startswith("make ")]
+    return [line for line in found if with_tff or "# Python 3.11:" not in line]
 
 
 def _answer(path: str) -> str:

@@ -2,7 +2,7 @@
 
 The pages are run in order, in a copy of the checkout, with the wheel installed into a separate environment by README's
 own line. `command_lines.toml` says what is run in place of lines that take too long, and which lines are
-left to `make check-long`. Of README and install.md each line is a process of its own; of other pages, a plain `tff-mf`
+left to `make check-long`. Of README each line is a process of its own; of other pages, a plain `tff-mf`
 with its arguments is a fork of a process that has the installed package and TFF imported.
 """
 
@@ -35,7 +35,6 @@ HERE = pathlib.Path(__file__).resolve().parent.parent
 # A page may use what the pages before it make.
 PAGES = (
     "README",
-    "docs/install",
     "docs/command-line",
     "docs/report",
     "docs/tff-programs",
@@ -44,7 +43,7 @@ PAGES = (
     "docs/experiments",
 )
 # Their lines are what a reader starts with.
-IN_NEW_PROCESSES = ("README.md", "docs/install.md")
+IN_NEW_PROCESSES = ("README.md",)
 LINE_SECONDS = 600
 STARTS_IN_SECONDS = 300
 

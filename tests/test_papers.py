@@ -1,5 +1,6 @@
-"""docs/papers.md names every table and figure of the papers; its figures are what benchmarks/papers.py computes."""
+"""docs/papers.md and results/figures.csv name every table and figure; theirs are what benchmarks/papers.py computes."""
 
+import collections
 import csv
 import importlib
 import pathlib
@@ -14,7 +15,10 @@ from tff_mf.experiments.comparison import specs
 from .documented import unknown
 
 HERE = pathlib.Path(__file__).parent.parent
-PAGE = (HERE / "docs" / "papers.md").read_text()
+TABLES = (HERE / "docs" / "papers.md").read_text()
+with (HERE / "docs" / "results" / "figures.csv").open(newline="") as file:
+    FIGURES = list(csv.DictReader(file))
+PAGE = "\n".join([TABLES, *(row["command"] for row in FIGURES)])
 with (HERE / "docs" / "results" / "papers.csv").open(newline="") as file:
     RESULTS = [tuple(row.values()) for row in csv.DictReader(file)]
 
@@ -29,11 +33,11 @@ STATES = ("reproduced", "runnable", "impossible")
 
 def entries():
     """Returns for each paper the name and the state of each row."""
-    found = {}
-    for section in PAGE.split("\n### ")[1:]:
-        found[section.split(" et al.")[0]] = re.findall(
-            r"^\| ((?:Figure|Table) \d+) \| .+? \| \*\*(\w+)\*\* \|", section, re.M
-        )
+    found = collections.defaultdict(list)
+    for row in FIGURES:
+        found[row["paper"]].append((row["figure"], row["status"]))
+    for section in TABLES.split("\n### ")[1:]:
+        found[section.split(" et al.")[0]] += re.findall(r"^\| (Table \d+) \| .+? \| \*\*(\w+)\*\* \|", section, re.M)
     return found
 
 

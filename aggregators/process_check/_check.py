@@ -63,7 +63,7 @@ def check_process(
 
     The attack on pairs of float32 normals is tried as well, on models of some 10,000 weights or more:
     `measured["pairs_of_float32_normals"]` is near 1 if an adversary who knows all other updates can recognize clients,
-    as in floating point, and near 0 on a grid (docs/floating-point.md). Without `grid` this is measured, not judged.
+    as in floating point, and near 0 on a grid (docs/privacy.md). Without `grid` this is measured, not judged.
 
     A property that could not be measured is `not judged`, and never passes. The server optimizer is only observed in
     its first step from its initial state. For SGD with any momentum this step is proportional to the aggregate; for

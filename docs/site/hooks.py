@@ -3,6 +3,8 @@
 Runs in the environment of `make docs`, without TensorFlow: griffe reads the sources without importing them.
 """
 
+import ast
+import csv
 import functools
 import itertools
 import json
@@ -27,6 +29,14 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
+# Proofs in the documentation of the modules that rely on them.
+PROOFS = {
+    "tff_mf/accounting/allocation.py": "proofs/allocation.md",
+    "tff_mf/accounting/b_min_sep/_moments.py": "proofs/b-min-sep.md",
+    "tff_mf/accounting/b_min_sep/_samples.py": "proofs/b-min-sep-samples.md",
+}
+# Tables of docs/results that are pages of the site, too, and their titles.
+TABLES = {"frontier.csv": "Error over memory", "figures.csv": "The papers' figures"}
 # `tff_mf.aggregators` loads them when it is asked for them.
 LOADED_LATER = {
     f"tff_mf.aggregators.{name}": f"tff_mf.experiments.guard.private_training.{name}"
@@ -60,14 +70,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
         page = notebook.src_uri.removesuffix(".ipynb") + ".md"
         files.append(File.generated(config, page, content=notebook_page(pathlib.Path(notebook.abs_src_path))))
+    for module, page in PROOFS.items():
+        text = ast.get_docstring(ast.parse((ROOT / module).read_text(encoding="utf-8")))
+        files.append(File.generated(config, page, content=f"# `{module}`\n\n{text}\n"))
+    for name in TABLES:
+        path = ROOT / "docs" / "results" / name
+        files.append(File.generated(config, f"results/{path.stem}.md", content=table_page(path)))
     for module, names in public_names((ROOT / "docs" / "api.md").read_text(encoding="utf-8")).items():
         files.append(File.generated(config, f"reference/{module}.md", content=reference_page(module, names)))
     return files
 
 
 def on_page_markdown(markdown: str, page, **_) -> str:
-    """Links that lead from docs/ to pages outside of it lead to their pages on the site."""
+    """Links that lead from docs/ to pages outside of it, and to tables, lead to their pages on the site."""
     depth = page.file.src_uri.count("/")
+    for name in TABLES:
+        markdown = markdown.replace(f"results/{name})", f"results/{pathlib.Path(name).stem}.md)")
     return _LINK.sub(lambda link: _moved(link, depth), markdown)
 
 
@@ -139,7 +157,7 @@ def from_root(text: str) -> str:
 def _moved(link: re.Match[str], depth: int) -> str:
     start, path, anchor, end = link.groups()
     up = "../" * (depth + 1)
-    page = OUTSIDE.get(path.removeprefix(up)) if path.startswith(up) else None
+    page = {**OUTSIDE, **PROOFS}.get(path.removeprefix(up)) if path.startswith(up) else None
     return f"{start}{'../' * depth}{page}{anchor or ''}{end}" if page else link.group()
 
 
@@ -157,6 +175,16 @@ def notebook_page(path: pathlib.Path) -> str:
             parts.append(f"```{{ .text .notebook-output .no-copy }}\n{printed.rstrip()}\n```")
     title, *rest = parts[1].split("\n\n", 1)
     return "\n\n".join([title, parts[0], *rest, *parts[2:]])
+
+
+def table_page(path: pathlib.Path) -> str:
+    """Returns a file of values, separated by commas, as a page."""
+    with path.open(encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    lines = [f"| {' | '.join(cell.replace('_', ' ') for cell in row)} |" for row in (head, ["---"] * len(head))]
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    title = f"# {TABLES[path.name]}\n\nThe rows of [{path.name}]({path.name}){{ download }}."
+    return title + "\n\n" + "\n".join(lines) + "\n"
 
 
 def public_names(text: str) -> dict[str, list[str]]:

@@ -116,7 +116,7 @@ def test_types_are_those_of_an_aggregator_in_floating_point(processes):
 
 
 def test_a_program_in_floating_point_does_not_run_on_a_grid_unchanged(processes):
-    """Why None is the default in Python, as docs/floating-point.md says: each of these programs would be refused."""
+    """Why None is the default in Python, as docs/privacy.md says: each of these programs would be refused."""
     arguments = {"clip_norm": 0.7, "noise_multiplier": 0.1, "clients_per_round": 3}
     floats = aggregators.build_mf_aggregator(tff_mf.BLT.production("b400"), **arguments, insecure_seed=1)
     assert floats.grid_for(10) is None

@@ -1,17 +1,103 @@
-"""Bounds of b-min-sep sampling without samples: moments of the likelihood ratio Z.
+r"""Bounds of b-min-sep sampling without samples: moments of the likelihood ratio Z.
 
-docs/proofs/amplification.md has the theorems. Let C have b̂ bands, and a ≥ 0 be a column that dominates all columns
-of C/σ. For the run with the client against the run without it, and an integer m ≥ 2, E[Z^m] is bounded by windows of
-b̂ rounds, one after the other, from the last: v(w) bounds the growth of a client who has to wait for w rounds, and in
-a window becomes
+n is the number of rounds, b the separation, p the probability to join, b̂ the number of bands and σ the noise
+multiplier. Theorem 1, lemma 2, Z and K are in docs/proofs/amplification.md. Theorems 3 to 5 bound moments of Z. They
+are about the pair of theorem 1, and so hold for contributions that are chosen adaptively. Theorems 3 and 4 take the
+rows of C as if they were independent, at the price of higher moments, by Hölder's inequality; theorem 5 does not, where
+it can be computed.
 
-    v(w) ← ‖(1 − p)^(b̂ − w)·v(0) + Σ_(r ≥ w) p·(1 − p)^(r − w)·W_r·v(b − b̂ + r)‖_m,    w < b̂,
+With b̂ ≤ b bands, columns of C that belong to rounds of one client have no row in common. With u_t = ⟨c_t, y⟩/σ² −
+‖c_t‖²/2σ² and w_t = e^(u_t), exp(a_x − K_xx/2) is the product of w_t over t in x, and K_xy the sum of ⟨c_s, c_t⟩/σ²
+over s in x and t in y. Before the first round, a client is in the state that it is in after many rounds.
 
-with the lognormal W_r of its rounds r, and v(w) ← v(w − b̂) otherwise. Where few bands or a small m leave few tuples
-of ages, E[Z^m] is summed over all m-tuples of histories. For the opposite, a stationary set of rounds, each in it with
-probability ρ, of which a client takes each with probability q, leads to
+## Theorem 3
 
-    E[Z^(−s)] ≤ E[(1 − q + q·exp(μg − μ²/2))^(−sρb̂)]^(n/b̂),    s > 0,    g ~ N(0, 1).
+**Theorem 3** (the run with the client against the run without it). Let a ≥ 0 be a vector of b̂ entries with
+Σ_i a_i·a_(i + d) ≥ ⟨c_t, c_(t − d)⟩/σ² for all t and d ≥ 0. Let m ≥ 2 be an integer, ‖·‖_m the norm of L^m, g ~ N(0,
+1), and W_r = exp(√b̂·a_i·g − b̂·a_i²/2) with i = b̂ − 1 − r. Let v_0(w) = 1 for w = 0, …, b − 1, and
+
+    v_(k+1)(w) = ‖(1 − p)^(b̂ − w)·v_k(0)
+                  + Σ_(r = w, …, b̂ − 1) p·(1 − p)^(r − w)·W_r·v_k(b − b̂ + r)‖_m,    w < b̂,
+
+and v_(k+1)(w) = v_k(w − b̂) for w ≥ b̂. Let V_k = Σ_w v_k(w)/(1 + (b − 1)p)·(1 for w = 0, else p). Then E[Z^m] is at
+most the product of V_k^(m/b̂) over the b̂ numbers k = ⌊(n + b̂ − 1 + l)/b̂⌋ for l = 0, …, b̂ − 1, and E[(Z − e^ε)₊] ≤
+E[Z^m]·e^(−(m − 1)ε)·(m − 1)^(m − 1)/m^m.
+
+*Proof.* Let C\* have the entries a_(t − u) in rows t = 0, …, n + b̂ − 2 and columns u, of all integers u in the window
+t − b̂ < u ≤ t of a row. With histories that begin before round 0 and end after round n − 1, K\* of C\* is at least K in
+every entry, and z^m is convex: by lemma 2, C may be replaced by C\*. The mean of a product of lognormal variables is
+
+    E[Z^m] = E[exp(Σ_t X_t)],    X_t = Σ_(i < j) s_i(t)·s_j(t),
+
+for m independent histories x_i of the sampling, with s_i(t) = a_(t − u) if x_i has a round u in the window of t, and 0
+otherwise; it has at most one such round. Let Y_l be the sum of X_t over the rows t with t mod b̂ = l. By Hölder's
+inequality, E[Π_l e^(Y_l)] ≤ Π_l E[e^(b̂·Y_l)]^(1/b̂). Likewise, E[e^(b̂·Y_l)] = E[Z_l^m] with
+
+    Z_l = E_x[Π_t exp(√b̂·s(t)·g_t − b̂·s(t)²/2)],
+
+over the rows t of the class l, each with a normal g_t of its own. Their windows follow one another, so that Z_l =
+1ᵀM_k…M_1π: π has the probabilities of a client to be free after w = 0, …, b − 1 rounds, which are the same before every
+round, and M_j, which depends on the g of window j alone, has what the client does in that window, with its weight W_r.
+For every u ≥ 0 that is not random, ‖v_jᵀM·u‖_m ≤ Σ_w u_w·‖(v_jᵀM)_w‖_m = v_(j+1)ᵀu, by Minkowski's inequality. Given
+the windows before, with u = M_(k−1−j)…M_1π, this holds for one window after the other, from the last, and ‖Z_l‖_m ≤
+v_kᵀπ = V_k. There are n + b̂ − 1 rows. The last inequality is that of z ↦ (z − e^ε)/z^m, whose maximum is at z =
+e^ε·m/(m − 1). ∎
+
+Multiples of powers 0, ¼, ½, ¾ and 1 of the entries of C are tried as a. The m-th power of a window is a sum of
+exponentials, each of which the trapezoidal rule integrates exactly up to 1e-32. If v_(k+1) ≤ γ·v_k in every entry, the
+same holds for all later k, as the recursion does not fall in v: beyond 8,192 rounds that is what is computed.
+
+## Theorem 4
+
+**Theorem 4** (the opposite). Let p < 1, q = p/(p + (1 − p)^b·(b − 1)^(b − 1)/b^b), ρ = p/(1 + (b − 1)p)/q and μ the
+largest ‖c_t‖/σ. For every s > 0,
+
+    E[Z^(−s)] ≤ N^(n/b̂),    N = E[(1 − q + q·exp(μg − μ²/2))^(−sρb̂)],
+
+and E[(1 − e^ε·Z)₊] ≤ E[Z^(−s)]·e^(−sε)·s^s/(1 + s)^(1 + s).
+
+*Proof.* There is a random set S of rounds, each in it with probability ρ and any two at least b apart, such that a
+client who takes each of them with probability q, independently, has the law of b-min-sep sampling. It is the stationary
+renewal process whose gaps are d with probability (p/q)·y_(d − b), where y_0 = 1, y_d = 0 for d < 0, and y_d = (1 −
+p)·y_(d − 1) − c·y_(d − b) with c = p(1 − q)/q. No y_d is below 0: c = (1 − p)^b·(b − 1)^(b − 1)/b^b, so that y_d ≥
+θ·y_(d − 1) with θ = (1 − p)(b − 1)/b follows from the same for smaller d: y_(d − b) ≤ θ^(1 − b)·y_(d − 1), and (1 − p)
+− c·θ^(1 − b) = θ. The generating function of the gaps is G = (p/q)z^b/(1 − (1 − p)z + cz^b); that of the gaps between
+those that are taken, qG/(1 − (1 − q)G) = pz^b/(1 − (1 − p)z), is the one of b-min-sep sampling, whose gaps are b and a
+geometric number of rounds. A stationary process from which points are taken so is stationary; as b-min-sep sampling is,
+the two have one law.
+
+Z is therefore the mean over S of Z_S = Π_(t in S) (1 − q + q·w_t). The logarithm is concave, so that log Z ≥ E_S[log
+Z_S] = ρ·Σ_t log(1 − q + q·w_t), a sum over all rounds. Hence Z^(−s) ≤ Π_t (1 − q + q·w_t)^(−sρ). By Hölder's inequality
+for the b̂ classes t mod b̂, its mean is at most Π_t E[(1 − q + q·w_t)^(−sρb̂)]^(1/b̂), since the columns of a class
+have no row in common: their w_t are independent. Each of these means grows with ‖c_t‖, by lemma 2 for one variable. The
+last inequality is as above. ∎
+
+## Theorem 5
+
+**Theorem 5** (the run with the client against the run without it). Let κ_d ≥ ⟨c_t, c_(t − d)⟩/σ² for all t and d = 0,
+…, b̂ − 1, and κ_d = 0 from b̂ on. The age of a history is the number of rounds since its last one, or 0 from b on, when
+it is free. Let m histories begin with independent ages of the law above, let each that is free join the next round with
+probability p, and let a round in which j of them join have the weight exp(κ_0·j(j − 1)/2 + j·Σ κ_a), summed over the
+ages a > 0. Then E[Z^m] is at most the mean of the product of the weights of all rounds.
+
+*Proof.* E[Z^m] = E[exp(Σ_(i < j) K_(x_i x_j))] for m independent histories, and K_xy is the sum of ⟨c_s, c_t⟩/σ² over s
+in x and t in y. Only rounds that are less than b̂ ≤ b apart have a product above 0. Count it with the later of both,
+and once if they are one round: whoever joins in round t has products with those who join too, κ_0 for each pair, and
+with the last round of each other history, κ_a. No history has an earlier one within b rounds. Ages at the beginning
+count as if there had been rounds before the first, which adds weights of at least 1. ∎
+
+The weights are summed by a vector over all tuples of ages up to their order, of which there are C(b + m − 1, m): few
+bands, or little noise, for which m is small. All terms are positive, so that rounding errors are relative, and what
+underflows is replaced by more.
+
+## One band
+
+For one band, the rounds share no row, and Z = Π_t (1 + α_t·(w_t − 1)) where α_t ≤ p depends on w_0, …, w_(t − 1): the
+probability of round t given the outputs before it. E[φ(1 + α(w − 1))] is convex in α and least at 0, and so does not
+fall: from the last round to the first, α_t may be replaced by p. Then the run is *Poisson sampling* with p.
+
+`tests/tff_mf/test_b_min_sep_moments.py` compares the moments with sums over all histories, and ε with quadrature; a
+bound in which rows that share a round are taken to be independent fails there.
 """
 
 import itertools
@@ -51,7 +137,7 @@ def epsilons(
     """Returns ε ≤ `most` for the run with the client against the run without it, and for the opposite.
 
     Formal guarantee: not below those of b-min-sep sampling with columns of C/σ of at most these entries, including all
-    rounding errors; docs/proofs/amplification.md has the proofs.
+    rounding errors, by theorems 3 to 5 above.
 
     Args:
         columns: The columns of C/σ, from the diagonal down, at least 0, float64 `[rounds, bands]`.
