@@ -2,11 +2,14 @@
 
 import pathlib
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
 import psutil
 
+_ENVIRONMENTS = pathlib.Path(__file__).resolve().parents[1] / "build" / "peers"
 _SMALL_RUN = """[run]
 mechanism = "tree-full"
 rounds = {rounds}
@@ -77,3 +80,14 @@ def peak_bytes(process: psutil.Process) -> int:
     """Returns the peak of a process's resident memory."""
     status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
     return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
+
+
+def environment(name: str, requirements: tuple[str, ...]) -> pathlib.Path:
+    """Returns the Python of an environment of peers, which is made in build/peers if it is not there."""
+    folder = _ENVIRONMENTS / name
+    python, done = folder / "bin" / "python", folder / "done"
+    if not done.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements], check=True)
+        done.touch()
+    return python

@@ -1,21 +1,18 @@
 """The frontier of error over memory: losses of our mechanisms and of the literature's, by our functions.
 
-    python benchmarks/frontier.py [--csv docs/results/frontier.csv] [--jax-privacy PYTHON]
-
-A row of the file has the least loss with at most so many rows of memory, ours and of others, and ours over the bound.
-It prints the table of docs/explanation/mechanisms.md.
+    python benchmarks/frontier.py [--csv docs/results/frontier.csv] [--peers]
 
 Mechanisms that others have and we leave out, because one of ours has less error at equal memory, are coefficients here:
 BSR (Kalinin and Lampert, 2024), BISR (Kalinin, McKenna, Upadhyay and Lampert, 2025), λ-CGD (Kalinin et al., 2026) with
-columns of equal norms, and the inverse (1 − x)^γ, banded, with the best γ and columns of equal norms. With the Python
-of an environment that has jax_privacy 2.0.0, its own BLTs of 3 buffers and its banded Toeplitz matrices of b bands are
-searched there.
+columns of equal norms, and the inverse (1 − x)^γ, banded, with the best γ and columns of equal norms. With `--peers`,
+jax_privacy, opake and correlated-noise-mechanism search in environments of their own, which are made in build/peers.
 """
 
 import argparse
 import collections
 import csv
 import dataclasses
+import functools
 import json
 import pathlib
 import subprocess
@@ -24,6 +21,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import scipy.optimize
+from _common import environment
 
 import tff_mf
 from tff_mf.mechanisms import series
@@ -31,7 +29,12 @@ from tff_mf.sensitivities import general
 from tff_mf.sensitivities.losses import Errors, errors
 
 SETTINGS = [(1024, 1024, 1), (512, 64, 8), (1000, 100, 10), (2000, 400, 5), (2052, 342, 6)]
-PEER = pathlib.Path(__file__).with_name("jax_privacy_peer.py")
+# The program that runs in the environment, and the packages there.
+PEERS = {
+    "jax_privacy": ("jax_privacy_peer.py", "jax-privacy==2.0.0"),
+    "opake": ("frontier_peer.py", "opake[dpftrl]==0.16.1", "scipy"),
+    "correlated_noise": ("frontier_peer.py", "correlated-noise-mechanism==0.4.0"),
+}
 MEMORIES = (0, 1, 2, 3, 4, 8, 16, 64, None)
 OBJECTIVES = ("rms", "max")
 # Bands of inverses that are drawn again, for mechanisms without memory.
@@ -137,21 +140,45 @@ def theirs(setting: Setting, objective: str) -> Iterator[Point]:
     yield Point("λ-CGD, equal norms", 0, point)
 
 
-def of_jax_privacy(setting: Setting, objective: str, python: str) -> Iterator[Point]:
-    """Yields what jax_privacy's own searches find, with the seconds of compilation."""
+def of_peers(setting: Setting, objective: str) -> Iterator[Point]:
+    """Yields what the searches of other packages find, with the seconds of the processor, compilation included."""
+    case = {"rounds": setting.rounds, "min_sep": setting.min_sep, "limit": setting.most}
 
-    def asked(**case: object) -> dict:
-        case |= {"rounds": setting.rounds, "objective": objective}
-        answer = subprocess.run([python, PEER, json.dumps(case)], check=True, stdout=subprocess.PIPE, text=True)
-        return json.loads(answer.stdout)
+    def toeplitz(answer: dict) -> Errors:
+        return losses(tff_mf.BandedToeplitz(column=answer["column"]), setting)
 
-    found = asked(kind="blt", min_sep=setting.min_sep, limit=setting.most, buffers=3)
-    blt = tff_mf.BLT(theta=found["theta"], omega=found["omega"])
-    yield Point("jax_privacy's BLT", 3, losses(blt, setting), found["seconds"])
+    def blt(answer: dict) -> Errors:
+        return losses(tff_mf.BLT(theta=answer["theta"], omega=answer["omega"]), setting)
+
+    found = asked("jax_privacy", kind="blt", buffers=3, objective=objective, **case)
+    yield Point("jax_privacy's BLT", 3, blt(found), found["seconds"])
     if objective == "rms":
-        found = asked(kind="banded_toeplitz", bands=setting.min_sep)
-        banded = tff_mf.BandedToeplitz(column=found["column"])
-        yield Point("jax_privacy's banded Toeplitz", setting.min_sep - 1, losses(banded, setting), found["seconds"])
+        found = asked("jax_privacy", kind="banded_toeplitz", bands=setting.min_sep, rounds=setting.rounds)
+        yield Point("jax_privacy's banded Toeplitz", setting.min_sep - 1, toeplitz(found), found["seconds"])
+    # opake's BLTs are searched for MaxLoss, and its banded matrices for the mean error.
+    for buffers in (1, 2, 3, 4, 8):
+        found = asked("opake", kind="opake_blt", buffers=buffers, **case)
+        yield Point("opake's BLT", buffers, toeplitz(found), found["seconds"])
+    for rows in (8, 16, 64, setting.min_sep - 1):
+        if rows < setting.min_sep:
+            found = asked("opake", kind="opake_banded", bands=rows + 1, rounds=setting.rounds)
+            yield Point("opake's banded Toeplitz", rows, toeplitz(found), found["seconds"])
+    for buffers in (2, 4):
+        kind = "correlated_noise_blt"
+        found = asked("correlated_noise", kind=kind, buffers=buffers, objective=objective, **case)
+        yield Point("correlated-noise-mechanism's BLT", buffers, blt(found), found["seconds"])
+
+
+def asked(peer: str, **case: object) -> dict:
+    """Returns what a peer finds in its own environment; the same search is not done twice."""
+    return json.loads(_answer(peer, json.dumps(case)))
+
+
+@functools.cache
+def _answer(peer: str, case: str) -> str:
+    program, *requirements = PEERS[peer]
+    command = [environment(peer, tuple(requirements)), pathlib.Path(__file__).with_name(program), case]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def normalized(inverse: np.ndarray, setting: Setting) -> Errors:
@@ -226,15 +253,15 @@ def table(found: list[dict[str, str]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--csv", type=pathlib.Path, help="file to write")
-    parser.add_argument("--jax-privacy", metavar="PYTHON", help="python of an environment with jax_privacy 2.0.0")
+    parser.add_argument("--peers", action="store_true", help="search with jax_privacy, opake and others too")
     arguments = parser.parse_args()
     points = collections.defaultdict(list)
     for numbers in SETTINGS:
         setting = Setting(*numbers)
         for objective in OBJECTIVES:
             searches = [(True, ours(setting, objective)), (False, theirs(setting, objective))]
-            if arguments.jax_privacy:
-                searches.append((False, of_jax_privacy(setting, objective, arguments.jax_privacy)))
+            if arguments.peers:
+                searches.append((False, of_peers(setting, objective)))
             for own, several in searches:
                 for point in several:
                     points[setting, objective].append((own, point))

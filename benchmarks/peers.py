@@ -6,7 +6,7 @@
 Model, first weights, clients, words and steps are the same. Each peer is a process that lives as long as its case; they
 are asked for one round at a time, in rotation, so that what else the machine does affects all of them. CPU seconds are
 those of a peer and its child processes. After two rounds the models are compared. torch and pfl-research are installed
-into build/peers/venv when they are first needed.
+into build/peers/torch when they are first needed.
 
 What is measured goes to docs/results/performance.json. Afterwards, or by `page` alone, docs/performance.png is drawn of
 it, and the tables of docs/performance.md are replaced.
@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import psutil
+from _common import environment
 from _peer import ANSWERS, Case, read_model
 from _peers_page import PLAIN, draw, filled
 
@@ -33,7 +34,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 RESULTS = HERE.parent / "docs" / "results" / "performance.json"
 PAGE = HERE.parent / "docs" / "performance.md"
 PICTURE = HERE.parent / "docs" / "performance.png"
-ENVIRONMENT = HERE.parent / "build" / "peers" / "venv"
 REQUIREMENTS = ("torch==2.13.0", "pfl==0.6.0")
 COMPARED_AFTER = 2
 
@@ -74,16 +74,6 @@ def changed(case: Case, **values: object) -> Case:
 
 
 WIDER = [changed(CONV, embedding_size=width, units=width, clients=10, most_clients=10) for width in (32, 128, 512)]
-
-
-def environment() -> pathlib.Path:
-    """Returns the Python of torch and pfl-research, which is installed if it is not there."""
-    python, done = ENVIRONMENT / "bin" / "python", ENVIRONMENT / "done"
-    if not done.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
-        done.touch()
-    return python
 
 
 class Process:
@@ -175,7 +165,9 @@ class Bench:
     @contextlib.contextmanager
     def running(self, names: Sequence[str], case: Case) -> Iterator[list[Process]]:
         """Runs peers with a case."""
-        python = environment() if any(PEERS[name][0] in _OF_TORCH for name in names) else pathlib.Path()
+        python = (
+            environment("torch", REQUIREMENTS) if any(PEERS[name][0] in _OF_TORCH for name in names) else pathlib.Path()
+        )
         with contextlib.ExitStack() as ends:
             processes = []
             for name in names:
