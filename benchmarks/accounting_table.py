@@ -124,7 +124,9 @@ def by_dp_accounting(setting: Setting) -> float | None:
     """Returns ε of dp-accounting's privacy loss distribution, where it has an event."""
     if not isinstance(setting.sampling, (tff_mf.CyclicPoisson, tff_mf.MinSep)):
         return None
-    event = tff_mf.dp_event(setting.mechanism, setting.rounds, setting.sampling, noise_multiplier=setting.sigma)
+    event = tff_mf.guarantee(
+        setting.mechanism, setting.rounds, setting.sampling, noise_multiplier=setting.sigma
+    ).dp_event()
     return dp_accounting.pld.PLDAccountant().compose(event).get_epsilon(setting.delta)
 
 

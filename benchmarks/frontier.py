@@ -147,11 +147,9 @@ def of_peers(setting: Setting, objective: str) -> Iterator[Point]:
     def toeplitz(answer: dict) -> Errors:
         return losses(tff_mf.BandedToeplitz(column=answer["column"]), setting)
 
-    def blt(answer: dict) -> Errors:
-        return losses(tff_mf.BLT(theta=answer["theta"], omega=answer["omega"]), setting)
-
     found = asked("jax_privacy", kind="blt", buffers=3, objective=objective, **case)
-    yield Point("jax_privacy's BLT", 3, blt(found), found["seconds"])
+    blt = tff_mf.BLT(theta=found["theta"], omega=found["omega"])
+    yield Point("jax_privacy's BLT", 3, losses(blt, setting), found["seconds"])
     if objective == "rms":
         found = asked("jax_privacy", kind="banded_toeplitz", bands=setting.min_sep, rounds=setting.rounds)
         yield Point("jax_privacy's banded Toeplitz", setting.min_sep - 1, toeplitz(found), found["seconds"])
@@ -166,7 +164,7 @@ def of_peers(setting: Setting, objective: str) -> Iterator[Point]:
     for buffers in (2, 4):
         kind = "correlated_noise_blt"
         found = asked("correlated_noise", kind=kind, buffers=buffers, objective=objective, **case)
-        yield Point("correlated-noise-mechanism's BLT", buffers, blt(found), found["seconds"])
+        yield Point("correlated-noise-mechanism's BLT", buffers, toeplitz(found), found["seconds"])
 
 
 def asked(peer: str, **case: object) -> dict:

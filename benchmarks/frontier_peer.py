@@ -36,7 +36,7 @@ def correlated_noise_blt(case: dict) -> dict:
         device="cpu",
     )
     found = search.optimize(num_iterations=50, lr=0.01)
-    return {"theta": found["theta"].tolist(), "omega": found["omega"].tolist()}
+    return {"column": search.calculate_toeplitz_coeffs(found["theta"], found["omega"]).tolist()}
 
 
 KINDS = {"opake_blt": opake_blt, "opake_banded": opake_banded, "correlated_noise_blt": correlated_noise_blt}

@@ -17,8 +17,6 @@ from tff_mf.accounting import adaptive_clipping_guarantee as adaptive_clipping_g
 from tff_mf.accounting import balls_in_bins_gram as balls_in_bins_gram
 from tff_mf.accounting import calibrate_noise_multiplier as calibrate_noise_multiplier
 from tff_mf.accounting import compose_guarantees as compose_guarantees
-from tff_mf.accounting import dp_event as dp_event
-from tff_mf.accounting import effective_noise_multiplier as effective_noise_multiplier
 from tff_mf.accounting import epsilon as epsilon
 from tff_mf.accounting import guarantee as guarantee
 from tff_mf.accounting import zcdp_rho as zcdp_rho

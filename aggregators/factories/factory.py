@@ -63,7 +63,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         adaptive_clipping: How the clip norm changes at each restart, or `None`; see `queries.AdaptiveClippingQuery`.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
         record_aggregation_factory: Sums the clipped values. If `None`, a sum whose `accumulate` clips each value again,
-            whatever a client sends (with `adaptive_clipping`, TFF's plain sum, which does not). Otherwise
+            whatever a client sends (with `adaptive_clipping` and no grid, TFF's plain sum, which does not). Otherwise
             `tff.aggregators.SumFactory()`, the plain sum, or, with a grid, `tff.aggregators.SecureSumFactory(2**bits)`.
             Other sums may enlarge a clipped value.
         rounds: Number of rounds of the run, which `noise_multiplier` was calibrated for: the graph fails in any later

@@ -101,20 +101,17 @@ class Found:
         """Returns ε with amplification, in its own entries, if the sampling amplifies where cohorts are secret."""
         if self.drawn is None or not self.drawn.is_secret:
             return {}
-        found = amplification.in_secret(
-            self.mechanism,
-            self.setting.rounds,
-            self.drawn,
-            **self.flags.cohorts,
-            noise_multiplier=noise_multiplier,
-            delta=delta,
-            **self.flags.on_grid(),
-        )
+        rounds, cohorts, on_grid = self.setting.rounds, self.flags.cohorts, self.flags.on_grid()
+        level = tff_mf.guarantee(
+            self.mechanism, rounds, self.drawn.drawn_by(**cohorts), noise_multiplier=noise_multiplier, **on_grid
+        ).at(delta=delta)
         return {
-            "amplified_epsilon": found.epsilon,
-            "amplified_bound": found.level.theorem,
-            "amplified_failure": found.level.failure,
-            "amplified_statement": found.statement,
+            "amplified_epsilon": level.epsilon,
+            "amplified_bound": level.theorem,
+            "amplified_failure": level.failure,
+            "amplified_statement": amplification.statement(
+                level, self.drawn, rounds=rounds, **cohorts, grid=on_grid["grid"]
+            ),
         }
 
     def calibrated(self, epsilon: float, delta: float) -> dict[str, Any]:

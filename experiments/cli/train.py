@@ -107,7 +107,7 @@ def train(
     )
     privacy = _checked(settings, path, insecure_seed, resume=resume, without_epsilon=without_epsilon)
     if chosen and chosen.notes:
-        # After all that can be refused at once, which takes one line.
+        # Printed after everything that can be refused quickly: a refusal is one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     signal = signal_to_noise.of_run(privacy, settings)
     _warn(signal, path, force=force or resume)

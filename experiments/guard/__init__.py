@@ -1,4 +1,4 @@
-"""Participation guard for pipelines other than `tff-mf train`: `open_guard`, and its parts of a TFF program."""
+"""Private training with a participation guard, for pipelines other than `tff-mf train`: parts of a TFF program."""
 
 from .drawing import checked_clients as checked_clients
 from .run_guard import RefusedCohortError as RefusedCohortError

@@ -82,23 +82,12 @@ def check_aggregator(aggregator: "MFAggregationFactory", plan: tff_mf.Plan, more
     clipping, restart_every = aggregator.adaptive_clipping, more.get("restart_every", plan.restart_every)
     accounted = more.get("adaptive_count_stddev", plan.adaptive_count_stddev)
     _check_counts(None if clipping is None else clipping.count_stddev, plan, accounted)
-    # If the cohort trains itself, the plan's two noise multipliers are the same up to rounding.
-    same = {plan.noise_multiplier_as_run} | (
-        {plan.noise_multiplier} if plan.cohort == plan.clients_per_round else set()
-    )
-    of_plan = set()
+    of_plan = None
     if clipping is None or restart_every is not None:
-        of_plan = {
-            aggregators.MFAggregationFactory.of_plan(
-                plan,
-                noise_multiplier=noise_multiplier,
-                restart_every=restart_every,
-                adaptive_clipping=clipping,
-                rounds=None,
-            ).fingerprint
-            for noise_multiplier in same
-        }
-    if aggregator.fingerprint not in of_plan:
+        of_plan = aggregators.MFAggregationFactory.of_plan(
+            plan, restart_every=restart_every, adaptive_clipping=clipping, rounds=None
+        ).fingerprint
+    if aggregator.fingerprint != of_plan:
         raise InputValueError(
             "aggregator does not have the noise of the plan: build it with the plan's mechanism, "
             f"clip_norm={plan.clip_norm!r}, noise_multiplier={plan.noise_multiplier_as_run!r}, "

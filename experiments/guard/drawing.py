@@ -17,7 +17,7 @@ from ..sampling.settings import SamplingSettings
 
 # Their size may be left out of the plan's sampling, where no grid needs it.
 _OF_ANY_SIZE = (tff_mf.BallsInBins, tff_mf.BMinSep, tff_mf.RandomAllocation)
-# Of these, `run.json` has what a secret run claims, and nobody else may.
+# `run.json` has these of a plan with secret cohorts; a caller cannot give them.
 _OF_PLAN = ("secret_cohorts", "amplified_epsilon")
 
 
@@ -62,7 +62,7 @@ def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, 
     stated = read_record(folder).amplified_epsilon if (folder / RUN_JSON).exists() else None
     if stated is None:
         # Not computed again where a run goes on: a certificate by samples would differ.
-        stated = amplification.stated_epsilon(amplification.own(plan, word, planned).level)
+        stated = amplification.stated_epsilon(amplification.own(plan, word, planned))
     return {**found, "secret_cohorts": True, "amplified_epsilon": stated}
 
 

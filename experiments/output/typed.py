@@ -52,7 +52,7 @@ _SIGNS = {
 
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all records: frozen, with keywords only, and without fields that nobody knows."""
+    """Base of all records: frozen, with keywords only; unknown fields are refused."""
 
 
 def convert(value: Any, kind: type[_Kind], where: str = "") -> _Kind:

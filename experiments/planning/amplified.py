@@ -7,7 +7,6 @@ import tff_mf
 from tff_mf.planning import mechanism_names
 
 from ..output import progress
-from ..runs import amplification
 from ..sampling.settings import SamplingSettings
 from .deployment import Deployment
 
@@ -108,20 +107,14 @@ def _at(
             **on_grid,
         )
     assert noise_multiplier is not None
-    found = amplification.in_secret(
-        mechanism,
-        deployment.setting.rounds,
-        drawn,
-        **cohorts,
-        noise_multiplier=noise_multiplier,
-        delta=deployment.delta,
-        **on_grid,
+    found = tff_mf.guarantee(
+        mechanism, deployment.setting.rounds, drawn.drawn_by(**cohorts), noise_multiplier=noise_multiplier, **on_grid
     )
     by_turns = dataclasses.replace(deployment.setting, participation=drawn.schema(deployment.setting.rounds))
     return AmplifiedOption(
         bands=bands,
         noise_multiplier=noise_multiplier,
-        epsilon=found.epsilon,
+        epsilon=found.epsilon(deployment.delta),
         epsilon_if_known=by_turns.guarantee(mechanism, noise_multiplier, **on_grid).epsilon(deployment.delta),
         rms_error=noise_multiplier * by_turns.errors(mechanism).rms,
     )

@@ -138,7 +138,7 @@ def _of_secrecy(evidence: Evidence) -> list[Finding]:
         return []
     try:
         plan = record.plan(evidence.mechanism)
-        level = amplification.own(plan, record.drawn, record.population).level
+        level = amplification.own(plan, record.drawn, record.population)
     except InputError as error:
         return [found(CRITICAL, "secrecy", "secrecy_impossible", file=RUN_JSON, why=str(error))]
     if level.epsilon > record.amplified_epsilon:
@@ -167,7 +167,7 @@ def population(evidence: Evidence) -> int | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """The files of a run, and what of a report does not merely repeat them: all facts come from here.
+    """The files of a run and everything that is derived from them: a report takes all its facts from here.
 
     Attributes:
         evidence: The content of the run's folder.

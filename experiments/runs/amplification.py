@@ -16,42 +16,14 @@ from .words import Bound
 _MARGIN, _MARGIN_BY_SAMPLES = 1e-6, 0.02
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Amplified:
-    """The ε of a deployment that keeps its cohorts secret.
+def own(privacy: tff_mf.Plan, sampling: SamplingSettings | None, population: int | None) -> tff_mf.Level:
+    """Returns the amplified ε of a run whose own cohorts are secret, with the bound that it comes from.
 
-    Attributes:
-        epsilon: ε with amplification by sampling, for the cohort that the run stands for.
-        population: Clients of such a deployment that cohorts are drawn from, if known.
-        claim: The content of its one-line statement.
-        level: ε with the bound that it comes from.
-    """
-
-    epsilon: float
-    population: int | None
-    claim: statements.Claim
-    level: tff_mf.Level
-
-    @property
-    def statement(self) -> str:
-        """The guarantee in one line, with the condition that cohorts stay secret."""
-        drawn = self.claim.population if self.population is None else self.population
-        clients = "" if drawn is None else f", from {drawn} clients"
-        return (
-            f"only if cohorts are drawn at random and in secret, and nobody ever learns them{clients}, with "
-            f"amplification by sampling: {statements.one_line(self.claim)}"
-        )
-
-
-def own(privacy: tff_mf.Plan, sampling: SamplingSettings | None, population: int | None) -> Amplified:
-    """Returns the amplified ε of a run whose own cohorts are secret.
-
-    Formal guarantee: as for the sampling, if cohorts were drawn by it with a secret of this run alone and nobody ever
-    learns one, its size, or what depends on it; for one client. It is never smaller than `tff_mf.guarantee` finds:
-    where that is a certificate by samples, by 2 %.
+    Formal guarantee: as for a `tff_mf.Plan` with `secret_cohorts`: if cohorts are drawn by the sampling with a secret
+    of this run alone, and nobody ever learns one, its size, or what depends on it; for one client.
 
     Args:
-        privacy: The mechanism and its noise.
+        privacy: The mechanism and its noise, for whoever knows the cohorts.
         sampling: How cohorts are drawn.
         population: Clients they are drawn from.
 
@@ -60,50 +32,14 @@ def own(privacy: tff_mf.Plan, sampling: SamplingSettings | None, population: int
     """
     if sampling is None or not sampling.is_secret or sampling.schema(privacy.rounds) != privacy.participation:
         raise InputValueError(f"sampling={sampling!r} has no amplified ε for {privacy.participation}.")
-    check_own(restart_every=privacy.restart_every, cohort=privacy.cohort, clients=privacy.clients_per_round)
-    for name, given in (
-        ("adaptive_count_stddev", privacy.adaptive_count_stddev is not None),
-        ("insecure_seed", privacy.insecure),
-        ("noise_multiplier", not privacy.noise_multiplier),
-    ):
-        if given:
-            raise InputValueError(
-                f"{name}={getattr(privacy, name)!r} has no amplified ε: it does not go with secret_cohorts."
-            )
-    found = in_secret(
-        privacy.mechanism,
-        privacy.rounds,
-        sampling,
-        population=population,
-        clients_per_round=privacy.clients_per_round,
-        noise_multiplier=privacy.noise_multiplier,
-        delta=privacy.delta,
-        grid=privacy.grid,
-        dimension=privacy.dimension,
-    )
-    if math.isinf(found.epsilon):
+    drawn_by = sampling.drawn_by(population=population, clients_per_round=privacy.clients_per_round)
+    plan = dataclasses.replace(privacy, sampling=drawn_by, population=None, secret_cohorts=True)
+    level = plan.guarantee.at(delta=plan.delta) if plan.noise_multiplier else None
+    if level is None or math.isinf(level.epsilon):
         raise InputValueError(
-            f"noise_multiplier={privacy.noise_multiplier!r} leaves no finite ε at delta={privacy.delta!r}: take more."
+            f"noise_multiplier={plan.noise_multiplier!r} leaves no finite ε at delta={plan.delta!r}: take more."
         )
-    return found
-
-
-def check_own(*, restart_every: int | None, cohort: int | None, clients: int) -> None:
-    """Raises if a run cannot have secret cohorts of its own: they are what it trains on, and nothing may restart.
-
-    Raises:
-        InputValueError: If it cannot.
-    """
-    if restart_every is not None:
-        raise InputValueError(
-            f"restart_every={restart_every!r} does not go with secret_cohorts: no theorem here covers both; leave one "
-            "out."
-        )
-    if cohort not in (None, clients):
-        raise InputValueError(
-            f"cohort={cohort!r} does not go with secret_cohorts, whose ε is that of the clients_per_round={clients} "
-            "that train: leave one out."
-        )
+    return level
 
 
 def stated_epsilon(level: tff_mf.Level) -> float:
@@ -128,49 +64,35 @@ def of_own_cohorts(
     return {"guarantee": None, "amplified": epsilon, "participation": Bound(**_drawn(sampling))}
 
 
-def in_secret(
-    mechanism: tff_mf.Mechanism,
-    rounds: int,
+def statement(
+    level: tff_mf.Level,
     sampling: SamplingSettings,
     *,
+    rounds: int,
     population: int | None,
     clients_per_round: int | None,
-    noise_multiplier: float,
-    delta: float,
     grid: tff_mf.Grid | None = None,
-    dimension: int | None = None,
-) -> Amplified:
-    """Returns the amplified ε of a deployment that draws its cohorts in secret.
-
-    Formal guarantee: as for the sampling itself. A theorem that does not cover the mechanism refuses it.
+) -> str:
+    """Returns the amplified ε of a deployment in one line, with the condition that its cohorts stay secret.
 
     Args:
-        mechanism: The mechanism.
-        rounds: Number of rounds n.
+        level: The ε with its δ.
         sampling: How cohorts are drawn: one of `sampling.settings.SECRET`.
+        rounds: Number of rounds n.
         population: Clients that cohorts are drawn from; `None` if the sampling need not know.
         clients_per_round: Clients of a round on average; `None` likewise.
-        noise_multiplier: σ.
-        delta: δ.
         grid: The grid on which updates are summed and noised, or `None` for floating point.
-        dimension: The most parameters that the model may have, with a grid.
 
     Example:
-        >>> setting = {"population": 1000, "clients_per_round": 10, "delta": 1e-6, "noise_multiplier": 1.0}
-        >>> in_secret(tff_mf.Identity(), 100, SamplingSettings(sampling="poisson"), **setting).statement[:64]
+        >>> poisson, cohorts = SamplingSettings(sampling="poisson"), {"population": 1000, "clients_per_round": 10}
+        >>> run = tff_mf.guarantee(tff_mf.Identity(), 100, poisson.drawn_by(**cohorts), noise_multiplier=1.0)
+        >>> statement(run.at(delta=1e-6), poisson, rounds=100, **cohorts)[:64]
         'only if cohorts are drawn at random and in secret, and nobody ev'
-
-    Raises:
-        InputError: If an argument is out of range, or no theorem here covers mechanism and sampling.
     """
-    drawn_by = sampling.drawn_by(population=population, clients_per_round=clients_per_round)
-    level = tff_mf.guarantee(
-        mechanism, rounds, drawn_by, noise_multiplier=noise_multiplier, grid=grid, dimension=dimension
-    ).at(delta=delta)
     claim = statements.claim(
         None,
         amplified=level.epsilon,
-        delta=delta,
+        delta=level.delta,
         rounds=rounds,
         participation=Bound(**_drawn(sampling), grid_bits=0 if grid is None else grid.bits),
         population=population,
@@ -179,12 +101,17 @@ def in_secret(
     )
     # Of more clients, some would have to be left out, or cohorts would be larger than the room of a sum on a grid.
     most = None
+    drawn_by = sampling.drawn_by(population=population, clients_per_round=clients_per_round)
     if clients_per_round is not None and isinstance(drawn_by, tff_mf.BallsInBins):
         most = drawn_by.groups * clients_per_round
     elif clients_per_round is not None and isinstance(drawn_by, tff_mf.RandomAllocation):
         most = clients_per_round * rounds // drawn_by.participations
     drawn = min((each for each in (population, most) if each is not None), default=None)
-    return Amplified(epsilon=level.epsilon, population=drawn, claim=claim, level=level)
+    clients = "" if drawn is None else f", from {drawn} clients"
+    return (
+        f"only if cohorts are drawn at random and in secret, and nobody ever learns them{clients}, with amplification "
+        f"by sampling: {statements.one_line(claim)}"
+    )
 
 
 def _drawn(sampling: SamplingSettings) -> dict[str, Any]:

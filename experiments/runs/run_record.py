@@ -11,6 +11,7 @@ import msgspec
 import tff_mf
 from tff_mf.base import strict_json, validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning import as_run
 
 from ..output import files, typed
 from ..output.files import file_hash
@@ -25,12 +26,12 @@ from .settings import RunSettings
 
 _VERSION = 1
 _GRID = ("grid_bits", "grid_max_clients", "dimension")
-# A pipeline may name them itself if its plan has none.
+# A pipeline may set these itself if its plan does not.
 _IF_PLANNED = ("restart_every", "adaptive_count_stddev")
 # Fields that a privacy plan has under the same name, and others that follow from it.
 _OF_PLAN = ("rounds", "noise_multiplier", "delta", "clients_per_round", "cohort", "insecure_seed", "clip_norm")
 _FOLLOW = ("participation", "min_sep", "max_participations", "divisor", "mechanism_sha256")
-# What a resumed run may have otherwise.
+# Fields that may change when a run is resumed.
 _FREE = ("about", "command", "versions")
 _SCHEMAS = {"MinSep": tff_mf.MinSep, "FixedEpoch": tff_mf.FixedEpoch}
 _LARGEST_SEED = 2**64 - 1
@@ -148,7 +149,7 @@ class RunRecord(Record):
     @property
     def noise_multiplier_as_run(self) -> float:
         """The noise multiplier of the clients that train."""
-        return self.noise_multiplier * self.clients_per_round / self.cohort
+        return as_run(self.noise_multiplier, self.clients_per_round, self.cohort)
 
     @property
     def stddev(self) -> float:
@@ -189,7 +190,7 @@ class RunRecord(Record):
         return self.settings.resolved(self, self.server_learning_rate)
 
     def plan(self, mechanism: tff_mf.Mechanism) -> tff_mf.Plan:
-        """Returns the privacy plan that the record was written from.
+        """Returns the privacy plan of the record, for whoever knows the cohorts: its sampling is the schema.
 
         Args:
             mechanism: The mechanism of the artifact in the same folder.

@@ -14,7 +14,7 @@ from tff_mf.planning.setting import MechanismSetting
 from ..output import progress
 from ..output.typed import Number, Record, Whole, fields_of
 from ..sampling.settings import DEFAULT, SECRET, SamplingSettings
-from . import amplification, derived
+from . import derived
 from .derived import AUTO, NONE, dimension_of, grid_of
 from .initial_model import DEFAULT_DATASET
 
@@ -23,7 +23,7 @@ MODELS = ("lstm", "conv")
 SERVER_OPTIMIZERS = ("sgdm", "dp-ftrl")
 VALIDATION_SPLITS = ("heldout", "test")
 ALL, PROPOSED = "all", "proposed"
-# By default; at a fraction of the size of a run, what `all` of them stand for: how many there are is not known then.
+# The default. Runs at a fraction of the size use it in place of `all`, whose number is not known yet.
 TEST_EXAMPLES = 20_000
 # Fields whose values are files, or known names.
 FILES = ("mechanism", "dataset", "initial_model")
@@ -323,7 +323,16 @@ class RunSettings(PrivacySettings, kw_only=True):
                     f"{name}={getattr(self, name)!r} does not go with secret_cohorts, with which nothing may depend on "
                     "who was drawn but the noised sums: leave one of the two out."
                 )
-        amplification.check_own(restart_every=self.restart_every, cohort=self.cohort, clients=self.clients_per_round)
+        if self.restart_every is not None:
+            raise InputValueError(
+                f"restart_every={self.restart_every!r} does not go with secret_cohorts: no theorem here covers both; "
+                "leave one out."
+            )
+        if self.cohort not in (None, self.clients_per_round):
+            raise InputValueError(
+                f"cohort={self.cohort!r} does not go with secret_cohorts, whose ε is that of the clients_per_round="
+                f"{self.clients_per_round} that train: leave one out."
+            )
         if self.epsilon is not None:
             raise InputValueError(
                 f"epsilon={self.epsilon!r} does not go with secret_cohorts: σ depends on the number of clients then; "

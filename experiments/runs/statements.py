@@ -345,7 +345,7 @@ def of_plan(plan: tff_mf.Plan, *, population: int | None = None, reasons: Sequen
         population: Number of clients that can take part, in proportion to the cohort, if known.
         reasons: What voids the guarantee.
     """
-    assert not plan.secret_cohorts, "amplification.own states the guarantee of secret cohorts"
+    assert not plan.secret_cohorts, "amplification.of_own_cohorts states the guarantee of secret cohorts"
     return claim(
         None if plan.insecure else plan.guarantee,
         delta=plan.delta,

@@ -53,7 +53,7 @@ class PreparedRun:
     batches: client_batches.ClientBatches
     measurement: Measurement
     measured_on: str
-    in_secret: amplification.Amplified | None
+    in_secret: tff_mf.Level | None
     process: tff.learning.templates.LearningProcess
     aggregator: aggregators.MFAggregationFactory
 

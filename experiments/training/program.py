@@ -32,7 +32,7 @@ def _amplified_epsilon(prepared: PreparedRun, begun: RunRecord | None) -> float 
     if prepared.in_secret is None:
         return None
     # Computed again, a certificate by samples would differ.
-    return amplification.stated_epsilon(prepared.in_secret.level) if begun is None else begun.amplified_epsilon
+    return amplification.stated_epsilon(prepared.in_secret) if begun is None else begun.amplified_epsilon
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

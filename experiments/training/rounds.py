@@ -43,7 +43,7 @@ class Board(tff.program.ReleaseManager):
     def __init__(self, folder: pathlib.Path, settings: RunSettings, privacy: tff_mf.Plan) -> None:
         self._folder = folder
         self._manager = tff.program.TensorBoardReleaseManager(folder / TENSORBOARD)
-        # Of Z, that the mechanism correlates, in the mean that the server's rate multiplies, for a clip norm of 1.
+        # The standard deviation of Z in the mean that the server's rate multiplies, for a clip norm of 1.
         self._stddev = privacy.noise_multiplier_as_run / privacy.clients_per_round
         self._fixed = None if settings.adaptive_clipping is not None else settings.clip_norm
 

@@ -154,7 +154,6 @@ CALLS = (
     _called(tff_mf.rms_loss, **_SETTING, workload=_WORKLOAD),
     _called(tff_mf.max_loss, **_SETTING, workload=_WORKLOAD),
     _called(tff_mf.zcdp_rho, **_RUN, noise_multiplier=_SIGMA),
-    _called(tff_mf.effective_noise_multiplier, **_RUN, noise_multiplier=_SIGMA),
     _called(tff_mf.epsilon, **_RUN, noise_multiplier=_SIGMA, delta=_DELTA),
     _called(tff_mf.calibrate_noise_multiplier, **_RUN, epsilon=_SIGMA, delta=_DELTA),
     _called(
@@ -180,7 +179,6 @@ CALLS = (
     _by_type(SamplingSettings),
     _by_type(RunSettings),
     _called(_read_run, table=st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3)),
-    _called(tff_mf.dp_event, **_RUN, noise_multiplier=_SIGMA, slow=True),
     _called(tff_mf.Poisson, population=_ROUNDS, clients_per_round=_SIGMA),
     _called(tff_mf.CyclicPoisson, groups=_ROUNDS, population=_ROUNDS, clients_per_round=_SIGMA),
     _called(tff_mf.BallsInBins, groups=_ROUNDS, clients_per_round=_SIGMA),

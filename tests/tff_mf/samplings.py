@@ -26,7 +26,7 @@ def cyclic_sigma(mechanism, rounds, *, population, clients_per_round, **level):
 def cyclic_event(mechanism, rounds, *, population, clients_per_round, **level):
     """Returns the event of dp-accounting of cyclic Poisson sampling."""
     sampling = cyclic(mechanism, rounds, population=population, clients_per_round=clients_per_round)
-    return tff_mf.dp_event(mechanism, rounds, sampling, **level)
+    return tff_mf.guarantee(mechanism, rounds, sampling, **level).dp_event()
 
 
 def shuffled_epsilon(mechanism, rounds, *, epochs=1, **level):

@@ -21,31 +21,32 @@ deltas = st.floats(-15, -1).map(lambda exponent: 10.0**exponent)
 mechanisms = st.sampled_from([tff_mf.Identity(), B400, tff_mf.BLT(theta=[0.3], omega=[1.0])])
 
 
-def test_effective_noise_multiplier_is_that_of_the_sensitivity():
-    schema = tff_mf.MinSep(min_sep=1, max_participations=4)
-    assert tff_mf.effective_noise_multiplier(tff_mf.Identity(), 9, schema, noise_multiplier=5) == 2.5
-    assert tff_mf.effective_noise_multiplier(tff_mf.Identity(), 9, schema, noise_multiplier=0) == 0.0
+def effective(mechanism, schema, sigma):
+    """σ / sens_Π(C) of the C that runs."""
+    return sigma / tff_mf.sensitivity(mechanism.cast_to_float32(), 2350, schema)
+
+
+def test_the_effective_noise_multiplier_is_below_that_of_the_sensitivity():
+    found = tff_mf.guarantee(B400, 2350, FIVE, noise_multiplier=7.379).effective_noise_multiplier
+    assert effective(B400, FIVE, 7.379) * (1 - 1e-11) <= found <= effective(B400, FIVE, 7.379)
 
 
 def test_rho_is_that_of_the_effective_noise_multiplier():
-    effective = tff_mf.effective_noise_multiplier(B400, 2350, FIVE, noise_multiplier=7.379)
     rho = tff_mf.zcdp_rho(B400, 2350, FIVE, noise_multiplier=7.379)
-    assert rho == pytest.approx(1 / (2 * effective**2), rel=1e-11)
-    assert rho >= 1 / (2 * effective**2)
+    expected = 1 / (2 * effective(B400, FIVE, 7.379) ** 2)
+    assert expected <= rho <= expected * (1 + 1e-11)
 
 
 def test_privacy_is_accounted_for_float32_parameters():
     mechanism = tff_mf.BLT(theta=[1.0, 0.5], omega=[0.1, 0.1 + 1e-9])
     as_float32 = mechanism.cast_to_float32()
     assert as_float32 != mechanism
-    sens = tff_mf.sensitivity(as_float32, 2350, FIVE)
-    assert sens != tff_mf.sensitivity(mechanism, 2350, FIVE)
-    assert tff_mf.effective_noise_multiplier(mechanism, 2350, FIVE, noise_multiplier=3.0) == 3.0 / sens
+    assert tff_mf.sensitivity(as_float32, 2350, FIVE) != tff_mf.sensitivity(mechanism, 2350, FIVE)
     for function, more in (
         (tff_mf.zcdp_rho, {"noise_multiplier": 3.0}),
         (tff_mf.epsilon, {"noise_multiplier": 3.0, "delta": 1e-6}),
         (tff_mf.calibrate_noise_multiplier, {"epsilon": 3.0, "delta": 1e-6}),
-        (tff_mf.dp_event, {"noise_multiplier": 3.0}),
+        (tff_mf.guarantee, {"noise_multiplier": 3.0}),
     ):
         assert function(mechanism, 2350, FIVE, **more) == function(as_float32, 2350, FIVE, **more)
 
@@ -53,7 +54,8 @@ def test_privacy_is_accounted_for_float32_parameters():
 def test_without_noise_nothing_is_private():
     assert tff_mf.zcdp_rho(B400, 2350, FIVE, noise_multiplier=0) == math.inf
     assert tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=0, delta=1e-6) == math.inf
-    assert tff_mf.dp_event(B400, 2350, FIVE, noise_multiplier=0) == dp_accounting.GaussianDpEvent(0.0)
+    event = tff_mf.guarantee(B400, 2350, FIVE, noise_multiplier=0).dp_event()
+    assert event == dp_accounting.GaussianDpEvent(0.0)
 
 
 def test_rho_and_epsilon_at_extreme_noise_multipliers():
@@ -127,7 +129,7 @@ def test_closed_form_of_dp_accounting(sigma, delta):
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 4.22468, 20.0])
 def test_pld_of_the_event_rounds_up(sigma):
     accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
-    accountant.compose(tff_mf.dp_event(B400, 2350, FIVE, noise_multiplier=sigma * 5))
+    accountant.compose(tff_mf.guarantee(B400, 2350, FIVE, noise_multiplier=sigma * 5).dp_event())
     theirs = accountant.get_epsilon(1e-6)
     ours = tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=sigma * 5, delta=1e-6)
     assert ours * (1 - 1e-6) <= theirs <= ours + 1e-3
@@ -148,9 +150,7 @@ def test_epsilon_falls_with_noise_and_delta():
 
 
 @pytest.mark.parametrize("sigma", [-1, -1e-300, math.nan, math.inf, "1", None, True, [1.0], 10**400])
-@pytest.mark.parametrize(
-    "function", [tff_mf.effective_noise_multiplier, tff_mf.zcdp_rho, tff_mf.dp_event, tff_mf.epsilon]
-)
+@pytest.mark.parametrize("function", [tff_mf.zcdp_rho, tff_mf.guarantee, tff_mf.epsilon])
 def test_bad_noise_multipliers_are_named(function, sigma):
     more = {"delta": 1e-6} if function is tff_mf.epsilon else {}
     with pytest.raises(tff_mf.InputError, match="noise_multiplier="):
@@ -191,10 +191,10 @@ def test_bad_settings_are_named(arguments, name):
 def test_an_event_never_has_more_noise_than_the_run(max_participations, sigma, decades):
     """With exact fractions: the identity's sensitivity is √k."""
     schema = tff_mf.MinSep(min_sep=1, max_participations=max_participations)
-    event = tff_mf.dp_event(tff_mf.Identity(), 9, schema, noise_multiplier=sigma * 10**decades)
+    event = tff_mf.guarantee(tff_mf.Identity(), 9, schema, noise_multiplier=sigma * 10**decades).dp_event()
     exact = Fraction(sigma * 10**decades) ** 2 / max_participations
     assert exact * (1 - Fraction(1, 10**11)) < Fraction(event.noise_multiplier) ** 2 <= exact
-    assert tff_mf.dp_event(tff_mf.Identity(), 9, schema, noise_multiplier=0.0).noise_multiplier == 0
+    assert tff_mf.guarantee(tff_mf.Identity(), 9, schema, noise_multiplier=0.0).dp_event().noise_multiplier == 0
 
 
 @pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=16, max_clients=100)])

@@ -441,7 +441,6 @@ def test_a_cast_of_another_class_is_refused():
     for use in (
         lambda: tff_mf.check_mechanism(mechanism),
         lambda: tff_mf.sensitivity(mechanism, 9, SCHEMA),
-        lambda: tff_mf.dp_event(mechanism, 9, SCHEMA, **noise),
         lambda: tff_mf.guarantee(mechanism, 9, SCHEMA, restart_every=4, **noise),
         lambda: tff_mf.calibrate_noise_multiplier(mechanism, 9, SCHEMA, epsilon=1.0, delta=1e-6),
         *(lambda sampling=sampling: tff_mf.guarantee(mechanism, 9, sampling, **noise) for sampling in samplings),

@@ -41,10 +41,10 @@ def of_the_whole_run(mechanism, schema):
     }
     for sigma in SIGMAS:
         run = (mechanism, ROUNDS, schema)
-        found[f"effective/{sigma}"] = tff_mf.effective_noise_multiplier(*run, noise_multiplier=sigma)
+        found[f"effective/{sigma}"] = sigma / tff_mf.sensitivity(mechanism.cast_to_float32(), ROUNDS, schema)
         found[f"rho/{sigma}"] = tff_mf.zcdp_rho(*run, noise_multiplier=sigma)
         found[f"epsilon/{sigma}"] = tff_mf.epsilon(*run, noise_multiplier=sigma, delta=DELTA)
-        found[f"event/{sigma}"] = float(tff_mf.dp_event(*run, noise_multiplier=sigma).noise_multiplier)
+        found[f"event/{sigma}"] = float(tff_mf.guarantee(*run, noise_multiplier=sigma).dp_event().noise_multiplier)
     for every, adjacency in itertools.product((None, 16), ("zero-out", "replace-one")):
         name, more = f"{every}/{adjacency}", {"restart_every": every, "adjacency": adjacency}
         guarantee = tff_mf.guarantee(mechanism, ROUNDS, schema, noise_multiplier=2.0, **more)

@@ -3,8 +3,6 @@
 from tff_mf.accounting._guarantee import adaptive_clipping_guarantee as adaptive_clipping_guarantee
 from tff_mf.accounting._guarantee import calibrate_noise_multiplier as calibrate_noise_multiplier
 from tff_mf.accounting._guarantee import compose_guarantees as compose_guarantees
-from tff_mf.accounting._guarantee import dp_event as dp_event
-from tff_mf.accounting._guarantee import effective_noise_multiplier as effective_noise_multiplier
 from tff_mf.accounting._guarantee import epsilon as epsilon
 from tff_mf.accounting._guarantee import guarantee as guarantee
 from tff_mf.accounting._guarantee import zcdp_rho as zcdp_rho

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from tff_mf import grids
 from tff_mf.accounting._result import ADJACENCIES, SLACK, Guarantee
-from tff_mf.accounting._sampling import Question, calibrated, check_sampling, released_sensitivity
+from tff_mf.accounting._sampling import Question, calibrated, check_sampling
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.grids import Grid
@@ -26,7 +26,7 @@ from tff_mf.numerics import gaussian
 from tff_mf.problem.participation import Sampling
 
 if typing.TYPE_CHECKING:
-    import dp_accounting
+    pass
 
 
 def guarantee(
@@ -96,35 +96,6 @@ def guarantee(
     return question.answered(sigma)
 
 
-def effective_noise_multiplier(
-    mechanism: Mechanism, rounds: int, sampling: Sampling, *, noise_multiplier: float
-) -> float:
-    """Returns σ / sens_Π(C): the noise multiplier of the equivalent Gaussian mechanism.
-
-    It is the plain quotient, for display; every privacy measure here is computed from a sensitivity that is rounded up.
-
-    Formal guarantee: as for `epsilon`.
-
-    Args:
-        mechanism: The mechanism with strategy matrix C.
-        rounds: Number of rounds n.
-        sampling: How cohorts are drawn; of the schema that also holds if they are secret.
-        noise_multiplier: σ, as for `epsilon`.
-
-    Example:
-        >>> from tff_mf import Identity, MinSep
-        >>> effective_noise_multiplier(Identity(), 9, MinSep(min_sep=2, max_participations=4), noise_multiplier=3)
-        1.5
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
-    """
-    sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
-    check_sampling(sampling)
-    return sigma / released_sensitivity(mechanism, rounds, sampling.schema(rounds)).value
-
-
 def zcdp_rho(mechanism: Mechanism, rounds: int, sampling: Sampling, *, noise_multiplier: float) -> float:
     """Returns ρ for which the whole run is ρ-zCDP, whoever knows the cohorts: `zcdp_rho` of `guarantee`.
 
@@ -182,29 +153,6 @@ def epsilon(
         samples=samples,
     )
     return found.epsilon(delta)
-
-
-def dp_event(
-    mechanism: Mechanism, rounds: int, sampling: Sampling, *, noise_multiplier: float
-) -> "dp_accounting.DpEvent":
-    """Returns the whole run as one event of dp-accounting: `dp_event` of `guarantee`.
-
-    Compose it with events of other runs, but never with itself once per round.
-
-    Example:
-        >>> from tff_mf import Identity, SingleParticipation
-        >>> round(dp_event(Identity(), 10, SingleParticipation(), noise_multiplier=2.0).noise_multiplier, 9)
-        2.0
-        >>> from tff_mf import Poisson
-        >>> event = dp_event(Identity(), 8, Poisson(population=100, clients_per_round=5), noise_multiplier=1)
-        >>> event.count, event.event.sampling_probability
-        (8, 0.05)
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
-    """
-    return guarantee(mechanism, rounds, sampling, noise_multiplier=noise_multiplier).dp_event()
 
 
 def calibrate_noise_multiplier(

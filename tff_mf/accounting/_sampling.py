@@ -191,7 +191,7 @@ _MOST_ANSWERS = 4096
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Secret:
-    """What secret cohorts add to a run at σ, whose μ is this where they are known; asked again, it answers the same."""
+    """What secret cohorts add to a run at σ. `mu` holds for whoever knows them; a repeated call has the same answer."""
 
     question: Question
     sigma: float

@@ -139,13 +139,13 @@ class Recursion:
         case: Rule for the place of a round's case in `cases`.
         tables: float64 tables for the other rules. An engine keeps them in the state, not in its graph.
         line: Rule for a round's line of weights, which entries of the case refer to.
-        again: Rule for s·z of earlier rounds that is drawn again: the first round, and the weights in −L_t of it and of
-            all rounds after it. Such a recursion runs in floats only.
+        again: Rule for s·z of earlier rounds that is drawn again: the first such round, and a weight in −L_t for each
+            round from there on. Such a recursion runs in floats only.
         in_use: Rule for the number of rows of memory in use.
         rounds: Last round; `None` for any number.
         stored: On a grid, the type of rows that are copies of n_t.
-        sums: On a grid, the number of first rows that are sums and no copies of n_t, for a number of rounds; `None` if
-            all rows are in float64.
+        sums: On a grid, how many leading rows hold sums, for a number of rounds; the others copy n_t. `None` if all
+            rows are in float64.
         exact: Whether sums on a grid are exact in any order.
         kept: The same noise in less time, with rows of memory for what is drawn again; `None` if there is none.
     """

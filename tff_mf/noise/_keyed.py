@@ -308,8 +308,8 @@ def _check_recursion(mechanism: Mechanism) -> None:
 
     Formal guarantee: for the first rounds (32, or twice its rows of memory and eight, or as many as the mechanism has)
     the weights of z in what the recursion computes are C⁻¹, for C of the mechanism and as cast to float32. Noise that
-    is not C⁻¹z voids every guarantee of this package. On a grid, what the recursion's own C differs from C in all
-    rounds is added to the sensitivity.
+    is not C⁻¹z voids every guarantee of this package. On a grid, the sensitivity
+    includes how far the recursion's own C may be from C, over all rounds.
     """
     for each in (mechanism, mechanism.cast_to_float32()):
         recursion = each.recursion()

@@ -25,8 +25,8 @@ _REAL_BUFFERS = 2
 # Where a pair starts: its decay and, for pair 1, 2, …, its angle over the rounds of a separation, and how much larger
 # both are in C⁻¹.
 _PAIR_DECAY, _PAIR_ANGLE, _PAIR_WIDTH = 3.0, 6.0, 1.1
-# Entries of CᵀC are looked at at so many distances of an epoch. Each pair of participations has a largest entry, so
-# that no pairs of buffers are tried for more of them.
+# The bound of pairs takes entries of CᵀC at this many distances within an epoch. It takes one for each pair of
+# participations, so that no pairs of buffers are tried for more participations.
 _DISTANCES = 24
 _MOST_PARTICIPATIONS = 40
 _PAIR_ITERATIONS, _PAIR_TOLERANCE, _LAST = 150, 1e-5, 9
@@ -42,10 +42,10 @@ class ScaledBLTLoss:
 
         c_i = Σ_j ω_j θ_j^(i−1) with ω_j = Π_i (θ_j − θ̂_i) / Π_{i≠j} (θ_j − θ_i), and the same for C⁻¹.
 
-    d_t = a_t / ‖column t of the BLT‖, where a falls, or not, after each b rounds up to the last participation. Without
-    pairs, and with columns of equal norms between two falls, no entry of CᵀC is larger than in the earliest pattern,
-    and the sensitivity is ‖Cu‖ for it. With pairs, it is the bound of `sensitivities.scaled_columns`, of the entries at
-    some distances. It has kinks.
+    d_t = a_t / ‖column t of the BLT‖, where a never rises, and may fall every b rounds up to the last participation.
+    Without pairs, and with columns of equal norms between two falls, no entry of CᵀC is larger than in the earliest
+    pattern, and the sensitivity is ‖Cu‖ for it. With pairs, it is the bound of `sensitivities.scaled_columns`, of the
+    entries at some distances. It has kinks.
 
     It is called with the power of squared errors whose mean is taken: 1 for RmsLoss, and large for nearly MaxLoss.
     Variables are logarithms: of the increments of real exponents, of the real and the imaginary parts x, y of pairs,

@@ -1,6 +1,7 @@
 """The plan of a run: everything that its guarantee depends on, in one object."""
 
 from tff_mf.planning._making import plan as plan
+from tff_mf.planning._noise import as_run as as_run
 from tff_mf.planning._noise import check_level as check_level
 from tff_mf.planning._noise import check_restarts as check_restarts
 from tff_mf.planning._noise import checked_cohort as checked_cohort

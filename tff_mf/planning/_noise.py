@@ -61,6 +61,12 @@ def checked_cohort(clients_per_round: int, cohort: int | None) -> int:
     return cohort
 
 
+def as_run(of_cohort: float, clients_per_round: int, cohort: int) -> float:
+    """Returns the noise of a round with fewer clients than it stands for, in proportion to their number."""
+    # Not multiplied and divided by the same number: rounding could make σ smaller than the one that is accounted for.
+    return of_cohort if clients_per_round == cohort else of_cohort * clients_per_round / cohort
+
+
 def check_restarts(rounds: int, restart_every: int | None, adaptive_count_stddev: float | None) -> None:
     """Raises unless restarts lie within the run, and adaptive clipping has restarts at which the clip norm can change.
 

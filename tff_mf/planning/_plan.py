@@ -5,16 +5,15 @@ import functools
 import math
 import os
 import pathlib
-from typing import Any
 
 from tff_mf.accounting import Guarantee, SecretSampling
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.base.strict_json import finite
 from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.planning import _files
 from tff_mf.planning._noise import (
+    as_run,
     check_grid,
     check_restarts,
     checked_cohort,
@@ -95,7 +94,7 @@ class Plan:
             validation.whole("insecure_seed", self.insecure_seed, at_least=0)
         check_restarts(self.participation.check(self.rounds), self.restart_every, self.adaptive_count_stddev)
         check_grid(self.grid, self.dimension)
-        validation.positive("clip_norm", self.clip_norm)
+        validation.clip_norm(self.clip_norm)
         if self.target_epsilon is not None:
             validation.positive("target_epsilon", self.target_epsilon)
         self._check_cohorts()
@@ -166,14 +165,14 @@ class Plan:
     @property
     def noise_multiplier_as_run(self) -> float:
         """σ of the noise that the run adds to the sum over the clients that train."""
-        return self.noise_multiplier * self.clients_per_round / self.cohort
+        return as_run(self.noise_multiplier, self.clients_per_round, self.cohort)
 
     @property
     def adaptive_count_stddev_as_run(self) -> float | None:
         """Standard deviation of the noise that the run adds to the count of the clients that train."""
         if self.adaptive_count_stddev is None:
             return None
-        return self.adaptive_count_stddev * self.clients_per_round / self.cohort
+        return as_run(self.adaptive_count_stddev, self.clients_per_round, self.cohort)
 
     @functools.cached_property
     def guarantee(self) -> Guarantee:
@@ -332,32 +331,6 @@ class Plan:
             rounds=self.rounds,
             participation=self.participation,
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the numbers of the statement, for a JSON file; an unbounded ε is `None`."""
-        found = self.guarantee
-        return {
-            "mechanism": self.mechanism.kind,
-            "epsilon": finite(found.epsilon(self.delta)),
-            "delta": self.delta,
-            "zcdp_rho": finite(found.zcdp_rho),
-            "adjacency": found.adjacency,
-            "noise_multiplier": self.noise_multiplier,
-            "sensitivity": self.sensitivity,
-            "rounds": self.rounds,
-            "min_sep": self.participation.min_sep,
-            "max_participations": self.participation.max_participations,
-            "cohort": self.cohort,
-            "clients_per_round": self.clients_per_round,
-            "noise_multiplier_as_run": self.noise_multiplier_as_run,
-            "epsilon_as_run": finite(self.epsilon_as_run),
-            "test_only": self.insecure,
-            "restart_every": self.restart_every,
-            "adaptive_count_stddev": self.adaptive_count_stddev,
-            "grid_bits": self.grid_bits,
-            "grid_max_clients": self.grid_max_clients,
-            "dimension": self.dimension,
-        }
 
 
 def deployed_population(

@@ -24,8 +24,8 @@ class NoiseState(NamedTuple):
         keys: Key of each round drawn so far, followed by zeros, int64 `[capacity, 2]`: see `past_keys`. The capacity
             is the number of rounds of the mechanism, or the number needed so far, rounded up so that it rarely
             changes: a `tf.function` is traced again for every shape.
-        rows: Rows of memory, each float32 `[dimension]`. A row that a round does not change is passed on without a
-            copy.
+        rows: Rows of memory, each `[dimension]`: float32, or the recursion's types on a grid. A row that a round does
+            not change is passed on without a copy.
         coefficients: Tables of the mechanism's matrix, for mechanisms whose rounds differ. They are not part of the
             graph, where every call would pay for them.
     """
