@@ -38,12 +38,6 @@ def graph(layer: str) -> Graph:
     return found
 
 
-def imported_layers(layer: str) -> set[str]:
-    """Returns which other layers a layer imports."""
-    names = {name for file in (ROOT / layer).rglob("*.py") for name in _imported(file, layer)}
-    return {other for other in LAYERS if other != layer and any(_is_within(name, other) for name in names)}
-
-
 def levels(found: Graph) -> list[list[str]]:
     """Returns the units from the top: each one above all that it imports.
 

@@ -34,12 +34,6 @@ def test_packages_import_lower_packages_only(architecture, layer):
     assert all(height[other] < height[unit] for unit in found for other in found[unit])
 
 
-def test_layers_import_lower_layers_only(architecture):
-    layers = list(architecture.LAYERS)
-    for index, layer in enumerate(layers):
-        assert architecture.imported_layers(layer) == set(layers[index + 1 :])
-
-
 @pytest.mark.parametrize("layer", MOST)
 def test_every_package_is_on_the_page(architecture, layer):
     heading = {"tff_mf": "tff_mf", "aggregators": "tff_mf.aggregators", "experiments": "tff_mf.experiments"}[layer]

@@ -78,7 +78,7 @@ def test_a_process_with_variables_and_metrics(regression, both, lengths):
     assert np.any(both(two_rounds)[0] != regression.weights.trainable[0])
 
 
-# Long: the test before trains with variables, and tests/datasets with both loops.
+# Long: the test before trains with variables, and test_clients_data.py with both loops.
 @pytest.mark.long
 def test_batch_normalization_and_the_other_loop_over_batches(both):
     def model():

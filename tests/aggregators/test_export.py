@@ -26,9 +26,9 @@ MECHANISMS = {
     "blt on a grid": lambda: tff_mf.BLT.production("b400"),
     "dense": lambda: tff_mf.Dense(matrix=tff_mf.BandedToeplitz.square_root(64).encoder(64)),
 }
-# "banded" has a matrix and rows of floats, and "blt on a grid" has buffers. The bundles of tests/experiments are of
-# trees, whose models test_runner.py compares.
-LONG = ("blt", "tree", "identity", "dense")
+# "banded" has a matrix and rows of floats. Bundles of tests/experiments are of trees, whose models test_runner.py
+# compares, and of BLTs on a grid, whose graphs test_grid_bundles.py runs beside TFF.
+LONG = ("blt", "tree", "identity", "blt on a grid", "dense")
 EACH = [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in MECHANISMS]
 
 # An operator's own server could look like this: it needs TensorFlow, NumPy, safetensors and the exported files.
@@ -188,8 +188,6 @@ def test_files_of_an_export(exported):
     description = json.loads((root / "banded" / "stages.json").read_text())
     assert max(stage["graph_bytes"] for stage in description["stages"].values()) < 5e6
     assert description["grid"] is None
-    on_grid = json.loads((root / "blt on a grid" / "stages.json").read_text())["grid"]
-    assert (on_grid["bits"], on_grid["max_clients"], on_grid["integers"]) == (14, 1000, "int32")
     initial = root / "banded" / "server" / "initial.safetensors"
     assert stat.S_IMODE(initial.stat().st_mode) == 0o600
     fed = safetensors.numpy.load_file(initial)

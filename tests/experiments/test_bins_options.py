@@ -10,6 +10,14 @@ from tff_mf.experiments.planning import balls_in_bins
 
 from .shared import printed, result_of
 
+
+@pytest.fixture(autouse=True)
+def fewer_samples(monkeypatch):
+    """A certificate of a few samples is a looser one."""
+    for each in (tff_mf.guarantee, tff_mf.calibrate_noise_multiplier, tff_mf.epsilon):
+        monkeypatch.setitem(each.__kwdefaults__, "samples", 20_000)
+
+
 SETTING = ["--rounds", 32, "--population", 80, "--clients-per-round", 10, "--epsilon", 2, "--delta", 1e-4]
 SAMPLED = [*SETTING, "--sampling", "balls-in-bins"]
 

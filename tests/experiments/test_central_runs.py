@@ -335,70 +335,67 @@ class StoppedError(Exception):
     """Stands for the end of a process."""
 
 
-@pytest.mark.sampled(most=1)
-@pytest.mark.parametrize("stopped", [2, 3])
-def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped, tmp_path, monkeypatch):
-    line = ["--preset", "digits", "--epochs", 3, "--mechanism", "identity", "--out", tmp_path / "run"]
-    written = metrics.write_metrics
+LINE = ["--preset", "digits", "--epochs", 3, "--mechanism", "identity"]
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The folder of a run that ended between its second checkpoint and its row, and a copy of the first checkpoint."""
+    out = tmp_path_factory.mktemp("stopped") / "run"
+    kept, written = out.with_name("kept"), metrics.write_metrics
 
     def stop(path, rows):
-        # Between the checkpoint of an epoch and its row.
-        if len(rows) == stopped:
+        if len(rows) == 1:
+            shutil.copytree(out / "checkpoints", kept)
+        if len(rows) == 2:
             raise StoppedError
         written(path, rows)
 
-    monkeypatch.setattr(metrics, "write_metrics", stop)
-    with pytest.raises(StoppedError):
-        invoke(*line)
-    checkpoints = tmp_path / "run" / "checkpoints"
-    assert program.saved_epochs(checkpoints) == [stopped]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "write_metrics", stop)
+        with pytest.raises(StoppedError):
+            invoke(*LINE, "--out", out)
+    return out, kept
+
+
+def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped, tmp_path):
+    out = pathlib.Path(shutil.copytree(stopped[0], tmp_path / "run"))
+    line, checkpoints = [*LINE, "--out", out], out / "checkpoints"
+    assert program.saved_epochs(checkpoints) == [2]
     secret = [checkpoints, *checkpoints.iterdir()]
     assert [stat.S_IMODE(path.stat().st_mode) for path in secret] == [0o700, 0o600, 0o600]
-    assert not (tmp_path / "run" / "summary.json").exists()
-    left = checkpoints / ".0.tff-mf.tmp"
-    left.write_bytes(b"keys")
-    monkeypatch.setattr(metrics, "write_metrics", written)
+    assert not (out / "summary.json").exists()
+    (checkpoints / ".0.tff-mf.tmp").write_bytes(b"keys")
     with pytest.raises(tff_mf.InputError, match=r"learning_rate=0\.5 is not the setting"):
         invoke(*line, "--set", "learning_rate=0.5", "--resume")
     found = json.loads(invoke(*line, "--resume", "--json").stdout)
     assert found["amplified"]
     assert (found["sampling"], found["batch_size"]) == ({"sampling": "poisson"}, 256)
     assert found["zcdp_rho"] is None
-    rows = metrics.read_metrics(tmp_path / "run" / "metrics.csv").rows
+    rows = metrics.read_metrics(out / "metrics.csv").rows
     assert [row["round"] for row in rows] == ["5", "10", "15"]
     assert all(row["accuracy"] for row in rows)
     assert not list(checkpoints.iterdir())
-    book = ledger.read_ledger(tmp_path / "run" / "ledger.jsonl")
+    book = ledger.read_ledger(out / "ledger.jsonl")
     assert [(each.round, each.attempt, each.clients) for each in book.begun] == [(1, 1, 0), (2, 1, 0), (3, 1, 0)]
     assert (book.released, book.ended, book.impossible) == ({1: 1, 2: 1, 3: 1}, True, [])
 
 
-@pytest.mark.parametrize("back", ["none", "older", "renamed"])
-def test_a_run_that_lost_its_newest_checkpoint_releases_no_epoch_again(back, tmp_path, monkeypatch):
-    line = ["--preset", "digits", "--epochs", 3, "--mechanism", "identity", "--out", tmp_path / "run"]
-    checkpoints, kept = tmp_path / "run" / "checkpoints", tmp_path / "kept"
-    written = metrics.write_metrics
-
-    def stop(path, rows):
-        if len(rows) == 1:
-            shutil.copytree(checkpoints, kept)
-        if len(rows) == 2:
-            raise StoppedError
-        written(path, rows)
-
-    monkeypatch.setattr(metrics, "write_metrics", stop)
-    with pytest.raises(StoppedError):
-        invoke(*line)
-    monkeypatch.setattr(metrics, "write_metrics", written)
+@pytest.mark.parametrize(
+    ("back", "wrong"),
+    [("none", "of round 0"), ("older", "of round 1"), ("renamed", "not of the end of epoch 2")],
+)
+def test_a_run_that_lost_its_newest_checkpoint_releases_no_epoch_again(stopped, back, wrong, tmp_path):
+    out = pathlib.Path(shutil.copytree(stopped[0], tmp_path / "run"))
+    checkpoints, kept = out / "checkpoints", stopped[1]
     if back == "renamed":
         shutil.copy(kept / "epoch-1.npz", checkpoints / "epoch-2.npz")
     else:
         shutil.rmtree(checkpoints)
     if back == "older":
         shutil.copytree(kept, checkpoints)
-    wrong = {"none": "of round 0", "older": "of round 1", "renamed": "not of the end of epoch 2"}[back]
     with pytest.raises(tff_mf.InputError, match=wrong):
-        invoke(*line, "--resume")
+        invoke(*LINE, "--out", out, "--resume")
 
 
 def test_a_run_whose_weights_are_published_does_not_train_again_without_its_ledger(finished, tmp_path):

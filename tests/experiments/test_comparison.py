@@ -82,30 +82,6 @@ def test_other_data_are_another_run(tmp_path):
     assert len(names) == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("[[grid]]\nseeds = [1]\n", ["spec.toml", "'seeds'", "'seed'"]),
-        ("[[grid]]\nseed = [1, 2.5]\n", ["seed=2.5", "whole number"]),
-        ("[[grid]]\nseed = []\n", ["seed=[]"]),
-        ("[grid]\nseed = 1\n", ["grid=", "list"]),
-        ("[[grids]]\nseed = 1\n", ["'grids'", "'grid'"]),
-        ('sampling = "chance"\n', ["sampling='chance'"]),
-        ("max_participations = 9\n", ["max_participations=9"]),
-    ],
-)
-def test_wrong_specifications_are_refused_before_anything_runs(tmp_path, text, named):
-    spec = tmp_path / "spec.toml"
-    base = SPEC.replace("max_participations = 2\n", "") if "max_part" in text else SPEC
-    spec.write_text(base + text)
-    finished = test_cli.run("compare", spec, "--out", tmp_path / "out")
-    assert finished.returncode == 2, finished.stderr
-    assert len(finished.stderr.splitlines()) == 1
-    for part in named:
-        assert part in finished.stderr
-    assert not (tmp_path / "out").exists()
-
-
 def claimed(seed, *reasons):
     """The facts of a claim of ten and more clients, of which a seed is one."""
     schema = statements.bound_to(tff_mf.MinSep(min_sep=3, max_participations=2))

@@ -25,11 +25,11 @@ ROUNDS = 4
 
 @pytest.fixture(scope="module")
 def on_grid(bundle, tmp_path_factory):
-    """The deployment of a few rounds, exported with `grid="auto"`, whose graphs this process builds itself."""
+    """A deployment of a few rounds with a BLT, exported with `grid="auto"`, whose graphs this process builds itself."""
     from tff_mf.experiments.bundles import building
 
     root = tmp_path_factory.mktemp("grid")
-    changes = {"rounds": ROUNDS, "min_sep": 2, "max_participations": 2}
+    changes = {"rounds": ROUNDS, "min_sep": 2, "max_participations": 2, "mechanism": '"blt"'}
     lines = bundle.config.read_text().splitlines()
     lines = [line for line in lines if line.split(" ")[0] not in changes]
     config = root / "settings.toml"
@@ -75,7 +75,7 @@ def test_the_manifest_and_the_report_state_the_grid_and_its_charge(on_grid, bund
     dimension = dimension_of("conv", vocab_size=60, embedding_size=4, units=4)
     charged, plain = (
         tff_mf.guarantee(
-            tff_mf.Tree(ROUNDS, variant="full"),
+            tff_mf.load(on_grid.folder / "mechanism.safetensors"),
             ROUNDS,
             tff_mf.MinSep(min_sep=2, max_participations=2),
             noise_multiplier=8.0,

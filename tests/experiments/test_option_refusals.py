@@ -30,6 +30,9 @@ ONCE = ["--sampling", "single"]
 THREE = ["--groups", 3]
 MOMENTUM = ["--workload", "momentum", "--server-momentum", 0.5]
 REFUSED = [
+    (ACCOUNT, "sampling='single' for at most once"),
+    ([*ACCOUNT, "--min-sep", 2], "max_participations missing"),
+    ([*ACCOUNT, "--max-participations", 2], "min_sep missing"),
     ([*ACCOUNT, "--sampling", "fixed-epochs"], "min_sep and max_participations missing"),
     ([*ACCOUNT, *ONCE, "--server-momentum", 0.9], "server_momentum=0.9 goes with workload 'momentum' or"),
     ([*ACCOUNT, *ONCE, "--workload", "momentum", "--server-momentum", 1], "server_momentum=1.0 must lie in [0, 1)"),

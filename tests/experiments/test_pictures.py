@@ -1,6 +1,5 @@
-"""Pictures: what is on them, how they are saved, and that a path that cannot be written is refused before any work."""
+"""Pictures: what is on them, and how they are saved. Wrong paths are in tests/fuzz and test_pages.py."""
 
-import re
 import stat
 
 import numpy as np
@@ -163,34 +162,6 @@ def test_pictures_of_a_comparison_show_every_seed_level_and_rate(tmp_path, drawn
     (axes,) = rates.axes
     tried = {float(y) for line in axes.get_lines() if line.get_label().startswith("_") for y in line.get_ydata()}
     assert tried == {0.5, 1.0, 2.0}
-
-
-@pytest.mark.parametrize(
-    ("name", "named"),
-    [
-        ("losses.jpg", ".png, .svg or .pdf"),
-        ("losses", ".png, .svg or .pdf"),
-        ("nowhere/losses.pdf", "there is no folder"),
-        ("folder.png", "is a folder"),
-        ("file.txt/x.png", "there is no folder"),
-    ],
-)
-def test_a_bad_path_is_refused_before_any_work(tmp_path, monkeypatch, name, named):
-    (tmp_path / "folder.png").mkdir()
-    (tmp_path / "file.txt").touch()
-    (tmp_path / "identity.png").write_bytes(b"as it was")
-    before = sorted(tmp_path.iterdir())
-
-    def worked(*arguments, **options):
-        raise AssertionError("work before the path was looked at")
-
-    monkeypatch.setattr(tff_mf, "explain_sensitivity", worked)
-    words = ["show", "identity", "--rounds", "9", "--sampling", "single"]
-    with pytest.raises(tff_mf.InputError, match=re.escape(named)) as refused:
-        printed(*words, "--plot", tmp_path / name)
-    assert name in str(refused.value)
-    assert len(str(refused.value).splitlines()) == 1
-    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_too_many_rounds_are_refused_before_any_work(tmp_path, monkeypatch):

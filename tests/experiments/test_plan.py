@@ -208,20 +208,3 @@ def test_tensorflow_is_not_imported():
         "assert not [name for name in sys.modules if name.startswith(('tensorflow', 'jax', 'matplotlib'))]"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
-        ([], "epsilon"),
-        (["--epsilon", "4", "--noise-multiplier", "1"], "epsilon"),
-        (["--epsilon", "4", "--min-sep", "31"], "min_sep=31"),
-        (["--epsilon", "4", "--clients-per-round", "3001"], "clients_per_round=3001"),
-        (["--epsilon", "-4"], "epsilon="),
-        (["--epsilon", "4", "--delta", "1"], "delta="),
-        (["--epsilon", "4", "--dimension", "0"], "dimension="),
-    ],
-)
-def test_bad_arguments_are_named(arguments, field):
-    with pytest.raises(tff_mf.InputError, match=field):
-        run(*arguments)

@@ -10,6 +10,10 @@ import sys
 import forking
 import pytest
 
+from tff_mf.base.errors import InputError
+
+from .shared import invoke
+
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "adding-a-mechanism.md"
 SMALL = """
 import geometric, tff_mf
@@ -42,15 +46,11 @@ SETTING = ("--rounds", 4, "--min-sep", 2, "--max-participations", 2, "--json")
 
 
 def test_commands_know_the_kind_if_the_plugin_is_named(folder):
-    for given, environment in (
-        (("--plugin", "geometric.py"), {}),
-        (("--plugin", folder / "geometric.py", "--plugin", "geometric.py"), {}),
-        ((), {"TFF_MF_PLUGINS": "geometric.py"}),
-    ):
-        shown = json.loads(tff_mf(folder, *given, "show", "geometric.safetensors", *SETTING, **environment))
-        assert shown["mechanism"] == "geometric"
+    shown = tff_mf(folder, "show", "geometric.safetensors", *SETTING, TFF_MF_PLUGINS="geometric.py")
+    assert json.loads(shown)["mechanism"] == "geometric"
+    twice = ("--plugin", folder / "geometric.py", "--plugin", "geometric.py")
     privacy = ("--noise-multiplier", 3, "--delta", 1e-6)
-    found = tff_mf(folder, "--plugin", "geometric.py", "account", "geometric.safetensors", *privacy, *SETTING)
+    found = tff_mf(folder, *twice, "account", "geometric.safetensors", *privacy, *SETTING)
     assert json.loads(found)["epsilon"] > 0
 
 
@@ -80,17 +80,16 @@ def test_an_optimizer_that_does_not_say_its_setting_is_named(folder):
     assert not (folder / "none.safetensors").exists()
 
 
-def test_commands_refuse_the_kind_by_name_without_it(folder):
-    error = tff_mf(folder, "show", "geometric.safetensors", status=2)
-    assert "kind='geometric' is none of the registered kinds" in error
-    assert "--plugin MODULE" in error
-    assert len(error.splitlines()) == 1
-
-
-def test_a_plugin_that_is_none_is_bad_input(folder):
-    error = tff_mf(folder, "--plugin", "missing.py", "show", "geometric.safetensors", status=2)
-    assert "plugin='missing.py' is no file" in error
-    assert len(error.splitlines()) == 1
+@pytest.mark.parametrize(
+    ("plugin", "message"),
+    [
+        ((), "kind='geometric' is none of the registered kinds .*--plugin MODULE"),
+        (("--plugin", "missing.py"), "plugin='missing.py' is no file"),
+    ],
+)
+def test_commands_refuse_the_kind_by_name_without_its_plugin(folder, plugin, message):
+    with pytest.raises(InputError, match=message):
+        invoke(*plugin, "show", folder / "geometric.safetensors")
 
 
 def test_a_model_is_trained_and_its_report_checked(folder, small_data, forks):

@@ -224,29 +224,6 @@ def test_a_file_in_the_cache_is_taken_if_it_is_whole_and_otherwise_written_anew(
     assert anew == [path]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--packages", "no-such-thing", "--out", "x"], "packages='no-such-thing' is not installed"),
-        (["--packages", "six", "--out", "x"], "too little text"),
-        (["--packages", "", "--out", "x"], "packages=''"),
-        (["--packages", "six", "--out", "missing/x"], "'missing' does not exist"),
-        (["--packages", "six", "--out", "."], "is a folder"),
-        (["--packages", "six", "--out", "/dev/null"], "not an ordinary file"),
-        (["--packages", "six", "--out", "/proc/x"], "cannot be written to"),
-        (["--packages", "six"], "--out"),
-    ],
-)
-def test_bad_input_is_one_clear_line(tmp_path, monkeypatch, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    result = _command(*arguments)
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("names", ["click", [3], 7])
 def test_packages_must_be_a_list_of_names(names):
     with pytest.raises(InputTypeError, match="packages"):

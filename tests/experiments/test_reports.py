@@ -163,6 +163,10 @@ FIGURES = {
 }
 
 
+# A page takes most of a second. Its curves depend on the state of the claim alone; these would have curves otherwise.
+PAGED = ("a client too soon", "a restart", "no noise", "a seed")
+
+
 @pytest.mark.parametrize("case", CLAIMS)
 def test_an_epsilon_is_stated_exactly_if_nothing_is_violated(tmp_path, case):
     more, fields = CLAIMS[case]
@@ -174,7 +178,7 @@ def test_an_epsilon_is_stated_exactly_if_nothing_is_violated(tmp_path, case):
     } == fields
     assert (violated(report), checked.exit_code) == (fields, bool(fields))
     if fields:
-        refused(report, folder)
+        refused(report, folder, paged=case in PAGED)
         return
     claim = report["claim"]
     assert claim["state"] == "stated"
@@ -187,16 +191,21 @@ def test_an_epsilon_is_stated_exactly_if_nothing_is_violated(tmp_path, case):
     FIGURES.get(case, lambda report: None)(report)
 
 
-def refused(report, folder):
+def refused(report, folder, *, paged):
     """Asserts that no figure of an ε is in a report and its pages. Names of tiers and assumptions have none."""
     assert report["claim"]["state"] == "refused"
     assert reports.headline(report).startswith(("NO ε CAN BE STATED", "TEST ONLY"))
     assert leaves(report, re.compile("epsilon|zcdp_rho")) == []
     page = folder.parent / "page.html"
-    done = invoke("report", folder, "--html", page)
-    for text in (done.stdout, page.read_text(), json.dumps(report, ensure_ascii=False)):
+    texts = [
+        invoke("report", folder, *(["--html", page] if paged else [])).stdout,
+        json.dumps(report, ensure_ascii=False),
+    ]
+    if paged:
+        texts.append(page.read_text())
+        assert "ε over" not in texts[-1]
+    for text in texts:
         assert re.findall(r"ε\s*(?:≤|=|at δ)", text) == []
-    assert "ε over" not in page.read_text()
 
 
 @pytest.fixture(scope="module")

@@ -25,19 +25,8 @@ SCHEMA = ["--min-sep", "4", "--max-participations", "2"]
 RUN = ["--rounds", "8", "--clients-per-round", "2", "--delta", "1e-3", "--epsilon", "4", *SCHEMA]
 VALID = {
     "account": ["identity", "--noise-multiplier", "1", "--rounds", "8", *SCHEMA, "--delta", "1e-3"],
-    "audit": ["identity", "--rounds", "8", *SCHEMA],
     "calibrate": ["identity", "--epsilon", "1", "--rounds", "8", *SCHEMA, "--delta", "1e-3"],
-    "compare": ["spec.toml"],
-    "data synthetic": ["--out", "x"],
-    "export": ["run.toml", "--out", "bundle"],
-    "import-matrix": ["matrices", *SCHEMA, "--out", "x"],
-    "optimize": ["structured", "--rounds", "8", "--diagonals", "2", "--rank", "1", *SCHEMA, "--out", "x"],
-    "plan": ["--population", "900", "--clients-per-round", "2", "--rounds", "8", "--delta", "1e-3", "--epsilon", "2"],
-    "show": ["identity", "--rounds", "8", *SCHEMA],
     "train": RUN,
-    "train-central": ["--preset", "digits", "--out", "x"],
-    "verify": ["bundle"],
-    "worker": ["--port", "0"],
 }
 
 
@@ -60,14 +49,7 @@ FLAGS = {flag for leaf in LEAVES.values() for each in leaf.params for flag in (*
     "--no-deps",
     "--plugin",
 }
-NUMBERS = [
-    (name, max(option.opts, key=len), value)
-    for name, command in LEAVES.items()
-    for option in command.params
-    if isinstance(option, click.Option) and option.type.name in ("integer", "float")
-    for value in (["-1", "nan", "inf", "much"] if option.type.name == "float" else ["-1", "2.5"])
-]
-# Numbers that must be above 0, and shares that must be below 1.
+# Numbers that must be above 0, and shares that must be below 1. tests/fuzz has other wrong values of all options.
 BOUNDS = {
     "account": {"0": "rounds min-sep delta", "1": "delta"},
     "calibrate": {"0": "epsilon"},
@@ -78,7 +60,7 @@ BOUNDS = {
         "2": "delta",
     },
 }
-NUMBERS += [
+NUMBERS = [
     (name, f"--{flag}", value)
     for name, bounds in BOUNDS.items()
     for value, flags in bounds.items()
@@ -118,21 +100,10 @@ def with_value(arguments, flag, value):
 
 @pytest.mark.parametrize(("name", "flag", "value"), NUMBERS)
 def test_a_wrong_number_is_refused_by_the_flag_that_was_typed(typed, tmp_path, name, flag, value):
-    (tmp_path / "run.toml").write_text(
-        "[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-3\nepsilon = 4.0\nmin_sep = 4\nmax_participations = 2\n"
-    )
-    (tmp_path / "bundle").mkdir(exist_ok=name == "verify")
-    before = sorted(tmp_path.rglob("*"))
-    status, out, err = typed(*name.split(), *with_value(VALID[name], flag, value))
-    assert (status, out, len(err.splitlines())) == (2, "", 1), err
+    err = refused(typed, name, *with_value(VALID[name], flag, value))
     assert flag in err
     assert flag.removeprefix("--").replace("-", "_") + "=" not in err.replace(flag, "")
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_every_number_of_a_run_is_among_them():
-    assert len(NUMBERS) > 80
-    assert {name for name, flag, _ in NUMBERS if flag == "--rounds"} >= {"train", "account", "optimize"}
+    assert not list(tmp_path.iterdir())
 
 
 def refused(typed, *arguments):
@@ -302,12 +273,10 @@ def bash(tmp_path_factory):
 
 
 def test_bash_itself_completes_words_beside_files(bash):
-    assert bash("tff-mf train --preset mcm") == ["mcmahan2024-blt"]
-    assert bash("tff-mf show prod") == list(mechanism_names.production())
+    """Each line is a process of the command; all other words are completed above."""
     # bash takes `production:b4` for three words, and puts what is completed in place of the last.
     assert bash("tff-mf show production:b4") == ["b400"]
     found = bash("tff-mf account ban")
     assert found == ["banded", "banded-toeplitz", "banded-inverse", "banded.safetensors"]
     assert bash("tff-mf show two") == [r"two\ words.safetensors"]
     assert bash("tff-mf train --dataset sqlite:ru") == ["runs/"]
-    assert bash("tff-mf account x --adjacency ") == ["zero-out", "replace-one"]

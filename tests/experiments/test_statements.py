@@ -257,25 +257,6 @@ def test_a_printed_epsilon_is_never_smaller(value):
     assert value <= float(digits.rounded_up(value)) <= value + 0.0011 + 1e-9 * value
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"epsilon": None}, "epsilon"),
-        ({"noise_multiplier": 1.0}, "noise_multiplier"),
-        ({"epsilon": float("nan")}, "epsilon"),
-        ({"delta": 1.0}, "delta"),
-        ({"cohort": 19}, "cohort"),
-        ({"clients_per_round": 0}, "clients_per_round"),
-        ({"rounds": 20}, "max_participations"),
-        ({"insecure_seed": -1}, "insecure_seed"),
-        ({"epsilon": None, "noise_multiplier": float("inf")}, "noise_multiplier"),
-    ],
-)
-def test_bad_arguments_of_a_plan(changes, field):
-    with pytest.raises(tff_mf.InputError, match=field):
-        planned(**changes)
-
-
 def literals(path):
     """Yields the strings of a module that a program could print, and formatted ones with {} in their gaps."""
     tree = ast.parse(path.read_text())

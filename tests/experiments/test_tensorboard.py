@@ -17,10 +17,16 @@ from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.training import program, rounds
 from tff_mf.numerics import digits
 
+from . import stand_in
 from .shared import small_settings
 from .test_cohorts_of_runs import SMALL
 
-pytestmark = pytest.mark.usefixtures("traced_once")
+
+@pytest.fixture(autouse=True)
+def _counted(monkeypatch):
+    """Rounds that compute nothing: all that is written is what the command writes."""
+    stand_in.put_in_place(monkeypatch)
+
 
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 PRIVACY = run_folders.plan(

@@ -113,7 +113,7 @@ def test_the_noise_multiplier_on_a_grid_suffices_and_is_the_smallest():
     sigma = cyclic_sigma(tff_mf.Identity(), 4, **setting, epsilon=2.0)
     assert cyclic_epsilon(tff_mf.Identity(), 4, **setting, noise_multiplier=sigma) <= 2.0
     assert cyclic_epsilon(tff_mf.Identity(), 4, **setting, noise_multiplier=0.995 * sigma) > 2.0
-    fine = {**setting, "grid": tff_mf.Grid(bits=26, max_clients=2000), "dimension": 10**10}
+    fine = {**setting, "grid": tff_mf.Grid(bits=26, max_clients=2000), "dimension": 10**12}
     with pytest.raises(InputValueError, match="fewer bits"):
         cyclic_sigma(tff_mf.Identity(), 4, **fine, epsilon=1.0)
 

@@ -47,8 +47,9 @@ def test_epsilon_and_delta_answer_each_other_and_are_never_above_the_schema(name
     assert level.direction in {"both", "remove", "add"}
     assert (level.bound == "certified") == (level.failure > 0)
     assert level.failure <= 1e-8 * (1 + 1e-12)
-    # Another question of the same content has the same answer: a certificate is not drawn again.
-    assert both(name, 4.0)[0].at(delta=1e-5) == level
+    if name in BY_SAMPLES:
+        # Another question of the same content has the same answer: a certificate is not drawn again.
+        assert both(name, 4.0)[0].at(delta=1e-5) == level
     if name == "b-min-sep":
         with pytest.raises(tff_mf.InputError, match="no δ is certified"):
             found.delta(level.epsilon)
@@ -69,7 +70,8 @@ def test_sigma_is_enough_and_hardly_more_and_is_found_once(name):
     assert level.epsilon <= 0.5
     # All certificates of the search together.
     assert level.failure == (1e-3 * 1e-5 if level.bound == "certified" else 0.0)
-    assert tff_mf.calibrate_noise_multiplier(*RUNS[name], **target, **FEW) == sigma
+    if name in BY_SAMPLES:
+        assert tff_mf.calibrate_noise_multiplier(*RUNS[name], **target, **FEW) == sigma
     less = 0.93 if name in BY_SAMPLES else 0.99
     assert tff_mf.epsilon(*RUNS[name], noise_multiplier=less * sigma, delta=1e-5, **FEW) > 0.5
 

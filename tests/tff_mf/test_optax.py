@@ -305,22 +305,23 @@ def test_sums_in_other_units_are_refused():
         clipped_sum(jnp.zeros([9, 3]), 1.0, grid=tff_mf.Grid(bits=16, max_clients=9))
 
 
-@pytest.mark.parametrize("scale", [1e-20, 1e-3, 1.0, 1e15, 1e30, np.nan, np.inf])
 @pytest.mark.parametrize("size", [1, 10, 300_000])
 @pytest.mark.parametrize("bits", [8, 26])
-def test_no_norm_exceeds_the_clip_norm_on_a_grid(scale, size, bits):
-    values = np.random.default_rng(size).standard_cauchy([3, size]) * scale
-    grid = tff_mf.Grid(bits=bits, max_clients=3)
-    with jax.enable_x64(True):
-        run, given = jax.jit(lambda each: clipped_sum(each, 1.0, grid=grid)), jnp.asarray(values, jnp.float32)
-        terms = [np.asarray(run(each)) for each in given[:, np.newaxis]]
-        np.testing.assert_array_equal(run(given), np.sum(terms, axis=0))
-    for value, term in zip(values, terms, strict=True):
-        assert np.array_equal(term, np.rint(term))
-        assert np.sum(term.astype(np.int64) ** 2) <= 4**bits
-        if 1e-3 < np.linalg.norm(value) < 1e30 and size < 2**bits:
-            away = value * min(1, 1 / np.linalg.norm(value)) - term / 2**bits
-            assert np.linalg.norm(away) <= (np.sqrt(size) + 3) / 2**bits
+def test_no_norm_exceeds_the_clip_norm_on_a_grid(size, bits):
+    cauchy, grid = np.random.default_rng(size).standard_cauchy([3, size]), tff_mf.Grid(bits=bits, max_clients=3)
+    run = jax.jit(lambda each: clipped_sum(each, 1.0, grid=grid))
+    for scale in (1e-20, 1e-3, 1.0, 1e15, 1e30, np.nan, np.inf):
+        values = cauchy * scale
+        with jax.enable_x64(True):
+            given = jnp.asarray(values, jnp.float32)
+            terms = [np.asarray(run(each)) for each in given[:, np.newaxis]]
+            np.testing.assert_array_equal(run(given), np.sum(terms, axis=0))
+        for value, term in zip(values, terms, strict=True):
+            assert np.array_equal(term, np.rint(term))
+            assert np.sum(term.astype(np.int64) ** 2) <= 4**bits, scale
+            if 1e-3 < np.linalg.norm(value) < 1e30 and size < 2**bits:
+                away = value * min(1, 1 / np.linalg.norm(value)) - term / 2**bits
+                assert np.linalg.norm(away) <= (np.sqrt(size) + 3) / 2**bits
 
 
 def test_a_checkpoint_continues_the_noise():

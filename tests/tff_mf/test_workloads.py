@@ -10,6 +10,8 @@ import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.problem.workloads import ToeplitzWorkload, Workload
 
+from .test_losses import Dense
+
 RATES = (0.5, 1.0, 0.25, 0.0, 2.0, 1.0, 0.75, 0.125)
 SCHEDULE = tff_mf.LinearSchedule(warmup_rounds=3, cooldown_rounds=4)
 WORKLOADS = [
@@ -39,21 +41,6 @@ class Squares(Workload):
 
     def matrix(self, rounds):
         return np.tril(np.add.outer(np.arange(rounds), np.arange(rounds)) ** 2.0)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Dense(tff_mf.Mechanism):
-    kind = "dense"
-    of: tff_mf.Mechanism
-
-    def encoder(self, rounds):
-        return self.of.encoder(rounds)
-
-    def inverse(self, rounds):
-        return self.of.inverse(rounds)
-
-    def cast_to_float32(self):
-        return self
 
 
 def equation_11(rates, momentum):
