@@ -165,9 +165,9 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
         # Sums on a grid are float64, which weights rarely are.
         kinds = [jnp.float32 if leaf.dtype == jnp.float64 else leaf.dtype for leaf in leaves]
         kinds = kinds if params is None else [leaf.dtype for leaf in jax.tree.leaves(params)]
+        leaves = [_of_one_run(state.round, leaf) for leaf in leaves]
         if plan.grid is not None:
             state = state._replace(round=state.round + _refused(leaves, plan))
-        leaves = [_of_one_run(state.round, leaf) for leaf in leaves]
         row, state = stream(_dimension(updates)).next(state)
         parts = jnp.split(row, [sum(leaf.size for leaf in leaves[:end]) for end in range(1, len(leaves))])
         noised = [

@@ -139,6 +139,13 @@ def test_members_of_a_vmap_need_states_of_their_own(compiled):
                 update(sums, state)
 
 
+def test_members_of_a_vmap_do_not_share_a_state_on_a_grid():
+    with jax.enable_x64(True):
+        transformation, sums = correlated_noise(plan().for_model(6)), jnp.zeros([2, 6])
+        with pytest.raises(tff_mf.InputError, match="2 members of a vmap"):
+            jax.vmap(transformation.update, (0, None))(sums, transformation.init(sums[0]))
+
+
 def test_leaves_that_a_wrapper_takes_away_are_refused():
     masked = optax.masked(correlated_noise(plan()), {"a": True, "b": False})
     with pytest.raises(tff_mf.InputError, match="outermost"):
