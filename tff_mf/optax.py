@@ -187,7 +187,7 @@ def _refused(leaves: list[jax.Array], plan: Plan) -> Any:
         # False too for NaN.
         fit &= jnp.all((leaf == jnp.trunc(leaf)) & (jnp.abs(leaf) <= largest))
 
-    def check(fit: Any) -> np.ndarray:
+    def check(fit: Any) -> Any:
         check_integers(bool(fit), plan)
         return np.int32(0)
 
