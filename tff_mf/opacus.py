@@ -17,13 +17,14 @@ import torch  # noqa: E402
 from opacus import GradSampleModule  # noqa: E402
 from opacus.optimizers import DPOptimizer  # noqa: E402
 from opacus.validators import ModuleValidator  # noqa: E402
+from torch.nn.modules import batchnorm, instancenorm  # noqa: E402
 
 from tff_mf.planning import Plan  # noqa: E402
 from tff_mf.planning.order import Order  # noqa: E402
 from tff_mf.problem.cohort_secret import CohortSecret  # noqa: E402
 from tff_mf.torch import CorrelatedNoise, clipped_sum  # noqa: E402
 
-_RUN, _KEY = "secret_run", "secret_key"
+_RUN, _KEY, _ORDER = "secret_run", "secret_key", "order"
 
 
 class PrivacyEngine:
@@ -31,9 +32,12 @@ class PrivacyEngine:
 
     Formal guarantee: as for `tff_mf.torch.CorrelatedNoise`. Before each step of the optimizer, the gradients of its
     parameters become the noised mean of the `clipped_sum` over the examples of a batch, each once. Batches come from
-    `Order.of(plan)`, and the loader refuses to go on after a batch without exactly one step. No step runs on other
-    gradients: a closure, other parameters, and an optimizer of Opacus are refused. A gradient of Opacus depends on one
-    example, if the model and the loss treat the examples of a batch one by one.
+    `Order.of(plan)`: the loader refuses to go on after a batch without a step, and a second step on one does not run.
+    No step runs on other gradients: a closure, other parameters, and an optimizer of Opacus are refused, and gradients
+    without noise are dropped before anything can take them. A gradient of Opacus depends on one example, if the model
+    and the loss treat the examples of a batch one by one. PyTorch's layers that do not are refused. Not found are such
+    layers of your own, inputs whose first axis is not the examples, and losses that are divided by what depends on the
+    whole batch: means with class weights, or over all tokens but padding. Divide these by a constant.
 
     Args:
         plan: The plan, whose `clients_per_round` is the size of a batch, on average if it samples at random.
@@ -62,7 +66,9 @@ class PrivacyEngine:
         self._plan, self._seed, self._settings = plan, seed, settings
         self._secret = CohortSecret.drawn()
         self._noise: CorrelatedNoise | None = None
-        self._examples = 0
+        self._order: Order | None = None
+        # The round of the batch that the loader gave last, and its number of examples.
+        self._batch: tuple[int, int] | None = None
 
     def make_private(
         self,
@@ -102,8 +108,13 @@ class PrivacyEngine:
         trained = [each for each in module.parameters() if each.requires_grad]
         _check_same(optimizer, trained)
         ModuleValidator.validate(module, strict=True)
+        _check_apart(module)
         wrapped = GradSampleModule(module, loss_reduction=loss_reduction)
         self._noise = noise = CorrelatedNoise(self._plan, trained, **self._settings)
+        self._order = order
+        for each in trained:
+            # Another optimizer, or a copy of this one, would release them.
+            each.register_post_accumulate_grad_hook(_drop)
 
         def before_step(optimizer: torch.optim.Optimizer, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
             _check_same(optimizer, trained)
@@ -115,12 +126,19 @@ class PrivacyEngine:
                     "optimizer is also in a DPOptimizer of Opacus, whose accountant would state the ε of other noise: "
                     "pass it to one engine alone."
                 )
+            _check_apart(module)
             gradients = [_of_examples(each) for each in trained]
+            begun, examples = self._batch or (None, 0)
+            if begun != noise.rounds:
+                raise InputValueError(
+                    f"optimizer takes the step of round {noise.rounds}, and the last batch of the loader is of round "
+                    f"{begun}: take a batch from it for each step."
+                )
             found = {len(each) for each in gradients}
             # Twice backward on a batch is twice the sensitivity.
-            if found != {self._examples}:
+            if found != {examples}:
                 raise InputValueError(
-                    f"gradients are of {max(found)} examples, and the batch has {self._examples}: the backward passes "
+                    f"gradients are of {max(found)} examples, and the batch has {examples}: the backward passes "
                     "before a step must have each example of the loader's batch once."
                 )
             noise.apply(clipped_sum(gradients, self._plan.clip_norm, grid=self._plan.grid))
@@ -139,9 +157,9 @@ class PrivacyEngine:
         """Returns ε of the whole plan, for zero-out of one example, which covers a training that ends sooner."""
         return self._plan.guarantee.epsilon(delta)
 
-    def begins(self, examples: int) -> None:
-        """Takes note of the number of examples in the batch that is next."""
-        self._examples = examples
+    def begins(self, begun: int, examples: int) -> None:
+        """Takes note of the round of the batch that is next, and of its number of examples."""
+        self._batch = begun, examples
 
     def batches(self, order: Order, begin: int, count: int) -> np.ndarray:
         """Returns the batches of rounds, by the secret of this training if they must be secret."""
@@ -152,29 +170,37 @@ class PrivacyEngine:
 
         Save it with the parameters before anything of the round is released, and keep the newest one alone.
         """
-        words = {_RUN: bytes.fromhex(self._secret.run), _KEY: self._secret.key}
+        noise, order = self._made()
+        words = {_RUN: bytes.fromhex(self._secret.run), _KEY: self._secret.key, _ORDER: order.fingerprint}
         found = {name: torch.tensor(list(value), dtype=torch.uint8) for name, value in words.items()}
-        return found | self._made().state_dict()
+        return found | noise.state_dict()
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Continues from a state, after `make_private`.
 
         Raises:
-            InputError: If it is damaged, or of other noise.
+            InputError: If it is damaged, or of other noise, or of another order of examples.
         """
-        given = dict(state)
+        given, (noise, order) = dict(state), self._made()
         try:
-            run, key = (bytes(given.pop(name).tolist()) for name in (_RUN, _KEY))
+            run, key, begun_in = (bytes(given.pop(name).tolist()) for name in (_RUN, _KEY, _ORDER))
         except (KeyError, AttributeError, TypeError, ValueError) as error:
-            raise InputValueError(f"state has no {_RUN} and {_KEY}: pass what state_dict returned.") from error
+            raise InputValueError(
+                f"state has no {_RUN}, {_KEY} and {_ORDER}: pass what state_dict returned."
+            ) from error
+        if begun_in != order.fingerprint:
+            raise InputValueError(
+                f"seed={order.seed} with {order.examples} examples gives other batches than the state was begun with, "
+                "and examples would come too often: take the seed and the data set of its engine."
+            )
         secret = CohortSecret(run=run.hex(), key=key)
-        self._made().load_state_dict(given)
-        self._secret = secret
+        noise.load_state_dict(given)
+        self._secret, self._batch = secret, None
 
-    def _made(self) -> CorrelatedNoise:
-        if self._noise is None:
+    def _made(self) -> tuple[CorrelatedNoise, Order]:
+        if self._noise is None or self._order is None:
             raise InputValueError("engine has no noise yet: call make_private first.")
-        return self._noise
+        return self._noise, self._order
 
 
 class Loader:
@@ -202,7 +228,7 @@ class Loader:
             self.dataset, batch_sampler=indices, collate_fn=self._collated, **self._settings
         )
         for done, batch in enumerate(loader):
-            self._engine.begins(len(indices[done]))
+            self._engine.begins(begin + done, len(indices[done]))
             yield batch
             if self._engine.rounds != begin + done + 1:
                 raise InputValueError(
@@ -215,6 +241,22 @@ class Loader:
         if examples:
             return self._collate(examples)
         return torch.utils._pytree.tree_map(lambda each: each[:0], self._collate([self.dataset[0]]))
+
+
+def _drop(parameter: torch.Tensor) -> None:
+    parameter.grad = None
+
+
+def _check_apart(module: torch.nn.Module) -> None:
+    """Raises if a layer computes with statistics of a batch, or keeps them: Opacus asks only layers that train."""
+    for name, each in module.named_modules():
+        mixes = isinstance(each, batchnorm._BatchNorm) and (each.training or each.running_mean is None)
+        keeps = isinstance(each, instancenorm._InstanceNorm) and each.training and each.running_mean is not None
+        if mixes or keeps:
+            raise InputValueError(
+                f"module {name}={type(each).__name__} takes statistics of the examples of a batch: call its eval() "
+                "after each train() of the model, with running statistics from elsewhere, or take GroupNorm."
+            )
 
 
 def _check_same(optimizer: torch.optim.Optimizer, trained: list[torch.nn.Parameter]) -> None:

@@ -17,10 +17,19 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
+from jax.experimental import io_callback  # noqa: E402
 
 from tff_mf.noise.jax import NoiseState, NoiseStream, build_stream  # noqa: E402
 from tff_mf.planning import Plan  # noqa: E402
-from tff_mf.planning.central import check_central, check_places, check_units, noise_of, scales, unit_of  # noqa: E402
+from tff_mf.planning.central import (  # noqa: E402
+    check_central,
+    check_integers,
+    check_places,
+    check_units,
+    noise_of,
+    scales,
+    unit_of,
+)
 
 _SMALLEST_NORM, _LARGEST_NORM = 1e-6, 1e6
 _UNIT = 2.0**-24
@@ -116,7 +125,7 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
     the grid; a division and a cast to the types of `params`, or of the sums, follow. Each round draws a key of 128 bits
     from the operating system, in compiled functions too; a round after the plan's last one fails, and gives nothing. A
     wrapper that leaves out some leaves or rounds, such as `optax.masked`, releases them without noise: the noise comes
-    first and outermost.
+    first and outermost. On a grid, sums with fractions fail, such as the mean of several by `optax.MultiSteps`.
 
     The state is secret, as the noise can be subtracted with it. It is a pytree, which any checkpoint of JAX can hold:
     save it before anything of the round is released, and continue from the newest one.
@@ -157,6 +166,8 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
         kinds = [jnp.float32 if leaf.dtype == jnp.float64 else leaf.dtype for leaf in leaves]
         kinds = kinds if params is None else [leaf.dtype for leaf in jax.tree.leaves(params)]
         leaves = [_of_one_run(state.round, leaf) for leaf in leaves]
+        if plan.grid is not None:
+            state = state._replace(round=state.round + _refused(leaves, plan))
         row, state = stream(_dimension(updates)).next(state)
         parts = jnp.split(row, [sum(leaf.size for leaf in leaves[:end]) for end in range(1, len(leaves))])
         noised = [
@@ -166,6 +177,23 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
         return jax.tree.unflatten(tree, noised), state
 
     return optax.GradientTransformation(init, update)
+
+
+def _refused(leaves: list[jax.Array], plan: Plan) -> Any:
+    """Returns 0 if sums on a grid fit it, and fails otherwise, in compiled functions too."""
+    assert plan.grid is not None
+    largest, fit = plan.grid.largest_sum, jnp.bool_(True)
+    for leaf in leaves:
+        # False too for NaN.
+        fit &= jnp.all((leaf == jnp.trunc(leaf)) & (jnp.abs(leaf) <= largest))
+
+    def check(fit: Any) -> Any:
+        check_integers(bool(fit), plan)
+        return np.int32(0)
+
+    return (
+        io_callback(check, jax.ShapeDtypeStruct([], np.int32), fit) if isinstance(fit, jax.core.Tracer) else check(fit)
+    )
 
 
 @jax.custom_batching.custom_vmap

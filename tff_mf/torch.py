@@ -16,9 +16,19 @@ import torch  # noqa: E402
 
 from tff_mf.noise.torch import build_stream  # noqa: E402
 from tff_mf.planning import Plan  # noqa: E402
-from tff_mf.planning.central import check_central, check_places, check_units, noise_of, scales, unit_of  # noqa: E402
+from tff_mf.planning.central import (  # noqa: E402
+    check_central,
+    check_integers,
+    check_places,
+    check_units,
+    noise_of,
+    scales,
+    unit_of,
+)
 
 _SMALLEST_NORM, _LARGEST_NORM = 1e-6, 1e6
+# Smaller numbers have fewer digits in float32.
+_SMALLEST_FACTOR = 2.0**-126
 # More than norms in float64 and two roundings to float32 can be off.
 _MARGIN = 2.0**-20
 
@@ -34,8 +44,9 @@ def clipped_sum(
 
     Formal guarantee: the result is a sum of one term for each example, a function of that example's gradients alone.
     The L2 norm of a term, over all tensors together, is at most ζ in exact arithmetic, whatever the gradients are, for
-    up to 2³² values. A term that is not finite is zero. The rounding of the sum over the batch is not covered; with a
-    grid there is none: terms are whole numbers q with Σq² ≤ 4^bits, and sums are exact in every order.
+    up to 2³² values. A term is zero if it is not finite, or, without a grid, if it would have to be scaled by less than
+    2⁻¹²⁶. The rounding of the sum over the batch is not covered; with a grid there is none: terms are whole numbers q
+    with Σq² ≤ 4^bits, and sums are exact in every order.
 
     Args:
         gradients: Gradients of single examples, `[batch, ...]` each, as `torch.func.vmap(torch.func.grad(...))` gives.
@@ -68,7 +79,7 @@ def clipped_sum(
     taken = torch.isfinite(norms) if present is None else torch.isfinite(norms) & present
     if grid is None:
         factors = torch.clamp(clip_norm * (1 - _MARGIN) / norms, max=1.0)
-        factors = torch.where(taken, factors, 0.0).to(torch.float32)
+        factors = torch.where(taken & (factors >= _SMALLEST_FACTOR), factors, 0.0).to(torch.float32)
         terms = [torch.where((factors > 0)[:, None], each * factors[:, None], 0.0) for each in wide]
     else:
         check_places(len(norms), grid)
@@ -86,6 +97,11 @@ def clipped_sum(
 
 def _squares(wide: Iterable[torch.Tensor]) -> torch.Tensor:
     return sum((each.to(torch.float64).square().sum(dim=1) for each in wide), start=torch.zeros([]))
+
+
+def _fit(total: torch.Tensor, grid: grids.Grid) -> torch.Tensor:
+    """Returns whether all numbers of a sum are integers of the grid; NaN are not."""
+    return torch.all((total == torch.trunc(total)) & (torch.abs(total) <= grid.largest_sum))
 
 
 class CorrelatedNoise:
@@ -149,12 +165,16 @@ class CorrelatedNoise:
             sums: The clipped sums, one for each parameter, of its shape.
 
         Raises:
-            InputValueError: If a sum has another shape, is in other units, or after the plan's last round.
+            InputValueError: If a sum has another shape, is in other units, or has fractions on a grid; after the plan's
+                last round.
         """
         expected, found = ([tuple(each.shape) for each in tensors] for tensors in (self._parameters, sums))
         if found != expected:
             raise InputValueError(f"sums of the shapes {found} must be shaped like the parameters, {expected}.")
         check_units({str(each.dtype).removeprefix("torch.") for each in sums}, self._plan)
+        grid = self._plan.grid
+        if grid is not None:
+            check_integers(all(bool(_fit(each, grid)) for each in sums), self._plan)
         row, self._state = self._stream.next(self._state)
         parts = row.split([each.numel() for each in self._parameters])
         means = [

@@ -1,5 +1,6 @@
 """Training with Opacus' gradients of single examples and the noise of a plan, against a plain loop."""
 
+import copy
 import io
 import pathlib
 import re
@@ -80,16 +81,54 @@ def test_epsilon_is_the_one_of_the_plan():
     assert PrivacyEngine(plan(insecure_seed=1)).get_epsilon(1e-5) == np.inf
 
 
-def test_one_step_for_each_batch():
-    for steps in (0, 2):
-        _, model, optimizer, loader = private(plan())
-        batches = iter(loader)
-        x, y = next(batches)
-        for _ in range(steps):
-            backward(model, x, y)
+def test_a_batch_without_a_step_is_refused():
+    batches = iter(private(plan())[-1])
+    next(batches)
+    with pytest.raises(tff_mf.InputError, match="step the optimizer once"):
+        next(batches)
+
+
+def test_a_batch_has_one_step_though_no_other_is_asked_for():
+    """Its examples would be in every round."""
+    engine, model, optimizer, loader = private(plan())
+    x, y = next(iter(loader))
+    for step in range(2):
+        backward(model, x, y)
+        if step:
+            with pytest.raises(tff_mf.InputError, match=r"round 1, and .* of round 0"):
+                optimizer.step()
+        else:
             optimizer.step()
-        with pytest.raises(tff_mf.InputError, match="step the optimizer once"):
-            next(batches)
+    assert engine.rounds == 1
+
+
+def test_a_batch_of_an_earlier_pass_is_refused():
+    engine, model, optimizer, loader = private(plan())
+    one = iter(loader)
+    backward(model, *next(one))
+    optimizer.step()
+    for _ in range(2):
+        x, y = next(iter(loader))
+    backward(model, x, y)
+    optimizer.step()
+    backward(model, x, y)
+    with pytest.raises(tff_mf.InputError, match=r"round 2, and .* of round 1"):
+        optimizer.step()
+    with pytest.raises(tff_mf.InputError, match="step the optimizer once"):
+        next(one)
+    assert engine.rounds == 2
+
+
+def test_no_other_optimizer_steps_on_gradients_without_noise():
+    engine, model, optimizer, loader = private(plan())
+    others = [torch.optim.SGD(model.parameters(), lr=1.0), copy.deepcopy(optimizer)]
+    others[1].param_groups[0]["params"] = list(model.parameters())
+    before = [each.detach().clone() for each in model.parameters()]
+    backward(model, *next(iter(loader)))
+    for other in others:
+        other.step()
+    assert engine.rounds == 0
+    assert all(map(torch.equal, before, model.parameters()))
 
 
 def test_no_step_on_other_gradients():
@@ -174,6 +213,64 @@ def test_what_would_void_the_guarantee_is_refused(changed, named):
     }
     with pytest.raises(Exception, match=named):
         PrivacyEngine(plan()).make_private(**given | changed)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_a_state_goes_on_in_its_own_order(seed):
+    """In another order, an example could come again at once."""
+    engine, model, optimizer, loader = private(plan(), seed=5)
+    backward(model, *next(iter(loader)))
+    optimizer.step()
+    state, resumed = engine.state_dict(), private(plan(), seed=seed)[0]
+    if seed == 5:
+        resumed.load_state_dict(state)
+        assert resumed.rounds == 1
+        return
+    with pytest.raises(tff_mf.InputError, match="seed=0"):
+        resumed.load_state_dict(state)
+    assert resumed.rounds == 0
+
+
+def normalized(layer, *, evaluated=False):
+    for each in layer.parameters():
+        each.requires_grad_(False)
+    layers = torch.nn.Conv2d(1, 2, 3), layer.eval() if evaluated else layer, torch.nn.Flatten(), torch.nn.Linear(8, 3)
+    model = torch.nn.Sequential(*layers)
+    trained = [each for each in model.parameters() if each.requires_grad]
+    return {
+        "module": model,
+        "optimizer": torch.optim.SGD(trained, lr=0.1),
+        "data_loader": torch.utils.data.DataLoader(DATA, batch_size=4),
+    }
+
+
+@pytest.mark.parametrize(
+    ("layer", "evaluated"),
+    [
+        (torch.nn.BatchNorm2d(2), False),
+        (torch.nn.BatchNorm2d(2, affine=False), False),
+        (torch.nn.BatchNorm2d(2, affine=False, track_running_stats=False), True),
+        (torch.nn.InstanceNorm2d(2, track_running_stats=True), False),
+    ],
+    ids=["frozen", "without weights", "without running statistics", "instances"],
+)
+def test_layers_that_mix_examples_are_refused_though_they_do_not_train(layer, evaluated):
+    """With them, every clipped term depends on every example. Opacus asks only layers with weights that train."""
+    with pytest.raises(tff_mf.InputError, match=f"1={type(layer).__name__}"):
+        PrivacyEngine(plan()).make_private(**normalized(layer, evaluated=evaluated))
+
+
+def test_statistics_of_a_batch_are_refused_when_the_model_trains_again():
+    engine = PrivacyEngine(plan())
+    model, optimizer, loader = engine.make_private(**normalized(torch.nn.BatchNorm2d(2), evaluated=True))
+    batches = iter(loader)
+    backward(model, *next(batches))
+    optimizer.step()
+    model.train()
+    backward(model, *next(batches))
+    with pytest.raises(tff_mf.InputError, match="BatchNorm2d"):
+        optimizer.step()
+    assert engine.rounds == 1
 
 
 @pytest.mark.parametrize("sampling", [tff_mf.Poisson(population=12, clients_per_round=1), tff_mf.BallsInBins(groups=3)])

@@ -139,6 +139,13 @@ def test_members_of_a_vmap_need_states_of_their_own(compiled):
                 update(sums, state)
 
 
+def test_members_of_a_vmap_do_not_share_a_state_on_a_grid():
+    with jax.enable_x64(True):
+        transformation, sums = correlated_noise(plan().for_model(6)), jnp.zeros([2, 6])
+        with pytest.raises(tff_mf.InputError, match="2 members of a vmap"):
+            jax.vmap(transformation.update, (0, None))(sums, transformation.init(sums[0]))
+
+
 def test_leaves_that_a_wrapper_takes_away_are_refused():
     masked = optax.masked(correlated_noise(plan()), {"a": True, "b": False})
     with pytest.raises(tff_mf.InputError, match="outermost"):
@@ -303,6 +310,38 @@ def test_sums_in_other_units_are_refused():
             clipped_sum(jnp.zeros([10, 3]), 1.0, grid=tff_mf.Grid(bits=16, max_clients=9))
     with pytest.raises(tff_mf.InputError, match="jax_enable_x64"):
         clipped_sum(jnp.zeros([9, 3]), 1.0, grid=tff_mf.Grid(bits=16, max_clients=9))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("value", [0.5, 2.0**-30, 100 * 2**16 + 1, np.nan, np.inf])
+def test_sums_that_are_no_integers_of_the_grid_are_refused(value, compiled):
+    """Whole noise hides no fractions."""
+    with jax.enable_x64(True):
+        transformation = correlated_noise(plan(grid=tff_mf.Grid(bits=16, max_clients=100), dimension=3))
+        update = jax.jit(transformation.update) if compiled else transformation.update
+        with pytest.raises(jax.errors.JaxRuntimeError if compiled else tff_mf.InputError, match="at most 6553600"):
+            jax.block_until_ready(update(jnp.array([1.0, value, 3.0]), transformation.init(jnp.zeros(3))))
+
+
+def test_means_of_sums_on_a_grid_are_refused():
+    """The mean of two sums would tell where they are odd. In a process, as each thread has a switch for x64."""
+    code = """
+import jax, optax, tff_mf
+jax.config.update("jax_enable_x64", True)
+from tff_mf.optax import correlated_noise
+plan = tff_mf.plan(mechanism="identity", rounds=9, sampling=tff_mf.SingleParticipation(), delta=1e-5,
+                   clients_per_round=4, noise_multiplier=3.0).for_model(3)
+total = jax.numpy.array([1.0, 2.0, 3.0])
+for mean in (False, True):
+    optimizer = optax.MultiSteps(correlated_noise(plan), 2, use_grad_mean=mean)
+    _, state = optimizer.update(total, optimizer.init(total))
+    try:
+        found = int(optimizer.update(2 * total, state)[1].inner_opt_state.round)
+    except jax.errors.JaxRuntimeError as error:
+        found = "use_grad_mean" in str(error)
+    assert found is True if mean else found == 1
+"""
+    in_a_process(code)
 
 
 @pytest.mark.parametrize("size", [1, 10, 300_000])

@@ -162,6 +162,33 @@ def test_sums_in_other_units_are_refused():
         clipped_sum([torch.zeros(10, 3)], 1.0, grid=tff_mf.Grid(bits=16, max_clients=9))
 
 
+@pytest.mark.parametrize("value", [0.5, 2.0**-30, 100 * 2**16 + 1, np.nan, np.inf])
+def test_sums_that_are_no_integers_of_the_grid_are_refused(value):
+    """Whole noise hides no fractions: the mean of two sums would tell which of them are odd."""
+    given = plan(grid=tff_mf.Grid(bits=16, max_clients=100), dimension=13)
+    trained = model()
+    noise = CorrelatedNoise(given, trained.parameters())
+    sums = [torch.zeros(each.shape, dtype=torch.float64) for each in trained.parameters()]
+    sums[1][0] = value
+    with pytest.raises(tff_mf.InputError, match=r"at most 6553600, .*use_grad_mean"):
+        noise.apply(sums)
+    assert noise.rounds == 0
+    assert all(each.grad is None for each in trained.parameters())
+
+
+def test_a_round_is_not_recorded(monkeypatch):
+    """Each replay would release another sum with the same noise."""
+    stream = in_torch.build_stream(BLT, dimension=3, stddev=1.0)
+    state = stream.init()
+    with pytest.raises(tff_mf.InputError, match=r"torch\.jit\.trace"):
+        torch.jit.trace(lambda total: total + stream.next(state)[0], torch.zeros(3))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    stream.next(state)
+    stream._device = torch.device("cuda")
+    with pytest.raises(tff_mf.InputError, match="CUDA graph"):
+        stream.next(state)
+
+
 def test_a_checkpoint_continues_the_noise():
     trained = model()
     noise, file = CorrelatedNoise(plan(), trained.parameters()), io.BytesIO()
@@ -237,6 +264,16 @@ def test_no_norm_exceeds_the_clip_norm(scale, size):
     assert np.linalg.norm(found) <= 1
     if norm < 1e30:
         assert np.linalg.norm(found) >= min(norm, 1) * (1 - 1e-3) - 1e-12
+
+
+@pytest.mark.parametrize("clip_norm", [1e-6, 1.0, 1e6])
+def test_no_norm_exceeds_the_clip_norm_by_a_factor_of_few_digits(clip_norm):
+    """Factors below 2⁻¹²⁶ are rounded to multiples of 2⁻¹⁴⁹: a term of 17 values had nearly twice the norm."""
+    largest = float(np.finfo(np.float32).max)
+    for size in (1, 2, 17, 10**6):
+        for value in largest / np.array([1, 2, 3, 10, 1e3, 1e6]):
+            (found,) = clipped_sum([torch.full((1, size), value, dtype=torch.float32)], clip_norm)
+            assert torch.linalg.norm(found.to(torch.float64)) <= clip_norm
 
 
 def test_the_tutorial_prints_its_stored_output(tmp_path, monkeypatch):

@@ -74,6 +74,21 @@ def check_units(types: Collection[str], plan: Plan) -> None:
     )
 
 
+def check_integers(fit: bool, plan: Plan) -> None:
+    """Raises unless sums on the plan's grid are whole numbers that its integers have room for.
+
+    Raises:
+        InputValueError: Otherwise; whole noise hides no fractions.
+    """
+    if not fit:
+        assert plan.grid is not None
+        raise InputValueError(
+            f"sums are not whole numbers of at most {plan.grid.largest_sum}, as clipped_sum gives with grid=plan.grid: "
+            "add up those of parts of a batch (optax.MultiSteps with use_grad_mean=False), take no means of them, and "
+            "scale nothing before the noise is added."
+        )
+
+
 def check_places(places: int, grid: Grid) -> None:
     """Raises if a batch has more places than a sum on a grid may have terms."""
     if places > grid.max_clients:

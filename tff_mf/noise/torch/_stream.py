@@ -80,6 +80,14 @@ class NoiseStream(DictStream):
                 "with one_process=True, and broadcast the rows."
             )
 
+    def _check_not_recorded(self) -> None:
+        captured = self._device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        if captured or torch.jit.is_tracing():
+            recorder = "a CUDA graph" if captured else "torch.jit.trace"
+            raise InputValueError(
+                f"a round is recorded by {recorder}, and each replay would add the same noise: step it outside of it."
+            )
+
     def _draw(self, key: np.ndarray) -> torch.Tensor:
         """Returns the standard normals of a key."""
         if self._device.type != "cpu":
@@ -94,6 +102,7 @@ class NoiseStream(DictStream):
         self, step: Step, rows: list[torch.Tensor], keys: np.ndarray, done: int, stddev: Any
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         self._check_process()
+        self._check_not_recorded()
         drawn = self._draw(keys[done])
         products = (
             [] if step.product is None else self._weighted_sums(step.product[0], [rows[r] for r in step.product[1]])
