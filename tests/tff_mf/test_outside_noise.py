@@ -54,7 +54,6 @@ def test_a_recursion_that_differs_in_later_rounds_adds_to_the_sensitivity():
 
 def test_a_query_of_an_outsider():
     query = query_of(geometric_with_a_recursion())
-    assert type(query) is queries.MatrixFactorizationQuery
     event = query.dp_event(40, tff_mf.MinSep(min_sep=10, max_participations=4))
     assert event == query_of(tff_mf.BLT(theta=[0.75], omega=[0.5])).dp_event(
         40, tff_mf.MinSep(min_sep=10, max_participations=4)
