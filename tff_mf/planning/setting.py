@@ -1,6 +1,7 @@
 """The setting of a whole run, in which any mechanism has a sensitivity, losses and a guarantee."""
 
 import dataclasses
+from typing import Unpack
 
 from tff_mf import accounting, grids
 from tff_mf.base import validation
@@ -96,24 +97,18 @@ class MechanismSetting:
         self,
         name: str,
         *,
-        buffers: int | None = None,
-        bands: int | None = None,
-        unit_norms: bool | None = None,
-        objective: str | None = None,
         progress: mechanism_names.Progress | None = None,
+        **options: Unpack[mechanism_names.SearchOptions],
     ) -> Mechanism:
         """Returns the mechanism of a name: read, or optimized for this setting; see `mechanism_names.build`."""
-        workload = self.searched_workload if name in mechanism_names.searched() else None
+        if name in mechanism_names.searched():
+            options["workload"] = self.searched_workload
         return mechanism_names.build(
             name,
             rounds=self.searched_rounds,
             participation=self.searched_participation,
-            buffers=buffers,
-            bands=bands,
-            unit_norms=unit_norms,
-            objective=objective,
-            optimized_for=workload,
             progress=progress,
+            **options,
         )
 
     def sensitivity(self, mechanism: Mechanism) -> SensitivityResult:
