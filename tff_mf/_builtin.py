@@ -23,7 +23,7 @@ from tff_mf.mechanisms import (
     ScaledBLT,
     Tree,
 )
-from tff_mf.registry import Codec, Search, register_mechanism, whole_number
+from tff_mf.mechanisms.registry import Codec, Search, register_mechanism, whole_number
 from tff_mf.sensitivities import blt_sensitivity, scaled_blt_sensitivity, tree_sensitivity
 
 # In the order in which artifacts count them.

@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 import tff_mf
-from tff_mf import registry
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.mechanisms import registry
 from tff_mf.planning import mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 

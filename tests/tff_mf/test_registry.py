@@ -11,10 +11,10 @@ import pytest
 
 import tff_mf
 from tests.tff_mf.samplings import cyclic_event
-from tff_mf import artifacts, registry
-from tff_mf.mechanisms import BandedMechanism, ToeplitzMechanism
+from tff_mf import artifacts
+from tff_mf.mechanisms import BandedMechanism, ToeplitzMechanism, registry
+from tff_mf.mechanisms.registry import Codec, Search, _kinds
 from tff_mf.noise import numpy as streams
-from tff_mf.registry import Codec, Search, _kinds
 from tff_mf.sensitivities import _check
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)

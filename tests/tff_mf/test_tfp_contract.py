@@ -15,7 +15,8 @@ tf = pytest.importorskip("tensorflow")
 import tensorflow_privacy as tfp  # noqa: E402
 from tensorflow_privacy.privacy.dp_query import nested_query, test_utils, tree_aggregation  # noqa: E402
 
-from tff_mf import queries, registry  # noqa: E402
+from tff_mf import queries  # noqa: E402
+from tff_mf.mechanisms import registry  # noqa: E402
 
 ROUNDS = 4
 MECHANISMS = {

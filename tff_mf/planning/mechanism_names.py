@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from tff_mf import artifacts, registry
+from tff_mf import artifacts
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism
+from tff_mf.mechanisms import Mechanism, registry
 from tff_mf.problem.participation import Participation
 from tff_mf.problem.workloads import (
     LearningRates,

@@ -3,12 +3,13 @@
 import dataclasses
 from typing import Unpack
 
-from tff_mf import accounting, grids
+from tff_mf import accounting
+from tff_mf.accounting import grid_charge
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.planning import mechanism_names
+from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 from tff_mf.problem.workloads import LearningRates, Workload
 from tff_mf.sensitivities import SensitivityResult
@@ -139,14 +140,14 @@ class MechanismSetting:
 
     def charge(
         self, mechanism: Mechanism, noise_multiplier: float, *, grid: Grid | None, dimension: int | None
-    ) -> grids.GridCharge | None:
+    ) -> grid_charge.GridCharge | None:
         """Returns what the integers of a grid cost; `None` without one, or without noise.
 
-        Formal guarantee: as for `tff_mf.grids.charge`; it is part of `guarantee`.
+        Formal guarantee: as for `tff_mf.accounting.grid_charge.charge`; it is part of `guarantee`.
         """
         if grid is None or dimension is None or noise_multiplier == 0:
             return None
-        return grids.charge(
+        return grid_charge.charge(
             mechanism,
             self.rounds,
             self.participation.max_participations,

@@ -13,9 +13,9 @@ import tensorflow_privacy as tfp
 from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise.tensorflow import NoiseState, build_stream
+from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation
 from tff_mf.queries import clipping
 
