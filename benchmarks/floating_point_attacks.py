@@ -27,9 +27,11 @@ SIZES = (1.0, 0.1, 0.001)
 FAR = 2.0
 
 
-def query(bits: int | None, dimension: int, noise_multiplier: float, dtype: tf.DType) -> queries.IdentityQuery:
+def query(
+    bits: int | None, dimension: int, noise_multiplier: float, dtype: tf.DType
+) -> queries.MatrixFactorizationQuery:
     grid = None if bits is None else tff_mf.Grid(bits=bits, max_clients=2)
-    return queries.IdentityQuery(
+    return queries.build_query(
         tff_mf.Identity(),
         record_specs=tf.TensorSpec([dimension], dtype),
         clip_norm=1.0,
@@ -38,7 +40,7 @@ def query(bits: int | None, dimension: int, noise_multiplier: float, dtype: tf.D
     )
 
 
-def released(made: queries.IdentityQuery, *records: np.ndarray) -> np.ndarray:
+def released(made: queries.MatrixFactorizationQuery, *records: np.ndarray) -> np.ndarray:
     """Returns a noised sum of records, float64."""
     state, total = made.initial_global_state(), made.initial_sample_state()
     for record in records:

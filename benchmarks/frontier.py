@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import scipy.optimize
-from _common import environment
 
 import tff_mf
 from tff_mf.mechanisms import series
@@ -174,6 +173,9 @@ def asked(peer: str, **case: object) -> dict:
 
 @functools.cache
 def _answer(peer: str, case: str) -> str:
+    # Here, since tests read this file without what `_common` needs.
+    from _common import environment
+
     program, *requirements = PEERS[peer]
     command = [environment(peer, tuple(requirements)), pathlib.Path(__file__).with_name(program), case]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -54,7 +54,7 @@ def main() -> None:
 def _charges(dimension: int) -> None:
     """Prints the setting of the BLT paper: 2,052 rounds, min-sep 342, six rounds a client, σ = 7.379."""
     import tff_mf
-    from tff_mf import grids
+    from tff_mf.accounting import grid_charge
 
     schema = tff_mf.MinSep(min_sep=342, max_participations=6)
     mechanisms = {
@@ -71,7 +71,7 @@ def _charges(dimension: int) -> None:
         for bits in (16, 17, 20):
             grid = tff_mf.Grid(bits=bits, max_clients=6500)
             arguments = {"noise_multiplier": 7.379, "grid": grid, "dimension": dimension}
-            charge = grids.charge(mechanism, 2052, 6, **arguments)
+            charge = grid_charge.charge(mechanism, 2052, 6, **arguments)
             found = tff_mf.guarantee(mechanism, 2052, schema, **arguments)
             epsilon = plain.epsilon(1e-10)
             print(

@@ -29,22 +29,25 @@ PACKAGES = {
         "test_sensitivity test_observed_patterns test_registry test_tree test_banded_plus_low_rank",
     ),
     "tff_mf/mechanisms": (
-        4,
-        "test_noise_laws test_blt test_banded test_banded_inverse test_tree test_dense test_grid_charges",
+        6,
+        "test_noise_laws test_blt test_banded test_banded_inverse test_tree test_dense test_grid_charges "
+        "test_registry test_adding_a_mechanism test_artifacts",
     ),
     "tff_mf/noise/numpy": (2, "test_noise_in_numpy test_noise_laws test_same_integers"),
     "tff_mf/noise/_keyed.py": (1, "test_noise_laws test_noise_in_numpy test_registry"),
-    "tff_mf/grids": (3, "test_grids test_grid_charges test_noise_laws"),
     "tff_mf/accounting": (
-        6,
+        8,
         "test_b_min_sep_moments test_b_min_sep test_balls_in_bins test_balls_in_bins_estimates test_allocation "
-        "test_amplification test_grid_samplings test_guarantees test_one_question",
+        "test_amplification test_grid_samplings test_guarantees test_one_question "
+        "test_grid_charges",
     ),
     "tff_mf/optimize": (3, "test_optimize_blt test_optimize_banded test_optimize_dense test_optimize_amplified"),
-    "tff_mf/problem": (3, "test_participation test_cohorts test_workloads test_observed_patterns test_sensitivity"),
+    "tff_mf/problem": (
+        3,
+        "test_participation test_cohorts test_workloads test_observed_patterns test_sensitivity test_grids",
+    ),
     "tff_mf/numerics": (3, "test_gaussian test_normals test_composed_losses test_least_squares"),
     "tff_mf/planning": (3, "test_planning test_one_question"),
-    "tff_mf/registry": (1, "test_registry test_adding_a_mechanism test_artifacts"),
     "tff_mf/base": (1, "test_files test_artifacts test_participation"),
     "tff_mf/artifacts.py": (2, "test_artifacts test_registry"),
 }

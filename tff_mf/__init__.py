@@ -24,7 +24,6 @@ from tff_mf.artifacts import load as load
 from tff_mf.artifacts import save as save
 from tff_mf.base.errors import ArtifactError as ArtifactError
 from tff_mf.base.errors import InputError as InputError
-from tff_mf.grids import Grid as Grid
 from tff_mf.mechanisms import BLT as BLT
 from tff_mf.mechanisms import Banded as Banded
 from tff_mf.mechanisms import BandedInverse as BandedInverse
@@ -37,6 +36,7 @@ from tff_mf.mechanisms import OptimizedFor as OptimizedFor
 from tff_mf.mechanisms import ScaledBLT as ScaledBLT
 from tff_mf.mechanisms import SearchStatus as SearchStatus
 from tff_mf.mechanisms import Tree as Tree
+from tff_mf.mechanisms.registry import register_mechanism as register_mechanism
 from tff_mf.optimize import AmplifiedOptimum as AmplifiedOptimum
 from tff_mf.optimize import optimize_amplified_banded_toeplitz as optimize_amplified_banded_toeplitz
 from tff_mf.optimize import optimize_amplified_blt as optimize_amplified_blt
@@ -53,6 +53,7 @@ from tff_mf.planning import Plan as Plan
 from tff_mf.planning import plan as plan
 from tff_mf.planning.order import Order as Order
 from tff_mf.problem.cohort_secret import CohortSecret as CohortSecret
+from tff_mf.problem.grids import Grid as Grid
 from tff_mf.problem.participation import FixedEpoch as FixedEpoch
 from tff_mf.problem.participation import MinSep as MinSep
 from tff_mf.problem.participation import Participation as Participation
@@ -66,7 +67,6 @@ from tff_mf.problem.workloads import Momentum as Momentum
 from tff_mf.problem.workloads import MomentumWithRates as MomentumWithRates
 from tff_mf.problem.workloads import PrefixSum as PrefixSum
 from tff_mf.problem.workloads import Workload as Workload
-from tff_mf.registry import register_mechanism as register_mechanism
 from tff_mf.sensitivities import SensitivityResult as SensitivityResult
 from tff_mf.sensitivities import check_mechanism as check_mechanism
 from tff_mf.sensitivities import explain_sensitivity as explain_sensitivity

@@ -1,4 +1,8 @@
-"""The mechanisms of this package, registered as any other is."""
+"""The mechanisms of this package, registered as any other is: what each kind has besides its class.
+
+The class has C and its recursion. Without `codec`, each of its fields is written as a tensor; without `sensitivity`,
+the rule follows from the structure of C (`sensitivities.general.by_structure`).
+"""
 
 import functools
 from collections.abc import Mapping
@@ -19,8 +23,8 @@ from tff_mf.mechanisms import (
     ScaledBLT,
     Tree,
 )
-from tff_mf.registry import Codec, Search, register_mechanism, whole_number
-from tff_mf.sensitivities import blt_sensitivity, tree_sensitivity
+from tff_mf.mechanisms.registry import Codec, Search, register_mechanism, whole_number
+from tff_mf.sensitivities import blt_sensitivity, scaled_blt_sensitivity, tree_sensitivity
 
 # In the order in which artifacts count them.
 _VARIANTS = ("full", "online", "vanilla")
@@ -51,6 +55,7 @@ register_mechanism(
 )
 register_mechanism(
     ScaledBLT,
+    sensitivity=scaled_blt_sensitivity,
     search=Search(optimizer=optimize.optimize_scaled_blt, options=("buffers", "objective"), objective="max"),
 )
 register_mechanism(

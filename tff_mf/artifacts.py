@@ -19,10 +19,10 @@ import msgspec
 import numpy as np
 import safetensors
 
-from tff_mf import registry, sensitivities
+from tff_mf import sensitivities
 from tff_mf.base import files, strict_json, validation
 from tff_mf.base.errors import ArtifactError, InputError, InputTypeError, InputValueError
-from tff_mf.mechanisms import Mechanism, OptimizedFor
+from tff_mf.mechanisms import Mechanism, OptimizedFor, registry
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 from tff_mf.problem.workloads import LearningRates, LinearSchedule, Momentum, MomentumWithRates, PrefixSum, Workload
 from tff_mf.sensitivities import losses

@@ -7,9 +7,9 @@ import functools
 import math
 from typing import Any
 
-from tff_mf import grids
 from tff_mf.base import required_packages, validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.problem import grids
 
 required_packages.packages("tff_mf.optax", "jax", "optax")
 

@@ -6,9 +6,9 @@ Every example of one data set is protected. `tff_mf.Order` says which of them ar
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tff_mf import grids
 from tff_mf.base import required_packages, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.problem import grids
 
 required_packages.packages("tff_mf.torch", "torch")
 

@@ -9,9 +9,9 @@ import numpy as np
 import safetensors.numpy
 import tensorflow_federated as tff
 
-from tff_mf import grids
 from tff_mf.base import checkpoint_files, validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.problem import grids
 
 from ..factories import record_sums
 from ..factories.factory import MFAggregationFactory
@@ -75,7 +75,8 @@ def export_process(
 
     Returns:
         A description as JSON: the types of every stage and form, the bytes of every graph, the `grid` of `aggregator`
-        (`tff_mf.grids.description`; `None` without one), and the reason if there is no file for TensorFlow Lite.
+        (`tff_mf.problem.grids.description`; `None` without one), and the reason if there is no file for TensorFlow
+        Lite.
 
     Raises:
         InputTypeError: If the process is not one of TFF's learning processes, or has a part that is not a tensor.

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 import tff_mf
-from tff_mf import grids
 from tff_mf.base import strict_json, validation
 from tff_mf.base.errors import InputError, InputValueError
+from tff_mf.problem import grids
 
 from .. import reports
 from ..output import agreement

@@ -261,7 +261,7 @@ class _Warnings(logging.Handler):
 
 
 def _main() -> None:
-    from tff_mf import registry
+    from tff_mf.mechanisms import registry
 
     folder, writer = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     # TFF's worker must not keep it open.

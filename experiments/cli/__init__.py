@@ -79,7 +79,7 @@ def _show_version(context: click.Context, parameter: click.Parameter, asked: boo
 def _import_plugins(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> None:
     if context.resilient_parsing:
         return
-    from tff_mf import registry
+    from tff_mf.mechanisms import registry
 
     registry.import_plugins(names)
 

@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 import tff_mf
-from tff_mf import registry
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.mechanisms import registry
 from tff_mf.planning import mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 
@@ -74,7 +74,7 @@ def target(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
 def of_kind(name: str, flags: Flags) -> Search:
     """Returns the best mechanism of a kind for the setting of the flags."""
     known = mechanism_names.searched()[name].options
-    own = {"bands": flags.bands, "buffers": flags.buffers, "unit_norms": flags.unit_norms}
+    own: dict[str, Any] = {"bands": flags.bands, "buffers": flags.buffers, "unit_norms": flags.unit_norms}
     mechanism_names.refuse_options(name, **own)
     own = {option: value for option, value in own.items() if option in known}
     schema = _participation(name, flags)

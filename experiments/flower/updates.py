@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, Metadata
 
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.grids import Grid
+from tff_mf.problem.grids import Grid
 
 from ..runs.ledger import ReportCounts
 from . import clipping, mods

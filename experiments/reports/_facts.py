@@ -15,9 +15,9 @@ import msgspec
 from msgspec import UnsetType
 
 import tff_mf
-from tff_mf import grids
 from tff_mf.base import strict_json
 from tff_mf.base.strict_json import finite
+from tff_mf.problem import grids
 
 from ..output import typed
 from ..output.files import file_hash

@@ -5,8 +5,7 @@ import math
 from typing import Any
 
 import tff_mf
-from tff_mf import grids
-from tff_mf.accounting import guarantee_on_grid
+from tff_mf.accounting import grid_charge, guarantee_on_grid
 from tff_mf.base.errors import InputError
 from tff_mf.base.strict_json import finite
 
@@ -37,7 +36,7 @@ class Figures:
     guarantee: tff_mf.Guarantee
     sensitivity: tff_mf.SensitivityResult
     reached: float = 0.0
-    charge: grids.GridCharge | None = None
+    charge: grid_charge.GridCharge | None = None
 
 
 def planned(record: RunRecord, mechanism: tff_mf.Mechanism) -> Figures:
@@ -185,14 +184,14 @@ def _figures(
 
 def _charge(
     record: RunRecord, mechanism: tff_mf.Mechanism, schema: tff_mf.Participation, rounds: int
-) -> grids.GridCharge | None:
+) -> grid_charge.GridCharge | None:
     """Returns what the integers of a run cost, for as many parameters as the model may have.
 
-    Formal guarantee: as for `tff_mf.grids.charge`; fewer rounds or parameters do not cost more.
+    Formal guarantee: as for `tff_mf.accounting.grid_charge.charge`; fewer rounds or parameters do not cost more.
     """
     if record.grid is None or record.dimension is None or not record.noise_multiplier:
         return None
-    return grids.charge(
+    return grid_charge.charge(
         mechanism,
         rounds,
         schema.max_participations,
@@ -204,7 +203,7 @@ def _charge(
 
 
 def guarantee_of(
-    record: RunRecord, sensitivity: float, schema: tff_mf.Participation, charge: grids.GridCharge | None
+    record: RunRecord, sensitivity: float, schema: tff_mf.Participation, charge: grid_charge.GridCharge | None
 ) -> tff_mf.Guarantee:
     """Returns the guarantee of a run with a sensitivity, with the integers of a grid and the counts of clipping."""
     if record.insecure_seed is not None or not record.noise_multiplier:

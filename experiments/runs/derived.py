@@ -9,7 +9,7 @@ import numpy as np
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.grids import FEWEST_BITS, MOST_BITS
+from tff_mf.problem.grids import FEWEST_BITS, MOST_BITS
 from tff_mf.sensitivities.losses import restart_errors
 
 AUTO, NONE = "auto", "none"

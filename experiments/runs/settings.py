@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 
 import tff_mf
-from tff_mf import grids
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.mechanisms import grid_recursion
 from tff_mf.planning import check_level, check_restarts, checked_cohort, mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 
@@ -349,7 +349,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
         if self.chosen_grid() is not None and self.mechanism == "dense":
             # Before a search of hours.
-            grids.check_rows("dense", bands=setting.searched_rounds, dimension=self.dimension)
+            grid_recursion.check_rows("dense", bands=setting.searched_rounds, dimension=self.dimension)
         super().check()
 
     @property
@@ -408,7 +408,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         """
         grid = self.chosen_grid()
         if grid is not None and mechanism.max_rounds is not None and mechanism.kind in ("dense", "structured"):
-            grids.check_rows(mechanism.kind, bands=mechanism.max_rounds, dimension=self.dimension)
+            grid_recursion.check_rows(mechanism.kind, bands=mechanism.max_rounds, dimension=self.dimension)
         return tff_mf.plan(
             mechanism=mechanism,
             rounds=self.rounds,

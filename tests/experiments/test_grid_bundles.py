@@ -13,11 +13,11 @@ from runner_fleet import Fleet, loaded_runner
 from tampering import listed
 
 import tff_mf
-from tff_mf import grids
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _device_file
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.runs.derived import dimension_of
+from tff_mf.problem import grids
 
 GRID = tff_mf.Grid(bits=14, max_clients=1000)
 ROUNDS = 4

@@ -11,7 +11,8 @@ import run_folders
 import safetensors.numpy
 
 import tff_mf
-from tff_mf import aggregators, grids
+from tff_mf import aggregators
+from tff_mf.accounting import grid_charge
 from tff_mf.experiments import reports
 from tff_mf.experiments.comparison import _spec as spec
 from tff_mf.experiments.comparison import demo
@@ -22,7 +23,9 @@ from tff_mf.experiments.runs import amplification, layers, names
 from tff_mf.experiments.runs.derived import dimension_of, grid_of
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
+from tff_mf.mechanisms import grid_recursion, registry
 from tff_mf.noise import tensorflow as noise
+from tff_mf.problem import grids
 
 from .shared import invoke, result_of, said
 
@@ -42,10 +45,10 @@ def plan(**changes):
 def of_python(sigma, *, restart_every=None, count_stddev=None):
     """The guarantee of the setting by the definition: each data set costs μ_c once, and counts are composed."""
     more = {"noise_multiplier": sigma, "restart_every": restart_every}
-    charge = grids.charge(MECHANISM, 9, 4, **more, grid=GRID, dimension=10**6)
+    charge = grid_charge.charge(MECHANISM, 9, 4, **more, grid=GRID, dimension=10**6)
     mu = tff_mf.guarantee(MECHANISM, 9, SCHEMA, **more).mu + charge.sensitivity / sigma + 2 * charge.mu
     if count_stddev is not None:
-        cost = grids.charge(tff_mf.Identity(), 9, 4, noise_multiplier=count_stddev, grid=GRID, dimension=1)
+        cost = grid_charge.charge(tff_mf.Identity(), 9, 4, noise_multiplier=count_stddev, grid=GRID, dimension=1)
         mu = math.hypot(mu, math.sqrt(4) / count_stddev + 2 * cost.mu)
     return mu
 
@@ -125,7 +128,7 @@ def critical(folder):
 def test_a_report_states_the_grid_and_what_it_costs(whole):
     folder, privacy, report = whole
     assert reports.read_configuration(folder).plan(privacy.mechanism) == privacy
-    charge = grids.charge(privacy.mechanism, 9, 3, noise_multiplier=5.0, grid=GRID, dimension=1000)
+    charge = grid_charge.charge(privacy.mechanism, 9, 3, noise_multiplier=5.0, grid=GRID, dimension=1000)
     assert report["grid"] == {
         "bits": 20,
         "max_clients": 1000,
@@ -244,7 +247,9 @@ def test_every_mechanism_of_train_has_a_guarantee_and_noise_on_a_grid(name):
     found = asked.privacy_plan(asked.build_mechanism())
     assert found.dimension == dimension_of("lstm", vocab_size=50, embedding_size=2, units=2)
     assert found.epsilon <= 8.0
-    grids.recursion(found.mechanism, deviation=found.noise_multiplier * 2.0**found.grid.bits, largest_normal=13.5)
+    registry.grid_recursion(
+        found.mechanism, deviation=found.noise_multiplier * 2.0**found.grid.bits, largest_normal=13.5
+    )
 
 
 GIVEN = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 2}
@@ -261,7 +266,7 @@ def test_a_dense_matrix_of_too_many_rows_is_refused_before_its_search():
     with pytest.raises(tff_mf.InputError, match="--grid none"):
         RunSettings(**asked).check()
     RunSettings(**asked, grid="none").check()
-    grids.check_rows("dense", bands=8, dimension=4_050_748)
+    grid_recursion.check_rows("dense", bands=8, dimension=4_050_748)
 
 
 @pytest.mark.parametrize("name", layers.PRESETS.names())

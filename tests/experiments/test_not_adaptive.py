@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 import tff_mf
-from tff_mf import registry
 from tff_mf.experiments.reports.auditing import _audit
+from tff_mf.mechanisms import registry
 
 from .shared import invoke
 

@@ -229,7 +229,7 @@ def test_missing_fields_are_named():
 def test_a_mechanism_is_optimized_for_the_workload_of_the_server(name):
     schema = tff_mf.SingleParticipation()
     workload = mechanism_names.workload(name, rounds=8, momentum=0.9, warmup=0.25, cooldown=0.25)
-    best = mechanism_names.build("dense", rounds=8, participation=schema, optimized_for=workload)
+    best = mechanism_names.build("dense", rounds=8, participation=schema, workload=workload)
     other = mechanism_names.build("dense", rounds=8, participation=schema)
     assert tff_mf.rms_loss(best, 8, schema, workload) <= tff_mf.rms_loss(other, 8, schema, workload) + 1e-9
 

@@ -23,7 +23,7 @@ import safetensors.numpy
 from outcomes import CRASHED, HANGS, Outcome
 
 import tff_mf
-from tff_mf import artifacts, registry
+from tff_mf import artifacts
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import DevicePolicy, _policies, _source, read_device_policy
@@ -39,6 +39,7 @@ from tff_mf.experiments.runs import (
     ledger,
     participation_log,
 )
+from tff_mf.mechanisms import registry
 
 _HANG_SECONDS = 120.0
 _TIME = "2026-01-02T03:04:05+00:00"

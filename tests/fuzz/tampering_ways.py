@@ -33,7 +33,7 @@ from tampering import (
 )
 
 import tff_mf
-from tff_mf import grids
+from tff_mf.problem import grids
 
 RUNNER = "runner.pyz"
 _OWN, _SHARED = "experiments/bundles/runner", "experiments/runs"

@@ -10,8 +10,9 @@ from fractions import Fraction
 import numpy as np
 
 import tff_mf
-from tff_mf import grids
+from tff_mf.mechanisms import registry
 from tff_mf.noise import numpy as streams
+from tff_mf.problem import grids
 
 ROUNDS, DIMENSION, STDDEV = 200, 3, 7.379
 # The rounds that are drawn: trees carry over 64, and bands end after 33.
@@ -126,7 +127,7 @@ def stddev_of(name):
 
 
 def recursion_of(mechanism, stddev):
-    return grids.recursion(mechanism, deviation=stddev * 2**GRID.bits, largest_normal=grids.LARGEST_NORMAL)
+    return registry.grid_recursion(mechanism, deviation=stddev * 2**GRID.bits, largest_normal=grids.LARGEST_NORMAL)
 
 
 def stream_of(name, mechanism):

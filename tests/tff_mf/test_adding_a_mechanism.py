@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import tff_mf
-from tff_mf import registry
+from tff_mf.mechanisms import registry
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "adding-a-mechanism.md"
 FILE, PROGRAM = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)

@@ -10,7 +10,7 @@ import scipy.stats
 
 import tff_mf
 from tests.tff_mf.samplings import cyclic_epsilon, cyclic_sigma
-from tff_mf import grids
+from tff_mf.accounting import grid_chain, grid_charge
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import gaussian
 
@@ -18,7 +18,7 @@ GRID = tff_mf.Grid(bits=16, max_clients=2000)
 LSTM = 4_050_748
 ON_GRID = {"grid": GRID, "dimension": LSTM}
 STACK_OVERFLOW = {"population": 342_477, "clients_per_round": 1000}
-FREE = grids.GridCharge(mu=0.0, tail=0.0, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
+FREE = grid_charge.GridCharge(mu=0.0, tail=0.0, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
 X = np.linspace(-20, 20, 20_001)
 
 
@@ -55,7 +55,7 @@ def test_epsilon_covers_laws_that_are_moved_for_each_draw_of_the_cohort(probabil
         setting = {"population": 10**6, "clients_per_round": probability * 10**6}
         return cyclic_epsilon(tff_mf.Identity(), 1, **setting, noise_multiplier=1 / mu, delta=part)
 
-    epsilon = grids.epsilon_of_chain(delta, cost, ideal)
+    epsilon = grid_chain.epsilon_of_chain(delta, cost, ideal)
     assert worst_delta(epsilon, probability, mu, charge) <= delta * (1 + 1e-6)
     # The same laws refute the ε of the ideal release: the charge is needed.
     if charge >= 1e-2 and ideal(delta) > 0.01:
@@ -68,7 +68,7 @@ def test_the_chain_by_brute_force_over_events(mu):
     cost, ideal, delta = dataclasses.replace(FREE, mu=mu, tail=1e-9), 1.0, 1e-5
     sigma = 1 / gaussian.mu_from(ideal, delta)
     for factor in (0.0, mu, 5 * mu):
-        bound = grids.delta_of_chain(ideal, delta, cost, factor=factor)
+        bound = grid_chain.delta_of_chain(ideal, delta, cost, factor=factor)
         threshold = np.linspace(-5, 12, 4001)
         one = scipy.stats.norm.sf(threshold - 1 / sigma - 2 * mu) + cost.tail
         other = np.maximum(0, scipy.stats.norm.sf(threshold) - cost.tail)
@@ -77,9 +77,9 @@ def test_the_chain_by_brute_force_over_events(mu):
 
 def test_a_charge_that_leaves_nothing_has_no_epsilon():
     tail = dataclasses.replace(FREE, mu=1e-3, tail=1e-6)
-    assert grids.epsilon_of_chain(1e-6, tail, lambda part: 1.0) == math.inf
-    assert grids.epsilon_of_chain(1e-6, FREE, lambda part: 800.0) == math.inf
-    assert grids.delta_of_chain(800.0, 1e-6, FREE, factor=0.0) == 1.0
+    assert grid_chain.epsilon_of_chain(1e-6, tail, lambda part: 1.0) == math.inf
+    assert grid_chain.epsilon_of_chain(1e-6, FREE, lambda part: 800.0) == math.inf
+    assert grid_chain.delta_of_chain(800.0, 1e-6, FREE, factor=0.0) == 1.0
 
 
 @pytest.mark.parametrize("bands", [4])
@@ -87,7 +87,7 @@ def test_a_grid_raises_an_amplified_epsilon_by_its_charge(bands):
     mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.3, 0.2][:bands])
     plain = cyclic_epsilon(mechanism, 16, **STACK_OVERFLOW, noise_multiplier=0.8, delta=1e-8)
     charged = cyclic_epsilon(mechanism, 16, **STACK_OVERFLOW, noise_multiplier=0.8, delta=1e-8, **ON_GRID)
-    charge = grids.charge(mechanism, 16, 1, noise_multiplier=0.8, **ON_GRID)
+    charge = grid_charge.charge(mechanism, 16, 1, noise_multiplier=0.8, **ON_GRID)
     # Two steps of a, each some 7 standard deviations of μ_c; and the share of δ that is left to what is beyond.
     assert plain + 4 * charge.mu < charged < 1.003 * plain + 20 * charge.mu
     known = tff_mf.guarantee(
@@ -123,8 +123,8 @@ def test_the_room_of_a_sum_bounds_the_tail_of_a_cohort(mean, room):
     for clients in (10, 100, 10_000):
         if mean < clients:
             exact = scipy.stats.binom.sf(room, clients, mean / clients)
-            assert exact <= grids.overflow(1, max_clients=room, clients_per_round=mean) < 1
-    assert grids.overflow(1, max_clients=3, clients_per_round=3.0) == 1.0
+            assert exact <= grid_charge.overflow(1, max_clients=room, clients_per_round=mean) < 1
+    assert grid_charge.overflow(1, max_clients=3, clients_per_round=3.0) == 1.0
 
 
 def test_cohorts_that_do_not_fit_a_sum_are_part_of_delta():

@@ -10,9 +10,11 @@ import scipy.stats
 
 import tff_mf
 from tests.tff_mf.samplings import cyclic_epsilon, cyclic_sigma
-from tff_mf import grids
+from tff_mf.accounting import grid_charge
 from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.mechanisms import registry
 from tff_mf.numerics import gaussian, normals
+from tff_mf.problem import grids
 
 from .grid_oracle import couplings, exact_scales
 
@@ -38,7 +40,7 @@ def test_pure_privacy_is_gaussian_privacy(eta):
 def test_a_grid_adds_the_charge_of_both_data_sets(make_mechanism):
     mechanism = make_mechanism(40)
     arguments = {"noise_multiplier": 3.0, "grid": GRID, "dimension": 10**6}
-    charge = grids.charge(mechanism, 40, 4, **arguments)
+    charge = grid_charge.charge(mechanism, 40, 4, **arguments)
     for adjacency, factor in (("zero-out", 1), ("replace-one", 2)):
         plain = tff_mf.guarantee(mechanism, 40, SCHEMA, noise_multiplier=3.0, adjacency=adjacency)
         charged = tff_mf.guarantee(mechanism, 40, SCHEMA, **arguments, adjacency=adjacency)
@@ -54,7 +56,7 @@ def test_a_grid_adds_the_charge_of_both_data_sets(make_mechanism):
 def test_the_charge_of_the_papers_model():
     blt = tff_mf.BLT.production("b400")
     charges = {
-        bits: grids.charge(
+        bits: grid_charge.charge(
             blt, 2052, 6, noise_multiplier=7.379, grid=tff_mf.Grid(bits=bits, max_clients=100), dimension=LSTM
         )
         for bits in (16, 20)
@@ -205,7 +207,7 @@ def _nearly_singular(kind):
 @pytest.mark.parametrize("kind", ["toeplitz", "banded", "dense"])
 def test_integers_are_bounded_by_the_rows_of_the_rounded_matrix(kind):
     """By those of C, they would exceed int32 after 70 rounds, and the sums of their products 2^52."""
-    found = grids.recursion(_nearly_singular(kind), deviation=2.0 * 2**8, largest_normal=13.5)
+    found = registry.grid_recursion(_nearly_singular(kind), deviation=2.0 * 2**8, largest_normal=13.5)
     rounds, bands = min(found.rounds, 120), found.bands
     whole = np.rint(np.ldexp(found.coefficients, found.coefficient_bits)).astype(object)
     response = []
@@ -240,7 +242,7 @@ def _largest_row_sum(recursion, rounds):
 @pytest.mark.parametrize("rounds", [1, 2, 11, 24])
 def test_the_integers_of_fewer_rounds_are_bounded_by_the_rows_of_these(make_mechanism, rounds):
     """Never below the largest integer that normals of ±T and a rounding of 1 can give in these rounds."""
-    found = grids.recursion(make_mechanism(24), deviation=3.0 * 2**8, largest_normal=13.5)
+    found = registry.grid_recursion(make_mechanism(24), deviation=3.0 * 2**8, largest_normal=13.5)
     assert found.largest_within(rounds) >= _largest_row_sum(found, rounds) * (1 - 1e-9)
     assert found.largest_within(rounds) <= found.largest
 
@@ -249,21 +251,21 @@ def test_the_integers_of_fewer_rounds_are_bounded_by_the_rows_of_these(make_mech
 def test_a_charge_is_that_of_the_rounds_of_its_run(rounds):
     """C⁻¹ of nine bands of ones is ±1 for ever: over 131,072 rounds, its integers grow to 29,000 times T·s."""
     ones = tff_mf.BandedToeplitz(column=[1.0] * 9)
-    found = grids.recursion(ones, deviation=7.379 * 2**16, largest_normal=grids.LARGEST_NORMAL)
+    found = registry.grid_recursion(ones, deviation=7.379 * 2**16, largest_normal=grids.LARGEST_NORMAL)
     whole = _largest_row_sum(found, rounds)
     assert whole * (1 - 1e-9) <= found.largest_within(rounds) <= whole * 1.01
     assert found.largest > 1000 * whole
     arguments = {"noise_multiplier": 7.379, "grid": GRID, "dimension": LSTM}
-    charge = grids.charge(ones, rounds, 4, **arguments)
+    charge = grid_charge.charge(ones, rounds, 4, **arguments)
     cell = 1 / found.deviation
     least = normals.rounding_error(
         cell=cell, limit=charge.limit, later=2.0**-53 * (whole + 1) * cell, later_relative=2.0**-53
     )
     assert least.log_ratio <= charge.log_ratio <= 1.01 * least.log_ratio
     # The rounds between restarts count, and a longer run costs no less.
-    restarted = grids.charge(ones, 40 * rounds, 4, **arguments, restart_every=rounds)
+    restarted = grid_charge.charge(ones, 40 * rounds, 4, **arguments, restart_every=rounds)
     assert restarted.log_ratio == pytest.approx(charge.log_ratio, rel=0.02)
-    assert grids.charge(ones, 40 * rounds, 4, **arguments).log_ratio > charge.log_ratio
+    assert grid_charge.charge(ones, 40 * rounds, 4, **arguments).log_ratio > charge.log_ratio
 
 
 @pytest.mark.parametrize("widest", [0.13, 0.26, 0.38, 1.01, 1.9])
@@ -273,9 +275,9 @@ def test_wide_cells_of_every_round_are_within_the_log_ratio(widest):
     matrix = np.eye(rounds) - np.diag(np.full(rounds - 1, 3.0), -1)
     matrix[rounds // 2 :] *= ratio
     mechanism, deviation = tff_mf.Dense(matrix=matrix), ratio / widest
-    found = grids.recursion(mechanism, deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
+    found = registry.grid_recursion(mechanism, deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
     arguments = {"noise_multiplier": deviation / 2**8, "grid": tff_mf.Grid(bits=8, max_clients=2), "dimension": 10}
-    charge = grids.charge(mechanism, rounds, 1, **arguments)
+    charge = grid_charge.charge(mechanism, rounds, 1, **arguments)
     eighths = [eighth / 8 for eighth in range(1, 16) if widest / ratio < eighth / 8 < widest]
     for width in (*np.linspace(widest / ratio, widest, 50), *eighths):
         later = (found.largest + 1) * 2.0**-53 * width
@@ -287,9 +289,9 @@ def test_wide_cells_of_every_round_are_within_the_log_ratio(widest):
 @pytest.mark.parametrize("rounds", [1, 3, 300, 1024])
 def test_coarse_bounds_of_trees_are_above_those_of_the_inverse(variant, rounds, monkeypatch):
     tree = tff_mf.Tree(rounds, variant=variant)
-    exact = grids.recursion(tree, deviation=1e5, largest_normal=13.5)
+    exact = registry.grid_recursion(tree, deviation=1e5, largest_normal=13.5)
     monkeypatch.setattr("tff_mf.mechanisms.grid_recursion.MOST_WHOLE_ROUNDS", 0)
-    coarse = grids.recursion(tree, deviation=1e5, largest_normal=13.5)
+    coarse = registry.grid_recursion(tree, deviation=1e5, largest_normal=13.5)
     assert exact.largest <= coarse.largest
     assert len(exact._blocks) == len(coarse._blocks)
     assert np.all(np.array(exact._blocks) <= np.array(coarse._blocks) * (1 + 1e-12))
@@ -300,7 +302,7 @@ def test_coarse_bounds_of_trees_are_above_those_of_the_inverse(variant, rounds, 
 @pytest.mark.parametrize("bits", [0, 2, 16, 30])
 def test_a_stream_ends_before_its_error_voids_the_bound_on_its_integers(theta, omega, bits):
     # The buffers of these C⁻¹ grow, and the bounds hold for errors of at most half a unit.
-    found = grids.recursion(tff_mf.BLT(theta=theta, omega=omega), deviation=2.0**bits, largest_normal=13.0)
+    found = registry.grid_recursion(tff_mf.BLT(theta=theta, omega=omega), deviation=2.0**bits, largest_normal=13.0)
     assert 0 < found.error(found.rounds) <= min(2.0**-6, 2.0**-12 * found.unit)
     assert found.largest <= 2.0**52
     assert 1 < found.rounds <= 64
@@ -309,6 +311,6 @@ def test_a_stream_ends_before_its_error_voids_the_bound_on_its_integers(theta, o
 def test_a_bound_on_the_error_counts_the_subtraction_of_a_half():
     """Of an L of up to `past`, which is rounded to half of its last place, whatever the error before."""
     for theta in (0.5, 1.0):
-        found = grids.recursion(tff_mf.BLT(theta=[theta], omega=[0.25]), deviation=2.0**20, largest_normal=13.0)
+        found = registry.grid_recursion(tff_mf.BLT(theta=[theta], omega=[0.25]), deviation=2.0**20, largest_normal=13.0)
         past = found.largest - found.unit
         assert found.error(9) >= 2.0**-53 * (past + 1)

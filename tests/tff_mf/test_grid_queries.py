@@ -7,7 +7,8 @@ import tff_mf
 
 tf = pytest.importorskip("tensorflow")
 
-from tff_mf import grids, queries  # noqa: E402
+from tff_mf import queries  # noqa: E402
+from tff_mf.accounting import grid_charge  # noqa: E402
 
 GRID = tff_mf.Grid(bits=16, max_clients=6)
 PARTICIPATION = tff_mf.MinSep(min_sep=4, max_participations=2)
@@ -95,7 +96,7 @@ def test_a_state_of_another_grid_is_refused():
 
 def test_the_charge_is_in_every_guarantee():
     plain, charged = (build(grid).guarantee(8, PARTICIPATION) for grid in (None, GRID))
-    expected = grids.charge(tff_mf.BLT.production("b400"), 8, 2, noise_multiplier=2.0, grid=GRID, dimension=5)
+    expected = grid_charge.charge(tff_mf.BLT.production("b400"), 8, 2, noise_multiplier=2.0, grid=GRID, dimension=5)
     assert charged.mu == pytest.approx(plain.mu + 2 * expected.mu, rel=1e-12)
     assert charged.mu > plain.mu
     assert charged.tail == expected.tail > 0

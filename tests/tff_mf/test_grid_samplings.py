@@ -14,12 +14,12 @@ import scipy.stats
 
 import tff_mf
 from tests.tff_mf.samplings import bins_level
-from tff_mf import grids
+from tff_mf.accounting import grid_charge
 from tff_mf.accounting._sampling import Question
 from tff_mf.accounting.balls_in_bins._sampling import widened
 from tff_mf.base.errors import InputValueError
 
-FREE = grids.GridCharge(mu=0.0, tail=0.0, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
+FREE = grid_charge.GridCharge(mu=0.0, tail=0.0, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
 ON_GRID = {"grid": tff_mf.Grid(bits=16, max_clients=1000), "dimension": 4_050_748}
 TWO_BANDS = tff_mf.BandedToeplitz(column=[1.0, 0.5])
 STEP = 0.06

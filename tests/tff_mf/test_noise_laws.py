@@ -18,13 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf import grids, registry
-from tff_mf.mechanisms import Recursion
+from tff_mf.mechanisms import Recursion, registry
 from tff_mf.mechanisms.recursion import NEW, PAST, Case
 from tff_mf.noise import _generators
 from tff_mf.noise import numpy as streams
 from tff_mf.noise.numpy import _advance
 from tff_mf.numerics import normals
+from tff_mf.problem import grids
 
 try:
     import jax
@@ -332,7 +332,7 @@ def run(name, engine, grid, request):
 
 
 def found_of(mechanism, stddev=STDDEV):
-    return grids.recursion(mechanism, deviation=stddev * 2**GRID.bits, largest_normal=grids.LARGEST_NORMAL)
+    return registry.grid_recursion(mechanism, deviation=stddev * 2**GRID.bits, largest_normal=grids.LARGEST_NORMAL)
 
 
 def assert_close(rows, expected):

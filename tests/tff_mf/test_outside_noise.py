@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf import grids
+from tff_mf.accounting import grid_charge
 from tff_mf.mechanisms import Recursion
 from tff_mf.mechanisms.recursion import DRAWN, NEW, Case
 
@@ -28,7 +28,7 @@ def query_of(mechanism, **changes):
 def test_an_outsider_has_a_charge_near_that_of_the_same_blt():
     blt, mechanism = tff_mf.BLT(theta=[0.75], omega=[0.5]), geometric_with_a_recursion()
     ours, theirs = (
-        grids.charge(each, 40, 4, noise_multiplier=1.0, grid=GRID, dimension=1000) for each in (blt, mechanism)
+        grid_charge.charge(each, 40, 4, noise_multiplier=1.0, grid=GRID, dimension=1000) for each in (blt, mechanism)
     )
     assert theirs.mu == pytest.approx(ours.mu)
     assert ours.sensitivity == 0 < theirs.sensitivity < 1e-8
@@ -49,12 +49,11 @@ def until(last, *, rounds=None, **changes):
 def test_a_recursion_that_differs_in_later_rounds_adds_to_the_sensitivity():
     """Beyond the rounds that are compared."""
     mechanism = geometric(recursion=until(100, rounds=200, past=((0, 0.0),)))
-    assert grids.charge(mechanism, 200, 4, noise_multiplier=1.0, grid=GRID, dimension=1000).sensitivity > 0.5
+    assert grid_charge.charge(mechanism, 200, 4, noise_multiplier=1.0, grid=GRID, dimension=1000).sensitivity > 0.5
 
 
 def test_a_query_of_an_outsider():
     query = query_of(geometric_with_a_recursion())
-    assert type(query) is queries.MatrixFactorizationQuery
     event = query.dp_event(40, tff_mf.MinSep(min_sep=10, max_participations=4))
     assert event == query_of(tff_mf.BLT(theta=[0.75], omega=[0.5])).dp_event(
         40, tff_mf.MinSep(min_sep=10, max_participations=4)

@@ -11,10 +11,10 @@ import pytest
 
 import tff_mf
 from tests.tff_mf.samplings import cyclic_event
-from tff_mf import artifacts, registry
-from tff_mf.mechanisms import BandedMechanism, ToeplitzMechanism
+from tff_mf import artifacts
+from tff_mf.mechanisms import BandedMechanism, ToeplitzMechanism, registry
+from tff_mf.mechanisms.registry import Codec, Search, _kinds
 from tff_mf.noise import numpy as streams
-from tff_mf.registry import Codec, Search, _kinds
 from tff_mf.sensitivities import _check
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
@@ -678,10 +678,16 @@ class HeavierTree(tff_mf.Tree):
         return 2 * super().encoder(rounds)
 
 
+class HeavierScaledBLT(tff_mf.ScaledBLT):
+    def encoder(self, rounds):
+        return 2 * super().encoder(rounds)
+
+
 def test_a_subclass_inherits_nothing_from_a_kind_of_this_package(tmp_path):
     for mechanism, base in (
         (Heavier(theta=[0.5], omega=[0.5]), tff_mf.BLT(theta=[0.5], omega=[0.5])),
         (HeavierTree(16), tff_mf.Tree(16)),
+        tuple(kind(theta=[0.5], omega=[0.5], scales=[1.0] * 16) for kind in (HeavierScaledBLT, tff_mf.ScaledBLT)),
     ):
         assert registry.find(mechanism) is None
         found, once = (tff_mf.sensitivity(each, 16, tff_mf.SingleParticipation()) for each in (mechanism, base))

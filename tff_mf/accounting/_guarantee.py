@@ -15,14 +15,14 @@ import sys
 import typing
 from collections.abc import Callable
 
-from tff_mf import grids
 from tff_mf.accounting._result import ADJACENCIES, SLACK, Guarantee
 from tff_mf.accounting._sampling import Question, calibrated, check_sampling
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.numerics import gaussian
+from tff_mf.problem import grids
+from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Sampling
 
 if typing.TYPE_CHECKING:
@@ -57,7 +57,7 @@ def guarantee(
         `restart_sensitivity`.
         Released: all `rounds` noised sums. Composing the result once a round, or once a restart, would be wrong.
         Arithmetic: without `grid`, noise is taken to be Gaussian with real values, which floating-point numbers are
-        not. With it, the release is the integers that are computed; what they cost is included: `grids.charge`.
+        not. With it, the release is the integers that are computed; what they cost is included: `grid_charge.charge`.
 
     Args:
         mechanism: The mechanism with strategy matrix C.

@@ -6,13 +6,14 @@ import time
 import typing
 from collections.abc import Callable
 
-from tff_mf import grids, registry
+from tff_mf.accounting import grid_charge
 from tff_mf.accounting._result import ADJACENCIES, SLACK, Guarantee, Level
 from tff_mf.accounting._secret_run import FAILURE, SecretRun, SecretSampling
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.grids import Grid
-from tff_mf.mechanisms import Mechanism
+from tff_mf.mechanisms import Mechanism, registry
+from tff_mf.problem import grids
+from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation, Sampling
 from tff_mf.sensitivities import SensitivityResult, as_released
 from tff_mf.sensitivities.restarts import restart_sensitivity
@@ -82,7 +83,7 @@ class Question:
 
     def charge_of(
         self, participations: int, clients_per_round: float | None, *, needs_bands: bool
-    ) -> Callable[[float], grids.GridCharge] | None:
+    ) -> Callable[[float], grid_charge.GridCharge] | None:
         """Returns what the integers of a run with secret cohorts cost, as a function of σ; `None` without a grid.
 
         Where a theorem needs that C̃ is 0 where C is (`needs_bands`), which is known of this package's mechanisms, one
@@ -94,7 +95,7 @@ class Question:
                 f"mechanism of kind {self.mechanism.kind!r} is from outside of tff_mf, and on a grid its recursion may "
                 "compute with entries beyond the bands of C: take tff_mf.BallsInBins, or grid=None."
             )
-        return grids.charge_of_secret_cohorts(
+        return grid_charge.charge_of_secret_cohorts(
             self.mechanism,
             self.rounds,
             participations,
@@ -114,7 +115,7 @@ class Question:
         charge = (
             secret(sigma)
             if secret
-            else grids.charge(
+            else grid_charge.charge(
                 self.mechanism,
                 self.rounds,
                 schema.max_participations,
@@ -151,7 +152,7 @@ def released_sensitivity(
 
 
 def guarantee_on_grid(
-    sensitivity: float, noise_multiplier: float, charge: grids.GridCharge, *, adjacency: str = "zero-out"
+    sensitivity: float, noise_multiplier: float, charge: grid_charge.GridCharge, *, adjacency: str = "zero-out"
 ) -> Guarantee:
     """Returns the guarantee of a release of integers from that of the Gaussian release which it is a function of.
 
@@ -161,14 +162,15 @@ def guarantee_on_grid(
     Args:
         sensitivity: That of the mechanism cast to float32, for zero-out.
         noise_multiplier: σ, above 0.
-        charge: What the integers cost: `grids.charge` of the same run.
+        charge: What the integers cost: `grid_charge.charge` of the same run.
         adjacency: "zero-out" or "replace-one".
 
     Source: Dong, Roth and Su (2022), lemma A.5.
 
     Example:
         >>> from tff_mf import Grid, Identity
-        >>> cost = grids.charge(Identity(), 9, 4, noise_multiplier=2, grid=Grid(bits=16, max_clients=10), dimension=50)
+        >>> grid = Grid(bits=16, max_clients=10)
+        >>> cost = grid_charge.charge(Identity(), 9, 4, noise_multiplier=2, grid=grid, dimension=50)
         >>> found, ideal = guarantee_on_grid(2.0, 2.0, cost), Guarantee.of_gaussian(2.0, 2.0)
         >>> ideal.mu < found.mu < ideal.mu + 1e-6
         True

@@ -6,7 +6,7 @@ import math
 import typing
 from collections.abc import Callable
 
-from tff_mf import grids
+from tff_mf.accounting import grid_chain, grid_charge
 from tff_mf.accounting._result import Level
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -40,7 +40,7 @@ class SecretRun(abc.ABC):
     # Whether ε is certified by sampling, so that it differs from call to call.
     certified: typing.ClassVar[bool] = False
 
-    charge_of: Callable[[float], grids.GridCharge] | None = None
+    charge_of: Callable[[float], grid_charge.GridCharge] | None = None
 
     @abc.abstractmethod
     def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
@@ -62,7 +62,9 @@ class SecretRun(abc.ABC):
         """Returns ε at δ; a certificate by sampling may fail with `share` of δ/1000."""
         return self.charged(sigma, delta, self.charge_of(sigma) if self.charge_of and sigma else None, share=share)
 
-    def charged(self, sigma: float, delta: float, charge: grids.GridCharge | None, *, share: float = 1.0) -> Level:
+    def charged(
+        self, sigma: float, delta: float, charge: grid_charge.GridCharge | None, *, share: float = 1.0
+    ) -> Level:
         """Returns ε of the computed release from ε of the ideal one, or of real numbers without a charge."""
         delta = delta if self.certified else validation.tail_delta(delta)
         if charge is None:
@@ -75,7 +77,7 @@ class SecretRun(abc.ABC):
 
         if charge.tail >= delta:
             return worst(delta, "unamplified", math.inf, math.inf)
-        epsilon = grids.epsilon_of_chain(delta, charge, epsilon_from, about=self.about(sigma, delta))
+        epsilon = grid_chain.epsilon_of_chain(delta, charge, epsilon_from, about=self.about(sigma, delta))
         if not found:
             return worst(delta, "unamplified", epsilon, epsilon)
         estimate = found[-1].estimate if self.certified else epsilon
@@ -129,7 +131,7 @@ class SecretRun(abc.ABC):
         # Every machine finds the ε of the result to be at most this.
         aim = validation.positive("epsilon", epsilon) * composed_losses.ON_EVERY_MACHINE
 
-        def smallest(charge: grids.GridCharge | None) -> float:
+        def smallest(charge: grid_charge.GridCharge | None) -> float:
             return _smallest(lambda sigma: self.charged(sigma, delta, charge).epsilon <= aim, known)
 
         sigma = smallest(None)

@@ -52,7 +52,7 @@ class CyclicPoisson(SecretSampling):
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort.
         Arithmetic: with a grid, the norm of a column changes by what the rounding of its entries changes, the ideal
         release is amplified, and the computed one is close to it for every draw of the cohorts, by the chain of
-        `grids.epsilon_of_chain`. A cohort beyond `grid.max_clients`, which ends the run, is part of δ.
+        `grid_chain.epsilon_of_chain`. A cohort beyond `grid.max_clients`, which ends the run, is part of δ.
 
     Attributes:
         groups: Number of groups b.

@@ -37,7 +37,7 @@ class RandomAllocation(SecretSampling):
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
         else that depends on the rounds of the client.
         Arithmetic: with a grid, the release is the integers that are computed, and what they cost is included, by the
-        chain of `grids.epsilon_of_chain`, if the rounds of all clients are drawn independently.
+        chain of `grid_chain.epsilon_of_chain`, if the rounds of all clients are drawn independently.
         Certainty: no random numbers are used; rounding errors are included.
         Proof: docs/proofs/amplification.md.
 

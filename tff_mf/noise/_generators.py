@@ -6,9 +6,9 @@ import hashlib
 
 import numpy as np
 
-from tff_mf import grids
 from tff_mf.base import required_packages, validation
 from tff_mf.numerics import normals
+from tff_mf.problem import grids
 
 _PART = 2**15
 # Words of a block of `normals.draw_part`, and of NumPy's Philox.

@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tff_mf import grids, registry, sensitivities
+from tff_mf import sensitivities
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.grids import Grid
-from tff_mf.mechanisms import Mechanism
+from tff_mf.mechanisms import Mechanism, registry
 from tff_mf.mechanisms.recursion import Operations, Recursion
 from tff_mf.numerics import normals
+from tff_mf.problem import grids
+from tff_mf.problem.grids import Grid
 
 # A key is 128 bits: two words.
 KEY_WORDS = 2
@@ -102,7 +103,9 @@ class KeyedStream(abc.ABC):
             last = self._recursion.rounds
         else:
             self._stddev = np.float64(stddev * 2**grid.bits)
-            bounded = grids.recursion(mechanism, deviation=float(self._stddev), largest_normal=grids.LARGEST_NORMAL)
+            bounded = registry.grid_recursion(
+                mechanism, deviation=float(self._stddev), largest_normal=grids.LARGEST_NORMAL
+            )
             bounded.check(self._dimension)
             self._recursion = bounded.in_place if fast else bounded.recursion
             setting, last = (repr(grid),), bounded.rounds

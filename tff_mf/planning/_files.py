@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from tff_mf import accounting, artifacts
 from tff_mf.base import files, strict_json
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.grids import Grid
 from tff_mf.planning._words import Alternative
 from tff_mf.problem import participation
+from tff_mf.problem.grids import Grid
 
 if TYPE_CHECKING:
     from tff_mf.planning._plan import Plan

@@ -6,7 +6,6 @@ from typing import Any
 
 from tff_mf.accounting import SecretSampling
 from tff_mf.base.errors import InputValueError
-from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.planning import options as compared
 from tff_mf.planning import secret
@@ -14,6 +13,7 @@ from tff_mf.planning._noise import check_level, checked_cohort
 from tff_mf.planning._plan import Plan
 from tff_mf.planning._words import Alternative
 from tff_mf.planning.setting import MechanismSetting
+from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Sampling
 
 

@@ -3,13 +3,14 @@
 import math
 import sys
 
-from tff_mf import accounting, grids
+from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.numerics import gaussian
 from tff_mf.numerics.digits import rounded_up
+from tff_mf.problem import grids
+from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Sampling
 
 

@@ -9,7 +9,6 @@ import pathlib
 from tff_mf.accounting import Guarantee, SecretSampling
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.planning import _files
 from tff_mf.planning._noise import (
@@ -21,6 +20,7 @@ from tff_mf.planning._noise import (
     run_noise_multiplier,
 )
 from tff_mf.planning._words import Alternative, shown
+from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import MinSep, Participation, Sampling, SingleParticipation, check_capacity
 from tff_mf.sensitivities.restarts import restart_sensitivity
 

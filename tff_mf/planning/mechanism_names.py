@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from tff_mf import artifacts, registry
+from tff_mf import artifacts
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism
+from tff_mf.mechanisms import Mechanism, registry
 from tff_mf.problem.participation import Participation
 from tff_mf.problem.workloads import (
     LearningRates,
@@ -25,6 +25,24 @@ RAMP_FLOOR = 0.05
 WORKLOADS = ("prefix-sum", "momentum", "learning-rates", "momentum-with-rates")
 _PREFIX = "production:"
 Progress = Callable[[Any], None]
+
+
+class SearchOptions(TypedDict, total=False):
+    """Options of the search for a mechanism; what is None or left out takes the default of the kind.
+
+    Attributes:
+        buffers: Buffers of a BLT; by default the optimizer chooses.
+        bands: Bands of the banded kinds.
+        unit_norms: Whether the columns of a `banded` have norm 1.
+        objective: Loss to minimize, "rms" or "max".
+        workload: Workload A; by default the prefix sum.
+    """
+
+    buffers: int | None
+    bands: int | None
+    unit_norms: bool | None
+    objective: str | None
+    workload: Workload | None
 
 
 def searched() -> Mapping[str, registry.Search]:
@@ -86,13 +104,13 @@ def load(name: str, rounds: int | None = None) -> Mechanism:
     return artifacts.load(name)
 
 
-def check(name: str, *, rounds: int, **options: Any) -> None:
+def check(name: str, *, rounds: int, **options: Unpack[SearchOptions]) -> None:
     """Raises unless there is a mechanism of a name and it takes the options; nothing is optimized.
 
     Args:
         name: As for `build`.
         rounds: Rounds of a tree.
-        options: As for `search`.
+        options: See `SearchOptions`.
 
     Raises:
         InputError: If there is none, or an option does not go with it.
@@ -157,12 +175,8 @@ def build(
     *,
     rounds: int,
     participation: Participation,
-    buffers: int | None = None,
-    bands: int | None = None,
-    unit_norms: bool | None = None,
-    objective: str | None = None,
-    optimized_for: Workload | None = None,
     progress: Progress | None = None,
+    **options: Unpack[SearchOptions],
 ) -> Mechanism:
     """Returns the mechanism called `name`, optimized for the run where it can be.
 
@@ -170,12 +184,8 @@ def build(
         name: One of `names()`, `production:NAME`, or the path of an artifact.
         rounds: Number of rounds n.
         participation: What each client is bound to.
-        buffers: Buffers of a `blt`; None lets the optimizer choose.
-        bands: Bands of the banded kinds; None takes the min-sep of `participation`.
-        unit_norms: Whether the columns of a `banded` have norm 1; None takes the kind's default.
-        objective: Loss to minimize, "rms" or "max"; None takes the kind's default.
-        optimized_for: The workload; None is the prefix sum.
         progress: Called after every iteration of the optimizer, if it has iterations.
+        options: See `SearchOptions`; the default of `bands` is the min-sep of `participation`.
 
     Example:
         >>> import tff_mf
@@ -186,14 +196,12 @@ def build(
     Raises:
         InputError: If an option does not go with the mechanism, or the optimizer refuses it.
     """
-    options: dict[str, Any] = {"buffers": buffers, "bands": bands, "unit_norms": unit_norms, "objective": objective}
-    options["workload"] = optimized_for
-    if name in searched():
-        if bands is None and "bands" in searched()[name].options:
-            options["bands"] = min(participation.min_sep, rounds)
-        return search(name, rounds=rounds, participation=participation, progress=progress, **options)
-    refuse_options(name, **options)
-    return load(name, rounds)
+    if name not in searched():
+        refuse_options(name, **options)
+        return load(name, rounds)
+    if options.get("bands") is None and "bands" in searched()[name].options:
+        options["bands"] = min(participation.min_sep, rounds)
+    return search(name, rounds=rounds, participation=participation, progress=progress, **options)
 
 
 def search(
@@ -202,7 +210,7 @@ def search(
     rounds: int,
     participation: Participation | None,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[SearchOptions],
 ) -> Mechanism:
     """Returns the best mechanism of a kind, whose `optimized_for` says how the search for it ended.
 
@@ -212,7 +220,7 @@ def search(
         participation: What each client is bound to; None, for `banded` alone, is participations as far apart as it has
             bands.
         progress: Called after every iteration of the optimizer, if it has iterations.
-        options: `bands`, `buffers`, `objective`, `workload`, `unit_norms`: what is None is not given.
+        options: See `SearchOptions`.
 
     Example:
         >>> import tff_mf
@@ -223,23 +231,25 @@ def search(
     Raises:
         InputError: If an option does not go with the kind, or the optimizer refuses it.
     """
-    kind = searched()[name]
-    given = {option: value for option, value in options.items() if value is not None}
-    if isinstance(given.get("workload"), PrefixSum):
-        del given["workload"]
-    _own_objective(name, given)
-    refuse_options(name, **given)
-    if kind.toeplitz and not isinstance(given.get("workload", PrefixSum()), ToeplitzWorkload):
+    kind, workload = searched()[name], options.get("workload") or PrefixSum()
+    _own_objective(name, options)
+    refuse_options(name, **options)
+    if kind.toeplitz and not isinstance(workload, ToeplitzWorkload):
         raise InputValueError(
-            f"workload={_word(given['workload'])!r} does not go with mechanism={name!r}, which is constant along "
-            "diagonals: take workload='momentum', or banded or dense."
+            f"workload={_word(workload)!r} does not go with mechanism={name!r}, which is constant along diagonals: "
+            "take workload='momentum', or banded or dense."
         )
+    given: dict[str, Any] = {option: value for option, value in options.items() if not _is_default(value)}
     if progress is not None and "progress" in kind.options:
         given["progress"] = progress
     return kind.optimizer(rounds=rounds, participation=participation, **given)
 
 
-def _own_objective(name: str, options: dict[str, Any]) -> None:
+def _is_default(value: object) -> bool:
+    return value is None or isinstance(value, PrefixSum)
+
+
+def _own_objective(name: str, options: SearchOptions) -> None:
     """Checks the objective of a search, and takes it out where the kind has no other.
 
     Raises:
@@ -253,7 +263,7 @@ def _own_objective(name: str, options: dict[str, Any]) -> None:
         del options["objective"]
 
 
-def refuse_options(name: str, **options: Any) -> None:
+def refuse_options(name: str, **options: Unpack[SearchOptions]) -> None:
     """Raises if an option of `search` is given that the mechanism called `name` does not take.
 
     Raises:
@@ -262,7 +272,7 @@ def refuse_options(name: str, **options: Any) -> None:
     kinds = searched()
     known = kinds[name].options if name in kinds else ()
     for option, value in options.items():
-        if value is None or option in known or isinstance(value, PrefixSum):
+        if _is_default(value) or option in known:
             continue
         shown = repr(_word(value) if isinstance(value, Workload) else value)
         goes_with = ", ".join(each for each, kind in kinds.items() if option in kind.options)

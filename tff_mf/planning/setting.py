@@ -1,13 +1,15 @@
 """The setting of a whole run, in which any mechanism has a sensitivity, losses and a guarantee."""
 
 import dataclasses
+from typing import Unpack
 
-from tff_mf import accounting, grids
+from tff_mf import accounting
+from tff_mf.accounting import grid_charge
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.planning import mechanism_names
+from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 from tff_mf.problem.workloads import LearningRates, Workload
 from tff_mf.sensitivities import SensitivityResult
@@ -96,24 +98,18 @@ class MechanismSetting:
         self,
         name: str,
         *,
-        buffers: int | None = None,
-        bands: int | None = None,
-        unit_norms: bool | None = None,
-        objective: str | None = None,
         progress: mechanism_names.Progress | None = None,
+        **options: Unpack[mechanism_names.SearchOptions],
     ) -> Mechanism:
         """Returns the mechanism of a name: read, or optimized for this setting; see `mechanism_names.build`."""
-        workload = self.searched_workload if name in mechanism_names.searched() else None
+        if name in mechanism_names.searched():
+            options["workload"] = self.searched_workload
         return mechanism_names.build(
             name,
             rounds=self.searched_rounds,
             participation=self.searched_participation,
-            buffers=buffers,
-            bands=bands,
-            unit_norms=unit_norms,
-            objective=objective,
-            optimized_for=workload,
             progress=progress,
+            **options,
         )
 
     def sensitivity(self, mechanism: Mechanism) -> SensitivityResult:
@@ -144,14 +140,14 @@ class MechanismSetting:
 
     def charge(
         self, mechanism: Mechanism, noise_multiplier: float, *, grid: Grid | None, dimension: int | None
-    ) -> grids.GridCharge | None:
+    ) -> grid_charge.GridCharge | None:
         """Returns what the integers of a grid cost; `None` without one, or without noise.
 
-        Formal guarantee: as for `tff_mf.grids.charge`; it is part of `guarantee`.
+        Formal guarantee: as for `tff_mf.accounting.grid_charge.charge`; it is part of `guarantee`.
         """
         if grid is None or dimension is None or noise_multiplier == 0:
             return None
-        return grids.charge(
+        return grid_charge.charge(
             mechanism,
             self.rounds,
             self.participation.max_participations,

@@ -9,15 +9,6 @@ from tff_mf.queries._adaptive_clipping import AdaptiveClippingQuery as AdaptiveC
 from tff_mf.queries._adaptive_clipping import AdaptiveClippingState as AdaptiveClippingState  # noqa: E402
 from tff_mf.queries._around import RestartedQuery as RestartedQuery  # noqa: E402
 from tff_mf.queries._around import VariableQuery as VariableQuery  # noqa: E402
-from tff_mf.queries._query import BandedInverseQuery as BandedInverseQuery  # noqa: E402
-from tff_mf.queries._query import BandedPlusLowRankQuery as BandedPlusLowRankQuery  # noqa: E402
-from tff_mf.queries._query import BandedQuery as BandedQuery  # noqa: E402
-from tff_mf.queries._query import BLTQuery as BLTQuery  # noqa: E402
-from tff_mf.queries._query import DenseQuery as DenseQuery  # noqa: E402
-from tff_mf.queries._query import IdentityQuery as IdentityQuery  # noqa: E402
 from tff_mf.queries._query import MatrixFactorizationQuery as MatrixFactorizationQuery  # noqa: E402
-from tff_mf.queries._query import PseudoInverseTreeQuery as PseudoInverseTreeQuery  # noqa: E402
 from tff_mf.queries._query import QueryState as QueryState  # noqa: E402
-from tff_mf.queries._query import TreeQuery as TreeQuery  # noqa: E402
-from tff_mf.queries._query import VanillaTreeQuery as VanillaTreeQuery  # noqa: E402
 from tff_mf.queries._query import build_query as build_query  # noqa: E402

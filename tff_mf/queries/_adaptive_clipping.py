@@ -11,9 +11,9 @@ import tensorflow as tf
 from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.grids import Grid
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.noise.tensorflow import NoiseState, build_stream
+from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation
 from tff_mf.queries._query import MatrixFactorizationQuery
 from tff_mf.queries.clipping import Clipped, checked_clip_norm, passes

@@ -2,8 +2,8 @@
 
 import collections
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
 import dp_accounting
 import numpy as np
@@ -13,9 +13,9 @@ import tensorflow_privacy as tfp
 from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise.tensorflow import NoiseState, build_stream
+from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation
 from tff_mf.queries import clipping
 
@@ -29,8 +29,7 @@ class QueryState(NamedTuple):
 class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     """Clips each record to `clip_norm` and adds row t of σζ·C⁻¹z to the sum of round t, for any registered mechanism.
 
-    The queries of single kinds differ from it only in the mechanisms that they take. Memory and time of the noise
-    depend on the mechanism; d is the number of model parameters.
+    The memory and the time that the noise takes depend on the mechanism: see docs/performance.md.
 
     Formal guarantee: over the rounds of one stream (`initial_global_state`, then one `get_noised_result` after another,
     each on the state of the previous one), the release is G + σζ·C⁻¹z, where row t of G is the sum of the clipped
@@ -61,21 +60,6 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         grid: The integers that records are rounded to and summed in, or `None` for sums and noise in floating point.
     """
 
-    _kinds: ClassVar[tuple[str, ...]] = ()
-    _settings: ClassVar[Mapping[str, object]] = {}
-
-    def __init_subclass__(cls, *, kinds: tuple[str, ...] = (), **settings: object) -> None:
-        """Declares the kinds of mechanisms that a query takes, by default all, and the values of their fields."""
-        super().__init_subclass__()
-        cls._kinds, cls._settings = kinds, settings
-
-    @classmethod
-    def takes(cls, mechanism: Mechanism) -> bool:
-        """Returns whether the query takes this mechanism."""
-        return (not cls._kinds or getattr(mechanism, "kind", None) in cls._kinds) and all(
-            getattr(mechanism, name) == value for name, value in cls._settings.items()
-        )
-
     def __init__(
         self,
         mechanism: Mechanism,
@@ -87,12 +71,6 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         grid: Grid | None = None,
     ) -> None:
         validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism, such as the result of tff_mf.load")
-        if not self.takes(mechanism):
-            fields = "".join(f" with {name}={value!r}" for name, value in self._settings.items())
-            raise InputTypeError(
-                f"mechanism={mechanism!r} is not what {type(self).__name__} takes: a mechanism of the kind "
-                f"{' or '.join(self._kinds)}{fields}. Use queries.build_query, which picks the query."
-            )
         self._mechanism = mechanism
         self._specs = record_specs
         self._leaves = _leaf_specs(record_specs)
@@ -305,42 +283,6 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         )
 
 
-class BandedQuery(MatrixFactorizationQuery, kinds=("banded", "banded_toeplitz")):
-    """The query of a banded C, Toeplitz or not: O(bands·d) memory."""
-
-
-class BandedInverseQuery(MatrixFactorizationQuery, kinds=("banded_inverse",)):
-    """The query of a banded C⁻¹: no memory that grows with d, and as many draws in a round as bands."""
-
-
-class BLTQuery(MatrixFactorizationQuery, kinds=("blt", "scaled_blt")):
-    """The query of a BLT, scaled or not: O(buffers·d) memory."""
-
-
-class DenseQuery(MatrixFactorizationQuery, kinds=("dense",)):
-    """The query of any lower-triangular C: t + 1 draws in round t, and C⁻¹ kept with the state: 2n² bytes."""
-
-
-class IdentityQuery(MatrixFactorizationQuery, kinds=("identity",)):
-    """The query of C = I: independent noise, as in DP-FedAvg, and no memory."""
-
-
-class BandedPlusLowRankQuery(MatrixFactorizationQuery, kinds=("structured",)):
-    """The query of a decoder of h diagonals plus rank r: O((h + r)·d) memory."""
-
-
-class TreeQuery(MatrixFactorizationQuery, kinds=("tree",), variant="online"):
-    """The query of `Tree(..., variant="online")`: O(log(rounds)·d) memory."""
-
-
-class PseudoInverseTreeQuery(MatrixFactorizationQuery, kinds=("tree",), variant="full"):
-    """The query of `Tree(..., variant="full")`: O(log(rounds)·d) memory."""
-
-
-class VanillaTreeQuery(MatrixFactorizationQuery, kinds=("tree",), variant="vanilla"):
-    """The query of `Tree(..., variant="vanilla")`: O(log(rounds)·d) memory."""
-
-
 def build_query(
     mechanism: Mechanism,
     *,
@@ -350,9 +292,7 @@ def build_query(
     insecure_seed: int | None = None,
     grid: Grid | None = None,
 ) -> MatrixFactorizationQuery:
-    """Returns the query of a mechanism: `BLTQuery` for a BLT, and so on; arguments as of `MatrixFactorizationQuery`.
-
-    That class itself is the query of a kind from outside of this package.
+    """Returns the query of a mechanism; arguments as of `MatrixFactorizationQuery`.
 
     Example:
         >>> import tensorflow as tf
@@ -365,9 +305,7 @@ def build_query(
         >>> round(event.noise_multiplier, 3)
         1.601
     """
-    of_kinds = [each for each in MatrixFactorizationQuery.__subclasses__() if each._kinds]
-    query = next((each for each in of_kinds if each.takes(mechanism)), MatrixFactorizationQuery)
-    return query(
+    return MatrixFactorizationQuery(
         mechanism,
         record_specs=record_specs,
         clip_norm=clip_norm,

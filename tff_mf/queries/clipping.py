@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_mf.base import validation
-from tff_mf.grids import Grid
+from tff_mf.problem.grids import Grid
 
 LEAF_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 

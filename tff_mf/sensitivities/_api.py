@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tff_mf import registry
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism
+from tff_mf.mechanisms import Mechanism, registry
 from tff_mf.problem.participation import Participation
 from tff_mf.sensitivities._check import check_closed_form, check_outside
 from tff_mf.sensitivities.general import ROUNDING, SensitivityResult, by_structure, scaled

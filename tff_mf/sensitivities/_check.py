@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tff_mf import registry
 from tff_mf.base import matrices
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
+from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism, registry
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation
 from tff_mf.sensitivities.general import SensitivityResult, by_structure
 

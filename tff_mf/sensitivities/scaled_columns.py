@@ -8,12 +8,11 @@ import numpy as np
 from tff_mf.base import validation
 from tff_mf.mechanisms import ScaledBLT
 from tff_mf.problem.participation import FixedEpoch, Participation
-from tff_mf.sensitivities.general import ROUNDING, SensitivityResult, by_structure, fixed_epoch
+from tff_mf.sensitivities.general import ROUNDING, SensitivityResult, fixed_epoch
 from tff_mf.sensitivities.toeplitz import running_sums
 
 
-@by_structure.register
-def of_scaled_columns(mechanism: ScaledBLT, rounds: int, participation: Participation) -> SensitivityResult:
+def scaled_blt_sensitivity(mechanism: ScaledBLT, rounds: int, participation: Participation) -> SensitivityResult:
     """Returns the sensitivity from the entries X of CᵀC, of which those at equal distances are running sums.
 
     Products of both signs may cancel in X_st, where what is rounded is below 4·√n·2⁻⁵³ of the norms of both columns:

@@ -55,7 +55,7 @@ class BMinSep(SecretSampling):
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
         else that depends on the client's rounds, such as counts of adaptive clipping.
         Arithmetic: with a grid, the release is the integers that are computed, and what they cost is included, by the
-        chain of `grids.epsilon_of_chain`, if all clients join independently.
+        chain of `grid_chain.epsilon_of_chain`, if all clients join independently.
         Certainty: where `Level.bound` is "certified", the result holds except with probability `failure` ≤ δ/1000 over
         the random numbers drawn for it, which δ includes. They come from the system; numbers of NumPy's generator are
         taken for random.

@@ -43,7 +43,7 @@ class BallsInBins(SecretSampling):
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
         else that depends on the group, such as counts of adaptive clipping.
         Arithmetic: with a grid, the release is the integers that are computed, and what they cost is included, by the
-        chain of `grids.epsilon_of_chain`, if the groups of all clients are drawn independently.
+        chain of `grid_chain.epsilon_of_chain`, if the groups of all clients are drawn independently.
         Certainty: where `Level.bound` is "certified", the result holds except with probability `failure` ≤ δ/1000 over
         the random numbers drawn for it, which δ includes. They come from the system; numbers of NumPy's generator are
         taken for random.

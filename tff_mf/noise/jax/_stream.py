@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from tff_mf import grids
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Entry, Operations, Terms
 from tff_mf.noise._dict_stream import REMEDY
 from tff_mf.noise._keyed import KEY_WORDS, OTHER_NOISE, KeyedStream, float32_at_least
 from tff_mf.noise.jax._normals import exact_normal, standard_normal
+from tff_mf.problem import grids
+from tff_mf.problem.grids import Grid
 
 # Rounds whose keys a state has room for, if the mechanism has no last round.
 _CAPACITY = 2**14

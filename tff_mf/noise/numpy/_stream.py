@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import Step
 from tff_mf.noise._dict_stream import DictStream
 from tff_mf.noise._generators import generator_of
 from tff_mf.noise.numpy._advance import Advance
+from tff_mf.problem.grids import Grid
 
 
 class NoiseStream(DictStream):

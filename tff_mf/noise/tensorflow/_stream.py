@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_mf import grids
-from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise._keyed import OTHER_NOISE, KeyedStream
 from tff_mf.noise.tensorflow import _keys, _state
 from tff_mf.noise.tensorflow._recursion import Operations, Runner
 from tff_mf.noise.tensorflow._state import KEYS_SHAPE, NoiseState
+from tff_mf.problem import grids
+from tff_mf.problem.grids import Grid
 
 
 class NoiseStream(KeyedStream):

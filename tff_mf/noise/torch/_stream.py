@@ -8,12 +8,12 @@ import torch
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.grids import Grid
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Numbers, Step
 from tff_mf.noise._dict_stream import DictStream
 from tff_mf.noise._generators import generator_of
 from tff_mf.noise.torch._normals import exact_normal, standard_normal
+from tff_mf.problem.grids import Grid
 
 # Entries of all rows that are copied at once for a matrix product.
 _PRODUCT = 2**23

@@ -9,8 +9,8 @@ from typing import Any
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
+from tff_mf.mechanisms.registry._codec import Codec
 from tff_mf.problem.participation import Participation
-from tff_mf.registry._codec import Codec
 
 # Name of the tensor with the first rows and columns of C.
 SAMPLE = "encoder_sample"
@@ -112,7 +112,7 @@ def register_mechanism(
         What was registered.
 
     Example:
-        >>> from tff_mf import registry
+        >>> from tff_mf.mechanisms import registry
         >>> registry.named("blt").mechanism
         <class 'tff_mf.mechanisms.blt.BLT'>
 

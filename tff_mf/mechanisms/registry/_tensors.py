@@ -7,7 +7,7 @@ import numpy as np
 
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism, OptimizedFor
-from tff_mf.registry._kinds import SAMPLE, MechanismKind, registered
+from tff_mf.mechanisms.registry._kinds import SAMPLE, MechanismKind, registered
 
 _SAMPLED = 32
 

@@ -1,20 +1,22 @@
-"""What finite precision costs in the guarantee of a run on a grid."""
+"""What a grid costs in the guarantee of a run: finite precision, and cohorts that exceed the room of a sum."""
 
 import dataclasses
 import math
+from collections.abc import Callable
 
-from tff_mf import registry
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.grids._grid import LARGEST_NORMAL, Grid
-from tff_mf.mechanisms import Mechanism
-from tff_mf.mechanisms.grid_recursion import ROUNDING, SLACK, GridRecursion
+from tff_mf.mechanisms import Mechanism, registry
+from tff_mf.mechanisms.grid_recursion import ROUNDING, SLACK
 from tff_mf.numerics import normals
+from tff_mf.problem.grids import LARGEST_NORMAL, Grid, check
 
 # Of a whole run: far below every δ, and still within 12 standard deviations.
 _TAIL = 1e-24
 # Wider cells are divided into cells of between these widths.
 _DIVIDED = (1 / 16, 1 / 8)
+# Exceeds the relative rounding error of a few operations and of the exponential function.
+_EXPONENTIAL_SLACK = 2.0**-40
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,28 +41,6 @@ class GridCharge:
     error: float
     log_ratio: float
     limit: float
-
-
-def recursion(mechanism: Mechanism, *, deviation: float, largest_normal: float) -> GridRecursion:
-    """Returns the recursion of a mechanism on a grid, with the bounds that its guarantee is computed from.
-
-    The parameters are cast to float32; the other arguments are as of `GridRecursion`.
-
-    Example:
-        >>> from tff_mf import BLT
-        >>> found = recursion(BLT.production("b400"), deviation=7.0 * 2**16, largest_normal=13.0)
-        >>> found.error(2052) < 1e-6, found.largest < 2**31
-        (True, True)
-
-    Formal guarantee: the bounds of a mechanism from outside of this package are computed from its recursion, or from C;
-    `grid_recursion` of its class, which it may have inherited, is not asked.
-
-    Raises:
-        InputTypeError: If the exact class of the mechanism is not registered, or it has no integer recursion.
-        InputValueError: If its integers would be too large.
-    """
-    bounds = Mechanism.grid_recursion if registry.registered(mechanism).outside else type(mechanism).grid_recursion
-    return bounds(mechanism.cast_to_float32(), deviation=deviation, largest_normal=largest_normal)
 
 
 def charge(
@@ -104,7 +84,7 @@ def charge(
     values = validation.whole("rounds", rounds) * validation.whole("dimension", dimension)
     validation.whole("max_participations", max_participations)
     deviation = validation.positive("noise_multiplier", noise_multiplier) * 2**grid.bits
-    found = recursion(mechanism, deviation=deviation, largest_normal=LARGEST_NORMAL)
+    found = registry.grid_recursion(mechanism, deviation=deviation, largest_normal=LARGEST_NORMAL)
     part = rounds if restart_every is None else min(rounds, validation.whole("restart_every", restart_every))
     if part > found.rounds:
         raise InputValueError(
@@ -145,3 +125,80 @@ def charge(
         log_ratio=log_ratio,
         limit=widest.limit,
     )
+
+
+def charge_of_secret_cohorts(
+    mechanism: Mechanism,
+    rounds: int,
+    max_participations: int,
+    *,
+    grid: Grid | None,
+    dimension: int | None,
+    clients_per_round: float | None,
+) -> Callable[[float], GridCharge] | None:
+    """Returns what the integers of a run with random cohorts cost, as a function of σ; `None` without a grid.
+
+    Formal guarantee: as for `charge`; its tail includes the probability that a cohort exceeds `grid.max_clients`,
+    which ends the run, if clients join independently of one another.
+
+    Args:
+        mechanism: As for `charge`.
+        rounds: As for `charge`.
+        max_participations: As for `charge`.
+        grid: The grid, or `None` for floating point.
+        dimension: Number d of coordinates of a record, with a grid.
+        clients_per_round: Expected size of a cohort, with a grid.
+
+    Example:
+        >>> from tff_mf import Identity
+        >>> found = charge_of_secret_cohorts(
+        ...     Identity(), 8, 1, grid=Grid(bits=16, max_clients=1000), dimension=3, clients_per_round=500.0)
+        >>> found(1.0).mu < 1e-5
+        True
+
+    Raises:
+        InputValueError: If only some of grid, dimension and clients_per_round are given.
+    """
+    if (check(grid) is None) != (dimension is None):
+        raise InputValueError(
+            f"grid={grid!r} and dimension={dimension!r} must be given together: the charge of a grid depends on both."
+        )
+    if grid is None or dimension is None:
+        return None
+    if clients_per_round is None:
+        raise InputValueError(
+            "clients_per_round=None is missing: on a grid, a cohort that exceeds max_clients ends the run. Pass the "
+            "expected size of a cohort."
+        )
+    size = validation.positive("clients_per_round", clients_per_round)
+    excess = overflow(rounds, max_clients=grid.max_clients, clients_per_round=size)
+
+    def charge_of(sigma: float) -> GridCharge:
+        found = charge(mechanism, rounds, max_participations, noise_multiplier=sigma, grid=grid, dimension=dimension)
+        return dataclasses.replace(found, tail=min(1.0, (found.tail + excess) * (1 + _EXPONENTIAL_SLACK)))
+
+    return charge_of
+
+
+def overflow(rounds: int, *, max_clients: int, clients_per_round: float) -> float:
+    """Returns a bound on the probability that a cohort drawn at random exceeds the room of a sum, in any of the rounds.
+
+    Formal guarantee: for a sum X of independent indicators with mean m, and M > m, P(X > M) is at most
+    exp(−(M·log(M/m) − M + m)). Rounded up; 1 where M is not above the mean.
+
+    Args:
+        rounds: Number of rounds.
+        max_clients: M, clients that a sum has room for.
+        clients_per_round: Mean m of the size of a cohort, above 0.
+
+    Source: Chernoff's bound; Mitzenmacher and Upfal (2017), theorem 4.4.
+
+    Example:
+        >>> overflow(2000, max_clients=1000, clients_per_round=500.0) < 1e-70
+        True
+    """
+    room, mean = float(max_clients), clients_per_round
+    if room <= mean:
+        return 1.0
+    exponent = room * math.log(room / mean) - room + mean
+    return min(1.0, rounds * math.exp(-exponent * (1 - _EXPONENTIAL_SLACK) + room * _EXPONENTIAL_SLACK) * (1 + _EXPONENTIAL_SLACK))

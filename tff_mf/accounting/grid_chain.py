@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable
 
+from tff_mf.accounting.grid_charge import GridCharge
 from tff_mf.base import validation
-from tff_mf.grids._charge import GridCharge
 from tff_mf.numerics import gaussian
 
 # Of δ, for what is not within a factor of e^a; an ε of the ideal release is a little larger at the rest of δ.
