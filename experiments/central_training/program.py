@@ -173,18 +173,6 @@ def saved_epochs(checkpoints: pathlib.Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def check_new(folder: pathlib.Path) -> None:
-    """Raises unless a folder is empty, or can be made; nothing is left there.
-
-    Raises:
-        InputValueError: If it is not empty, or cannot be written to.
-    """
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
-    folders.check_new(files.made_folder(folder))
-    for path in new:
-        path.rmdir()
-
-
 def resumable(folder: pathlib.Path) -> pathlib.Path:
     """Returns the folder of a training that was stopped.
 

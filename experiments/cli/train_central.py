@@ -69,7 +69,7 @@ def train_central(
     from ..runs import folders, metrics
 
     if not resume:
-        program.check_new(folder)
+        folders.check_new(folder)
     # A mechanism that differed in its last digit, or σ, could not continue the noise of the first.
     mechanism = folders.begun_mechanism(folder) if resume else None
     sigma = program.begun_noise_multiplier(folder) if resume else None
@@ -78,7 +78,7 @@ def train_central(
         more = {"noise_multiplier": sigma, "without_epsilon": without_epsilon}
         prepared = preparation.prepare(configuration, mechanism, **more)
         data = configuration.source.split(configuration.validation_examples)
-    _begin(layer, folder, prepared, resume=resume)
+    _begin(configuration, folder, prepared, resume=resume)
     if chosen and chosen.notes:
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     with progress.rounds(configuration.epochs, configuration.dataset, "epoch") as on_round:
@@ -105,7 +105,9 @@ def _unless_refused(folder: pathlib.Path) -> Iterator[None]:
         raise
 
 
-def _begin(layer: layers.Layer, folder: pathlib.Path, prepared: "PreparedTraining", *, resume: bool) -> None:
+def _begin(
+    configuration: CentralConfiguration, folder: pathlib.Path, prepared: "PreparedTraining", *, resume: bool
+) -> None:
     """Writes the settings, the mechanism and the σ of a run, unless they are there."""
     from ..central_training import program
     from ..output import files
@@ -113,10 +115,10 @@ def _begin(layer: layers.Layer, folder: pathlib.Path, prepared: "PreparedTrainin
 
     with files.alone(folder):
         if not resume:
-            folders.check_new(folder)
+            folders.check_empty(folder)
         program.keep(prepared, folder)
         if not (folder / names.SETTINGS_TOML).exists():
-            layers.write(layer, folder, CentralConfiguration)
+            layers.write(configuration, folder)
 
 
 def _words(summary: Mapping[str, Any], folder: pathlib.Path) -> list[Block | None]:

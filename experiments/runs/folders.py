@@ -75,15 +75,27 @@ def _check_entries(path: pathlib.Path) -> None:
             raise InputValueError(f"run={str(path)!r} holds {each.name!r}, which is no file and no folder: remove it.")
 
 
-def check_new(path: pathlib.Path) -> pathlib.Path:
-    """Returns a folder if it is empty: the files of an earlier run are never overwritten.
+def check_new(path: pathlib.Path) -> None:
+    """Raises unless a folder is empty, or can be made; nothing is left there.
+
+    Raises:
+        InputValueError: If it is not empty, or cannot be written to.
+    """
+    made = [each for each in (path, *path.parents) if not each.exists()]
+    files.make_writable(path)
+    check_empty(path)
+    for each in made:
+        each.rmdir()
+
+
+def check_empty(path: pathlib.Path) -> None:
+    """Raises unless a folder is empty: the files of an earlier run are never overwritten.
 
     Raises:
         InputValueError: If it is not empty.
     """
     if not all(map(files.is_lock, path.iterdir())):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
-    return path
 
 
 def resumable_folder(path: pathlib.Path) -> pathlib.Path:

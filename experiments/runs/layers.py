@@ -129,22 +129,6 @@ def if_whole(layer: Layer, kind: type[Record] = RunSettings) -> Any:
     return typed.convert(layer.values, kind) if given & {"epsilon", "noise_multiplier"} and required <= given else None
 
 
-def whole(layer: Layer, kind: type[Record] = RunSettings) -> dict[str, Any]:
-    """Returns all settings of a configuration in its order, defaults included, but those that are not set.
-
-    Example:
-        >>> given = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "sampling": "single"}
-        >>> found = whole(Layer.of(given, "file"))
-        >>> found["rounds"], found["mechanism"], "zeroing" in found
-        (8, 'blt', False)
-
-    Raises:
-        InputValueError: If a field that has no default is missing.
-    """
-    values = msgspec.structs.asdict(typed.convert(layer.values, kind))
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def shown(layer: Layer, kind: type[Record] = RunSettings) -> dict[str, dict[str, Any]]:
     """Returns value and source of every field, in the order of the configuration, defaults included."""
     return {
@@ -321,15 +305,15 @@ def origins(chosen: Preset | None, layer: Layer, config: pathlib.Path | None) ->
     }
 
 
-def write(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunSettings) -> None:
+def write(settings: Record, folder: pathlib.Path) -> None:
     """Writes all settings of a run to `folder`, so that `tff-mf train --config` repeats it, whatever the defaults are.
 
     Args:
-        layer: The values that were given; the others are defaults.
+        settings: The settings, of which those that are not set are left out.
         folder: The folder.
-        kind: The class of the configuration.
     """
-    files.write_atomically(folder / SETTINGS_TOML, as_toml(whole(layer, kind)))
+    values = {name: value for name, value in msgspec.structs.asdict(settings).items() if value is not None}
+    files.write_atomically(folder / SETTINGS_TOML, as_toml(values))
 
 
 def begun(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunSettings) -> Layer:

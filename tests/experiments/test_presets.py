@@ -163,7 +163,7 @@ def test_another_mechanism_or_noise_takes_the_options_of_the_first_away():
 def test_a_run_is_repeated_by_the_file_written_beside_it(tmp_path, monkeypatch):
     """From any folder, and by a release with other defaults: it has every setting."""
     layer = layers.placed(resolved("pydoc-light", None, dataset='sqlite:a "file"\\', mechanism="a.safetensors"))
-    layers.write(layer, tmp_path)
+    layers.write(layers.configuration(layer), tmp_path)
     monkeypatch.chdir(tmp_path)
     again = resolved(None, tmp_path / names.SETTINGS_TOML)
     assert layers.configuration(again) == layers.configuration(layer)
@@ -180,7 +180,7 @@ def test_names_are_no_files(given):
 def test_a_run_is_resumed_with_what_it_began_with(tmp_path):
     layer = resolved("pydoc-light", None, epsilon=8.0)
     assert layers.begun(layer, tmp_path) == layer
-    layers.write(layer, tmp_path)
+    layers.write(layers.configuration(layer), tmp_path)
     for given in ({}, {"epsilon": 8.0}, dict(layer.values)):
         found = layers.begun(Layer.of(given, ""), tmp_path)
         assert layers.configuration(found) == layers.configuration(layer)
@@ -331,7 +331,7 @@ def test_norms_are_fitted_where_the_mechanism_has_them(tmp_path):
     with pytest.raises(tff_mf.InputError, match="unit_norms=False does not go with mechanism='blt', only with banded"):
         configured(mechanism="blt", unit_norms=False).check()
     layer = resolved("choquette2023-banded", None, unit_norms=False)
-    layers.write(layer, tmp_path)
+    layers.write(layers.configuration(layer), tmp_path)
     again = resolved(None, tmp_path / names.SETTINGS_TOML)
     assert again.values["unit_norms"] is False
     assert "unit_norms" not in layers.laid([layer, Layer.of({"mechanism": "blt"}, "")]).values
