@@ -88,7 +88,7 @@ def train(
     path, layer = pathlib.Path(out or "runs/train"), layers.placed(layer)
     if resume:
         layer = layers.begun(layer, folders.resumable_folder(path))
-    settings = layers.configuration(layer)
+    settings = layers.settings(layer)
     from tff_mf.base import required_packages
 
     required_packages.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")

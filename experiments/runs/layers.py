@@ -117,20 +117,20 @@ def sourced(sources: Mapping[str, str]) -> Iterator[None]:
         raise
 
 
-def configuration(layer: Layer, where: str = "") -> RunSettings:
-    """Returns the configuration of a layer, with defaults for the fields it leaves out; see `typed.convert`."""
+def settings(layer: Layer, where: str = "") -> RunSettings:
+    """Returns the settings of a layer, with defaults for the fields it leaves out; see `typed.convert`."""
     return typed.convert(layer.values, RunSettings, where)
 
 
 def if_whole(layer: Layer, kind: type[Record] = RunSettings) -> Any:
-    """Returns the configuration of a layer that has all that a run needs; `None` if some of it is still to be given."""
+    """Returns the settings of a layer that has all that a run needs; `None` if some of it is still to be given."""
     given = {name for name, value in layer.values.items() if value is not None}
     required = {field.name for field in msgspec.structs.fields(kind) if field.required}
     return typed.convert(layer.values, kind) if given & {"epsilon", "noise_multiplier"} and required <= given else None
 
 
 def shown(layer: Layer, kind: type[Record] = RunSettings) -> dict[str, dict[str, Any]]:
-    """Returns value and source of every field, in the order of the configuration, defaults included."""
+    """Returns value and source of every field, in the order of the settings, defaults included."""
     return {
         field.name: {
             "value": layer.values.get(field.name, None if field.required else field.default),
@@ -208,11 +208,11 @@ class Preset:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PresetFolder:
-    """A folder of presets, all of one kind of configuration.
+    """A folder of presets, all of one kind of settings.
 
     Attributes:
         path: The folder.
-        kind: The record of the configuration.
+        kind: The class of the settings.
     """
 
     path: pathlib.Path
@@ -277,7 +277,7 @@ def resolve(
         preset: Name of a preset; it comes before the one that the file names.
         config: A TOML file with a `[run]` table and, if need be, the name of a `preset`.
         flags: Values of flags; None where a flag was not given.
-        folder: The presets, all of the kind of configuration that is resolved.
+        folder: The presets, all of the kind of settings that is resolved.
 
     Raises:
         InputError: If the preset or the file is invalid.

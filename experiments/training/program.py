@@ -142,7 +142,7 @@ def run(
         if given:
             checkpoints.keep(given, out)
         cohorts = prepared.cohorts
-        record = reports.write_configuration(
+        record = reports.write_record(
             out,
             privacy,
             cohorts=[] if settings.secret_cohorts else [cohorts.cohort(t) for t in range(cohorts.rounds)],

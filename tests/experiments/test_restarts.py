@@ -255,7 +255,7 @@ def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command)
     assert "min-sep b≥2, k≤3" in said
     states = {each["name"]: each["state"] for each in realised["assumptions"]}
     assert (states["restarts"], states["clipping"]) == ("holds", "holds")
-    again = reports.read_configuration(out).plan(tff_mf.load(out / "mechanism.safetensors"))
+    again = reports.read_record(out).plan(tff_mf.load(out / "mechanism.safetensors"))
     assert again.epsilon == expected
 
 

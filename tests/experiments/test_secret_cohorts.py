@@ -70,7 +70,7 @@ def test_nothing_shows_who_took_part_and_the_run_states_the_amplified_epsilon(ke
     assert {entry["clients"] for entry in entries if entry["kind"] == "begin"} == {0}
     assert (folder / names.PARTICIPATION).read_text().strip() == "round,attempt,client"
     assert {line.split(",")[1] for line in (folder / names.METRICS).read_text().splitlines()[1:]} <= {"0.0", ""}
-    record, report = reports.read_configuration(folder), json.loads((folder / names.REPORT).read_text())
+    record, report = reports.read_record(folder), json.loads((folder / names.REPORT).read_text())
     summary = json.loads((folder / names.SUMMARY).read_text())
     assert (record.cohorts, record.population) == ([], len(clients))
     assert (summary["seconds"], report["participation"]["observed_max_participations"]) == (0, None)
@@ -157,7 +157,7 @@ def test_of_a_person_with_several_clients_the_epsilon_for_known_cohorts_is_state
 
 @pytest.mark.parametrize("run", ["b-min-sep"], indirect=True)
 def test_a_certificate_by_samples_is_stated_with_room_for_those_who_check(run):
-    record = reports.read_configuration(run)
+    record = reports.read_record(run)
     level = amplification.own(
         record.plan(tff_mf.load(run / names.MECHANISM)), drawn("b-min-sep"), record.population
     ).level

@@ -123,7 +123,7 @@ def test_no_setting_of_a_paper_is_warned_of():
     noise = []
     build = functools.cache(lambda name, **setting: RunSettings(mechanism=name, delta=0.5, **setting).build_mechanism())
     for name, layer in published():
-        configuration = layers.configuration(layer)
+        configuration = layers.settings(layer)
         if configuration.mechanism not in ("identity", "blt"):
             continue
         if configuration.epsilon is None and configuration.noise_multiplier is None:

@@ -361,7 +361,7 @@ def opened(folder: pathlib.Path, bundle: pathlib.Path) -> Iterator[Deployment]:
 @contextlib.contextmanager
 def _loop(folder: pathlib.Path, stages: Stages, run: str | None = None) -> Iterator[server_loop.ServerLoop]:
     about = stages.folder / RUN_JSON
-    with server_loop.open_loop(folder, configuration=about, run=run, ended=True) as loop:
+    with server_loop.open_loop(folder, bound_to=about, run=run, ended=True) as loop:
         # Who took part is nobody else's business.
         checkpoint_files.close(folder)
         yield loop
