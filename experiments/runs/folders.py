@@ -8,7 +8,7 @@ import platform
 import re
 
 import tff_mf
-from tff_mf.base import validation
+from tff_mf.base import checkpoint_files, validation
 from tff_mf.base.errors import InputValueError
 
 from ..output import files
@@ -107,7 +107,7 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
     if not path.is_dir():
         raise InputValueError(f"out={str(path)!r} has no run to resume: start the run without --resume.")
     # A run may have been stopped after its last round, before all files were written and its keys were deleted.
-    if _has_ended(path) and not any(path.glob(f"{CHECKPOINTS}/checkpoint_*")):
+    if _has_ended(path) and not checkpoint_files.saved_rounds(path / CHECKPOINTS):
         secret = path / CHECKPOINTS / COHORTS
         if secret.exists():
             # It is deleted after the checkpoints, which cannot be continued without it.
