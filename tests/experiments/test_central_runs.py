@@ -473,7 +473,7 @@ def test_what_has_no_epsilon_states_none(flags):
     assert {value for name, value in figures.items() if name.startswith("epsilon")} == {None}
 
 
-def test_show_refuses_a_whole_configuration_that_no_run_can_have():
+def test_show_refuses_whole_settings_that_no_run_can_have():
     with pytest.raises(tff_mf.InputError, match="batch_size=0"):
         invoke("--preset", "digits", "--set", "batch_size=0", "--show")
 

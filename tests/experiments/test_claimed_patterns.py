@@ -120,8 +120,8 @@ def test_sensitivity_that_clients_refute_voids_the_guarantee(tmp_path, monkeypat
     """A planned sensitivity that is too small is found out by the log, if somebody came as often as was allowed."""
     right = _figures.planned
 
-    def half(configuration, mechanism):
-        found = right(configuration, mechanism)
+    def half(record, mechanism):
+        found = right(record, mechanism)
         smaller = tff_mf.SensitivityResult(value=found.sensitivity.value / 2, exact=True, rule="half")
         return dataclasses.replace(found, guarantee=tff_mf.Guarantee(mu=found.guarantee.mu / 2), sensitivity=smaller)
 

@@ -201,7 +201,7 @@ def _sound(sequence):
     return True
 
 
-def test_a_ledger_is_bound_to_its_configuration(path, tmp_path):
+def test_a_ledger_is_bound_to_its_record(path, tmp_path):
     assert read_ledger(path).bound_to is not None
     path.with_name("run.json").write_text('{"other": 1}')
     with pytest.raises(tff_mf.InputError, match=r"run\.json was changed since the run began"), open_ledger(path):

@@ -33,11 +33,11 @@ def test_every_preset_is_whole_and_every_value_has_a_source(name):
     assert preset.paper
     assert preset.layer.values.keys() == preset.layer.sources.keys()
     assert all(preset.layer.sources.values())
-    configuration = layers.settings(preset.over(Layer.of({}, "")))
-    configuration.check()
-    participation = configuration.participation()
-    assert participation.check(configuration.rounds) == configuration.rounds
-    assert (configuration.epsilon is None) != (configuration.noise_multiplier is None)
+    settings = layers.settings(preset.over(Layer.of({}, "")))
+    settings.check()
+    participation = settings.participation()
+    assert participation.check(settings.rounds) == settings.rounds
+    assert (settings.epsilon is None) != (settings.noise_multiplier is None)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -102,9 +102,9 @@ def test_tree_restarts_of_kairouz(restart_every, squared):
     given = {"clients_per_round": 1000, "sampling": "fixed-epochs", "min_sep": 342, "max_participations": 5}
     given |= {"noise_multiplier": 1.49, "server_optimizer": "dp-ftrl", "grid": "none"}
     given |= {"restart_every": restart_every} if restart_every else {}
-    configuration = layers.settings(layers.PRESETS.load("kairouz2021-dp-ftrlm").over(Layer.of(given, "flag")))
-    assert configuration.server_momentum == 0.9
-    plan = configuration.privacy_plan(tff_mf.Tree(restart_every or 1600, variant="online"))
+    settings = layers.settings(layers.PRESETS.load("kairouz2021-dp-ftrlm").over(Layer.of(given, "flag")))
+    assert settings.server_momentum == 0.9
+    plan = settings.privacy_plan(tff_mf.Tree(restart_every or 1600, variant="online"))
     assert (1.49 * plan.guarantee.mu) ** 2 == pytest.approx(squared, rel=1e-9)
 
 
@@ -113,22 +113,22 @@ def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_
     for name in ("choquette2023-amplified-dp-sgd", "choquette2023-amplified-banded"):
         preset = layers.PRESETS.load(name)
         for row in preset.rows:
-            configuration = layers.settings(preset.over(Layer.of({**row.when, "grid": "none"}, "flag")))
-            groups = configuration.groups or 1
+            settings = layers.settings(preset.over(Layer.of({**row.when, "grid": "none"}, "flag")))
+            groups = settings.groups or 1
             # All that counts of C is how many bands it has, and that its columns have norm 1.
             column = np.full(groups, groups**-0.5)
-            plan = configuration.privacy_plan(tff_mf.BandedToeplitz(column=column))
+            plan = settings.privacy_plan(tff_mf.BandedToeplitz(column=column))
             deployed = dataclasses.replace(plan, clients_per_round=plan.cohort)
-            found = own(deployed, configuration.sampling_settings(), 342_477)
+            found = own(deployed, settings.sampling_settings(), 342_477)
             assert found.epsilon == pytest.approx(row.published["epsilon"], rel=0.01)
             assert plan.epsilon > 2 * found.epsilon
 
 
 def test_no_epsilon_is_amplified_that_no_theorem_covers():
-    configuration = layers.settings(layers.PRESETS.load("choquette2023-amplified-banded").layer)
-    schema = configuration.participation()
-    other = configuration.privacy_plan(tff_mf.Tree(2052))
-    fitting = configuration.privacy_plan(tff_mf.BandedToeplitz(column=np.full(64, 0.125)))
+    settings = layers.settings(layers.PRESETS.load("choquette2023-amplified-banded").layer)
+    schema = settings.participation()
+    other = settings.privacy_plan(tff_mf.Tree(2052))
+    fitting = settings.privacy_plan(tff_mf.BandedToeplitz(column=np.full(64, 0.125)))
     insecure = dataclasses.replace(fitting, insecure_seed=1)
     cyclic = drawn("cyclic-poisson", groups=64)
     assert schema.min_sep == 64
