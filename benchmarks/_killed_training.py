@@ -19,7 +19,7 @@ from tff_mf.experiments.training.datasets import named_data
 from tff_mf.experiments.training import program
 out, resume = pathlib.Path(sys.argv[1]), len(sys.argv) > 2
 out.mkdir(exist_ok=True)
-execution = ExecutionSettings(checkpoint_every=3, resume=resume and (out / "checkpoints").is_dir())
+execution = ExecutionSettings(checkpoint_every=3, resume=resume)
 settings = RunSettings(
     rounds=30, clients_per_round=3, delta=1e-6, min_sep=5, max_participations=6, noise_multiplier=0.01, grid="none",
     model="conv", vocab_size=200, embedding_size=8, units=8,

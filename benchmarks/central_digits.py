@@ -24,7 +24,7 @@ import numpy as np
 
 import tff_mf
 from tff_mf.experiments.central_training import data_sets, networks, preparation
-from tff_mf.experiments.central_training.settings import CentralConfiguration
+from tff_mf.experiments.central_training.settings import CentralSettings
 
 EPSILONS = (2.0, 4.0, 8.0, 16.0)
 DELTA = 1e-5
@@ -53,7 +53,7 @@ class Setting:
     epochs: int
 
     @functools.cached_property
-    def configuration(self) -> CentralConfiguration:
+    def settings(self) -> CentralSettings:
         """The settings of `tff-mf train-central`, with the rates of the first run."""
         common = {
             "dataset": "digits",
@@ -64,10 +64,10 @@ class Setting:
             "validation_examples": VALIDATION,
         }
         if self.mechanism == "identity":
-            return CentralConfiguration(**common, mechanism="identity", sampling="poisson")
+            return CentralSettings(**common, mechanism="identity", sampling="poisson")
         if self.mechanism == "banded, sampled":
-            return CentralConfiguration(**common, mechanism="banded", sampling="cyclic-poisson", groups=self._bands)
-        return CentralConfiguration(**common, mechanism=IN_BINS.get(self.mechanism, self.mechanism))
+            return CentralSettings(**common, mechanism="banded", sampling="cyclic-poisson", groups=self._bands)
+        return CentralSettings(**common, mechanism=IN_BINS.get(self.mechanism, self.mechanism))
 
     @property
     def _bands(self) -> int:
@@ -85,22 +85,22 @@ class Setting:
     @functools.cached_property
     def prepared(self) -> preparation.PreparedTraining | types.SimpleNamespace:
         """The mechanism, the order and σ."""
-        self.configuration.check()
+        self.settings.check()
         if self.mechanism in IN_BINS:
             return bins.prepared(
                 IN_BINS[self.mechanism],
-                examples=self.configuration.examples,
+                examples=self.settings.examples,
                 batch_size=self.batch_size,
-                rounds=self.configuration.rounds,
+                rounds=self.settings.rounds,
                 epsilon=self.epsilon,
                 delta=DELTA,
             )
-        return preparation.prepare(self.configuration, self.configuration.build_mechanism())
+        return preparation.prepare(self.settings, self.settings.build_mechanism())
 
     @property
     def error(self) -> float:
         """Root mean squared error of the prefix sums of mean gradients, for clip norm 1."""
-        rms = tff_mf.rms_error(self.prepared.mechanism, self.configuration.rounds)
+        rms = tff_mf.rms_error(self.prepared.mechanism, self.settings.rounds)
         return rms * self.prepared.noise_multiplier / self.batch_size
 
 
@@ -242,7 +242,7 @@ def cell(study: Study, mechanism: str, epsilon: float) -> dict[str, object]:
     sampled = mechanism in IN_BINS
     return {
         **dataclasses.asdict(setting),
-        "bands": getattr(setting.prepared.mechanism, "bands", None) if sampled else setting.configuration.bands,
+        "bands": getattr(setting.prepared.mechanism, "bands", None) if sampled else setting.settings.bands,
         "momentum": momentum,
         "learning_rate": rate * (1 - momentum),
         "noise_multiplier": setting.prepared.noise_multiplier,

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow_federated as tff
 import tree
 
-from tff_mf.base import checkpoint_files, files, tensor_files, validation
+from tff_mf.base import checkpoint_files, tensor_files, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.noise.tensorflow import NoiseState
 
@@ -76,7 +76,6 @@ def decoded(leaf: dict[str, Any], tensors: Mapping[str, np.ndarray], like: Any) 
     return data if kind == "bytes" else type(like).from_bytes(data)
 
 
-_PREFIX, _SUFFIX = "checkpoint_", ".safetensors"
 _ROWS = ("replay", "save")
 
 
@@ -138,7 +137,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
 
     async def get_versions(self) -> list[int] | None:
         """Returns the saved versions in ascending order, or `None` if there are none."""
-        return sorted(self._versions()) or None
+        return checkpoint_files.saved_rounds(self._folder) or None
 
     async def save(self, program_state: Any, version: int) -> None:
         """Saves a state, and deletes all but the newest `keep` checkpoints.
@@ -181,7 +180,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
         leaves = [encoded(leaf, tensors) for leaf in tree.flatten(self._without_rows(program_state))]
         description = {"leaves": leaves, "replay": self._replays, "noise": self._noise}
         await _in_thread(lambda: checkpoint_files.write(path, tensors, description))
-        for old in sorted(self._versions())[: -self._keep]:
+        for old in checkpoint_files.saved_rounds(self._folder)[: -self._keep]:
             self._path(old).unlink()
 
     async def load(self, version: int, structure: Any) -> Any:
@@ -223,16 +222,10 @@ class CheckpointManager(tff.program.ProgramStateManager):
 
     async def remove_all(self) -> None:
         """Deletes every checkpoint, the newest last, so that a crash in between leaves the newest."""
-        files.remove_unfinished(self._folder)
-        for version in sorted(self._versions()):
-            self._path(version).unlink()
-
-    def _versions(self) -> list[int]:
-        names = [path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for path in self._folder.glob(f"{_PREFIX}*")]
-        return [int(name) for name in names if name.isdecimal()]
+        checkpoint_files.remove_all(self._folder)
 
     def _path(self, version: int) -> pathlib.Path:
-        return self._folder / f"{_PREFIX}{int(version)}{_SUFFIX}"
+        return checkpoint_files.path_of(self._folder, int(version))
 
     def _without_rows(self, structure: Any) -> Any:
         return each_noise(keys_alone, structure) if self._replays else structure

@@ -195,7 +195,7 @@ def resting(copy: pathlib.Path) -> dict[str, str]:
 
 def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
     try:
-        configuration = reports.read_configuration(folder)
+        run = reports.read_record(folder)
     except InputError as error:
         return [Refusal(file=RUN_JSON, reason=str(error))]
     try:
@@ -203,18 +203,18 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
     except InputError as error:
         return [Refusal(file=MECHANISM, reason=str(error))]
     found = []
-    if file_hash(folder / MECHANISM) != configuration.mechanism_sha256:
+    if file_hash(folder / MECHANISM) != run.mechanism_sha256:
         reason = f"is not the artifact that {RUN_JSON} names: its hash differs"
         found.append(Refusal(file=MECHANISM, reason=reason))
     for name in _NEVER:
-        if getattr(configuration, name) is not None:
+        if getattr(run, name) is not None:
             found.append(Refusal(file=RUN_JSON, reason=f"has {name}, which no bundle supports"))
-    if manifest.test_only != (configuration.insecure_seed is not None):
+    if manifest.test_only != (run.insecure_seed is not None):
         found.append(Refusal(file=MANIFEST, reason=f"test_only differs from {RUN_JSON}"))
-    if reason := grid_problem(manifest, configuration):
+    if reason := grid_problem(manifest, run):
         found.append(Refusal(file=MANIFEST, reason=reason))
     try:
-        weaker = read_policy(folder).weaker_than(configuration.schema)
+        weaker = read_policy(folder).weaker_than(run.schema)
     except InputError as error:
         weaker = str(error)
     if weaker:
@@ -229,7 +229,7 @@ def _settings(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
     """Compares what `run.json` says with what follows from the settings in it."""
     try:
         settings, privacy, _ = deployed_again(folder)
-        asked = reports.read_configuration(folder).settings
+        asked = reports.read_record(folder).settings
         assert asked is not None
         planned = asked.privacy_plan(privacy.mechanism, privacy.insecure_seed)
         # The ε that was asked for is one of the settings.

@@ -93,19 +93,19 @@ def device_policy_schema() -> dict[str, Any]:
     return msgspec.json.schema(_File)
 
 
-def default_task_name(configuration: reports.Configuration) -> str:
+def default_task_name(run: reports.RunRecord) -> str:
     """Returns a name that two deployments share only if they have the same guarantee and do the same."""
-    content = {name: value for name, value in msgspec.to_builtins(configuration).items() if name not in _SAID}
+    content = {name: value for name, value in msgspec.to_builtins(run).items() if name not in _SAID}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return f"tff-mf-{digest[:_NAME_DIGITS]}"
 
 
 def write_device_policy(folder: pathlib.Path, *, task_name: str | None = None) -> None:
     """Writes the policy of clients, which follows from `run.json`, the artifact and `participation.json`."""
-    configuration, policy = reports.read_configuration(folder), read_policy(folder)
-    name = default_task_name(configuration) if task_name is None else task_name
-    device = DevicePolicy.of(policy, rounds=configuration.rounds, task_name=name)
-    (folder / DEVICE_POLICY).write_text(_text(_document(folder, device, policy, configuration)), encoding="utf-8")
+    run, policy = reports.read_record(folder), read_policy(folder)
+    name = default_task_name(run) if task_name is None else task_name
+    device = DevicePolicy.of(policy, rounds=run.rounds, task_name=name)
+    (folder / DEVICE_POLICY).write_text(_text(_document(folder, device, policy, run)), encoding="utf-8")
 
 
 def read_device_policy(folder: pathlib.Path) -> DevicePolicy:
@@ -131,11 +131,11 @@ def device_policy_problem(folder: pathlib.Path) -> str:
     """
     try:
         stored = _read(folder)
-        device, policy, configuration = _device_of(stored), read_policy(folder), reports.read_configuration(folder)
-        weaker = device.weaker_than(policy, rounds=configuration.rounds)
+        device, policy, run = _device_of(stored), read_policy(folder), reports.read_record(folder)
+        weaker = device.weaker_than(policy, rounds=run.rounds)
         if weaker:
             return weaker
-        expected = _document(folder, device, policy, configuration)
+        expected = _document(folder, device, policy, run)
     except InputError as error:
         return str(error)
     differing = agreement.differing(stored, expected)
@@ -182,49 +182,45 @@ def _whole_seconds(text: str) -> int:
 
 
 def _document(
-    folder: pathlib.Path, device: DevicePolicy, policy: ParticipationPolicy, configuration: reports.Configuration
+    folder: pathlib.Path, device: DevicePolicy, policy: ParticipationPolicy, run: reports.RunRecord
 ) -> dict[str, Any]:
     days = max(_USUAL_DAYS, -(-max(device.trust_seconds, device.timer_seconds) // _DAY_SECONDS))
-    guarantee = _guarantee(policy, configuration, tff_mf.load(folder / MECHANISM))
+    guarantee = _guarantee(policy, run, tff_mf.load(folder / MECHANISM))
     return {
         "version": _VERSION,
         "population_eligibility_spec": device.specification(),
         "client_persisted_data": {"min_sep_policy_index": FIRST_INDEX},
         "client_flags": {"log_min_sep_index_to_phase_stats": True, "opstats_ttl_days": days},
-        "index": {"first": FIRST_INDEX, "last": configuration.rounds},
+        "index": {"first": FIRST_INDEX, "last": run.rounds},
         "guarantee": guarantee,
         "server": {**REQUIREMENTS, **({} if guarantee["devices_alone_suffice"] else PLACES)},
     }
 
 
-def _guarantee(
-    policy: ParticipationPolicy, configuration: reports.Configuration, mechanism: tff_mf.Mechanism
-) -> dict[str, Any]:
+def _guarantee(policy: ParticipationPolicy, run: reports.RunRecord, mechanism: tff_mf.Mechanism) -> dict[str, Any]:
     """Returns the claimed schema, and the one that clients enforce without the server.
 
     Formal guarantee: `devices_alone_suffice` is whether every pattern that clients allow is one of the claimed schema;
     if not, `by_devices_alone` has the ε of the patterns that they do allow.
     """
-    alone = of_devices_alone(policy, configuration.rounds)
-    suffice = not ParticipationPolicy.of(alone, round_minutes=policy.round_minutes).weaker_than(configuration.schema)
-    claimed = _claim(configuration, configuration.schema, mechanism)
-    kept = {**claimed, **vars(Schema.of(alone))} if suffice else _claim(configuration, alone, mechanism)
-    plain = tff_mf.MinSep(min_sep=policy.min_sep, max_participations=-(-configuration.rounds // policy.min_sep))
+    alone = of_devices_alone(policy, run.rounds)
+    suffice = not ParticipationPolicy.of(alone, round_minutes=policy.round_minutes).weaker_than(run.schema)
+    claimed = _claim(run, run.schema, mechanism)
+    kept = {**claimed, **vars(Schema.of(alone))} if suffice else _claim(run, alone, mechanism)
+    plain = tff_mf.MinSep(min_sep=policy.min_sep, max_participations=-(-run.rounds // policy.min_sep))
     return {
         "claimed": claimed,
         "by_devices_alone": kept,
         "devices_alone_suffice": suffice,
         # The guarantee if an operator shortens the separation on clients to min_sep.
-        "by_min_sep_alone": None if plain == alone else _claim(configuration, plain, mechanism),
+        "by_min_sep_alone": None if plain == alone else _claim(run, plain, mechanism),
     }
 
 
-def _claim(
-    configuration: reports.Configuration, schema: tff_mf.Participation, mechanism: tff_mf.Mechanism
-) -> dict[str, Any]:
+def _claim(run: reports.RunRecord, schema: tff_mf.Participation, mechanism: tff_mf.Mechanism) -> dict[str, Any]:
     named = vars(Schema.of(schema))
-    other = msgspec.structs.replace(configuration, **named)
-    return {**named, "epsilon": reports.planned_epsilon(other, mechanism), "delta": configuration.delta}
+    other = msgspec.structs.replace(run, **named)
+    return {**named, "epsilon": reports.planned_epsilon(other, mechanism), "delta": run.delta}
 
 
 def _text(document: Mapping[str, Any]) -> str:

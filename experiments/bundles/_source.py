@@ -68,7 +68,7 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: i
 
 
 def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | None, *, begun: bool) -> Source:
-    settings = layers.configuration(layer, "" if path.is_dir() else str(path))
+    settings = layers.settings(layer, "" if path.is_dir() else str(path))
     for name in _NOT_EXPORTED:
         if getattr(settings, name) is not None:
             raise InputValueError(
@@ -91,13 +91,13 @@ def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | Non
         settings=settings.resolved(privacy, planned.chosen_rate(privacy)),
         privacy=privacy,
         vocabulary=_vocabulary(path, settings),
-        asked=layers.configuration(layers.placed(layer)),
+        asked=layers.settings(layers.placed(layer)),
     )
 
 
 def deployed_again(folder: pathlib.Path) -> tuple[RunSettings, tff_mf.Plan, list[str]]:
     """Returns settings, privacy and vocabulary of a run or a bundle, from `run.json` and the files beside it."""
-    run = reports.read_configuration(folder)
+    run = reports.read_record(folder)
     mechanism = folders.begun_mechanism(folder)
     if mechanism is None:
         raise InputValueError(f"run={str(folder)!r} has no artifact: {names.MECHANISM} is missing.")

@@ -139,7 +139,7 @@ def _write_inputs(
     task_name: str | None,
 ) -> None:
     """Writes the files of a bundle that graphs are built from, and those that need no graph."""
-    reports.write_configuration(
+    reports.write_record(
         folder,
         source.privacy,
         sampler=SAMPLER,

@@ -135,7 +135,7 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
         # Takes ten seconds to import.
         from . import _rounds
 
-        rounds = min(rounds, reports.read_configuration(copy).rounds)
+        rounds = min(rounds, reports.read_record(copy).rounds)
         found = _rounds.run(copy, rounds)
         return Verification(refused=found) if found else believed(copy, rests_on, rounds=rounds)
 
@@ -151,7 +151,7 @@ def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
         InputError: If a file from which it is made is damaged.
     """
     settings, privacy, vocabulary = deployed_again(bundle)
-    run = reports.read_configuration(bundle)
+    run = reports.read_record(bundle)
     assert run.settings is not None
     source = Source(settings=settings, privacy=privacy, vocabulary=vocabulary, asked=run.settings)
     policy = ParticipationPolicy.of(privacy.participation, round_minutes=read_policy(bundle).round_minutes)
@@ -192,7 +192,7 @@ def _resting(copy: pathlib.Path, again: pathlib.Path, different: list[str]) -> d
 
 def _other_versions(copy: pathlib.Path) -> str:
     """Returns the versions with which a bundle was made and that differ from those here, or an empty text."""
-    made, here = reports.read_configuration(copy).versions, folders.versions()
+    made, here = reports.read_record(copy).versions, folders.versions()
     return ", ".join(
         f"{name} {version} (here: {here.get(name, 'none')})"
         for name, version in made.items()

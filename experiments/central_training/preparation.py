@@ -10,7 +10,7 @@ from tff_mf.base.errors import InputValueError
 
 from ..runs import statements
 from . import networks
-from .settings import CentralConfiguration
+from .settings import CentralSettings
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -23,7 +23,7 @@ class PreparedTraining:
     """Everything about a training that is decided before its data are loaded.
 
     Attributes:
-        configuration: The settings.
+        settings: The settings.
         mechanism: The mechanism.
         order: Which examples are in which batch.
         noise_multiplier: σ.
@@ -31,7 +31,7 @@ class PreparedTraining:
         reasons: Why no ε can be stated; empty if it is.
     """
 
-    configuration: CentralConfiguration
+    settings: CentralSettings
     mechanism: tff_mf.Mechanism
     order: tff_mf.Order
     noise_multiplier: float
@@ -40,7 +40,7 @@ class PreparedTraining:
 
 
 def prepare(
-    configuration: CentralConfiguration,
+    settings: CentralSettings,
     mechanism: tff_mf.Mechanism,
     *,
     noise_multiplier: float | None = None,
@@ -52,7 +52,7 @@ def prepare(
     settings, the smallest σ at which the order's ε does not exceed it.
 
     Args:
-        configuration: Settings that were checked.
+        settings: Settings that were checked.
         mechanism: The mechanism of the settings, or of a run that is resumed.
         noise_multiplier: σ of a run that is resumed: calibrated again, on another machine, it could differ in its last
             bits, and its noise would continue no run.
@@ -61,22 +61,22 @@ def prepare(
     Raises:
         InputError: If the mechanism does not fit the order, or no ε can be stated.
     """
-    order = _order(configuration)
-    sigma = configuration.noise_multiplier if noise_multiplier is None else noise_multiplier
+    order = _order(settings)
+    sigma = settings.noise_multiplier if noise_multiplier is None else noise_multiplier
     if sigma is None:
-        assert configuration.epsilon is not None
-        sigma = order.calibrate_noise_multiplier(mechanism, epsilon=configuration.epsilon, delta=configuration.delta)
-    level = {"noise_multiplier": sigma, "delta": configuration.delta}
+        assert settings.epsilon is not None
+        sigma = order.calibrate_noise_multiplier(mechanism, epsilon=settings.epsilon, delta=settings.delta)
+    level = {"noise_multiplier": sigma, "delta": settings.delta}
     if not without_epsilon:
-        configuration.check_statable()
+        settings.check_statable()
     epsilon = order.epsilon(mechanism, **level)
-    wrong = statements.violations(epsilon, configuration.delta, configuration.examples)
+    wrong = statements.violations(epsilon, settings.delta, settings.examples)
     if wrong and not without_epsilon:
         raise InputValueError(
             f"noise_multiplier={sigma!r}: {wrong[0].text}. Give a larger σ, or train with without_epsilon."
         )
     return PreparedTraining(
-        configuration=configuration,
+        settings=settings,
         mechanism=mechanism,
         order=order,
         noise_multiplier=sigma,
@@ -85,39 +85,39 @@ def prepare(
     )
 
 
-def _order(configuration: CentralConfiguration) -> tff_mf.Order:
+def _order(settings: CentralSettings) -> tff_mf.Order:
     return tff_mf.Order(
-        sampling=configuration.drawn_by,
-        examples=configuration.examples,
-        batch_size=configuration.batch_size,
-        rounds=configuration.rounds,
-        seed=configuration.seed,
+        sampling=settings.drawn_by,
+        examples=settings.examples,
+        batch_size=settings.batch_size,
+        rounds=settings.rounds,
+        seed=settings.seed,
     )
 
 
-def compiled_network(configuration: CentralConfiguration) -> "tf.keras.Sequential":
+def compiled_network(settings: CentralSettings) -> "tf.keras.Sequential":
     """Returns the network of a training, with SGD and its learning rates."""
     import tensorflow as tf
 
-    source = configuration.source
+    source = settings.source
     model = networks.build(
-        configuration.network or source.network,
+        settings.network or source.network,
         shape=source.shape,
         classes=source.classes,
-        seed=configuration.seed,
+        seed=settings.seed,
     )
     model.compile(
-        tf.keras.optimizers.SGD(_learning_rate(configuration), momentum=configuration.momentum),
+        tf.keras.optimizers.SGD(_learning_rate(settings), momentum=settings.momentum),
         tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )
     return model
 
 
-def _learning_rate(configuration: CentralConfiguration) -> Any:
+def _learning_rate(settings: CentralSettings) -> Any:
     import tensorflow as tf
 
-    rates = configuration.learning_rate * configuration.schedule.rates(configuration.rounds)
+    rates = settings.learning_rate * settings.schedule.rates(settings.rounds)
 
     class _RoundRates(tf.keras.optimizers.schedules.LearningRateSchedule):
         def __call__(self, step: Any) -> Any:
@@ -126,7 +126,7 @@ def _learning_rate(configuration: CentralConfiguration) -> Any:
         def get_config(self) -> dict[str, Any]:
             return {"rates": rates.tolist()}
 
-    return configuration.learning_rate if not (configuration.warmup or configuration.cooldown) else _RoundRates()
+    return settings.learning_rate if not (settings.warmup or settings.cooldown) else _RoundRates()
 
 
 def training_of(prepared: PreparedTraining, model: "tf.keras.Sequential", examples: Any) -> "keras.Training":
@@ -138,6 +138,6 @@ def training_of(prepared: PreparedTraining, model: "tf.keras.Sequential", exampl
         *examples,
         order=prepared.order,
         mechanism=prepared.mechanism,
-        clip_norm=prepared.configuration.clip_norm,
+        clip_norm=prepared.settings.clip_norm,
         noise_multiplier=prepared.noise_multiplier,
     )

@@ -60,13 +60,13 @@ def run(
         OSError: If a file cannot be written.
     """
     with files.alone(folder), _loop(prepared, folder) as loop:
-        begun, secret = time.monotonic(), prepared.configuration.sampling_settings.is_secret
+        begun, secret = time.monotonic(), prepared.settings.sampling_settings.is_secret
 
         def clock() -> float:
             # How long secret batches take depends on how many examples they have.
             return 0.0 if secret else round(time.monotonic() - begun, 1)
 
-        model = preparation.compiled_network(prepared.configuration)
+        model = preparation.compiled_network(prepared.settings)
         training = preparation.training_of(prepared, model, data.train)
         states = _States(folder / CHECKPOINTS, training)
         rows: list[Mapping[str, object]] = [*metrics.read_metrics(folder / METRICS).rows]
@@ -111,10 +111,10 @@ def _loop(
         # The order of the examples keeps it.
         schema=None,
         divisor=order.batch_size,
-        clip_norm=prepared.configuration.clip_norm,
+        clip_norm=prepared.settings.clip_norm,
         restart_every=None,
     )
-    return server_loop.open_loop(folder, rules=rules, configuration=folder / SETTINGS_TOML, ended=True)
+    return server_loop.open_loop(folder, rules=rules, bound_to=folder / SETTINGS_TOML, ended=True)
 
 
 class _States:
@@ -171,18 +171,6 @@ def saved_epochs(checkpoints: pathlib.Path) -> list[int]:
     """Returns the epochs of which a folder of checkpoints has a state, in order."""
     names = (path.stem.removeprefix(_EPOCH) for path in checkpoints.glob(f"{_EPOCH}*{_STATE}"))
     return sorted(int(name) for name in names if name.isdecimal())
-
-
-def check_new(folder: pathlib.Path) -> None:
-    """Raises unless a folder is empty, or can be made; nothing is left there.
-
-    Raises:
-        InputValueError: If it is not empty, or cannot be written to.
-    """
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
-    folders.check_new(files.made_folder(folder))
-    for path in new:
-        path.rmdir()
 
 
 def resumable(folder: pathlib.Path) -> pathlib.Path:
@@ -252,18 +240,18 @@ def guarantee_of(prepared: PreparedTraining) -> dict[str, Any]:
     that end in `_without_amplification` hold for batches that are known. What is infinite is `None`, and so is every ε
     if none can be stated, for the `reasons`.
     """
-    configuration, order, mechanism = prepared.configuration, prepared.order, prepared.mechanism
+    settings, order, mechanism = prepared.settings, prepared.order, prepared.mechanism
     plain = order.guarantee(mechanism, noise_multiplier=prepared.noise_multiplier)
-    amplified = configuration.sampling_settings.is_secret
+    amplified = settings.sampling_settings.is_secret
     schema = order.participation
     return {
         "epsilon": strict_json.finite(prepared.epsilon),
-        "delta": configuration.delta,
+        "delta": settings.delta,
         "zcdp_rho": None if amplified else strict_json.finite(plain.zcdp_rho),
         "adjacency": plain.adjacency,
         "unit": "example",
         "examples": order.examples,
-        "sampling": msgspec.to_builtins(configuration.sampling_settings),
+        "sampling": msgspec.to_builtins(settings.sampling_settings),
         "batch_size": order.batch_size,
         "rounds": order.rounds,
         "min_sep": schema.min_sep,
@@ -271,8 +259,8 @@ def guarantee_of(prepared: PreparedTraining) -> dict[str, Any]:
         "mechanism": mechanism.kind,
         "sensitivity": tff_mf.sensitivity(mechanism.cast_to_float32(), order.rounds, schema),
         "noise_multiplier": prepared.noise_multiplier,
-        "clip_norm": configuration.clip_norm,
-        "epsilon_without_amplification": strict_json.finite(max(prepared.epsilon, plain.epsilon(configuration.delta))),
+        "clip_norm": settings.clip_norm,
+        "epsilon_without_amplification": strict_json.finite(max(prepared.epsilon, plain.epsilon(settings.delta))),
         "zcdp_rho_without_amplification": strict_json.finite(plain.zcdp_rho),
         "amplified": amplified,
         "reasons": msgspec.to_builtins(prepared.reasons),
@@ -290,10 +278,10 @@ def summarize(
         validation: Metrics of the trained model on the validation part.
         test: Those on the test split.
     """
-    configuration = prepared.configuration
+    settings = prepared.settings
     return {
-        "dataset": configuration.dataset,
-        "network": configuration.network or configuration.source.network,
+        "dataset": settings.dataset,
+        "network": settings.network or settings.source.network,
         "test_accuracy": _number(test.get("accuracy")),
         "test_loss": _number(test.get("loss")),
         "test_examples": len(data.test[1]),

@@ -26,7 +26,7 @@ _BY_SAMPLES = ("balls-in-bins", "b-min-sep")
 _INDEPENDENT = ("poisson", "random-allocation")
 
 
-class CentralConfiguration(PrivacySettings, kw_only=True):
+class CentralSettings(PrivacySettings, kw_only=True):
     """All settings of a central training: examples take the place of clients. A field has the name of its flag.
 
     `bands` that are not given are as many as an epoch has rounds, or as there are groups.
@@ -47,7 +47,7 @@ class CentralConfiguration(PrivacySettings, kw_only=True):
         seed: Seed of the initial weights and of the order; never of noise or coins.
 
     Example:
-        >>> CentralConfiguration(epochs=20, batch_size=128, delta=1e-5, validation_examples=220, epsilon=8.0).rounds
+        >>> CentralSettings(epochs=20, batch_size=128, delta=1e-5, validation_examples=220, epsilon=8.0).rounds
         200
     """
 
@@ -226,4 +226,4 @@ class CentralConfiguration(PrivacySettings, kw_only=True):
         return MechanismSetting(rounds=self.rounds, participation=schema, workload=workload)
 
 
-PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "presets", kind=CentralConfiguration)
+PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "presets", kind=CentralSettings)

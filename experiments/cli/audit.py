@@ -60,7 +60,7 @@ def audit(what: str, flags: Flags, coordinates: int | None, noise_scale: float, 
     if folder.is_dir():
         if flags != Flags() or any(value is not None for value in claim.values()):
             raise click.UsageError(_OF_A_RUN)
-        run = reports.read_configuration(folder)
+        run = reports.read_record(folder)
         setting = reports.audit_setting(run, tff_mf.load(folder / names.MECHANISM), **more)
         current = reports.is_current(folder)
     else:

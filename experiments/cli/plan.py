@@ -153,7 +153,7 @@ def _check_saved(flags: Flags, out: str, *, grid: int | str | None, dimension: i
         )
     folder = pathlib.Path(out)
     if folder.exists():
-        folders.check_new(files.made_folder(folder))
+        folders.check_new(folder)
     else:
         files.check_file(folder)
 

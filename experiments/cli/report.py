@@ -61,7 +61,7 @@ def report(
     if check:
         return _check(folder, digest)
     if answer:
-        reports.read_configuration(folder)
+        reports.read_record(folder)
         current = reports.is_current(folder)
         try:
             _questions.ask(folder)

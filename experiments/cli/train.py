@@ -1,6 +1,5 @@
 """`tff-mf train`: one private training run."""
 
-import contextlib
 import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -89,7 +88,7 @@ def train(
     path, layer = pathlib.Path(out or "runs/train"), layers.placed(layer)
     if resume:
         layer = layers.begun(layer, folders.resumable_folder(path))
-    settings = layers.configuration(layer)
+    settings = layers.settings(layer)
     from tff_mf.base import required_packages
 
     required_packages.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
@@ -105,14 +104,13 @@ def train(
         threads=threads,
         restarts=restarts,
     )
-    privacy = _checked(settings, path, insecure_seed, resume=resume, without_epsilon=without_epsilon)
+    privacy = _planned(settings, path, insecure_seed, resume=resume, without_epsilon=without_epsilon)
     if chosen and chosen.notes:
         # Printed after everything that can be refused quickly: a refusal is one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     signal = signal_to_noise.of_run(privacy, settings)
-    _warn(signal, path, force=force or resume)
+    _warn(signal, force=force or resume)
     data = _data(settings.dataset, None if without_epsilon else privacy)
-    _begin(layer, path, privacy, resume=resume)
     with progress.rounds(settings.rounds, pathlib.Path(settings.mechanism).stem) as on_round:
         more = {"on_round": on_round, "execution": execution, "without_epsilon": without_epsilon}
         result = _trained(settings, privacy, data=data, out=path, **more)
@@ -122,7 +120,7 @@ def train(
     return Answer(facts, words(facts, path), failed=not result.holds)
 
 
-def _warn(signal: "signal_to_noise.Signal", folder: pathlib.Path, *, force: bool) -> None:
+def _warn(signal: "signal_to_noise.Signal", *, force: bool) -> None:
     """Says what the noise leaves to learn from, and stops a run that would not learn.
 
     Raises:
@@ -134,8 +132,6 @@ def _warn(signal: "signal_to_noise.Signal", folder: pathlib.Path, *, force: bool
         click.echo(line, err=True)
     if signal.hopeless and not force:
         click.echo("Continue anyway with --force.", err=True)
-        with contextlib.suppress(OSError):
-            folder.rmdir()
         raise SystemExit(1)
 
 
@@ -154,11 +150,10 @@ def _trained(
         raise SystemExit(f"tff-mf: {error} (--resume)") from None
 
 
-def _checked(
+def _planned(
     settings: RunSettings, folder: pathlib.Path, insecure_seed: int | None, *, resume: bool, without_epsilon: bool
 ) -> "tff_mf.Plan":
     """Returns the privacy plan of a run; whatever can be refused is refused before a data set is loaded."""
-    from ..output import files
     from ..runs import folders, run_record, statements
     from ..training.datasets import named_data
 
@@ -169,9 +164,8 @@ def _checked(
     initial_model = run_record.initial_model_of(settings, begun)
     if not resume:
         settings.check()
-        if folder.is_dir():
-            # Before a search of hours.
-            folders.check_new(files.made_folder(folder))
+        # Before a search of hours.
+        folders.check_new(folder)
     # A mechanism that differed in its last digit, or σ, could not continue the noise of the first.
     mechanism = folders.begun_mechanism(folder) if resume else None
     planned = settings if begun is None else begun.training
@@ -180,8 +174,6 @@ def _checked(
     settings.chosen_rate(privacy)
     if not without_epsilon:
         statements.check_statable(privacy, initial_model)
-    if not resume:
-        folders.check_new(files.made_folder(folder))
     return privacy
 
 
@@ -230,16 +222,3 @@ def _accuracy(summary: Mapping[str, Any]) -> str:
 def _addresses(workers: str) -> tuple[str, ...]:
     """Returns the addresses in a list with commas."""
     return tuple(address.strip() for address in workers.split(",") if address.strip())
-
-
-def _begin(layer: layers.Layer, folder: pathlib.Path, privacy: "tff_mf.Plan", *, resume: bool) -> None:
-    """Writes the settings of a new run, and of one that was stopped before they were written."""
-    from ..output import files
-    from ..runs import folders, names
-
-    with files.alone(folder):
-        if not resume:
-            folders.check_new(folder)
-            folders.keep_mechanism(folder, privacy.mechanism)
-        if not (folder / names.SETTINGS_TOML).exists():
-            layers.write(layer, folder)

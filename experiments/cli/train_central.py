@@ -10,7 +10,7 @@ from click import get_current_context
 
 from tff_mf.base.errors import InputError
 
-from ..central_training.settings import PRESETS, CentralConfiguration
+from ..central_training.settings import PRESETS, CentralSettings
 from ..output import typed
 from ..output.present import Block, Facts
 from ..runs import layers, statements
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @_options.option("preset", type=_options.Words(PRESETS.names))
 @_options.option("config")
 @_options.option("show")
-@_options.of_record(CentralConfiguration, "mechanism", "epochs", "epsilon", "noise_multiplier", "delta")
+@_options.of_record(CentralSettings, "mechanism", "epochs", "epsilon", "noise_multiplier", "delta")
 @_options.option("without_epsilon")
 @_options.option("resume")
 @_options.option("out")
@@ -51,16 +51,16 @@ def train_central(
     chosen, layer = layers.resolve(preset, file, flags, folder=PRESETS)
     get_current_context().with_resource(layers.sourced(layers.origins(chosen, layer, file)))
     if show:
-        if (whole := layers.if_whole(layer, CentralConfiguration)) is not None:
+        if (whole := layers.if_whole(layer, CentralSettings)) is not None:
             whole.check()
-        return _screens.settings(chosen, layer, layers.shown(layer, CentralConfiguration))
+        return _screens.settings(chosen, layer, layers.shown(layer, CentralSettings))
     folder, layer = pathlib.Path(out or "runs/train-central"), layers.placed(layer, ("mechanism",))
     if resume:
-        layer = layers.begun(layer, program.resumable(folder), CentralConfiguration)
-    configuration = typed.convert(layer.values, CentralConfiguration)
-    configuration.check()
+        layer = layers.begun(layer, program.resumable(folder), CentralSettings)
+    settings = typed.convert(layer.values, CentralSettings)
+    settings.check()
     if not without_epsilon:
-        configuration.check_statable()
+        settings.check_statable()
     from tff_mf.base import required_packages
 
     required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
@@ -69,19 +69,19 @@ def train_central(
     from ..runs import folders, metrics
 
     if not resume:
-        program.check_new(folder)
+        folders.check_new(folder)
     # A mechanism that differed in its last digit, or σ, could not continue the noise of the first.
     mechanism = folders.begun_mechanism(folder) if resume else None
     sigma = program.begun_noise_multiplier(folder) if resume else None
     with _unless_refused(folder):
-        mechanism = mechanism or configuration.build_mechanism()
+        mechanism = mechanism or settings.build_mechanism()
         more = {"noise_multiplier": sigma, "without_epsilon": without_epsilon}
-        prepared = preparation.prepare(configuration, mechanism, **more)
-        data = configuration.source.split(configuration.validation_examples)
-    _begin(layer, folder, prepared, resume=resume)
+        prepared = preparation.prepare(settings, mechanism, **more)
+        data = settings.source.split(settings.validation_examples)
+    _begin(settings, folder, prepared, resume=resume)
     if chosen and chosen.notes:
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
-    with progress.rounds(configuration.epochs, configuration.dataset, "epoch") as on_round:
+    with progress.rounds(settings.epochs, settings.dataset, "epoch") as on_round:
 
         def on_epoch(epoch: int, found: Mapping[str, float]) -> None:
             on_round(epoch, {metrics.ACCURACY: found["accuracy"]} if found else {})
@@ -105,7 +105,7 @@ def _unless_refused(folder: pathlib.Path) -> Iterator[None]:
         raise
 
 
-def _begin(layer: layers.Layer, folder: pathlib.Path, prepared: "PreparedTraining", *, resume: bool) -> None:
+def _begin(settings: CentralSettings, folder: pathlib.Path, prepared: "PreparedTraining", *, resume: bool) -> None:
     """Writes the settings, the mechanism and the σ of a run, unless they are there."""
     from ..central_training import program
     from ..output import files
@@ -113,10 +113,10 @@ def _begin(layer: layers.Layer, folder: pathlib.Path, prepared: "PreparedTrainin
 
     with files.alone(folder):
         if not resume:
-            folders.check_new(folder)
+            folders.check_empty(folder)
         program.keep(prepared, folder)
         if not (folder / names.SETTINGS_TOML).exists():
-            layers.write(layer, folder, CentralConfiguration)
+            layers.write(settings, folder)
 
 
 def _words(summary: Mapping[str, Any], folder: pathlib.Path) -> list[Block | None]:

@@ -33,7 +33,7 @@ def estimate(spec: pathlib.Path, *, dataset: str | None = None, fraction: float 
     Raises:
         InputError: If the specification is wrong.
     """
-    runs = [run.configuration for run in _spec.read(spec, dataset=dataset, fraction=fraction)]
+    runs = [run.settings for run in _spec.read(spec, dataset=dataset, fraction=fraction)]
     clients = {name: _clients_by_sentences(name, "train") for name in {run.dataset for run in runs}}
     test = {name: _test_sentences(name) for name in clients}
     trained = [_passes(run) * _sentences(run, clients[run.dataset]) for run in runs]

@@ -218,7 +218,7 @@ def run_comparison(
         InputError: If the specification or an argument is wrong; no run is started then.
     """
     validation.whole("jobs", jobs)
-    datasets = {run.configuration.dataset for run in _spec.read(spec, dataset=dataset, fraction=fraction)}
+    datasets = {run.settings.dataset for run in _spec.read(spec, dataset=dataset, fraction=fraction)}
     folders.continued_folder(out)
     data_of = {name: named_data.data_file(name).absolute() for name in sorted(datasets)}
     places = Places(out)
@@ -231,7 +231,7 @@ def run_comparison(
         artifacts = _runs.prepared(planned, places.mechanisms, say)
 
         def command_of(run: _spec.PlannedRun) -> list[str]:
-            return _runs.command(run, artifacts[run.name], data_of[run.configuration.dataset], places, child)
+            return _runs.command(run, artifacts[run.name], data_of[run.settings.dataset], places, child)
 
         dry_run = any(synthetic.is_synthetic(path) for path in data_of.values())
         failed = _runs.run_missing(planned, command_of, places, at_once=jobs, say=say)
@@ -279,7 +279,7 @@ def _written(
         pictures = charts.draw(
             result,
             places.out,
-            clip_norm=planned[0].configuration.clip_norm,
+            clip_norm=planned[0].settings.clip_norm,
             setting=_spec.shared_setting(planned),
             min_sep=_spec.shared_min_sep(planned),
         )
@@ -296,7 +296,7 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, places: Places) -> 
     return Finished(
         label=run.label,
         privacy=run.privacy,
-        seed=run.configuration.seed,
+        seed=run.settings.seed,
         rate=float(record.training.server_learning_rate),
         effective_rmse=derived.rmse_of_plan(record.plan(tff_mf.load(artifact))),
         accuracy=summary["accuracy"],

@@ -63,8 +63,8 @@ class Places:
         """Returns whether a run is done: whether it has its report, the last file that is written."""
         return (self.run(name) / REPORT).is_file()
 
-    def configuration(self, name: str) -> pathlib.Path:
-        """Returns the settings of a run."""
+    def settings(self, name: str) -> pathlib.Path:
+        """Returns the file of the settings of a run."""
         return self.out / "configurations" / f"{name}.toml"
 
     def log(self, name: str) -> pathlib.Path:
@@ -94,21 +94,21 @@ def prepared(
     """
     artifacts = {}
     for run in planned:
-        configuration = run.optimized_for
-        path = folder / _name(configuration)
+        settings = run.optimized_for
+        path = folder / _name(settings)
         if not path.is_file():
             say(f"optimizing {run.label}")
-            tff_mf.save(configuration.build_mechanism(), path)
+            tff_mf.save(settings.build_mechanism(), path)
         artifacts[run.name] = path
     return artifacts
 
 
-def _name(configuration: RunSettings) -> str:
-    fields = _KNOWN_BY + (() if configuration.workload == "prefix-sum" else _KNOWN_BY_WITH_WORKLOAD)
-    values = [(field, getattr(configuration, field)) for field in fields]
-    values.append(("participation", repr(configuration.participation())))
+def _name(settings: RunSettings) -> str:
+    fields = _KNOWN_BY + (() if settings.workload == "prefix-sum" else _KNOWN_BY_WITH_WORKLOAD)
+    values = [(field, getattr(settings, field)) for field in fields]
+    values.append(("participation", repr(settings.participation())))
     digest = hashlib.sha256(json.dumps(values).encode()).hexdigest()[:8]
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", pathlib.Path(configuration.mechanism).stem)
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", pathlib.Path(settings.mechanism).stem)
     return f"{slug}-{digest}.safetensors"
 
 
@@ -239,13 +239,13 @@ def command(run: PlannedRun, artifact: pathlib.Path, data: pathlib.Path, places:
     with files.held(lock):
         shutil.rmtree(places.run(run.name), ignore_errors=True)
     own = Layer.of({"mechanism": str(artifact.absolute()), "dataset": f"sqlite:{data}"}, "comparison")
-    settings = places.configuration(run.name)
-    files.write_atomically(settings, layers.as_toml(layers.laid([run.layer, own]).values))
+    file = places.settings(run.name)
+    files.write_atomically(file, layers.as_toml(layers.laid([run.layer, own]).values))
     # Not -m alone, which would look for the package in the current folder first.
     parts = [sys.executable, "-P", "-m", child, os.getpid(), lock]
     # A spec that names σ asks for no ε.
     flags = ["--json", *(["--without-epsilon"] if run.privacy[0] == "noise_multiplier" else [])]
-    return [*map(str, parts), "train", "--force", "--config", str(settings), "--out", str(places.run(run.name)), *flags]
+    return [*map(str, parts), "train", "--force", "--config", str(file), "--out", str(places.run(run.name)), *flags]
 
 
 def _last_line(log: pathlib.Path) -> str:

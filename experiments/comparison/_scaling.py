@@ -75,13 +75,13 @@ def scaled(layer: Layer, fraction: float) -> Layer:
         >>> small["clients_per_round"], small["cohort"]
         (1, 100)
     """
-    run = layers.configuration(layer)
+    run = layers.settings(layer)
     values = _sizes(run, fraction)
     changed = Layer.of({name: value for name, value in values.items() if value is not None}, SOURCE)
     small = layers.laid([layer, changed])
     if run.noise_multiplier is None or run.mechanism in mechanism_names.searched():
         return small
-    smaller = layers.configuration(small)
+    smaller = layers.settings(small)
     ratio = _sensitivity(run.mechanism, _setting(smaller)) / _sensitivity(run.mechanism, _setting(run))
     return layers.laid([small, Layer.of({"noise_multiplier": run.noise_multiplier * ratio}, SOURCE)])
 
@@ -92,7 +92,7 @@ def changes(planned: Iterable["PlannedRun"]) -> dict[str, dict[str, list[Any]]]:
     for run in planned:
         if run.full_size is None:
             continue
-        before, after = layers.configuration(run.full_size), run.configuration
+        before, after = layers.settings(run.full_size), run.settings
         for name in _FIELDS:
             values = {"from": getattr(before, name), "to": getattr(after, name)}
             if values["from"] != values["to"]:

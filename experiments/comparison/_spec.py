@@ -160,9 +160,9 @@ class PlannedRun:
     full_size: Layer | None = None
 
     @property
-    def configuration(self) -> RunSettings:
+    def settings(self) -> RunSettings:
         """Its settings, with defaults for those that are not given."""
-        return layers.configuration(self.layer)
+        return layers.settings(self.layer)
 
     @property
     def optimized_for(self) -> RunSettings:
@@ -172,10 +172,10 @@ class PlannedRun:
     @property
     def privacy(self) -> tuple[str, float]:
         """Which of ε and σ is fixed, and its value."""
-        configuration = self.configuration
-        if configuration.epsilon is not None:
-            return "epsilon", configuration.epsilon
-        return "noise_multiplier", configuration.noise_multiplier or 0.0
+        settings = self.settings
+        if settings.epsilon is not None:
+            return "epsilon", settings.epsilon
+        return "noise_multiplier", settings.noise_multiplier or 0.0
 
 
 def about(path: pathlib.Path) -> dict[str, str]:
@@ -217,34 +217,34 @@ def read(
     for point in points:
         full.append(layers.laid([point.layer, elsewhere]))
         with layers.sourced(layers.origins(point.preset, full[-1], path)):
-            _check(layers.configuration(full[-1], str(path)), path)
+            _check(layers.settings(full[-1], str(path)), path)
             found.append(full[-1] if fraction is None else scaled(full[-1], fraction))
-            _check(layers.configuration(found[-1]), path)
+            _check(layers.settings(found[-1]), path)
             _optimized_for(found[-1], point.optimize).check()
     return _named(points, found, full, data_of or {}, published=content.title is not None)
 
 
-def _check(configuration: RunSettings, path: pathlib.Path) -> None:
-    if configuration.epsilon is None and configuration.noise_multiplier is None:
+def _check(settings: RunSettings, path: pathlib.Path) -> None:
+    if settings.epsilon is None and settings.noise_multiplier is None:
         raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
-    configuration.check()
-    named_data.check_dataset(configuration.dataset)
-    if configuration.initial_model is not None:
+    settings.check()
+    named_data.check_dataset(settings.dataset)
+    if settings.initial_model is not None:
         # Refuses a file that cannot be read, and names the key and the file that it is from.
-        given(configuration.initial_model, dataset=configuration.dataset)
+        given(settings.initial_model, dataset=settings.dataset)
 
 
 def _optimized_for(layer: Layer, optimize: Mapping[str, Any]) -> RunSettings:
-    return layers.configuration(layers.laid([layer, Layer.of(optimize, "optimize")]))
+    return layers.settings(layers.laid([layer, Layer.of(optimize, "optimize")]))
 
 
 def shared_setting(planned: Iterable[PlannedRun]) -> str:
     """Returns n, b and k of the runs as the titles of pictures show them, with ranges where runs differ."""
-    configurations = [run.configuration for run in planned]
+    all_settings = [run.settings for run in planned]
     parts = []
-    schemas = [run.participation() for run in configurations]
+    schemas = [run.participation() for run in all_settings]
     for symbol, found in (
-        ("n", {run.rounds for run in configurations}),
+        ("n", {run.rounds for run in all_settings}),
         ("b", {schema.min_sep for schema in schemas if schema.max_participations > 1}),
         ("k", {schema.max_participations for schema in schemas}),
     ):
@@ -256,7 +256,7 @@ def shared_setting(planned: Iterable[PlannedRun]) -> str:
 
 def shared_min_sep(planned: Iterable[PlannedRun]) -> int | None:
     """Returns b if all runs have the same, otherwise None."""
-    found = {run.configuration.participation().min_sep for run in planned}
+    found = {run.settings.participation().min_sep for run in planned}
     return found.pop() if len(found) == 1 else None
 
 
@@ -268,10 +268,10 @@ def _named(
     *,
     published: bool,
 ) -> list[PlannedRun]:
-    configurations = [msgspec.structs.asdict(layers.configuration(layer)) for layer in found]
-    differing = [name for name in FIELDS if name not in _AXES and len({values[name] for values in configurations}) > 1]
+    all_settings = [msgspec.structs.asdict(layers.settings(layer)) for layer in found]
+    differing = [name for name in FIELDS if name not in _AXES and len({values[name] for values in all_settings}) > 1]
     runs: dict[str, PlannedRun] = {}
-    for point, layer, before, values in zip(points, found, full, configurations, strict=True):
+    for point, layer, before, values in zip(points, found, full, all_settings, strict=True):
         options = [f"{name.replace('_', ' ')} {values[name]}" for name in differing if values[name] is not None]
         options += [f"optimized for {name.replace('_', ' ')} {value}" for name, value in point.optimize.items()]
         label = point.label or ", ".join([pathlib.Path(values["mechanism"]).stem, *options])
@@ -286,16 +286,16 @@ def _named(
         runs[run.name] = run
     _check_labels(runs.values())
     # All runs of one seed come before the next seed, so that partial results can be compared.
-    return sorted(runs.values(), key=lambda run: run.configuration.seed)
+    return sorted(runs.values(), key=lambda run: run.settings.seed)
 
 
 def _name(label: str, layer: Layer, optimize: Mapping[str, Any], data_of: Mapping[str, pathlib.Path]) -> str:
-    configuration = layers.configuration(layer)
-    values = msgspec.structs.asdict(configuration)
+    settings = layers.settings(layer)
+    values = msgspec.structs.asdict(settings)
     data = data_of.get(values["dataset"])
     known = {**values, "dataset": data.name if data else values["dataset"]}
-    if configuration.initial_model is not None:
-        known["initial_model"] = given(configuration.initial_model, dataset=configuration.dataset).sha256
+    if settings.initial_model is not None:
+        known["initial_model"] = given(settings.initial_model, dataset=settings.dataset).sha256
     known_by = json.dumps([known, optimize], sort_keys=True)
     noise = f"eps{values['epsilon']:g}" if values["epsilon"] is not None else f"sigma{values['noise_multiplier']:g}"
     rate = values["server_learning_rate"]
@@ -308,7 +308,7 @@ def _check_labels(runs: Iterable[PlannedRun]) -> None:
     """Raises if the table could not tell two runs apart: labels that are given may be too few."""
     seen: dict[Any, str] = {}
     for run in runs:
-        key = (run.label, run.privacy, run.configuration.seed, run.configuration.server_learning_rate)
+        key = (run.label, run.privacy, run.settings.seed, run.settings.server_learning_rate)
         if key in seen:
             raise InputValueError(
                 f"label={run.label!r} stands for two different runs with the same ε or σ, seed and server learning "

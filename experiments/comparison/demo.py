@@ -6,12 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from ..output import figures, files, progress
 from ..output.text import up
-from ..runs import layers
 from ..runs.metrics import ROUND
 from ..runs.names import SUMMARY
 from ..runs.settings import ALL, RunSettings
@@ -84,8 +82,6 @@ def run_demo(
 
 def _trained(name: str, settings: RunSettings, data: pathlib.Path, folder: pathlib.Path) -> TrainingResult:
     """Trains in a folder like a run of `tff-mf train`: to repeat, and to export."""
-    folder.mkdir()
-    layers.write(layers.Layer.of(msgspec.to_builtins(settings), "demo"), folder)
     plan = settings.privacy_plan(settings.build_mechanism())
     with progress.rounds(settings.rounds, name) as on_round:
         return program.run(settings, plan, data=data, out=folder, on_round=on_round)

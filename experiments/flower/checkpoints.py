@@ -8,11 +8,12 @@ from typing import Any, Protocol
 import numpy as np
 
 import tff_mf
+from tff_mf.base import checkpoint_files
 from tff_mf.base.errors import InputValueError
 from tff_mf.noise import numpy as streams
 from tff_mf.noise.numpy import NoiseState
 
-from ..runs.checkpoints import Checkpoints, remove_all
+from ..runs.checkpoints import Checkpoints
 from ..runs.names import COHORTS
 from .settings import NUMPY, TORCH, FlowerSettings
 
@@ -118,7 +119,7 @@ def forget(folder: pathlib.Path) -> None:
 
     With the keys, the noise can be removed from the models; no round needs them any more.
     """
-    remove_all(folder)
+    checkpoint_files.remove_all(folder)
     (folder / COHORTS).unlink(missing_ok=True)
 
 

@@ -29,7 +29,7 @@ _DEFAULT = FlowerSettings()
 # Of these, each cohort can be drawn when its round begins, from the nodes that are connected.
 _IN_ROUNDS = (tff_mf.MinSep, tff_mf.FixedEpoch, tff_mf.SingleParticipation)
 # Fields of the report that the plan alone determines, as the noise follows from it.
-_OF_PLAN = ("restart_every", "adaptive_count_stddev", "grid", "grid_bits", "grid_max_clients", "dimension")
+_ONLY_IN_PLAN = ("restart_every", "adaptive_count_stddev", "grid", "grid_bits", "grid_max_clients", "dimension")
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def open_strategy(
         identify: Who a node is, the same function in every life of the run; `cohorts.by_partition` in simulations.
         nodes: Identities that may take part; all that connect if `None`. Cohorts that are drawn before the first round
             need them, and the same ones in every life of the run.
-        more: Fields of `reports.Configuration` that the plan does not determine, such as `population`.
+        more: Fields of `reports.RunRecord` that the plan does not determine, such as `population`.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -178,7 +178,7 @@ def _check_supported(plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
             f"adaptive_count_stddev={plan.adaptive_count_stddev!r} is not supported on Flower, where no count of "
             "clipped updates is released and the clip norm is constant: leave it out, or train in TensorFlow Federated."
         )
-    for name in _OF_PLAN:
+    for name in _ONLY_IN_PLAN:
         # It would change the guarantee in the report, and not the noise.
         if more.get(name) is not None:
             raise InputValueError(

@@ -410,7 +410,7 @@ class PrivateTraining:
         """Saves the state after a round, then records its release; only then is it this training's state."""
         self.guard.check_state(number, state)
         self.guard.save(number, state)
-        self.guard.released_unseen(number)
+        self.guard.record_released(number)
         self._state = state
 
     def _resume(self) -> None:

@@ -18,7 +18,7 @@ from ..sampling.settings import SamplingSettings
 # Their size may be left out of the plan's sampling, where no grid needs it.
 _OF_ANY_SIZE = (tff_mf.BallsInBins, tff_mf.BMinSep, tff_mf.RandomAllocation)
 # `run.json` has these of a plan with secret cohorts; a caller cannot give them.
-_OF_PLAN = ("secret_cohorts", "amplified_epsilon")
+_OF_SECRET_COHORTS = ("secret_cohorts", "amplified_epsilon")
 
 
 def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, **more: Any) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, 
         InputError: If cohorts are secret, and something else draws them, the population is not known, or no theorem
             here covers the run; or if a field is given that says that they are.
     """
-    for name in _OF_PLAN:
+    for name in _OF_SECRET_COHORTS:
         if name in more:
             raise InputValueError(f"{name}={more[name]!r} is the plan's: make the plan with secret_cohorts=True.")
     if sampler is not None and plan.secret_cohorts:

@@ -101,7 +101,7 @@ class GuardedDataSource(tff.program.FederatedDataSource):
 
     def go_on(self, next_round: int) -> None:
         """Tells the guard the round of the state that a program was resumed from."""
-        self._guard.goes_on_unseen(next_round - 1)
+        self._guard.record_resumed(next_round - 1)
 
     @property
     def folder(self) -> str:
@@ -216,7 +216,7 @@ class GuardedReleaseManager(tff.program.ReleaseManager):
         if is_number:
             self._check_key(number)
         if number > 0:
-            self._guard.released_unseen(number)
+            self._guard.record_released(number)
         await self._release_manager.release(value, key)
 
     def _check_key(self, number: int) -> None:

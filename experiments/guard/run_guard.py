@@ -163,16 +163,16 @@ class RunGuard(ServerLoop):
             raise InputValueError(f"run={run!r} of the checkpoint must be {self.run!r}: load a checkpoint of this run.")
         with self._lock:
             _checks.check_drawn(state, self._noise, number, last_released=self.last_released)
-            return self.goes_on_unseen(number, reports=reports)
+            return self.record_resumed(number, reports=reports)
 
-    def goes_on_unseen(self, round_number: int, *, reports: ReportCounts | None = None) -> int:
-        """Does what `goes_on_after` does without checking the state, which is checked when it is released.
+    def record_resumed(self, round_number: int, *, reports: ReportCounts | None = None) -> int:
+        """Records what `goes_on_after` does, for a round whose state is checked when it is released.
 
         Raises:
             InputValueError: As `goes_on_after`, except for the state.
         """
         with self._lock:
-            number = super().goes_on_unseen(round_number, reports=reports)
+            number = super().record_resumed(round_number, reports=reports)
             self._mixed = False
             return number
 
@@ -227,9 +227,9 @@ class RunGuard(ServerLoop):
                     "after it. To begin a failed round again, call goes_back_to first."
                 )
             self.check_state(number, state)
-            self.released_unseen(number, reports=reports)
+            self.record_released(number, reports=reports)
 
-    def released_unseen(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
+    def record_released(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
         """Records what `released` does, for a round whose state was checked by `check_state`.
 
         Raises:
@@ -256,7 +256,7 @@ class RunGuard(ServerLoop):
         (self.folder / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
         return run_reports.write(self.folder, realised=True)
 
-    def _check_states(self) -> None:
+    def _check_unmixed(self) -> None:
         if self._mixed:
             last = self.last_released
             raise InputValueError(
@@ -281,7 +281,7 @@ def begun_plan(folder: pathlib.Path | str, plan: tff_mf.Plan) -> tff_mf.Plan:
     folder = pathlib.Path(folder)
     if not (folder / RUN_JSON).is_file():
         return plan
-    begun = run_reports.read_configuration(folder).noise_multiplier
+    begun = run_reports.read_record(folder).noise_multiplier
     same = math.isclose(plan.noise_multiplier, begun, rel_tol=agreement.TOO_SMALL)
     return dataclasses.replace(plan, noise_multiplier=begun) if same else plan
 
@@ -308,8 +308,8 @@ def open_guard(
             of `RunGuard.draws_from`; secret cohorts are drawn in no other way.
         aggregator: The aggregator of the pipeline, which is refused unless it has the noise of the plan. The state of
             each released round is compared with it. If `None`, nothing checks that the pipeline runs what is claimed.
-        more: Fields of `reports.Configuration` that the plan does not determine, such as `population`,
-            `restart_every`, `adaptive_count_stddev` or `evaluation_columns`: see `reports.write_configuration`.
+        more: Fields of `reports.RunRecord` that the plan does not determine, such as `population`,
+            `restart_every`, `adaptive_count_stddev` or `evaluation_columns`: see `reports.write_record`.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -344,7 +344,7 @@ def open_guard(
     with files.alone(folder):
         _checks.check_folder(folder)
         more.setdefault("versions", folders.versions())
-        record = run_reports.write_configuration(folder, plan, **more)
+        record = run_reports.write_record(folder, plan, **more)
         if not (folder / LEDGER).exists():
             run_reports.write(folder, realised=False)
         noise = None if aggregator is None else aggregator.fingerprint

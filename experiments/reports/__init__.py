@@ -1,10 +1,10 @@
 """The privacy report of a run: planned before it starts, final after it ends, and checked from the run's files."""
 
-# `Configuration` and `read_configuration` are the names under which pipelines of others read run.json.
-from ..runs.run_record import RunRecord as Configuration  # noqa: F401
+# Pipelines of others read and write run.json by these names.
+from ..runs.run_record import RunRecord as RunRecord
 from ..runs.run_record import check_fields as check_fields
-from ..runs.run_record import read_record as read_configuration  # noqa: F401
-from ..runs.run_record import write_configuration as write_configuration
+from ..runs.run_record import read_record as read_record
+from ..runs.run_record import write_record as write_record
 from ._check import as_text as as_text
 from ._check import build as build
 from ._check import check as check

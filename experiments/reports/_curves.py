@@ -70,7 +70,7 @@ def _planned_over_rounds(evidence: Evidence, planned: Figures | None) -> Points:
             fits = type(schema)(min_sep=schema.min_sep, max_participations=most)
         every = min(record.restart_every or rounds, rounds)
         found = tff_mf.restart_sensitivity(run, rounds, fits, restart_every=every)
-        return _figures.guarantee_of(record, found.value, schema, planned.charge)
+        return _figures.guarantee_of(record, planned.question, found)
 
     return over_rounds(block_ends(record.rounds, schema.min_sep), guarantee, planned.guarantee, record.delta)
 
@@ -79,7 +79,6 @@ def _realised_over_rounds(evidence: Evidence, seen: Figures | None) -> Points:
     record, mechanism = evidence.record, evidence.mechanism
     if mechanism is None or seen is None:
         return []
-    schema = _figures.observed_schema(evidence)
 
     def guarantee(rounds: int) -> tff_mf.Guarantee | None:
         attempts = {key: clients for key, clients in evidence.attempts.items() if key[0] <= rounds}
@@ -87,7 +86,7 @@ def _realised_over_rounds(evidence: Evidence, seen: Figures | None) -> Points:
         if not so_far.patterns:
             return None
         sensitivity, _ = _figures.observed_sensitivity(so_far, mechanism)
-        return _figures.guarantee_of(record, sensitivity.value, schema, seen.charge)
+        return _figures.guarantee_of(record, seen.question, sensitivity)
 
     return over_rounds(block_ends(evidence.rounds, record.min_sep), guarantee, seen.guarantee, record.delta)
 

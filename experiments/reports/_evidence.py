@@ -203,9 +203,9 @@ def _ledger(folder: pathlib.Path, problems: list[Reason]) -> LedgerRecord | None
         Reason(field="log", code="log_reader", values={"why": f"{LEDGER}: {problem}"}) for problem in ledger.problems
     ]
     names = {"file": LEDGER, "record": RUN_JSON}
-    if ledger.configuration is None:
+    if ledger.bound_to is None:
         problems.append(Reason(field="log", code="log_without_record", values=names))
-    elif ledger.configuration != file_hash(folder / RUN_JSON):
+    elif ledger.bound_to != file_hash(folder / RUN_JSON):
         problems.append(Reason(field="log", code="log_other_record", values=names))
     return ledger
 

@@ -5,9 +5,10 @@ import math
 from typing import Any
 
 import tff_mf
-from tff_mf.accounting import grid_charge, guarantee_on_grid
+from tff_mf.accounting import Question, grid_charge
 from tff_mf.base.errors import InputError
 from tff_mf.base.strict_json import finite
+from tff_mf.planning import run_guarantee
 
 from ..runs import statements
 from ..runs.run_record import RunRecord
@@ -29,12 +30,14 @@ class Figures:
     Attributes:
         guarantee: The guarantee of the run if every assumption holds.
         sensitivity: The sensitivity of the mechanism in float32.
+        question: What was asked of the run, to ask again with the sensitivity of its first rounds.
         reached: A sensitivity that a client in the log attains; 0 if none is known.
         charge: What the integers of a grid cost, which is part of the guarantee; `None` in floating point.
     """
 
     guarantee: tff_mf.Guarantee
     sensitivity: tff_mf.SensitivityResult
+    question: Question
     reached: float = 0.0
     charge: grid_charge.GridCharge | None = None
 
@@ -176,49 +179,27 @@ def _figures(
     rounds: int,
     reached: float = 0.0,
 ) -> Figures:
-    charge = _charge(record, mechanism, schema, rounds)
-    return Figures(
-        guarantee=guarantee_of(record, found.value, schema, charge), sensitivity=found, reached=reached, charge=charge
-    )
-
-
-def _charge(
-    record: RunRecord, mechanism: tff_mf.Mechanism, schema: tff_mf.Participation, rounds: int
-) -> grid_charge.GridCharge | None:
-    """Returns what the integers of a run cost, for as many parameters as the model may have.
-
-    Formal guarantee: as for `tff_mf.accounting.grid_charge.charge`; fewer rounds or parameters do not cost more.
-    """
-    if record.grid is None or record.dimension is None or not record.noise_multiplier:
-        return None
-    return grid_charge.charge(
-        mechanism,
-        rounds,
-        schema.max_participations,
-        noise_multiplier=record.noise_multiplier,
+    question = Question(
+        mechanism=mechanism,
+        rounds=rounds,
+        sampling=schema,
+        restart_every=record.restart_every,
+        adjacency=record.adjacency,
         grid=record.grid,
         dimension=record.dimension,
-        restart_every=record.restart_every,
+    )
+    return Figures(
+        guarantee=guarantee_of(record, question, found),
+        sensitivity=found,
+        question=question,
+        reached=reached,
+        charge=question.charge(record.noise_multiplier),
     )
 
 
-def guarantee_of(
-    record: RunRecord, sensitivity: float, schema: tff_mf.Participation, charge: grid_charge.GridCharge | None
-) -> tff_mf.Guarantee:
+def guarantee_of(record: RunRecord, question: Question, sensitivity: tff_mf.SensitivityResult) -> tff_mf.Guarantee:
     """Returns the guarantee of a run with a sensitivity, with the integers of a grid and the counts of clipping."""
     if record.insecure_seed is not None or not record.noise_multiplier:
         return tff_mf.Guarantee(mu=math.inf, adjacency=record.adjacency)
-    if charge is None:
-        found = tff_mf.Guarantee.of_gaussian(sensitivity, record.noise_multiplier).under(record.adjacency)
-    else:
-        found = guarantee_on_grid(sensitivity, record.noise_multiplier, charge, adjacency=record.adjacency)
-    if record.adaptive_count_stddev is None:
-        return found
-    counts = tff_mf.adaptive_clipping_guarantee(
-        max(record.rounds, (schema.max_participations - 1) * schema.min_sep + 1),
-        schema,
-        count_stddev=record.adaptive_count_stddev,
-        adjacency=record.adjacency,
-        grid=record.grid,
-    )
-    return tff_mf.compose_guarantees(found, counts)
+    count_stddev = record.adaptive_count_stddev
+    return run_guarantee(question, record.noise_multiplier, count_stddev=count_stddev, sensitivity=sensitivity)

@@ -118,7 +118,7 @@ def _is_time(value: Any) -> bool:
 _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "version": (lambda value: type(value) is int and value == VERSION, f"{VERSION}"),
     **dict.fromkeys(
-        ("run", "configuration", "cohort", "nonce"),
+        ("run", "bound_to", "cohort", "nonce"),
         (lambda value: isinstance(value, str) and value.isprintable(), "a text"),
     ),
     **dict.fromkeys(("round", "attempt"), (_whole(1), "a whole number of at least 1")),
@@ -148,7 +148,7 @@ class Opened(Entry):
     kind: ClassVar[str] = "opened"
     version: int
     run: str
-    configuration: str
+    bound_to: str
     time: str
 
 

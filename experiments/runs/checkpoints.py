@@ -7,10 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...base import checkpoint_files, files
+from ...base import checkpoint_files
 from .rules import check_same
-
-_PREFIX, _SUFFIX = "checkpoint_", ".safetensors"
 
 
 class Storage(Protocol):
@@ -47,7 +45,7 @@ class Checkpoints:
 
     def rounds(self) -> list[int]:
         """Returns the rounds after which a state was saved and is there, in order."""
-        return saved_rounds(self._folder)
+        return checkpoint_files.saved_rounds(self._folder)
 
     def save(self, round_number: int, state: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Saves the state after a round, and deletes the earlier ones.
@@ -79,21 +77,4 @@ class Checkpoints:
         return self.load(round_number)[1]
 
     def _path(self, round_number: int) -> pathlib.Path:
-        return _path(self._folder, round_number)
-
-
-def saved_rounds(folder: pathlib.Path) -> list[int]:
-    """Returns the rounds after which a state was saved in a folder and is there, in order."""
-    names = (path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for path in folder.glob(f"{_PREFIX}*"))
-    return sorted(int(name) for name in names if name.isdecimal())
-
-
-def remove_all(folder: pathlib.Path) -> None:
-    """Deletes every state in a folder, the newest last, so that a kill in between leaves the newest."""
-    files.remove_unfinished(folder)
-    for number in saved_rounds(folder):
-        _path(folder, number).unlink()
-
-
-def _path(folder: pathlib.Path, round_number: int) -> pathlib.Path:
-    return folder / f"{_PREFIX}{round_number}{_SUFFIX}"
+        return checkpoint_files.path_of(self._folder, round_number)

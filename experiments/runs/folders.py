@@ -8,7 +8,7 @@ import platform
 import re
 
 import tff_mf
-from tff_mf.base import validation
+from tff_mf.base import checkpoint_files, validation
 from tff_mf.base.errors import InputValueError
 
 from ..output import files
@@ -75,15 +75,27 @@ def _check_entries(path: pathlib.Path) -> None:
             raise InputValueError(f"run={str(path)!r} holds {each.name!r}, which is no file and no folder: remove it.")
 
 
-def check_new(path: pathlib.Path) -> pathlib.Path:
-    """Returns a folder if it is empty: the files of an earlier run are never overwritten.
+def check_new(path: pathlib.Path) -> None:
+    """Raises unless a folder is empty, or can be made; nothing is left there.
+
+    Raises:
+        InputValueError: If it is not empty, or cannot be written to.
+    """
+    made = [each for each in (path, *path.parents) if not each.exists()]
+    files.make_writable(path)
+    check_empty(path)
+    for each in made:
+        each.rmdir()
+
+
+def check_empty(path: pathlib.Path) -> None:
+    """Raises unless a folder is empty: the files of an earlier run are never overwritten.
 
     Raises:
         InputValueError: If it is not empty.
     """
     if not all(map(files.is_lock, path.iterdir())):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
-    return path
 
 
 def resumable_folder(path: pathlib.Path) -> pathlib.Path:
@@ -95,7 +107,7 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
     if not path.is_dir():
         raise InputValueError(f"out={str(path)!r} has no run to resume: start the run without --resume.")
     # A run may have been stopped after its last round, before all files were written and its keys were deleted.
-    if _has_ended(path) and not any(path.glob(f"{CHECKPOINTS}/checkpoint_*")):
+    if _has_ended(path) and not checkpoint_files.saved_rounds(path / CHECKPOINTS):
         secret = path / CHECKPOINTS / COHORTS
         if secret.exists():
             # It is deleted after the checkpoints, which cannot be continued without it.

@@ -117,36 +117,20 @@ def sourced(sources: Mapping[str, str]) -> Iterator[None]:
         raise
 
 
-def configuration(layer: Layer, where: str = "") -> RunSettings:
-    """Returns the configuration of a layer, with defaults for the fields it leaves out; see `typed.convert`."""
+def settings(layer: Layer, where: str = "") -> RunSettings:
+    """Returns the settings of a layer, with defaults for the fields it leaves out; see `typed.convert`."""
     return typed.convert(layer.values, RunSettings, where)
 
 
 def if_whole(layer: Layer, kind: type[Record] = RunSettings) -> Any:
-    """Returns the configuration of a layer that has all that a run needs; `None` if some of it is still to be given."""
+    """Returns the settings of a layer that has all that a run needs; `None` if some of it is still to be given."""
     given = {name for name, value in layer.values.items() if value is not None}
     required = {field.name for field in msgspec.structs.fields(kind) if field.required}
     return typed.convert(layer.values, kind) if given & {"epsilon", "noise_multiplier"} and required <= given else None
 
 
-def whole(layer: Layer, kind: type[Record] = RunSettings) -> dict[str, Any]:
-    """Returns all settings of a configuration in its order, defaults included, but those that are not set.
-
-    Example:
-        >>> given = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "sampling": "single"}
-        >>> found = whole(Layer.of(given, "file"))
-        >>> found["rounds"], found["mechanism"], "zeroing" in found
-        (8, 'blt', False)
-
-    Raises:
-        InputValueError: If a field that has no default is missing.
-    """
-    values = msgspec.structs.asdict(typed.convert(layer.values, kind))
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def shown(layer: Layer, kind: type[Record] = RunSettings) -> dict[str, dict[str, Any]]:
-    """Returns value and source of every field, in the order of the configuration, defaults included."""
+    """Returns value and source of every field, in the order of the settings, defaults included."""
     return {
         field.name: {
             "value": layer.values.get(field.name, None if field.required else field.default),
@@ -224,11 +208,11 @@ class Preset:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PresetFolder:
-    """A folder of presets, all of one kind of configuration.
+    """A folder of presets, all of one kind of settings.
 
     Attributes:
         path: The folder.
-        kind: The record of the configuration.
+        kind: The class of the settings.
     """
 
     path: pathlib.Path
@@ -293,7 +277,7 @@ def resolve(
         preset: Name of a preset; it comes before the one that the file names.
         config: A TOML file with a `[run]` table and, if need be, the name of a `preset`.
         flags: Values of flags; None where a flag was not given.
-        folder: The presets, all of the kind of configuration that is resolved.
+        folder: The presets, all of the kind of settings that is resolved.
 
     Raises:
         InputError: If the preset or the file is invalid.
@@ -321,15 +305,15 @@ def origins(chosen: Preset | None, layer: Layer, config: pathlib.Path | None) ->
     }
 
 
-def write(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunSettings) -> None:
+def write(settings: Record, folder: pathlib.Path) -> None:
     """Writes all settings of a run to `folder`, so that `tff-mf train --config` repeats it, whatever the defaults are.
 
     Args:
-        layer: The values that were given; the others are defaults.
+        settings: The settings, of which those that are not set are left out.
         folder: The folder.
-        kind: The class of the configuration.
     """
-    files.write_atomically(folder / SETTINGS_TOML, as_toml(whole(layer, kind)))
+    values = {name: value for name, value in msgspec.structs.asdict(settings).items() if value is not None}
+    files.write_atomically(folder / SETTINGS_TOML, as_toml(values))
 
 
 def begun(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunSettings) -> Layer:

@@ -49,7 +49,7 @@ class LedgerRecord:
         started: When the ledger was opened, by the clock of the machine; `None` if it does not say so.
         finished: When the run ended; likewise.
         run: Random identifier of the run; empty if the first line is missing.
-        configuration: Hash of `run.json` when the run began; `None` if the ledger does not name it.
+        bound_to: Hash of `run.json` when the run began; `None` if the ledger does not name it.
         head: Hash of all lines.
         heads: Hash of all lines up to the newest attempt of each round.
         problems: What is wrong with the file; empty if it is intact.
@@ -70,7 +70,7 @@ class LedgerRecord:
     started: str | None
     finished: str | None
     run: str
-    configuration: str | None
+    bound_to: str | None
     head: str
     heads: dict[int, str]
     problems: list[str]
@@ -113,7 +113,7 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
         started=opened.time if opened else None,
         finished=ended.time if ended else None,
         run=opened.run if opened else "",
-        configuration=opened.configuration if opened else None,
+        bound_to=opened.bound_to if opened else None,
         head=heads[-1] if heads else "",
         heads={entry.round: head for entry, head in zip(entries, heads, strict=True) if isinstance(entry, Begin)},
         problems=problems,
@@ -317,7 +317,7 @@ class Ledger:
 
 @contextlib.contextmanager
 def open_ledger(
-    path: pathlib.Path, *, configuration: pathlib.Path | None = None, run: str | None = None, ended: bool = False
+    path: pathlib.Path, *, bound_to: pathlib.Path | None = None, run: str | None = None, ended: bool = False
 ) -> Iterator[Ledger]:
     """Yields the ledger of a run: a new one, or the existing one of a run that is resumed.
 
@@ -325,23 +325,23 @@ def open_ledger(
 
     Args:
         path: The ledger.
-        configuration: The file with the settings of the run, whose hash is in the first line of the ledger: a report
+        bound_to: The file with the settings of the run, whose hash is in the first line of the ledger: a report
             accepts no ledger without it. `run.json` in the folder of the ledger if not given.
         run: Identifier of the run in the checkpoints from which it is resumed: a ledger of another run is refused, and
             a new ledger gets this identifier. If not given, a new ledger gets a new one.
         ended: Whether the run may have ended; then nothing can be appended.
 
     Raises:
-        InputValueError: If the configuration is missing or was changed since the run began, or the existing ledger is
+        InputValueError: If the file `bound_to` is missing or was changed since the run began, or the existing ledger is
             damaged, has an impossible sequence of entries, or has ended.
     """
-    configuration = path.with_name(RUN_JSON) if configuration is None else configuration
-    if not configuration.is_file():
+    bound_to = path.with_name(RUN_JSON) if bound_to is None else bound_to
+    if not bound_to.is_file():
         raise InputValueError(
-            f"configuration={str(configuration)!r} is missing, and the ledger must contain its hash: write it first "
-            "with reports.write_configuration."
+            f"bound_to={str(bound_to)!r} is missing, and the ledger must contain its hash: write it first "
+            "with reports.write_record."
         )
-    about = hashlib.sha256(configuration.read_bytes()).hexdigest()
+    about = hashlib.sha256(bound_to.read_bytes()).hexdigest()
     if path.exists() and _cut_partial_line(path):
         record = read_ledger(path)
         problems = [
@@ -349,8 +349,8 @@ def open_ledger(
             *record.impossible,
             *(["its run has ended"] if record.ended and not ended else []),
         ]
-        if record.configuration != about:
-            problems.append(f"{configuration.name} was changed since the run began")
+        if record.bound_to != about:
+            problems.append(f"{bound_to.name} was changed since the run began")
         if run not in (None, record.run):
             problems.append(
                 f"it belongs to run {record.run[:8]}, and the checkpoints to run {run:.8}: restore both from one run"
@@ -365,7 +365,7 @@ def open_ledger(
         return
     with files.appended(path) as file:
         ledger = Ledger(file, run or secrets.token_hex(16))
-        opened = Opened(version=VERSION, run=ledger.run, configuration=about, time=now())
+        opened = Opened(version=VERSION, run=ledger.run, bound_to=about, time=now())
         ledger._append(opened)
         yield ledger
 

@@ -29,7 +29,7 @@ _GRID = ("grid_bits", "grid_max_clients", "dimension")
 # A pipeline may set these itself if its plan does not.
 _IF_PLANNED = ("restart_every", "adaptive_count_stddev")
 # Fields that a privacy plan has under the same name, and others that follow from it.
-_OF_PLAN = ("rounds", "noise_multiplier", "delta", "clients_per_round", "cohort", "insecure_seed", "clip_norm")
+_FROM_PLAN = ("rounds", "noise_multiplier", "delta", "clients_per_round", "cohort", "insecure_seed", "clip_norm")
 _FOLLOW = ("participation", "min_sep", "max_participations", "divisor", "mechanism_sha256")
 # Fields that may change when a run is resumed.
 _FREE = ("about", "command", "versions")
@@ -198,7 +198,7 @@ class RunRecord(Record):
         Raises:
             InputError: If no plan has such fields.
         """
-        same = {name: getattr(self, name) for name in (*_OF_PLAN, *_IF_PLANNED, "grid", "dimension")}
+        same = {name: getattr(self, name) for name in (*_FROM_PLAN, *_IF_PLANNED, "grid", "dimension")}
         return tff_mf.plan(mechanism=mechanism, sampling=self.schema, **same)
 
     @property
@@ -213,7 +213,7 @@ def check_fields(names: Iterable[str]) -> None:
     Raises:
         InputValueError: If there is such a field.
     """
-    given = [name for name in RunRecord.__struct_fields__ if name not in (*_OF_PLAN, *_FOLLOW)]
+    given = [name for name in RunRecord.__struct_fields__ if name not in (*_FROM_PLAN, *_FOLLOW)]
     for name in names:
         if name not in given:
             raise InputValueError(
@@ -222,7 +222,7 @@ def check_fields(names: Iterable[str]) -> None:
             )
 
 
-def write_configuration(
+def write_record(
     folder: pathlib.Path, plan: tff_mf.Plan, *, cohorts: Sequence[Sequence[str]] = (), **more: Any
 ) -> RunRecord:
     """Writes `run.json` and the mechanism's artifact to a run's folder, and returns the content of `run.json`.
@@ -251,7 +251,7 @@ def write_configuration(
     elif tff_mf.load(folder / MECHANISM) != plan.mechanism:
         raise InputValueError(f"out={str(folder)!r} holds a run with another mechanism: name another folder.")
     fields = {
-        **{name: getattr(plan, name) for name in (*_OF_PLAN, *_IF_PLANNED, *_GRID)},
+        **{name: getattr(plan, name) for name in (*_FROM_PLAN, *_IF_PLANNED, *_GRID)},
         **vars(Schema.of(plan.participation)),
         "divisor": plan.clients_per_round,
         "cohorts": [cohort_digest(clients) for clients in cohorts],

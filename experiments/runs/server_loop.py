@@ -177,7 +177,7 @@ class ServerLoop:
         read = checked_ids(clients)
         with self._lock:
             number = self.next_round
-            self._check_states()
+            self._check_unmixed()
             if number > self.rounds:
                 raise InputValueError(f"round={number} is beyond the rounds={self.rounds} that were accounted for.")
             self._check_schema(number, read)
@@ -221,7 +221,7 @@ class ServerLoop:
         with self._lock:
             if number > self.last_round:
                 raise InputValueError(f"round_number={number} was never begun: the last one was {self.last_round}.")
-            self._check_states()
+            self._check_unmixed()
             self._book.released_until(number, reports=reports)
 
     def finish(self, state: Any, *, reports: ReportCounts | None = None) -> None:
@@ -277,13 +277,13 @@ class ServerLoop:
         if newest > self.last_released:
             reports = None if about["reports"] is None else ReportCounts.of(about["reports"])
         if not self.has_ended:
-            self.goes_on_unseen(newest, reports=reports)
+            self.record_resumed(newest, reports=reports)
         if in_round and begun is not None and begun.round == newest + 1:
             self._last = begun.round
         return newest
 
-    def goes_on_unseen(self, round_number: int, *, reports: ReportCounts | None = None) -> int:
-        """Continues after a round whose state the engine has, and returns the round.
+    def record_resumed(self, round_number: int, *, reports: ReportCounts | None = None) -> int:
+        """Records that the run continues after a round whose state the engine has, and returns the round.
 
         Raises:
             InputValueError: If a later round was released, so that rounds would be released twice, or the round was
@@ -297,7 +297,7 @@ class ServerLoop:
                     "released, and its newest checkpoint is older: restore the newest checkpoint, or end the run here."
                 )
             if number > self.last_released:
-                self._check_states()
+                self._check_unmixed()
             # A round in a state can be seen, and the process may have been stopped before it recorded the release.
             self._book.released_until(number, reports=reports)
             self._last, self._first = number, number + 1
@@ -317,15 +317,15 @@ class ServerLoop:
                     f"released yet, and at most {self.next_round}, the next round."
                 )
             if number != self.last_released + 1:
-                self._check_states()
+                self._check_unmixed()
             self._last, self._first = number - 1, min(number, self._first)
 
     def record_end(self) -> None:
         """Records that the run has ended: no round follows."""
         self._book.ended()
 
-    def _check_states(self) -> None:
-        """Raises if the states are known to be of other rounds than were begun: for loops that look into states."""
+    def _check_unmixed(self) -> None:
+        """Raises after a state of other rounds than were begun was seen: for loops that look into states."""
 
     def _check_schema(self, number: int, clients: Sequence[str]) -> None:
         refused = {client: reason for client in clients if (reason := self._refusal(client))}
@@ -376,7 +376,7 @@ def open_loop(
     folder: pathlib.Path,
     *,
     rules: Rules | None = None,
-    configuration: pathlib.Path | None = None,
+    bound_to: pathlib.Path | None = None,
     run: str | None = None,
     ended: bool = False,
     make: MakeLoop = ServerLoop,
@@ -389,7 +389,8 @@ def open_loop(
     Args:
         folder: The run's folder.
         rules: The rules of its rounds; as in `run.json` if not given. Without a schema, no client is refused.
-        configuration: The `run.json`; the one in the folder if not given.
+        bound_to: The file that states what the run is, as for `ledger.open_ledger`; the `run.json` in the folder if not
+            given.
         run: Identifier of the run in its states, if known; see `ledger.open_ledger`.
         ended: Whether the run may have ended.
         make: Makes the loop, a `ServerLoop` or a kind of it.
@@ -398,12 +399,12 @@ def open_loop(
         InputValueError: If `run.json` is missing, or the existing files are damaged, do not agree, or say that the
             run has ended.
     """
-    configuration = folder / RUN_JSON if configuration is None else configuration
+    bound_to = folder / RUN_JSON if bound_to is None else bound_to
     path = folder / PARTICIPATION
     resumed = (folder / LEDGER).exists()
     with (
-        ledger.open_ledger(folder / LEDGER, configuration=configuration, run=run, ended=ended) as book,
+        ledger.open_ledger(folder / LEDGER, bound_to=bound_to, run=run, ended=ended) as book,
         participation_log.open_log(path, begun=book.begun if resumed else None) as write,
     ):
-        rules = Rules.read(configuration) if rules is None else rules
+        rules = Rules.read(bound_to) if rules is None else rules
         yield make(folder, rules, book, write, list(participation_log.read_entries(path)))

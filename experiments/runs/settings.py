@@ -29,7 +29,7 @@ TEST_EXAMPLES = 20_000
 FILES = ("mechanism", "dataset", "initial_model")
 _OF_MODEL = ("vocab_size", "embedding_size", "units")
 # Of a plan, as the settings have them.
-_OF_PLAN = ("rounds", "delta", "clip_norm", "restart_every", "adaptive_count_stddev")
+_AS_IN_PLAN = ("rounds", "delta", "clip_norm", "restart_every", "adaptive_count_stddev")
 _OF_MECHANISM = ("buffers", "bands", "unit_norms", "objective")
 # Of float32, in the 2 GB of a message to TFF's worker.
 _MOST_VALUES = 2**29
@@ -446,7 +446,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         Raises:
             InputValueError: If the plan is one of other settings.
         """
-        for name in _OF_PLAN:
+        for name in _AS_IN_PLAN:
             if getattr(self, name) != getattr(plan, name):
                 raise InputValueError(
                     f"{name}={getattr(self, name)!r} of the settings differs from the plan, which has "

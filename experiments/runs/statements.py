@@ -425,7 +425,6 @@ def _worth(epsilon: float | None) -> str:
 
 
 if TYPE_CHECKING:
-    from ..sampling import ObservedParticipation
     from .initial_model import InitialModel
 
 
@@ -450,7 +449,7 @@ def check_statable(
     initial_model: "InitialModel | None" = None,
     *,
     population: int | None = None,
-    observed: "ObservedParticipation | None" = None,
+    observed: ObservedParticipation | None = None,
 ) -> None:
     """Raises if no ε can be stated for a run, whatever happens while it trains.
 

@@ -150,35 +150,36 @@ class Recovery:
             (self._folder / COHORTS).unlink(missing_ok=True)
 
 
-def secret_of(out: pathlib.Path, *, every: int, resume: bool) -> CohortSecret:
-    """Returns the secret that the cohorts of a run follow from: a new one, or the one of a run that is resumed.
-
-    It is kept with the checkpoints, readable by the owner of the files alone, and deleted with them.
+def secret_of(out: pathlib.Path) -> CohortSecret:
+    """Returns the secret that the cohorts of a run follow from: a new one, or the one of a run that was begun.
 
     Args:
         out: Folder of the run.
-        every: Rounds between checkpoints; 0 for none, with which nothing is kept.
-        resume: Whether to resume the run that is in the folder.
 
     Raises:
         InputValueError: If the run to resume has none: no others may take part in its rounds.
     """
     path, begun = out / CHECKPOINTS / COHORTS, out / CHECKPOINTED_RUN
-    if resume and begun.is_file():
-        run = str(typed.read(begun, dict[str, Any], "run").get("run"))
-        if not path.is_file():
-            raise InputValueError(
-                f"out={str(out)!r} has lost {path.name}, from which its secret cohorts follow: put it back, or start "
-                "another run in another folder."
-            )
-        return CohortSecret.load(path, run=run)
-    drawn = CohortSecret.drawn()
-    if every:
-        path.parent.mkdir(exist_ok=True)
-        # Of a run that was stopped before it began, nothing was computed.
-        path.unlink(missing_ok=True)
-        drawn.save(path)
-    return drawn
+    if not begun.is_file():
+        return CohortSecret.drawn()
+    run = str(typed.read(begun, dict[str, Any], "run").get("run"))
+    if not path.is_file():
+        raise InputValueError(
+            f"out={str(out)!r} has lost {path.name}, from which its secret cohorts follow: put it back, or start "
+            "another run in another folder."
+        )
+    return CohortSecret.load(path, run=run)
+
+
+def keep_secret(secret: CohortSecret, out: pathlib.Path) -> None:
+    """Saves the secret of a run that begins with its checkpoints, readable by the owner of the files alone."""
+    if (out / CHECKPOINTED_RUN).is_file():
+        return
+    path = out / CHECKPOINTS / COHORTS
+    path.parent.mkdir(exist_ok=True)
+    # Of a run that was stopped before it began, nothing was computed.
+    path.unlink(missing_ok=True)
+    secret.save(path)
 
 
 def _check_same_run(path: pathlib.Path, description: Mapping[str, Any]) -> str:

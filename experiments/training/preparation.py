@@ -13,7 +13,7 @@ from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
 from .. import sampling
-from ..runs import amplification
+from ..runs import amplification, statements
 from ..runs.metrics import ALSO_TRAINING, NOT_TRAINING
 from ..runs.settings import RunSettings
 from . import checkpoints, client_batches
@@ -71,14 +71,6 @@ class PreparedRun:
         return self.privacy.deployed_population(len(self.cohorts.client_ids))
 
     @property
-    def reported_population(self) -> int:
-        """Number of clients that the report compares δ with: those in the log may stand for more than all clients."""
-        if self.settings.secret_cohorts:
-            return self.population
-        logged = {client for t in range(self.cohorts.rounds) for client in self.cohorts.cohort(t)}
-        return max(self.population, self.privacy.deployed_population(len(logged)))
-
-    @property
     def dropped_participations(self) -> int:
         """How often a client was chosen and did not report."""
         return _participations(self.cohorts) - _participations(self.present)
@@ -95,8 +87,9 @@ def prepare(
     given: checkpoints.GivenModel | None = None,
     *,
     secret: sampling.CohortSecret | None = None,
+    without_epsilon: bool = False,
 ) -> PreparedRun:
-    """Returns what a run is made of.
+    """Returns what a run is made of; what can be refused is, before anything is built.
 
     Args:
         settings: The settings with the numbers that they came to: `RunSettings.resolved`.
@@ -105,9 +98,11 @@ def prepare(
         given: The model that training starts from, whose words the run's model knows; `None` is one drawn with the
             seed.
         secret: What the cohorts follow from in place of the seed, if they are secret.
+        without_epsilon: Whether to train although no ε can be stated.
 
     Raises:
-        InputValueError: If the training clients cannot fill the cohorts, or settings and privacy do not fit each other.
+        InputValueError: If the training clients cannot fill the cohorts, no ε can be stated, or settings and privacy do
+            not fit each other.
     """
     splits = named_data.load(data)
     cohorts = sampling.plan_cohorts(
@@ -118,6 +113,13 @@ def prepare(
         seed=settings.seed if secret is None else None,
         secret=secret,
     )
+    if not without_epsilon:
+        statements.check_statable(
+            privacy,
+            given.named if given else None,
+            population=reported_population(privacy, cohorts, logged=secret is None),
+            observed=cohorts.observed(),
+        )
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     # A search of its own, which may be refused: before hours of training.
     in_secret = None
@@ -145,6 +147,15 @@ def prepare(
         process=process,
         aggregator=aggregator,
     )
+
+
+def reported_population(privacy: tff_mf.Plan, cohorts: sampling.CohortPlan, *, logged: bool) -> int:
+    """Returns with how many clients a report compares δ: those in the log may stand for more than all clients."""
+    population = privacy.deployed_population(len(cohorts.client_ids))
+    if not logged:
+        return population
+    named = {client for t in range(cohorts.rounds) for client in cohorts.cohort(t)}
+    return max(population, privacy.deployed_population(len(named)))
 
 
 def _drawn_by(settings: RunSettings, privacy: tff_mf.Plan, population: int) -> tff_mf.Sampling:

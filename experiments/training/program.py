@@ -14,9 +14,9 @@ import tff_mf
 
 from .. import reports
 from ..output import files
-from ..runs import amplification, statements
+from ..runs import amplification, folders, layers
 from ..runs.folders import ExecutionSettings, versions
-from ..runs.names import MODEL, SUMMARY, VOCABULARY
+from ..runs.names import MODEL, SETTINGS_TOML, SUMMARY, VOCABULARY
 from ..runs.run_record import RunRecord, begun_record, initial_model_of
 from ..runs.settings import RunSettings
 from . import checkpoints, rounds
@@ -111,35 +111,38 @@ def run(
         settings: The settings of the run.
         privacy: The mechanism and its noise.
         data: File in StackOverflow's format.
-        out: An existing folder.
+        out: The folder of the run, made if it does not exist.
         on_round: Called after every round with its number and metrics (empty if not evaluated).
         execution: Where it computes, when it saves checkpoints, and whether it resumes a run that was stopped.
         without_epsilon: Whether to train although no ε can be stated: without noise, with noise that is repeatable,
             with a δ that is too large, or with cohorts that exceed the participation schema.
 
     Raises:
-        InputValueError: If the training clients cannot fill the cohorts, no ε can be stated, there is no such run to
-            resume or its files are damaged, or another process is at work in the folder.
+        InputValueError: If the training clients cannot fill the cohorts, no ε can be stated, the folder of a new run
+            is not empty, there is no such run to resume or its files are damaged, or another process is at work there.
         WorkerLostError: If the worker with the server's values dies and no restarts are left.
     """
+    files.make_writable(out)
     with files.alone(out):
+        if not execution.resume:
+            folders.check_empty(out)
         begun = begun_record(out)
         named = initial_model_of(settings, begun)
         given = checkpoints.read(named, out, settings.vocab_size) if named else None
-        secret = None
-        if settings.secret_cohorts:
-            secret = checkpoints.secret_of(out, every=execution.checkpoint_every, resume=execution.resume)
+        secret = checkpoints.secret_of(out) if settings.secret_cohorts else None
         # Computed again from the noise, it could differ in last bits on another machine.
         rate = begun.server_learning_rate if begun and begun.server_learning_rate else settings.chosen_rate(privacy)
-        prepared = prepare(settings.resolved(privacy, rate), privacy, data, given, secret=secret)
-        if not without_epsilon:
-            statements.check_statable(
-                privacy, named, population=prepared.reported_population, observed=prepared.cohorts.observed()
-            )
+        resolved = settings.resolved(privacy, rate)
+        prepared = prepare(resolved, privacy, data, given, secret=secret, without_epsilon=without_epsilon)
+        # Whatever refuses a new run has done so: from here on its folder has files.
+        if not (out / SETTINGS_TOML).exists():
+            layers.write(settings, out)
+        if secret is not None and execution.checkpoint_every:
+            checkpoints.keep_secret(secret, out)
         if given:
             checkpoints.keep(given, out)
         cohorts = prepared.cohorts
-        record = reports.write_configuration(
+        record = reports.write_record(
             out,
             privacy,
             cohorts=[] if settings.secret_cohorts else [cohorts.cohort(t) for t in range(cohorts.rounds)],

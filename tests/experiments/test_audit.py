@@ -245,7 +245,7 @@ def test_the_audit_of_a_run_is_of_all_that_it_claims(tmp_path):
     own = {"rounds": 18, "sampling": SCHEMA, "clients_per_round": 3, "noise_multiplier": 4.0}
     privacy = run_folders.plan(mechanism=tff_mf.Tree(6), **own)
     more = {"restart_every": 6, "adaptive_count_stddev": 2.0, "adjacency": "replace-one"}
-    reports.write_configuration(tmp_path, privacy, **more)
+    reports.write_record(tmp_path, privacy, **more)
     found = result_of("audit", tmp_path, "--coordinates", 2048)
     planned = reports.build(tmp_path, realised=False)["accountant"]["planned"]["epsilon"]
     assert (found["passed"], found["adjacency"]) == (True, "replace-one")

@@ -36,7 +36,7 @@ def set_in(path, **changes):
 
 
 def test_a_deployment_has_the_whole_cohort_and_all_of_its_noise(bundle):
-    run = reports.read_configuration(bundle.folder)
+    run = reports.read_record(bundle.folder)
     assert (run.clients_per_round, run.cohort, run.divisor) == (4, 4, 4)
     assert run.noise_multiplier == 8.0
     assert not run.simulation

@@ -19,7 +19,7 @@ import tff_mf
 tf = pytest.importorskip("tensorflow")
 
 from tff_mf.experiments.central_training import data_sets, networks, preparation, program  # noqa: E402
-from tff_mf.experiments.central_training.settings import PRESETS, SAMPLINGS, CentralConfiguration  # noqa: E402
+from tff_mf.experiments.central_training.settings import PRESETS, SAMPLINGS, CentralSettings  # noqa: E402
 from tff_mf.experiments.output import typed  # noqa: E402
 from tff_mf.experiments.runs import layers, ledger, metrics  # noqa: E402
 from tff_mf.experiments.runs.layers import Layer  # noqa: E402
@@ -32,7 +32,7 @@ RESULTS = pathlib.Path(__file__).parents[2] / "docs" / "results"
 
 def configured(name, **flags):
     layer = PRESETS.load(name).over(Layer.of(flags, layers.FLAG))
-    return typed.convert(layer.values, CentralConfiguration)
+    return typed.convert(layer.values, CentralSettings)
 
 
 def invoke(*arguments):
@@ -51,7 +51,7 @@ def test_presets_are_whole_and_their_rows_can_be_reached(name):
         flags = {"epsilon": 3.0} | dict(row.when) if name == "digits" else row.when
         reached = preset.over(Layer.of(flags, layers.FLAG))
         assert preset.row(reached.values) is row
-        found = typed.convert(reached.values, CentralConfiguration)
+        found = typed.convert(reached.values, CentralSettings)
         found.check()
         assert (found.sampling == "poisson") == (found.mechanism == "identity")
 
@@ -116,7 +116,7 @@ def test_cifar10_of_the_banded_paper_cools_down_over_500_steps():
     ],
 )
 def test_sigma_is_the_smallest_for_the_epsilon_that_is_stated(flags, groups):
-    found = CentralConfiguration(epochs=4, **DIGITS, **flags)
+    found = CentralSettings(epochs=4, **DIGITS, **flags)
     mechanism = found.build_mechanism()
     prepared = preparation.prepare(found, mechanism)
     assert 0.99 * 8 < prepared.epsilon <= 8
@@ -155,7 +155,7 @@ def test_every_sampling_of_batches_is_tried():
 
 @pytest.mark.parametrize("word", SAMPLED)
 def test_the_sampling_that_draws_is_the_one_whose_epsilon_is_stated(word):
-    found = CentralConfiguration(
+    found = CentralSettings(
         epochs=4,
         batch_size=256,
         delta=1e-5,
@@ -191,7 +191,7 @@ def test_the_sampling_that_draws_is_the_one_whose_epsilon_is_stated(word):
 )
 def test_samplings_that_batches_cannot_be_drawn_by_are_refused_at_once(flags, message):
     with pytest.raises(tff_mf.InputError, match=message):
-        CentralConfiguration(epochs=4, **DIGITS, **flags).check()
+        CentralSettings(epochs=4, **DIGITS, **flags).check()
 
 
 def test_digits_are_split_into_parts_that_share_no_example():
@@ -316,10 +316,10 @@ def test_a_run_writes_what_it_states(finished):
 
 def test_the_weights_are_those_of_the_summary(finished):
     out, found = finished
-    configuration = configured("digits", epochs=2, batch_size=256, mechanism="tree-full")
-    model = preparation.compiled_network(configuration)
+    settings = configured("digits", epochs=2, batch_size=256, mechanism="tree-full")
+    model = preparation.compiled_network(settings)
     model.load_weights(out / "model.weights.h5")
-    data = configuration.source.split(220)
+    data = settings.source.split(220)
     assert program.evaluated(model, data.test)["accuracy"] == found["test_accuracy"]
 
 
@@ -407,7 +407,7 @@ def test_a_run_whose_weights_are_published_does_not_train_again_without_its_ledg
 
 
 def test_a_resumed_run_has_the_noise_multiplier_that_it_began_with_and_calibrates_none(monkeypatch, tmp_path):
-    settings = CentralConfiguration(**{**DIGITS, "epochs": 2, "mechanism": "identity"})
+    settings = CentralSettings(**{**DIGITS, "epochs": 2, "mechanism": "identity"})
     prepared = preparation.prepare(settings, tff_mf.Identity())
     program.keep(prepared, tmp_path)
     monkeypatch.setattr(type(prepared.order), "calibrate_noise_multiplier", None)
@@ -460,7 +460,7 @@ def test_settings_that_do_not_fit_are_refused_in_one_line_with_nothing_written(f
     "flags", [{"noise_multiplier": 0.0}, {"noise_multiplier": 1e-160}, {"noise_multiplier": 3.0, "delta": 1e-3}]
 )
 def test_what_has_no_epsilon_states_none(flags):
-    found = CentralConfiguration(**{**DIGITS, "epsilon": None, "epochs": 2, "mechanism": "identity", **flags})
+    found = CentralSettings(**{**DIGITS, "epsilon": None, "epochs": 2, "mechanism": "identity", **flags})
     found.check()
     with pytest.raises(tff_mf.InputError, match="without_epsilon"):
         preparation.prepare(found, tff_mf.Identity())
@@ -470,7 +470,7 @@ def test_what_has_no_epsilon_states_none(flags):
     assert {value for name, value in figures.items() if name.startswith("epsilon")} == {None}
 
 
-def test_show_refuses_a_whole_configuration_that_no_run_can_have():
+def test_show_refuses_whole_settings_that_no_run_can_have():
     with pytest.raises(tff_mf.InputError, match="batch_size=0"):
         invoke("--preset", "digits", "--set", "batch_size=0", "--show")
 

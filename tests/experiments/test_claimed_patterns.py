@@ -1,5 +1,6 @@
 """Whatever a client did, a report states no less than that client could move, and says what no schema has."""
 
+import dataclasses
 import itertools
 import re
 
@@ -119,10 +120,10 @@ def test_sensitivity_that_clients_refute_voids_the_guarantee(tmp_path, monkeypat
     """A planned sensitivity that is too small is found out by the log, if somebody came as often as was allowed."""
     right = _figures.planned
 
-    def half(configuration, mechanism):
-        found = right(configuration, mechanism)
+    def half(record, mechanism):
+        found = right(record, mechanism)
         smaller = tff_mf.SensitivityResult(value=found.sensitivity.value / 2, exact=True, rule="half")
-        return _figures.Figures(guarantee=tff_mf.Guarantee(mu=found.guarantee.mu / 2), sensitivity=smaller)
+        return dataclasses.replace(found, guarantee=tff_mf.Guarantee(mu=found.guarantee.mu / 2), sensitivity=smaller)
 
     report = run_folders.finished(tmp_path / "run")
     assert violated(report) == set()

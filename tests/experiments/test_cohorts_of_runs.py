@@ -58,11 +58,15 @@ def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path
     settings = small_settings(plan, **SMALL, sampling="timer", hours=1.0, round_minutes=60.0)
     with pytest.raises(tff_mf.InputError, match="max_participations=1"):
         program.run(settings, plan, data=small_data, out=tmp_path)
+    # Nothing was written, so that the folder can be used.
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
     assert not result.holds
     assert result.statement.startswith("NO ε CAN BE STATED: participation: ")
     assert "ε≤" not in result.statement
     assert (result.report["claim"]["epsilon"], result.report["claim"]["zcdp_rho"]) == (None, None)
+    with pytest.raises(tff_mf.InputError, match="is not empty"):
+        program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
 
 
 def test_tffs_synthetic_stackoverflow_goes_through_the_same_path(of_stackoverflow, tmp_path, monkeypatch):

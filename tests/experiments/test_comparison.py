@@ -62,7 +62,7 @@ def test_lists_are_multiplied_within_a_grid_and_grids_are_added(tmp_path):
     found = planned(tmp_path, SPEC + grids)
     assert len(found) == 6
     assert {run.label for run in found} == {"identity", "blt, buffers 2", "blt, buffers 3"}
-    assert {(run.configuration.seed, run.privacy) for run in found if run.label == "identity"} == set(
+    assert {(run.settings.seed, run.privacy) for run in found if run.label == "identity"} == set(
         itertools.product([0, 1], [("epsilon", 2.0), ("epsilon", 8.0)])
     )
     assert len({run.name for run in found}) == 6

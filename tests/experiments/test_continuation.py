@@ -31,7 +31,7 @@ HISTORY = [{"round": 2, "loss": 0.25}, {"round": 4, "loss": 0.1 + 0.2}]
 def folder(tmp_path):
     """A run that was killed in round 5, its newest checkpoint of round 4."""
     plan = run_folders.plan(sampling=tff_mf.MinSep(min_sep=2, max_participations=4))
-    reports.write_configuration(tmp_path, plan)
+    reports.write_record(tmp_path, plan)
     with server_loop.open_loop(tmp_path) as loop:
         for clients in COHORTS:
             number = loop.begin(clients)
@@ -140,7 +140,7 @@ def test_a_state_of_an_attempt_that_the_ledger_lacks_is_refused(folder, check):
     names = ("ledger.jsonl", "participation.csv")
     older = {name: (folder / name).read_bytes() for name in names}
     with server_loop.open_loop(folder) as loop:
-        loop.goes_on_unseen(4)
+        loop.record_resumed(4)
         loop.begin(["e", "f"])
     heads = ledger.read_ledger(folder / "ledger.jsonl").heads
     for name in names:
@@ -209,7 +209,7 @@ def test_noise_and_rate_are_those_that_the_run_began_with(folder):
 
 
 def test_a_ledger_of_a_newer_release_is_not_added_to(folder):
-    line, _head = ledger.chained("", {"kind": "opened", "version": 2, "run": "x", "configuration": None})
+    line, _head = ledger.chained("", {"kind": "opened", "version": 2, "run": "x", "bound_to": None})
     path = folder / "newer.jsonl"
     path.write_text(line)
     assert ledger.read_ledger(path).problems[0].startswith("line 1 has an entry that this release does not know")
@@ -234,7 +234,7 @@ def test_one_process_a_folder(tmp_path):
             pass
         other.stdin.close()
     with files.alone(tmp_path):
-        assert folders.check_new(tmp_path) == tmp_path
+        folders.check_new(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def write(folder, participation=None, *, task_name=None, policy=None, population
     folder.mkdir(exist_ok=True)
     schema = tff_mf.MinSep(min_sep=3, max_participations=2) if participation is None else participation
     made = plan(sampling=schema, **{"mechanism": GAPPED, **privacy})
-    reports.write_configuration(folder, made, population=population)
+    reports.write_record(folder, made, population=population)
     _policies.write_policy(folder, policy or ParticipationPolicy.of(schema, round_minutes=MINUTES))
     _device_file.write_device_policy(folder, task_name=task_name)
     return read(folder)

@@ -181,7 +181,7 @@ def test_graphs_of_another_grid_than_run_json_says_are_refused(case, copy):
     changes, asked, *reasons = OTHER_GRIDS[case]
     settings = json.loads((copy / "run.json").read_text())["settings"]
     stated(copy, **changes, settings={**settings, "grid": asked})
-    record = reports.read_configuration(copy)
+    record = reports.read_record(copy)
     listed(copy, grid=grids.description(record.grid))
     found = _rounds.run(copy, rounds=1)
     assert found

@@ -127,7 +127,7 @@ def critical(folder):
 
 def test_a_report_states_the_grid_and_what_it_costs(whole):
     folder, privacy, report = whole
-    assert reports.read_configuration(folder).plan(privacy.mechanism) == privacy
+    assert reports.read_record(folder).plan(privacy.mechanism) == privacy
     charge = grid_charge.charge(privacy.mechanism, 9, 3, noise_multiplier=5.0, grid=GRID, dimension=1000)
     assert report["grid"] == {
         "bits": 20,
@@ -211,7 +211,7 @@ def test_grids_are_compared(tmp_path):
 
 def test_the_audit_of_a_run_on_a_grid(whole):
     folder, privacy, _ = whole
-    setting = reports.audit_setting(reports.read_configuration(folder), privacy.mechanism, coordinates=2048)
+    setting = reports.audit_setting(reports.read_record(folder), privacy.mechanism, coordinates=2048)
     assert setting.claimed.mu == privacy.guarantee.mu
     found = auditing.audit(setting)
     assert found.passed

@@ -296,7 +296,7 @@ def test_what_the_plan_determines_cannot_be_given(tmp_path, name, value):
     more = {name: value, **({"simulation": True} if name == "cohort" else {})}
     refused(tmp_path / "run", f"{name}= cannot be given", **more)
     with pytest.raises(ValueError, match=f"{name}= cannot be given"):
-        reports.write_configuration(tmp_path, plan(), **more)
+        reports.write_record(tmp_path, plan(), **more)
     assert list(tmp_path.iterdir()) == []
 
 

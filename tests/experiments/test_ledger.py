@@ -122,7 +122,7 @@ TIME = "2026-01-02T03:04:05+00:00"
 
 def forged(path, *entries):
     head, lines = "", []
-    for entry in ({"kind": "opened", "version": 1, "run": "x", "configuration": "0" * 64, "time": TIME}, *entries):
+    for entry in ({"kind": "opened", "version": 1, "run": "x", "bound_to": "0" * 64, "time": TIME}, *entries):
         line, head = ledger.chained(head, entry)
         lines.append(line)
     path.write_text("".join(lines))
@@ -201,8 +201,8 @@ def _sound(sequence):
     return True
 
 
-def test_a_ledger_is_bound_to_its_configuration(path, tmp_path):
-    assert read_ledger(path).configuration is not None
+def test_a_ledger_is_bound_to_its_record(path, tmp_path):
+    assert read_ledger(path).bound_to is not None
     path.with_name("run.json").write_text('{"other": 1}')
     with pytest.raises(tff_mf.InputError, match=r"run\.json was changed since the run began"), open_ledger(path):
         pass

@@ -112,7 +112,7 @@ def test_ordinary_runs_do_not_alarm(run, tmp_path):
     assert checked.exit_code == 0
     assert checked.stdout.startswith("0 critical of ")
     # What is exported is what was run, with the whole cohort.
-    source, begun = bundles.read_source(moved), reports.read_configuration(moved)
+    source, begun = bundles.read_source(moved), reports.read_record(moved)
     assert source.privacy.mechanism == tff_mf.load(moved / "mechanism.safetensors")
     assert source.privacy.noise_multiplier == begun.noise_multiplier
     settings, privacy, _ = _source.deployed_again(moved)
@@ -126,7 +126,7 @@ FIXED = ["banded-toeplitz, fixed epochs", "tree-vanilla, cyclic poisson"]
 
 @pytest.mark.parametrize("run", FIXED, indirect=True)
 def test_runs_in_fixed_epochs_are_accounted_as_such(run):
-    record, report = reports.read_configuration(run), json.loads((run / "report.json").read_text())
+    record, report = reports.read_record(run), json.loads((run / "report.json").read_text())
     assert record.schema == tff_mf.FixedEpoch(min_sep=4, max_participations=2)
     assert {each["name"]: each["state"] for each in report["assumptions"]}["participation"] == "holds"
     mechanism = tff_mf.load(run / "mechanism.safetensors")

@@ -33,11 +33,11 @@ def test_every_preset_is_whole_and_every_value_has_a_source(name):
     assert preset.paper
     assert preset.layer.values.keys() == preset.layer.sources.keys()
     assert all(preset.layer.sources.values())
-    configuration = layers.configuration(preset.over(Layer.of({}, "")))
-    configuration.check()
-    participation = configuration.participation()
-    assert participation.check(configuration.rounds) == configuration.rounds
-    assert (configuration.epsilon is None) != (configuration.noise_multiplier is None)
+    settings = layers.settings(preset.over(Layer.of({}, "")))
+    settings.check()
+    participation = settings.participation()
+    assert participation.check(settings.rounds) == settings.rounds
+    assert (settings.epsilon is None) != (settings.noise_multiplier is None)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -47,20 +47,20 @@ def test_every_row_of_a_table_can_be_reached(name):
         reached = preset.over(Layer.of(row.when, "flag"))
         assert preset.row(reached.values) is row
         assert {**reached.values, **row.run} == reached.values
-        assert layers.configuration(reached).sampling_settings()
+        assert layers.settings(reached).sampling_settings()
 
 
 def test_presets_have_what_their_papers_say():
-    banded = layers.configuration(resolved("choquette2023-banded"))
+    banded = layers.settings(resolved("choquette2023-banded"))
     assert (banded.rounds, banded.cohort, banded.clients_per_round) == (2052, 1000, 100)
     assert (banded.min_sep, banded.bands, banded.max_participations) == (342, 342, 6)
     assert round(banded.server_warmup * banded.rounds) in (308, 309)
     assert round(banded.server_cooldown * banded.rounds) == 513
-    blt = layers.configuration(resolved("mcmahan2024-blt"))
+    blt = layers.settings(resolved("mcmahan2024-blt"))
     assert (blt.mechanism, blt.bands, blt.rounds, blt.server_momentum) == ("blt", None, 2052, 0.95)
-    kairouz = layers.configuration(resolved("kairouz2021-dp-ftrlm"))
+    kairouz = layers.settings(resolved("kairouz2021-dp-ftrlm"))
     assert (kairouz.rounds, kairouz.clients_per_round, kairouz.sampling) == (1600, 100, "single")
-    denisov = layers.configuration(resolved("denisov2022-momentum-rates"))
+    denisov = layers.settings(resolved("denisov2022-momentum-rates"))
     assert (denisov.rounds, denisov.workload) == (2048, "momentum-with-rates")
     for each in (banded, blt, kairouz, denisov):
         measured = (each.validation_split, each.evaluation_examples, each.test_examples)
@@ -74,7 +74,7 @@ def test_the_published_noise_is_what_the_presets_calibrate_at_sensitivity_1(name
     fixed = tff_mf.FixedEpoch(min_sep=342, max_participations=6)
     for row in preset.rows:
         in_floats, on_grid = (
-            layers.configuration(preset.over(Layer.of({**row.when, "grid": grid}, "flag"))) for grid in ("none", "auto")
+            layers.settings(preset.over(Layer.of({**row.when, "grid": grid}, "flag"))) for grid in ("none", "auto")
         )
         assert (in_floats.participation() == fixed) == name.endswith("fixed-epochs")
         noise = in_floats.privacy_plan(tff_mf.Identity()).noise_multiplier
@@ -102,9 +102,9 @@ def test_tree_restarts_of_kairouz(restart_every, squared):
     given = {"clients_per_round": 1000, "sampling": "fixed-epochs", "min_sep": 342, "max_participations": 5}
     given |= {"noise_multiplier": 1.49, "server_optimizer": "dp-ftrl", "grid": "none"}
     given |= {"restart_every": restart_every} if restart_every else {}
-    configuration = layers.configuration(layers.PRESETS.load("kairouz2021-dp-ftrlm").over(Layer.of(given, "flag")))
-    assert configuration.server_momentum == 0.9
-    plan = configuration.privacy_plan(tff_mf.Tree(restart_every or 1600, variant="online"))
+    settings = layers.settings(layers.PRESETS.load("kairouz2021-dp-ftrlm").over(Layer.of(given, "flag")))
+    assert settings.server_momentum == 0.9
+    plan = settings.privacy_plan(tff_mf.Tree(restart_every or 1600, variant="online"))
     assert (1.49 * plan.guarantee.mu) ** 2 == pytest.approx(squared, rel=1e-9)
 
 
@@ -113,22 +113,22 @@ def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_
     for name in ("choquette2023-amplified-dp-sgd", "choquette2023-amplified-banded"):
         preset = layers.PRESETS.load(name)
         for row in preset.rows:
-            configuration = layers.configuration(preset.over(Layer.of({**row.when, "grid": "none"}, "flag")))
-            groups = configuration.groups or 1
+            settings = layers.settings(preset.over(Layer.of({**row.when, "grid": "none"}, "flag")))
+            groups = settings.groups or 1
             # All that counts of C is how many bands it has, and that its columns have norm 1.
             column = np.full(groups, groups**-0.5)
-            plan = configuration.privacy_plan(tff_mf.BandedToeplitz(column=column))
+            plan = settings.privacy_plan(tff_mf.BandedToeplitz(column=column))
             deployed = dataclasses.replace(plan, clients_per_round=plan.cohort)
-            found = own(deployed, configuration.sampling_settings(), 342_477)
+            found = own(deployed, settings.sampling_settings(), 342_477)
             assert found.epsilon == pytest.approx(row.published["epsilon"], rel=0.01)
             assert plan.epsilon > 2 * found.epsilon
 
 
 def test_no_epsilon_is_amplified_that_no_theorem_covers():
-    configuration = layers.configuration(layers.PRESETS.load("choquette2023-amplified-banded").layer)
-    schema = configuration.participation()
-    other = configuration.privacy_plan(tff_mf.Tree(2052))
-    fitting = configuration.privacy_plan(tff_mf.BandedToeplitz(column=np.full(64, 0.125)))
+    settings = layers.settings(layers.PRESETS.load("choquette2023-amplified-banded").layer)
+    schema = settings.participation()
+    other = settings.privacy_plan(tff_mf.Tree(2052))
+    fitting = settings.privacy_plan(tff_mf.BandedToeplitz(column=np.full(64, 0.125)))
     insecure = dataclasses.replace(fitting, insecure_seed=1)
     cyclic = drawn("cyclic-poisson", groups=64)
     assert schema.min_sep == 64
@@ -163,10 +163,10 @@ def test_another_mechanism_or_noise_takes_the_options_of_the_first_away():
 def test_a_run_is_repeated_by_the_file_written_beside_it(tmp_path, monkeypatch):
     """From any folder, and by a release with other defaults: it has every setting."""
     layer = layers.placed(resolved("pydoc-light", None, dataset='sqlite:a "file"\\', mechanism="a.safetensors"))
-    layers.write(layer, tmp_path)
+    layers.write(layers.settings(layer), tmp_path)
     monkeypatch.chdir(tmp_path)
     again = resolved(None, tmp_path / names.SETTINGS_TOML)
-    assert layers.configuration(again) == layers.configuration(layer)
+    assert layers.settings(again) == layers.settings(layer)
     given = {name for name, entry in layers.shown(again).items() if entry["value"] is not None}
     assert given == again.values.keys() == set(again.sources)
     assert layers.placed(again).values == again.values
@@ -180,10 +180,10 @@ def test_names_are_no_files(given):
 def test_a_run_is_resumed_with_what_it_began_with(tmp_path):
     layer = resolved("pydoc-light", None, epsilon=8.0)
     assert layers.begun(layer, tmp_path) == layer
-    layers.write(layer, tmp_path)
+    layers.write(layers.settings(layer), tmp_path)
     for given in ({}, {"epsilon": 8.0}, dict(layer.values)):
         found = layers.begun(Layer.of(given, ""), tmp_path)
-        assert layers.configuration(found) == layers.configuration(layer)
+        assert layers.settings(found) == layers.settings(layer)
     for given in ({"epsilon": 8.000000000000002}, {"noise_multiplier": 1.0}, {"bands": 3}):
         with pytest.raises(tff_mf.InputError, match=f"{next(iter(given))}=.* is not the setting"):
             layers.begun(Layer.of(given, ""), tmp_path)
@@ -222,7 +222,7 @@ def test_wrong_files_are_refused_by_name(tmp_path, text, named):
 
 def test_missing_fields_are_named():
     with pytest.raises(tff_mf.InputError, match=r"^delta=… missing"):
-        layers.configuration(resolved(rounds=3, clients_per_round=2))
+        layers.settings(resolved(rounds=3, clients_per_round=2))
 
 
 @pytest.mark.parametrize("name", mechanism_names.WORKLOADS)
@@ -291,7 +291,7 @@ def test_fixed_epochs_need_the_noise_of_table_5_and_min_sep_more():
 
 
 def test_167_clients_a_round_are_one_epoch_of_stackoverflow():
-    wide, narrow = (layers.configuration(resolved(f"denisov2022-prefix-sum{end}")) for end in ("-167", ""))
+    wide, narrow = (layers.settings(resolved(f"denisov2022-prefix-sum{end}")) for end in ("-167", ""))
     assert (wide.cohort, wide.clients_per_round, narrow.clients_per_round) == (167, 100, 100)
     assert 342_477 // wide.rounds == 167
     mechanism = tff_mf.Identity()
@@ -331,7 +331,7 @@ def test_norms_are_fitted_where_the_mechanism_has_them(tmp_path):
     with pytest.raises(tff_mf.InputError, match="unit_norms=False does not go with mechanism='blt', only with banded"):
         configured(mechanism="blt", unit_norms=False).check()
     layer = resolved("choquette2023-banded", None, unit_norms=False)
-    layers.write(layer, tmp_path)
+    layers.write(layers.settings(layer), tmp_path)
     again = resolved(None, tmp_path / names.SETTINGS_TOML)
     assert again.values["unit_norms"] is False
     assert "unit_norms" not in layers.laid([layer, Layer.of({"mechanism": "blt"}, "")]).values

@@ -137,7 +137,7 @@ def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(smal
         run(small_data, out, on_round=no_more_files)
     monkeypatch.undo()
     unwritten = types.SimpleNamespace(
-        write_configuration=reports.write_configuration,
+        write_record=reports.write_record,
         write=lambda folder, *, realised: stopped() if realised else reports.write(folder, realised=realised),
     )
     for module, name, stops in (
@@ -197,7 +197,7 @@ def test_a_run_that_was_stopped_before_its_settings_were_written_has_them_once_i
     folders.keep_mechanism(tmp_path, plan.mechanism)
     layer = layers.Layer.of(typed.given(small_settings(plan)), layers.FLAG)
     train._begin(layer, tmp_path, plan, resume=True)
-    assert layers.configuration(layers.begun(layer, tmp_path)) == small_settings(plan)
+    assert layers.settings(layers.begun(layer, tmp_path)) == small_settings(plan)
 
 
 def test_the_mechanism_of_a_run_is_kept_as_it_was_found(tmp_path):

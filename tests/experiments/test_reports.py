@@ -527,7 +527,7 @@ def test_a_folder_without_a_run_is_named(tmp_path):
         reports.build(tmp_path, realised=True)
 
 
-def test_a_run_that_goes_on_keeps_its_configuration(tmp_path):
+def test_a_run_that_goes_on_keeps_its_record(tmp_path):
     start(tmp_path / "run")
     before = (tmp_path / "run" / "run.json").read_text()
     start(tmp_path / "run")

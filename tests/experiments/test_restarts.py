@@ -139,23 +139,23 @@ def test_restarts_are_not_amplified():
         ({"restart_every": 24}, "less than rounds=24"),
     ],
 )
-def test_configurations_that_do_not_fit_are_refused(changes, message):
+def test_settings_that_do_not_fit_are_refused(changes, message):
     given = {"rounds": 24, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 6, "epsilon": 4.0}
     with pytest.raises(ValueError, match=message):
         RunSettings(**{**given, "mechanism": "tree-full", "restart_every": 8, **changes}).check()
 
 
 def test_a_mechanism_is_optimized_for_one_restart_and_accounted_for_all():
-    configuration = RunSettings(
+    settings = RunSettings(
         rounds=24, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=6, epsilon=4.0, mechanism="banded",
         restart_every=8,
     )  # fmt: skip
-    configuration.check()
-    mechanism = configuration.build_mechanism()
+    settings.check()
+    mechanism = settings.build_mechanism()
     assert mechanism.optimized_for.rounds == 8
-    found = configuration.privacy_plan(mechanism)
+    found = settings.privacy_plan(mechanism)
     expected = tff_mf.guarantee(
-        mechanism, 24, configuration.participation(), noise_multiplier=found.noise_multiplier, restart_every=8,
+        mechanism, 24, settings.participation(), noise_multiplier=found.noise_multiplier, restart_every=8,
         grid=found.grid, dimension=found.dimension,
     )  # fmt: skip
     assert 3.99 < expected.epsilon(1e-6) <= 4.0
@@ -255,7 +255,7 @@ def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command)
     assert "min-sep b≥2, k≤3" in said
     states = {each["name"]: each["state"] for each in realised["assumptions"]}
     assert (states["restarts"], states["clipping"]) == ("holds", "holds")
-    again = reports.read_configuration(out).plan(tff_mf.load(out / "mechanism.safetensors"))
+    again = reports.read_record(out).plan(tff_mf.load(out / "mechanism.safetensors"))
     assert again.epsilon == expected
 
 

@@ -379,7 +379,7 @@ def test_a_field_of_another_type_is_named(run, file, name, value):
         ({"noise_multiplier": float("nan")}, "NaN"),
     ],
 )
-def test_a_configuration_that_no_run_has_is_refused(run, changes, field):
+def test_a_record_that_no_run_has_is_refused(run, changes, field):
     change_json(run / "run.json", lambda found: {**found, **changes})
     with pytest.raises(tff_mf.InputError, match=field):
         reports.check(run)

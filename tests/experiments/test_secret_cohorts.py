@@ -63,7 +63,7 @@ def run(kept, request, tmp_path):
 def test_nothing_shows_who_took_part_and_the_run_states_the_amplified_epsilon(kept, small_data, word):
     folder, read = kept(word)
     clients = named_data.load(small_data).train.client_ids
-    record, report = reports.read_configuration(folder), json.loads((folder / names.REPORT).read_text())
+    record, report = reports.read_record(folder), json.loads((folder / names.REPORT).read_text())
     # The same object drew and is accounted for; a client's ε is smaller than for whoever knows the cohorts.
     sampling = drawn(word, **({"epochs": 2} if word == "shuffled-epochs" else {})).drawn_by(
         population=len(clients), clients_per_round=3
@@ -148,7 +148,7 @@ def test_of_a_person_with_several_clients_the_epsilon_for_known_cohorts_is_state
 
 @pytest.mark.parametrize("run", ["b-min-sep"], indirect=True)
 def test_a_certificate_by_samples_is_stated_with_room_for_those_who_check(run):
-    record = reports.read_configuration(run)
+    record = reports.read_record(run)
     plan = record.plan(tff_mf.load(run / names.MECHANISM))
     level = amplification.own(plan, drawn("b-min-sep"), record.population)
     assert amplification.stated_epsilon(level) >= (1.02 if level.bound == "certified" else 1) * level.epsilon

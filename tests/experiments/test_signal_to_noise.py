@@ -28,9 +28,9 @@ DROWNED = RunSettings(
 )  # fmt: skip
 
 
-def of(configuration, mechanism=None):
-    privacy = configuration.privacy_plan(mechanism or configuration.build_mechanism())
-    return signal_to_noise.of_run(privacy, configuration)
+def of(settings, mechanism=None):
+    privacy = settings.privacy_plan(mechanism or settings.build_mechanism())
+    return signal_to_noise.of_run(privacy, settings)
 
 
 def plan(mechanism, *, cohort=20, rounds=300, **noise):
@@ -51,7 +51,7 @@ def test_the_ratio_is_that_of_noise_that_is_drawn(mechanism):
 
 def test_noise_per_parameter_is_that_of_a_server_with_momentum():
     """SGD with momentum 0.9 at rate 0.5: noise that is the same in all rounds is multiplied by 5 in the long run."""
-    configuration = RunSettings(
+    settings = RunSettings(
         rounds=300, clients_per_round=20, min_sep=100, max_participations=3, noise_multiplier=2.0, delta=1e-6,
         model="conv", server_learning_rate=0.5, server_momentum=0.9, clip_norm=0.3,
     )  # fmt: skip
@@ -62,7 +62,7 @@ def test_noise_per_parameter_is_that_of_a_server_with_momentum():
         velocity = 0.9 * velocity + 0.3 * 2.0 / 20 * row
         weights = weights + 0.5 * velocity
         squares.append(np.mean(weights**2))
-    assert of(configuration, tff_mf.Identity()).per_parameter == pytest.approx(math.sqrt(np.mean(squares)), rel=0.1)
+    assert of(settings, tff_mf.Identity()).per_parameter == pytest.approx(math.sqrt(np.mean(squares)), rel=0.1)
 
 
 def test_a_simulated_cohort_counts_and_not_the_clients_that_train():
@@ -123,14 +123,14 @@ def test_no_setting_of_a_paper_is_warned_of():
     noise = []
     build = functools.cache(lambda name, **setting: RunSettings(mechanism=name, delta=0.5, **setting).build_mechanism())
     for name, layer in published():
-        configuration = layers.configuration(layer)
-        if configuration.mechanism not in ("identity", "blt"):
+        settings = layers.settings(layer)
+        if settings.mechanism not in ("identity", "blt"):
             continue
-        if configuration.epsilon is None and configuration.noise_multiplier is None:
+        if settings.epsilon is None and settings.noise_multiplier is None:
             continue
         fields = ("rounds", "clients_per_round", "sampling", "min_sep", "max_participations", "buffers")
-        mechanism = build(configuration.mechanism, **{field: getattr(configuration, field) for field in fields})
-        found = of(configuration, mechanism)
+        mechanism = build(settings.mechanism, **{field: getattr(settings, field) for field in fields})
+        found = of(settings, mechanism)
         assert not found.hopeless, name
         noise.append(found.per_parameter)
     assert len(noise) > 20

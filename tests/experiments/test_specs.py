@@ -68,7 +68,7 @@ def one(runs, label, **settings):
     (found,) = [
         run
         for run in runs
-        if run.label == label and all(getattr(run.configuration, name) == value for name, value in settings.items())
+        if run.label == label and all(getattr(run.settings, name) == value for name, value in settings.items())
     ]
     return found
 
@@ -79,8 +79,8 @@ def test_every_specification_says_what_it_is_and_is_for_stackoverflow(full):
         assert about["title"]
         assert about["paper"].removeprefix("after ").startswith(("Kairouz", "Denisov", "Choquette-Choo", "McMahan"))
         small = about["paper"].startswith("after ")
-        assert {run.configuration.dataset for run in runs} == {"pydoc" if small else "stackoverflow"}
-        assert {run.configuration.units for run in runs} == {32 if small else 670}
+        assert {run.settings.dataset for run in runs} == {"pydoc" if small else "stackoverflow"}
+        assert {run.settings.units for run in runs} == {32 if small else 670}
 
 
 def test_tables_have_the_rows_of_the_papers(full):
@@ -133,10 +133,10 @@ def test_rates_of_small_tables_are_those_of_the_line(full):
     """The line through the best rates of docs/results/pydoc.json, at the noise of each row, to a step of 1.7."""
     levels = json.loads((pathlib.Path(__file__).parents[2] / "docs" / "results" / "pydoc.json").read_text())["levels"]
     line = derived.fit([each["effective_rmse"] for each in levels], [each["server_learning_rate"] for each in levels])
-    for run in (run for name in SMALL_TABLES[:2] for run in full[name] if run.configuration.seed == 0):
-        plan = run.configuration.privacy_plan(run.configuration.build_mechanism())
+    for run in (run for name in SMALL_TABLES[:2] for run in full[name] if run.settings.seed == 0):
+        plan = run.settings.privacy_plan(run.settings.build_mechanism())
         proposed = line.proposed(derived.rmse_of_plan(plan))
-        assert run.configuration.server_learning_rate == pytest.approx(proposed, rel=1e-3), run.name
+        assert run.settings.server_learning_rate == pytest.approx(proposed, rel=1e-3), run.name
 
 
 ALL_1600 = {"server_learning_rate": 0.1, "clip_norm": 1.0}
@@ -174,14 +174,14 @@ TABLES = [
 @pytest.mark.parametrize(("name", "label", "chosen", "settings", "accuracy"), TABLES)
 def test_rows_of_tables_have_the_settings_and_results_of_the_papers(full, name, label, chosen, settings, accuracy):
     row = one(full[name], label, **chosen)
-    assert {field: getattr(row.configuration, field) for field in settings} == settings
+    assert {field: getattr(row.settings, field) for field in settings} == settings
     assert accuracy is None or row.published["test_accuracy"] == accuracy
 
 
 def test_what_rows_have_beside_their_settings_is_the_papers(full):
     amplified = one(full["banded-table-5"], "Band MF, w/ ampl.", bands=18)
     assert amplified.published["epsilon"] == 2.0
-    assert amplified.configuration.noise_multiplier == pytest.approx(0.64708 * 6**0.5, abs=1e-5)
+    assert amplified.settings.noise_multiplier == pytest.approx(0.64708 * 6**0.5, abs=1e-5)
     assert one(full["kairouz-table-4"], "DP-FTRLM", noise_multiplier=4.03).published["epsilon"] == 4.66
     assert one(full["kairouz-table-3"], "DP-FTRL", noise_multiplier=2.33, seed=4).published["epsilon"] == 8.5
     blt = one(full["blt-table-1"], "BLT (nbuf=2,k=1)", epsilon=8.0)
@@ -190,7 +190,7 @@ def test_what_rows_have_beside_their_settings_is_the_papers(full):
 
 def test_the_papers_delta_fits_the_population_of_their_simulated_cohorts(full):
     """342,477 clients fill all cohorts of 1,000; a thousand less would not, and would stand for ten times as many."""
-    run = one(full["banded-table-4"], "Band MF", epsilon=2.0).configuration
+    run = one(full["banded-table-4"], "Band MF", epsilon=2.0).settings
     setting = {"cohort": run.cohort, "clients_per_round": run.clients_per_round, "rounds": run.rounds}
     setting["participation"] = run.participation()
     clients = deployed_population(342_477, **setting)
@@ -205,7 +205,7 @@ def test_the_papers_delta_fits_the_population_of_their_simulated_cohorts(full):
 def test_a_blt_for_one_participation_has_the_published_loss(full):
     row = one(full["blt-table-1"], "BLT (nbuf=2,k=1)", epsilon=2.0)
     mechanism = row.optimized_for.build_mechanism()
-    schema = row.configuration.participation()
+    schema = row.settings.participation()
     assert tff_mf.max_loss(mechanism, 2052, schema) == pytest.approx(row.published["max_loss"], rel=2e-3)
     assert tff_mf.rms_loss(mechanism, 2052, schema) == pytest.approx(row.published["rms_loss"], rel=2e-3)
 
@@ -214,7 +214,7 @@ def test_a_blt_for_one_participation_has_the_published_loss(full):
 def test_epsilon_of_figure_13_is_the_papers(full, label, paper_counts, we_count):
     """The paper converts ρ, and counts nine nodes of the tree for each of five epochs; the last has eight."""
     run = one(full["kairouz-figure-13"], label, seed=0)
-    configuration = msgspec.structs.replace(run.configuration, grid="none")
+    configuration = msgspec.structs.replace(run.settings, grid="none")
     rho = configuration.privacy_plan(configuration.build_mechanism()).guarantee.zcdp_rho
     assert rho == pytest.approx(we_count / (2 * configuration.noise_multiplier**2), rel=1e-6)
     theirs = rho * paper_counts / we_count
@@ -226,9 +226,9 @@ def test_every_table_is_valid_at_a_fraction_and_on_other_data(full):
     for name, runs in full.items():
         small = _spec.read(specs.path_of(name), dataset="synthetic", fraction=0.02)
         assert len(small) == len(runs)
-        assert {run.configuration.dataset for run in small} == {"synthetic"}
+        assert {run.settings.dataset for run in small} == {"synthetic"}
         for before, after in zip(runs, small, strict=True):
-            first, second = before.configuration, after.configuration
+            first, second = before.settings, after.settings
             assert (second.epsilon, second.server_learning_rate) == (first.epsilon, first.server_learning_rate)
             assert (second.cohort or 0) == (first.cohort or first.clients_per_round)
             assert second.rounds < first.rounds / 8
@@ -255,7 +255,7 @@ def test_participations_stay_as_many_and_as_far_apart(min_sep, k, more, fraction
         },
         "test",
     )
-    before, after = layers.configuration(layer), layers.configuration(_scaling.scaled(layer, fraction))
+    before, after = layers.settings(layer), layers.settings(_scaling.scaled(layer, fraction))
     assert after.max_participations == k
     assert after.min_sep <= max(1, min_sep)
     after.participation().check(after.rounds)
@@ -270,7 +270,7 @@ def test_participations_stay_as_many_and_as_far_apart(min_sep, k, more, fraction
 def test_a_client_that_may_take_part_in_every_round_still_may():
     values = {"rounds": 500, "min_sep": 1, "max_participations": 500, "clients_per_round": 100, "delta": 1e-6}
     layer = Layer.of({**values, "mechanism": "identity", "noise_multiplier": 2.0}, "test")
-    small = layers.configuration(_scaling.scaled(layer, 0.02))
+    small = layers.settings(_scaling.scaled(layer, 0.02))
     assert (small.rounds, small.min_sep, small.max_participations, small.clients_per_round) == (10, 1, 10, 2)
     # √500 at full size and √10 here: the same noise over the sensitivity.
     assert small.noise_multiplier == pytest.approx(2.0 * (10 / 500) ** 0.5)
@@ -283,8 +283,8 @@ def test_a_client_that_may_take_part_in_every_round_still_may():
 def test_a_fraction_measures_on_fewer_sentences(given, fraction, left):
     values = {"rounds": 500, "sampling": "single", "clients_per_round": 100, "delta": 1e-6, "epsilon": 2.0}
     small = _scaling.scaled(Layer.of({**values, "test_examples": given, "evaluation_examples": 60}, "test"), fraction)
-    assert layers.configuration(small).test_examples == left
-    assert layers.configuration(small).evaluation_examples == 60
+    assert layers.settings(small).test_examples == left
+    assert layers.settings(small).evaluation_examples == 60
 
 
 def test_what_was_made_smaller_is_said(tmp_path):

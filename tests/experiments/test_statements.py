@@ -300,7 +300,7 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
         sampling=drawn_by, client_ids=[f"c{index}" for index in range(9)], clients_per_round=2, rounds=4, seed=1
     )
     measured_on = preparation.measured_on(cohorts.client_ids, ["d1", "c3"])
-    reports.write_configuration(
+    reports.write_record(
         tmp_path,
         privacy,
         sampler=settings.sampling_settings().sampler,
@@ -316,7 +316,7 @@ def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
     assert "evaluation is on other sentences of clients that train" in planned
     assert "clients that do not train" not in planned
     assert preparation.measured_on(cohorts.client_ids, ["d1"]) == "clients that do not train"
-    name = reports.read_configuration(tmp_path).sampler
+    name = reports.read_record(tmp_path).sampler
     assert isinstance(drawn_by, getattr(tff_mf, name.removeprefix("tff_mf.")))
     assert np.array_equal(drawn_by.cohorts(9, 4, clients_per_round=2, draws=SeededDraws(1)), cohorts.indices)
     assert f"by {name}" in " ".join(said(reports.build(tmp_path, realised=False)["assumptions"]))

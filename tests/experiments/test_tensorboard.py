@@ -82,7 +82,7 @@ def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
     assert stated == float(digits.rounded_up(PRIVACY.epsilon))
     assert set(found["clip_norm"].values()) == {0.5}
     assert found["noise_stddev_of_z_in_the_mean"][1] == 8.0 * 2 / 4 * 0.5 / 2
-    assert set(found) - OWN == {"seconds", *reports.read_configuration(tmp_path).evaluation_columns}
+    assert set(found) - OWN == {"seconds", *reports.read_record(tmp_path).evaluation_columns}
 
     program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, execution=ExecutionSettings(resume=True))
     (stated, _), text = headline(tmp_path)

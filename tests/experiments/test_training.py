@@ -288,7 +288,7 @@ def test_demo_in_small(small_data, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["demo"]
     for name in ("blt", "identity"):
         # What `tff-mf export` does first, and is refused by: the deployment that the run stands for.
-        source, run = bundles.read_source(out / name), reports.read_configuration(out / name)
+        source, run = bundles.read_source(out / name), reports.read_record(out / name)
         assert source.asked == run.settings
         assert source.settings == run.training.resolved(source.privacy, run.server_learning_rate)
         assert source.privacy.mechanism == tff_mf.load(out / name / "mechanism.safetensors")

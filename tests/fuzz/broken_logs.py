@@ -129,7 +129,7 @@ def broken_by_a_client_twice(good, folder):
 
 
 def broken_by_a_ledger_of_nothing(good, folder):
-    with_entries(good, folder, lambda entries: [{**entries[0], "configuration": None}, *entries[1:]])
+    with_entries(good, folder, lambda entries: [{**entries[0], "bound_to": None}, *entries[1:]])
 
 
 def broken_by_metrics_of_what_was_not_released(good, folder):

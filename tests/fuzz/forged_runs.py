@@ -202,7 +202,7 @@ def _write_anew(folder: pathlib.Path, level: int) -> None:
         run_folders.change_json(folder / "run.json", lambda found: {**found, "cohorts": []})
     if level == 1:
         entries = run_folders.read_entries(folder)
-        entries[0]["configuration"] = files.file_hash(folder / "run.json")
+        entries[0]["bound_to"] = files.file_hash(folder / "run.json")
         run_folders.write_ledger(folder, entries)
         return
     run_folders.consistent(folder, planned=True)

@@ -241,7 +241,7 @@ def _settings() -> list[Reader]:
         return _as_toml(changed).encode(errors="surrogatepass")
 
     def config(path: pathlib.Path) -> Any:
-        return layers.configuration(layers.resolve(None, path, {})[1])
+        return layers.settings(layers.resolve(None, path, {})[1])
 
     def preset_reader(name: str, folder: layers.PresetFolder) -> Reader:
         originals = {each: folder.load(each) for each in folder.names()}
@@ -289,7 +289,7 @@ def _toml_value(value: Any) -> str:
 
 def _logs() -> list[Reader]:
     entries = [
-        {"kind": "opened", "version": 1, "run": "ab" * 16, "configuration": "cd" * 32, "time": _TIME},
+        {"kind": "opened", "version": 1, "run": "ab" * 16, "bound_to": "cd" * 32, "time": _TIME},
         {"kind": "begin", "round": 1, "attempt": 1, "clients": 2, "cohort": "ab", "divisor": 2, "clip_norm": 1.0},
         {"kind": "released", "round": 1, "attempt": 1},
         {"kind": "restarted", "round": 2},
@@ -407,7 +407,7 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
         clients_per_round=2,
         noise_multiplier=5.0,
     )
-    reports.write_configuration(folder, plan)
+    reports.write_record(folder, plan)
     report = reports.write(folder, realised=False)
     run = (folder / "run.json").read_bytes()
     answers = json.dumps({question.name: None for question in questions.QUESTIONS}).encode()
@@ -425,7 +425,7 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
     def read_run(data: bytes) -> Any:
         # By way of the disk: the reader is given a folder, and looks whether it is one.
         (folder / "run.json").write_bytes(data)
-        return reports.read_configuration(folder)
+        return reports.read_record(folder)
 
     def read_report(data: bytes) -> Any:
         try:

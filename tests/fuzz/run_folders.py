@@ -82,7 +82,7 @@ def start(
         "versions": {"tff-mf": tff_mf.__version__},
         **more,
     }
-    reports.write_configuration(folder, privacy or plan(), **fields)
+    reports.write_record(folder, privacy or plan(), **fields)
     (folder / "answers.json").write_text(json.dumps(answers))
 
 
@@ -143,7 +143,7 @@ def finished(folder: pathlib.Path, **more: Any) -> dict[str, Any]:
 def opened(folder: pathlib.Path, **changes: Any) -> Entry:
     """Returns the first entry of a ledger, bound to the current configuration."""
     about = files.file_hash(folder / names.RUN_JSON)
-    return {"kind": "opened", "version": 1, "run": "0" * 32, "configuration": about, "time": TIME, **changes}
+    return {"kind": "opened", "version": 1, "run": "0" * 32, "bound_to": about, "time": TIME, **changes}
 
 
 def end_of(rounds: int) -> Entry:
@@ -219,7 +219,7 @@ def consistent(folder: pathlib.Path, *, planned: bool = False) -> None:
     if (folder / names.LEDGER).exists():
         entries = read_entries(folder)
         if entries and entries[0]["kind"] == "opened":
-            entries[0]["configuration"] = files.file_hash(folder / names.RUN_JSON)
+            entries[0]["bound_to"] = files.file_hash(folder / names.RUN_JSON)
             clients: dict[tuple[int, int], list[str]] = {}
             for number, attempt, client in read_log(folder):
                 clients.setdefault((number, attempt), []).append(client)
@@ -245,7 +245,7 @@ def summarise(folder: pathlib.Path) -> None:
 def audit(folder: pathlib.Path) -> None:
     """Writes the audit of a run, as `tff-mf audit` does."""
     setting = reports.audit_setting(
-        reports.read_configuration(folder), tff_mf.load(folder / "mechanism.safetensors"), coordinates=1024
+        reports.read_record(folder), tff_mf.load(folder / "mechanism.safetensors"), coordinates=1024
     )
     found = auditing.audit(setting)
     content = {

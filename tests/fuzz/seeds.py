@@ -12,7 +12,7 @@ def _chained(*entries: dict[str, object]) -> bytes:
     return "".join(lines).encode()
 
 
-_OPENED = {"kind": "opened", "version": 1, "run": "x", "configuration": "y", "time": "2026-01-02T03:04:05+00:00"}
+_OPENED = {"kind": "opened", "version": 1, "run": "x", "bound_to": "y", "time": "2026-01-02T03:04:05+00:00"}
 
 SEEDS: dict[str, list[object]] = {
     # A number of the manifest that is an infinity once it is read: a ValueError of json without a name.

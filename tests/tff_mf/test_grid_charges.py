@@ -10,6 +10,7 @@ import scipy.stats
 
 import tff_mf
 from tests.tff_mf.samplings import cyclic_epsilon, cyclic_sigma
+from tff_mf import accounting
 from tff_mf.accounting import grid_charge
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import registry
@@ -51,6 +52,27 @@ def test_a_grid_adds_the_charge_of_both_data_sets(make_mechanism):
         assert charged.adjacency == adjacency
     assert 0 < charge.mu < 0.01
     assert 0 <= charge.sensitivity < 1e-3
+
+
+def test_a_sensitivity_that_is_known_takes_the_place_of_the_schemas():
+    mechanism = tff_mf.BLT.production("b400")
+    question = accounting.Question(
+        mechanism=mechanism, rounds=40, sampling=SCHEMA, adjacency="replace-one", grid=GRID, dimension=10**6
+    )
+    charge = question.charge(3.0)
+    assert (
+        question.charge(3.0)
+        is charge
+        == grid_charge.charge(mechanism, 40, 4, noise_multiplier=3.0, grid=GRID, dimension=10**6)
+    )
+    assert question.known(3.0, question.sensitivity) == question.known(3.0) == question.answered(3.0)
+    less = tff_mf.pattern_sensitivity(mechanism.cast_to_float32(), 40, [(0, 20)])
+    found, expected = question.known(3.0, less), 2 * (less.value + charge.sensitivity) / 3.0 + 2 * charge.mu
+    assert expected <= found.mu < question.known(3.0).mu
+    assert found.mu == pytest.approx(expected, rel=1e-9)
+    on_real_numbers = dataclasses.replace(question, grid=None, dimension=None)
+    assert on_real_numbers.charge(3.0) is question.charge(0.0) is None
+    assert on_real_numbers.known(3.0, less).mu == pytest.approx(2 * less.value / 3.0, rel=1e-9)
 
 
 def test_the_charge_of_the_papers_model():

@@ -104,34 +104,56 @@ class Question:
             clients_per_round=clients_per_round,
         )
 
-    def known(self, sigma: float) -> Guarantee:
-        """Returns the guarantee for whoever knows the cohorts."""
-        sens, schema = self.sensitivity, self.schema
+    @functools.cached_property
+    def charge(self) -> Callable[[float], grid_charge.GridCharge | None]:
+        """What the integers of a grid cost at σ, found once for each; `None` in floating point and without noise."""
+        return functools.cache(self._charge)
+
+    def _charge(self, sigma: float) -> grid_charge.GridCharge | None:
         if self.grid is None or self.dimension is None or sigma == 0:
+            return None
+        participations = self.schema.max_participations
+        room = getattr(self.sampling, "clients_per_round", None)
+        secret = self.charge_of(participations, room, needs_bands=False) if self.is_secret else None
+        if secret is not None:
+            return secret(sigma)
+        return grid_charge.charge(
+            self.mechanism,
+            self.rounds,
+            participations,
+            noise_multiplier=sigma,
+            grid=self.grid,
+            dimension=self.dimension,
+            restart_every=self.restart_every,
+        )
+
+    def known(self, sigma: float, sensitivity: SensitivityResult | None = None) -> Guarantee:
+        """Returns the guarantee for whoever knows the cohorts.
+
+        Formal guarantee: without a grid, the guarantee of the Gaussian release. A release of integers is a function of
+        an ideal one: for two neighboring data sets the ideal releases are μ-GDP, and each of them is μ_c-GDP close to
+        the computed one, which is therefore (μ + 2μ_c)-GDP, up to the tail.
+
+        Args:
+            sigma: σ, at least 0.
+            sensitivity: The sensitivity for zero-out of the patterns that clients can have, or an upper bound, where
+                more is known of them than the sampling's schema; the schema's if not given.
+
+        Source: Dong, Roth and Su (2022), lemma A.5.
+        """
+        sens, charge = sensitivity or self.sensitivity, self.charge(sigma)
+        if charge is None:
             found = Guarantee.of_gaussian(sens.value, sigma).under(self.adjacency)
             return dataclasses.replace(found, exact=sens.exact)
-        room = getattr(self.sampling, "clients_per_round", None)
-        secret = self.charge_of(schema.max_participations, room, needs_bands=False) if self.is_secret else None
-        charge = (
-            secret(sigma)
-            if secret
-            else grid_charge.charge(
-                self.mechanism,
-                self.rounds,
-                schema.max_participations,
-                noise_multiplier=sigma,
-                grid=self.grid,
-                dimension=self.dimension,
-                restart_every=self.restart_every,
-            )
-        )
-        return guarantee_on_grid(sens.value, sigma, charge, adjacency=self.adjacency)
+        ideal = Guarantee.of_gaussian(sens.value + charge.sensitivity, sigma).under(self.adjacency)
+        # Once for each of the two data sets.
+        return dataclasses.replace(ideal, mu=(ideal.mu + 2 * charge.mu) * (1 + SLACK), tail=charge.tail)
 
-    def answered(self, sigma: float) -> Guarantee:
-        """Returns the guarantee, amplified where cohorts are secret."""
+    def answered(self, sigma: float, sensitivity: SensitivityResult | None = None) -> Guarantee:
+        """Returns the guarantee, amplified where cohorts are secret; `sensitivity` as for `known`."""
         sampling = self.sampling
         run = sampling.run(self) if isinstance(sampling, SecretSampling) else None
-        found = self.known(sigma)
+        found = self.known(sigma, sensitivity)
         if run is None or sigma == 0:
             return found
         return dataclasses.replace(found, amplified=Secret(question=self, sigma=sigma, mu=found.mu, prepared=run))
@@ -149,39 +171,6 @@ def released_sensitivity(
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     every = rounds if restart_every is None else restart_every
     return restart_sensitivity(as_released(mechanism), rounds, participation, restart_every=every)
-
-
-def guarantee_on_grid(
-    sensitivity: float, noise_multiplier: float, charge: grid_charge.GridCharge, *, adjacency: str = "zero-out"
-) -> Guarantee:
-    """Returns the guarantee of a release of integers from that of the Gaussian release which it is a function of.
-
-    Formal guarantee: for two neighboring data sets the ideal releases are μ-GDP, and each of them is μ_c-GDP close to
-    the computed one, which is therefore (μ + 2μ_c)-GDP, up to the tail.
-
-    Args:
-        sensitivity: That of the mechanism cast to float32, for zero-out.
-        noise_multiplier: σ, above 0.
-        charge: What the integers cost: `grid_charge.charge` of the same run.
-        adjacency: "zero-out" or "replace-one".
-
-    Source: Dong, Roth and Su (2022), lemma A.5.
-
-    Example:
-        >>> from tff_mf import Grid, Identity
-        >>> grid = Grid(bits=16, max_clients=10)
-        >>> cost = grid_charge.charge(Identity(), 9, 4, noise_multiplier=2, grid=grid, dimension=50)
-        >>> found, ideal = guarantee_on_grid(2.0, 2.0, cost), Guarantee.of_gaussian(2.0, 2.0)
-        >>> ideal.mu < found.mu < ideal.mu + 1e-6
-        True
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
-    """
-    ideal = Guarantee.of_gaussian(sensitivity + charge.sensitivity, noise_multiplier).under(adjacency)
-    # Once for each of the two data sets.
-    return dataclasses.replace(ideal, mu=(ideal.mu + 2 * charge.mu) * (1 + SLACK), tail=charge.tail)
 
 
 # Answers of this process: a certificate that is asked for again is not drawn again.

@@ -22,6 +22,25 @@ _NO_HASH = "0" * 64
 _VERSION = 3
 # Other files beside checkpoints, such as `run.json`, contain no keys.
 _SETTINGS = ".json"
+_PREFIX, _SUFFIX = "checkpoint_", ".safetensors"
+
+
+def path_of(folder: pathlib.Path, round_number: int) -> pathlib.Path:
+    """Returns the file of the state after a round in a folder of checkpoints."""
+    return folder / f"{_PREFIX}{round_number}{_SUFFIX}"
+
+
+def saved_rounds(folder: pathlib.Path) -> list[int]:
+    """Returns the rounds after which a state was saved in a folder and is there, in order."""
+    names = (path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for path in folder.glob(f"{_PREFIX}*"))
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def remove_all(folder: pathlib.Path) -> None:
+    """Deletes every state in a folder, the newest last, so that a kill in between leaves the newest."""
+    files.remove_unfinished(folder)
+    for round_number in saved_rounds(folder):
+        path_of(folder, round_number).unlink()
 
 
 def write(

@@ -301,10 +301,10 @@ def optimize_scaled_blt(
         return real
     loss, found = _with_pairs(*_of_real_buffers(start(buffers=rows - 2 * pairs), objective), pairs, objective)
     paired = with_descent(loss.mechanism(found.variables), found, objective, began)
-    return min(real, paired, key=_recomputed_loss)
+    return min(real, paired, key=_found_loss)
 
 
-def _recomputed_loss(mechanism: ScaledBLT) -> float:
+def _found_loss(mechanism: ScaledBLT) -> float:
     assert mechanism.optimized_for is not None
     assert mechanism.optimized_for.search is not None
     return mechanism.optimized_for.search.loss

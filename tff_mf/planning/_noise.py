@@ -12,6 +12,7 @@ from tff_mf.numerics.digits import rounded_up
 from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Sampling
+from tff_mf.sensitivities import SensitivityResult
 
 
 def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta: float) -> None:
@@ -91,15 +92,11 @@ def check_restarts(rounds: int, restart_every: int | None, adaptive_count_stddev
 
 
 def run_guarantee(
-    mechanism: Mechanism,
-    rounds: int,
-    sampling: Sampling,
-    *,
+    question: accounting.Question,
     noise_multiplier: float,
-    restart_every: int | None = None,
+    *,
     count_stddev: float | None = None,
-    grid: Grid | None = None,
-    dimension: int | None = None,
+    sensitivity: SensitivityResult | None = None,
 ) -> accounting.Guarantee:
     """Returns the guarantee of everything that a run releases, over all its restarts.
 
@@ -107,32 +104,25 @@ def run_guarantee(
     `tff_mf.adaptive_clipping_guarantee` for the counts if there are any.
 
     Args:
-        mechanism: The mechanism; with restarts, the mechanism of one restart.
-        rounds: Number of rounds n of the whole run.
-        sampling: How cohorts are drawn; a participation schema Π for whoever knows them.
+        question: The run; with restarts, its mechanism is the mechanism of one restart.
         noise_multiplier: σ.
-        restart_every: Rounds after which noise starts anew with fresh z, or `None`.
         count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
-        grid: The grid on which updates and counts are summed and noised, or `None` for floating point.
-        dimension: Number of the model's parameters or more, with a grid.
+        sensitivity: As for `Question.known`.
 
     Raises:
         InputError: If an argument is of the wrong type or out of range.
     """
-    sums = accounting.guarantee(
-        mechanism,
-        rounds,
-        sampling,
-        noise_multiplier=noise_multiplier,
-        restart_every=restart_every,
-        grid=grid,
-        dimension=dimension,
-    )
+    sums = question.answered(validation.nonnegative("noise_multiplier", noise_multiplier), sensitivity)
     if count_stddev is None:
         return sums
-    return accounting.compose_guarantees(
-        sums, accounting.adaptive_clipping_guarantee(rounds, sampling, count_stddev=count_stddev, grid=grid)
+    counts = accounting.adaptive_clipping_guarantee(
+        question.rounds,
+        question.sampling,
+        count_stddev=count_stddev,
+        adjacency=question.adjacency,
+        grid=question.grid,
     )
+    return accounting.compose_guarantees(sums, counts)
 
 
 def run_noise_multiplier(
@@ -168,16 +158,15 @@ def run_noise_multiplier(
         InputError: If an argument is of the wrong type or out of range.
         InputValueError: If the counts alone exceed `epsilon`, or no finite noise is enough.
     """
-    run = (mechanism, rounds, sampling)
     arithmetic = {"restart_every": restart_every, "grid": grid, "dimension": dimension}
-    sigma = accounting.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=delta, **arithmetic)
+    sigma = accounting.calibrate_noise_multiplier(
+        mechanism, rounds, sampling, epsilon=epsilon, delta=delta, **arithmetic
+    )
     if count_stddev is None:
         return sigma
     # Where counts take nearly all of it, σ is far more sensitive to it than to its own rounding.
-    floats = grid is None
-    allowed = (
-        gaussian.mu_from(epsilon, delta) if floats else run_guarantee(*run, noise_multiplier=sigma, **arithmetic).mu
-    )
+    question = accounting.Question(mechanism=mechanism, rounds=rounds, sampling=sampling, **arithmetic)
+    allowed = gaussian.mu_from(epsilon, delta) if grid is None else run_guarantee(question, sigma).mu
     counts = accounting.adaptive_clipping_guarantee(rounds, sampling, count_stddev=count_stddev, grid=grid)
     if counts.mu >= allowed:
         least = rounded_up(math.sqrt(sampling.schema(rounds).max_participations) / allowed)
@@ -188,14 +177,14 @@ def run_noise_multiplier(
 
     def reached(noise_multiplier: float) -> float:
         sigma = gaussian.on_every_machine(noise_multiplier)
-        return run_guarantee(*run, noise_multiplier=sigma, count_stddev=count_stddev, **arithmetic).epsilon(delta)
+        return run_guarantee(question, sigma, count_stddev=count_stddev).epsilon(delta)
 
     of_sums = math.sqrt((allowed - counts.mu) * (allowed + counts.mu))
     sigma *= allowed / of_sums
     if grid is not None:
         # What a grid costs is not in proportion to 1/σ.
         for _ in range(3):
-            sigma *= run_guarantee(*run, noise_multiplier=sigma, **arithmetic).mu / of_sums
+            sigma *= run_guarantee(question, sigma).mu / of_sums
     sigma, step = gaussian.rounded_sigma(sigma), 2.0**-40
     while sigma < math.inf and reached(sigma) > epsilon:
         sigma, step = gaussian.rounded_sigma(max(sigma, sys.float_info.min) * (1 + step)), 2 * step

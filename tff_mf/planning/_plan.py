@@ -6,7 +6,7 @@ import math
 import os
 import pathlib
 
-from tff_mf.accounting import Guarantee, SecretSampling
+from tff_mf.accounting import Guarantee, Question, SecretSampling
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
@@ -216,16 +216,15 @@ class Plan:
     def _guarantee(self, noise_multiplier: float, count_stddev: float | None) -> Guarantee:
         if self.insecure:
             return Guarantee(mu=math.inf)
-        return run_guarantee(
-            self.mechanism,
-            self.rounds,
-            self.sampling if self.secret_cohorts else self.participation,
-            noise_multiplier=noise_multiplier,
+        question = Question(
+            mechanism=self.mechanism,
+            rounds=self.rounds,
+            sampling=self.sampling if self.secret_cohorts else self.participation,
             restart_every=self.restart_every,
-            count_stddev=count_stddev,
             grid=self.grid,
             dimension=self.dimension,
         )
+        return run_guarantee(question, noise_multiplier, count_stddev=count_stddev)
 
     def for_model(self, dimension: int) -> "Plan":
         """Returns the plan for a model: with a grid of its size, and σ calibrated again if it was calibrated.

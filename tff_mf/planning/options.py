@@ -12,6 +12,7 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Identity, Mechanism, Tree
 from tff_mf.numerics import digits
 from tff_mf.planning import mechanism_names
+from tff_mf.planning._noise import check_level
 from tff_mf.planning.setting import MechanismSetting
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 from tff_mf.sensitivities.losses import Errors
@@ -166,12 +167,7 @@ def options(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range, or not exactly one of `epsilon` and `noise_multiplier` given.
     """
-    if (epsilon is None) == (noise_multiplier is None):
-        raise InputValueError("Give either epsilon=ε or noise_multiplier=σ, and not both.")
-    if epsilon is not None:
-        validation.positive("epsilon", epsilon)
-    if noise_multiplier is not None:
-        validation.nonnegative("noise_multiplier", noise_multiplier)
+    check_level(epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta)
     if dimension is not None:
         validation.whole("dimension", dimension)
     level = {"delta": delta, "epsilon": epsilon, "noise_multiplier": noise_multiplier}

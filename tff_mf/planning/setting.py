@@ -127,16 +127,8 @@ class MechanismSetting:
 
         Formal guarantee: as for `tff_mf.guarantee`.
         """
-        return accounting.guarantee(
-            mechanism,
-            self.rounds,
-            self.participation,
-            noise_multiplier=noise_multiplier,
-            restart_every=self.restart_every,
-            adjacency=self.adjacency,
-            grid=grid,
-            dimension=dimension,
-        )
+        sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
+        return self._question(mechanism, grid, dimension).answered(sigma)
 
     def charge(
         self, mechanism: Mechanism, noise_multiplier: float, *, grid: Grid | None, dimension: int | None
@@ -145,16 +137,17 @@ class MechanismSetting:
 
         Formal guarantee: as for `tff_mf.accounting.grid_charge.charge`; it is part of `guarantee`.
         """
-        if grid is None or dimension is None or noise_multiplier == 0:
-            return None
-        return grid_charge.charge(
-            mechanism,
-            self.rounds,
-            self.participation.max_participations,
-            noise_multiplier=noise_multiplier,
+        return self._question(mechanism, grid, dimension).charge(noise_multiplier)
+
+    def _question(self, mechanism: Mechanism, grid: Grid | None, dimension: int | None) -> accounting.Question:
+        return accounting.Question(
+            mechanism=mechanism,
+            rounds=self.rounds,
+            sampling=self.participation,
+            restart_every=self.restart_every,
+            adjacency=self.adjacency,
             grid=grid,
             dimension=dimension,
-            restart_every=self.restart_every,
         )
 
     def noise_multiplier(

@@ -19,7 +19,7 @@ from ....base import checkpoint_files, files, strict_json
 from ....base.errors import InputValueError
 from ....base.tensor_files import decoded, encoded
 from ...output.files import FOLDER_LOCK, alone
-from ...runs import checkpoints, server_loop
+from ...runs import server_loop
 from ...runs.ledger import ReportCounts
 from ...runs.names import CHECKPOINTS, LEDGER, RUN_JSON
 from ._bundle import SUFFIX, RefusedUpdateError, Stages, Tensors, check_files, read_regular, read_update, remove
@@ -269,7 +269,7 @@ class Deployment:
     def _finish(self) -> None:
         """Finishes, from the files on disk, what a killed process left half done after its state was on disk."""
         if self._loop.has_ended:
-            checkpoints.remove_all(self._folder / CHECKPOINTS)
+            checkpoint_files.remove_all(self._folder / CHECKPOINTS)
             self._clear()
             for name in (UPDATES, DEADLINE):
                 remove(self._folder / name)
@@ -335,9 +335,9 @@ def start(
         known = (FOLDER_LOCK, CHECKPOINTS, *(() if _has_begun(folder) else (LEDGER,)))
         if any(path.name not in known for path in folder.iterdir()):
             raise InputValueError(f"deployment={str(folder)!r} is not empty: resume it, or name another folder.")
-        if checkpoints.saved_rounds(folder / CHECKPOINTS) not in ([], [0]):
+        if checkpoint_files.saved_rounds(folder / CHECKPOINTS) not in ([], [0]):
             raise InputValueError(f"deployment={str(folder)!r} has states but no {LEDGER}: put its ledger back.")
-        checkpoints.remove_all(folder / CHECKPOINTS)
+        checkpoint_files.remove_all(folder / CHECKPOINTS)
         run = secrets.token_hex(16)
         States(folder, stages).save(0, stages.initialize(), {"run": run, "round": 0})
         with _loop(folder, stages, run) as loop:
@@ -361,7 +361,7 @@ def opened(folder: pathlib.Path, bundle: pathlib.Path) -> Iterator[Deployment]:
 @contextlib.contextmanager
 def _loop(folder: pathlib.Path, stages: Stages, run: str | None = None) -> Iterator[server_loop.ServerLoop]:
     about = stages.folder / RUN_JSON
-    with server_loop.open_loop(folder, configuration=about, run=run, ended=True) as loop:
+    with server_loop.open_loop(folder, bound_to=about, run=run, ended=True) as loop:
         # Who took part is nobody else's business.
         checkpoint_files.close(folder)
         yield loop
