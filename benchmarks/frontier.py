@@ -24,7 +24,7 @@ import scipy.optimize
 import tff_mf
 from tff_mf.mechanisms import series
 from tff_mf.sensitivities import general
-from tff_mf.sensitivities.losses import Errors, errors
+from tff_mf.sensitivities.losses import Errors, errors, least_loss
 
 SETTINGS = [(1024, 1024, 1), (512, 64, 8), (1000, 100, 10), (2000, 400, 5), (2052, 342, 6)]
 PEER = pathlib.Path(__file__).with_name("jax_privacy_peer.py")
@@ -60,20 +60,6 @@ class Point:
     rows: int
     losses: Errors
     seconds: float = 0.0
-
-
-def bound(setting: Setting) -> float:
-    """Returns a lower bound of RmsLoss, and so of MaxLoss, of every mechanism.
-
-    A client's contributions may be orthogonal, so that sens² is at least the sum of ‖column t of C‖² over a pattern.
-    The b patterns t, t + b, … hold each round once if kb ≥ n: their mean is ‖C‖_F² / b. With RmsLoss² =
-    ‖B‖_F²·sens² / n and ‖A‖_* ≤ ‖B‖_F·‖C‖_F, RmsLoss ≥ ‖A‖_* / √(nb). The singular values of the prefix sums are
-    1 / (2 sin((2j − 1)π / (4n + 2))).
-    """
-    n, b = setting.rounds, min(setting.min_sep, setting.rounds)
-    assert setting.most * b >= n
-    nuclear = np.sum(0.5 / np.sin((2 * np.arange(1, n + 1) - 1) * np.pi / (4 * n + 2)))
-    return float(nuclear / np.sqrt(n * b))
 
 
 def losses(mechanism: tff_mf.Mechanism, setting: Setting) -> Errors:
@@ -179,8 +165,9 @@ _HEAD = """# Error over memory
 Which mechanism has the least error at the memory that I have, and how far is it from what is possible?
 
 `python benchmarks/frontier.py` computes all losses by our functions. A row of memory is a copy of the model. *Ours* and
-*others* are the least loss with at most so many rows; *bound* is below every mechanism: ‖A‖_* / √(nb), proved in the
-benchmark. Others are BSR, BISR, λ-CGD and γ-BIFR by their coefficients, and with `--jax-privacy` its own searches.
+*others* are the least loss with at most so many rows; *bound* is below every mechanism: ‖A‖_* / √(nb), proved at
+`tff_mf.sensitivities.losses.least_loss`. Others are BSR, BISR, λ-CGD and γ-BIFR by their coefficients, and with
+`--jax-privacy` its own searches.
 opake 0.16.1 (BLT, BSR, BISR, λ-CGD, banded Toeplitz) and correlated-noise-mechanism 0.4.0 are not
 run: they have the same families of matrices. The sensitivity of those with columns of equal norms is taken for fixed
 epochs, which flatters them. Seconds are of the processor; jax_privacy's are in `benchmarks/optimizers.py`."""
@@ -191,7 +178,7 @@ def page(points: dict[tuple[Setting, str], list[tuple[bool, Point]]]) -> str:
     lines = [_HEAD]
     better = []
     for (setting, objective), known in points.items():
-        place, lower = OBJECTIVES.index(objective), bound(setting)
+        place, lower = OBJECTIVES.index(objective), least_loss(setting.rounds, setting.participation)
         lines += ["", f"## {'RmsLoss' if objective == 'rms' else 'MaxLoss'}, {setting}", ""]
         lines += [
             "| rows | ours | | seconds | others | | ours over others | ours over bound |",
