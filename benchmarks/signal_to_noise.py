@@ -170,9 +170,8 @@ def _update(weights: Weights, words: np.ndarray, clip_norm: float) -> np.ndarray
     logits = hidden @ dense + out
     logits -= logits.max(1, keepdims=True)
     np.exp(logits, out=logits)
-    logits /= logits.sum(1, keepdims=True)
-    logits[np.arange(len(targets)), targets] -= 1
-    logits /= len(targets)
+    logits /= len(targets) * logits.sum(1, keepdims=True)
+    logits[np.arange(len(targets)), targets] -= 1 / len(targets)
     of_hidden = (logits @ dense.T) * (hidden > 0)
     of_embedded = (of_hidden @ convolution.T).reshape(*context.shape, -1)
     of_embedding = np.zeros_like(embedding)
