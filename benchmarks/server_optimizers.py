@@ -11,7 +11,6 @@ end. Results are of seeds 0 to 4, on test clients. FILE.jsonl has one line a run
 """
 
 import argparse
-import collections
 import dataclasses
 import functools
 import itertools
@@ -127,59 +126,71 @@ def accuracy(run: Run, data: Data) -> float:
 class Results:
     """The runs that are done, in a file."""
 
-    def __init__(self, path: pathlib.Path, data: Data | None) -> None:
-        self._path, self._data = path, data
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        rows = map(json.loads, lines)
-        self.done = {Run(**row["run"]): row["accuracy"] for row in rows}
+        self.done = {Run(**row["run"]): 100 * row["accuracy"] for row in map(json.loads, lines)}
 
-    def of(self, run: Run) -> float:
-        """Returns what a run reached, and does it if it is not done."""
-        if run not in self.done:
-            assert self._data is not None, f"{run} is not done"
-            began = time.process_time()
-            self.done[run] = accuracy(run, self._data)
-            row = {"run": dataclasses.asdict(run), "accuracy": self.done[run], "seconds": time.process_time() - began}
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-        return self.done[run]
+    def do(self, run: Run, data: Data) -> None:
+        """Does a run that is not done."""
+        if run in self.done:
+            return
+        began = time.process_time()
+        found = accuracy(run, data)
+        row = {"run": dataclasses.asdict(run), "accuracy": found, "seconds": time.process_time() - began}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        self.done[run] = 100 * found
 
-    def best_power(self, optimizer: str, mechanism: str, epsilon: float) -> tuple[int, int]:
-        """Returns the best rate's power of 2, and how many rates were tried."""
+    def tried(self, optimizer: str, mechanism: str, epsilon: float) -> dict[int, float]:
+        """Returns accuracy on heldout clients by the rate's power of 2."""
+        same = (optimizer, mechanism, epsilon, TUNED)
+        own = (run for run in self.done if (run.optimizer, run.mechanism, run.epsilon, run.seed) == same)
+        return {run.power: self.done[run] for run in sorted(own, key=lambda run: run.power)}
 
-        def tried(power: int) -> float:
-            return self.of(Run(optimizer, mechanism, epsilon, power, TUNED))
+    def final(self, optimizer: str, mechanism: str, epsilon: float) -> dict[int, float]:
+        """Returns accuracy on test clients at the best rate that was tried, by seed."""
+        tried = self.tried(optimizer, mechanism, epsilon)
+        runs = [Run(optimizer, mechanism, epsilon, max(tried, key=tried.__getitem__), seed) for seed in SEEDS]
+        return {run.seed: self.done[run] for run in runs if run in self.done}
 
-        powers = [FIRST[optimizer] + step for step in (-1, 0, 1)]
-        while (best := max(powers, key=tried)) in (powers[0], powers[-1]):
-            powers = [powers[0] - 1, *powers] if best == powers[0] else [*powers, powers[-1] + 1]
-        return best, len(powers)
 
-    def final(self, optimizer: str, mechanism: str, epsilon: float) -> list[float]:
-        """Returns what the seeds of the result reach at the best rate, in percent."""
-        power, _ = self.best_power(optimizer, mechanism, epsilon)
-        return [100 * self.of(Run(optimizer, mechanism, epsilon, power, seed)) for seed in SEEDS]
+def find(results: Results, optimizer: str, mechanism: str, epsilon: float, data: Data) -> None:
+    """Finds the rate, and does the runs of the result."""
+    powers = [FIRST[optimizer] + step for step in (-1, 0, 1)]
+    while True:
+        for power in powers:
+            results.do(Run(optimizer, mechanism, epsilon, power, TUNED), data)
+        tried = results.tried(optimizer, mechanism, epsilon)
+        best = max(tried, key=tried.__getitem__)
+        if min(tried) < best < max(tried):
+            break
+        powers = [best - 1, best + 1]
+    for seed in SEEDS:
+        results.do(Run(optimizer, mechanism, epsilon, best, seed), data)
 
 
 def interval(values: list[float]) -> str:
     """Returns the mean and Student's 95 % interval."""
+    if len(values) < 2:
+        return " ".join(f"{value:.2f}" for value in values)
     half = scipy.stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
     return f"{statistics.fmean(values):.2f} ± {half:.2f}"
 
 
 def table(results: Results) -> Iterator[str]:
     """Yields accuracies, rates, and gaps to the first of each group, paired by seed."""
-    yield "| ε | optimizer | mechanism | accuracy, % | over the first | rate | rates tried |"
-    yield "|---|---|---|---|---|---|---|"
-    groups = collections.defaultdict(set)
-    for run in results.done:
-        groups[run.epsilon].add((run.optimizer, run.mechanism))
-    for epsilon, pairs in itertools.product(sorted(groups), (OPTIMIZERS, MECHANISMS)):
+    yield "| ε | optimizer | mechanism | accuracy, % | seeds | over the first | rate | rates tried |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for epsilon, pairs in itertools.product(sorted({run.epsilon for run in results.done}), (OPTIMIZERS, MECHANISMS)):
         first = results.final(*pairs[0], epsilon)
-        for pair in (each for each in pairs if each in groups[epsilon]):
-            own, (power, tried) = results.final(*pair, epsilon), results.best_power(*pair, epsilon)
-            gap = interval([a - b for a, b in zip(own, first, strict=True)]) if own != first else ""
-            yield f"| {epsilon:g} | {pair[0]} | {pair[1]} | {interval(own)} | {gap} | {2.0**power:g} | {tried} |"
+        for pair in (each for each in pairs if results.tried(*each, epsilon)):
+            own, tried = results.final(*pair, epsilon), results.tried(*pair, epsilon)
+            gaps = [own[seed] - first[seed] for seed in own if seed in first]
+            gap = "" if pair == pairs[0] else interval(gaps)
+            rate = f"{2.0 ** max(tried, key=tried.__getitem__):g}"
+            cells = [f"{epsilon:g}", *pair, interval([*own.values()]), str(len(own)), gap, rate, str(len(tried))]
+            yield f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -191,13 +202,14 @@ def main() -> None:
     parser.add_argument("--only", default="", help="an optimizer or mechanism: run it alone")
     parser.add_argument("--table", action="store_true", help="print the table of finished runs, and run nothing")
     arguments = parser.parse_args()
-    results = Results(arguments.out, None if arguments.table else Data(arguments.data))
-    if not arguments.table:
-        for epsilon, pair in itertools.product(arguments.epsilon, MECHANISMS if arguments.mechanisms else OPTIMIZERS):
-            if not arguments.only or arguments.only in pair:
-                results.final(*pair, epsilon)
+    results = Results(arguments.out)
+    if arguments.table:
+        print("\n".join(table(results)))
         return
-    print("\n".join(table(results)))
+    data = Data(arguments.data)
+    for epsilon, pair in itertools.product(arguments.epsilon, MECHANISMS if arguments.mechanisms else OPTIMIZERS):
+        if not arguments.only or arguments.only in pair:
+            find(results, *pair, epsilon, data)
 
 
 if __name__ == "__main__":
