@@ -25,7 +25,7 @@ import scipy.optimize
 import tff_mf
 from tff_mf.mechanisms import series
 from tff_mf.sensitivities import general
-from tff_mf.sensitivities.losses import Errors, errors
+from tff_mf.sensitivities.losses import Errors, errors, least_loss
 
 SETTINGS = [(1024, 1024, 1), (512, 64, 8), (1000, 100, 10), (2000, 400, 5), (2052, 342, 6)]
 # The program that runs in the environment, and the packages there.
@@ -66,20 +66,6 @@ class Point:
     rows: int
     losses: Errors
     seconds: float = 0.0
-
-
-def bound(setting: Setting) -> float:
-    """Returns a lower bound of RmsLoss, and so of MaxLoss, of every mechanism.
-
-    A client's contributions may be orthogonal, so that sens² is at least the sum of ‖column t of C‖² over a pattern.
-    The b patterns t, t + b, … hold each round once if kb ≥ n: their mean is ‖C‖_F² / b. With RmsLoss² =
-    ‖B‖_F²·sens² / n and ‖A‖_* ≤ ‖B‖_F·‖C‖_F, RmsLoss ≥ ‖A‖_* / √(nb). The singular values of the prefix sums are
-    1 / (2 sin((2j − 1)π / (4n + 2))).
-    """
-    n, b = setting.rounds, min(setting.min_sep, setting.rounds)
-    assert setting.most * b >= n
-    nuclear = np.sum(0.5 / np.sin((2 * np.arange(1, n + 1) - 1) * np.pi / (4 * n + 2)))
-    return float(nuclear / np.sqrt(n * b))
 
 
 def losses(mechanism: tff_mf.Mechanism, setting: Setting) -> Errors:
@@ -208,7 +194,7 @@ def normalized(inverse: np.ndarray, setting: Setting) -> Errors:
 def rows(points: dict[tuple[Setting, str], list[tuple[bool, Point]]]) -> Iterator[dict[str, str]]:
     """Yields for each setting, loss and memory the best mechanism of ours and of others."""
     for (setting, objective), known in points.items():
-        place, lower = OBJECTIVES.index(objective), bound(setting)
+        place, lower = OBJECTIVES.index(objective), least_loss(setting.rounds, setting.participation)
         for memory in MEMORIES:
             if memory is not None and memory >= setting.min_sep:
                 continue

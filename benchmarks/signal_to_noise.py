@@ -35,8 +35,8 @@ VARIED_ACCUMULATED, VARIED_PER_PARAMETER = (0.1, 0.3, 0.6, 1.0), (0.15, 0.5)
 BASE = "n = 120, d = 133,364, blt"
 COHORT, CLIENTS, SENTENCES, LENGTH, WORDS = 200, 10, 16, 20, 2000
 MOMENTUM, COOLDOWN = 0.9, 0.25
-# After the words, as in TFF: unknown word, beginning and end of a sentence.
-UNKNOWN, BEGIN, END = WORDS + 1, WORDS + 2, WORDS + 3
+# After padding and the words, as in TFF: unknown word, beginning and end of a sentence.
+SPECIAL = 4
 TEST_SENTENCES = 1000
 
 Weights = list[np.ndarray]
@@ -128,27 +128,28 @@ def measure(point: Point, clients: list[np.ndarray], test: np.ndarray) -> dict[s
 
 def _sentences(data: pathlib.Path, split: str, vocabulary: list[str]) -> dict[str, np.ndarray]:
     """Returns the sentences of each client as numbers `[sentences, length + 1]`, as in TFF's task."""
-    number = collections.defaultdict(lambda: UNKNOWN, {word: i + 1 for i, word in enumerate(vocabulary)})
+    unknown, begin, end = (len(vocabulary) + place for place in (1, 2, 3))
+    number = collections.defaultdict(lambda: unknown, {word: i + 1 for i, word in enumerate(vocabulary)})
     found: dict[str, list[list[int]]] = collections.defaultdict(list)
     query = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ?"
     with contextlib.closing(sqlite3.connect(data)) as connection:
         for client, example in connection.execute(query, [split]):
             (text,) = sqlite.strings(example, "tokens")
-            words = [BEGIN, *(number[word] for word in text.decode().split()), END][: LENGTH + 1]
+            words = [begin, *(number[word] for word in text.decode().split()), end][: LENGTH + 1]
             found[client].append(words + [0] * (LENGTH + 1 - len(words)))
     return {client: np.array(own, np.int32) for client, own in found.items()}
 
 
-def _initial(width: int, random: np.random.Generator) -> Weights:
+def _initial(width: int, random: np.random.Generator, words: int = WORDS) -> Weights:
     """Embedding, causal convolution over three words, and dense layer, initialized as Keras does it."""
 
     def glorot(shape: tuple[int, ...], fans: int) -> np.ndarray:
         return random.uniform(-1, 1, shape).astype(np.float32) * np.float32(math.sqrt(6 / fans))
 
-    embedding = random.uniform(-0.05, 0.05, (END + 1, width)).astype(np.float32)
+    embedding = random.uniform(-0.05, 0.05, (words + SPECIAL, width)).astype(np.float32)
     convolution = glorot((3 * width, width), 3 * width + 3 * width)
-    dense = glorot((width, END + 1), width + END + 1)
-    return [embedding, convolution, np.zeros(width, np.float32), dense, np.zeros(END + 1, np.float32)]
+    dense = glorot((width, words + SPECIAL), width + words + SPECIAL)
+    return [embedding, convolution, np.zeros(width, np.float32), dense, np.zeros(words + SPECIAL, np.float32)]
 
 
 def _hidden(weights: Weights, words: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -169,9 +170,8 @@ def _update(weights: Weights, words: np.ndarray, clip_norm: float) -> np.ndarray
     logits = hidden @ dense + out
     logits -= logits.max(1, keepdims=True)
     np.exp(logits, out=logits)
-    logits /= logits.sum(1, keepdims=True)
-    logits[np.arange(len(targets)), targets] -= 1
-    logits /= len(targets)
+    logits /= len(targets) * logits.sum(1, keepdims=True)
+    logits[np.arange(len(targets)), targets] -= 1 / len(targets)
     of_hidden = (logits @ dense.T) * (hidden > 0)
     of_embedded = (of_hidden @ convolution.T).reshape(*context.shape, -1)
     of_embedding = np.zeros_like(embedding)
@@ -184,7 +184,7 @@ def _update(weights: Weights, words: np.ndarray, clip_norm: float) -> np.ndarray
 def _accuracy(weights: Weights, words: np.ndarray) -> float:
     """Returns the accuracy over words of the vocabulary, without padding, ends and unknown words."""
     targets = words[:, 1:]
-    known = (targets > 0) & (targets <= WORDS)
+    known = (targets > 0) & (targets <= len(weights[0]) - SPECIAL)
     guesses = np.argmax(_hidden(weights, words, known)[2] @ weights[3] + weights[4], 1)
     return float(np.mean(guesses == targets[known]))
 

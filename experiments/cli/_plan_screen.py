@@ -8,6 +8,7 @@ from typing import Any
 import tff_mf
 from tff_mf.numerics import digits
 from tff_mf.planning.options import Option
+from tff_mf.sensitivities import losses
 
 from ..output.present import Block, Callout, Document, Explorer, Facts, Figure, Item, Listing, Paragraph, Section, Table
 from ..planning import integers
@@ -109,6 +110,8 @@ class PlanScreen:
             },
             "numbers": {name: value for name, value in _finite(self.numbers).items() if name != "line"},
             "mechanisms": [self._row(option) for option in self.options],
+            "frontier": self._frontier(),
+            "least_loss": self._least_loss(),
         }
         if self.sampled is not None:
             result |= {"sampling": self.sampling, "amplified": [_amplified(each) for each in self.sampled]}
@@ -218,7 +221,41 @@ class PlanScreen:
     def _mechanisms(self) -> list[Block]:
         header, rows = self._table()
         noted = (f"{each.name}: {each.note}." for each in self.options if each.note and each.mechanism is not None)
-        return [Table(header, rows, "mechanisms"), Paragraph(_LOSSES, quiet=True), *map(Paragraph, noted)]
+        return [
+            Table(header, rows, "mechanisms"),
+            Paragraph(_LOSSES, quiet=True),
+            Paragraph(self._by_copies(), quiet=True),
+            *map(Paragraph, noted),
+        ]
+
+    def _frontier(self) -> list[dict[str, Any]]:
+        """Returns each mechanism that has less loss than all with fewer copies, or as few."""
+        name = f"{self.deployment.objective}_loss"
+        # A dense matrix draws all rounds so far again instead.
+        known = [
+            each for each in self.options if each.name != "dense" and math.isfinite(each.figures.get(name, math.inf))
+        ]
+        found: list[dict[str, Any]] = []
+        for each in sorted(known, key=lambda option: (option.figures["memory_rows"], option.figures[name])):
+            if not found or each.figures[name] < found[-1][name]:
+                found.append({"name": each.name} | {key: each.figures[key] for key in ("memory_rows", name)})
+        return found
+
+    def _least_loss(self) -> float | None:
+        """Returns what no mechanism's loss is below; None where no bound is known."""
+        setting = self.deployment.setting
+        if not isinstance(setting.workload or tff_mf.PrefixSum(), tff_mf.PrefixSum):
+            return None
+        return losses.least_loss(setting.rounds, setting.participation) or None
+
+    def _by_copies(self) -> str:
+        name, bound = self.deployment.objective, self._least_loss()
+        found = [
+            f"{digits.nearest(each[f'{name}_loss'])} with {each['memory_rows']} ({each['name']})"
+            for each in self._frontier()
+        ]
+        below = "" if bound is None else f" No mechanism's is below {digits.downwards(bound)}."
+        return f"Least {name.capitalize()}Loss by copies: {', '.join(found)}.{below}"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """Returns the header and the rows of the table of mechanisms."""

@@ -12,6 +12,7 @@ from tff_mf.base.errors import InputValueError
 from ..output import files
 from ..runs.names import MECHANISM
 from ..runs.run_record import RunRecord, file_hash, read_record
+from ..runs.settings import ADAPTIVE_OPTIMIZERS
 from ..sampling.settings import SamplingSettings
 
 # Parameters of samplings that an app has in its configuration.
@@ -87,7 +88,7 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
 
     Raises:
         InputValueError: If a file is missing or damaged, or the run has what is not supported on Flower: a seed,
-            adaptive clipping, no noise, or an adjacency other than zero-out.
+            adaptive clipping, no noise, an adjacency other than zero-out, or an adaptive server optimizer.
         OSError: If a file cannot be read.
     """
     record = read_record(folder)
@@ -129,6 +130,11 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
 def _server(record: RunRecord) -> dict[str, float]:
     """Returns the server's rate and momentum, of a run of `tff-mf train` or of one on Flower."""
     settings = record.settings
+    if settings is not None and settings.server_optimizer in ADAPTIVE_OPTIMIZERS:
+        raise InputValueError(
+            f"server_optimizer={settings.server_optimizer!r} is not supported by the app, whose server steps by SGD: "
+            "write the step of open_strategy in an app of your own."
+        )
     momentum = record.about.get("server_momentum", 0.0) if settings is None else settings.server_momentum
     return {"server-learning-rate": record.server_learning_rate or 1.0, "server-momentum": float(momentum)}
 

@@ -62,7 +62,8 @@ def private_fed_avg(
         plan: `tff_mf.plan(...)`.
         model_fn: TFF's model: a function that returns a `tff.learning.models.VariableModel`, or a `FunctionalModel`.
         client_optimizer_fn: As for `tff.learning.algorithms.build_unweighted_fed_avg`.
-        server_optimizer_fn: Likewise; `None` for SGD with learning rate 1.
+        server_optimizer_fn: Likewise, with momentum or adaptive: post-processing of the noised means, for whose prefix
+            sums the plan's mechanism is optimized. `None` for SGD with learning rate 1.
         folder: The run's folder, which is made if it does not exist: log, ledger, checkpoints and report.
         sampler: From the clients that may come to a cohort, if cohorts are not drawn by `plan.sampling`. The guard
             checks each.

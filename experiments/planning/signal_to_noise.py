@@ -22,7 +22,7 @@ from tff_mf.numerics.digits import rounded_up
 from tff_mf.planning.options import Option
 
 from ..runs import derived
-from ..runs.settings import RunSettings
+from ..runs.settings import ADAPTIVE_OPTIMIZERS, RunSettings
 from .deployment import Deployment
 
 # Noise over signal: up to the first every run learned, with a rate that fits, and from the second on none.
@@ -42,7 +42,7 @@ class Signal:
         dimension: Number of model parameters d.
         noise_to_signal: Accumulated noise over the largest signal that all rounds can add up to.
         per_parameter: Standard deviation of the noise in a parameter at the end, at the server's rate and momentum;
-            None if they are not known.
+            None if they are not known, or the server's optimizer is adaptive.
         cohort_needed: Cohort at which `noise_to_signal` is `LEARNS`, at the same noise multiplier.
         population_needed: Clients that this takes, at the same min-sep and participations.
         dimension_needed: Number of parameters at which it is.
@@ -94,6 +94,8 @@ def of_run(privacy: tff_mf.Plan, settings: RunSettings) -> Signal:
         InputError: If C has fewer rounds than the plan, or than a restart.
     """
     found = of_plan(privacy, settings.dimension)
+    if settings.server_optimizer in ADAPTIVE_OPTIMIZERS:
+        return found
     error = found.noise_to_signal * privacy.rounds / math.sqrt(found.dimension)
     rate = settings.chosen_rate(privacy)
     per_parameter = rate / (1 - settings.server_momentum) * settings.clip_norm * error

@@ -20,7 +20,10 @@ from .initial_model import DEFAULT_DATASET
 
 ALGORITHMS = ("fed-avg", "fed-sgd")
 MODELS = ("lstm", "conv")
-SERVER_OPTIMIZERS = ("sgdm", "dp-ftrl")
+# Those whose steps are no linear function of the updates, and the τ of their paper (Reddi et al., 2021).
+ADAPTIVE_OPTIMIZERS = ("adam", "adagrad", "yogi")
+SERVER_OPTIMIZERS = ("sgdm", "dp-ftrl", *ADAPTIVE_OPTIMIZERS)
+_ADAPTIVITY, _SMALLEST_ADAPTIVITY = 1e-3, 1e-12
 VALIDATION_SPLITS = ("heldout", "test")
 ALL, PROPOSED = "all", "proposed"
 # The default. Runs at a fraction of the size use it in place of `all`, whose number is not known yet.
@@ -151,9 +154,12 @@ class RunSettings(PrivacySettings, kw_only=True):
         max_examples: Sentences a client uses at most in one round.
         server_optimizer: `sgdm`: SGD with momentum; or `dp-ftrl`: steps from the model of the last restart along the
             sum of all updates since, so that the momentum restarts with the noise. Without restarts they are the same.
+            Or `adam`, `adagrad` or `yogi`, which divide the step of each parameter by the size of its past updates.
         server_learning_rate: Rate of the server's optimizer: a number, or `proposed`: from the noise, by the regression
             of the banded MF paper.
-        server_momentum: Momentum of the server's optimizer, and of a workload with momentum, in [0, 1).
+        server_momentum: Momentum of the server's optimizer, and of a workload with momentum, in [0, 1); β₁ of `adam`
+            and `yogi`.
+        server_adaptivity: τ of `adam`, `adagrad` and `yogi`: the size of updates below which they divide by τ.
         server_warmup: Part of the rounds over which the server's rate rises from a twentieth, at the start.
         server_cooldown: Part of the rounds over which the server's rate falls to a twentieth, at the end.
         evaluate_every: Rounds between two evaluations; the last round is always evaluated.
@@ -206,6 +212,7 @@ class RunSettings(PrivacySettings, kw_only=True):
     server_optimizer: str = "sgdm"
     server_learning_rate: Number | str = 1.0
     server_momentum: Number = 0.95
+    server_adaptivity: Number = _ADAPTIVITY
     server_warmup: Number = 0.15
     server_cooldown: Number = 0.25
     evaluate_every: Whole = 25
@@ -230,8 +237,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         self._check_rate()
         if self.algorithm == "fed-sgd":
             self._check_a_single_gradient()
-        if self.server_optimizer == "dp-ftrl":
-            self._check_a_constant_rate()
+        self._check_server_optimizer()
         self._check_adaptive_clipping()
         # Refuses its parameters.
         _ = self.sampling_settings()
@@ -269,6 +275,11 @@ class RunSettings(PrivacySettings, kw_only=True):
                 f"server_learning_rate={PROPOSED!r} is for a fixed clip norm, and adaptive_clipping changes it: give a "
                 "number."
             )
+        elif self.server_optimizer in ADAPTIVE_OPTIMIZERS:
+            raise InputValueError(
+                f"server_learning_rate={PROPOSED!r} is for SGD with momentum, not for server_optimizer="
+                f"{self.server_optimizer!r}: give a number."
+            )
 
     def _check_adaptive_clipping(self) -> None:
         """Raises unless the counts of adaptive clipping are accounted for if they are released, and only then."""
@@ -289,13 +300,17 @@ class RunSettings(PrivacySettings, kw_only=True):
         )
         raise InputValueError(f"{given}={getattr(self, given)!r} needs {missing}.")
 
-    def _check_a_constant_rate(self) -> None:
-        # DP-FTRL weights all updates since the restart by the present rate: a cooldown would take the model back.
-        for name in ("server_warmup", "server_cooldown"):
-            if getattr(self, name):
+    def _check_server_optimizer(self) -> None:
+        """Raises if a value would have no effect with the server's optimizer, or was made for another."""
+        if not _SMALLEST_ADAPTIVITY <= validation.real("server_adaptivity", self.server_adaptivity) <= 1:
+            raise InputValueError(
+                f"server_adaptivity={self.server_adaptivity!r} must be from {_SMALLEST_ADAPTIVITY} to 1."
+            )
+        for optimizers, name, only, why in _ONLY_WITH_OPTIMIZERS:
+            if self.server_optimizer in optimizers and getattr(self, name) != only:
                 raise InputValueError(
-                    f"{name}={getattr(self, name)!r} goes with server_optimizer='sgdm': 'dp-ftrl' weights all updates "
-                    "since the last restart by the present rate, and needs a constant one; set it to 0."
+                    f"{name}={getattr(self, name)!r} does not go with server_optimizer={self.server_optimizer!r}, "
+                    f"{why}; set it to {only!r}."
                 )
 
     def _check_a_single_gradient(self) -> None:
@@ -465,4 +480,13 @@ _WORDS = {
     "server_optimizer": SERVER_OPTIMIZERS,
     "validation_split": VALIDATION_SPLITS,
 }
+# What a field must be with a server's optimizer, and why.
+_CONSTANT = "which weights all updates since the last restart by the present rate, and needs a constant one"
+_ONLY_WITH_OPTIMIZERS = (
+    (("dp-ftrl",), "server_warmup", 0, _CONSTANT),
+    (("dp-ftrl",), "server_cooldown", 0, _CONSTANT),
+    (("adagrad",), "server_momentum", 0, "which has no momentum"),
+    (ADAPTIVE_OPTIMIZERS, "workload", "prefix-sum", "whose steps are not those of SGD, of which the others are sums"),
+    (("sgdm", "dp-ftrl"), "server_adaptivity", _ADAPTIVITY, f"but with {', '.join(ADAPTIVE_OPTIMIZERS)}"),
+)
 FIELDS = fields_of(RunSettings)

@@ -22,6 +22,8 @@ from . import task
 # worker's memory grows with each client. TensorFlow Lite, on the other hand, has no iterators.
 SIMULATION_LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
 DEVICE_LOOP = tff.learning.LoopImplementation.DATASET_REDUCE
+# Of Adam and Yogi, in Reddi et al. (2021).
+_BETA_2 = 0.99
 
 
 def build_process(
@@ -54,7 +56,7 @@ def build_process(
     if repeated_keys is not None:
         mean = mean.repeating(repeated_keys)
     shared = {
-        "server_optimizer_fn": _server_optimizer(settings, privacy),
+        "server_optimizer_fn": server_optimizer(settings, privacy),
         "metrics_aggregator": aggregators.withhold_metrics,
         "loop_implementation": loop,
     }
@@ -118,13 +120,11 @@ def _adaptive_clipping(settings: RunSettings, privacy: tff_mf.Plan) -> queries.A
     )
 
 
-def _server_optimizer(settings: RunSettings, privacy: tff_mf.Plan) -> tff.learning.optimizers.Optimizer:
-    highest, momentum = (
-        validation.positive("server_learning_rate", settings.server_learning_rate),
-        settings.server_momentum,
-    )
+def server_optimizer(settings: RunSettings, privacy: tff_mf.Plan) -> tff.learning.optimizers.Optimizer:
+    """Returns the server's optimizer of a run, with the rates of its rounds."""
+    highest = validation.positive("server_learning_rate", settings.server_learning_rate)
     if settings.server_optimizer == "dp-ftrl":
-        return aggregators.build_dp_ftrl(highest, momentum, restart_every=privacy.restart_every)
+        return aggregators.build_dp_ftrl(highest, settings.server_momentum, restart_every=privacy.restart_every)
     rounds = privacy.rounds
     warmup, cooldown = settings.server_warmup * rounds, settings.server_cooldown * rounds
 
@@ -135,4 +135,18 @@ def _server_optimizer(settings: RunSettings, privacy: tff_mf.Plan) -> tff.learni
         ramp = tf.clip_by_value(tf.minimum(rising, falling), 0.0, 1.0)
         return highest * (RAMP_FLOOR + (1 - RAMP_FLOOR) * ramp)
 
-    return tff.learning.optimizers.schedule_learning_rate(tff.learning.optimizers.build_sgdm(highest, momentum), rate)
+    return tff.learning.optimizers.schedule_learning_rate(_with_constant_rate(settings, highest), rate)
+
+
+def _with_constant_rate(settings: RunSettings, rate: float) -> tff.learning.optimizers.Optimizer:
+    """Returns TFF's optimizer; the adaptive ones as in Reddi et al. (2021), who begin with squares v of τ²."""
+    build, momentum, adaptivity = tff.learning.optimizers, settings.server_momentum, settings.server_adaptivity
+    match settings.server_optimizer:
+        case "adam":
+            # TFF's begins with v = 0, without its bias.
+            return build.build_adam(rate, momentum, _BETA_2, adaptivity)
+        case "yogi":
+            return build.build_yogi(rate, momentum, _BETA_2, adaptivity, adaptivity**2)
+        case "adagrad":
+            return build.build_adagrad(rate, adaptivity**2, epsilon=0.0)
+    return build.build_sgdm(rate, momentum)

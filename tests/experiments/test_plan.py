@@ -59,6 +59,16 @@ def test_every_mechanism_is_there_and_keeps_epsilon(found):
     assert losses == sorted(losses)
 
 
+def test_the_frontier_has_what_no_smaller_memory_reaches(found):
+    rows = {row["name"]: row for row in found["mechanisms"] if "rms_loss" in row}
+    for point in found["frontier"]:
+        own = rows[point["name"]]
+        assert point.items() <= own.items()
+        smaller = [row for row in rows.values() if row["memory_rows"] <= own["memory_rows"] and row["name"] != "dense"]
+        assert own["rms_loss"] == min(row["rms_loss"] for row in smaller)
+    assert 0 < found["least_loss"] <= min(row["rms_loss"] for row in rows.values())
+
+
 def test_figures_are_those_of_the_package(found):
     schema = tff_mf.MinSep(min_sep=30, max_participations=4)
     row = next(row for row in found["mechanisms"] if row["name"] == "tree-full")

@@ -107,7 +107,7 @@ def _built_once():
     build, processes = tff.learning.algorithms.build_unweighted_fed_avg, {}
 
     def built(model_fn, *, model_aggregator, **more):
-        key = (model_fn, model_aggregator.fingerprint, model_aggregator.rounds)
+        key = (model_fn, model_aggregator.fingerprint, model_aggregator.rounds, more["server_optimizer_fn"])
         if key not in processes:
             processes[key] = build(model_fn, model_aggregator=model_aggregator, **more)
         return processes[key]
@@ -209,6 +209,20 @@ def test_a_run_that_was_left_goes_on_with_its_cohorts(tmp_path):
     third.close()
     assert critical(tmp_path / "run") == []
     assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).attempts == {1: 1, 2: 2, 3: 1, 4: 1}
+
+
+def test_an_adaptive_server_goes_on_to_the_same_model(tmp_path):
+    """The squares of its past updates are in the checkpoint; all clients have the same data."""
+    adam = {"server_optimizer_fn": tff.learning.optimizers.build_adam(0.1), "plan": planned(insecure_seed=3)}
+    models = []
+    for folder, stops in (("whole", [ROUNDS]), ("stopped", [1, 3, ROUNDS])):
+        for stop in stops:
+            with opened(tmp_path / folder, **adam) as training:
+                trained(training, stop)
+                model = training.model().trainable
+        models.append(model)
+    for one, other in zip(*models, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_data_set_is_read_by_cohorts(tmp_path, monkeypatch):

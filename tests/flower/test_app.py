@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import types
 import zipfile
 
 import numpy as np
@@ -196,6 +197,12 @@ def test_runs_that_flower_cannot_have_get_no_app(tmp_path, more, message):
     with pytest.raises(InputValueError, match="mechanism"):
         app.write(tmp_path / "app", of=run)
     assert not (tmp_path / "app").exists()
+
+
+def test_a_run_with_an_adaptive_server_gets_no_app():
+    settings = types.SimpleNamespace(server_optimizer="adam")
+    with pytest.raises(InputValueError, match="server_optimizer='adam'"):
+        app._server(types.SimpleNamespace(settings=settings))
 
 
 @pytest.mark.parametrize(

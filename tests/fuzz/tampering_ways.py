@@ -233,6 +233,7 @@ STATEMENTS_REBUILT = (
         ),
         reported=True,
     ),
+    Way("an adaptive server", settings_field(server_optimizer="adam"), reported=True),
     _in_run("a sampler in other words", sampler="an enclave that was audited"),
     _in_run("a command", command=["audited", "by", "us"]),
     _in_run("a cohort that was planned", cohorts=["0" * 64] * 200),

@@ -201,4 +201,5 @@ def overflow(rounds: int, *, max_clients: int, clients_per_round: float) -> floa
     if room <= mean:
         return 1.0
     exponent = room * math.log(room / mean) - room + mean
-    return min(1.0, rounds * math.exp(-exponent * (1 - _EXPONENTIAL_SLACK) + room * _EXPONENTIAL_SLACK) * (1 + _EXPONENTIAL_SLACK))
+    bound = math.exp(-exponent * (1 - _EXPONENTIAL_SLACK) + room * _EXPONENTIAL_SLACK)
+    return min(1.0, rounds * bound * (1 + _EXPONENTIAL_SLACK))
