@@ -35,8 +35,8 @@ def from_words(words: np.ndarray, more: Callable[[int, int], np.ndarray], *, tab
         >>> bool(normals[0] == tables().scales[100] * 2.0**62)
         True
     """
-    table, normals = table or tables(), np.empty(len(words))
-    left, negative = Cover(table, len(words)).write(words, normals)
+    normals = np.empty(len(words))
+    left, negative = Cover(len(words), table).write(words, normals)
     descend(normals, left, negative, lambda level, pending: more(level, len(pending)), table)
     return normals
 
@@ -45,11 +45,12 @@ class Cover:
     """Writes the normals of words that a layer covers, into arrays that are used again: new ones take longer.
 
     Args:
-        table: The tables.
         size: Number of words of a call, at most.
+        table: Other tables, for tests.
     """
 
-    def __init__(self, table: Tables, size: int) -> None:
+    def __init__(self, size: int, table: Tables | None = None) -> None:
+        table = table or tables()
         self._scales, self._layers = table.scales, len(table.layers)
         self._index, self._normals, self._factors = np.empty(size, np.int64), np.empty(size), np.empty(size)
         self._is_zero = np.empty(size, bool)
@@ -59,7 +60,7 @@ class Cover:
 
         Example:
             >>> words, out = np.array([2**62 + 100, -1]), np.empty(2)
-            >>> Cover(tables(), 2).write(words, out), float(out[0]) == tables().scales[100] * 2.0**62
+            >>> Cover(2).write(words, out), float(out[0]) == tables().scales[100] * 2.0**62
             ((array([1]), array([ True])), True)
         """
         arrays = self._index, self._normals, self._factors, self._is_zero
@@ -80,7 +81,7 @@ def descend(
     left: np.ndarray,
     negative: np.ndarray,
     more: Callable[[int, np.ndarray], np.ndarray],
-    table: Tables,
+    table: Tables | None = None,
 ) -> None:
     """Writes the normals of the places that no layer covers, of many parts at once: there are few in each.
 
@@ -89,8 +90,9 @@ def descend(
         left: The places.
         negative: Which of the normals are negative.
         more: Returns words, int64 `[7, count]`, for a level and the places that reach it.
-        table: The tables.
+        table: Other tables, for tests.
     """
+    table = table or tables()
     for level in range(table.levels):
         if not left.size:
             break

@@ -7,7 +7,6 @@ import numpy as np
 
 from tff_mf.base import validation
 from tff_mf.numerics.normals._arithmetic import WORDS_OF_A_PIECE, Cover, descend
-from tff_mf.numerics.normals._tables import tables
 
 # Coordinates that are drawn together. It decides which words a coordinate gets, and so is part of the algorithm.
 PART = 2**18
@@ -74,8 +73,7 @@ def write(drawn: Callable[[int, int], np.ndarray], begin: int, out: np.ndarray, 
         >>> bool(np.all(row == draw(key, 3)))
         True
     """
-    table, places, signs = tables(), [], []
-    cover = Cover(table, min(_COVERED, len(out)))
+    cover, places, signs = Cover(min(_COVERED, len(out))), [], []
     for first in range(0, len(out), _DRAWN):
         row = out[first : first + _DRAWN]
         found = drawn((begin + first) // WORDS_OF_A_BLOCK, len(row))
@@ -95,7 +93,7 @@ def write(drawn: Callable[[int, int], np.ndarray], begin: int, out: np.ndarray, 
                 found[:, end - count : end] = drawn(block, WORDS_OF_A_PIECE * int(count)).reshape(WORDS_OF_A_PIECE, -1)
         return found
 
-    descend(out, np.concatenate(places), np.concatenate(signs), more, table)
+    descend(out, np.concatenate(places), np.concatenate(signs), more)
 
 
 def words(key: np.ndarray, block: int, count: int) -> np.ndarray:
