@@ -2,8 +2,10 @@
 
 import pathlib
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import psutil
 
@@ -77,3 +79,19 @@ def peak_bytes(process: psutil.Process) -> int:
     """Returns the peak of a process's resident memory."""
     status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
     return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
+
+
+def environment(
+    name: str, requirements: Sequence[str], interpreter: str = sys.executable, *, with_checkout: bool = False
+) -> pathlib.Path:
+    """Returns the Python of peers, in build/NAME/venv, where they are installed if they are not there."""
+    checkout = pathlib.Path(__file__).parents[1]
+    folder = checkout / "build" / name / "venv"
+    python, done = folder / "bin" / "python", folder / "done"
+    if not done.exists():
+        subprocess.run([interpreter, "-m", "venv", "--clear", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements], check=True)
+        if with_checkout:
+            subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", "-e", checkout], check=True)
+        done.touch()
+    return python

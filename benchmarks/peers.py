@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import psutil
+from _common import environment
 from _peer import ANSWERS, Case, read_model
 from _peers_page import PLAIN, draw, filled
 
@@ -33,7 +34,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 RESULTS = HERE.parent / "docs" / "results" / "performance.json"
 PAGE = HERE.parent / "docs" / "performance.md"
 PICTURE = HERE.parent / "docs" / "performance.png"
-ENVIRONMENT = HERE.parent / "build" / "peers" / "venv"
 REQUIREMENTS = ("torch==2.13.0", "pfl==0.6.0")
 COMPARED_AFTER = 2
 
@@ -74,16 +74,6 @@ def changed(case: Case, **values: object) -> Case:
 
 
 WIDER = [changed(CONV, embedding_size=width, units=width, clients=10, most_clients=10) for width in (32, 128, 512)]
-
-
-def environment() -> pathlib.Path:
-    """Returns the Python of torch and pfl-research, which is installed if it is not there."""
-    python, done = ENVIRONMENT / "bin" / "python", ENVIRONMENT / "done"
-    if not done.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
-        done.touch()
-    return python
 
 
 class Process:
@@ -175,7 +165,9 @@ class Bench:
     @contextlib.contextmanager
     def running(self, names: Sequence[str], case: Case) -> Iterator[list[Process]]:
         """Runs peers with a case."""
-        python = environment() if any(PEERS[name][0] in _OF_TORCH for name in names) else pathlib.Path()
+        python = (
+            environment("peers", REQUIREMENTS) if any(PEERS[name][0] in _OF_TORCH for name in names) else pathlib.Path()
+        )
         with contextlib.ExitStack() as ends:
             processes = []
             for name in names:

@@ -22,6 +22,7 @@ _PRODUCT = 2**23
 # Entries of a row that each thread of a CPU computes with at once, so that they stay in the cache.
 _PART = 2**16
 
+
 class NoiseStream(DictStream):
     """Streams the rows of σζ·C⁻¹z in PyTorch, one per round; `DictStream` has states, `KeyedStream` the rest.
 
