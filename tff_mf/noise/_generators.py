@@ -110,7 +110,7 @@ def _aes_words(key: np.ndarray, block: int, count: int) -> np.ndarray:
     encryptor = Cipher(algorithms.AES(key.astype("<i8").tobytes()), modes.CTR(block.to_bytes(16, "big"))).encryptor()
     # The cipher wants room for a block more than it writes.
     words, zeros = np.empty(count + _WORDS, "<i8"), _zeros(2 ** (count - 1).bit_length())
-    encryptor.update_into(zeros[: 8 * count], memoryview(words).cast("B"))
+    encryptor.update_into(zeros[: 8 * count], words.data.cast("B"))
     return words[:count]
 
 

@@ -124,11 +124,14 @@ class NoiseStream(DictStream):
             known.append(torch.zeros_like(row))
             for earlier, weight in step.again:
                 known[-1].add_(self._draw(keys[earlier]), alpha=weight)
-        after = [each if isinstance(each, int) else self._empty(self._type_of(each)) for each in step.after]
-        computed = [(each, out) for each, out in zip(step.after, after, strict=True) if not isinstance(each, int)]
-        uses = {source for terms, _ in computed for source, _ in terms}
         size = _PART * torch.get_num_threads() if self._device.type == "cpu" else self._dimension
-        parts, outs = [each.split(size) for each in known], [each.split(size) for _, each in computed]
+        after, computed = list[torch.Tensor](), list[tuple[Numbers, Sequence[torch.Tensor]]]()
+        for entry in step.after:
+            after.append(rows[entry] if isinstance(entry, int) else self._empty(self._type_of(entry)))
+            if not isinstance(entry, int):
+                computed.append((entry, after[-1].split(size)))
+        uses = {source for terms, _ in computed for source, _ in terms}
+        parts = [each.split(size) for each in known]
         for index, new in enumerate(row.split(size)):
             sources = {place: each[index] for place, each in enumerate(parts)} | {NEW: new}
             if DRAWN in uses:
@@ -137,14 +140,14 @@ class NoiseStream(DictStream):
                 sources[PAST] = torch.empty_like(new)
                 self._write_total(past, sources, sources[PAST])
             if self._grid is None:
-                subtracted = ((PAST, 1.0),) if PAST in uses else past
-                scaled = ((NEW, float(self._scale(step))), *((source, -weight) for source, weight in subtracted))
-                self._write_total(scaled, sources, new)
+                new.mul_(float(self._scale(step)))
+                for source, weight in ((PAST, 1.0),) if PAST in uses else past:
+                    new.sub_(sources[source], alpha=weight)
             else:
                 self._round(new, float(self._scale(step)), sources[PAST])
-            for (terms, _), out in zip(computed, outs, strict=True):
+            for terms, out in computed:
                 self._write_total(terms, sources, out[index])
-        return row, [rows[each] if isinstance(each, int) else each for each in after]
+        return row, after
 
     def _type_of(self, terms: Numbers) -> torch.dtype:
         """Returns the type of a row of memory: on a grid, copies of n_t may have one of their own."""
@@ -160,7 +163,10 @@ class NoiseStream(DictStream):
             raise InputValueError("state is damaged: its rows give noise that is not finite.")
 
     def _write_total(self, terms: Numbers, sources: dict[int, torch.Tensor], out: torch.Tensor) -> None:
-        """Writes the sum of products; on a grid, each product and each sum is rounded once, in this order."""
+        """Writes the sum of products; on a grid, each product and each sum is rounded once, in this order.
+
+        `out` is none of the sources.
+        """
         if not terms:
             out.zero_()
             return

@@ -63,15 +63,15 @@ class Cover:
             >>> Cover(2).write(words, out), float(out[0]) == tables().scales[100] * 2.0**62
             ((array([1]), array([ True])), True)
         """
-        arrays = self._index, self._normals, self._factors, self._is_zero
-        index, normals, factors, is_zero = (array[: len(words)] for array in arrays)
+        size = len(words)
+        index, normals, factors = self._index[:size], self._normals[:size], self._factors[:size]
         np.bitwise_and(words, 2**INDEX_BITS - 1, out=index)
         np.copyto(normals, words)
         np.take(self._scales, index, out=factors, mode="clip")
         np.multiply(normals, factors, out=normals)
         np.copyto(out, normals, casting="same_kind")
         # Fewer than one in a hundred: also, once in 2⁶⁴, the word 0.
-        left = np.flatnonzero(np.equal(out, 0, out=is_zero))
+        left = np.flatnonzero(np.equal(out, 0, out=self._is_zero[:size]))
         left = left[index[left] >= self._layers]
         return left, words[left] < 0
 
