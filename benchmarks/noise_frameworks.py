@@ -6,8 +6,9 @@ python benchmarks/noise_frameworks.py --rows jax --dimension D
 Ours, opake 0.16.1 and jax_privacy 2.0.0 are in one environment, build/noise-peers/venv, which is made with `--python`
 when it is first needed; `--ready` is a Python that has all of them. opake cannot be imported with Python 3.11.7 and
 3.12.1. In each turn, processes follow each other, and in a process draws and rounds of all rows take turns, so that the
-load of the machine affects all alike. A ratio is of mean times; printed are medians over the turns. opake adds its
-noise to gradients, too. The second form prints the ratios of one process, in a Python that has what it needs.
+load of the machine affects all alike. A ratio is of mean times; printed are medians over the turns. In JAX, a state
+is donated to the next one. opake adds its noise to gradients, too. The second form prints the ratios of one process, in
+a Python that has what it needs.
 """
 
 import argparse
@@ -29,7 +30,7 @@ REQUIREMENTS = (
 )
 # Rounds before the first one, so that a tree has its rows; those that are not timed, of which the first one compiles;
 # and those that are.
-BEGIN, UNTIMED, TIMED = 1000, 3, 8
+BEGIN, UNTIMED, TIMED = 1000, 2, 6
 
 Step = Callable[[], object]
 
@@ -54,6 +55,7 @@ def main() -> None:
         for rows in ROWS:
             for name, ratio in _in_a_process(python, rows, given.dimension, given.cores).items():
                 found.setdefault(name, []).append(ratio)
+                print(f"{name}: {ratio:.2f}", file=sys.stderr, flush=True)
     print(f"| d = {given.dimension:,}, {given.cores} cores, {given.turns} turns | draws | least | most |")
     print("|---|--:|--:|--:|")
     for name, ratios in found.items():
@@ -160,7 +162,7 @@ def _in_jax(dimension: int, on_grid: bool = False) -> tuple[Step, dict[str, Step
     steps, how = {}, "grid" if on_grid else "floats"
     for name, mechanism in _mechanisms(on_grid).items():
         stream = build_stream(mechanism, dimension=dimension, stddev=1.0, **settings).limited_to(ROUNDS)
-        step = _stepping(jax.jit(stream.next), stream.init()._replace(round=jnp.int32(BEGIN)))
+        step = _stepping(jax.jit(stream.next, donate_argnums=0), stream.init()._replace(round=jnp.int32(BEGIN)))
         steps[f"JAX, {how}: {name}"] = lambda step=step: jax.block_until_ready(step())
     if not on_grid:
         steps |= _of_jax_privacy(normal, dimension)
