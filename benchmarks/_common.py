@@ -5,11 +5,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import psutil
 
-_ENVIRONMENTS = pathlib.Path(__file__).resolve().parents[1] / "build" / "peers"
 _SMALL_RUN = """[run]
 mechanism = "tree-full"
 rounds = {rounds}
@@ -82,12 +81,17 @@ def peak_bytes(process: psutil.Process) -> int:
     return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
 
 
-def environment(name: str, requirements: tuple[str, ...]) -> pathlib.Path:
-    """Returns the Python of an environment of peers, which is made in build/peers if it is not there."""
-    folder = _ENVIRONMENTS / name
+def environment(
+    name: str, requirements: Sequence[str], interpreter: str = sys.executable, *, with_checkout: bool = False
+) -> pathlib.Path:
+    """Returns the Python of peers, in build/peers/NAME, where they are installed if they are not there."""
+    checkout = pathlib.Path(__file__).resolve().parents[1]
+    folder = checkout / "build" / "peers" / name
     python, done = folder / "bin" / "python", folder / "done"
     if not done.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        subprocess.run([interpreter, "-m", "venv", "--clear", folder], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements], check=True)
+        if with_checkout:
+            subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", "-e", checkout], check=True)
         done.touch()
     return python

@@ -1,9 +1,8 @@
 """Time and memory of one round of noise, relative to one draw of as many normals in the same run.
 
-python benchmarks/noise.py [--dimension D] [--only NAME] [--jax-privacy PYTHON] [--sweep --plot FILE]
+python benchmarks/noise.py [--dimension D] [--only NAME] [--sweep --plot FILE]
 
-`--jax-privacy` is a Python with jax_privacy, which needs its own environment. Each row of the table runs in a separate
-process, so that its memory can be measured.
+Each row of the table runs in a separate process, so that its memory can be measured.
 """
 
 import argparse
@@ -19,7 +18,6 @@ from collections.abc import Callable, Iterator
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 STACKOVERFLOW_LSTM = 4_050_748
-PEER = pathlib.Path(__file__).with_name("noise_jax.py")
 
 # Rows of the table with the number of timed rounds: a whole period, if the cost differs between rounds.
 ROWS = {
@@ -46,7 +44,6 @@ def main() -> None:
     parser.add_argument("--dimension", type=int, default=STACKOVERFLOW_LSTM)
     parser.add_argument("--only", choices=ROWS)
     parser.add_argument("--json", action="store_true", help="one row, as JSON, in this process")
-    parser.add_argument("--jax-privacy", metavar="PYTHON")
     parser.add_argument("--sweep", action="store_true", help="only time against bands and against dimension")
     parser.add_argument("--plot", metavar="FILE")
     arguments = parser.parse_args()
@@ -60,9 +57,6 @@ def main() -> None:
     print(f"{'':36} {'mean':>7} {'median':>7} {'worst':>7}   memory / rows   draw")
     for name in [arguments.only] if arguments.only else ROWS:
         _print(name, _in_a_process(name, arguments.dimension))
-    if arguments.jax_privacy:
-        command = [arguments.jax_privacy, str(PEER), "--dimension", str(arguments.dimension)]
-        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="")
 
 
 def _in_a_process(name: str, dimension: int) -> dict[str, float]:

@@ -1,18 +1,15 @@
 """Time of one round of noise in NumPy, relative to one draw of as many float32 normals by NumPy's Generator.
 
-python benchmarks/numpy_streams.py [--dimension D] [--only NAME] [--jax-privacy PYTHON]
+python benchmarks/numpy_streams.py [--dimension D] [--only NAME]
 
 Rounds and draws take turns in one process. Mean, median and worst are of the rounds, relative to the median draw;
 "least" is the ratio of the least times, which other processes disturb least; "CPU" is the ratio of the processor's
-times. The draw is that of `numpy.random.default_rng`. `--jax-privacy` is a Python with jax_privacy, whose unit is one
-`jax.random.normal`.
+times. The draw is that of `numpy.random.default_rng`.
 """
 
 import argparse
 import os
-import pathlib
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 
@@ -22,7 +19,6 @@ import tff_mf
 from tff_mf.noise import numpy as streams
 
 STACKOVERFLOW_LSTM = 4_050_748
-PEER = pathlib.Path(__file__).with_name("noise_jax.py")
 GRID = tff_mf.Grid(bits=16, max_clients=100)
 
 # Mechanism, arguments of its stream, rounds that are timed, and the round that they begin with.
@@ -46,15 +42,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dimension", type=int, default=STACKOVERFLOW_LSTM)
     parser.add_argument("--only", choices=ROWS, action="append")
-    parser.add_argument("--jax-privacy", metavar="PYTHON")
     arguments = parser.parse_args()
     print(f"dimension {arguments.dimension:,}, {os.cpu_count()} cores, NumPy {np.__version__}; draw: default_rng")
     print(f"{'':36} {'mean':>7} {'median':>7} {'worst':>7} {'least':>7} {'CPU':>7}   draw")
     for name in arguments.only or ROWS:
         _report(name, arguments.dimension)
-    if arguments.jax_privacy:
-        command = [arguments.jax_privacy, str(PEER), "--dimension", str(arguments.dimension)]
-        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="")
 
 
 def _report(name: str, dimension: int) -> None:

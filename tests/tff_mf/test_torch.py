@@ -73,6 +73,39 @@ def test_rows_are_those_of_numpy_for_every_generator(name, grid):
         np.testing.assert_allclose(row, other, atol=1e-5 if grid is None else 0)
 
 
+def test_weights_of_one_take_nothing_from_the_draw():
+    """Where a product is left out: -1 and 1, of one row and of several."""
+    for column in ([2.0, -2.0], [2.0, -2.0, -2.0, 2.0], [1.0, 1.0, -1.0]):
+        setting = {"dimension": 100, "stddev": 1.0, "insecure_seed": 1, "generator": "philox"}
+        mechanism = tff_mf.BandedToeplitz(column=column)
+        ours, same = (each.build_stream(mechanism, **setting) for each in (in_torch, streams))
+        state, expected = ours.init(), same.init()
+        for _ in range(6):
+            (row, state), (other, expected) = ours.next(state), same.next(expected)
+            np.testing.assert_allclose(row, other, rtol=1e-5, atol=1e-5)
+
+
+def test_memory_that_somebody_holds_is_not_used_again():
+    stream = in_torch.build_stream(BLT, dimension=50, stddev=1.0)
+    rows, states = [], [stream.init()]
+    for _ in range(40):
+        row, state = stream.next(states[-1])
+        # A view, an array, and a state.
+        held = (row[3:], row.numpy()[3:], row)[len(rows) % 3]
+        rows.append((held, np.array(held)))
+        states.append(state)
+        del row, state
+    copies = [{name: value.clone() for name, value in state.items()} for state in states]
+    for _ in range(5):
+        stream.next(states[-1])
+    for held, copy in rows:
+        np.testing.assert_array_equal(held, copy)
+    for state, copy in zip(states, copies, strict=True):
+        assert all(torch.equal(state[name], copy[name]) for name in copy)
+    given = {stream.next(states[-1])[0].data_ptr() for _ in range(5)}
+    assert len(given) < 5
+
+
 @pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=16, max_clients=100)], ids=["floats", "grid"])
 @pytest.mark.parametrize("mechanism", [BLT, tff_mf.BandedToeplitz.square_root(3)], ids=lambda each: each.kind)
 def test_what_is_done_to_a_row_is_not_done_to_the_memory(mechanism, grid):

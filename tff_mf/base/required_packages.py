@@ -15,7 +15,7 @@ PLOT_COMMAND = "pip install 'tff-mf[plot]'"
 FLOWER_COMMAND = "pip install 'tff-mf[flower]'"
 JAX_COMMAND = "pip install 'tff-mf[jax]'"
 TORCH_COMMAND = "pip install 'tff-mf[torch]'"
-OPACUS_COMMAND = "pip install 'tff-mf[torch]' opacus"
+OPACUS_COMMAND = "pip install 'tff-mf[opacus]'"
 AES_COMMAND = "pip install 'tff-mf[aes]'"
 
 

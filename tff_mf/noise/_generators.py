@@ -11,7 +11,7 @@ from tff_mf.numerics import normals
 from tff_mf.problem import grids
 
 _PART = 2**15
-# Words of a block of `normals.draw_part`, and of NumPy's Philox.
+# Words of a block of `normals.write`, and of NumPy's Philox.
 _WORDS, _NUMPY_WORDS = normals.WORDS_OF_A_BLOCK, 4
 
 
@@ -28,11 +28,11 @@ class Generator(abc.ABC):
 
     @abc.abstractmethod
     def words(self, key: np.ndarray, block: int, count: int) -> np.ndarray:
-        """Returns words of a key from a block of `normals.draw_part` on, int64 `[count]`."""
+        """Returns words of a key from a block of `normals.write` on, int64 `[count]`."""
 
     def write(self, key: np.ndarray, begin: int, out: np.ndarray) -> None:
-        """Writes the normals of a key, int64 `[2]`, of the coordinates from `begin` on: at most one part."""
-        out[:] = normals.draw_part(functools.partial(self.words, key), begin, len(out))
+        """Writes the normals of a key, int64 `[2]`, of the coordinates from `begin` on."""
+        normals.write(functools.partial(self.words, key), begin, out, part=self.part)
 
 
 class Philox(Generator):
@@ -77,13 +77,15 @@ class TensorFlowFloats(TensorFlow):
         self.name = "tensorflow float32"
 
     def write(self, key: np.ndarray, begin: int, out: np.ndarray) -> None:
-        # Blocks of four normals.
-        count = -(-len(out) // 4)
-        halves = normals.words(key, begin // 4, 2 * count).view(np.uint32) & np.uint32(2**23 - 1)
-        radius, angle = halves.reshape(2 * count, 2).T.astype(np.float32) * np.float32(2.0**-23)
-        length = np.sqrt(np.float32(-2) * np.log(np.maximum(radius, np.float32(1e-7))))
-        angle = np.float32(2 * np.pi) * angle
-        out[:] = np.stack([np.sin(angle) * length, np.cos(angle) * length], axis=1).reshape(-1)[: len(out)]
+        for first in range(0, len(out), self.part):
+            part = out[first : first + self.part]
+            # Blocks of four normals.
+            count = -(-len(part) // 4)
+            halves = normals.words(key, (begin + first) // 4, 2 * count).view(np.uint32) & np.uint32(2**23 - 1)
+            radius, angle = halves.reshape(2 * count, 2).T.astype(np.float32) * np.float32(2.0**-23)
+            length = np.sqrt(np.float32(-2) * np.log(np.maximum(radius, np.float32(1e-7))))
+            angle = np.float32(2 * np.pi) * angle
+            part[:] = np.stack([np.sin(angle) * length, np.cos(angle) * length], axis=1).reshape(-1)[: len(part)]
 
 
 def generator_of(name: str | None, *, on_grid: bool) -> Generator:
@@ -96,7 +98,7 @@ def generator_of(name: str | None, *, on_grid: bool) -> Generator:
 
 
 def _numpy_words(key: np.ndarray, block: int, count: int) -> np.ndarray:
-    """Returns words from an even block of `normals.draw_part` on, int64 `[count]`."""
+    """Returns words from an even block of `normals.write` on, int64 `[count]`."""
     counter = np.array([block * _WORDS // _NUMPY_WORDS, 0, 0, 0], np.uint64)
     return np.random.Philox(key=key.view(np.uint64), counter=counter).random_raw(count).view(np.int64)
 
@@ -105,8 +107,17 @@ def _aes_words(key: np.ndarray, block: int, count: int) -> np.ndarray:
     """Returns words from a block of the counter on, int64 `[count]`."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    cipher = Cipher(algorithms.AES(key.astype("<i8").tobytes()), modes.CTR(block.to_bytes(16, "big")))
-    return np.frombuffer(cipher.encryptor().update(bytes(8 * count)), "<i8")
+    encryptor = Cipher(algorithms.AES(key.astype("<i8").tobytes()), modes.CTR(block.to_bytes(16, "big"))).encryptor()
+    # The cipher wants room for a block more than it writes.
+    words, zeros = np.empty(count + _WORDS, "<i8"), _zeros(2 ** (count - 1).bit_length())
+    encryptor.update_into(zeros[: 8 * count], words.data.cast("B"))
+    return words[:count]
+
+
+@functools.cache
+def _zeros(count: int) -> memoryview:
+    """Returns so many words of zeros, kept: new ones would be slower than the cipher."""
+    return memoryview(bytes(8 * count))
 
 
 @functools.cache

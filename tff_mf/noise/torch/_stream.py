@@ -1,22 +1,26 @@
 """`NoiseStream` in PyTorch: the state machine of `DictStream` around rounds that the device computes."""
 
+import concurrent.futures
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from tff_mf.base import validation
+from tff_mf.base import required_packages, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Numbers, Step
 from tff_mf.noise._dict_stream import DictStream
 from tff_mf.noise._generators import generator_of
+from tff_mf.noise.torch._memory import Memory
 from tff_mf.noise.torch._normals import exact_normal, standard_normal
 from tff_mf.problem.grids import Grid
 
 # Entries of all rows that are copied at once for a matrix product.
 _PRODUCT = 2**23
+# Entries of a row that each thread of a CPU computes with at once, so that they stay in the cache.
+_PART = 2**16
 
 
 class NoiseStream(DictStream):
@@ -33,8 +37,10 @@ class NoiseStream(DictStream):
 
     Args:
         device: Where rows are computed and kept.
-        generator: As in `tff_mf.noise.numpy`, on a CPU; on any other device "tensorflow", Philox 4x32-10 in the
-            integers of PyTorch. PyTorch's own generators have seeds of 64 bits, and the one of the CPU is predictable.
+        generator: On a CPU as in `tff_mf.noise.numpy`, but without a grid "aes" by default where `cryptography` is
+            installed, as with the extra `torch`: it is cryptographic, and faster than "philox". On any other device
+            "tensorflow", Philox 4x32-10 in the integers of PyTorch, of which no attack is published. PyTorch's own
+            generators have seeds of 64 bits, and the one of the CPU is predictable.
         one_process: Whether no other process of the training streams noise.
     """
 
@@ -57,6 +63,8 @@ class NoiseStream(DictStream):
         self._device = torch.device(device)
         if self._device.type != "cpu":
             generator = validation.one_of("generator", generator or "tensorflow", ("tensorflow",))
+        elif generator is None and grid is None and required_packages.is_installed("cryptography"):
+            generator = "aes"
         self._generator = generator_of(generator, on_grid=grid is not None)
         super().__init__(
             mechanism,
@@ -68,6 +76,7 @@ class NoiseStream(DictStream):
             fast=True,
         )
         self._number = torch.float32 if grid is None else torch.float64
+        self._memory = Memory(dimension)
 
     # Keys are drawn in Python, which a compiled graph would not run again.
     next = torch.compiler.disable(DictStream.next)
@@ -89,58 +98,101 @@ class NoiseStream(DictStream):
             )
 
     def _draw(self, key: np.ndarray) -> torch.Tensor:
-        """Returns the standard normals of a key."""
+        """Returns the standard normals of a key, in a new row."""
         if self._device.type != "cpu":
             drawn = standard_normal if self._grid is None else exact_normal
             return drawn(key, self._dimension, self._device)
-        row = np.empty(self._dimension, np.float32 if self._grid is None else np.float64)
-        for begin in range(0, self._dimension, self._generator.part):
-            self._generator.write(key, begin, row[begin : begin + self._generator.part])
-        return torch.from_numpy(row)
+        row = self._empty(self._number)
+        # Each thread writes parts of its own.
+        threads, part = torch.get_num_threads(), self._generator.part
+        size = -(-self._dimension // (part * threads)) * part
+
+        def write(begin: int) -> None:
+            self._generator.write(key, begin, row.numpy()[begin : begin + size])
+
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+            list(pool.map(write, range(0, self._dimension, size)))
+        return row
+
+    def _empty(self, number: torch.dtype) -> torch.Tensor:
+        """Returns a row that is not filled."""
+        if self._device.type == "cpu":
+            return self._memory.empty(number)
+        return torch.empty(self._dimension, dtype=number, device=self._device)
 
     def _computed(
         self, step: Step, rows: list[torch.Tensor], keys: np.ndarray, done: int, stddev: Any
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         self._check_process()
         self._check_not_recorded()
-        drawn = self._draw(keys[done])
-        products = (
-            [] if step.product is None else self._weighted_sums(step.product[0], [rows[r] for r in step.product[1]])
-        )
-        sources = dict(enumerate([*rows, *products]))
-        if any(source == DRAWN for terms in step.after if not isinstance(terms, int) for source, _ in terms):
-            sources[DRAWN] = drawn * float(stddev)
-        past = self._total(step.past, sources)
-        for earlier, weight in step.again:
-            past = past - self._draw(keys[earlier]) * (weight * float(stddev))
-        scaled = drawn * float(self._scale(step))
+        row, known, past = self._draw(keys[done]), list(rows), step.past
+        if step.product is not None:
+            known += self._weighted_sums(step.product[0], [rows[place] for place in step.product[1]])
+        if step.again:
+            past = (*past, (len(known), -float(stddev)))
+            known.append(torch.zeros_like(row))
+            for earlier, weight in step.again:
+                known[-1].add_(self._draw(keys[earlier]), alpha=weight)
+        size = _PART * torch.get_num_threads() if self._device.type == "cpu" else self._dimension
+        after, computed = list[torch.Tensor](), list[tuple[Numbers, Sequence[torch.Tensor]]]()
+        for entry in step.after:
+            after.append(rows[entry] if isinstance(entry, int) else self._empty(self._type_of(entry)))
+            if not isinstance(entry, int):
+                computed.append((entry, after[-1].split(size)))
+        uses = {source for terms, _ in computed for source, _ in terms}
+        parts = [each.split(size) for each in known]
+        for index, new in enumerate(row.split(size)):
+            sources = {place: each[index] for place, each in enumerate(parts)} | {NEW: new}
+            if DRAWN in uses:
+                sources[DRAWN] = new * float(stddev)
+            if self._grid is not None or PAST in uses:
+                sources[PAST] = torch.empty_like(new)
+                self._write_total(past, sources, sources[PAST])
+            if self._grid is None:
+                new.mul_(float(self._scale(step)))
+                for source, weight in ((PAST, 1.0),) if PAST in uses else past:
+                    new.sub_(sources[source], alpha=weight)
+            else:
+                self._round(new, float(self._scale(step)), sources[PAST])
+            for terms, out in computed:
+                self._write_total(terms, sources, out[index])
+        return row, after
+
+    def _type_of(self, terms: Numbers) -> torch.dtype:
+        """Returns the type of a row of memory: on a grid, copies of n_t may have one of their own."""
+        copy = self._grid is not None and terms == ((NEW, 1.0),)
+        return getattr(torch, self._recursion.stored) if copy else self._number
+
+    def _round(self, new: torch.Tensor, scale: float, past: torch.Tensor) -> None:
+        """Makes integers of normals, in place."""
         # ½ is subtracted from what depends on past n alone: one operation less in which z_t is rounded.
-        new = scaled - past if self._grid is None else torch.floor(scaled - (past - 0.5))
-        sources |= {PAST: past, NEW: new}
-        if self._grid is not None and not bool(torch.isfinite(new).all()):
+        new.mul_(scale).sub_(past - 0.5)
+        new.copy_(torch.floor(new))
+        if not bool(torch.isfinite(new).all()):
             raise InputValueError("state is damaged: its rows give noise that is not finite.")
 
-        def after(entry: int | Numbers) -> torch.Tensor:
-            if isinstance(entry, int):
-                return rows[entry]
-            if entry == ((NEW, 1.0),):
-                # A copy: what is done to the row in place is not done to the memory.
-                return new.to(self._number if self._grid is None else getattr(torch, self._recursion.stored), copy=True)
-            return self._total(entry, sources)
+    def _write_total(self, terms: Numbers, sources: dict[int, torch.Tensor], out: torch.Tensor) -> None:
+        """Writes the sum of products; on a grid, each product and each sum is rounded once, in this order.
 
-        return new, list(map(after, step.after))
-
-    def _total(self, terms: Numbers, sources: dict[int, torch.Tensor]) -> torch.Tensor:
-        """Returns the sum of products; on a grid, each product and each sum is rounded once, in this order."""
+        `out` is none of the sources.
+        """
         if not terms:
-            return torch.zeros([self._dimension], dtype=self._number, device=self._device)
+            out.zero_()
+            return
+        if self._grid is None:
+            # A product and a sum are one operation, and the first term is best without a product.
+            terms = tuple(sorted(terms, key=lambda term: term[1] != 1))
         (source, weight), *others = terms
-        total = sources[source].to(self._number) * weight
+        total = sources[source].to(self._number)
+        if weight != 1:
+            total = torch.mul(total, weight, out=None if out.dtype != total.dtype else out)
+        if not others:
+            out.copy_(total)
         for source, weight in others:
-            row = sources[source].to(self._number)
-            # In floats, a product and a sum may be one operation.
-            total = torch.add(total, row, alpha=weight) if self._grid is None else total + row * weight
-        return total
+            term = sources[source].to(self._number)
+            if self._grid is not None and weight != 1:
+                term, weight = term * weight, 1.0
+            total = torch.add(total, term, alpha=weight, out=out)
 
     def _weighted_sums(self, weights: np.ndarray, rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Returns Σ_j weights[i, j]·rows[j] for each i, part by part."""

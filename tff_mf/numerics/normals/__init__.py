@@ -17,8 +17,8 @@ from tff_mf.numerics.normals._philox import LEVEL_BITS as LEVEL_BITS
 from tff_mf.numerics.normals._philox import PART as PART
 from tff_mf.numerics.normals._philox import WORDS_OF_A_BLOCK as WORDS_OF_A_BLOCK
 from tff_mf.numerics.normals._philox import draw as draw
-from tff_mf.numerics.normals._philox import draw_part as draw_part
 from tff_mf.numerics.normals._philox import words as words
+from tff_mf.numerics.normals._philox import write as write
 from tff_mf.numerics.normals._tables import EDGE_BITS as EDGE_BITS
 from tff_mf.numerics.normals._tables import INDEX_BITS as INDEX_BITS
 from tff_mf.numerics.normals._tables import STATISTICS as STATISTICS

@@ -35,17 +35,70 @@ def from_words(words: np.ndarray, more: Callable[[int, int], np.ndarray], *, tab
         >>> bool(normals[0] == tables().scales[100] * 2.0**62)
         True
     """
+    normals = np.empty(len(words))
+    left, negative = Cover(len(words), table).write(words, normals)
+    descend(normals, left, negative, lambda level, pending: more(level, len(pending)), table)
+    return normals
+
+
+class Cover:
+    """Writes the normals of words that a layer covers, into arrays that are used again: new ones take longer.
+
+    Args:
+        size: Number of words of a call, at most.
+        table: Other tables, for tests.
+    """
+
+    def __init__(self, size: int, table: Tables | None = None) -> None:
+        table = table or tables()
+        self._scales, self._layers = table.scales, len(table.layers)
+        self._index, self._normals, self._factors = np.empty(size, np.int64), np.empty(size), np.empty(size)
+        self._is_zero = np.empty(size, bool)
+
+    def write(self, words: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Writes the normals, and returns the places that no layer covers, and which of them are negative.
+
+        Example:
+            >>> words, out = np.array([2**62 + 100, -1]), np.empty(2)
+            >>> Cover(2).write(words, out), float(out[0]) == tables().scales[100] * 2.0**62
+            ((array([1]), array([ True])), True)
+        """
+        size = len(words)
+        index, normals, factors = self._index[:size], self._normals[:size], self._factors[:size]
+        np.bitwise_and(words, 2**INDEX_BITS - 1, out=index)
+        np.copyto(normals, words)
+        np.take(self._scales, index, out=factors, mode="clip")
+        np.multiply(normals, factors, out=normals)
+        np.copyto(out, normals, casting="same_kind")
+        # Fewer than one in a hundred: also, once in 2⁶⁴, the word 0.
+        left = np.flatnonzero(np.equal(out, 0, out=self._is_zero[:size]))
+        left = left[index[left] >= self._layers]
+        return left, words[left] < 0
+
+
+def descend(
+    normals: np.ndarray,
+    left: np.ndarray,
+    negative: np.ndarray,
+    more: Callable[[int, np.ndarray], np.ndarray],
+    table: Tables | None = None,
+) -> None:
+    """Writes the normals of the places that no layer covers, of many parts at once: there are few in each.
+
+    Args:
+        normals: Where they are written.
+        left: The places.
+        negative: Which of the normals are negative.
+        more: Returns words, int64 `[7, count]`, for a level and the places that reach it.
+        table: Other tables, for tests.
+    """
     table = table or tables()
-    index = words & (2**INDEX_BITS - 1)
-    normals = words.astype(np.float64) * table.scales[index]
-    left = np.flatnonzero(index >= len(table.layers))
     for level in range(table.levels):
         if not left.size:
             break
-        magnitude, descends = _of_pieces(more(level, left.size), table, level)
-        normals[left] = np.where(words[left] < 0, -magnitude, magnitude)
-        left = left[descends]
-    return normals
+        magnitude, descends = _of_pieces(more(level, left), table, level)
+        normals[left] = np.where(negative, -magnitude, magnitude)
+        left, negative = left[descends], negative[descends]
 
 
 def _of_pieces(words: np.ndarray, table: Tables, level: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tff_mf.base import validation
-from tff_mf.numerics.normals._arithmetic import WORDS_OF_A_PIECE, from_words
+from tff_mf.numerics.normals._arithmetic import WORDS_OF_A_PIECE, Cover, descend
 
 # Coordinates that are drawn together. It decides which words a coordinate gets, and so is part of the algorithm.
 PART = 2**18
@@ -22,6 +22,8 @@ _INCREMENTS = np.array([0x9E3779B9, 0xBB67AE85], np.uint64)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _CACHED = 2**13
+# Words that are drawn at once, and those whose normals are computed at once, so that they stay in the cache.
+_DRAWN, _COVERED = 2**17, 2**15
 # TensorFlow's own constants, which turn a seed into a key and a counter.
 _SCRAMBLING_KEY = np.array([0x3EC8F720, 0x02461E29], np.uint64)
 
@@ -47,38 +49,51 @@ def draw(key: np.ndarray, dimension: int) -> np.ndarray:
         >>> draw(np.array([1, 2]), 3).shape
         (3,)
     """
-    dimension = validation.whole("dimension", dimension)
-    drawn = functools.partial(words, key)
-    return np.concatenate(
-        [draw_part(drawn, begin, min(PART, dimension - begin)) for begin in range(0, dimension, PART)]
-    )
+    row = np.empty(validation.whole("dimension", dimension))
+    write(functools.partial(words, key), 0, row, part=PART)
+    return row
 
 
-def draw_part(drawn: Callable[[int, int], np.ndarray], begin: int, count: int) -> np.ndarray:
-    """Returns the standard normals of coordinates that are drawn together, for any generator with a counter.
+def write(drawn: Callable[[int, int], np.ndarray], begin: int, out: np.ndarray, *, part: int) -> None:
+    """Writes the standard normals of coordinates, for any generator with a counter.
 
-    Formal guarantee: as for `from_words` for the words that `drawn` returns. No word is used twice, neither in a part
-    nor in two parts without a coordinate in common.
+    Formal guarantee: as for `from_words` for the words that `drawn` returns. No word is used twice, neither in a call
+    nor in two calls without a coordinate in common. A coordinate's normal depends on `part`, and not on where calls
+    begin and end.
 
     Args:
         drawn: Returns words from a block of the counter on, int64 `[count]`, two in a block: `words` of a key.
-        begin: First coordinate, even.
-        count: Number of coordinates.
-
-    Returns:
-        float64 `[count]`.
+        begin: First coordinate, a multiple of `part`.
+        out: The normals, float64 `[count]`, or float32.
+        part: Coordinates that draw words of their levels together, even.
 
     Example:
-        >>> key = np.array([1, 2])
-        >>> bool(np.all(draw_part(functools.partial(words, key), 0, 3) == draw(key, 3)))
+        >>> key, row = np.array([1, 2]), np.empty(3)
+        >>> write(functools.partial(words, key), 0, row, part=PART)
+        >>> bool(np.all(row == draw(key, 3)))
         True
     """
+    cover, places, signs = Cover(min(_COVERED, len(out))), [], []
+    for first in range(0, len(out), _DRAWN):
+        row = out[first : first + _DRAWN]
+        found = drawn((begin + first) // WORDS_OF_A_BLOCK, len(row))
+        for at in range(0, len(row), _COVERED):
+            left, negative = cover.write(found[at : at + _COVERED], row[at : at + _COVERED])
+            places.append(first + at + left)
+            signs.append(negative)
 
-    def more(level: int, wanted: int) -> np.ndarray:
-        block = ((level + 1) << LEVEL_BITS) + begin * BLOCKS_OF_A_PIECE
-        return drawn(block, WORDS_OF_A_PIECE * wanted).reshape(WORDS_OF_A_PIECE, wanted)
+    def more(level: int, left: np.ndarray) -> np.ndarray:
+        counts = np.bincount(left // part)
+        found = np.empty((WORDS_OF_A_PIECE, len(left)), np.int64)
+        end = 0
+        for index, count in enumerate(counts):
+            if count:
+                block = ((level + 1) << LEVEL_BITS) + (begin + index * part) * BLOCKS_OF_A_PIECE
+                end += count
+                found[:, end - count : end] = drawn(block, WORDS_OF_A_PIECE * int(count)).reshape(WORDS_OF_A_PIECE, -1)
+        return found
 
-    return from_words(drawn(begin // WORDS_OF_A_BLOCK, count), more)
+    descend(out, np.concatenate(places), np.concatenate(signs), more)
 
 
 def words(key: np.ndarray, block: int, count: int) -> np.ndarray:
