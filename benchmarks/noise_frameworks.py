@@ -3,7 +3,7 @@
 python benchmarks/noise_frameworks.py [--turns N] [--cores N] [--python PYTHON | --ready PYTHON]
 python benchmarks/noise_frameworks.py --rows jax --dimension D
 
-Ours, opake 0.16.1 and jax_privacy 2.0.0 are in one environment, build/noise-peers/venv, which is made with `--python`
+Ours, opake 0.16.1 and jax_privacy 2.0.0 are in one environment, build/peers/noise, which is made with `--python`
 when it is first needed; `--ready` is a Python that has all of them. opake cannot be imported with Python 3.11.7 and
 3.12.1. In each turn, processes follow each other, and in a process draws and rounds of all rows take turns, so that the
 load of the machine affects all alike. A ratio is of mean times; printed are medians over the turns. In JAX, a state
@@ -49,7 +49,7 @@ def main() -> None:
         return
     from _common import environment
 
-    python = given.ready or environment("noise-peers", REQUIREMENTS, given.python, with_checkout=True)
+    python = given.ready or environment("noise", REQUIREMENTS, given.python, with_checkout=True)
     found: dict[str, list[float]] = {}
     for _ in range(given.turns):
         for rows in ROWS:

@@ -29,7 +29,7 @@ _NAME_DIGITS = 12
 # Entries of run.json that have no effect on the deployment.
 _SAID = ("command", "versions", "population")
 _CRITICAL, _WARNING = "critical", "warning"
-# What the policy needs of the server, by the names of docs/device-policy.md, which says what each of them is.
+# What the policy needs of the server, by the names of docs/deployment.md, which says what each of them is.
 REQUIREMENTS = {
     **dict.fromkeys(
         ("index", "late", "once", "aborted", "task_name", "versions", "pauses", "history"),
