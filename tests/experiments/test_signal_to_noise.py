@@ -55,7 +55,7 @@ def test_noise_per_parameter_is_that_of_a_server_with_momentum():
         rounds=300, clients_per_round=20, min_sep=100, max_participations=3, noise_multiplier=2.0, delta=1e-6,
         model="conv", server_learning_rate=0.5, server_momentum=0.9, clip_norm=0.3,
     )  # fmt: skip
-    adaptive = of(msgspec.structs.replace(configuration, server_optimizer="adam"), tff_mf.Identity())
+    adaptive = of(msgspec.structs.replace(settings, server_optimizer="adam"), tff_mf.Identity())
     assert (adaptive.per_parameter, adaptive.too_fast) == (None, False)
     z = np.random.default_rng(1).standard_normal((300, 4000))
     velocity = weights = np.zeros(4000)
