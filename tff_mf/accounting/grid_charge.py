@@ -16,7 +16,7 @@ _TAIL = 1e-24
 # Wider cells are divided into cells of between these widths.
 _DIVIDED = (1 / 16, 1 / 8)
 # Exceeds the relative rounding error of a few operations and of the exponential function.
-_EXPONENTIAL_SLACK = 2.0**-40
+_EXP_SLACK = 2.0**-40
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,7 +175,7 @@ def charge_of_secret_cohorts(
 
     def charge_of(sigma: float) -> GridCharge:
         found = charge(mechanism, rounds, max_participations, noise_multiplier=sigma, grid=grid, dimension=dimension)
-        return dataclasses.replace(found, tail=min(1.0, (found.tail + excess) * (1 + _EXPONENTIAL_SLACK)))
+        return dataclasses.replace(found, tail=min(1.0, (found.tail + excess) * (1 + _EXP_SLACK)))
 
     return charge_of
 
@@ -201,5 +201,4 @@ def overflow(rounds: int, *, max_clients: int, clients_per_round: float) -> floa
     if room <= mean:
         return 1.0
     exponent = room * math.log(room / mean) - room + mean
-    bound = math.exp(-exponent * (1 - _EXPONENTIAL_SLACK) + room * _EXPONENTIAL_SLACK)
-    return min(1.0, rounds * bound * (1 + _EXPONENTIAL_SLACK))
+    return min(1.0, rounds * math.exp(-exponent * (1 - _EXP_SLACK) + room * _EXP_SLACK) * (1 + _EXP_SLACK))
