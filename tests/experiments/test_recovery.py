@@ -17,8 +17,6 @@ import safetensors.numpy
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import reports
-from tff_mf.experiments.cli import train
-from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import folders, layers, names
 from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.training import checkpoints, program
@@ -191,13 +189,19 @@ def test_a_run_that_has_ended_is_not_resumed_without_its_report(tmp_path, whole)
         folders.resumable_folder(folder)
 
 
-def test_a_run_that_was_stopped_before_its_settings_were_written_has_them_once_it_is_resumed(tmp_path):
+def test_a_run_that_was_stopped_before_its_settings_were_written_has_them_once_it_is_resumed(tmp_path, monkeypatch):
     """Its next process may be killed too, and needs what the first one did not write."""
-    plan = privacy()
-    folders.keep_mechanism(tmp_path, plan.mechanism)
-    layer = layers.Layer.of(typed.given(small_settings(plan)), layers.FLAG)
-    train._begin(layer, tmp_path, plan, resume=True)
-    assert layers.settings(layers.begun(layer, tmp_path)) == small_settings(plan)
+
+    class Prepared:
+        @property
+        def cohorts(self):
+            raise StoppedError
+
+    monkeypatch.setattr(program, "prepare", lambda *given, **named: Prepared())
+    with pytest.raises(StoppedError):
+        run(tmp_path / "data", tmp_path, resume=True)
+    nothing = layers.Layer.of({}, layers.FLAG)
+    assert layers.settings(layers.begun(nothing, tmp_path)) == small_settings(privacy())
 
 
 def test_the_mechanism_of_a_run_is_kept_as_it_was_found(tmp_path):
