@@ -37,7 +37,7 @@ from tff_mf.problem.draws import SeededDraws
 MEASURED = 2500
 SENTENCES = 8
 TUNED, SEEDS = 100, range(5)
-# Powers of 2 of the first rate: with one ε, where noise in a parameter comes to about the same.
+# Powers of 2 of the rate that is tried first, from short trials.
 FIRST = {"sgdm": 1, "adam": -3, "yogi": -3, "adagrad": -1}
 OPTIMIZERS = [(optimizer, "blt") for optimizer in FIRST]
 MECHANISMS = [("sgdm", mechanism) for mechanism in ("blt", "scaled-blt", "banded")]
