@@ -5,13 +5,14 @@ python benchmarks/noise_frameworks.py --rows jax --dimension D
 
 Ours, opake 0.16.1 and jax_privacy 2.0.0 are in one environment, build/peers/noise, which is made with `--python`
 when it is first needed; `--ready` is a Python that has all of them. opake cannot be imported with Python 3.11.7 and
-3.12.1. In each turn, processes follow each other, and in a process draws and rounds of all rows take turns, so that the
-load of the machine affects all alike. A ratio is of mean times; printed are medians over the turns. In JAX, a state
+3.12.1. In each turn, all rows follow each other, and rounds of a row and draws take turns, so that the load of the
+machine affects all alike. A ratio is of mean times; printed are medians over the turns. In JAX, a state
 is donated to the next one. opake adds its noise to gradients, too. The second form prints the ratios of one process, in
 a Python that has what it needs.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -30,9 +31,11 @@ REQUIREMENTS = (
 )
 # Rounds before the first one, so that a tree has its rows; those that are not timed, of which the first one compiles;
 # and those that are.
-BEGIN, UNTIMED, TIMED = 1000, 2, 6
+BEGIN, UNTIMED, TIMED = 1000, 2, 5
 
 Step = Callable[[], object]
+# A draw, and by name what makes the rounds of a row, whose memory is free again after them.
+Rows = tuple[Step, dict[str, Callable[[], Step]]]
 
 
 def main() -> None:
@@ -72,15 +75,19 @@ def _in_a_process(python: str | pathlib.Path, rows: str, dimension: int, cores: 
     return json.loads(finished.stdout.splitlines()[-1])
 
 
-def _ratios(given: tuple[Step, dict[str, Step]]) -> dict[str, float]:
-    draw, steps = given
-    seconds = dict.fromkeys(("draw", *steps), 0.0)
+def _ratios(given: Rows) -> dict[str, float]:
+    draw, rows = given
+    return {name: _ratio(draw, make()) for name, make in rows.items()}
+
+
+def _ratio(draw: Step, step: Step) -> float:
+    seconds = [0.0, 0.0]
     for turn in range(UNTIMED + TIMED):
-        for name, step in {"draw": draw, **steps}.items():
+        for place, call in enumerate((draw, step)):
             start = time.perf_counter()
-            step()
-            seconds[name] += (time.perf_counter() - start) * (turn >= UNTIMED)
-    return {name: seconds[name] / seconds["draw"] for name in steps}
+            call()
+            seconds[place] += (time.perf_counter() - start) * (turn >= UNTIMED)
+    return seconds[1] / seconds[0]
 
 
 def _mechanisms(on_grid: bool) -> dict[str, Any]:
@@ -99,14 +106,19 @@ def _stepping(next_state: Callable[[Any], tuple[Any, Any]], state: Any) -> Step:
     return step
 
 
-def _in_torch(dimension: int) -> tuple[Step, dict[str, Step]]:
+def _in_torch(dimension: int) -> Rows:
     import torch
 
     import tff_mf
     from tff_mf.noise.torch import build_stream
 
+    def make(mechanism: Any, settings: dict[str, Any]) -> Step:
+        stream = build_stream(mechanism, dimension=dimension, stddev=1.0, **settings)
+        keys = torch.zeros([BEGIN, 2], dtype=torch.int64)
+        return _stepping(stream.next, stream.init() | {"round": torch.tensor(BEGIN), "keys": keys})
+
     grid = tff_mf.Grid(bits=16, max_clients=1000)
-    steps = {}
+    rows = {}
     for how, settings in (
         ("floats", {}),
         ("floats, philox", {"generator": "philox"}),
@@ -115,16 +127,11 @@ def _in_torch(dimension: int) -> tuple[Step, dict[str, Step]]:
     ):
         for name, mechanism in _mechanisms("grid" in settings).items():
             if how in ("floats", "grid") or name.startswith("BLT"):
-                stream = build_stream(mechanism, dimension=dimension, stddev=1.0, **settings)
-                state = stream.init() | {
-                    "round": torch.tensor(BEGIN),
-                    "keys": torch.zeros([BEGIN, 2], dtype=torch.int64),
-                }
-                steps[f"PyTorch, {how}: {name}"] = _stepping(stream.next, state)
-    return lambda: torch.randn(dimension), steps | _of_opake(dimension)
+                rows[f"PyTorch, {how}: {name}"] = functools.partial(make, mechanism, settings)
+    return lambda: torch.randn(dimension), rows | _of_opake(dimension)
 
 
-def _of_opake(dimension: int) -> dict[str, Step]:
+def _of_opake(dimension: int) -> dict[str, Callable[[], Step]]:
     import torch
 
     try:
@@ -142,13 +149,16 @@ def _of_opake(dimension: int) -> dict[str, Step]:
             numbers = (torch.tensor(each, dtype=torch.float64) for each in (blt.theta, blt.omega))
             return _blt_math.inverse_as_streaming_matrix(_blt_math.BufferedToeplitz(*numbers))
 
-    gradients = torch.zeros(dimension)
-    noise, state = mf_gaussian_noise(gradients, Strategy(), n_steps=ROUNDS, noise_multiplier=1.0, key=random.key(0))
-    clipped = ClippedPytree(pytree=gradients, max_norm=1.0)
-    return {"PyTorch, floats: BLT, 4 buffers, opake": _stepping(lambda state: noise(clipped, state), state)}
+    def make() -> Step:
+        gradients = torch.zeros(dimension)
+        noise, state = mf_gaussian_noise(gradients, Strategy(), n_steps=ROUNDS, noise_multiplier=1.0, key=random.key(0))
+        clipped = ClippedPytree(pytree=gradients, max_norm=1.0)
+        return _stepping(lambda state: noise(clipped, state), state)
+
+    return {"PyTorch, floats: BLT, 4 buffers, opake": make}
 
 
-def _in_jax(dimension: int, on_grid: bool = False) -> tuple[Step, dict[str, Step]]:
+def _in_jax(dimension: int, on_grid: bool = False) -> Rows:
     import jax
     import jax.numpy as jnp
 
@@ -159,38 +169,38 @@ def _in_jax(dimension: int, on_grid: bool = False) -> tuple[Step, dict[str, Step
     settings = {"grid": tff_mf.Grid(bits=16, max_clients=1000)} if on_grid else {}
     normal = jax.jit(lambda key: jax.random.normal(key, (dimension,), jnp.float32))
     numbers = iter(range(10**9))
-    steps, how = {}, "grid" if on_grid else "floats"
-    for name, mechanism in _mechanisms(on_grid).items():
+
+    def make(mechanism: Any) -> Step:
         stream = build_stream(mechanism, dimension=dimension, stddev=1.0, **settings).limited_to(ROUNDS)
         step = _stepping(jax.jit(stream.next, donate_argnums=0), stream.init()._replace(round=jnp.int32(BEGIN)))
-        steps[f"JAX, {how}: {name}"] = lambda step=step: jax.block_until_ready(step())
-    if not on_grid:
-        steps |= _of_jax_privacy(normal, dimension)
-    return lambda: normal(jax.random.key(next(numbers))).block_until_ready(), steps
+        return lambda: jax.block_until_ready(step())
 
+    def of_jax_privacy() -> Step:
+        blt = _mechanisms(True)["BLT, 4 buffers"]
+        matrix = buffered_toeplitz.BufferedToeplitz.build(blt.theta, blt.omega, dtype=jnp.float32)
+        streaming = matrix.inverse_as_streaming_matrix()
+        one = jax.jit(lambda key, state: streaming.multiply_next(normal(key), state), donate_argnums=1)
+        state = streaming.init_multiply(jax.ShapeDtypeStruct((dimension,), jnp.float32))
+        step = _stepping(lambda state: one(jax.random.key(next(numbers)), state), state)
+        return lambda: jax.block_until_ready(step())
 
-def _of_jax_privacy(normal: Callable[[Any], Any], dimension: int) -> dict[str, Step]:
-    import jax
-    import jax.numpy as jnp
-
+    how = "grid" if on_grid else "floats"
+    rows = {
+        f"JAX, {how}: {name}": functools.partial(make, mechanism) for name, mechanism in _mechanisms(on_grid).items()
+    }
     try:
         from jax_privacy.matrix_factorization import buffered_toeplitz
     except ImportError:
-        return {}
-    blt = _mechanisms(True)["BLT, 4 buffers"]
-    matrix = buffered_toeplitz.BufferedToeplitz.build(blt.theta, blt.omega, dtype=jnp.float32)
-    streaming = matrix.inverse_as_streaming_matrix()
-    one = jax.jit(lambda key, state: streaming.multiply_next(normal(key), state), donate_argnums=1)
-    keys = iter(range(10**9))
-    state = streaming.init_multiply(jax.ShapeDtypeStruct((dimension,), jnp.float32))
-    step = _stepping(lambda state: one(jax.random.key(next(keys)), state), state)
-    return {"JAX, floats: BLT, 4 buffers, jax_privacy": lambda: jax.block_until_ready(step())}
+        pass
+    else:
+        rows |= {} if on_grid else {"JAX, floats: BLT, 4 buffers, jax_privacy": of_jax_privacy}
+    return lambda: normal(jax.random.key(next(numbers))).block_until_ready(), rows
 
 
-ROWS: dict[str, Callable[[int], tuple[Step, dict[str, Step]]]] = {
+ROWS: dict[str, Callable[[int], Rows]] = {
     "torch": _in_torch,
     "jax": _in_jax,
-    "jax-grid": lambda dimension: _in_jax(dimension, on_grid=True),
+    "jax-grid": functools.partial(_in_jax, on_grid=True),
 }
 
 if __name__ == "__main__":
