@@ -56,7 +56,7 @@ class Run:
 
 def settings_of(run: Run) -> RunSettings:
     """Returns the settings with which `tff-mf train` would do the same."""
-    preset = layers.configuration(layers.PRESETS.load("pydoc-light").over(layers.Layer.of({}, "benchmark")))
+    preset = layers.settings(layers.PRESETS.load("pydoc-light").over(layers.Layer.of({}, "benchmark")))
     return msgspec.structs.replace(
         preset,
         rounds=100,

@@ -132,5 +132,5 @@ def test_the_report_has_the_optimizer_and_the_same_epsilon(small_data, tmp_path)
     assert found["sgdm"]["accountant"]["planned"] == found["yogi"]["accountant"]["planned"]
     settings = found["yogi"]["settings"]
     assert (settings["server_optimizer"], settings["server_adaptivity"]) == ("yogi", TAU)
-    assert reports.read_configuration(tmp_path / "yogi").settings.server_optimizer == "yogi"
+    assert reports.read_record(tmp_path / "yogi").settings.server_optimizer == "yogi"
     assert critical(tmp_path / "yogi") == critical(tmp_path / "sgdm")

@@ -56,6 +56,20 @@ def test_the_matrix_of_a_blt_that_turns_and_its_recursion():
     assert mechanism.buffers == mechanism.recursion().rows == 5
 
 
+@pytest.mark.parametrize("seed", range(50))
+def test_what_is_cast_has_the_weights_that_run(seed):
+    """A pair's weights are cosines and sines: angles in float32 alone would give others than those accounted for."""
+    generator = np.random.default_rng(seed)
+    mechanism = dataclasses.replace(turning(6, seed=seed), theta=1 - generator.uniform(0, 1, 3) * [1e-8, 0.5, 1e-3])
+    cast = mechanism.cast_to_float32()
+    assert cast.cast_to_float32() == cast
+    assert max(cast.theta) <= 1
+    numbers = [*zip(cast.theta, cast.turn, strict=True), *zip(cast.omega, cast.phase, strict=True)]
+    weights = np.array([[length * math.cos(angle), length * math.sin(angle)] for length, angle in numbers])
+    np.testing.assert_allclose(weights.astype(np.float32), weights, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(cast.encoder(6), mechanism.encoder(6), atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "given", [{"turn": [-0.1]}, {"turn": [3.2]}, {"turn": [0.1, 0.1]}, {"phase": [4.0]}, {"phase": [np.nan]}]
 )

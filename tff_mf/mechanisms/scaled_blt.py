@@ -105,8 +105,12 @@ class ScaledBLT(Mechanism):
         return matrices.lower_toeplitz(column) / np.array(self.scales[:rounds])[:, np.newaxis]
 
     def cast_to_float32(self) -> Self:
-        names = ("theta", "omega", "scales", "turn", "phase")
-        return dataclasses.replace(self, **{name: series.float32(getattr(self, name)) for name in names})
+        """Returns the mechanism whose rounds have weights in float32: of a pair, both parts are rounded."""
+        theta, turn = _of_float32(self.theta, self.turn, most=1.0)
+        omega, phase = _of_float32(self.omega, self.phase)
+        return dataclasses.replace(
+            self, theta=theta, turn=turn, omega=omega, phase=phase, scales=series.float32(self.scales)
+        )
 
     def recursion(self) -> Recursion:
         """L_t = Σ_j ω_j (cos ψ_j·u_j − sin ψ_j·v_j) for rows u_j and v_j, which a round turns by φ_j."""
@@ -122,3 +126,23 @@ class ScaledBLT(Mechanism):
             same, other = theta * math.cos(turn), theta * math.sin(turn)
             after += [[(row, same), (row + 1, -other), (NEW, 1.0)], [(row, other), (row + 1, same)]]
         return Recursion.linear(past=past, after=after).with_scaled_columns(np.array(self.scales))
+
+
+def _of_float32(
+    lengths: Sequence[float], angles: Sequence[float], most: float = math.inf
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Returns lengths and angles of complex numbers whose parts are float32, and whose lengths are at most `most`.
+
+    Rounding the result again changes no bit: its parts are float32 up to rounding errors of float64.
+    """
+    # π as a float32 is above π, where the sign of the sine is another.
+    given = np.array(lengths) * np.exp(1j * np.clip(angles, -math.pi, math.pi))
+    parts = np.stack([given.real, given.imag])
+    rounded = parts.astype(np.float32)
+    inwards = np.where(np.abs(rounded) > np.abs(parts), np.nextafter(rounded, np.float32(0)), rounded)
+    real, imaginary = np.where(np.hypot(*rounded.astype(float)) > most, inwards, rounded).astype(float)
+    turns = np.array(angles) != 0
+    return (
+        np.where(turns, np.hypot(real, imaginary), series.float32(lengths)).tolist(),
+        np.where(turns, np.arctan2(imaginary, real), 0.0).tolist(),
+    )
