@@ -104,7 +104,16 @@ def test_metadata(metadata, built):
     assert metadata["License-File"] == "LICENSE"
     assert metadata["Author"]
     assert metadata["Keywords"]
-    assert set(metadata.get_all("Provides-Extra")) == {"aes", "flower", "jax", "matrices", "plot", "test", "torch"}
+    assert set(metadata.get_all("Provides-Extra")) == {
+        "aes",
+        "flower",
+        "jax",
+        "matrices",
+        "opacus",
+        "plot",
+        "test",
+        "torch",
+    }
     assert all(url.split(", ")[1].startswith("https://arxiv.org/abs/") for url in metadata.get_all("Project-URL"))
     with zipfile.ZipFile(built[1]) as wheel:
         names = {re.sub(r"^tff_mf-[^/]*\.dist-info/", "", name) for name in wheel.namelist()}

@@ -39,7 +39,7 @@ RUNNER = "runner.pyz"
 _OWN, _SHARED = "experiments/bundles/runner", "experiments/runs"
 _SAVE = "    def save(self, round_number: int, state: Tensors, about: Mapping[str, Any]) -> None:\n"
 _DOC = '        """Saves a state of the stages; see `Checkpoints.save`."""\n'
-_REMOVE = "    files.remove_unfinished(folder)\n"
+_REMOVE = "    for round_number in saved_rounds(folder):\n"
 _RULE = "        others = [number for number in past if number != round_number]\n"
 RUNNERS = (
     *(
@@ -72,7 +72,7 @@ RUNNERS = (
                 "files.atomic_file(path, mode=0o600,",
                 "files.atomic_file(path, mode=0o644,",
             ),
-            "a runner that deletes no secrets": (f"{_SHARED}/checkpoints", _REMOVE, _REMOVE + "    return\n"),
+            "a runner that deletes no secrets": ("base/checkpoint_files", _REMOVE, "    return\n" + _REMOVE),
             "a runner that fetches more": (
                 f"{_OWN}/__init__",
                 "from ._bundle import INITIAL",
