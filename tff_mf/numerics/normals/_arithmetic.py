@@ -60,7 +60,7 @@ class Cover:
 
         Example:
             >>> words, out = np.array([2**62 + 100, -1]), np.empty(2)
-            >>> Cover(2).write(words, out), float(out[0]) == tables().scales[100] * 2.0**62
+            >>> Cover(2).write(words, out), bool(out[0] == tables().scales[100] * 2.0**62)
             ((array([1]), array([ True])), True)
         """
         size = len(words)
