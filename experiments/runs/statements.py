@@ -286,7 +286,7 @@ def at_a_glance(found: Mapping[str, Any]) -> str:
             text += (
                 f"; of the {found['clients_per_round']} clients that really train: ε ≤ {up(found['epsilon_as_run'])}"
             )
-    text += _open(found, "; provisional, {}") + ("; simulated" if found["simulation"] else "")
+    text += _open(found, "; provisional, {}") + ("; clients are simulated" if found["simulation"] else "")
     return text if found["population"] is not None else f"{text}; if δ is below 1 / population"
 
 
