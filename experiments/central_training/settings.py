@@ -10,7 +10,7 @@ from tff_mf.planning.setting import MechanismSetting
 
 from ..output.typed import Number, Whole
 from ..runs.layers import PresetFolder
-from ..runs.settings import PrivacySettings
+from ..runs.privacy_settings import PrivacySettings
 from ..sampling.settings import SamplingSettings
 from . import data_sets, networks
 

@@ -154,12 +154,12 @@ def _planned(
     settings: RunSettings, folder: pathlib.Path, insecure_seed: int | None, *, resume: bool, without_epsilon: bool
 ) -> "tff_mf.Plan":
     """Returns the privacy plan of a run; whatever can be refused is refused before a data set is loaded."""
-    from ..runs import folders, run_record, statements
+    from ..runs import folders, run_record, statable
     from ..training.datasets import named_data
 
     named_data.check_dataset(settings.dataset)
     if not without_epsilon:
-        statements.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
+        statable.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
     begun = run_record.begun_record(folder) if resume else None
     initial_model = run_record.initial_model_of(settings, begun)
     if not resume:
@@ -173,19 +173,19 @@ def _planned(
     # Refused here if there is no noise to propose it from.
     settings.chosen_rate(privacy)
     if not without_epsilon:
-        statements.check_statable(privacy, initial_model)
+        statable.check_statable(privacy, initial_model)
     return privacy
 
 
 def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:
     """Returns the file of a data set, which has enough clients for the δ of a plan whose ε is to be stated."""
-    from ..runs import statements
+    from ..runs import statable
     from ..training.datasets import named_data
 
     data = named_data.data_file(dataset)
     if stated is not None:
         clients = len(named_data.load(data).train.client_ids)
-        statements.check_statable(stated, population=stated.deployed_population(clients))
+        statable.check_statable(stated, population=stated.deployed_population(clients))
     return data
 
 

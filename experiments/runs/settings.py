@@ -8,15 +8,15 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import grid_recursion
-from tff_mf.planning import check_level, check_restarts, checked_cohort, mechanism_names
+from tff_mf.planning import check_restarts, checked_cohort, mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 
-from ..output import progress
-from ..output.typed import Number, Record, Whole, fields_of
+from ..output.typed import Number, Whole, fields_of
 from ..sampling.settings import DEFAULT, SECRET, SamplingSettings
 from . import derived
 from .derived import AUTO, NONE, dimension_of, grid_of
 from .initial_model import DEFAULT_DATASET
+from .privacy_settings import PrivacySettings
 
 ALGORITHMS = ("fed-avg", "fed-sgd")
 MODELS = ("lstm", "conv")
@@ -33,77 +33,12 @@ FILES = ("mechanism", "dataset", "initial_model")
 _OF_MODEL = ("vocab_size", "embedding_size", "units")
 # Of a plan, as the settings have them.
 _AS_IN_PLAN = ("rounds", "delta", "clip_norm", "restart_every", "adaptive_count_stddev")
-_OF_MECHANISM = ("buffers", "bands", "unit_norms", "objective")
 # Of float32, in the 2 GB of a message to TFF's worker.
 _MOST_VALUES = 2**29
 # NumPy's and Python's generators, which TFF seeds, take 32 bits.
 _LARGEST_SEED = 2**32 - 1
 # TensorFlow makes room at once for a whole batch, and for all examples that it shuffles.
 _MOST_EXAMPLES = {"batch_size": 2**20, "max_examples": 2**24, "evaluation_examples": 2**31 - 1}
-
-
-class PrivacySettings(Record, kw_only=True):
-    """The settings of every private training, of clients or of examples, that its mechanism and noise follow from.
-
-    Attributes:
-        delta: δ of the guarantee; well below 1 / population.
-        mechanism: `blt`, `banded`, `banded-toeplitz`, `banded-inverse` or `dense`, optimized for the run; `tree-full`,
-            `tree-online`, `tree-vanilla`, `identity`, `production:NAME`, or a file.
-        buffers: Buffers of an optimized `blt`; chosen by the optimizer if not given.
-        bands: Bands of an optimized banded kind; min-sep if not given.
-        unit_norms: Whether the columns of a `banded` have norm 1; if false, their norms are fitted to the
-            participation, for RmsLoss alone.
-        objective: Loss to minimize, `rms` or `max`; by default `max` for a BLT, `rms` for all others.
-        workload: Workload of the losses, for which the mechanism is optimized: `prefix-sum`, `momentum`,
-            `learning-rates` or `momentum-with-rates`.
-        min_sep: Smallest difference b between two rounds of one client.
-        groups: Number of groups of clients; of `cyclic-poisson`, as many as bands.
-        epsilon: Largest ε of the whole run; or a noise multiplier.
-        noise_multiplier: σ: standard deviation of Z divided by the clip norm, for the cohort.
-        clip_norm: Bound ζ on the L2 norm of a client's update; the first one, if it adapts.
-    """
-
-    delta: Number
-    mechanism: str = "blt"
-    buffers: Whole | None = None
-    bands: Whole | None = None
-    unit_norms: bool | None = None
-    objective: str | None = None
-    workload: str = "prefix-sum"
-    min_sep: Whole | None = None
-    groups: Whole | None = None
-    epsilon: Number | None = None
-    noise_multiplier: Number | None = None
-    clip_norm: Number = 1.0
-
-    def mechanism_setting(self) -> MechanismSetting:
-        """Returns the setting that the mechanism is optimized for."""
-        raise NotImplementedError
-
-    def check(self) -> None:
-        """Refuses a mechanism or a level of noise that does not go with the other settings.
-
-        Raises:
-            InputError: If a field is out of range, or the fields do not fit each other.
-        """
-        setting = self.mechanism_setting()
-        check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
-        mechanism_names.check(
-            self.mechanism, rounds=setting.searched_rounds, workload=setting.searched_workload, **self._options
-        )
-
-    def build_mechanism(self) -> tff_mf.Mechanism:
-        """Returns the mechanism, for one restart if there are restarts, optimized if it is of such a kind.
-
-        Raises:
-            InputError: If a field is out of range, or the mechanism cannot be built.
-        """
-        with progress.search() as report:
-            return self.mechanism_setting().named(self.mechanism, **self._options, progress=report)
-
-    @property
-    def _options(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _OF_MECHANISM}
 
 
 class RunSettings(PrivacySettings, kw_only=True):

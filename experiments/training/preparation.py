@@ -13,7 +13,7 @@ from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
 from .. import sampling
-from ..runs import amplification, statements
+from ..runs import amplification, statable
 from ..runs.metrics import ALSO_TRAINING, NOT_TRAINING
 from ..runs.settings import RunSettings
 from . import checkpoints, client_batches
@@ -114,7 +114,7 @@ def prepare(
         secret=secret,
     )
     if not without_epsilon:
-        statements.check_statable(
+        statable.check_statable(
             privacy,
             given.named if given else None,
             population=reported_population(privacy, cohorts, logged=secret is None),

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 import tff_mf
-from tff_mf.experiments.runs import statements
+from tff_mf.experiments.runs import statable, statements
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import program
 from tff_mf.experiments.training.datasets import named_data
@@ -108,9 +108,9 @@ def test_a_plan_is_refused_exactly_if_no_epsilon_can_be_stated(
     why = statements.refusal(statements.of_plan(plan, population=population))
     if why:
         with pytest.raises(tff_mf.InputError, match="without_epsilon"):
-            statements.check_statable(plan, population=population)
+            statable.check_statable(plan, population=population)
     else:
-        statements.check_statable(plan, population=population)
+        statable.check_statable(plan, population=population)
 
 
 def test_clients_of_the_log_count_where_they_stand_for_more(small_data):
@@ -126,4 +126,4 @@ def test_clients_of_the_log_count_where_they_stand_for_more(small_data):
     assert population == logged * (clients // 2) // 2 > prepared.population
     at_most = dataclasses.replace(plan, delta=1 / population)
     with pytest.raises(tff_mf.InputError, match="delta"):
-        statements.check_statable(at_most, population=population)
+        statable.check_statable(at_most, population=population)

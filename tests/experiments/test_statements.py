@@ -17,7 +17,7 @@ from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.planning.deployment import claim as claim_of
 from tff_mf.experiments.planning.deployment import options as compared
-from tff_mf.experiments.runs import statements
+from tff_mf.experiments.runs import statable, statements
 from tff_mf.experiments.runs.words import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS
@@ -224,9 +224,9 @@ def test_planned_cohorts_that_break_the_schema_have_no_figure(min_sep, most):
     with pytest.raises(
         tff_mf.InputError, match=f"participation: .* observed min-sep {min_sep}, at most {most}"
     ) as found:
-        statements.check_statable(planned(), observed=seen)
+        statable.check_statable(planned(), observed=seen)
     assert "ε≤" not in str(found.value)
-    statements.check_statable(planned(), observed=ObservedParticipation(min_sep=None, max_participations=1))
+    statable.check_statable(planned(), observed=ObservedParticipation(min_sep=None, max_participations=1))
 
 
 @pytest.mark.parametrize(
