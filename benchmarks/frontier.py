@@ -24,8 +24,9 @@ import scipy.optimize
 
 import tff_mf
 from tff_mf.mechanisms import series
+from tff_mf.optimize.least_loss import least_loss
 from tff_mf.sensitivities import general
-from tff_mf.sensitivities.losses import Errors, errors, least_loss
+from tff_mf.sensitivities.losses import Errors, errors
 
 SETTINGS = [(1024, 1024, 1), (512, 64, 8), (1000, 100, 10), (2000, 400, 5), (2052, 342, 6)]
 # The program that runs in the environment, and the packages there.
@@ -194,7 +195,8 @@ def normalized(inverse: np.ndarray, setting: Setting) -> Errors:
 def rows(points: dict[tuple[Setting, str], list[tuple[bool, Point]]]) -> Iterator[dict[str, str]]:
     """Yields for each setting, loss and memory the best mechanism of ours and of others."""
     for (setting, objective), known in points.items():
-        place, lower = OBJECTIVES.index(objective), least_loss(setting.rounds, setting.participation)
+        place = OBJECTIVES.index(objective)
+        lower = least_loss(setting.rounds, setting.participation, objective)
         for memory in MEMORIES:
             if memory is not None and memory >= setting.min_sep:
                 continue

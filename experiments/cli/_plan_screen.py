@@ -7,8 +7,8 @@ from typing import Any
 
 import tff_mf
 from tff_mf.numerics import digits
+from tff_mf.optimize.least_loss import least_loss
 from tff_mf.planning.options import Option
-from tff_mf.sensitivities import losses
 
 from ..output.present import Block, Callout, Document, Explorer, Facts, Figure, Item, Listing, Paragraph, Section, Table
 from ..planning import integers
@@ -246,7 +246,7 @@ class PlanScreen:
         setting = self.deployment.setting
         if not isinstance(setting.workload or tff_mf.PrefixSum(), tff_mf.PrefixSum):
             return None
-        return losses.least_loss(setting.rounds, setting.participation) or None
+        return least_loss(setting.rounds, setting.participation, self.deployment.objective) or None
 
     def _by_copies(self) -> str:
         name, bound = self.deployment.objective, self._least_loss()

@@ -63,21 +63,6 @@ def test_losses_are_errors_times_sensitivity():
     assert tff_mf.max_loss(mechanism, 500, schema) == scale * tff_mf.max_error(mechanism, 500)
 
 
-@pytest.mark.parametrize(
-    ("min_sep", "most"), [(1, 12), (3, 4), (5, 3), (12, 1), (3, 2)], ids=["all", "epochs", "partial", "once", "fewer"]
-)
-def test_no_optimum_has_less_than_the_least_loss(min_sep, most):
-    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=most)
-    least = losses.least_loss(12, schema)
-    if most * min_sep < 12 and most > 1:
-        assert least == 0.0
-        return
-    nuclear = np.linalg.norm(np.tril(np.ones((12, 12))), "nuc")
-    assert least == pytest.approx(nuclear / np.sqrt(12 * min_sep), rel=1e-12)
-    for mechanism in (tff_mf.optimize_dense(rounds=12, participation=schema), tff_mf.Identity(), tff_mf.Tree(12)):
-        assert least <= tff_mf.rms_loss(mechanism, 12, schema) <= tff_mf.max_loss(mechanism, 12, schema)
-
-
 def test_identity_has_the_error_of_a_random_walk():
     assert tff_mf.max_error(tff_mf.Identity(), 100) == pytest.approx(10.0)
     assert tff_mf.rms_error(tff_mf.Identity(), 99) == pytest.approx(50**0.5)

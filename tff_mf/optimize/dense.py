@@ -109,8 +109,8 @@ def _interpolated(problem: Problem, coarse: Problem, point: Point) -> Point:
     change, coarse_change = np.count_nonzero(problem.exists[:, -1]), np.count_nonzero(coarse.exists[:, -1])
     parts = [
         Point(
-            np.exp(_stretched(np.log(point.weights[here]), size)),
-            _stretched(point.correlations[here], size),
+            np.exp(stretched(np.log(point.weights[here]), size)),
+            stretched(point.correlations[here], size),
         )
         for here, size in (
             (slice(coarse_change), change),
@@ -124,7 +124,7 @@ def _interpolated(problem: Problem, coarse: Problem, point: Point) -> Point:
     return point_of(problem, variables(problem, whole))
 
 
-def _stretched(values: np.ndarray, size: int) -> np.ndarray:
+def stretched(values: np.ndarray, size: int) -> np.ndarray:
     """Returns values interpolated to `size` places along the first axis.
 
     Multipliers fall like powers of the distance to either end, so that they are nearly linear in its logarithm.

@@ -53,32 +53,6 @@ def max_error(mechanism: Mechanism, rounds: int, workload: Workload | None = Non
     return errors(mechanism, rounds, workload).max
 
 
-def least_loss(rounds: int, participation: Participation) -> float:
-    """Returns a lower bound of RmsLoss, and so of MaxLoss, of every mechanism for prefix sums; 0 if none is known.
-
-    A client's contributions may be orthogonal, so that sens² is at least the sum of ‖column t of C‖² over a pattern.
-    The b patterns t, t + b, … hold each round once if kb ≥ n: their mean is ‖C‖_F² / b. With RmsLoss² =
-    ‖B‖_F²·sens² / n and ‖A‖_* ≤ ‖B‖_F·‖C‖_F, RmsLoss ≥ ‖A‖_* / √(nb). The singular values of the prefix sums are
-    1 / (2 sin((2j − 1)π / (4n + 2))).
-
-    Args:
-        rounds: Number of rounds n.
-        participation: The participation schema Π.
-
-    Example:
-        >>> from tff_mf import BLT, MinSep
-        >>> schema = MinSep(min_sep=400, max_participations=5)
-        >>> least_loss(2000, schema) < rms_loss(BLT.production("b400"), 2000, schema)
-        True
-    """
-    n = validation.listable(rounds)
-    b = n if participation.max_participations == 1 else min(participation.min_sep, n)
-    if participation.max_participations * b < n:
-        return 0.0
-    nuclear = np.sum(0.5 / np.sin((2 * np.arange(1, n + 1) - 1) * np.pi / (4 * n + 2)))
-    return float(nuclear / np.sqrt(n * b))
-
-
 def rms_loss(
     mechanism: Mechanism, rounds: int, participation: Participation, workload: Workload | None = None
 ) -> float:
