@@ -22,7 +22,7 @@ class PrivacySettings(Record, kw_only=True):
         buffers: Buffers of an optimized `blt`; chosen by the optimizer if not given.
         bands: Bands of an optimized banded kind; min-sep if not given.
         unit_norms: Whether the columns of a `banded` have norm 1; if false, their norms are fitted to the
-            participation, for RmsLoss alone.
+            participation.
         objective: Loss to minimize, `rms` or `max`; by default `max` for a BLT, `rms` for all others.
         workload: Workload of the losses, for which the mechanism is optimized: `prefix-sum`, `momentum`,
             `learning-rates` or `momentum-with-rates`.

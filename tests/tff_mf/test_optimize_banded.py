@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import numpy as np
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
+from tff_mf.mechanisms import OptimizedFor
 from tff_mf.optimize import banded
 from tff_mf.optimize._banded_loss import BandedError, inverse_diagonals
 from tff_mf.optimize.banded_toeplitz import ToeplitzLoss
@@ -23,6 +25,17 @@ class Ramp(Workload):
 
     def matrix(self, rounds):
         return np.tril(1.0 + np.add.outer(np.arange(rounds), np.arange(rounds) ** 2))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Weighted(Workload):
+    """Prefix sums, of which the squared errors count by weights."""
+
+    kind = "weighted"
+    weights: tuple[float, ...]
+
+    def matrix(self, rounds):
+        return np.tril(np.tile(np.sqrt(self.weights)[:, None], rounds))
 
 
 WORKLOADS = [
@@ -191,6 +204,37 @@ def test_tiny_matrices_are_the_best(rounds, bands, schema, unit, workload):
     assert found.value == pytest.approx(np.sqrt(schema.max_participations), rel=1e-9)
     if unit:
         np.testing.assert_allclose(np.sum(np.square(mechanism.values), axis=0), 1, rtol=1e-12)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize(
+    ("rounds", "bands", "schema"),
+    [
+        (6, 2, tff_mf.MinSep(min_sep=2, max_participations=3)),
+        (6, 3, tff_mf.FixedEpoch(min_sep=3, max_participations=2)),
+        (6, 6, tff_mf.SingleParticipation()),
+    ],
+)
+def test_the_largest_error_is_within_a_percent_of_the_least(rounds, bands, schema, unit):
+    """Of tiny matrices: a mean of errors by any weights is less than their maximum, and the best weights reach it."""
+    given = {"rounds": rounds, "bands": bands, "participation": schema, "unit_norms": unit}
+    mechanism = tff_mf.optimize_banded(objective="max", **given)
+    search, k = mechanism.optimized_for.search, schema.max_participations
+    assert search.objective == "max"
+    assert search.loss == tff_mf.max_loss(mechanism, rounds, schema) == pytest.approx(search.history[-1], rel=1e-9)
+    assert search.loss <= tff_mf.max_loss(tff_mf.optimize_banded(**given), rounds, schema)
+    assert tff_mf.explain_sensitivity(mechanism, rounds, schema).value == pytest.approx(np.sqrt(k), rel=1e-9)
+    if unit:
+        np.testing.assert_allclose(np.sum(np.square(mechanism.values), axis=0), 1, rtol=1e-12)
+
+    def mean(logarithms):
+        weights = np.exp(logarithms) / np.exp(logarithms).sum()
+        weighted = OptimizedFor(rounds=rounds, participation=schema, workload=Weighted(weights=tuple(rounds * weights)))
+        return -convex_oracle(weighted, bands, unit=unit)
+
+    least = -scipy.optimize.minimize(mean, np.zeros(rounds), method="BFGS", options={"maxiter": 10}).fun
+    assert least * (1 - 1e-6) <= search.loss <= 1.01 * least
 
 
 @pytest.mark.parametrize("kind", [tff_mf.MinSep, tff_mf.FixedEpoch])

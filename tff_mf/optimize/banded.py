@@ -15,12 +15,18 @@ from tff_mf.optimize._descent import Descent, Progress, Value, descend, with_des
 from tff_mf.optimize.banded_toeplitz import best_column, check_bands
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 from tff_mf.problem.workloads import PrefixSum, Workload
+from tff_mf.sensitivities.losses import round_errors
 
 _COARSENING = 4
 _FEWEST_BANDS = 32
 
 _TOLERANCE = 1e-7
 _MEMORY = 10
+
+
+# Of MaxLoss: how often rows are weighed, by which power of their variance, and with how many iterations each time. No
+# weight is below a millionth of the mean, so that the problem stays well conditioned.
+_WEIGHINGS, _POWER, _ITERATIONS_EACH, _LEAST_WEIGHT = 12, 3, 50, 1e-6
 
 
 class Found(NamedTuple):
@@ -47,16 +53,23 @@ class _Level(NamedTuple):
     variables: np.ndarray
     descent: Descent
 
+    def diagonals(self) -> np.ndarray:
+        """Returns the diagonals of C."""
+        lengths = np.sqrt(self.norms.squared(self.variables))
+        # A column and its negative give the same error; the noise needs a positive main diagonal.
+        return self.directions * np.where(self.directions[0] < 0, -lengths, lengths)
+
 
 def best_diagonals(
     optimized_for: OptimizedFor,
     bands: int,
     *,
+    objective: str,
     unit_norms: bool,
     iterations: int,
     progress: Callable[[Progress], None],
 ) -> Found:
-    """Returns the C with the least RmsLoss, and how the search for it ended."""
+    """Returns the C with the least loss, and how the search for it ended."""
     settings = [(optimized_for, bands)]
     while settings[-1][1] >= _FEWEST_BANDS:
         settings.append((_coarser(settings[-1][0]), -(-settings[-1][1] // _COARSENING)))
@@ -67,13 +80,34 @@ def best_diagonals(
         norms = column_norms(setting, unit=unit_norms)
         level = _solve(_Problem(setting.rounds, fewer, norms, BandedError(inverse)), level, iterations, progress)
     assert level is not None
-    lengths = np.sqrt(level.norms.squared(level.variables))
+    if objective == "max":
+        level = _evened(optimized_for, level, progress)
     descent = level.descent
     # The sensitivity squared is k, whatever the norms.
     factor = np.sqrt(optimized_for.participation.max_participations)
-    descent = descent._replace(history=tuple(factor * error for error in descent.history))
-    # A column and its negative give the same error; the noise needs a positive main diagonal.
-    return Found(level.directions * np.where(level.directions[0] < 0, -lengths, lengths), descent)
+    return Found(level.diagonals(), descent._replace(history=tuple(factor * error for error in descent.history)))
+
+
+def _evened(optimized_for: OptimizedFor, level: _Level, progress: Callable[[Progress], None]) -> _Level:
+    """Returns a solution of less MaxError, with the least MaxError so far after each weighing as its history.
+
+    The squared MaxError is at least the mean of the squared errors of rows, by any weights. So rows with more error get
+    more weight, until all that have any weight have the same error.
+    """
+    rounds, workload = optimized_for.rounds, optimized_for.workload
+    inverse, weights = inverse_diagonals(workload, rounds), np.ones(rounds)
+    errors = round_errors(Banded(values=level.diagonals()), rounds, workload=workload)
+    best, history = level, [errors.max()]
+    for _ in range(_WEIGHINGS):
+        weights *= errors ** (2 * _POWER)
+        weights = np.maximum(weights / weights.mean(), _LEAST_WEIGHT)
+        problem = _Problem(rounds, len(level.directions), level.norms, BandedError(inverse / np.sqrt(weights)))
+        level = _solve(problem, level, _ITERATIONS_EACH, progress)
+        errors = round_errors(Banded(values=level.diagonals()), rounds, workload=workload)
+        if errors.max() < history[-1]:
+            best = level
+        history.append(min(history[-1], errors.max()))
+    return best._replace(descent=level.descent._replace(history=tuple(history)))
 
 
 class _Problem:
@@ -172,18 +206,21 @@ def optimize_banded(
     participation: Participation | None = None,
     workload: Workload | None = None,
     unit_norms: bool = True,
+    objective: str = "rms",
     progress: Callable[[Progress], None] = lambda where: None,
 ) -> Banded:
-    """Returns the banded matrix with the least RmsLoss.
+    """Returns the banded matrix with the least loss.
 
     With unit norms this is BandMF: one matrix for every number of participations, as long as they are at least `bands`
     apart. Without, column norms are fitted to the participation schema, at the same sensitivity √k, and the loss is
     lower; for another schema it may then be higher.
 
     Loss and gradient are exact and cost O(rounds · bands²). They are minimized by L-BFGS, starting with a problem of
-    few rounds and bands and going on to four times as many, up to the full number.
+    few rounds and bands and going on to four times as many, up to the full number. For MaxLoss this is repeated with
+    rows of B weighed by their errors.
 
-    The `history` in `optimized_for.search` has the loss after each iteration with all rounds.
+    The `history` in `optimized_for.search` has RmsLoss after each iteration with all rounds, or the least MaxLoss after
+    each weighing.
 
     Args:
         rounds: Number of rounds n.
@@ -192,6 +229,7 @@ def optimize_banded(
         workload: The workload A; `None` is the prefix sum. In the search, learning rates below a thousandth of the
             largest are raised to that.
         unit_norms: Whether every column of C has norm 1.
+        objective: "rms" for RmsLoss, "max" for MaxLoss, which takes several times as long.
         progress: Called after each iteration.
 
     Source: Choquette-Choo et al. (2023), "(Amplified) banded matrix factorization", section 4 and appendix B.
@@ -221,11 +259,13 @@ def optimize_banded(
             f"overlap. Take at most {participation.min_sep} bands."
         )
     validation.instance("unit_norms", unit_norms, bool, "True or False")
+    validation.one_of("objective", objective, ("rms", "max"))
     found = best_diagonals(
         optimized_for,
         bands,
+        objective=objective,
         unit_norms=unit_norms,
         iterations=_ITERATIONS,
         progress=progress,
     )
-    return with_descent(Banded(values=found.diagonals, optimized_for=optimized_for), found.descent, "rms", began)
+    return with_descent(Banded(values=found.diagonals, optimized_for=optimized_for), found.descent, objective, began)

@@ -25,6 +25,8 @@ _PRODUCTS_OF_A_SCALED_ROUND = 2**12
 _INVERSE_BANDS = 8
 # Times the cost with unit norms.
 _COST_OF_FITTED_NORMS = 5
+# Of a banded matrix for MaxLoss, beside one for RmsLoss.
+_COST_OF_MAX_LOSS = 5
 
 # Losses within this factor are taken to be equal: then the losses in the cases of wrong estimates decide.
 AS_GOOD = 1.1
@@ -34,8 +36,8 @@ AS_GOOD = 1.1
 _FITTED = "banded, fitted"
 # What is never recommended, and why.
 _FITTED_NORMS = {
-    _FITTED: "--mechanism banded --set unit_norms=false, its column norms fitted to this participation for RmsLoss "
-    "alone: its MaxLoss may be larger, and plan never recommends it",
+    _FITTED: "--mechanism banded --set unit_norms=false, its column norms fitted to this participation and to one "
+    "loss: the other may be larger, and plan never recommends it",
     "scaled-blt": "its columns are fitted to this participation, to exactly so many rounds and to one loss: the other "
     "may be larger, and plan never recommends it",
 }
@@ -320,7 +322,7 @@ def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, 
         seconds = products / _PRODUCTS_OF_A_QUICK_SEARCH
         return f"not searched, takes about {seconds:.0f} s: --thorough" if seconds > 1 else ""
 
-    products = n * bands**2
+    products = n * bands**2 * (_COST_OF_MAX_LOSS if objective == "max" else 1)
     dense_slow = "not searched, takes minutes or more: --thorough"
     yield "identity", rows("identity"), Identity, ""
     yield "blt", rows("blt"), search("blt", buffers=buffers), ""
