@@ -4,6 +4,7 @@ import collections
 import functools
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -208,6 +209,8 @@ def model_fn():
     )
 
 
+# Long: test_tff_tutorials.py trains this tutorial, and both loops read data of every shape above.
+@pytest.mark.long
 def test_the_tutorial_on_images_trains_the_same_model_with_both_loops():
     weights = tff.learning.models.ModelWeights([np.full((784, 10), 0.01, np.float32), np.zeros(10, np.float32)], [])
     evaluation = tff.learning.algorithms.build_fed_eval(model_fn)

@@ -75,7 +75,7 @@ def compiled(program, initial_from_other):
     return forms._ready(computation)
 
 
-@hypothesis.settings(max_examples=20)
+@hypothesis.settings(max_examples=10)
 @hypothesis.given(program=PROGRAMS, initial_from_other=st.booleans())
 def test_programs_have_the_same_results(program, initial_from_other):
     whole = compiled(program, initial_from_other)

@@ -283,7 +283,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.sampled(most=3)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found_and_the_remedy_names_the_argument(name):
     build, failed = FAULTS[name]

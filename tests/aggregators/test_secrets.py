@@ -159,7 +159,7 @@ def words_of(state):
     return printed, [word.tobytes() for word in (*keys, *rows)]
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("kind", SMALL)
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_small_state_can_be_printed_and_released_in_every_context(name, kind, tmp_path):

@@ -161,14 +161,16 @@ def in_numpy():
     return found
 
 
-def in_tensorflow():
-    """Returns, for each mechanism, the digest of the integers and the fingerprint."""
+def in_tensorflow(names=None):
+    """Returns, for each mechanism or those that are named, the digest of the integers and the fingerprint."""
     import tensorflow as tf
 
     from tff_mf.noise import tensorflow as noise
 
     found = {}
     for name, mechanism in mechanisms().items():
+        if name not in (names or [name]):
+            continue
         stream = noise.build_stream(mechanism, dimension=DIMENSION, stddev=stddev_of(name), grid=GRID)
         rounds = min(ROUNDS, mechanism.max_rounds or ROUNDS)
         step = tf.function(stream.repeating(keys(rounds)).next, autograph=False)

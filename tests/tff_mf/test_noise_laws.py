@@ -704,7 +704,7 @@ def test_an_unstable_mechanism_ends_before_its_integers_are_inexact(engine):
 TOEPLITZ = BLT, tff_mf.BandedToeplitz.square_root(64), tff_mf.BandedInverse.square_root(8)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("rounds", [1000, pytest.param(10_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "mechanism", [*TOEPLITZ, "online", "full", "vanilla"], ids=lambda each: getattr(each, "kind", each)

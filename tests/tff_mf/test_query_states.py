@@ -115,7 +115,7 @@ def test_rounds_that_are_none_are_refused():
         build(mechanism=tff_mf.Tree(4)).limited_to(5)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("restart_every", [None, 4])
 def test_a_compiled_round_is_traced_once(make_mechanism, restart_every):
     query = build(mechanism=make_mechanism(9), restart_every=restart_every)
