@@ -12,11 +12,11 @@ import tensorflow_federated as tff
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ..factories.factory import MFAggregationFactory
+from ..resident.graphs import node_name
 from ._stage_graphs import (
     SEPARATOR,
     Label,
     StageGraph,
-    node_name,
     reachable,
     stage_graph,
     with_inputs_for,
