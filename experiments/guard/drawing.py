@@ -12,7 +12,7 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from ..runs import amplification
 from ..runs.names import CHECKPOINTS, COHORTS, RUN_JSON
 from ..runs.run_record import read_record
-from ..sampling import CohortPlan, kept_cohorts
+from ..sampling import CohortPlan, keep_secret, secret_cohorts
 from ..sampling.settings import SamplingSettings
 
 # Their size may be left out of the plan's sampling, where no grid needs it.
@@ -101,11 +101,12 @@ def cohorts(folder: pathlib.Path, plan: tff_mf.Plan, clients: Iterable[str], *, 
 
     Raises:
         InputTypeError: If they are no ids.
-        InputValueError: As `checked_clients` and `kept_cohorts`, or if a cohort is larger than a sum has room for.
+        InputValueError: As `checked_clients` and `secret_cohorts`, or if a cohort is larger than a sum has room for.
     """
     checkpoint_files.make_private(folder / CHECKPOINTS)
-    found = kept_cohorts(
-        folder / CHECKPOINTS / COHORTS,
+    path = folder / CHECKPOINTS / COHORTS
+    found, secret = secret_cohorts(
+        path,
         run=run,
         begun=begun,
         client_ids=checked_clients(plan, clients),
@@ -115,6 +116,8 @@ def cohorts(folder: pathlib.Path, plan: tff_mf.Plan, clients: Iterable[str], *, 
     )
     if plan.grid is not None and found.clients_per_round > plan.grid.max_clients:
         raise InputValueError(f"grid={plan.grid} has less room than a cohort needs: take a Grid of more clients.")
+    if not begun:
+        keep_secret(path, secret)
     return found
 
 

@@ -14,12 +14,10 @@ from tff_mf.base.errors import InputValueError
 from ..output import files
 from .ledger import read_ledger
 from .names import (
-    CHECKPOINTED_RUN,
     CHECKPOINTS,
     COHORTS,
     LEDGER,
     MECHANISM,
-    PARTICIPATION,
     REPORT,
     REPORT_TEXT,
     RUN_JSON,
@@ -114,7 +112,7 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
             with files.alone(path):
                 secret.unlink(missing_ok=True)
         raise InputValueError(f"out={str(path)!r} holds a run that has ended: there is nothing to resume.")
-    if (path / PARTICIPATION).is_file() and not (path / CHECKPOINTED_RUN).is_file():
+    if not checkpoint_files.saved_rounds(path / CHECKPOINTS) and _has_released(path):
         raise InputValueError(
             f"out={str(path)!r} holds a run without checkpoints, which cannot be resumed: start another run."
         )
@@ -127,6 +125,10 @@ def _has_ended(path: pathlib.Path) -> bool:
     if all((path / name).is_file() for name in _WRITTEN_LAST):
         return True
     return (path / LEDGER).is_file() and read_ledger(path / LEDGER).ended
+
+
+def _has_released(path: pathlib.Path) -> bool:
+    return (path / LEDGER).is_file() and bool(read_ledger(path / LEDGER).released)
 
 
 def keep_mechanism(folder: pathlib.Path, mechanism: tff_mf.Mechanism) -> None:

@@ -145,7 +145,7 @@ def checked_ids(clients: Sequence[str]) -> list[str]:
 def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str) -> None:
     """Raises unless the settings of a run are those that it began with.
 
-    `run.json`, `configuration.toml` and the description in the run's checkpoints are compared by this function.
+    `run.json`, `configuration.toml` and the settings in the states of other engines are compared by this function.
 
     Args:
         given: The settings now, by name.
