@@ -43,9 +43,6 @@ def stage_graph(computation: tff.Computation, *, inputs: Label = None, outputs: 
         computation: The computation.
         inputs: Name of its parameter; `None` if it has none.
         outputs: Name of its result.
-
-    Raises:
-        InputTypeError: If a part is not a tensor, but for example a data set or a secure sum.
     """
     parts = tff.framework.serialize_computation(computation).tensorflow
     graph_def = tf.compat.v1.GraphDef()

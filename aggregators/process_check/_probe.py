@@ -159,9 +159,6 @@ class Probe:
         process: The process.
         server_learning_rate: The rate of the first step; if `None`, the one in the process's `get_hparams`.
         context: The current context, which runs the process.
-
-    Raises:
-        InputTypeError: If the process does not have the structure of TFF's own.
     """
 
     def __init__(

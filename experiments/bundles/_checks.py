@@ -102,19 +102,12 @@ def refusals(folder: pathlib.Path, *, digest: str | None = None) -> list[Refusal
     Args:
         folder: The bundle.
         digest: The bundle's digest, if it is known from elsewhere.
-
-    Raises:
-        InputValueError: If the folder is not a bundle, or the digest is malformed.
     """
     return check_files(folder, digest=digest).refused
 
 
 def check_files(folder: pathlib.Path, *, digest: str | None = None) -> Verification:
-    """Returns what `refusals` returns, with the evidence for each file if nothing is refused.
-
-    Raises:
-        InputValueError: If the folder is not a bundle, or the digest is malformed.
-    """
+    """Returns what `refusals` returns, with the evidence for each file if nothing is refused."""
     with checked_copy(folder, digest=digest) as (copy, refused):
         if copy is None:
             return Verification(refused=refused)

@@ -109,11 +109,7 @@ def write_device_policy(folder: pathlib.Path, *, task_name: str | None = None) -
 
 
 def read_device_policy(folder: pathlib.Path) -> DevicePolicy:
-    """Returns the policy of clients of a bundle.
-
-    Raises:
-        InputValueError: If it is missing, does not match its schema, or its parts contradict each other.
-    """
+    """Returns the policy of clients of a bundle."""
     return _device_of(_read(folder))
 
 

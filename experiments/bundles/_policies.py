@@ -46,10 +46,6 @@ class ParticipationPolicy:
         4.0
         >>> policy.allows([0], round_number=8, hours_since=4.0), policy.allows([0], round_number=7, hours_since=9.0)
         (True, False)
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range, or the timer shorter than `min_sep` rounds.
     """
 
     min_sep: int
@@ -129,11 +125,7 @@ def write_policy(folder: pathlib.Path, policy: ParticipationPolicy) -> None:
 
 
 def read_policy(folder: pathlib.Path) -> ParticipationPolicy:
-    """Returns the policy of a bundle.
-
-    Raises:
-        InputValueError: If it is missing or malformed.
-    """
+    """Returns the policy of a bundle."""
     try:
         given: Any = json.loads((folder / POLICY).read_text(encoding="utf-8"))
         return ParticipationPolicy(**given)
@@ -162,10 +154,6 @@ class DevicePolicy:
         >>> # Three contributions 8 rounds apart fit into 20 rounds, and two are allowed: clients wait longer.
         >>> DevicePolicy.of(policy, rounds=20, task_name="words").minimum_separation
         9
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range, or the name has other characters than letters, digits and ._/-
     """
 
     task_name: str
@@ -256,12 +244,7 @@ def of_devices_alone(policy: ParticipationPolicy, rounds: int) -> tff_mf.MinSep:
 
 
 def check_task_name(name: object) -> str:
-    """Returns the name of a task.
-
-    Raises:
-        InputTypeError: If it is not a text.
-        InputValueError: If it is empty, too long, or has other characters than letters, digits and ._/-
-    """
+    """Returns the name of a task."""
     if not isinstance(name, str):
         raise InputTypeError(f"task_name={name!r} must be a text.")
     if not re.fullmatch(TASK_NAME, name):

@@ -80,9 +80,6 @@ def export(
         round_minutes: Planned duration of the longest round: the timer of a device runs for `min_sep` of them.
         population: Number of devices that can take part, if it is known, for the report.
         task_name: Name of the task in `device-policy.json`; derived from the settings if it is not given.
-
-    Raises:
-        InputError: If an argument is out of range, or `out` is not empty or cannot be written.
     """
     policy = ParticipationPolicy.of(source.privacy.participation, round_minutes=round_minutes)
     if population is not None:
@@ -110,9 +107,6 @@ def write(
         population: Number of devices that can take part, if it is known.
         versions: Versions of Python and of the packages, as the bundle states them.
         task_name: Name of the task for devices; derived from the settings if it is not given.
-
-    Raises:
-        InputError: If the source cannot be exported.
     """
     _write_inputs(source, folder, policy, population, versions, task_name)
     exported = graphs(folder)

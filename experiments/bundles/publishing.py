@@ -42,10 +42,6 @@ def export_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
 
     Returns:
         `parameters`, `headline` of the report, and the reason if there is no file for TensorFlow Lite.
-
-    Raises:
-        InputError: If the run has no model or no report, its report does not follow from its files, or `out` is
-            not empty.
     """
     check_trained(run)
     with new_folder(out) as aside, aggregators.tff_session():

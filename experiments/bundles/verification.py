@@ -111,9 +111,6 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
         folder: The bundle.
         rounds: Largest number of rounds to run; a bundle has at most as many as its run.
         digest: The bundle's digest, if it is known from elsewhere.
-
-    Raises:
-        InputValueError: If the folder is not a bundle.
     """
     with checked_copy(folder, digest=digest) as (copy, found):
         if copy is None:
@@ -146,9 +143,6 @@ def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
     Args:
         bundle: A copy of the bundle, with checked files.
         to: An empty folder.
-
-    Raises:
-        InputError: If a file from which it is made is damaged.
     """
     settings, privacy, vocabulary = deployed_again(bundle)
     run = reports.read_record(bundle)

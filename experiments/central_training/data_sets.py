@@ -65,9 +65,6 @@ class ImageSource:
 
         Args:
             validation_examples: Size of the part.
-
-        Raises:
-            InputValueError: If it cannot be loaded, or what was loaded is not the data set.
         """
         (images, labels), test = self._loaded()
         if images.shape != (self.examples, *self.shape):
@@ -224,9 +221,6 @@ def named(name: str) -> ImageSource:
     Example:
         >>> named("synthetic-cifar10:2000").examples
         2000
-
-    Raises:
-        InputValueError: If there is none of that name.
     """
     kind, colon, size = name.partition(":")
     if kind == _SYNTHETIC:

@@ -26,9 +26,6 @@ def build(name: str, *, shape: Sequence[int], classes: int, seed: int) -> "tf.ke
     Example:
         >>> build("digits", shape=(8, 8, 1), classes=10, seed=1).count_params()
         1258
-
-    Raises:
-        InputValueError: If there is none of that name.
     """
     import tensorflow as tf
 

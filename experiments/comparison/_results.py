@@ -213,9 +213,6 @@ def run_comparison(
 
     Returns:
         The content of `comparison.json`.
-
-    Raises:
-        InputError: If the specification or an argument is wrong; no run is started then.
     """
     validation.whole("jobs", jobs)
     datasets = {run.settings.dataset for run in _spec.read(spec, dataset=dataset, fraction=fraction)}

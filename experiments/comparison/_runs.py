@@ -88,9 +88,6 @@ def prepared(
         planned: The runs.
         folder: Where artifacts are kept.
         say: Called with a message of one line before each search.
-
-    Raises:
-        InputError: If a mechanism cannot be loaded or found.
     """
     artifacts = {}
     for run in planned:

@@ -40,12 +40,7 @@ _FIELDS = (
 
 
 def check_fraction(fraction: float) -> float:
-    """Returns a fraction if it is above 0 and below 1.
-
-    Raises:
-        InputTypeError: If it is not a number.
-        InputValueError: If it is out of range.
-    """
+    """Returns a fraction if it is above 0 and below 1."""
     if not 0 < validation.real("fraction", fraction) < 1:
         raise InputValueError(f"fraction={fraction} must be above 0 and below 1; leave it out for full size.")
     return fraction

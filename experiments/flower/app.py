@@ -85,11 +85,6 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
 
     Args:
         folder: The folder of a run or of a bundle.
-
-    Raises:
-        InputValueError: If a file is missing or damaged, or the run has what is not supported on Flower: a seed,
-            adaptive clipping, no noise, an adjacency other than zero-out, or an adaptive server optimizer.
-        OSError: If a file cannot be read.
     """
     record = read_record(folder)
     if file_hash(folder / MECHANISM) != record.mechanism_sha256:

@@ -44,9 +44,6 @@ def build(plan: tff_mf.Plan, *, dimension: int, clip_norm: float, settings: Flow
         dimension: Number of model parameters.
         clip_norm: Clip norm ζ.
         settings: Generator and engine of the noise.
-
-    Raises:
-        InputValueError: If the plan has restarts, which the engine does not have.
     """
     build_stream: Any = streams.build_stream
     if settings.engine == TORCH:
@@ -131,9 +128,6 @@ def loaded(saved: Checkpoints, round_number: int, plan: tff_mf.Plan, replay: Rep
         round_number: One of their rounds.
         plan: The plan of the run.
         replay: Draws the noise again.
-
-    Raises:
-        InputValueError: If the file is damaged, or of another run or one with other settings.
     """
     arrays, _ = saved.load(round_number)
     expected = keys_since_restart(plan, round_number)

@@ -29,10 +29,6 @@ def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, 
         plan: Its plan.
         sampler: Name of what draws the cohorts; `None` if the plan's sampling does.
         more: The fields that the pipeline gives.
-
-    Raises:
-        InputError: If cohorts are secret, and something else draws them, the population is not known, or no theorem
-            here covers the run; or if a field is given that says that they are.
     """
     for name in _OF_SECRET_COHORTS:
         if name in more:
@@ -67,12 +63,7 @@ def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, 
 
 
 def checked_clients(plan: tff_mf.Plan, clients: Iterable[str], *, name: str = "clients") -> list[str]:
-    """Returns the clients of a run in an order that depends on nothing else.
-
-    Raises:
-        InputTypeError: If they are no ids.
-        InputValueError: If they are not as many as planned, or the plan's sampling is for other cohorts of as many.
-    """
+    """Returns the clients of a run in an order that depends on nothing else."""
     if isinstance(clients, str) or not isinstance(clients, Iterable):
         raise InputTypeError(f"{name}={clients!r:.80} must be the ids of all {name}.")
     ids = list(clients)
@@ -98,10 +89,6 @@ def cohorts(folder: pathlib.Path, plan: tff_mf.Plan, clients: Iterable[str], *, 
         clients: Ids of all clients.
         run: Its identifier.
         begun: Whether a round of it was ever begun.
-
-    Raises:
-        InputTypeError: If they are no ids.
-        InputValueError: As `checked_clients` and `secret_cohorts`, or if a cohort is larger than a sum has room for.
     """
     checkpoint_files.make_private(folder / CHECKPOINTS)
     path = folder / CHECKPOINTS / COHORTS

@@ -65,9 +65,6 @@ def options(deployment: Deployment, epsilon: float, known: Sequence[Option]) -> 
         deployment: The estimates; its min-sep is the number of bins.
         epsilon: ε that the whole run may reach, with amplification.
         known: Mechanisms that were found without amplification.
-
-    Raises:
-        InputError: If an argument is out of range.
     """
     found = list(_made(deployment, epsilon))
     for each in known:
@@ -89,9 +86,6 @@ def recommended(found: Sequence[BinsOption]) -> BinsOption:
 
     Args:
         found: Every mechanism, the one with the least error first.
-
-    Raises:
-        InputValueError: If there is none.
     """
     if not found:
         raise InputValueError("There is no mechanism for these numbers: take another workload, or another sampling.")
@@ -117,9 +111,6 @@ def certified(
         chosen: The mechanism.
         grid: The grid of the run, whose cost is included in the certificate, or `None` for floating point.
         dimension: Number of model parameters d, with a grid.
-
-    Raises:
-        InputError: If an argument is out of range.
     """
     on_grid: dict[str, Any] = {} if grid is None else {"grid": grid, "dimension": dimension}
     sampling = tff_mf.BallsInBins(groups=deployment.min_sep, clients_per_round=deployment.clients_per_round)

@@ -129,9 +129,6 @@ def other_than_held(folder: pathlib.Path, stored: Any, recomputed: Mapping[str, 
         stored: The report on disk.
         recomputed: The report that follows from the files.
         held: The digest that was kept.
-
-    Raises:
-        InputValueError: If it is not a digest.
     """
     validation.digest("digest", held)
     has_it = isinstance(stored, dict) and _is_held(stored.get("digest"), held)
@@ -295,9 +292,6 @@ def is_current(folder: pathlib.Path) -> bool:
     """Returns whether a folder has a report that follows from its files, or did so before answers or audit were added.
 
     Such a report was not edited, and can be rewritten with the new answers or the new audit.
-
-    Raises:
-        InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
     """
     wrong = any(each.severity == CRITICAL and each.field == "report" for each in check(folder))
     return has_report(folder) and not wrong

@@ -34,9 +34,6 @@ def curves(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
         `epsilon_over_delta` and `epsilon_over_rounds`, each with points of the plan and of the run as it ran;
         `error_over_rounds`, the standard deviation of the noise in a parameter of the sum of all updates so far, in
         units of the released updates; `clients_by_participations`; `cohorts`; and `accuracy_over_rounds`.
-
-    Raises:
-        InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
     """
     evidence = gather(folder, realised=realised)
     record, found = evidence.record, judge(evidence, audited=False, summarised=False)

@@ -160,9 +160,6 @@ def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] |
         folder: The run's folder.
         realised: Whether to read the logs of the run too.
         answers: Answers to use instead of those in the folder.
-
-    Raises:
-        InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
     """
     answers = read_answers(folder) if answers is None else answers
     record = read_record(folder)

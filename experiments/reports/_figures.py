@@ -88,9 +88,6 @@ def observed_sensitivity(evidence: Evidence, mechanism: tff_mf.Mechanism) -> tup
     """Returns the sensitivity of the observed participation, and one that a client in the log attains, 0 if unknown.
 
     Formal guarantee: as for `realised`.
-
-    Raises:
-        InputError: If it cannot be computed.
     """
     record, rounds = evidence.record, evidence.rounds
     every = min(record.restart_every or rounds, rounds)

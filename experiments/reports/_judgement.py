@@ -250,9 +250,6 @@ def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
 
     Returns:
         The claim; `None` if no ε could be stated.
-
-    Raises:
-        InputValueError: If `run.json` or `answers.json` is missing or damaged.
     """
     evidence = gather(folder, realised=True)
     if evidence.ledger is not None:

@@ -26,9 +26,6 @@ def own(privacy: tff_mf.Plan, sampling: SamplingSettings | None, population: int
         privacy: The mechanism and its noise, for whoever knows the cohorts.
         sampling: How cohorts are drawn.
         population: Clients they are drawn from.
-
-    Raises:
-        InputError: If no theorem here covers the run.
     """
     if sampling is None or not sampling.is_secret or sampling.schema(privacy.rounds) != privacy.participation:
         raise InputValueError(f"sampling={sampling!r} has no amplified ε for {privacy.participation}.")

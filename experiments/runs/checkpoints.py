@@ -63,11 +63,7 @@ class Checkpoints:
             self._path(old).unlink()
 
     def load(self, round_number: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Returns the state after a round, whose arrays cannot be written to, and the facts about it.
-
-        Raises:
-            InputValueError: If the file is missing or damaged, or of a run with other settings.
-        """
+        """Returns the state after a round, whose arrays cannot be written to, and the facts about it."""
         state, kept = checkpoint_files.read(self._path(round_number))
         check_same(self._settings, kept["settings"], run=str(self._folder.parent))
         return state, kept["about"]

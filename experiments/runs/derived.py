@@ -35,10 +35,6 @@ def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | No
     Example:
         >>> grid_of("auto", dimension=4_050_748, cohort=6500)
         Grid(bits=16, max_clients=13000)
-
-    Raises:
-        InputTypeError: If `grid` is neither a number nor a word.
-        InputValueError: If it is another word or out of range, or sums of so many clients could be inexact.
     """
     if grid == NONE:
         return None
@@ -104,9 +100,6 @@ def effective_rmse(
     Example:
         >>> round(effective_rmse(tff_mf.Identity(), 3, noise_multiplier=10.0, cohort=10), 6)
         1.414214
-
-    Raises:
-        InputError: If an argument is of the wrong type or out of range.
     """
     cohort = validation.whole("cohort", cohort)
     every = rounds if restart_every is None else restart_every
@@ -138,11 +131,7 @@ class Regression:
     intercept: float
 
     def rate(self, rmse: float) -> float:
-        """Returns the rate η on the line at `rmse`.
-
-        Raises:
-            InputValueError: If `rmse` is not above 0: the line is undefined without noise.
-        """
+        """Returns the rate η on the line at `rmse`."""
         return math.exp(self.slope * math.log(validation.positive("effective_rmse", rmse)) + self.intercept)
 
     def proposed(self, rmse: float, *, clip_norm: float = 1.0) -> float:
@@ -173,9 +162,6 @@ def fit(rmses: Sequence[float], rates: Sequence[float]) -> Regression:
         >>> line = fit([0.01, 0.1], [1.0, 0.1])
         >>> round(line.slope, 6)
         -1.0
-
-    Raises:
-        InputValueError: If there are fewer than two different levels, or the lengths differ.
     """
     if len(rmses) != len(rates) or len(set(rmses)) < 2:
         raise InputValueError(

@@ -50,11 +50,7 @@ _COMPARISON = ".comparison"
 
 
 def readable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Returns a path if it is a folder that can be read.
-
-    Raises:
-        InputValueError: If it is not.
-    """
+    """Returns a path if it is a folder that can be read."""
     try:
         if path.is_dir():
             _check_entries(path)
@@ -74,11 +70,7 @@ def _check_entries(path: pathlib.Path) -> None:
 
 
 def check_new(path: pathlib.Path) -> None:
-    """Raises unless a folder is empty, or can be made; nothing is left there.
-
-    Raises:
-        InputValueError: If it is not empty, or cannot be written to.
-    """
+    """Raises unless a folder is empty, or can be made; nothing is left there."""
     made = [each for each in (path, *path.parents) if not each.exists()]
     files.make_writable(path)
     check_empty(path)
@@ -87,21 +79,13 @@ def check_new(path: pathlib.Path) -> None:
 
 
 def check_empty(path: pathlib.Path) -> None:
-    """Raises unless a folder is empty: the files of an earlier run are never overwritten.
-
-    Raises:
-        InputValueError: If it is not empty.
-    """
+    """Raises unless a folder is empty: the files of an earlier run are never overwritten."""
     if not all(map(files.is_lock, path.iterdir())):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
 
 
 def resumable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of a run that was interrupted; of one that has ended, the secret of its cohorts is deleted.
-
-    Raises:
-        InputValueError: If the folder does not exist, or its run has ended or has no checkpoints.
-    """
+    """Returns the folder of a run that was interrupted; of one that has ended, the secret of its cohorts is deleted."""
     if not path.is_dir():
         raise InputValueError(f"out={str(path)!r} has no run to resume: start the run without --resume.")
     # A run may have been stopped after its last round, before all files were written and its keys were deleted.
@@ -143,11 +127,7 @@ def begun_mechanism(folder: pathlib.Path) -> tff_mf.Mechanism | None:
 
 
 def replaceable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes the folder of a demo and returns it; it may hold an earlier demo.
-
-    Raises:
-        InputValueError: If it cannot be made, or holds anything but a demo.
-    """
+    """Makes the folder of a demo and returns it; it may hold an earlier demo."""
     if path.is_dir() and any(path.iterdir()) and not (path / SUMMARY).is_file():
         raise InputValueError(f"out={str(path)!r} holds files of something else than a demo: name another folder.")
     files.make_writable(path)
@@ -155,11 +135,7 @@ def replaceable_folder(path: pathlib.Path) -> pathlib.Path:
 
 
 def continued_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes the folder of a comparison and returns it; it may hold a comparison that was begun.
-
-    Raises:
-        InputValueError: If it cannot be made, or holds anything but a comparison.
-    """
+    """Makes the folder of a comparison and returns it; it may hold a comparison that was begun."""
     begun = path / _COMPARISON
     if path.is_dir() and any(path.iterdir()) and not begun.is_file():
         raise InputValueError(

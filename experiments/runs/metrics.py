@@ -71,9 +71,6 @@ def read_metrics(path: pathlib.Path) -> Metrics:
     Args:
         path: The file; a file that does not exist has no columns.
 
-    Raises:
-        InputValueError: If the file exists and cannot be read.
-
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:

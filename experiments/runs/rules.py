@@ -92,11 +92,7 @@ class Rules:
 
     @classmethod
     def read(cls, path: pathlib.Path) -> "Rules":
-        """Returns the rules in a `run.json`.
-
-        Raises:
-            InputValueError: If the file is missing or damaged.
-        """
+        """Returns the rules in a `run.json`."""
         try:
             return cls.of(strict_json.read(path, "run"))
         except (KeyError, TypeError, AttributeError) as error:
@@ -120,12 +116,7 @@ class RefusedCohortError(InputValueError):
 
 
 def checked_ids(clients: Sequence[str]) -> list[str]:
-    """Returns the ids of a cohort, read once: a sequence that draws clients when it is read could differ the next time.
-
-    Raises:
-        InputTypeError: If `clients` is not a sequence of strings.
-        InputValueError: If an id cannot be written to a file.
-    """
+    """Returns the ids of a cohort, read once: a sequence drawn as it is read could differ the next time."""
     if isinstance(clients, str) or not isinstance(clients, Sequence):
         raise InputTypeError(f"clients={clients!r:.80} must be a sequence of ids.")
     read = list(clients)
@@ -151,9 +142,6 @@ def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str) 
         given: The settings now, by name.
         begun: The settings that the run began with, by name, as read from its folder.
         run: The run's folder, or the file with `begun`, for the message.
-
-    Raises:
-        InputValueError: If a setting differs, or is in only one of them.
 
     Example:
         >>> check_same({"rounds": 8}, {"rounds": 8}, run="out")

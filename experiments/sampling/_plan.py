@@ -244,10 +244,6 @@ def secret_cohorts(
         run: The identifier of the run; `None` if it has none yet.
         begun: Whether a round of the run may have begun.
         setting: Arguments of `plan_cohorts` without `seed` and `secret`.
-
-    Raises:
-        InputValueError: If a round was begun and the file is lost, of another run, or of other clients or another
-            sampling; or as for `plan_cohorts`.
     """
     if run is not None and path.is_file():
         secret = CohortSecret.load(path, run=run)

@@ -27,9 +27,6 @@ def saved_fields(buffer: bytes, *names: str, of: str) -> list[Any]:
         buffer: The bytes of the iterator.
         names: The fields.
         of: Class of the iterator, for the message.
-
-    Raises:
-        InputValueError: If `buffer` is not such an object.
     """
     try:
         kept = json.loads(buffer)
@@ -52,9 +49,6 @@ class ClientDatasets:
     Args:
         client_data: Raw or preprocessed clients.
         preprocess_fn: From a client's `tf.data.Dataset` to the dataset to train on; None for the dataset as it is.
-
-    Raises:
-        InputTypeError: If `client_data` is of the wrong type.
     """
 
     def __init__(

@@ -106,9 +106,6 @@ class GivenModel:
 
         Args:
             expected: The parameters of a model of the run's settings and of this vocabulary.
-
-        Raises:
-            InputValueError: If the file holds no such parameters, or one of them is not finite.
         """
         found = parameters(self.named, self.content, [np.asarray(each) for each in expected.trainable])
         return tff.learning.models.ModelWeights(trainable=found, non_trainable=expected.non_trainable)
@@ -121,9 +118,6 @@ def read(named: InitialModel, folder: pathlib.Path, vocab_size: int) -> GivenMod
         named: The entry of the run's settings.
         folder: The run's folder.
         vocab_size: The most words that the model of the run can know.
-
-    Raises:
-        InputValueError: If the file or its vocabulary is missing, or differs from the settings.
     """
     copy = folder / INITIAL_MODEL
     path = copy if copy.is_file() else pathlib.Path(named.file)

@@ -137,11 +137,7 @@ class ClientBatches:
         self._order = functools.cache(_order(max_examples, client_epochs, seed))
 
     def of(self, clients: Sequence[str]) -> list[list[Batch]]:
-        """Returns the batches of each client: words and the words after them, int64 `[sentences, 20]` each.
-
-        Raises:
-            InputValueError: If the data set is damaged.
-        """
+        """Returns the batches of each client: words and the words after them, int64 `[sentences, 20]` each."""
         # A full buffer, and as many sentences again, take its place: later ones cannot be among the first.
         found = self._sentences.of(clients, most=2 * self._most)
         chosen = [[examples[index] for index in self._order(len(examples))] for examples in found]

@@ -47,9 +47,6 @@ def build_process(
             Both give the same model, up to rounding.
         repeated_keys: Keys of past rounds, int64 `[rounds, 2]`, to verify by computing these rounds again; the noise of
             such a process is not secret.
-
-    Raises:
-        InputValueError: If only one of settings and privacy has adaptive clipping, whose counts are part of ε.
     """
     clipping = _adaptive_clipping(settings, privacy)
     mean = aggregators.MFAggregationFactory.of_plan(privacy, clip_norm=settings.clip_norm, adaptive_clipping=clipping)

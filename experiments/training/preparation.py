@@ -92,10 +92,6 @@ def prepare(
             seed.
         draw_in_secret: Draws the cohorts by a secret in place of the seed, if they are secret.
         without_epsilon: Whether to train although no ε can be stated.
-
-    Raises:
-        InputValueError: If the training clients cannot fill the cohorts, no ε can be stated, or settings and privacy do
-            not fit each other.
     """
     splits = named_data.load(data)
     drawn = {

@@ -132,9 +132,6 @@ def build_measurement(settings: RunSettings, data: pathlib.Path, language_task: 
         settings: The run's settings.
         data: File in StackOverflow's format.
         language_task: The model.
-
-    Raises:
-        InputValueError: If validation leaves no test sentences.
     """
     split = settings.validation_split
     skip = settings.evaluation_examples if split == _TEST else 0

@@ -69,9 +69,6 @@ def audit(setting: Setting) -> Audit:
 
     Args:
         setting: The run and its claim.
-
-    Raises:
-        InputError: If the mechanism cannot be streamed, or TensorFlow is not installed.
     """
     from . import _emitted
 

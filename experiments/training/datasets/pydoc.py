@@ -28,9 +28,6 @@ def cache_folder(cache_dir: str | os.PathLike | None = None) -> pathlib.Path:
 
     That is `cache_dir`, else TFF_MF_CACHE, else `tff-mf` in XDG_CACHE_HOME, else `~/.cache/tff-mf`. As the XDG Base
     Directory Specification says, an XDG_CACHE_HOME that is empty or relative counts as not set.
-
-    Raises:
-        InputValueError: If it cannot be made, or not be written to.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
     of_user = pathlib.Path(base if os.path.isabs(base) else "~/.cache", "tff-mf")
@@ -82,10 +79,6 @@ def chosen_packages(names: Iterable[str] | None = None) -> dict[str, importlib.m
     Args:
         names: Names of distributions, spelled in any of the ways pip allows; `stdlib` is the
             standard library. None is the standard library and every distribution but tff-mf.
-
-    Raises:
-        InputTypeError: If `names` is not an iterable of strings.
-        InputValueError: If a name is not installed here, or none is given.
     """
     installed: dict[str, importlib.metadata.Distribution | None] = {STDLIB: None}
     for distribution in importlib.metadata.distributions():
@@ -201,10 +194,6 @@ def write_pydoc(
         packages: Names of distributions, "stdlib" for the standard library. None is the standard
             library and every distribution that is installed, apart from tff-mf.
         progress: Whether to show a bar on a terminal.
-
-    Raises:
-        InputValueError: If `out` cannot be written, a package is not installed, or the packages
-            have too little text for three splits.
     """
     path = _writable(out)
     chosen = chosen_packages(packages)
@@ -242,9 +231,6 @@ def cached_pydoc(
         cache_dir: The folder to keep files in, made if need be. None is the environment variable
             TFF_MF_CACHE, and without it `tff-mf` in XDG_CACHE_HOME or `~/.cache`.
         progress: Whether to show a bar on a terminal.
-
-    Raises:
-        InputValueError: As in `write_pydoc`, or if the folder cannot be made.
     """
     packages = None if packages is None else list(packages)
     path = cache_folder(cache_dir) / f"pydoc-{_fingerprint(chosen_packages(packages))[:16]}.sqlite"

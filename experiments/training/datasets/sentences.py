@@ -25,9 +25,6 @@ def number(path: str | os.PathLike, split: str) -> int:
     Args:
         path: A file in StackOverflow's format, or of a synthetic data set.
         split: `train`, `heldout` or `test`.
-
-    Raises:
-        InputValueError: If the file is damaged.
     """
     if synthetic.is_synthetic(pathlib.Path(path)):
         return synthetic.number_of_sentences(synthetic.read(pathlib.Path(path)), split)
@@ -50,9 +47,6 @@ def chunks(
         skip: How many examples to leave out at the start.
         most: How many examples to yield at most; None for all.
         size: Examples in a chunk.
-
-    Raises:
-        InputValueError: If the file is damaged.
     """
     with contextlib.closing(_examples(pathlib.Path(path), split)) as examples:
         found = itertools.islice(examples, skip, None if most is None else skip + most)
@@ -66,9 +60,6 @@ class ClientSentences:
     Args:
         path: A file in StackOverflow's format, or of a synthetic data set.
         split: `train`, `heldout` or `test`.
-
-    Raises:
-        InputValueError: If the file is damaged.
     """
 
     def __init__(self, path: str | os.PathLike, split: str) -> None:
@@ -83,9 +74,6 @@ class ClientSentences:
         Args:
             clients: Their names.
             most: How many examples of a client to return at most.
-
-        Raises:
-            InputValueError: If the file is damaged.
         """
         if self._computed is not None:
             return [examples[:most] for examples in self._computed(clients)]

@@ -33,9 +33,6 @@ def cached_stackoverflow(cache_dir: str | os.PathLike | None = None) -> pathlib.
 
     Args:
         cache_dir: The folder to keep it in; as in `pydoc.cached_pydoc`.
-
-    Raises:
-        InputValueError: If it cannot be downloaded or written, or what came is not the whole data set.
     """
     folder = pydoc.cache_folder(cache_dir)
     path = folder / FILE_NAME
