@@ -124,9 +124,8 @@ def checked_copy(
 
     Formal guarantee: if there is a copy, every file in it is the one that the manifest names by SHA-256 and size, and
     there was no other file, no folder, no link and nothing that other users may write; the report follows from
-    `run.json` and from the artifact beside it; its settings ask for the run that it claims; what the device's
-    policy allows is covered by the participation schema of that report; and `device-policy.json` is at least as strict
-    as that policy, and states its requirements on the server.
+    `run.json` and from the artifact beside it; its settings ask for the run that it claims; the device's policy
+    enforces the participation schema of that report; and `device-policy.json` follows from that policy.
     """
     if digest is not None:
         validation.digest("digest", digest)
@@ -207,14 +206,13 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
     if reason := grid_problem(manifest, run):
         found.append(Refusal(file=MANIFEST, reason=reason))
     try:
-        weaker = read_policy(folder).weaker_than(run.schema)
+        read_policy(folder)
     except InputError as error:
-        weaker = str(error)
-    if weaker:
-        found.append(Refusal(file=POLICY, reason=weaker))
-    # Only if the policy that it is compared with is right.
-    elif problem := device_policy_problem(folder):
-        found.append(Refusal(file=DEVICE_POLICY, reason=problem))
+        found.append(Refusal(file=POLICY, reason=str(error)))
+    else:
+        # Only if the policy that it is compared with is right.
+        if problem := device_policy_problem(folder):
+            found.append(Refusal(file=DEVICE_POLICY, reason=problem))
     return [*found, *_report(folder)] or _settings(folder, manifest)
 
 
