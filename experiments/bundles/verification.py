@@ -149,7 +149,7 @@ def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
     assert run.settings is not None
     source = Source(settings=settings, privacy=privacy, vocabulary=vocabulary, asked=run.settings)
     policy = ParticipationPolicy.of(privacy.participation, round_minutes=read_policy(bundle).round_minutes)
-    # Written again, it would have the losses and the versions of this machine.
+    # Written again, it would have the versions of this machine.
     shutil.copyfile(bundle / MECHANISM, to / MECHANISM)
     building.write(source, to, policy, run.population, run.versions, task_name_of(bundle))
 
