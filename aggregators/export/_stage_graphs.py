@@ -37,13 +37,7 @@ class StageGraph:
 
 
 def stage_graph(computation: tff.Computation, *, inputs: Label = None, outputs: Label) -> StageGraph:
-    """Returns the graph of a computation of TensorFlow only.
-
-    Args:
-        computation: The computation.
-        inputs: Name of its parameter; `None` if it has none.
-        outputs: Name of its result.
-    """
+    """Returns the graph of a computation of TensorFlow only."""
     parts = tff.framework.serialize_computation(computation).tensorflow
     graph_def = tf.compat.v1.GraphDef()
     parts.graph_def.Unpack(graph_def)
@@ -56,12 +50,7 @@ def stage_graph(computation: tff.Computation, *, inputs: Label = None, outputs: 
 
 
 def with_inputs_for(graph: StageGraph, outputs: Mapping[str, tuple[str, tf.TensorSpec]]) -> StageGraph:
-    """Returns a graph in which some outputs are inputs that are passed through, without the nodes that computed them.
-
-    Args:
-        graph: The graph.
-        outputs: For each such output, the name and type of the input.
-    """
+    """Returns a graph in which some outputs are inputs that are passed through, without the nodes that made them."""
     graph_def = tf.compat.v1.GraphDef()
     graph_def.CopyFrom(graph.graph_def)
     given, passed = dict(graph.inputs), dict(graph.outputs)

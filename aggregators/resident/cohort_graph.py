@@ -65,10 +65,6 @@ def cohort(form: RoundForm, clients_at_once: int) -> Cohort:
     updates are added in the order of the clients. The sum is therefore the same, bit for bit, however many clients run
     at once. Clients with random operations that have a state, with lookup tables, or with anything else that outlives
     an execution are not combined.
-
-    Args:
-        form: The round.
-        clients_at_once: Number of clients that may run at the same time.
     """
     try:
         work, accumulate = Part(form.work), Part(form.accumulate)

@@ -27,9 +27,6 @@ def without_overwritten(computation: tff.Computation) -> tff.Computation:
     A variable qualifies if one unconditional assignment precedes, by data or control edges, every other use of its
     handle. Others keep their initial values: variables of metrics, for example, and all variables of a graph with
     functions that were not inlined. The results are the same, bit for bit.
-
-    Args:
-        computation: A computation whose graph a worker executes; others are returned as they are.
     """
     proto = tff.framework.serialize_computation(computation)
     if proto.WhichOneof("computation") != "tensorflow" or not proto.tensorflow.initialize_op:

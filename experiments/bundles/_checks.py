@@ -98,10 +98,6 @@ def refusals(folder: pathlib.Path, *, digest: str | None = None) -> list[Refusal
 
     Formal guarantee: as for `checked_copy`. That a whole bundle was rewritten is detected by its `digest`, which
     `tff-mf export` printed, and by nothing else; graphs are not looked into.
-
-    Args:
-        folder: The bundle.
-        digest: The bundle's digest, if it is known from elsewhere.
     """
     return check_files(folder, digest=digest).refused
 

@@ -131,11 +131,7 @@ class DevicePolicy:
         )
 
     def specification(self, round_number: int = FIRST_INDEX) -> dict[str, Any]:
-        """Returns the `PopulationEligibilitySpec` of a round, as JSON of that message with its own field names.
-
-        Args:
-            round_number: The round, counted from 1.
-        """
+        """Returns the `PopulationEligibilitySpec` of a round, as JSON of that message with its own field names."""
         index = validation.whole("round_number", round_number)
         min_sep = {
             "current_index": index,

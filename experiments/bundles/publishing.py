@@ -36,10 +36,6 @@ def export_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
     Formal guarantee: the files depend only on the run's released model, its report and its vocabulary: no rows of
     noise, keys or optimizer states are read, and the report's exact counts of devices' reports are left out.
 
-    Args:
-        run: Folder of a finished run.
-        out: Folder to write: a new one, or an empty one.
-
     Returns:
         `parameters`, `headline` of the report, and the reason if there is no file for TensorFlow Lite.
     """

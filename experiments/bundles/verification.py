@@ -40,10 +40,6 @@ def same_initial(path: pathlib.Path, again: pathlib.Path) -> bool:
 
     Formal guarantee: names, types, shapes and all that noise is computed from are equal, bit for bit. The model is
     public, and the guarantee is the same for every initial model.
-
-    Args:
-        path: The file of a bundle.
-        again: The file that was exported again.
     """
     content = path.read_bytes()
     try:
@@ -138,12 +134,7 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
 
 
 def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
-    """Exports a bundle again, from its record and vocabulary, with its artifact as it is.
-
-    Args:
-        bundle: A copy of the bundle, with checked files.
-        to: An empty folder.
-    """
+    """Exports a bundle again, from its record and vocabulary, with its artifact as it is."""
     settings, privacy, vocabulary = deployed_again(bundle)
     run = reports.read_record(bundle)
     assert run.settings is not None
@@ -155,12 +146,7 @@ def rebuild(bundle: pathlib.Path, to: pathlib.Path) -> None:
 
 
 def differing(bundle: pathlib.Path, again: pathlib.Path) -> Iterator[str]:
-    """Yields the files in which a bundle differs from another; the manifest only if no other file differs.
-
-    Args:
-        bundle: The bundle, whose files have the hashes of its manifest.
-        again: The other one.
-    """
+    """Yields the files in which a bundle differs from another; the manifest only if no other file differs."""
     manifest, rebuilt = read_manifest(bundle)[0], read_manifest(again)[0]
     names = sorted(manifest.files.keys() | rebuilt.files.keys())
     unequal = [name for name in names if manifest.files.get(name) != rebuilt.files.get(name)]

@@ -61,11 +61,7 @@ class ImageSource:
     load: Callable[[], tuple[Examples, Examples]]
 
     def split(self, validation_examples: int) -> ImageData:
-        """Loads the data set, and splits a part off its training examples, always the same one.
-
-        Args:
-            validation_examples: Size of the part.
-        """
+        """Loads the data set, and splits a part off its training examples, always the same one."""
         (images, labels), test = self._loaded()
         if images.shape != (self.examples, *self.shape):
             raise InputValueError(

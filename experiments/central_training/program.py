@@ -257,14 +257,7 @@ def guarantee_of(prepared: PreparedTraining) -> dict[str, Any]:
 def summarize(
     prepared: PreparedTraining, data: ImageData, *, validation: Mapping[str, float], test: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Returns the content of `summary.json`.
-
-    Args:
-        prepared: The training.
-        data: The parts of its data set.
-        validation: Metrics of the trained model on the validation part.
-        test: Those on the test split.
-    """
+    """Returns the content of `summary.json`."""
     settings = prepared.settings
     return {
         "dataset": settings.dataset,

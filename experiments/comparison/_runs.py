@@ -45,13 +45,7 @@ _KNOWN_BY_WITH_WORKLOAD = ("server_momentum", "server_warmup", "server_cooldown"
 def prepared(
     planned: Sequence[PlannedRun], folder: pathlib.Path, say: Callable[[str], None]
 ) -> dict[str, pathlib.Path]:
-    """Returns the artifact of each run by the run's name, and makes those that are missing.
-
-    Args:
-        planned: The runs.
-        folder: Where artifacts are kept.
-        say: Called with a message of one line before each search.
-    """
+    """Returns the artifact of each run by the run's name, and makes those that are missing."""
     artifacts = {}
     for run in planned:
         settings = run.optimized_for
@@ -153,15 +147,7 @@ def run_missing(
 
 
 def command(run: PlannedRun, artifact: pathlib.Path, data: pathlib.Path, out: pathlib.Path, child: str) -> list[str]:
-    """Clears the folder of a run, writes its settings, and returns the command that does it.
-
-    Args:
-        run: The run.
-        artifact: Its mechanism.
-        data: Its data set.
-        out: The folder of the comparison.
-        child: See `run_comparison`.
-    """
+    """Clears the folder of a run, writes its settings, and returns the command that does it."""
     folder = folder_of(out, run.name)
     lock = folder.with_name(f".{run.name}.lock")
     # A run of an earlier comparison, which was killed, may be about to end in this folder.

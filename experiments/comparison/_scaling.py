@@ -58,10 +58,6 @@ def scaled(layer: Layer, fraction: float) -> Layer:
     the model is measured on are as many times fewer, and at least 100; of all test sentences as many are left as of the
     default.
 
-    Args:
-        layer: The settings at full size.
-        fraction: Above 0 and below 1.
-
     Example:
         >>> full = {"rounds": 2052, "min_sep": 342, "max_participations": 6, "clients_per_round": 100, "delta": 1e-6}
         >>> small = scaled(Layer.of({**full, "epsilon": 2.0}, "example"), 0.01).values

@@ -82,9 +82,6 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
 
     Formal guarantee: the app has the mechanism, σ, rounds, participation schema, restarts, bits of the grid and clip
     norm of the folder's `run.json`, with the whole cohort that its σ is for. What Flower does not run is refused.
-
-    Args:
-        folder: The folder of a run or of a bundle.
     """
     record = read_record(folder)
     if file_hash(folder / MECHANISM) != record.mechanism_sha256:

@@ -38,12 +38,6 @@ def build(plan: tff_mf.Plan, *, dimension: int, clip_norm: float, settings: Flow
 
     Formal guarantee: as for `streams.NoiseStream` with the plan's noise as run, and of `streams.RestartedStream` with
     restarts. A state of a run with another clip norm, σ, mechanism, grid, generator, engine or restarts is refused.
-
-    Args:
-        plan: The plan.
-        dimension: Number of model parameters.
-        clip_norm: Clip norm ζ.
-        settings: Generator and engine of the noise.
     """
     build_stream: Any = streams.build_stream
     if settings.engine == TORCH:
@@ -121,14 +115,7 @@ def forget(folder: pathlib.Path) -> None:
 
 
 def loaded(saved: Checkpoints, round_number: int, plan: tff_mf.Plan, replay: Replay) -> ServerState:
-    """Returns a state that was saved.
-
-    Args:
-        saved: The checkpoints.
-        round_number: One of their rounds.
-        plan: The plan of the run.
-        replay: Draws the noise again.
-    """
+    """Returns a state that was saved."""
     arrays, _ = saved.load(round_number)
     expected = keys_since_restart(plan, round_number)
     if arrays.keys() != {"weights", "velocity", "keys"} or len(arrays["keys"]) != expected:

@@ -22,14 +22,7 @@ _OF_SECRET_COHORTS = ("secret_cohorts", "amplified_epsilon")
 
 
 def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, **more: Any) -> dict[str, Any]:
-    """Returns the fields of `run.json` that a pipeline gives, and those that follow from what draws its cohorts.
-
-    Args:
-        folder: The run's folder.
-        plan: Its plan.
-        sampler: Name of what draws the cohorts; `None` if the plan's sampling does.
-        more: The fields that the pipeline gives.
-    """
+    """Returns the fields of `run.json` that a pipeline gives, and those that follow from what draws its cohorts."""
     for name in _OF_SECRET_COHORTS:
         if name in more:
             raise InputValueError(f"{name}={more[name]!r} is the plan's: make the plan with secret_cohorts=True.")
@@ -81,15 +74,7 @@ def checked_clients(plan: tff_mf.Plan, clients: Iterable[str], *, name: str = "c
 
 
 def cohorts(folder: pathlib.Path, plan: tff_mf.Plan, clients: Iterable[str], *, run: str, begun: bool) -> CohortPlan:
-    """Returns the cohorts of a run, by a key in the folder of its checkpoints.
-
-    Args:
-        folder: The run's folder.
-        plan: Its plan.
-        clients: Ids of all clients.
-        run: Its identifier.
-        begun: Whether a round of it was ever begun.
-    """
+    """Returns the cohorts of a run, by a key in the folder of its checkpoints."""
     checkpoint_files.make_private(folder / CHECKPOINTS)
     path = folder / CHECKPOINTS / COHORTS
     found, secret = secret_cohorts(

@@ -113,12 +113,7 @@ def kind_of(participation: tff_mf.Participation) -> type[tff_mf.MinSep] | type[t
 
 
 def options(deployment: Deployment, **more: Any) -> list[Option]:
-    """Returns every mechanism at the numbers of a deployment, the one with the least loss first.
-
-    Args:
-        deployment: The estimates.
-        more: Other arguments of `tff_mf.planning.options.options`.
-    """
+    """Returns every mechanism at the numbers of a deployment, the one with the least loss first."""
     with progress.bar("plan", None) as advance:
         return compared.options(
             deployment.setting,

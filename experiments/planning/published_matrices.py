@@ -51,11 +51,6 @@ def import_matrix(folder: str | os.PathLike[str], *, participation: Participatio
 
     Formal guarantee: only C is taken from the files, and its sensitivity is computed from it as for any
     mechanism. B is only compared: the noise that runs is C⁻¹z.
-
-    Args:
-        folder: The folder.
-        participation: Participation schema of the mechanism.
-        momentum: Momentum of the workload A = B·C.
     """
     folder = folder if isinstance(folder, pathlib.Path) else pathlib.Path(folder)
     encoder_file, decoder_file = _files(folder)

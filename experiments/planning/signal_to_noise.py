@@ -165,14 +165,7 @@ def largest_dimension(privacy: tff_mf.Plan, *, rms_error: float | None = None) -
 def of_option(
     deployment: Deployment, option: Option, dimension: int | None, *, advise_epsilon: bool
 ) -> tuple[int | None, Signal | None]:
-    """Returns the largest dimension that learns with a mechanism of `tff-mf plan`, `None` for any; and the estimate.
-
-    Args:
-        deployment: The estimates.
-        option: A mechanism that was optimized.
-        dimension: Number of model parameters d, if known.
-        advise_epsilon: Whether an ε may be named.
-    """
+    """Returns the largest dimension that learns with a mechanism of `tff-mf plan`, `None` for any; and the estimate."""
     assert option.mechanism is not None
     privacy = tff_mf.Plan(
         mechanism=option.mechanism,

@@ -265,9 +265,6 @@ def rounds_by_client(attempts: Mapping[tuple[int, Any], Iterable[str]]) -> dict[
     released. A client in an abandoned attempt took part in its round all the same. If a client is listed twice in one
     attempt, its round is listed twice.
 
-    Args:
-        attempts: The clients of each attempt, by round and attempt.
-
     Example:
         >>> rounds_by_client({(1, 1): ["ann"], (1, 2): ["ann"], (3, 1): ["ann", "bob"]})
         {'ann': [1, 3], 'bob': [3]}
@@ -284,9 +281,6 @@ def rounds_by_client(attempts: Mapping[tuple[int, Any], Iterable[str]]) -> dict[
 
 def observed(patterns: Iterable[Sequence[int]]) -> ObservedParticipation:
     """Returns how often, how far apart and in which steps clients took part.
-
-    Args:
-        patterns: The rounds of each client, in order.
 
     Example:
         >>> observed([[1, 3], [3]])

@@ -119,11 +119,6 @@ def stated(evidence: Evidence, planned: Figures | None, seen: Figures | None) ->
     Formal guarantee: at least the figures of the observed participation. If the run was stopped early, at least the
     planned figures too: the decision to stop may depend on released results, and then the guarantee follows from the
     run that could have continued.
-
-    Args:
-        evidence: The content of the run's folder.
-        planned: Figures for the participation schema.
-        seen: Figures for the observed participation.
     """
     if not evidence.realised:
         return planned

@@ -206,13 +206,7 @@ class Judgement:
 
 
 def judge(evidence: Evidence, *, audited: bool, summarised: bool) -> Judgement:
-    """Returns what the files of a run support.
-
-    Args:
-        evidence: The content of the run's folder.
-        audited: Whether to read the audit.
-        summarised: Whether to read the summary of a run that has ended.
-    """
+    """Returns what the files of a run support."""
     record, realised = evidence.record, evidence.realised
     assumptions = assess(evidence)
     planned = None if evidence.mechanism is None else _figures.planned(record, evidence.mechanism)

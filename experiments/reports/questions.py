@@ -119,13 +119,7 @@ def remedy(folder: pathlib.Path) -> str:
 
 
 def checked(given: Any, source: str, mend: str = "correct it") -> dict[str, Any]:
-    """Returns the answers, with `None` for open questions.
-
-    Args:
-        given: The content of a file.
-        source: The file.
-        mend: How to correct it.
-    """
+    """Returns the answers, with `None` for open questions."""
     if not isinstance(given, Mapping):
         raise InputValueError(f"answers={source!r} must hold one JSON object with an answer for each question: {mend}.")
     by_name = {question.name: question for question in ASKED}

@@ -33,10 +33,6 @@ class Checkpoints:
     Formal guarantee: `save` returns when the state would survive a power cut, and never replaces the state of a round:
     of two processes that step one state, the second fails. A file in which a bit has changed, or that is of a run with
     other settings, is refused. Folder and files are accessible to their owner only (0700 and 0600).
-
-    Args:
-        folder: Folder of the states; made if it does not exist.
-        settings: Everything that determines how the run proceeds, as JSON.
     """
 
     def __init__(self, folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
@@ -49,11 +45,6 @@ class Checkpoints:
 
     def save(self, round_number: int, state: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Saves the state after a round, and deletes the earlier ones.
-
-        Args:
-            round_number: Rounds that are finished.
-            state: Arrays by name.
-            about: Facts about the state, as JSON.
 
         Raises:
             FileExistsError: If a state of that round exists.

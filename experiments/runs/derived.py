@@ -27,11 +27,6 @@ def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | No
 
     It has the room of `tff_mf.Grid.with_room`.
 
-    Args:
-        grid: The number of bits, "auto" or "none".
-        dimension: Number of the model's parameters.
-        cohort: Clients that a round stands for.
-
     Example:
         >>> grid_of("auto", dimension=4_050_748, cohort=6500)
         Grid(bits=16, max_clients=13000)
@@ -59,12 +54,6 @@ def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | No
 def dimension_of(model: str, *, vocab_size: int, embedding_size: int, units: int) -> int:
     """Returns the number of parameters of a model with its whole vocabulary, without TensorFlow.
 
-    Args:
-        model: `lstm` or `conv`.
-        vocab_size: Most frequent words to know.
-        embedding_size: Width of the word embedding.
-        units: LSTM units, or filters of the convolution.
-
     Example:
         >>> dimension_of("lstm", vocab_size=10_000, embedding_size=96, units=670) == PAPERS_DIMENSION
         True
@@ -89,13 +78,6 @@ def effective_rmse(
     """Returns L_e, the root mean squared error of the prefix sums of averaged updates, for clip norm 1.
 
     Equation 10 of the paper: error of the mechanism times σ / clients per round, both of C as stored.
-
-    Args:
-        mechanism: The mechanism.
-        rounds: Number of rounds n.
-        noise_multiplier: σ.
-        cohort: Clients per round, the number that the sum is divided by.
-        restart_every: Rounds after which noise starts anew, or `None`.
 
     Example:
         >>> round(effective_rmse(tff_mf.Identity(), 3, noise_multiplier=10.0, cohort=10), 6)
@@ -153,10 +135,6 @@ PAPER = Regression(slope=-0.95, intercept=-4.64)
 
 def fit(rmses: Sequence[float], rates: Sequence[float]) -> Regression:
     """Returns the least-squares line through the best rates of several noise levels.
-
-    Args:
-        rmses: Effective RMSE of each level, at least two of them different.
-        rates: The best rate of each.
 
     Example:
         >>> line = fit([0.01, 0.1], [1.0, 0.1])

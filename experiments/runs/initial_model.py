@@ -155,10 +155,6 @@ def trained_on(model: pathlib.Path, dataset: str) -> bool:
     data set is known by its name, by the file of the cache, and by any path to its file or to a copy of it. What cannot
     be compared is taken to be the same: settings that cannot be read, an earlier model that is gone, and a file that is
     gone and has the same name. A model without settings is taken for one that is public.
-
-    Args:
-        model: The file of the model.
-        dataset: The data set, as the settings of a run name it.
     """
     return any(_of_run(folder, dataset, frozenset()) for folder in _folders(model))
 

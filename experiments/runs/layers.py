@@ -295,12 +295,7 @@ def origins(chosen: Preset | None, layer: Layer, config: pathlib.Path | None) ->
 
 
 def write(settings: Record, folder: pathlib.Path) -> None:
-    """Writes all settings of a run to `folder`, so that `tff-mf train --config` repeats it, whatever the defaults are.
-
-    Args:
-        settings: The settings, of which those that are not set are left out.
-        folder: The folder.
-    """
+    """Writes all settings of a run to `folder`: `tff-mf train --config` repeats it, whatever the defaults are."""
     values = {name: value for name, value in msgspec.structs.asdict(settings).items() if value is not None}
     files.write_atomically(folder / SETTINGS_TOML, as_toml(values))
 
@@ -318,12 +313,7 @@ def begun(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunSettings) 
 
 
 def placed(layer: Layer, fields: Sequence[str] = FILES) -> Layer:
-    """Returns a layer whose files have absolute paths, so that it means the same in every folder.
-
-    Args:
-        layer: The values.
-        fields: The fields whose values are files unless they are known names.
-    """
+    """Returns a layer whose files have absolute paths, so that it means the same in every folder."""
     names = {*mechanism_names.names(), *mechanism_names.production(), *EMBEDDED}
     given = {name: layer.values[name] for name in fields if isinstance(layer.values.get(name), str)}
     # What is no file is refused later, as it was typed.

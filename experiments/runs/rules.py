@@ -39,10 +39,6 @@ class Schema:
         Past rounds can be later ones, from abandoned attempts. If the round is among them, it counts once.
 
         Formal guarantee: if the text is empty and the past rounds are a pattern of the schema, the round and they are.
-
-        Args:
-            past: Rounds for which the client was chosen.
-            round_number: The round.
         """
         others = [number for number in past if number != round_number]
         b, k = self.min_sep, self.max_participations

@@ -21,13 +21,7 @@ _SOURCES: "weakref.WeakValueDictionary[str, MinSepDataSource]" = weakref.WeakVal
 
 
 def saved_fields(buffer: bytes, *names: str, of: str) -> list[Any]:
-    """Returns fields of an iterator that was saved as a JSON object.
-
-    Args:
-        buffer: The bytes of the iterator.
-        names: The fields.
-        of: Class of the iterator, for the message.
-    """
+    """Returns fields of an iterator that was saved as a JSON object."""
     try:
         kept = json.loads(buffer)
         return [kept[name] for name in names]

@@ -69,10 +69,6 @@ class Saved(States):
         Formal guarantee: a round of which something is released has to be on disk before, so that it is never run
         again: run again, it would be released twice, with different noise on the same clients, which the guarantee
         does not cover.
-
-        Args:
-            round_number: The round.
-            released: Whether something of the round is about to be released.
         """
         return self.resumes and (released or round_number % self._every == 0)
 
@@ -102,23 +98,13 @@ class GivenModel:
     vocabulary: list[str]
 
     def weights(self, expected: tff.learning.models.ModelWeights) -> tff.learning.models.ModelWeights:
-        """Returns its parameters for a model of the same shape.
-
-        Args:
-            expected: The parameters of a model of the run's settings and of this vocabulary.
-        """
+        """Returns its parameters for a model of the same shape."""
         found = parameters(self.named, self.content, [np.asarray(each) for each in expected.trainable])
         return tff.learning.models.ModelWeights(trainable=found, non_trainable=expected.non_trainable)
 
 
 def read(named: InitialModel, folder: pathlib.Path, vocab_size: int) -> GivenModel:
-    """Returns the initial model of a run, from the copy in its folder if it has one.
-
-    Args:
-        named: The entry of the run's settings.
-        folder: The run's folder.
-        vocab_size: The most words that the model of the run can know.
-    """
+    """Returns the initial model of a run, from the copy in its folder if it has one."""
     copy = folder / INITIAL_MODEL
     path = copy if copy.is_file() else pathlib.Path(named.file)
     try:
@@ -148,11 +134,6 @@ def restore_metrics(path: pathlib.Path, round_number: int, history: Sequence[Map
     """Rewrites the metrics of all rounds from the checkpoint if the file differs from it, with a warning.
 
     The durations of the rounds are lost then.
-
-    Args:
-        path: The metrics.
-        round_number: Last round of the newest checkpoint.
-        history: Metrics of each evaluated round, as in the checkpoint.
     """
     if not round_number:
         return

@@ -46,9 +46,6 @@ def build_word_ids(vocabulary: Sequence[str]) -> Callable[[tf.Tensor], tuple[tf.
 
     It takes a string tensor `[sentences]` and returns words, int32 `[sentences, 21]` (beginning of sentence, at most 20
     words, end of sentence if there is room, padding), and how many of them are to be predicted, int32 `[sentences]`.
-
-    Args:
-        vocabulary: The words that the model knows.
     """
     special = _stackoverflow.word_prediction_preprocessing.get_special_tokens(len(vocabulary))
     initial = tf.lookup.KeyValueTensorInitializer(list(vocabulary), tf.range(len(vocabulary), dtype=tf.int64))

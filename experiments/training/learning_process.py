@@ -83,12 +83,7 @@ def _zeroed(
 
 
 def clip_norm_of(state: Any, settings: RunSettings) -> float:
-    """Returns the clip norm of the round that starts from a state of the learning process: the noised counts' result.
-
-    Args:
-        state: The state.
-        settings: How the run trains.
-    """
+    """Returns the clip norm of the round that starts from a state of the process: the noised counts' result."""
     found = [settings.clip_norm]
 
     def visit(part: object) -> object | None:

@@ -181,10 +181,6 @@ def _check_grid(privacy: tff_mf.Plan, present: sampling.CohortPlan, language_tas
 def measured_on(training: Iterable[str], others: Iterable[str]) -> str:
     """Returns what a report says of the clients that a model is measured on.
 
-    Args:
-        training: Clients that train.
-        others: Clients of the validation and the test split.
-
     Example:
         >>> measured_on(["ann", "bob"], ["bob", "cai"])
         'other sentences of clients that train'

@@ -75,13 +75,7 @@ class TrainingResult:
 
 
 def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path) -> TrainingResult:
-    """Writes model, vocabulary, summary and report of a run, deletes its checkpoints, and returns its result.
-
-    Args:
-        prepared: The run.
-        trained: The run after its last round.
-        out: Its folder.
-    """
+    """Writes model, vocabulary, summary and report of a run, deletes its checkpoints, and returns its result."""
     model = safetensors.numpy.save({str(i): weight for i, weight in enumerate(trained.weights)})
     summary = {
         **trained.measured,

@@ -186,14 +186,6 @@ def train(
 ) -> TrainedRun:
     """Trains a run to its last round, from the last checkpoint again whenever a worker is lost.
 
-    Args:
-        prepared: The run.
-        out: Its folder, with `run.json`.
-        rules: The rules of its rounds.
-        on_round: Called after every round with its number and metrics (empty if not evaluated).
-        execution: Where it computes, when it saves checkpoints, and how often it resumes by itself.
-        run: The identifier of the run, if it has one; otherwise it gets one when it begins.
-
     Raises:
         InputValueError: If there is no such run to resume, or its files are damaged.
         WorkerLostError: If a worker dies and no restarts are left.

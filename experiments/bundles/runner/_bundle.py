@@ -227,10 +227,6 @@ class Stages:
 
     Formal guarantee: `update` is one release of the mechanism. Its result must be on disk before any part of
     it is published, and of two results for one state at most one may ever be published.
-
-    Args:
-        folder: The bundle.
-        manifest: The bundle's manifest, as `read_manifest` returns it.
     """
 
     def __init__(self, folder: pathlib.Path, manifest: Mapping[str, Any]) -> None:

@@ -18,10 +18,6 @@ def disagreements(stored: Any, setting: Setting) -> list[str]:
 
     The measurements (variances, correlations, rates of hits and alarms) cannot be repeated without the noise, and are
     accepted as they are: a stored audit is a claim, and this shows that it is consistent, no more.
-
-    Args:
-        stored: The audit as read from its file.
-        setting: The run that it must be an audit of; its number of coordinates is taken from the file.
     """
     try:
         return _disagreements(stored, setting)
