@@ -292,6 +292,9 @@ def is_current(folder: pathlib.Path) -> bool:
     """Returns whether a folder has a report that follows from its files, or did so before answers or audit were added.
 
     Such a report was not edited, and can be rewritten with the new answers or the new audit.
+
+    Raises:
+        InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
     """
     wrong = any(each.severity == CRITICAL and each.field == "report" for each in check(folder))
     return has_report(folder) and not wrong

@@ -79,7 +79,11 @@ def check_new(path: pathlib.Path) -> None:
 
 
 def check_empty(path: pathlib.Path) -> None:
-    """Raises unless a folder is empty: the files of an earlier run are never overwritten."""
+    """Raises unless a folder is empty: the files of an earlier run are never overwritten.
+
+    Raises:
+        InputValueError: If it is not empty.
+    """
     if not all(map(files.is_lock, path.iterdir())):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
 
