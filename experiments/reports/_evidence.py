@@ -139,18 +139,8 @@ class Evidence:
 
     @functools.cached_property
     def observed(self) -> ObservedParticipation:
-        """How often, and how far apart, clients took part."""
+        """How often, and how far apart, clients took part: 0 apart if one is listed twice in a round."""
         return observed(self.rounds_by_client.values())
-
-    @property
-    def min_sep(self) -> int | None:
-        """Smallest distance of two rounds of a client, 0 if it is listed twice in one; `None` if there are none."""
-        return self.observed.min_sep
-
-    @property
-    def max_participations(self) -> int:
-        """Largest number of rounds of a client."""
-        return self.observed.max_participations
 
 
 def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] | None = None) -> Evidence:

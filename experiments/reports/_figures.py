@@ -80,8 +80,8 @@ def realised(evidence: Evidence) -> Figures | None:
 
 def observed_schema(evidence: Evidence) -> tff_mf.MinSep:
     """Returns the narrowest `MinSep` that has all observed patterns."""
-    most = max(1, evidence.max_participations)
-    return tff_mf.MinSep(min_sep=evidence.min_sep or evidence.rounds, max_participations=most)
+    most = max(1, evidence.observed.max_participations)
+    return tff_mf.MinSep(min_sep=evidence.observed.min_sep or evidence.rounds, max_participations=most)
 
 
 def observed_sensitivity(evidence: Evidence, mechanism: tff_mf.Mechanism) -> tuple[tff_mf.SensitivityResult, float]:

@@ -109,7 +109,7 @@ def critical(findings: list[Finding]) -> list[Reason]:
 def claim(evidence: Evidence, figures: Figures | None, findings: list[Finding]) -> statements.Claim:
     """Returns what the headline states, with everything that may forbid it."""
     record, several = evidence.record, evidence.answers["clients_of_one_person"]
-    seen = statements.seen(evidence.min_sep, evidence.max_participations)
+    seen = statements.seen(evidence.observed.min_sep, evidence.observed.max_participations)
     facts: dict[str, Any] = {
         "guarantee": None if figures is None else figures.guarantee,
         "delta": record.delta,
