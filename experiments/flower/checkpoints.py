@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,18 +17,8 @@ from ..runs.checkpoints import Checkpoints
 from ..runs.names import COHORTS
 from .settings import NUMPY, TORCH, FlowerSettings
 
-
-class Noise(Protocol):
-    """What the streams of runs with and without restarts share."""
-
-    @property
-    def fingerprint(self) -> bytes: ...
-
-    def init(self) -> NoiseState: ...
-
-    def next(self, state: Mapping[str, np.ndarray]) -> tuple[np.ndarray, NoiseState]: ...
-
-
+# The streams of runs without and with restarts; PyTorch's has the methods of NumPy's.
+Noise = streams.NoiseStream | streams.RestartedStream
 # From the keys since the last restart, and the number of rounds that are finished, to the state after them.
 Replay = Callable[[np.ndarray, int], NoiseState]
 

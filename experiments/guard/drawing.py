@@ -7,10 +7,11 @@ from typing import Any
 
 import tff_mf
 from tff_mf.base import checkpoint_files
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..runs import amplification
 from ..runs.names import CHECKPOINTS, COHORTS, RUN_JSON
+from ..runs.rules import checked_ids
 from ..runs.run_record import read_record
 from ..sampling import CohortPlan, keep_secret, secret_cohorts
 from ..sampling.settings import SamplingSettings
@@ -57,12 +58,7 @@ def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, 
 
 def checked_clients(plan: tff_mf.Plan, clients: Iterable[str], *, name: str = "clients") -> list[str]:
     """Returns the clients of a run in an order that depends on nothing else."""
-    if isinstance(clients, str) or not isinstance(clients, Iterable):
-        raise InputTypeError(f"{name}={clients!r:.80} must be the ids of all {name}.")
-    ids = list(clients)
-    strange = next((each for each in ids if not isinstance(each, str)), None)
-    if strange is not None:
-        raise InputTypeError(f"{name} has {strange!r}; every id must be a string.")
+    ids = checked_ids(clients, name)
     for planned in (plan.population, getattr(plan.sampling, "population", None)):
         if planned not in (None, len(ids)):
             raise InputValueError(

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...base import strict_json
@@ -111,19 +111,19 @@ class RefusedCohortError(InputValueError):
         self.clients = list(clients)
 
 
-def checked_ids(clients: Sequence[str]) -> list[str]:
-    """Returns the ids of a cohort, read once: a sequence drawn as it is read could differ the next time."""
-    if isinstance(clients, str) or not isinstance(clients, Sequence):
-        raise InputTypeError(f"clients={clients!r:.80} must be a sequence of ids.")
+def checked_ids(clients: Iterable[str], name: str = "clients") -> list[str]:
+    """Returns the ids of clients, read once: what draws them as it is read could differ the next time."""
+    if isinstance(clients, str) or not isinstance(clients, Iterable):
+        raise InputTypeError(f"{name}={clients!r:.80} must be ids.")
     read = list(clients)
     for client in read:
         if not isinstance(client, str):
-            raise InputTypeError(f"clients has {client!r}; every id must be a string.")
+            raise InputTypeError(f"{name} has {client!r}; every id must be a string.")
         try:
             client.encode()
         except UnicodeEncodeError as error:
             raise InputValueError(
-                f"clients has {client!r}, which cannot be encoded in UTF-8: {error.reason}. Give the client another id."
+                f"{name} has {client!r}, which cannot be encoded in UTF-8: {error.reason}. Give the client another id."
             ) from error
     # The text itself, and not what a subclass of `str` returns for it.
     return [str.__str__(client) for client in read]

@@ -14,7 +14,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ...output import files
 from ...output import progress as _progress
@@ -87,9 +87,7 @@ def chosen_packages(names: Iterable[str] | None = None) -> dict[str, importlib.m
     installed.pop(_OWN_NAME, None)
     if names is None:
         return dict(sorted(installed.items()))
-    listed = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [names]
-    if isinstance(names, str) or not all(isinstance(name, str) for name in listed):
-        raise InputTypeError(f"packages={names!r} must be a list of names, or None for all that are installed.")
+    listed = list(names)
     if not listed:
         raise InputValueError("packages=[] names nothing; leave packages out to use all that is installed.")
     for name in listed:
@@ -195,7 +193,8 @@ def write_pydoc(
             library and every distribution that is installed, apart from tff-mf.
         progress: Whether to show a bar on a terminal.
     """
-    path = _writable(out)
+    path = pathlib.Path(out)
+    files.check_file(path)
     chosen = chosen_packages(packages)
     clients = clients_of(modules_of(chosen), progress=progress)
     counts = {what: dict.fromkeys(SPLIT_NAMES, 0) for what in ("clients", "sentences")}
@@ -237,25 +236,6 @@ def cached_pydoc(
     with contextlib.suppress(InputValueError):
         return sqlite.checked(path)
     write_pydoc(path, packages, progress=progress)
-    return path
-
-
-def _writable(out: str | os.PathLike) -> pathlib.Path:
-    if not isinstance(out, str | os.PathLike):
-        raise InputTypeError(f"out={out!r} must be a path.")
-    path = pathlib.Path(out)
-    if path.is_dir():
-        raise InputValueError(f"out={str(out)!r} is a folder; name a file in it.")
-    if "\0" in str(path) or (path.exists() and not path.is_file()):
-        raise InputValueError(f"out={str(out)!r} is not an ordinary file; name another.")
-    if not path.parent.is_dir():
-        raise InputValueError(f"out={str(out)!r}: the folder {str(path.parent)!r} does not exist; make it first.")
-    try:
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise InputValueError(
-            f"out={str(out)!r}: the folder {str(path.parent)!r} cannot be written to ({error.strerror})."
-        ) from error
     return path
 
 
