@@ -193,7 +193,7 @@ def test_a_run_that_was_stopped_before_its_settings_were_written_has_them_once_i
 
     class Prepared:
         @property
-        def cohorts(self):
+        def secret(self):
             raise StoppedError
 
     monkeypatch.setattr(program, "prepare", lambda *given, **named: Prepared())
