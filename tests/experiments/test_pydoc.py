@@ -151,7 +151,7 @@ def test_an_interrupted_run_leaves_what_was_there(tmp_path, monkeypatch, error):
     def stop(*_):
         raise error
 
-    monkeypatch.setattr(pydoc, "_write_extras", stop)
+    monkeypatch.setattr(pydoc.sqlite, "add_extras", stop)
     with pytest.raises((KeyboardInterrupt, InputValueError)):
         pydoc._write(out, {"a.b": ["this is a sentence ."]})
     assert out.read_text() == "before"

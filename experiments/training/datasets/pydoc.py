@@ -271,7 +271,7 @@ def _write(path: pathlib.Path, clients: Mapping[str, Sequence[str]]) -> None:
             whole = pathlib.Path(scratch) / "whole.sqlite"
             examples = ((name, split_of(name), (_example(name, each) for each in clients[name])) for name in clients)
             sqlite.write(whole, examples)
-            _write_extras(whole, clients)
+            sqlite.add_extras(whole, _word_counts(clients))
             files.move_into_place(whole, path)
     except (OSError, sqlite3.OperationalError) as error:
         raise InputValueError(f"out={str(path)!r} cannot be written: {error}.") from error
@@ -287,11 +287,3 @@ def _example(name: str, sentence: str) -> dict[str, str | int]:
         "tokens": sentence,
         "creation_date": _NO_DATE,
     }
-
-
-def _write_extras(whole: pathlib.Path, clients: Mapping[str, Sequence[str]]) -> None:
-    with contextlib.closing(sqlite3.connect(whole)) as connection, connection:
-        # Without it, TFF's query for one client reads all of the file.
-        connection.execute("CREATE INDEX examples_of_client ON examples (client_id, split_name)")
-        connection.execute("CREATE TABLE word_counts (word TEXT NOT NULL, clients INTEGER NOT NULL)")
-        connection.executemany("INSERT INTO word_counts VALUES (?, ?)", _word_counts(clients))

@@ -98,6 +98,20 @@ def write(path: pathlib.Path, clients: Iterable[tuple[str, str, Iterable[Mapping
             connection.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", (client_id, split, len(rows)))
 
 
+def add_extras(path: pathlib.Path, word_counts: Iterable[tuple[str, int]]) -> None:
+    """Adds to a file how many clients of the train split use each word, and an index where it has none."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        columns = {
+            connection.execute(f"PRAGMA index_info({index[1]!r})").fetchone()[2]
+            for index in connection.execute("PRAGMA index_list(examples)").fetchall()
+        }
+        if not columns & {"client_id", "split_name"}:
+            # Without it, TFF's query for one client reads all of the file.
+            connection.execute("CREATE INDEX examples_of_client ON examples (client_id, split_name)")
+        connection.execute("CREATE TABLE word_counts (word TEXT NOT NULL, clients INTEGER NOT NULL)")
+        connection.executemany("INSERT INTO word_counts VALUES (?, ?)", word_counts)
+
+
 # In the order in which the file's features are parsed; the values are names of TensorFlow dtypes.
 FEATURES = {
     "creation_date": "string",
