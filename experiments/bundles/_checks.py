@@ -64,7 +64,9 @@ class Refusal:
     def __post_init__(self) -> None:
         # Names and values come from the author of the bundle: they must not add lines, or move a terminal's cursor.
         for name in ("file", "reason"):
-            object.__setattr__(self, name, _one_line(getattr(self, name)))
+            text = getattr(self, name)
+            line = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+            object.__setattr__(self, name, line)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,10 +89,6 @@ class Verification:
     rounds: int = 0
     digest: str | None = None
     headline: str = ""
-
-
-def _one_line(text: str) -> str:
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def refusals(folder: pathlib.Path, *, digest: str | None = None) -> list[Refusal]:

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
+import operator
 import pathlib
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -124,7 +125,7 @@ def levels(finished: Sequence[Finished]) -> list[Level]:
     are compared by smoothed accuracy, as in Choquette-Choo et al. (2023), table 6.
     """
     found = []
-    key = _key
+    key = operator.attrgetter("label", "privacy")
     for (label, privacy), grouped in itertools.groupby(sorted(finished, key=key), key=key):
         group = list(grouped)
         by_rate: dict[float, dict[int, Finished]] = {}
@@ -179,10 +180,6 @@ def fitted(found: Sequence[Level]) -> derived.Regression | None:
 def history(path: pathlib.Path) -> list[tuple[int, float]]:
     """Returns round and accuracy of each evaluation in a run's metrics file."""
     return [(int(row[ROUND]), float(row[ACCURACY])) for row in read_metrics(path).rows if row.get(ACCURACY)]
-
-
-def _key(run: Finished) -> tuple[str, tuple[str, float]]:
-    return run.label, run.privacy
 
 
 def run_comparison(

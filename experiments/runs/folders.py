@@ -92,31 +92,24 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
     """Returns the folder of a run that was interrupted; of one that has ended, the secret of its cohorts is deleted."""
     if not path.is_dir():
         raise InputValueError(f"out={str(path)!r} has no run to resume: start the run without --resume.")
+    saved = checkpoint_files.saved_rounds(path / CHECKPOINTS)
+    book = read_ledger(path / LEDGER) if (path / LEDGER).is_file() else None
+    # By its last files or, where one was removed since, by its ledger.
+    ended = all((path / name).is_file() for name in _WRITTEN_LAST) or (book is not None and book.ended)
     # A run may have been stopped after its last round, before all files were written and its keys were deleted.
-    if _has_ended(path) and not checkpoint_files.saved_rounds(path / CHECKPOINTS):
+    if ended and not saved:
         secret = path / CHECKPOINTS / COHORTS
         if secret.exists():
             # It is deleted after the checkpoints, which cannot be continued without it.
             with files.alone(path):
                 secret.unlink(missing_ok=True)
         raise InputValueError(f"out={str(path)!r} holds a run that has ended: there is nothing to resume.")
-    if not checkpoint_files.saved_rounds(path / CHECKPOINTS) and _has_released(path):
+    if book is not None and book.released and not saved:
         raise InputValueError(
             f"out={str(path)!r} holds a run without checkpoints, which cannot be resumed: start another run."
         )
     files.make_writable(path)
     return path
-
-
-def _has_ended(path: pathlib.Path) -> bool:
-    """Returns whether a run has ended, by its last files or, where one was removed since, by its ledger."""
-    if all((path / name).is_file() for name in _WRITTEN_LAST):
-        return True
-    return (path / LEDGER).is_file() and read_ledger(path / LEDGER).ended
-
-
-def _has_released(path: pathlib.Path) -> bool:
-    return (path / LEDGER).is_file() and bool(read_ledger(path / LEDGER).released)
 
 
 def keep_mechanism(folder: pathlib.Path, mechanism: tff_mf.Mechanism) -> None:
