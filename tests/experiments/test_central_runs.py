@@ -434,7 +434,7 @@ REFUSED = [
     (["--set", "bands=500"], "bands=500 exceeds the 200 rounds"),
     (["--mechanism", "blt", "--set", "bands=3"], "bands=3 does not go with mechanism='blt'"),
     (["--set", "warmup=0.9", "--set", "cooldown=0.3"], "together exceed 1"),
-    (["--set", "momentum=1"], "momentum=1.0 must be a number of at most"),
+    (["--set", "momentum=1"], "momentum=1 must be a number of at most"),
     (["--set", "dataset=digitz"], "did you mean 'digits'"),
     (["--set", "dataset=synthetic-cifar10:0"], "must be synthetic-cifar10 or synthetic-cifar10:N"),
     (["--set", "network=kairouz-small"], "needs images of at least 13 by 13 pixels"),
