@@ -1,7 +1,7 @@
 """Artifacts: strategy matrices as safetensors files, with a manifest in JSON.
 
-The tensors are the parameters of C. The manifest, the only metadata, states kind, setting, sensitivity and losses,
-versions and hash; of these, kind and setting are used, and the sensitivity is recomputed.
+The tensors are the parameters of C. The manifest, the only metadata, states kind, setting, sensitivity, versions
+and hash; of these, kind and setting are used, and the sensitivity is recomputed.
 """
 
 import contextlib
@@ -9,7 +9,6 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
-import math
 import os
 import stat
 from collections.abc import Mapping
@@ -25,7 +24,6 @@ from tff_mf.base.errors import ArtifactError, InputError, InputTypeError, InputV
 from tff_mf.mechanisms import Mechanism, OptimizedFor, registry
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 from tff_mf.problem.workloads import LearningRates, LinearSchedule, Momentum, MomentumWithRates, PrefixSum, Workload
-from tff_mf.sensitivities import losses
 
 FORMAT_VERSION = 1
 
@@ -39,8 +37,6 @@ _LENGTH_BYTES = 8
 _LONGEST_REASON = 300
 # The rounding of float64 is far smaller.
 _SENSITIVITY_TOLERANCE = 1e-9
-# Matrices of more rounds would take minutes and gigabytes, for figures that nothing depends on.
-_MOST_ROUNDS_OF_MATRICES = 2**13
 
 _PARTICIPATIONS: dict[str, type[Participation]] = {
     "fixed_epoch": FixedEpoch,
@@ -64,13 +60,6 @@ class _Sensitivity(_Strict):
     rule: str
 
 
-class _Losses(_Strict):
-    """For readers of the file: `None` where there is no finite positive number, or none that is found quickly."""
-
-    rms: _Positive | None
-    max: _Positive | None
-
-
 class _Setting(_Strict):
     """What C was optimized for, and its figures there."""
 
@@ -80,7 +69,6 @@ class _Setting(_Strict):
     duality_gap: Annotated[float, msgspec.Meta(ge=0)] | None
     converged: bool | None
     sensitivity: _Sensitivity
-    losses: _Losses
 
 
 class _Manifest(_Strict):
@@ -94,8 +82,8 @@ class _Manifest(_Strict):
 def save(mechanism: Mechanism, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
     """Writes `mechanism` to a safetensors file; equal mechanisms give equal bytes in one environment.
 
-    For its readers the file also has the sensitivity and losses in the setting that the mechanism was optimized for,
-    and the versions that computed them; `load` uses none of these. Losses that would take long to compute are null.
+    For its readers the file also has the sensitivity in the setting that the mechanism was optimized for, and the
+    versions that computed it.
 
     The file appears complete or not at all, even if the process is interrupted.
 
@@ -277,20 +265,6 @@ def _sensitivity(mechanism: Mechanism, optimized_for: OptimizedFor) -> sensitivi
     return sensitivities.explain_sensitivity(mechanism, optimized_for.rounds, optimized_for.participation)
 
 
-def _losses(mechanism: Mechanism, optimized_for: OptimizedFor, sensitivity: float) -> _Losses:
-    unknown = _Losses(rms=None, max=None)
-    if optimized_for.rounds > _MOST_ROUNDS_OF_MATRICES and losses.takes_matrices(mechanism, optimized_for.workload):
-        return unknown
-    try:
-        errors = losses.errors(mechanism, optimized_for.rounds, optimized_for.workload)
-    except InputValueError:
-        # Too many rounds to sum one by one. The mechanism can be saved without losses.
-        return unknown
-    # JSON has no infinity, and a workload of zeros has no loss.
-    rms, largest = (loss if 0 < loss < math.inf else None for loss in (sensitivity * error for error in errors))
-    return _Losses(rms=rms, max=largest)
-
-
 def _setting(mechanism: Mechanism, optimized_for: OptimizedFor) -> _Setting:
     found = _sensitivity(mechanism, optimized_for)
     return _Setting(
@@ -300,7 +274,6 @@ def _setting(mechanism: Mechanism, optimized_for: OptimizedFor) -> _Setting:
         duality_gap=optimized_for.duality_gap,
         converged=optimized_for.converged,
         sensitivity=_Sensitivity(value=found.value, exact=found.exact, rule=found.rule),
-        losses=_losses(mechanism, optimized_for, found.value),
     )
 
 

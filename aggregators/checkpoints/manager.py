@@ -2,9 +2,10 @@
 
 import asyncio
 import base64
+import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import numpy as np
@@ -249,6 +250,47 @@ def _other_noise(path: pathlib.Path) -> InputValueError:
 
 async def _in_thread(work: Callable[[], Any]) -> Any:
     return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+def _run(work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
+    return asyncio.run(work(*arguments))
+
+
+class States:
+    """The states of a run in its checkpoints, each with facts about it as JSON, of which the newest is loaded.
+
+    Args:
+        checkpoints: The checkpoints; `None` if the run has none.
+        start: The state of a run that has none yet.
+        wait: Returns the result of a coroutine function with its arguments.
+    """
+
+    def __init__(self, checkpoints: CheckpointManager | None, start: Any, wait: Callable[..., Any] = _run) -> None:
+        self._checkpoints, self._wait = checkpoints, wait
+        saved, self.newest = None, 0
+        if checkpoints is not None:
+            saved, self.newest = wait(checkpoints.load_latest, {"state": start, "about": ""})
+        self.state = start if saved is None else saved["state"]
+        self._about: dict[str, Any] | None = None if saved is None else json.loads(saved["about"])
+
+    def rounds(self) -> list[int]:
+        """Returns the round of the state that was loaded, or none."""
+        return [] if self._about is None else [self.newest]
+
+    def save(self, round_number: int, state: Any, about: Mapping[str, Any]) -> None:
+        """Saves the state after a round with facts about it."""
+        assert self._checkpoints is not None
+        self._wait(self._checkpoints.save, {"state": state, "about": json.dumps(about)}, round_number)
+
+    def about(self, round_number: int) -> dict[str, Any]:
+        """Returns the facts that were saved with the state that was loaded."""
+        assert round_number == self.newest
+        return self._about or {}
+
+    def remove_all(self) -> None:
+        """Deletes every state: with the keys in them, the noise can be removed from the models."""
+        if self._checkpoints is not None:
+            self._wait(self._checkpoints.remove_all)
 
 
 def without_noise(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Turns TFF computations into TensorFlow graphs with a name for every input and output."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_mf.base.errors import InputTypeError
+
+from ..resident.graphs import behind, node_name
 
 SEPARATOR = "__"
 # Constants of at least this size are a model or a matrix, and become inputs.
@@ -35,16 +37,7 @@ class StageGraph:
 
 
 def stage_graph(computation: tff.Computation, *, inputs: Label = None, outputs: Label) -> StageGraph:
-    """Returns the graph of a computation of TensorFlow only.
-
-    Args:
-        computation: The computation.
-        inputs: Name of its parameter; `None` if it has none.
-        outputs: Name of its result.
-
-    Raises:
-        InputTypeError: If a part is not a tensor, but for example a data set or a secure sum.
-    """
+    """Returns the graph of a computation of TensorFlow only."""
     parts = tff.framework.serialize_computation(computation).tensorflow
     graph_def = tf.compat.v1.GraphDef()
     parts.graph_def.Unpack(graph_def)
@@ -57,12 +50,7 @@ def stage_graph(computation: tff.Computation, *, inputs: Label = None, outputs: 
 
 
 def with_inputs_for(graph: StageGraph, outputs: Mapping[str, tuple[str, tf.TensorSpec]]) -> StageGraph:
-    """Returns a graph in which some outputs are inputs that are passed through, without the nodes that computed them.
-
-    Args:
-        graph: The graph.
-        outputs: For each such output, the name and type of the input.
-    """
+    """Returns a graph in which some outputs are inputs that are passed through, without the nodes that made them."""
     graph_def = tf.compat.v1.GraphDef()
     graph_def.CopyFrom(graph.graph_def)
     given, passed = dict(graph.inputs), dict(graph.outputs)
@@ -81,12 +69,7 @@ def with_inputs_for(graph: StageGraph, outputs: Mapping[str, tuple[str, tf.Tenso
 def reachable(graph: StageGraph) -> set[str]:
     """Returns the nodes that the outputs are computed from."""
     nodes = {node.name: node for node in graph.graph_def.node}
-    return _behind(nodes, map(node_name, graph.outputs.values()))
-
-
-def node_name(tensor: str) -> str:
-    """Returns the name of the node that a tensor, or an input of another node, belongs to."""
-    return tensor.removeprefix("^").split(":")[0]
+    return behind(map(node_name, graph.outputs.values()), nodes)
 
 
 def without_large_constants(
@@ -138,7 +121,7 @@ def _run_before_readers(graph_def: tf.compat.v1.GraphDef, initialize: str) -> No
     if not initialize:
         return
     nodes = {node.name: node for node in graph_def.node}
-    first = _behind(nodes, [node_name(initialize)])
+    first = behind([node_name(initialize)], nodes)
     readers = {name for name in first if nodes[name].op != "Const"}
     found = True
     while found:
@@ -168,14 +151,3 @@ def _leaves(binding: Any, type_spec: tff.Type, label: Label) -> Iterator[tuple[s
         yield label, binding.tensor.tensor_name
     else:
         raise InputTypeError(f"process has a part of type {type_spec}, which cannot be exported as a tensor.")
-
-
-def _behind(nodes: Mapping[str, tf.compat.v1.NodeDef], names: Iterable[str]) -> set[str]:
-    """Returns the named nodes and all nodes that they are computed from."""
-    found, waiting = set(), list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += map(node_name, nodes[name].input)
-    return found

@@ -12,11 +12,11 @@ import tensorflow_federated as tff
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ..factories.factory import MFAggregationFactory
+from ..resident.graphs import node_name
 from ._stage_graphs import (
     SEPARATOR,
     Label,
     StageGraph,
-    node_name,
     reachable,
     stage_graph,
     with_inputs_for,
@@ -50,12 +50,7 @@ def part_graph(name: str, computation: tff.Computation) -> StageGraph:
 def on_tensors(
     work: tff.Computation, *, batch_size: int, client_epochs: int, max_examples: int | None
 ) -> tff.Computation:
-    """Returns the client's work on tensors of examples, since a data set cannot be an input of a SavedModel.
-
-    Raises:
-        InputTypeError: If clients' data is not a data set.
-        InputValueError: If the first dimension of its batches is fixed.
-    """
+    """Returns the client's work on tensors of examples, since a data set cannot be an input of a SavedModel."""
     sequence, sent = work.type_signature.parameter
     if not isinstance(sequence, tff.SequenceType):
         raise InputTypeError(f"process takes {sequence} as a client's data; only data sets of batches can be exported.")
@@ -76,11 +71,7 @@ def on_tensors(
 def initialization(
     computation: tff.Computation, initial_weights: tff.learning.models.ModelWeights
 ) -> tuple[StageGraph, dict[str, np.ndarray]]:
-    """Returns the graph of the initial state with inputs in place of the model and matrices, and their values.
-
-    Raises:
-        InputValueError: If the process has another number of weights.
-    """
+    """Returns the graph of the initial state with inputs in place of the model and matrices, and their values."""
     graph = stage_graph(computation, outputs=_WEIGHTS[0])
     prefix = SEPARATOR.join(_WEIGHTS)
     names = [name for name in graph.outputs if name.startswith(f"{prefix}{SEPARATOR}")]
@@ -102,11 +93,7 @@ def replay(
     fed: Mapping[str, np.ndarray],
     initial_weights: tff.learning.models.ModelWeights,
 ) -> tuple[StageGraph, dict[str, np.ndarray]]:
-    """Returns the graph from keys to the state of the noise, and the values of its other inputs.
-
-    Raises:
-        InputValueError: If the process has another aggregator.
-    """
+    """Returns the graph from keys to the state of the noise, and the values of its other inputs."""
     dimension = dimension_of(initial_weights)
     if aggregator.grid == "auto":
         # Only with its own number of bits does it have a fingerprint.
@@ -143,11 +130,7 @@ def _containers(value: Any) -> Any:
 
 
 def check_secrets_stay(prepare: StageGraph) -> None:
-    """Raises if anything that is sent to devices is computed from rows of noise or their keys.
-
-    Raises:
-        InputValueError: If it is.
-    """
+    """Raises if anything that is sent to devices is computed from rows of noise or their keys."""
     read = reachable(prepare)
     for name, tensor in prepare.inputs.items():
         if node_name(tensor) in read and any(secret in name for secret in _SECRETS):
@@ -155,11 +138,7 @@ def check_secrets_stay(prepare: StageGraph) -> None:
 
 
 def check_clips(accumulate: StageGraph) -> None:
-    """Raises if a sum does not clip: in exported stages nothing else bounds a device's contribution.
-
-    Raises:
-        InputValueError: If one does not.
-    """
+    """Raises if a sum does not clip: in exported stages nothing else bounds a device's contribution."""
     if not any(name.endswith(f"{SEPARATOR}clipped") for name in accumulate.outputs):
         raise InputValueError(
             "process has a sum that does not clip, so that its stages would trust every device: export a process with "

@@ -8,10 +8,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
+from tff_mf.base import validation
 from tff_mf.noise.tensorflow import NoiseState
 from tff_mf.queries import clipping
-
-from . import _validate_factory
 
 
 def withhold_metrics(metric_finalizers: object, local_unfinalized_metrics_type: object = None) -> tff.Computation:
@@ -72,10 +71,8 @@ def withhold_measurements(
     Raises:
         InputTypeError: If `aggregator` is not an unweighted aggregation factory.
     """
-    _validate_factory.unweighted(
-        aggregator,
-        "pass an unweighted aggregator, such as tff.aggregators.zeroing_factory around build_mf_aggregator's",
-    )
+    remedy = "pass an unweighted aggregator, such as tff.aggregators.zeroing_factory around build_mf_aggregator's"
+    validation.instance("aggregator", aggregator, tff.aggregators.UnweightedAggregationFactory, remedy)
     return _Unmeasured(aggregator)
 
 
@@ -123,7 +120,8 @@ def count_rejected(
     Raises:
         InputTypeError: If `aggregator` is not an unweighted aggregation factory.
     """
-    _validate_factory.unweighted(aggregator, "pass the result of build_mf_aggregator")
+    remedy = "pass the result of build_mf_aggregator"
+    validation.instance("aggregator", aggregator, tff.aggregators.UnweightedAggregationFactory, remedy)
 
     @tff.tensorflow.computation
     def rejected(value: object) -> tf.Tensor:

@@ -49,11 +49,6 @@ def noise_states(leaves: Mapping[str, Any]) -> list[str]:
 def check(leaves: Mapping[str, Any], fingerprint: str, findings: Findings) -> list[str]:
     """Checks that a state contains one noised aggregate, with the claimed noise.
 
-    Args:
-        leaves: The state before the first round, by path.
-        fingerprint: Fingerprint of the claimed noise, in hexadecimal.
-        findings: Receives the findings.
-
     Returns:
         Paths of the noise states of this package.
     """

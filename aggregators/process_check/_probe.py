@@ -159,9 +159,6 @@ class Probe:
         process: The process.
         server_learning_rate: The rate of the first step; if `None`, the one in the process's `get_hparams`.
         context: The current context, which runs the process.
-
-    Raises:
-        InputTypeError: If the process does not have the structure of TFF's own.
     """
 
     def __init__(
@@ -178,14 +175,15 @@ class Probe:
                 f"process has a state without {' and '.join(missing)}: pass one from tff.learning.algorithms or "
                 "tff.learning.templates.compose_learning_process."
             )
-        self.weights = _read(process.get_model_weights(start))
+        self.weights = tf.nest.map_structure(np.asarray, process.get_model_weights(start))
         self.rate = _rate(process, start) if server_learning_rate is None else server_learning_rate
         self.dimension = sum(np.size(leaf) for leaf in _trainable(self.weights))
 
     def fresh(self, factor: float = 1.0) -> Any:
         """Returns an initial state with always the same model, times a factor."""
         weights = tf.nest.map_structure(
-            lambda leaf: leaf * np.asarray(factor, leaf.dtype) if _is_float(leaf) else leaf, self.weights
+            lambda leaf: leaf * np.asarray(factor, leaf.dtype) if np.issubdtype(leaf.dtype, np.floating) else leaf,
+            self.weights,
         )
         return self._process.set_model_weights(self._process.initialize(), weights)
 
@@ -228,11 +226,3 @@ def _trainable(weights: Any) -> list[Any]:
 
 def _flat(weights: Any) -> np.ndarray:
     return np.concatenate([np.ravel(np.asarray(leaf)).astype(np.float64) for leaf in _trainable(weights)])
-
-
-def _read(structure: Any) -> Any:
-    return tf.nest.map_structure(np.asarray, structure)
-
-
-def _is_float(leaf: np.ndarray) -> bool:
-    return np.issubdtype(leaf.dtype, np.floating)

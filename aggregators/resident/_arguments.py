@@ -18,11 +18,6 @@ def ingest(connection: Connection, value: object, type_spec: tff.Type) -> Any:
     reference, whatever the number of its tensors. Of any other structure, tensors in the worker are passed by reference
     and only the rest is sent.
 
-    Args:
-        connection: The worker.
-        value: The argument: Python containers of arrays and references.
-        type_spec: Its type; a placement at the server is ignored.
-
     Raises:
         TypeError: If the value does not have the type.
     """

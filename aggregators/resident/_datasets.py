@@ -110,10 +110,6 @@ class _OtherError(Exception):
 def of_elements(elements: Sequence[Any], element_type: tff.Type) -> bytes | None:
     """Returns the serialized dataset of elements, which `DatasetFromGraph` reads.
 
-    Args:
-        elements: The elements: arrays of numbers, or tuples or mappings of them.
-        element_type: Their type.
-
     Returns:
         The graph; `None` if elements or type are of another structure, for TFF to convert or refuse.
     """

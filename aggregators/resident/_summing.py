@@ -37,9 +37,6 @@ class Summing:
     Args:
         clients_at_once: Number of clients that may run at the same time in a worker; as many as this machine has cores
             if `None`.
-
-    Raises:
-        InputValueError: If it is not positive, or above 1,024.
     """
 
     def __init__(self, clients_at_once: int | None = None) -> None:

@@ -6,17 +6,18 @@ once, and one sum.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import op_def_registry
 
 from . import initializers
 from .forms import RoundForm, identified
+from .graphs import behind, node_name, variable
 
 # A handle of this name is of a new variable each time that it is executed (`ResourceHandle::ANONYMOUS_NAME`). The
 # variable ends with the handle.
@@ -64,10 +65,6 @@ def cohort(form: RoundForm, clients_at_once: int) -> Cohort:
     updates are added in the order of the clients. The sum is therefore the same, bit for bit, however many clients run
     at once. Clients with random operations that have a state, with lookup tables, or with anything else that outlives
     an execution are not combined.
-
-    Args:
-        form: The round.
-        clients_at_once: Number of clients that may run at the same time.
     """
     try:
         work, accumulate = Part(form.work), Part(form.accumulate)
@@ -96,8 +93,8 @@ class Part:
         self._parameter = _tensor_names(proto.tensorflow.parameter)
         self._result = _tensor_names(proto.tensorflow.result)
         if proto.tensorflow.initialize_op:
-            _initialize_first(self._graph, proto.tensorflow.initialize_op, map(_node, self._parameter))
-        _keep_executed(self._graph, map(_node, self._result))
+            _initialize_first(self._graph, proto.tensorflow.initialize_op, map(node_name, self._parameter))
+        _keep_executed(self._graph, map(node_name, self._result))
         if confined:
             check_confined(self._graph)
         if initializers.perhaps_unassigned(self._graph):
@@ -112,10 +109,10 @@ class Part:
         """Adds the graph to the current one, and returns its result."""
         given = {}
         for name, value in zip(self._parameter, values, strict=True):
-            if _node(name) in self._nodes:
+            if node_name(name) in self._nodes:
                 given[name] = tf.identity(value)
                 # Calls of functions wait for parameters that they do not take.
-                given[f"^{_node(name)}"] = given[name]
+                given[f"^{node_name(name)}"] = given[name]
         return tf.graph_util.import_graph_def(self._graph, input_map=given, return_elements=self._result, name="")
 
 
@@ -160,7 +157,7 @@ def check_confined(graph: graph_pb2.GraphDef) -> None:
     Raises:
         NotInOneGraphError: If there is one.
     """
-    variables = [_variable(node) for node in graph.node if node.op == _VARIABLE]
+    variables = [variable(node) for node in graph.node if node.op == _VARIABLE]
     if len(set(variables)) < len(variables):
         raise NotInOneGraphError("a variable has two handles")
     functions = {function.signature.name for function in graph.library.function}
@@ -175,44 +172,25 @@ def check_confined(graph: graph_pb2.GraphDef) -> None:
             raise NotInOneGraphError(f"the clients' work contains the operation {node.op}, which has a state")
 
 
-def _variable(handle: node_def_pb2.NodeDef) -> bytes:
-    return handle.attr["shared_name"].s or handle.name.encode()
-
-
 def _initialize_first(graph: graph_pb2.GraphDef, initialize_op: str, parameters: Iterable[str]) -> None:
     """Makes every node wait for the initialization of variables, except those that take part in it."""
     nodes = {node.name: node for node in graph.node}
-    taking_part = _behind([initialize_op], nodes)
+    taking_part = behind([initialize_op], nodes)
     if any(nodes[name].op in _FRAMES for name in taking_part):
         raise NotInOneGraphError("initial values are computed by loops or conditions")
     given = taking_part.union(parameters)
     for node in graph.node:
         # Every other node follows from one of these. A node inside a loop has an input from the loop.
-        if node.name not in taking_part and given.issuperset(map(_node, node.input)):
+        if node.name not in taking_part and given.issuperset(map(node_name, node.input)):
             node.input.append(f"^{initialize_op}")
 
 
 def _keep_executed(graph: graph_pb2.GraphDef, results: Iterable[str]) -> None:
     """Removes the nodes that no result needs."""
-    needed = _behind(results, {node.name: node for node in graph.node})
+    needed = behind(results, {node.name: node for node in graph.node})
     kept = [node for node in graph.node if node.name in needed]
     del graph.node[:]
     graph.node.extend(kept)
-
-
-def _behind(names: Iterable[str], nodes: Mapping[str, node_def_pb2.NodeDef]) -> set[str]:
-    """Returns some nodes, and all that they follow from."""
-    found, left = set(), list(names)
-    while left:
-        name = left.pop()
-        if name not in found:
-            found.add(name)
-            left.extend(map(_node, nodes[name].input))
-    return found
-
-
-def _node(given: str) -> str:
-    return given.removeprefix("^").split(":")[0]
 
 
 def _tensor_names(binding: Any) -> list[str]:

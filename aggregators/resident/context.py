@@ -32,13 +32,6 @@ def run_round(
     released before the sum over all of them is in the first worker. If another worker dies, it is removed from
     `workers` and its clients are run again on the others; no noise has been drawn by then.
 
-    Args:
-        workers: The live workers, the first of which holds the server's values.
-        form: The round.
-        summing: Sums over clients in one worker.
-        server: The first worker's value of the server's arguments.
-        clients: Arguments of each client.
-
     Raises:
         WorkerLostError: If the first worker has died.
     """

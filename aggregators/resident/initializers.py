@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from .graphs import in_order, node_name, variable
+
 _ID_BYTES = 8
 # Nodes after them may not be executed, or several times.
 _CONDITIONAL = ("Switch", "Merge", "Enter")
@@ -25,9 +27,6 @@ def without_overwritten(computation: tff.Computation) -> tff.Computation:
     A variable qualifies if one unconditional assignment precedes, by data or control edges, every other use of its
     handle. Others keep their initial values: variables of metrics, for example, and all variables of a graph with
     functions that were not inlined. The results are the same, bit for bit.
-
-    Args:
-        computation: A computation whose graph a worker executes; others are returned as they are.
     """
     proto = tff.framework.serialize_computation(computation)
     if proto.WhichOneof("computation") != "tensorflow" or not proto.tensorflow.initialize_op:
@@ -40,7 +39,7 @@ def without_overwritten(computation: tff.Computation) -> tff.Computation:
     if not unneeded:
         return computation
     for name in groups:
-        kept = [given for given in nodes[name].input if _node(given) not in unneeded]
+        kept = [given for given in nodes[name].input if node_name(given) not in unneeded]
         del nodes[name].input[:]
         nodes[name].input.extend(kept)
     proto.tensorflow.graph_def.Pack(graph)
@@ -59,7 +58,7 @@ def perhaps_unassigned(graph: tf.compat.v1.GraphDef) -> list[str]:
     nodes = {node.name: node for node in graph.node}
     handles = [node.name for node in graph.node if node.op == "VarHandleOp"]
     users = _users(nodes)
-    order = _topological(nodes, users) if handles else None
+    order = in_order(nodes) if handles else None
     if order is None:
         return handles
     conditional = _after(set(), nodes, order, kinds=_CONDITIONAL)
@@ -73,7 +72,7 @@ def _groups(nodes: Mapping[str, tf.compat.v1.NodeDef], initialize_op: str) -> se
         name = left.pop()
         if nodes[name].op == "NoOp" and name not in found:
             found.add(name)
-            left.extend(map(_node, nodes[name].input))
+            left.extend(map(node_name, nodes[name].input))
     return found
 
 
@@ -81,18 +80,14 @@ def _handles(graph: tf.compat.v1.GraphDef) -> list[str]:
     """Returns the names of the handles of variables that no other node, also of a function, has a handle of."""
     parts = (graph.node, *(function.node_def for function in graph.library.function))
     every = [node for part in parts for node in part if node.op == "VarHandleOp"]
-    variables = collections.Counter(_variable(node) for node in every)
-    return [node.name for node in graph.node if node.op == "VarHandleOp" and variables[_variable(node)] == 1]
-
-
-def _variable(handle: tf.compat.v1.NodeDef) -> bytes:
-    return handle.attr["shared_name"].s or handle.name.encode()
+    variables = collections.Counter(variable(node) for node in every)
+    return [node.name for node in graph.node if node.op == "VarHandleOp" and variables[variable(node)] == 1]
 
 
 def _overwritten(nodes: Mapping[str, tf.compat.v1.NodeDef], groups: set[str], handles: Iterable[str]) -> set[str]:
     """Returns the names of the assignments of initial values that nothing needs."""
     users = _users(nodes)
-    order = _topological(nodes, users)
+    order = in_order(nodes)
     if order is None:
         return set()
     conditional = _after(set(), nodes, order, kinds=_CONDITIONAL)
@@ -123,7 +118,7 @@ def _first_assignment(
 def _users(nodes: Mapping[str, tf.compat.v1.NodeDef]) -> Mapping[str, list[str]]:
     users = collections.defaultdict(list)
     for node in nodes.values():
-        for name in {_node(given) for given in node.input}:
+        for name in {node_name(given) for given in node.input}:
             users[name].append(node.name)
     return users
 
@@ -152,7 +147,7 @@ def _after(
     found = set(begun)
     for name in order:
         node = nodes[name]
-        before = [_node(given) in found for given in node.input if nodes[_node(given)].op != "NextIteration"]
+        before = [node_name(given) in found for given in node.input if nodes[node_name(given)].op != "NextIteration"]
         # A merge is executed as soon as one of its inputs is there. A later iteration's input is there later.
         needed = all if node.op == "Merge" else any
         if node.op in kinds or (before and needed(before)):
@@ -160,30 +155,5 @@ def _after(
     return found
 
 
-def _topological(nodes: Mapping[str, tf.compat.v1.NodeDef], users: Mapping[str, list[str]]) -> list[str] | None:
-    """Returns the nodes, each behind its inputs; loops are cut at `NextIteration`. None if there are other circles."""
-    missing = {
-        name: len({_node(given) for given in node.input if nodes[_node(given)].op != "NextIteration"})
-        for name, node in nodes.items()
-    }
-    ready = [name for name, count in missing.items() if not count]
-    order = []
-    while ready:
-        name = ready.pop()
-        order.append(name)
-        if nodes[name].op == "NextIteration":
-            continue
-        for user in users[name]:
-            missing[user] -= 1
-            if not missing[user]:
-                ready.append(user)
-    return order if len(order) == len(nodes) else None
-
-
 def _assigns(node: tf.compat.v1.NodeDef) -> bool:
     return node.op == "AssignVariableOp"
-
-
-def _node(given: str) -> str:
-    """Returns the name of the node that an input is from."""
-    return given.removeprefix("^").split(":")[0]

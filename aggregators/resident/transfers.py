@@ -52,9 +52,6 @@ def watch(state_type: tff.Type) -> None:
 
     Which context will run a process is not known when it is built. If the current one is TFF's own, its `invoke` is
     replaced until the warning; a resident context that is entered later needs no check, and a session has its own.
-
-    Args:
-        state_type: Type of the process's state.
     """
     context = tff.framework.get_context_stack().current
     ordinary = isinstance(context, tff.framework.SyncExecutionContext | tff.framework.AsyncExecutionContext)

@@ -15,13 +15,7 @@ _SMALL_ELEMENTS = 1024
 
 
 class Source:
-    """The result of a computation in a worker; references point to its parts.
-
-    Args:
-        connection: The worker.
-        value: The worker's value.
-        type_spec: Its type, without placements.
-    """
+    """The result of a computation in a worker; references point to its parts."""
 
     def __init__(self, connection: Connection, value: Any, type_spec: tff.Type) -> None:
         self.connection = connection

@@ -215,11 +215,7 @@ def _environment(threads: int | None) -> dict[str, str]:
 
 
 def check_threads(threads: int) -> int:
-    """Returns a number of threads inside an operation.
-
-    Raises:
-        InputValueError: If it is not positive, or above 1,024.
-    """
+    """Returns a number of threads inside an operation."""
     if validation.whole("threads", threads, at_least=1) > _MOST_THREADS:
         raise InputValueError(
             f"threads={threads} must be at most {_MOST_THREADS:,}, of which no machine has more cores."
@@ -228,11 +224,7 @@ def check_threads(threads: int) -> int:
 
 
 def check_address(address: str) -> str:
-    """Returns an address of the form `host:port`, or `unix:/path` for a Unix socket.
-
-    Raises:
-        InputValueError: If it has neither form.
-    """
+    """Returns an address of the form `host:port`, or `unix:/path` for a Unix socket."""
     if address.startswith(f"{_UNIX}/"):
         return address
     host, _, port = address.rpartition(":")

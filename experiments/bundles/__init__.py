@@ -10,7 +10,7 @@ from ._checks import Verification as Verification
 from ._checks import check_files as check_files
 from ._checks import refusals as refusals
 from ._device_file import device_policy_schema as device_policy_schema
-from ._device_file import read_device_policy as read_device_policy
+from ._device_file import task_name_of as task_name_of
 from ._manifest import DEVICE_POLICY as DEVICE_POLICY
 from ._manifest import Manifest as Manifest
 from ._manifest import read_manifest as read_manifest

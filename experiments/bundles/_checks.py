@@ -64,7 +64,9 @@ class Refusal:
     def __post_init__(self) -> None:
         # Names and values come from the author of the bundle: they must not add lines, or move a terminal's cursor.
         for name in ("file", "reason"):
-            object.__setattr__(self, name, _one_line(getattr(self, name)))
+            text = getattr(self, name)
+            line = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+            object.__setattr__(self, name, line)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,32 +91,17 @@ class Verification:
     headline: str = ""
 
 
-def _one_line(text: str) -> str:
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
-
-
 def refusals(folder: pathlib.Path, *, digest: str | None = None) -> list[Refusal]:
     """Returns the reasons why the files of a bundle must not be deployed; an empty list if they may be.
 
     Formal guarantee: as for `checked_copy`. That a whole bundle was rewritten is detected by its `digest`, which
     `tff-mf export` printed, and by nothing else; graphs are not looked into.
-
-    Args:
-        folder: The bundle.
-        digest: The bundle's digest, if it is known from elsewhere.
-
-    Raises:
-        InputValueError: If the folder is not a bundle, or the digest is malformed.
     """
     return check_files(folder, digest=digest).refused
 
 
 def check_files(folder: pathlib.Path, *, digest: str | None = None) -> Verification:
-    """Returns what `refusals` returns, with the evidence for each file if nothing is refused.
-
-    Raises:
-        InputValueError: If the folder is not a bundle, or the digest is malformed.
-    """
+    """Returns what `refusals` returns, with the evidence for each file if nothing is refused."""
     with checked_copy(folder, digest=digest) as (copy, refused):
         if copy is None:
             return Verification(refused=refused)
@@ -131,9 +118,8 @@ def checked_copy(
 
     Formal guarantee: if there is a copy, every file in it is the one that the manifest names by SHA-256 and size, and
     there was no other file, no folder, no link and nothing that other users may write; the report follows from
-    `run.json` and from the artifact beside it; its settings ask for the run that it claims; what the device's
-    policy allows is covered by the participation schema of that report; and `device-policy.json` is at least as strict
-    as that policy, and states its requirements on the server.
+    `run.json` and from the artifact beside it; its settings ask for the run that it claims; the device's policy
+    enforces the participation schema of that report; and `device-policy.json` follows from that policy.
     """
     if digest is not None:
         validation.digest("digest", digest)
@@ -214,14 +200,13 @@ def _inconsistent(folder: pathlib.Path, manifest: Manifest) -> list[Refusal]:
     if reason := grid_problem(manifest, run):
         found.append(Refusal(file=MANIFEST, reason=reason))
     try:
-        weaker = read_policy(folder).weaker_than(run.schema)
+        read_policy(folder)
     except InputError as error:
-        weaker = str(error)
-    if weaker:
-        found.append(Refusal(file=POLICY, reason=weaker))
-    # Only if the policy that it is compared with is right.
-    elif problem := device_policy_problem(folder):
-        found.append(Refusal(file=DEVICE_POLICY, reason=problem))
+        found.append(Refusal(file=POLICY, reason=str(error)))
+    else:
+        # Only if the policy that it is compared with is right.
+        if problem := device_policy_problem(folder):
+            found.append(Refusal(file=DEVICE_POLICY, reason=problem))
     return [*found, *_report(folder)] or _settings(folder, manifest)
 
 

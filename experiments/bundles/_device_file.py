@@ -59,6 +59,7 @@ _Task = record(
     task_assignment_mode=Literal["TASK_ASSIGNMENT_MODE_SINGLE"],
     eligibility_policy_indices=list[_Index],
 )
+_Tasks = Annotated[list[_Task], Meta(min_length=1, max_length=1)]
 _Kept = record(
     "Kept",
     participation=Literal["MinSep", "FixedEpoch", "SingleParticipation"],
@@ -71,7 +72,7 @@ _File = record(
     "DevicePolicy",
     version=Literal[1],
     # google.internal.federated.plan.PopulationEligibilitySpec, and ClientPersistedData, of the first round.
-    population_eligibility_spec=record("Spec", task_info=list[_Task], eligibility_policies=list[_Eligibility]),
+    population_eligibility_spec=record("Spec", task_info=_Tasks, eligibility_policies=list[_Eligibility]),
     client_persisted_data=record("Persisted", min_sep_policy_index=_Index),
     # What the policy needs of the client and of the server.
     client_flags=record("Flags", log_min_sep_index_to_phase_stats=bool, opstats_ttl_days=Count),
@@ -102,88 +103,46 @@ def default_task_name(run: reports.RunRecord) -> str:
 
 def write_device_policy(folder: pathlib.Path, *, task_name: str | None = None) -> None:
     """Writes the policy of clients, which follows from `run.json`, the artifact and `participation.json`."""
-    run, policy = reports.read_record(folder), read_policy(folder)
-    name = default_task_name(run) if task_name is None else task_name
-    device = DevicePolicy.of(policy, rounds=run.rounds, task_name=name)
-    (folder / DEVICE_POLICY).write_text(_text(_document(folder, device, policy, run)), encoding="utf-8")
+    name = default_task_name(reports.read_record(folder)) if task_name is None else task_name
+    text = json.dumps(_document(folder, name), indent=1, ensure_ascii=False)
+    (folder / DEVICE_POLICY).write_text(text + "\n", encoding="utf-8")
 
 
-def read_device_policy(folder: pathlib.Path) -> DevicePolicy:
-    """Returns the policy of clients of a bundle.
-
-    Raises:
-        InputValueError: If it is missing, does not match its schema, or its parts contradict each other.
-    """
-    return _device_of(_read(folder))
-
-
-def same_policy(path: pathlib.Path, again: pathlib.Path) -> bool:
-    """Returns whether a file is the one that was written again, up to numbers of another machine that agree."""
-    text = path.read_text(encoding="utf-8")
-    return text == _text(agreement.adopted(json.loads(text), json.loads(again.read_text(encoding="utf-8"))))
+def task_name_of(folder: pathlib.Path) -> str:
+    """Returns the name of a bundle's task."""
+    return _task_name(_read(folder))
 
 
 def device_policy_problem(folder: pathlib.Path) -> str:
     """Returns the reason why the policy of clients must not be deployed, or an empty text.
 
-    Formal guarantee: if the text is empty, the policy is at least as strict as `participation.json`, and all else in
-    the file, such as ε and the requirements on the server, follows from the bundle's other files.
+    Formal guarantee: if the text is empty, all in the file but the task's name follows from the bundle's other files,
+    up to numbers of another machine that agree.
     """
     try:
         stored = _read(folder)
-        device, policy, run = _device_of(stored), read_policy(folder), reports.read_record(folder)
-        weaker = device.weaker_than(policy, rounds=run.rounds)
-        if weaker:
-            return weaker
-        expected = _document(folder, device, policy, run)
+        differing = agreement.differing(stored, _document(folder, _task_name(stored)))
     except InputError as error:
         return str(error)
-    differing = agreement.differing(stored, expected)
     if differing:
         return f"{differing[0]} does not follow from the other files; if another release wrote it, export again"
     return ""
 
 
 def _read(folder: pathlib.Path) -> dict[str, Any]:
-    try:
-        stored = strict_json.loads((folder / DEVICE_POLICY).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputValueError(f"{DEVICE_POLICY} is missing or damaged: {error}") from error
+    stored = strict_json.read(folder / DEVICE_POLICY, "device_policy")
     if problem := typed.problem(stored, _File):
         raise InputValueError(f"{DEVICE_POLICY} does not match its schema: {problem}")
     return stored
 
 
-def _device_of(stored: Mapping[str, Any]) -> DevicePolicy:
-    specification = stored["population_eligibility_spec"]
-    try:
-        min_sep, timer = specification["eligibility_policies"]
-        policy = min_sep["min_sep_policy"]
-        device = DevicePolicy(
-            task_name=specification["task_info"][0]["task_name"],
-            minimum_separation=policy["minimum_separation"],
-            trust_seconds=_whole_seconds(policy["min_trustworthiness_period"]),
-            timer_seconds=_whole_seconds(timer["swor_policy"]["min_period"]),
-        )
-    except (KeyError, IndexError, ValueError) as error:
-        raise InputValueError(f"{DEVICE_POLICY} lacks a min_sep policy or a timer policy: {error}") from error
-    # Whether a client checks anything at all depends on versions, names and indices.
-    if _plain(specification) != _plain(device.specification()):
-        raise InputValueError(f"{DEVICE_POLICY}: population_eligibility_spec is not as tff-mf export writes it")
-    return device
+def _task_name(stored: Mapping[str, Any]) -> str:
+    return stored["population_eligibility_spec"]["task_info"][0]["task_name"]
 
 
-def _whole_seconds(text: str) -> int:
-    """Returns the seconds of a protobuf `Duration` in JSON; only whole seconds are written here."""
-    digits = text.removesuffix("s")
-    if not (digits.isascii() and digits.isdecimal() and text == f"{int(digits)}s"):
-        raise ValueError(f"{text!r} is not a whole number of seconds")
-    return int(digits)
-
-
-def _document(
-    folder: pathlib.Path, device: DevicePolicy, policy: ParticipationPolicy, run: reports.RunRecord
-) -> dict[str, Any]:
+def _document(folder: pathlib.Path, task_name: str) -> dict[str, Any]:
+    run, policy = reports.read_record(folder), read_policy(folder)
+    device = DevicePolicy.of(policy, rounds=run.rounds, task_name=task_name)
     days = max(_USUAL_DAYS, -(-max(device.trust_seconds, device.timer_seconds) // _DAY_SECONDS))
     guarantee = _guarantee(policy, run, tff_mf.load(folder / MECHANISM))
     return {
@@ -204,7 +163,7 @@ def _guarantee(policy: ParticipationPolicy, run: reports.RunRecord, mechanism: t
     if not, `by_devices_alone` has the ε of the patterns that they do allow.
     """
     alone = of_devices_alone(policy, run.rounds)
-    suffice = not ParticipationPolicy.of(alone, round_minutes=policy.round_minutes).weaker_than(run.schema)
+    suffice = not policy.fixed_epochs or alone.max_participations == 1
     claimed = _claim(run, run.schema, mechanism)
     kept = {**claimed, **vars(Schema.of(alone))} if suffice else _claim(run, alone, mechanism)
     plain = tff_mf.MinSep(min_sep=policy.min_sep, max_participations=-(-run.rounds // policy.min_sep))
@@ -221,12 +180,3 @@ def _claim(run: reports.RunRecord, schema: tff_mf.Participation, mechanism: tff_
     named = vars(Schema.of(schema))
     other = msgspec.structs.replace(run, **named)
     return {**named, "epsilon": reports.planned_epsilon(other, mechanism), "delta": run.delta}
-
-
-def _text(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-
-
-def _plain(value: Any) -> str:
-    """Returns a value as text that distinguishes 1, 1.0 and true."""
-    return json.dumps(value, sort_keys=True)

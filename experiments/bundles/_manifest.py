@@ -144,11 +144,7 @@ def manifest_text(content: Mapping[str, Any]) -> bytes:
 
 
 def read_manifest(folder: pathlib.Path) -> tuple[Manifest, str]:
-    """Returns the manifest of a bundle and its digest.
-
-    Raises:
-        InputValueError: If it is missing or was modified.
-    """
+    """Returns the manifest of a bundle and its digest."""
     manifest, digest, _ = manifest_file(folder)
     return manifest, digest
 

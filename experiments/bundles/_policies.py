@@ -8,9 +8,11 @@ import re
 from typing import Any
 
 import tff_mf
-from tff_mf.base import validation
-from tff_mf.base.errors import InputError, InputTypeError, InputValueError
+from tff_mf.base import strict_json, validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 
+from .. import reports
+from ..output import agreement
 from ._manifest import POLICY
 
 FIRST_INDEX = 1
@@ -41,35 +43,15 @@ class ParticipationPolicy:
         fixed_epochs: Whether all of its rounds are among j, j + b, …, j + (k − 1)b, where j is its first round.
 
     Example:
-        >>> policy = ParticipationPolicy.of(tff_mf.MinSep(min_sep=8, max_participations=2), round_minutes=30.0)
-        >>> policy.timer_hours
+        >>> ParticipationPolicy.of(tff_mf.MinSep(min_sep=8, max_participations=2), round_minutes=30.0).timer_hours
         4.0
-        >>> policy.allows([0], round_number=8, hours_since=4.0), policy.allows([0], round_number=7, hours_since=9.0)
-        (True, False)
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range, or the timer shorter than `min_sep` rounds.
     """
 
     min_sep: int
     max_participations: int
     round_minutes: float
     timer_hours: float
-    fixed_epochs: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("min_sep", "max_participations"):
-            validation.whole(name, getattr(self, name))
-        validation.instance("fixed_epochs", self.fixed_epochs, bool, "pass True or False")
-        for name in ("round_minutes", "timer_hours"):
-            validation.positive(name, getattr(self, name))
-        needed = validation.real("min_sep", self.min_sep) * self.round_minutes / _MINUTES
-        if self.timer_hours < needed:
-            raise InputValueError(
-                f"timer_hours={self.timer_hours} is shorter than min_sep={self.min_sep} rounds of round_minutes="
-                f"{self.round_minutes}: at least {needed} hours."
-            )
+    fixed_epochs: bool
 
     @classmethod
     def of(cls, participation: tff_mf.Participation, *, round_minutes: float) -> "ParticipationPolicy":
@@ -83,44 +65,6 @@ class ParticipationPolicy:
             fixed_epochs=isinstance(participation, tff_mf.FixedEpoch),
         )
 
-    @property
-    def schema(self) -> tff_mf.Participation:
-        """The schema that a device enforces by counting rounds."""
-        kind = tff_mf.FixedEpoch if self.fixed_epochs else tff_mf.MinSep
-        return kind(min_sep=self.min_sep, max_participations=self.max_participations)
-
-    def allows(self, past: list[int], *, round_number: int, hours_since: float) -> bool:
-        """Returns whether a device may take part in a round.
-
-        Args:
-            past: Rounds for which it was chosen, in order.
-            round_number: The round.
-            hours_since: Hours since it was chosen last.
-        """
-        # A server never goes back to an earlier round.
-        later = not past or (round_number > max(past) and hours_since >= self.timer_hours)
-        return later and self.schema.allows([*past, round_number])
-
-    def weaker_than(self, participation: tff_mf.Participation) -> str:
-        """Returns how the policy allows more than a schema, or an empty text.
-
-        Formal guarantee: if the text is empty, the rounds of every device that obeys the policy are a pattern of the
-        schema.
-        """
-        if self.max_participations > participation.max_participations:
-            accounted = participation.max_participations
-            return f"max_participations={self.max_participations} is more than the {accounted} accounted for"
-        if self.min_sep < participation.min_sep:
-            return f"min_sep={self.min_sep} is less than the {participation.min_sep} accounted for"
-        if isinstance(participation, tff_mf.FixedEpoch) and self.max_participations > 1:
-            if not self.fixed_epochs:
-                return "fixed_epochs=False allows any position in an epoch, but the accounting is for fixed epochs"
-            # The extreme pattern: any other that the policy allows has the same positions, and spans no more rounds.
-            furthest = {0, self.min_sep, (self.max_participations - 1) * self.min_sep}
-            if not participation.allows(furthest):
-                return f"min_sep={self.min_sep} allows positions that {participation!r} does not account for"
-        return ""
-
 
 def write_policy(folder: pathlib.Path, policy: ParticipationPolicy) -> None:
     """Writes the policy of a bundle."""
@@ -129,16 +73,19 @@ def write_policy(folder: pathlib.Path, policy: ParticipationPolicy) -> None:
 
 
 def read_policy(folder: pathlib.Path) -> ParticipationPolicy:
-    """Returns the policy of a bundle.
+    """Returns the policy of a bundle, which follows from `run.json` and the planned duration of a round."""
+    return policy_for(strict_json.read(folder / POLICY, "policy"), reports.read_record(folder).schema)
 
-    Raises:
-        InputValueError: If it is missing or malformed.
-    """
+
+def policy_for(given: Any, schema: tff_mf.Participation) -> ParticipationPolicy:
+    """Returns a policy of JSON, which must enforce a schema as `tff-mf export` writes it."""
     try:
-        given: Any = json.loads((folder / POLICY).read_text(encoding="utf-8"))
-        return ParticipationPolicy(**given)
-    except (OSError, ValueError, TypeError, RecursionError, InputError) as error:
+        policy = ParticipationPolicy.of(schema, round_minutes=given["round_minutes"])
+    except (ValueError, TypeError, KeyError) as error:
         raise InputValueError(f"{POLICY} is not a participation policy: {error}") from error
+    if other := agreement.differing(given, dataclasses.asdict(policy)):
+        raise InputValueError(f"{other[0]} does not follow from the schema of run.json and round_minutes")
+    return policy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,10 +109,6 @@ class DevicePolicy:
         >>> # Three contributions 8 rounds apart fit into 20 rounds, and two are allowed: clients wait longer.
         >>> DevicePolicy.of(policy, rounds=20, task_name="words").minimum_separation
         9
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range, or the name has other characters than letters, digits and ._/-
     """
 
     task_name: str
@@ -175,26 +118,11 @@ class DevicePolicy:
 
     def __post_init__(self) -> None:
         check_task_name(self.task_name)
-        validation.whole("minimum_separation", self.minimum_separation, at_least=0)
-        for name in ("trust_seconds", "timer_seconds"):
-            validation.whole(name, getattr(self, name))
-        for name in ("minimum_separation", "trust_seconds", "timer_seconds"):
-            limit = validation.MAX_WHOLE if name == "minimum_separation" else _LONGEST_SECONDS
-            if getattr(self, name) > limit:
-                raise InputValueError(
-                    f"{name}={getattr(self, name)} is more than {limit}, the most that a client can store."
-                )
 
     @classmethod
     def of(cls, policy: ParticipationPolicy, *, rounds: int, task_name: str) -> "DevicePolicy":
-        """Returns the policy of clients that enforces a participation policy in a run, as far as clients can.
-
-        Args:
-            policy: The participation policy.
-            rounds: Number of rounds n of the run.
-            task_name: Name of the task.
-        """
-        min_sep = separation_for(policy, rounds)
+        """Returns the policy of clients that enforces a participation policy in n rounds, as far as they can."""
+        min_sep = of_devices_alone(policy, rounds).min_sep
         return cls(
             task_name=task_name,
             minimum_separation=min_sep - 1,
@@ -202,21 +130,8 @@ class DevicePolicy:
             timer_seconds=_seconds(policy.timer_hours * _HOUR_SECONDS),
         )
 
-    def weaker_than(self, policy: ParticipationPolicy, *, rounds: int) -> str:
-        """Returns how this allows more than the participation policy, or an empty text."""
-        needed = DevicePolicy.of(policy, rounds=rounds, task_name=self.task_name)
-        for name in ("minimum_separation", "trust_seconds", "timer_seconds"):
-            mine, least = getattr(self, name), getattr(needed, name)
-            if mine < least:
-                return f"{name}={mine} is less than the {least} that the policy needs in {rounds} rounds"
-        return ""
-
     def specification(self, round_number: int = FIRST_INDEX) -> dict[str, Any]:
-        """Returns the `PopulationEligibilitySpec` of a round, as JSON of that message with its own field names.
-
-        Args:
-            round_number: The round, counted from 1.
-        """
+        """Returns the `PopulationEligibilitySpec` of a round, as JSON of that message with its own field names."""
         index = validation.whole("round_number", round_number)
         min_sep = {
             "current_index": index,
@@ -240,28 +155,17 @@ class DevicePolicy:
         return {"task_info": [task], "eligibility_policies": policies}
 
 
-def separation_for(policy: ParticipationPolicy, rounds: int) -> int:
-    """Returns the difference of rounds that enforces a policy's `min_sep` and, by the run's length, its participations.
+def of_devices_alone(policy: ParticipationPolicy, rounds: int) -> tff_mf.MinSep:
+    """Returns the schema that clients enforce without the server: the run's length bounds their participations.
 
     Formal guarantee: of n rounds at least b' = max(b, ⌈n / k⌉) apart, there are at most ⌈n / b'⌉ ≤ k.
     """
-    rounds = validation.whole("rounds", rounds)
-    return max(policy.min_sep, -(-rounds // policy.max_participations))
-
-
-def of_devices_alone(policy: ParticipationPolicy, rounds: int) -> tff_mf.MinSep:
-    """Returns the schema that clients enforce without the server."""
-    min_sep = separation_for(policy, rounds)
+    min_sep = max(policy.min_sep, -(-rounds // policy.max_participations))
     return tff_mf.MinSep(min_sep=min_sep, max_participations=-(-rounds // min_sep))
 
 
 def check_task_name(name: object) -> str:
-    """Returns the name of a task.
-
-    Raises:
-        InputTypeError: If it is not a text.
-        InputValueError: If it is empty, too long, or has other characters than letters, digits and ._/-
-    """
+    """Returns the name of a task."""
     if not isinstance(name, str):
         raise InputTypeError(f"task_name={name!r} must be a text.")
     if not re.fullmatch(TASK_NAME, name):

@@ -46,9 +46,6 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: i
         path: A folder of `tff-mf train`, or a file for `tff-mf train --config`.
         insecure_seed: Makes the noise repeatable. TEST ONLY.
         grid: The grid of the deployment: its bits, "auto" or "none"; `None` for the grid of the run or file.
-
-    Raises:
-        InputError: If there is no such run or file, or its settings contradict each other.
     """
     if not path.exists():
         raise InputValueError(f"run={str(path)!r} does not exist: name the folder of a run, or a TOML file.")
@@ -117,11 +114,7 @@ def read_vocabulary(folder: pathlib.Path) -> list[str]:
 
 
 def check_trained(run: pathlib.Path) -> None:
-    """Raises unless a run has a model, and the report that follows from its files.
-
-    Raises:
-        InputValueError: If it does not.
-    """
+    """Raises unless a run has a model, and the report that follows from its files."""
     folders.readable_folder(run)
     for name in (MODEL, REPORT, REPORT_TEXT):
         if not (run / name).is_file():

@@ -80,9 +80,6 @@ def export(
         round_minutes: Planned duration of the longest round: the timer of a device runs for `min_sep` of them.
         population: Number of devices that can take part, if it is known, for the report.
         task_name: Name of the task in `device-policy.json`; derived from the settings if it is not given.
-
-    Raises:
-        InputError: If an argument is out of range, or `out` is not empty or cannot be written.
     """
     policy = ParticipationPolicy.of(source.privacy.participation, round_minutes=round_minutes)
     if population is not None:
@@ -101,19 +98,7 @@ def write(
     versions: Mapping[str, str],
     task_name: str | None = None,
 ) -> str:
-    """Writes the files of a bundle to an empty folder, and returns its digest.
-
-    Args:
-        source: The settings of the deployment.
-        folder: The folder.
-        policy: The policy of devices.
-        population: Number of devices that can take part, if it is known.
-        versions: Versions of Python and of the packages, as the bundle states them.
-        task_name: Name of the task for devices; derived from the settings if it is not given.
-
-    Raises:
-        InputError: If the source cannot be exported.
-    """
+    """Writes the files of a bundle to an empty folder, and returns its digest."""
     _write_inputs(source, folder, policy, population, versions, task_name)
     exported = graphs(folder)
     progress.step("manifest")
@@ -188,9 +173,6 @@ def runner_sources() -> dict[str, str]:
 
 def graphs(folder: pathlib.Path) -> dict[str, Any]:
     """Adds the graphs to a folder that has the other files of a bundle; returns the result of `export_process`.
-
-    Args:
-        folder: The folder, with `run.json`, the artifact and the vocabulary.
 
     Raises:
         InputValueError: If they cannot be exported.

@@ -36,16 +36,8 @@ def export_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
     Formal guarantee: the files depend only on the run's released model, its report and its vocabulary: no rows of
     noise, keys or optimizer states are read, and the report's exact counts of devices' reports are left out.
 
-    Args:
-        run: Folder of a finished run.
-        out: Folder to write: a new one, or an empty one.
-
     Returns:
         `parameters`, `headline` of the report, and the reason if there is no file for TensorFlow Lite.
-
-    Raises:
-        InputError: If the run has no model or no report, its report does not follow from its files, or `out` is
-            not empty.
     """
     check_trained(run)
     with new_folder(out) as aside, aggregators.tff_session():

@@ -61,14 +61,7 @@ class ImageSource:
     load: Callable[[], tuple[Examples, Examples]]
 
     def split(self, validation_examples: int) -> ImageData:
-        """Loads the data set, and splits a part off its training examples, always the same one.
-
-        Args:
-            validation_examples: Size of the part.
-
-        Raises:
-            InputValueError: If it cannot be loaded, or what was loaded is not the data set.
-        """
+        """Loads the data set, and splits a part off its training examples, always the same one."""
         (images, labels), test = self._loaded()
         if images.shape != (self.examples, *self.shape):
             raise InputValueError(
@@ -224,9 +217,6 @@ def named(name: str) -> ImageSource:
     Example:
         >>> named("synthetic-cifar10:2000").examples
         2000
-
-    Raises:
-        InputValueError: If there is none of that name.
     """
     kind, colon, size = name.partition(":")
     if kind == _SYNTHETIC:

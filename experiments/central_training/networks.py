@@ -17,18 +17,9 @@ def build(name: str, *, shape: Sequence[int], classes: int, seed: int) -> "tf.ke
     `kairouz-small` and `kairouz-vgg` are the networks of Kairouz et al. (2021), table 2; activations (tanh), paddings,
     pooling and initial weights are of the code that was released with the paper.
 
-    Args:
-        name: One of `NAMES`.
-        shape: Height, width and channels of an image.
-        classes: Number of classes.
-        seed: Seed of the initial weights.
-
     Example:
         >>> build("digits", shape=(8, 8, 1), classes=10, seed=1).count_params()
         1258
-
-    Raises:
-        InputValueError: If there is none of that name.
     """
     import tensorflow as tf
 

@@ -57,9 +57,6 @@ def prepare(
         noise_multiplier: σ of a run that is resumed: calibrated again, on another machine, it could differ in its last
             bits, and its noise would continue no run.
         without_epsilon: Whether to train although no ε can be stated.
-
-    Raises:
-        InputError: If the mechanism does not fit the order, or no ε can be stated.
     """
     order = _order(settings)
     sigma = settings.noise_multiplier if noise_multiplier is None else noise_multiplier

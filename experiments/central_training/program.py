@@ -53,11 +53,6 @@ def run(
         data: The parts of its data set.
         folder: Its folder, with its settings.
         on_epoch: Called after each epoch with its number and its metrics.
-
-    Raises:
-        InputValueError: If another process uses the folder, its checkpoint is of another training, or it has lost its
-            newest one.
-        OSError: If a file cannot be written.
     """
     with files.alone(folder), _loop(prepared, folder) as loop:
         begun, secret = time.monotonic(), prepared.settings.sampling_settings.is_secret
@@ -174,11 +169,7 @@ def saved_epochs(checkpoints: pathlib.Path) -> list[int]:
 
 
 def resumable(folder: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of a training that was stopped.
-
-    Raises:
-        InputValueError: If there is none in it, or it has ended.
-    """
+    """Returns the folder of a training that was stopped."""
     # A run may have been stopped after the first of these files.
     if not any((folder / name).is_file() for name in (SETTINGS_TOML, MECHANISM)):
         raise InputValueError(f"out={str(folder)!r} has no run to resume: start the run without --resume.")
@@ -199,11 +190,7 @@ def keep(prepared: PreparedTraining, folder: pathlib.Path) -> None:
 
 
 def begun_noise_multiplier(folder: pathlib.Path) -> float | None:
-    """Returns the σ that the training in a folder began with; `None` if it was stopped before it was written.
-
-    Raises:
-        InputError: If the file is damaged.
-    """
+    """Returns the σ that the training in a folder began with; `None` if it was stopped before it was written."""
     path = folder / CALIBRATED
     if not path.is_file():
         return None
@@ -270,14 +257,7 @@ def guarantee_of(prepared: PreparedTraining) -> dict[str, Any]:
 def summarize(
     prepared: PreparedTraining, data: ImageData, *, validation: Mapping[str, float], test: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Returns the content of `summary.json`.
-
-    Args:
-        prepared: The training.
-        data: The parts of its data set.
-        validation: Metrics of the trained model on the validation part.
-        test: Those on the test split.
-    """
+    """Returns the content of `summary.json`."""
     settings = prepared.settings
     return {
         "dataset": settings.dataset,

@@ -1,6 +1,9 @@
 """Every setting of a central training under one flat name each, as presets, files and flags give it."""
 
 import pathlib
+from typing import Annotated
+
+from msgspec import Meta
 
 import tff_mf
 from tff_mf.base import validation
@@ -8,7 +11,7 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.planning import mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 
-from ..output.typed import Number, Whole
+from ..output.typed import CountOrZero, Positive, Size
 from ..runs.layers import PresetFolder
 from ..runs.privacy_settings import PrivacySettings
 from ..sampling.settings import SamplingSettings
@@ -24,6 +27,11 @@ _FIXED, _ON_AVERAGE = SAMPLINGS[0], SAMPLINGS[-3:]
 _BY_SAMPLES = ("balls-in-bins", "b-min-sep")
 # Amplified for independent noise only.
 _INDEPENDENT = ("poisson", "random-allocation")
+
+_Momentum = Annotated[float, Meta(ge=0, le=1 - 2**-20)]
+_Share = Annotated[float, Meta(ge=0, le=1)]
+# As TensorFlow's initializers need it.
+_Seed = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
 class CentralSettings(PrivacySettings, kw_only=True):
@@ -51,17 +59,17 @@ class CentralSettings(PrivacySettings, kw_only=True):
         200
     """
 
-    epochs: Whole
-    batch_size: Whole
+    epochs: Size
+    batch_size: Size
     dataset: str = "digits"
     network: str | None = None
     sampling: str = _FIXED
-    learning_rate: Number = 0.1
-    momentum: Number = 0.9
-    warmup: Number = 0.0
-    cooldown: Number = 0.0
-    validation_examples: Whole = 0
-    seed: Whole = 1
+    learning_rate: Positive = 0.1
+    momentum: _Momentum = 0.9
+    warmup: _Share = 0.0
+    cooldown: _Share = 0.0
+    validation_examples: CountOrZero = 0
+    seed: _Seed = 1
 
     @property
     def source(self) -> data_sets.ImageSource:
@@ -103,7 +111,6 @@ class CentralSettings(PrivacySettings, kw_only=True):
         Raises:
             InputError: If a field is out of range, or the fields do not fit each other.
         """
-        self._check_numbers()
         source = self.source
         if self.network is not None:
             validation.one_of("network", self.network, networks.NAMES)
@@ -139,26 +146,13 @@ class CentralSettings(PrivacySettings, kw_only=True):
                 "one example to be published. Take a smaller delta, or train with without_epsilon."
             )
 
-    def _check_numbers(self) -> None:
-        for name in ("epochs", "batch_size"):
-            validation.whole(name, getattr(self, name))
-        for name in ("validation_examples", "seed"):
-            validation.whole(name, getattr(self, name), at_least=0)
-        if self.seed >= 2**31:
-            raise InputValueError(f"seed={self.seed} must be below 2³¹, as TensorFlow's initializers need it.")
-        for name in ("bands", "buffers"):
-            if getattr(self, name) is not None:
-                validation.whole(name, getattr(self, name))
-        validation.clip_norm(self.clip_norm)
-        validation.positive("learning_rate", self.learning_rate)
-        for name in ("momentum", "warmup", "cooldown"):
-            if not 0 <= validation.real(name, getattr(self, name)) <= (1 if name != "momentum" else 1 - 2**-20):
-                raise InputValueError(f"{name}={getattr(self, name)!r} must be from 0 to 1, a momentum below 1.")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validation.one_of("sampling", self.sampling, SAMPLINGS)
         if self.warmup + self.cooldown > 1:
             raise InputValueError(
                 f"warmup={self.warmup!r} and cooldown={self.cooldown!r} together exceed 1, all of the rounds."
             )
-        validation.one_of("sampling", self.sampling, SAMPLINGS)
 
     def _check_network(self, source: data_sets.ImageSource) -> None:
         least = networks.LEAST_SIDE[self.network or source.network]

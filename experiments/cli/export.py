@@ -97,7 +97,7 @@ def _facts(folder: pathlib.Path, found: "bundles.Source", digest: str) -> dict[s
         "min_sep": policy.min_sep,
         "max_participations": policy.max_participations,
         "timer_hours": policy.timer_hours,
-        "task_name": bundles.read_device_policy(folder).task_name,
+        "task_name": bundles.task_name_of(folder),
         "largest_graph_bytes": max(stage.graph_bytes for stage in manifest.stages.values()),
         "grid": manifest.grid and msgspec.structs.asdict(manifest.grid),
         "lite": manifest.lite.path,

@@ -29,9 +29,6 @@ def estimate(spec: pathlib.Path, *, dataset: str | None = None, fraction: float 
         spec: A TOML file.
         dataset: Data set of all runs, in place of the file's.
         fraction: Part of the size at which the runs are done.
-
-    Raises:
-        InputError: If the specification is wrong.
     """
     runs = [run.settings for run in _spec.read(spec, dataset=dataset, fraction=fraction)]
     clients = {name: _clients_by_sentences(name, "train") for name in {run.dataset for run in runs}}

@@ -60,14 +60,7 @@ def as_dict(
 def document(
     result: Mapping[str, Any], *, name: str = "", charts: Iterable[Any] | None = None, written: Sequence[str] = ()
 ) -> Document:
-    """Returns a comparison as a document.
-
-    Args:
-        result: The comparison, as `comparison.json` has it.
-        name: Its name, if it has no title.
-        charts: What its figures show, as `charts.charts` returns it; without them it has no figures.
-        written: Files that it was written to.
-    """
+    """Returns a comparison as a document."""
     about, levels = result.get("specification", {}), result["levels"]
     scaled = about.get("scaled", {}).get("note", "")
     done = (

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
+import operator
 import pathlib
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from ..runs.run_record import read_record
 from ..runs.statements import REFUSED
 from ..training.datasets import named_data, synthetic
 from . import _report, _runs, _scaling, _spec
-from ._runs import RESULT, TABLE, Places
+from ._runs import RESULT, TABLE
 
 _CONFIDENCE = 0.95
 
@@ -124,7 +125,7 @@ def levels(finished: Sequence[Finished]) -> list[Level]:
     are compared by smoothed accuracy, as in Choquette-Choo et al. (2023), table 6.
     """
     found = []
-    key = _key
+    key = operator.attrgetter("label", "privacy")
     for (label, privacy), grouped in itertools.groupby(sorted(finished, key=key), key=key):
         group = list(grouped)
         by_rate: dict[float, dict[int, Finished]] = {}
@@ -181,10 +182,6 @@ def history(path: pathlib.Path) -> list[tuple[int, float]]:
     return [(int(row[ROUND]), float(row[ACCURACY])) for row in read_metrics(path).rows if row.get(ACCURACY)]
 
 
-def _key(run: Finished) -> tuple[str, tuple[str, float]]:
-    return run.label, run.privacy
-
-
 def run_comparison(
     spec: pathlib.Path,
     out: pathlib.Path,
@@ -213,29 +210,26 @@ def run_comparison(
 
     Returns:
         The content of `comparison.json`.
-
-    Raises:
-        InputError: If the specification or an argument is wrong; no run is started then.
     """
     validation.whole("jobs", jobs)
     datasets = {run.settings.dataset for run in _spec.read(spec, dataset=dataset, fraction=fraction)}
     folders.continued_folder(out)
     data_of = {name: named_data.data_file(name).absolute() for name in sorted(datasets)}
-    places = Places(out)
     planned = _spec.read(spec, data_of, dataset=dataset, fraction=fraction)
     about = _about(spec, planned, fraction)
     if "scaled" in about:
         say(about["scaled"]["note"])
-    places.make()
-    with files.held(places.lock, lambda: say("waiting for another comparison in this folder to end")):
-        artifacts = _runs.prepared(planned, places.mechanisms, say)
+    for name in _runs.FOLDERS:
+        (out / name).mkdir(exist_ok=True)
+    with files.held(out / ".lock", lambda: say("waiting for another comparison in this folder to end")):
+        artifacts = _runs.prepared(planned, out / "mechanisms", say)
 
         def command_of(run: _spec.PlannedRun) -> list[str]:
-            return _runs.command(run, artifacts[run.name], data_of[run.settings.dataset], places, child)
+            return _runs.command(run, artifacts[run.name], data_of[run.settings.dataset], out, child)
 
         dry_run = any(synthetic.is_synthetic(path) for path in data_of.values())
-        failed = _runs.run_missing(planned, command_of, places, at_once=jobs, say=say)
-        return _written(planned, artifacts, failed, places, about, dry_run=dry_run)
+        failed = _runs.run_missing(planned, command_of, out, at_once=jobs, say=say)
+        return _written(planned, artifacts, failed, out, about, dry_run=dry_run)
 
 
 def _about(spec: pathlib.Path, planned: Sequence[_spec.PlannedRun], fraction: float | None) -> dict[str, Any]:
@@ -251,14 +245,14 @@ def _written(
     planned: Sequence[_spec.PlannedRun],
     artifacts: Mapping[str, pathlib.Path],
     failed: Mapping[str, str],
-    places: Places,
+    out: pathlib.Path,
     about: Mapping[str, Any],
     *,
     dry_run: bool,
 ) -> dict[str, Any]:
     """Writes table, pictures and `comparison.json`, and returns the content of the latter."""
-    done = [run for run in planned if places.is_done(run.name)]
-    finished = [_finished(run, artifacts[run.name], places) for run in done]
+    done = [run for run in planned if _runs.is_done(out, run.name)]
+    finished = [_finished(run, artifacts[run.name], _runs.folder_of(out, run.name)) for run in done]
     found = levels(finished)
     published = {
         (ended.label, ended.privacy, ended.rate): run.published for run, ended in zip(done, finished, strict=True)
@@ -278,19 +272,18 @@ def _written(
 
         pictures = charts.draw(
             result,
-            places.out,
+            out,
             clip_norm=planned[0].settings.clip_norm,
             setting=_spec.shared_setting(planned),
             min_sep=_spec.shared_min_sep(planned),
         )
         result["plots"] = [path.name for path in pictures]
-    files.write_atomically(places.out / TABLE, markdown(_report.document(result, name=places.out.name)))
-    files.write_atomically(places.out / RESULT, json.dumps(result, indent=2) + "\n")
+    files.write_atomically(out / TABLE, markdown(_report.document(result, name=out.name)))
+    files.write_atomically(out / RESULT, json.dumps(result, indent=2) + "\n")
     return result
 
 
-def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, places: Places) -> Finished:
-    folder = places.run(run.name)
+def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, folder: pathlib.Path) -> Finished:
     summary, report = (json.loads((folder / name).read_text(encoding="utf-8")) for name in (SUMMARY, REPORT))
     record = read_record(folder)
     return Finished(

@@ -40,12 +40,7 @@ _FIELDS = (
 
 
 def check_fraction(fraction: float) -> float:
-    """Returns a fraction if it is above 0 and below 1.
-
-    Raises:
-        InputTypeError: If it is not a number.
-        InputValueError: If it is out of range.
-    """
+    """Returns a fraction if it is above 0 and below 1."""
     if not 0 < validation.real("fraction", fraction) < 1:
         raise InputValueError(f"fraction={fraction} must be above 0 and below 1; leave it out for full size.")
     return fraction
@@ -62,10 +57,6 @@ def scaled(layer: Layer, fraction: float) -> Layer:
     stays, since its columns have norm 1 at any size. Model, learning rates, clipping and data set stay. Sentences that
     the model is measured on are as many times fewer, and at least 100; of all test sentences as many are left as of the
     default.
-
-    Args:
-        layer: The settings at full size.
-        fraction: Above 0 and below 1.
 
     Example:
         >>> full = {"rounds": 2052, "min_sep": 342, "max_participations": 6, "clients_per_round": 100, "delta": 1e-6}

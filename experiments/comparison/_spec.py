@@ -82,11 +82,7 @@ class Point:
 
 
 def read_grids(path: pathlib.Path) -> Specification:
-    """Returns the content of a file.
-
-    Raises:
-        InputError: If it is not a comparison.
-    """
+    """Returns the content of a file."""
     return typed.convert(layers.read_toml(path), typed.file_of(Specification, RunSettings), str(path))
 
 
@@ -96,9 +92,6 @@ def points_of(content: Specification, where: str) -> Iterable[Point]:
     Args:
         content: The file.
         where: Its path, for messages.
-
-    Raises:
-        InputError: If a grid is wrong.
     """
     shared = Layer.of(typed.given(content.run), where)
     _load(content.preset, where)
@@ -179,11 +172,7 @@ class PlannedRun:
 
 
 def about(path: pathlib.Path) -> dict[str, str]:
-    """Returns what a specification says about itself: `title`, `paper` and `notes`, as far as it has them.
-
-    Raises:
-        InputError: If the file is wrong.
-    """
+    """Returns what a specification says about itself: `title`, `paper` and `notes`, as far as it has them."""
     content = read_grids(path)
     texts = {"title": content.title, "paper": content.paper, "notes": content.notes}
     return {key: " ".join(text.split()) for key, text in texts.items() if text}
@@ -204,9 +193,6 @@ def read(
         data_of: Files of the data sets, whose names become part of the run's name: other data make another run.
         dataset: Data set of all runs, in place of the file's.
         fraction: Part of the size at which the runs are done, see `docs/experiments.md`; None is full size.
-
-    Raises:
-        InputError: If the file is wrong; the message names the key, the file and the nearest known key.
     """
     if fraction is not None:
         check_fraction(fraction)

@@ -24,11 +24,7 @@ _OF_THESE = {"color": "#000000", "linewidth": 0.8}
 
 
 def charts(result: Mapping[str, Any]) -> list[Chart]:
-    """Returns the figures of the page of a comparison: what `draw` writes, without the paper's line.
-
-    Args:
-        result: The comparison, as `comparison.json` has it.
-    """
+    """Returns the figures of the page of a comparison: what `draw` writes, without the paper's line."""
     levels = result["levels"]
     return [*over_rounds(levels), *over_privacy(levels), rates(result)]
 

@@ -82,14 +82,6 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
 
     Formal guarantee: the app has the mechanism, σ, rounds, participation schema, restarts, bits of the grid and clip
     norm of the folder's `run.json`, with the whole cohort that its σ is for. What Flower does not run is refused.
-
-    Args:
-        folder: The folder of a run or of a bundle.
-
-    Raises:
-        InputValueError: If a file is missing or damaged, or the run has what is not supported on Flower: a seed,
-            adaptive clipping, no noise, an adjacency other than zero-out, or an adaptive server optimizer.
-        OSError: If a file cannot be read.
     """
     record = read_record(folder)
     if file_hash(folder / MECHANISM) != record.mechanism_sha256:

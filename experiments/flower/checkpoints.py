@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,18 +17,8 @@ from ..runs.checkpoints import Checkpoints
 from ..runs.names import COHORTS
 from .settings import NUMPY, TORCH, FlowerSettings
 
-
-class Noise(Protocol):
-    """What the streams of runs with and without restarts share."""
-
-    @property
-    def fingerprint(self) -> bytes: ...
-
-    def init(self) -> NoiseState: ...
-
-    def next(self, state: Mapping[str, np.ndarray]) -> tuple[np.ndarray, NoiseState]: ...
-
-
+# The streams of runs without and with restarts; PyTorch's has the methods of NumPy's.
+Noise = streams.NoiseStream | streams.RestartedStream
 # From the keys since the last restart, and the number of rounds that are finished, to the state after them.
 Replay = Callable[[np.ndarray, int], NoiseState]
 
@@ -38,15 +28,6 @@ def build(plan: tff_mf.Plan, *, dimension: int, clip_norm: float, settings: Flow
 
     Formal guarantee: as for `streams.NoiseStream` with the plan's noise as run, and of `streams.RestartedStream` with
     restarts. A state of a run with another clip norm, σ, mechanism, grid, generator, engine or restarts is refused.
-
-    Args:
-        plan: The plan.
-        dimension: Number of model parameters.
-        clip_norm: Clip norm ζ.
-        settings: Generator and engine of the noise.
-
-    Raises:
-        InputValueError: If the plan has restarts, which the engine does not have.
     """
     build_stream: Any = streams.build_stream
     if settings.engine == TORCH:
@@ -124,17 +105,7 @@ def forget(folder: pathlib.Path) -> None:
 
 
 def loaded(saved: Checkpoints, round_number: int, plan: tff_mf.Plan, replay: Replay) -> ServerState:
-    """Returns a state that was saved.
-
-    Args:
-        saved: The checkpoints.
-        round_number: One of their rounds.
-        plan: The plan of the run.
-        replay: Draws the noise again.
-
-    Raises:
-        InputValueError: If the file is damaged, or of another run or one with other settings.
-    """
+    """Returns a state that was saved."""
     arrays, _ = saved.load(round_number)
     expected = keys_since_restart(plan, round_number)
     if arrays.keys() != {"weights", "velocity", "keys"} or len(arrays["keys"]) != expected:

@@ -140,11 +140,7 @@ def repeatable(clients_per_round: int, seed: int) -> Draw:
 
 
 def check_drawn(cohort: Sequence[str], allowed: Sequence[str], most: int) -> None:
-    """Raises unless a drawn cohort has distinct allowed nodes, and at most so many.
-
-    Raises:
-        InputValueError: If it has others.
-    """
+    """Raises unless a drawn cohort has distinct allowed nodes, and at most so many."""
     if len(cohort) > most or len(set(cohort)) < len(cohort) or set(cohort) - set(allowed):
         raise InputValueError(
             f"draw returned {len(cohort)} nodes, {len(set(cohort))} of them different and "

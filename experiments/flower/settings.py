@@ -20,10 +20,6 @@ NUMPY, TORCH = "numpy", "torch"
 def checked_clip_norm(value: object) -> np.float32:
     """Returns the largest float32 that is at most a clip norm.
 
-    Raises:
-        InputTypeError: If it is not a number.
-        InputValueError: If it is out of range.
-
     Example:
         >>> float(checked_clip_norm(0.5))
         0.5

@@ -162,10 +162,6 @@ class RefusedReplyError(ValueError):
 def model_arrays(record: ArrayRecord) -> Arrays:
     """Returns the arrays of a model, in the order of the record.
 
-    Raises:
-        InputTypeError: If the record has an array of another type than float32, or is not an `ArrayRecord`.
-        InputValueError: If it has no array, or a value that is not finite.
-
     Example:
         >>> list(model_arrays(ArrayRecord({"bias": Array(np.zeros(3, np.float32))})))
         ['bias']

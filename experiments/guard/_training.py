@@ -19,11 +19,12 @@ from tff_mf.base import files, strict_json, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ... import aggregators
+from ...aggregators.checkpoints.manager import States
 from .. import reports
 from ..runs import names
 from ..sampling import CohortPlan
 from ..sampling.data_source import CohortReader
-from ._states import Computing, States
+from ._computing import Computing
 from .drawing import checked_clients
 from .run_guard import RunGuard
 
@@ -420,7 +421,7 @@ class PrivateTraining:
             start = self.process.initialize()
             if self._initial is not None:
                 start = self.process.set_model_weights(start, self._initial)
-        states = States(self._context, self._checkpoints, start)
+        states = States(self._checkpoints, start, self._context.wait)
         if not states.rounds():
             # Also the initial model: a run that is begun again before its first round has the same.
             states.save(0, start, {"run": self.guard.run, "round": 0, "ledger": ""})

@@ -7,12 +7,13 @@ from typing import Any
 
 import tff_mf
 from tff_mf.base import checkpoint_files
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..runs import amplification
 from ..runs.names import CHECKPOINTS, COHORTS, RUN_JSON
+from ..runs.rules import checked_ids
 from ..runs.run_record import read_record
-from ..sampling import CohortPlan, kept_cohorts
+from ..sampling import CohortPlan, keep_secret, secret_cohorts
 from ..sampling.settings import SamplingSettings
 
 # Their size may be left out of the plan's sampling, where no grid needs it.
@@ -22,18 +23,7 @@ _OF_SECRET_COHORTS = ("secret_cohorts", "amplified_epsilon")
 
 
 def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, **more: Any) -> dict[str, Any]:
-    """Returns the fields of `run.json` that a pipeline gives, and those that follow from what draws its cohorts.
-
-    Args:
-        folder: The run's folder.
-        plan: Its plan.
-        sampler: Name of what draws the cohorts; `None` if the plan's sampling does.
-        more: The fields that the pipeline gives.
-
-    Raises:
-        InputError: If cohorts are secret, and something else draws them, the population is not known, or no theorem
-            here covers the run; or if a field is given that says that they are.
-    """
+    """Returns the fields of `run.json` that a pipeline gives, and those that follow from what draws its cohorts."""
     for name in _OF_SECRET_COHORTS:
         if name in more:
             raise InputValueError(f"{name}={more[name]!r} is the plan's: make the plan with secret_cohorts=True.")
@@ -67,18 +57,8 @@ def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, 
 
 
 def checked_clients(plan: tff_mf.Plan, clients: Iterable[str], *, name: str = "clients") -> list[str]:
-    """Returns the clients of a run in an order that depends on nothing else.
-
-    Raises:
-        InputTypeError: If they are no ids.
-        InputValueError: If they are not as many as planned, or the plan's sampling is for other cohorts of as many.
-    """
-    if isinstance(clients, str) or not isinstance(clients, Iterable):
-        raise InputTypeError(f"{name}={clients!r:.80} must be the ids of all {name}.")
-    ids = list(clients)
-    strange = next((each for each in ids if not isinstance(each, str)), None)
-    if strange is not None:
-        raise InputTypeError(f"{name} has {strange!r}; every id must be a string.")
+    """Returns the clients of a run in an order that depends on nothing else."""
+    ids = checked_ids(clients, name)
     for planned in (plan.population, getattr(plan.sampling, "population", None)):
         if planned not in (None, len(ids)):
             raise InputValueError(
@@ -90,22 +70,11 @@ def checked_clients(plan: tff_mf.Plan, clients: Iterable[str], *, name: str = "c
 
 
 def cohorts(folder: pathlib.Path, plan: tff_mf.Plan, clients: Iterable[str], *, run: str, begun: bool) -> CohortPlan:
-    """Returns the cohorts of a run, by a key in the folder of its checkpoints.
-
-    Args:
-        folder: The run's folder.
-        plan: Its plan.
-        clients: Ids of all clients.
-        run: Its identifier.
-        begun: Whether a round of it was ever begun.
-
-    Raises:
-        InputTypeError: If they are no ids.
-        InputValueError: As `checked_clients` and `kept_cohorts`, or if a cohort is larger than a sum has room for.
-    """
+    """Returns the cohorts of a run, by a key in the folder of its checkpoints."""
     checkpoint_files.make_private(folder / CHECKPOINTS)
-    found = kept_cohorts(
-        folder / CHECKPOINTS / COHORTS,
+    path = folder / CHECKPOINTS / COHORTS
+    found, secret = secret_cohorts(
+        path,
         run=run,
         begun=begun,
         client_ids=checked_clients(plan, clients),
@@ -115,6 +84,8 @@ def cohorts(folder: pathlib.Path, plan: tff_mf.Plan, clients: Iterable[str], *, 
     )
     if plan.grid is not None and found.clients_per_round > plan.grid.max_clients:
         raise InputValueError(f"grid={plan.grid} has less room than a cohort needs: take a Grid of more clients.")
+    if not begun:
+        keep_secret(path, secret)
     return found
 
 

@@ -24,6 +24,7 @@ MOST_CLIENTS = 10**12
 _LARGEST = 1e100
 
 Whole = Annotated[int, Meta(ge=-validation.MAX_WHOLE - 1, le=validation.MAX_WHOLE)]
+Size = Annotated[int, Meta(ge=1, le=validation.MAX_WHOLE)]
 Count = Annotated[int, Meta(ge=1, le=MOST_CLIENTS)]
 CountOrZero = Annotated[int, Meta(ge=0, le=MOST_CLIENTS)]
 # A float that is neither infinite nor NaN: the bounds are compared with NaN too.
@@ -31,6 +32,7 @@ Number = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
 NonNegative = Annotated[float, Meta(ge=0, le=_LARGEST)]
 OpenUnit = Annotated[float, Meta(gt=0, lt=1)]
+Part = Annotated[float, Meta(ge=0, lt=1)]
 
 _WORDS = {
     "int": "a whole number",

@@ -62,9 +62,6 @@ def options(
         >>> small = Deployment.of(population=160, clients_per_round=10, rounds=16, delta=1e-6)
         >>> [each.bands for each in options(small, "poisson", noise_multiplier=2.0)]
         [1]
-
-    Raises:
-        InputError: If an argument is out of range.
     """
     on_grid: dict[str, Any] = {} if grid is None else {"grid": grid, "dimension": dimension}
     most = min(deployment.setting.rounds, deployment.population // deployment.clients_per_round)

@@ -65,9 +65,6 @@ def options(deployment: Deployment, epsilon: float, known: Sequence[Option]) -> 
         deployment: The estimates; its min-sep is the number of bins.
         epsilon: ε that the whole run may reach, with amplification.
         known: Mechanisms that were found without amplification.
-
-    Raises:
-        InputError: If an argument is out of range.
     """
     found = list(_made(deployment, epsilon))
     for each in known:
@@ -85,14 +82,7 @@ def options(deployment: Deployment, epsilon: float, known: Sequence[Option]) -> 
 
 
 def recommended(found: Sequence[BinsOption]) -> BinsOption:
-    """Returns the mechanism to take: of those whose error is within a tenth of the least, the one with least memory.
-
-    Args:
-        found: Every mechanism, the one with the least error first.
-
-    Raises:
-        InputValueError: If there is none.
-    """
+    """Returns the mechanism to take: of those whose error is within a tenth of the least, the one with least memory."""
     if not found:
         raise InputValueError("There is no mechanism for these numbers: take another workload, or another sampling.")
     close = [each for each in found if each.error <= AS_GOOD * found[0].error and each.memory_rows is not None]
@@ -110,16 +100,6 @@ def certified(
     """Returns the certificate of a mechanism that was chosen.
 
     Formal guarantee: as for `tff_mf.BallsInBins`: only where groups are drawn in secret, and stay secret.
-
-    Args:
-        deployment: The estimates.
-        epsilon: ε that the whole run may reach, with amplification.
-        chosen: The mechanism.
-        grid: The grid of the run, whose cost is included in the certificate, or `None` for floating point.
-        dimension: Number of model parameters d, with a grid.
-
-    Raises:
-        InputError: If an argument is out of range.
     """
     on_grid: dict[str, Any] = {} if grid is None else {"grid": grid, "dimension": dimension}
     sampling = tff_mf.BallsInBins(groups=deployment.min_sep, clients_per_round=deployment.clients_per_round)

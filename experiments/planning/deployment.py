@@ -65,10 +65,6 @@ class Deployment:
             >>> found = Deployment.of(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
             >>> found.setting.participation
             MinSep(min_sep=342, max_participations=6)
-
-        Raises:
-            InputTypeError: If an argument is of the wrong type.
-            InputValueError: If one is out of range, or there are too few clients for the min-sep.
         """
         widest(population, clients_per_round=clients_per_round, rounds=rounds)
         validation.open_unit("delta", delta)
@@ -117,12 +113,7 @@ def kind_of(participation: tff_mf.Participation) -> type[tff_mf.MinSep] | type[t
 
 
 def options(deployment: Deployment, **more: Any) -> list[Option]:
-    """Returns every mechanism at the numbers of a deployment, the one with the least loss first.
-
-    Args:
-        deployment: The estimates.
-        more: Other arguments of `tff_mf.planning.options.options`.
-    """
+    """Returns every mechanism at the numbers of a deployment, the one with the least loss first."""
     with progress.bar("plan", None) as advance:
         return compared.options(
             deployment.setting,
@@ -134,11 +125,7 @@ def options(deployment: Deployment, **more: Any) -> list[Option]:
 
 
 def claim(deployment: Deployment, option: Option) -> statements.Claim:
-    """Returns the content of the one-line statement of a mechanism at the numbers of a deployment.
-
-    Raises:
-        InputValueError: If the mechanism was not optimized.
-    """
+    """Returns the content of the one-line statement of a mechanism at the numbers of a deployment."""
     if option.mechanism is None:
         raise InputValueError(f"option={option.name!r} was not optimized: {option.note}.")
     setting = deployment.setting

@@ -23,9 +23,6 @@ def of_deployment(
         deployment: The estimates.
         grid: Bits of the grid, "auto", or "none" for floating point.
         dimension: Number of model parameters d; if not given, as in the papers' model.
-
-    Raises:
-        InputError: If `grid` is neither a number of bits nor one of the words.
     """
     parameters = PAPERS_DIMENSION if dimension is None else dimension
     return grid_of(grid, dimension=parameters, cohort=deployment.clients_per_round), parameters
@@ -43,17 +40,6 @@ def of_option(
     """Returns, for JSON, the grid of a mechanism of `tff-mf plan`, its cost at the planned noise, and a line on it.
 
     Formal guarantee: `epsilon` comes from `tff_mf.guarantee` with the grid.
-
-    Args:
-        deployment: The estimates.
-        option: A mechanism that was optimized.
-        grid: Bits of the grid, "auto", or "none" for floating point.
-        dimension: Number of model parameters d; if not given, as in the papers' model.
-        states: Whether an ε may be named.
-        amplified: Whether amplified figures are shown too, which include the cost.
-
-    Raises:
-        InputError: If `grid` is neither a number of bits nor one of the words.
     """
     assert option.mechanism is not None
     chosen, parameters = of_deployment(deployment, grid=grid, dimension=dimension)

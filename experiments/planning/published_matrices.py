@@ -51,15 +51,6 @@ def import_matrix(folder: str | os.PathLike[str], *, participation: Participatio
 
     Formal guarantee: only C is taken from the files, and its sensitivity is computed from it as for any
     mechanism. B is only compared: the noise that runs is C⁻¹z.
-
-    Args:
-        folder: The folder.
-        participation: Participation schema of the mechanism.
-        momentum: Momentum of the workload A = B·C.
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If a file is missing or damaged, or C is not lower-triangular, or B·C is not A.
     """
     folder = folder if isinstance(folder, pathlib.Path) else pathlib.Path(folder)
     encoder_file, decoder_file = _files(folder)
@@ -145,11 +136,7 @@ def _mechanism(encoder: np.ndarray, bands: int, optimized_for: OptimizedFor) -> 
 
 
 def read_tensor(path: str | os.PathLike[str]) -> np.ndarray:
-    """Returns the tensor of a file.
-
-    Raises:
-        InputValueError: If there is no such file, or it is not a single intact float64 tensor.
-    """
+    """Returns the tensor of a file."""
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -163,11 +150,7 @@ def read_tensor(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def parsed_tensor(data: bytes) -> np.ndarray:
-    """Returns the tensor of a serialized TensorProto.
-
-    Raises:
-        InputValueError: If it is not a single intact float64 tensor.
-    """
+    """Returns the tensor of a serialized TensorProto."""
     try:
         tensor = protobufs.parsed("Tensor", data)
     except ValueError as error:

@@ -89,9 +89,6 @@ def of_run(privacy: tff_mf.Plan, settings: RunSettings) -> Signal:
     Args:
         privacy: Mechanism, noise and cohort: the large cohort, if a smaller one simulates it.
         settings: The settings of the run.
-
-    Raises:
-        InputError: If C has fewer rounds than the plan, or than a restart.
     """
     found = of_plan(privacy, settings.dimension)
     if settings.server_optimizer in ADAPTIVE_OPTIMIZERS:
@@ -129,9 +126,6 @@ def of_plan(
         >>> found = of_plan(plan, 10**6)
         >>> f"{found.noise_to_signal:.2f} {found.drowned} {found.cohort_needed}"
         '2.51 True 503'
-
-    Raises:
-        InputError: If the dimension is not a whole number above 0, or C has fewer rounds than the plan.
     """
     validation.whole("dimension", dimension)
 
@@ -171,14 +165,7 @@ def largest_dimension(privacy: tff_mf.Plan, *, rms_error: float | None = None) -
 def of_option(
     deployment: Deployment, option: Option, dimension: int | None, *, advise_epsilon: bool
 ) -> tuple[int | None, Signal | None]:
-    """Returns the largest dimension that learns with a mechanism of `tff-mf plan`, `None` for any; and the estimate.
-
-    Args:
-        deployment: The estimates.
-        option: A mechanism that was optimized.
-        dimension: Number of model parameters d, if known.
-        advise_epsilon: Whether an ε may be named.
-    """
+    """Returns the largest dimension that learns with a mechanism of `tff-mf plan`, `None` for any; and the estimate."""
     assert option.mechanism is not None
     privacy = tff_mf.Plan(
         mechanism=option.mechanism,

@@ -141,12 +141,15 @@ def participation(evidence: Evidence) -> Judged:
         return _assumed("participation_secret", **claimed)
     if not evidence.realised:
         return _assumed("participation_planned", **claimed)
-    seen = {"observed_min_sep": evidence.min_sep, "observed_max_participations": evidence.max_participations}
+    seen = {
+        "observed_min_sep": evidence.observed.min_sep,
+        "observed_max_participations": evidence.observed.max_participations,
+    }
     if evidence.repeated:
         return _violated("participation_twice", round=evidence.repeated[0], **claimed, **seen)
-    if evidence.min_sep is not None and k > 1 and evidence.min_sep < b:
+    if evidence.observed.min_sep is not None and k > 1 and evidence.observed.min_sep < b:
         return _violated("participation_too_soon", **claimed, **seen)
-    if evidence.max_participations > k:
+    if evidence.observed.max_participations > k:
         return _violated("participation_too_often", **claimed, **seen)
     # Some schemas restrict more than the number and distance of rounds, so whole patterns are checked.
     # They are counted from 1, as in the log.

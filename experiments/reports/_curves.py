@@ -26,17 +26,10 @@ def curves(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     sensitivity of those rounds and everything else of the whole run, and never smaller than for fewer rounds. The
     last round and the report's δ have the ε of the report. `None` is no finite ε.
 
-    Args:
-        folder: The run's folder.
-        realised: Whether the report is the final one; else the planned one.
-
     Returns:
         `epsilon_over_delta` and `epsilon_over_rounds`, each with points of the plan and of the run as it ran;
         `error_over_rounds`, the standard deviation of the noise in a parameter of the sum of all updates so far, in
         units of the released updates; `clients_by_participations`; `cohorts`; and `accuracy_over_rounds`.
-
-    Raises:
-        InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
     """
     evidence = gather(folder, realised=realised)
     record, found = evidence.record, judge(evidence, audited=False, summarised=False)
@@ -110,12 +103,7 @@ _MOST_BARS_NAMED = 8
 
 
 def charts(report: Mapping[str, Any], curves: Mapping[str, Any]) -> list[Any]:
-    """Returns the figures of a report; none of ε if it states none.
-
-    Args:
-        report: Its facts.
-        curves: As `curves` returns them.
-    """
+    """Returns the figures of a report; none of ε if it states none."""
     from ..output.figures import Axis, Chart, Curve
     from ..output.present.charts import of_epsilon, over_rounds
 

@@ -96,12 +96,7 @@ def document(
 
 
 def screen(report: Mapping[str, Any], run: str = "RUN") -> Document:
-    """Returns a report as a terminal shows it: the guarantee at a glance, and no appendix.
-
-    Args:
-        report: Its facts, as `build` returns them.
-        run: The run's folder in the text.
-    """
+    """Returns a report as a terminal shows it: the guarantee at a glance, and no appendix."""
     claim, planned = report["claim"], report["kind"] == "planned"
     refused = claim["state"] == statements.REFUSED
     glance = f"{'Planned: ' if planned and not refused else ''}{statements.at_a_glance(claim)}"
@@ -126,12 +121,7 @@ def _findings(report: Mapping[str, Any], run: str) -> Section:
 
 
 def finding_items(findings: Iterable[Mapping[str, Any]], run: str = "RUN") -> list[Item]:
-    """Returns findings in words, by severity, with all open questions in one entry.
-
-    Args:
-        findings: As a report has them.
-        run: The run's folder in the text.
-    """
+    """Returns findings in words, by severity, with all open questions in one entry."""
     findings = list(findings)
     unanswered = [spaced(each["field"]) for each in findings if each["code"] == UNANSWERED]
     found = []

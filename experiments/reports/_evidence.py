@@ -139,18 +139,8 @@ class Evidence:
 
     @functools.cached_property
     def observed(self) -> ObservedParticipation:
-        """How often, and how far apart, clients took part."""
+        """How often, and how far apart, clients took part: 0 apart if one is listed twice in a round."""
         return observed(self.rounds_by_client.values())
-
-    @property
-    def min_sep(self) -> int | None:
-        """Smallest distance of two rounds of a client, 0 if it is listed twice in one; `None` if there are none."""
-        return self.observed.min_sep
-
-    @property
-    def max_participations(self) -> int:
-        """Largest number of rounds of a client."""
-        return self.observed.max_participations
 
 
 def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] | None = None) -> Evidence:
@@ -160,9 +150,6 @@ def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] |
         folder: The run's folder.
         realised: Whether to read the logs of the run too.
         answers: Answers to use instead of those in the folder.
-
-    Raises:
-        InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
     """
     answers = read_answers(folder) if answers is None else answers
     record = read_record(folder)
@@ -268,9 +255,6 @@ def rounds_by_client(attempts: Mapping[tuple[int, Any], Iterable[str]]) -> dict[
     released. A client in an abandoned attempt took part in its round all the same. If a client is listed twice in one
     attempt, its round is listed twice.
 
-    Args:
-        attempts: The clients of each attempt, by round and attempt.
-
     Example:
         >>> rounds_by_client({(1, 1): ["ann"], (1, 2): ["ann"], (3, 1): ["ann", "bob"]})
         {'ann': [1, 3], 'bob': [3]}
@@ -287,9 +271,6 @@ def rounds_by_client(attempts: Mapping[tuple[int, Any], Iterable[str]]) -> dict[
 
 def observed(patterns: Iterable[Sequence[int]]) -> ObservedParticipation:
     """Returns how often, how far apart and in which steps clients took part.
-
-    Args:
-        patterns: The rounds of each client, in order.
 
     Example:
         >>> observed([[1, 3], [3]])

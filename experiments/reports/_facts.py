@@ -214,8 +214,8 @@ SECTIONS: Mapping[str, Mapping[str, Fact]] = {
         "min_sep": _of_record(int, "min_sep"),
         "max_participations": _of_record(int, "max_participations"),
         "observed_rounds": _if_realised(_Whole, lambda found: found.evidence.rounds),
-        "observed_min_sep": _if_realised(_Whole, lambda found: found.evidence.min_sep),
-        "observed_max_participations": _if_realised(_Whole, lambda found: found.evidence.max_participations),
+        "observed_min_sep": _if_realised(_Whole, lambda found: found.evidence.observed.min_sep),
+        "observed_max_participations": _if_realised(_Whole, lambda found: found.evidence.observed.max_participations),
         "sampler": _of_record(str, "sampler"),
     },
     "rounds": {

@@ -80,17 +80,14 @@ def realised(evidence: Evidence) -> Figures | None:
 
 def observed_schema(evidence: Evidence) -> tff_mf.MinSep:
     """Returns the narrowest `MinSep` that has all observed patterns."""
-    most = max(1, evidence.max_participations)
-    return tff_mf.MinSep(min_sep=evidence.min_sep or evidence.rounds, max_participations=most)
+    most = max(1, evidence.observed.max_participations)
+    return tff_mf.MinSep(min_sep=evidence.observed.min_sep or evidence.rounds, max_participations=most)
 
 
 def observed_sensitivity(evidence: Evidence, mechanism: tff_mf.Mechanism) -> tuple[tff_mf.SensitivityResult, float]:
     """Returns the sensitivity of the observed participation, and one that a client in the log attains, 0 if unknown.
 
     Formal guarantee: as for `realised`.
-
-    Raises:
-        InputError: If it cannot be computed.
     """
     record, rounds = evidence.record, evidence.rounds
     every = min(record.restart_every or rounds, rounds)
@@ -122,11 +119,6 @@ def stated(evidence: Evidence, planned: Figures | None, seen: Figures | None) ->
     Formal guarantee: at least the figures of the observed participation. If the run was stopped early, at least the
     planned figures too: the decision to stop may depend on released results, and then the guarantee follows from the
     run that could have continued.
-
-    Args:
-        evidence: The content of the run's folder.
-        planned: Figures for the participation schema.
-        seen: Figures for the observed participation.
     """
     if not evidence.realised:
         return planned

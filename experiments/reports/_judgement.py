@@ -109,7 +109,7 @@ def critical(findings: list[Finding]) -> list[Reason]:
 def claim(evidence: Evidence, figures: Figures | None, findings: list[Finding]) -> statements.Claim:
     """Returns what the headline states, with everything that may forbid it."""
     record, several = evidence.record, evidence.answers["clients_of_one_person"]
-    seen = statements.seen(evidence.min_sep, evidence.max_participations)
+    seen = statements.seen(evidence.observed.min_sep, evidence.observed.max_participations)
     facts: dict[str, Any] = {
         "guarantee": None if figures is None else figures.guarantee,
         "delta": record.delta,
@@ -206,13 +206,7 @@ class Judgement:
 
 
 def judge(evidence: Evidence, *, audited: bool, summarised: bool) -> Judgement:
-    """Returns what the files of a run support.
-
-    Args:
-        evidence: The content of the run's folder.
-        audited: Whether to read the audit.
-        summarised: Whether to read the summary of a run that has ended.
-    """
+    """Returns what the files of a run support."""
     record, realised = evidence.record, evidence.realised
     assumptions = assess(evidence)
     planned = None if evidence.mechanism is None else _figures.planned(record, evidence.mechanism)
@@ -250,9 +244,6 @@ def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
 
     Returns:
         The claim; `None` if no ε could be stated.
-
-    Raises:
-        InputValueError: If `run.json` or `answers.json` is missing or damaged.
     """
     evidence = gather(folder, realised=True)
     if evidence.ledger is not None:

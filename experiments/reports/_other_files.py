@@ -160,13 +160,7 @@ def _together(counts: Mapping[int, ReportCounts]) -> ReportCounts:
 
 
 def audit_setting(record: RunRecord, mechanism: tff_mf.Mechanism, **more: Any) -> auditing.Setting:
-    """Returns the setting of a run's audit: everything that the run claims, with restarts and noised counts.
-
-    Args:
-        record: The content of `run.json`.
-        mechanism: The run's mechanism.
-        more: Further fields of the setting.
-    """
+    """Returns the setting of a run's audit: everything that the run claims, with restarts and noised counts."""
     return auditing.Setting(plan=record.plan(mechanism), adjacency=record.adjacency, **more)
 
 

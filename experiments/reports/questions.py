@@ -108,12 +108,7 @@ ASKED = (*QUESTIONS, ANSWERED_BY)
 
 
 def read_answers(folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the answers in a run's folder, `None` for open questions.
-
-    Raises:
-        InputValueError: If the file is empty or not a JSON object, or has a key that is not a question, or a value that
-            is not an answer.
-    """
+    """Returns the answers in a run's folder, `None` for open questions."""
     path = folder / ANSWERS
     return checked(_loaded(path) if os.path.lexists(path) else {}, str(path), remedy(folder))
 
@@ -124,16 +119,7 @@ def remedy(folder: pathlib.Path) -> str:
 
 
 def checked(given: Any, source: str, mend: str = "correct it") -> dict[str, Any]:
-    """Returns the answers, with `None` for open questions.
-
-    Args:
-        given: The content of a file.
-        source: The file.
-        mend: How to correct it.
-
-    Raises:
-        InputValueError: If it is not an object, or has a key that is not a question, or a value that is not an answer.
-    """
+    """Returns the answers, with `None` for open questions."""
     if not isinstance(given, Mapping):
         raise InputValueError(f"answers={source!r} must hold one JSON object with an answer for each question: {mend}.")
     by_name = {question.name: question for question in ASKED}

@@ -206,9 +206,6 @@ _KINDS: Mapping[str, type[Entry]] = {each.kind: each for each in (Opened, Begin,
 def entry_of(content: Mapping[str, Any]) -> Entry:
     """Returns the entry that JSON holds.
 
-    Raises:
-        InputValueError: If it is none of this release's.
-
     Example:
         >>> entry_of({"kind": "restarted", "round": 3})
         Restarted(round=3)

@@ -21,14 +21,6 @@ def own(privacy: tff_mf.Plan, sampling: SamplingSettings | None, population: int
 
     Formal guarantee: as for a `tff_mf.Plan` with `secret_cohorts`: if cohorts are drawn by the sampling with a secret
     of this run alone, and nobody ever learns one, its size, or what depends on it; for one client.
-
-    Args:
-        privacy: The mechanism and its noise, for whoever knows the cohorts.
-        sampling: How cohorts are drawn.
-        population: Clients they are drawn from.
-
-    Raises:
-        InputError: If no theorem here covers the run.
     """
     if sampling is None or not sampling.is_secret or sampling.schema(privacy.rounds) != privacy.participation:
         raise InputValueError(f"sampling={sampling!r} has no amplified ε for {privacy.participation}.")

@@ -33,10 +33,6 @@ class Checkpoints:
     Formal guarantee: `save` returns when the state would survive a power cut, and never replaces the state of a round:
     of two processes that step one state, the second fails. A file in which a bit has changed, or that is of a run with
     other settings, is refused. Folder and files are accessible to their owner only (0700 and 0600).
-
-    Args:
-        folder: Folder of the states; made if it does not exist.
-        settings: Everything that determines how the run proceeds, as JSON.
     """
 
     def __init__(self, folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
@@ -50,11 +46,6 @@ class Checkpoints:
     def save(self, round_number: int, state: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Saves the state after a round, and deletes the earlier ones.
 
-        Args:
-            round_number: Rounds that are finished.
-            state: Arrays by name.
-            about: Facts about the state, as JSON.
-
         Raises:
             FileExistsError: If a state of that round exists.
         """
@@ -63,11 +54,7 @@ class Checkpoints:
             self._path(old).unlink()
 
     def load(self, round_number: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Returns the state after a round, whose arrays cannot be written to, and the facts about it.
-
-        Raises:
-            InputValueError: If the file is missing or damaged, or of a run with other settings.
-        """
+        """Returns the state after a round, whose arrays cannot be written to, and the facts about it."""
         state, kept = checkpoint_files.read(self._path(round_number))
         check_same(self._settings, kept["settings"], run=str(self._folder.parent))
         return state, kept["about"]

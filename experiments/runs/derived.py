@@ -27,18 +27,9 @@ def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | No
 
     It has the room of `tff_mf.Grid.with_room`.
 
-    Args:
-        grid: The number of bits, "auto" or "none".
-        dimension: Number of the model's parameters.
-        cohort: Clients that a round stands for.
-
     Example:
         >>> grid_of("auto", dimension=4_050_748, cohort=6500)
         Grid(bits=16, max_clients=13000)
-
-    Raises:
-        InputTypeError: If `grid` is neither a number nor a word.
-        InputValueError: If it is another word or out of range, or sums of so many clients could be inexact.
     """
     if grid == NONE:
         return None
@@ -62,12 +53,6 @@ def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | No
 
 def dimension_of(model: str, *, vocab_size: int, embedding_size: int, units: int) -> int:
     """Returns the number of parameters of a model with its whole vocabulary, without TensorFlow.
-
-    Args:
-        model: `lstm` or `conv`.
-        vocab_size: Most frequent words to know.
-        embedding_size: Width of the word embedding.
-        units: LSTM units, or filters of the convolution.
 
     Example:
         >>> dimension_of("lstm", vocab_size=10_000, embedding_size=96, units=670) == PAPERS_DIMENSION
@@ -94,19 +79,9 @@ def effective_rmse(
 
     Equation 10 of the paper: error of the mechanism times σ / clients per round, both of C as stored.
 
-    Args:
-        mechanism: The mechanism.
-        rounds: Number of rounds n.
-        noise_multiplier: σ.
-        cohort: Clients per round, the number that the sum is divided by.
-        restart_every: Rounds after which noise starts anew, or `None`.
-
     Example:
         >>> round(effective_rmse(tff_mf.Identity(), 3, noise_multiplier=10.0, cohort=10), 6)
         1.414214
-
-    Raises:
-        InputError: If an argument is of the wrong type or out of range.
     """
     cohort = validation.whole("cohort", cohort)
     every = rounds if restart_every is None else restart_every
@@ -138,11 +113,7 @@ class Regression:
     intercept: float
 
     def rate(self, rmse: float) -> float:
-        """Returns the rate η on the line at `rmse`.
-
-        Raises:
-            InputValueError: If `rmse` is not above 0: the line is undefined without noise.
-        """
+        """Returns the rate η on the line at `rmse`."""
         return math.exp(self.slope * math.log(validation.positive("effective_rmse", rmse)) + self.intercept)
 
     def proposed(self, rmse: float, *, clip_norm: float = 1.0) -> float:
@@ -165,17 +136,10 @@ PAPER = Regression(slope=-0.95, intercept=-4.64)
 def fit(rmses: Sequence[float], rates: Sequence[float]) -> Regression:
     """Returns the least-squares line through the best rates of several noise levels.
 
-    Args:
-        rmses: Effective RMSE of each level, at least two of them different.
-        rates: The best rate of each.
-
     Example:
         >>> line = fit([0.01, 0.1], [1.0, 0.1])
         >>> round(line.slope, 6)
         -1.0
-
-    Raises:
-        InputValueError: If there are fewer than two different levels, or the lengths differ.
     """
     if len(rmses) != len(rates) or len(set(rmses)) < 2:
         raise InputValueError(

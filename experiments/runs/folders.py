@@ -14,12 +14,10 @@ from tff_mf.base.errors import InputValueError
 from ..output import files
 from .ledger import read_ledger
 from .names import (
-    CHECKPOINTED_RUN,
     CHECKPOINTS,
     COHORTS,
     LEDGER,
     MECHANISM,
-    PARTICIPATION,
     REPORT,
     REPORT_TEXT,
     RUN_JSON,
@@ -52,11 +50,7 @@ _COMPARISON = ".comparison"
 
 
 def readable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Returns a path if it is a folder that can be read.
-
-    Raises:
-        InputValueError: If it is not.
-    """
+    """Returns a path if it is a folder that can be read."""
     try:
         if path.is_dir():
             _check_entries(path)
@@ -76,11 +70,7 @@ def _check_entries(path: pathlib.Path) -> None:
 
 
 def check_new(path: pathlib.Path) -> None:
-    """Raises unless a folder is empty, or can be made; nothing is left there.
-
-    Raises:
-        InputValueError: If it is not empty, or cannot be written to.
-    """
+    """Raises unless a folder is empty, or can be made; nothing is left there."""
     made = [each for each in (path, *path.parents) if not each.exists()]
     files.make_writable(path)
     check_empty(path)
@@ -99,34 +89,27 @@ def check_empty(path: pathlib.Path) -> None:
 
 
 def resumable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of a run that was interrupted; of one that has ended, the secret of its cohorts is deleted.
-
-    Raises:
-        InputValueError: If the folder does not exist, or its run has ended or has no checkpoints.
-    """
+    """Returns the folder of a run that was interrupted; of one that has ended, the secret of its cohorts is deleted."""
     if not path.is_dir():
         raise InputValueError(f"out={str(path)!r} has no run to resume: start the run without --resume.")
+    saved = checkpoint_files.saved_rounds(path / CHECKPOINTS)
+    book = read_ledger(path / LEDGER) if (path / LEDGER).is_file() else None
+    # By its last files or, where one was removed since, by its ledger.
+    ended = all((path / name).is_file() for name in _WRITTEN_LAST) or (book is not None and book.ended)
     # A run may have been stopped after its last round, before all files were written and its keys were deleted.
-    if _has_ended(path) and not checkpoint_files.saved_rounds(path / CHECKPOINTS):
+    if ended and not saved:
         secret = path / CHECKPOINTS / COHORTS
         if secret.exists():
             # It is deleted after the checkpoints, which cannot be continued without it.
             with files.alone(path):
                 secret.unlink(missing_ok=True)
         raise InputValueError(f"out={str(path)!r} holds a run that has ended: there is nothing to resume.")
-    if (path / PARTICIPATION).is_file() and not (path / CHECKPOINTED_RUN).is_file():
+    if book is not None and book.released and not saved:
         raise InputValueError(
             f"out={str(path)!r} holds a run without checkpoints, which cannot be resumed: start another run."
         )
     files.make_writable(path)
     return path
-
-
-def _has_ended(path: pathlib.Path) -> bool:
-    """Returns whether a run has ended, by its last files or, where one was removed since, by its ledger."""
-    if all((path / name).is_file() for name in _WRITTEN_LAST):
-        return True
-    return (path / LEDGER).is_file() and read_ledger(path / LEDGER).ended
 
 
 def keep_mechanism(folder: pathlib.Path, mechanism: tff_mf.Mechanism) -> None:
@@ -141,11 +124,7 @@ def begun_mechanism(folder: pathlib.Path) -> tff_mf.Mechanism | None:
 
 
 def replaceable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes the folder of a demo and returns it; it may hold an earlier demo.
-
-    Raises:
-        InputValueError: If it cannot be made, or holds anything but a demo.
-    """
+    """Makes the folder of a demo and returns it; it may hold an earlier demo."""
     if path.is_dir() and any(path.iterdir()) and not (path / SUMMARY).is_file():
         raise InputValueError(f"out={str(path)!r} holds files of something else than a demo: name another folder.")
     files.make_writable(path)
@@ -153,11 +132,7 @@ def replaceable_folder(path: pathlib.Path) -> pathlib.Path:
 
 
 def continued_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes the folder of a comparison and returns it; it may hold a comparison that was begun.
-
-    Raises:
-        InputValueError: If it cannot be made, or holds anything but a comparison.
-    """
+    """Makes the folder of a comparison and returns it; it may hold a comparison that was begun."""
     begun = path / _COMPARISON
     if path.is_dir() and any(path.iterdir()) and not begun.is_file():
         raise InputValueError(

@@ -48,9 +48,6 @@ def given(file: str, *, dataset: str) -> InitialModel:
     Args:
         file: The `model.safetensors` of a run, beside its `vocabulary.json`.
         dataset: The data set of the run that is to start from it, as its settings name it.
-
-    Raises:
-        InputValueError: If one of the two files is missing or damaged.
     """
     path = pathlib.Path(file)
     try:
@@ -69,11 +66,7 @@ def given(file: str, *, dataset: str) -> InitialModel:
 
 
 def vocabulary_of(path: pathlib.Path) -> list[str]:
-    """Returns the words of a model, from the `vocabulary.json` beside it.
-
-    Raises:
-        InputValueError: If it is missing, or is not a list of different words.
-    """
+    """Returns the words of a model, from the `vocabulary.json` beside it."""
     beside = path.parent / VOCABULARY
     try:
         words = typed.read(beside, list[str], "vocabulary")
@@ -108,9 +101,6 @@ def parameters(named: InitialModel, content: bytes, expected: Sequence[np.ndarra
         named: The model, for the message.
         content: The file.
         expected: Parameters of the shapes and types of the model that is to start from it.
-
-    Raises:
-        InputValueError: If the file holds no such parameters, or one of them is not finite.
     """
     try:
         tensors = safetensors.numpy.load(content)
@@ -165,10 +155,6 @@ def trained_on(model: pathlib.Path, dataset: str) -> bool:
     data set is known by its name, by the file of the cache, and by any path to its file or to a copy of it. What cannot
     be compared is taken to be the same: settings that cannot be read, an earlier model that is gone, and a file that is
     gone and has the same name. A model without settings is taken for one that is public.
-
-    Args:
-        model: The file of the model.
-        dataset: The data set, as the settings of a run name it.
     """
     return any(_of_run(folder, dataset, frozenset()) for folder in _folders(model))
 

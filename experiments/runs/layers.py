@@ -52,11 +52,7 @@ class Layer:
 
 
 def read_toml(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the tables of a TOML file.
-
-    Raises:
-        InputValueError: If it cannot be read.
-    """
+    """Returns the tables of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -223,11 +219,7 @@ class PresetFolder:
         return sorted(path.stem for path in self.path.glob("*.toml"))
 
     def load(self, name: str) -> Preset:
-        """Returns the preset called `name`.
-
-        Raises:
-            InputValueError: If there is none of that name, or its file is wrong.
-        """
+        """Returns the preset called `name`."""
         if name not in self.names():
             meant = validation.did_you_mean(name, self.names(), always=True)
             raise InputValueError(f"preset={name!r} is none of {', '.join(self.names())}{meant}")
@@ -278,9 +270,6 @@ def resolve(
         config: A TOML file with a `[run]` table and, if need be, the name of a `preset`.
         flags: Values of flags; None where a flag was not given.
         folder: The presets, all of the kind of settings that is resolved.
-
-    Raises:
-        InputError: If the preset or the file is invalid.
     """
     upper = Layer.of({name: value for name, value in flags.items() if value is not None}, FLAG)
     if config is not None:
@@ -306,22 +295,13 @@ def origins(chosen: Preset | None, layer: Layer, config: pathlib.Path | None) ->
 
 
 def write(settings: Record, folder: pathlib.Path) -> None:
-    """Writes all settings of a run to `folder`, so that `tff-mf train --config` repeats it, whatever the defaults are.
-
-    Args:
-        settings: The settings, of which those that are not set are left out.
-        folder: The folder.
-    """
+    """Writes all settings of a run to `folder`: `tff-mf train --config` repeats it, whatever the defaults are."""
     values = {name: value for name, value in msgspec.structs.asdict(settings).items() if value is not None}
     files.write_atomically(folder / SETTINGS_TOML, as_toml(values))
 
 
 def begun(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunSettings) -> Layer:
-    """Returns all settings that the run in `folder` began with, for a run that is resumed with the values of `layer`.
-
-    Raises:
-        InputError: If a value is not the one that it began with, or its settings are missing or damaged.
-    """
+    """Returns all settings that the run in `folder` began with, for a run resumed with the values of `layer`."""
     path = folder / SETTINGS_TOML
     if not path.is_file():
         if (folder / RUN_JSON).is_file():
@@ -333,12 +313,7 @@ def begun(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunSettings) 
 
 
 def placed(layer: Layer, fields: Sequence[str] = FILES) -> Layer:
-    """Returns a layer whose files have absolute paths, so that it means the same in every folder.
-
-    Args:
-        layer: The values.
-        fields: The fields whose values are files unless they are known names.
-    """
+    """Returns a layer whose files have absolute paths, so that it means the same in every folder."""
     names = {*mechanism_names.names(), *mechanism_names.production(), *EMBEDDED}
     given = {name: layer.values[name] for name in fields if isinstance(layer.values.get(name), str)}
     # What is no file is refused later, as it was typed.

@@ -71,9 +71,6 @@ def read_metrics(path: pathlib.Path) -> Metrics:
     Args:
         path: The file; a file that does not exist has no columns.
 
-    Raises:
-        InputValueError: If the file exists and cannot be read.
-
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -126,12 +123,7 @@ def smoothed(curve: Sequence[tuple[int, float]]) -> float:
 
 
 def write_metrics(path: pathlib.Path, rows: Iterable[Mapping[str, object]]) -> None:
-    """Writes `metrics.csv` anew, atomically.
-
-    Args:
-        path: The file.
-        rows: The rows, each with its round; a cell that a row lacks stays empty.
-    """
+    """Writes `metrics.csv` anew, atomically."""
     rows = list(rows)
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(dict.fromkeys([ROUND, SECONDS, *(name for row in rows for name in row)])))

@@ -18,8 +18,6 @@ METRICS = "metrics.csv"
 EVALUATED = "evaluated.json"
 TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
-# Which run the checkpoints belong to, and the settings it began with.
-CHECKPOINTED_RUN = f"{CHECKPOINTS}/{RUN_JSON}"
 # In the folder of the checkpoints: what secret cohorts follow from.
 COHORTS = "cohorts.key"
 

@@ -42,9 +42,6 @@ def open_log(path: pathlib.Path, *, begun: Sequence[Begin] | None = None) -> Ite
         path: The log. It must not exist unless the run is resumed.
         begun: The attempts in the ledger of a resumed run. The log keeps the clients of these, and of one more attempt
             that the ledger may lack: clients of an abandoned attempt count too. See `kept_entries`.
-
-    Raises:
-        InputValueError: If the log belongs to another run, or does not agree with the attempts.
     """
     if begun is None:
         if path.exists():
@@ -69,9 +66,6 @@ def kept_entries(path: pathlib.Path, begun: Sequence[Begin]) -> list[Entry]:
     an attempt that the ledger lacks: the run was stopped in between, or an older ledger was put back, and then that
     attempt may have been released. The two cannot be told apart, so the clients of that attempt count. Only an
     incomplete last line is left out: no attempt begins before its clients are on disk.
-
-    Raises:
-        InputValueError: If the log does not agree with the attempts, or has more than one that the ledger lacks.
     """
     kept: list[Entry] = []
     # Client names are text, but a power failure can leave a last line that is not.
@@ -104,11 +98,7 @@ def _one_more(path: pathlib.Path, rows: Iterator[list[str]]) -> list[Entry]:
 
 
 def read_entries(path: pathlib.Path) -> Iterator[Entry]:
-    """Yields each line of a log.
-
-    Raises:
-        InputValueError: If the file is not a participation log, or its rounds are not in order.
-    """
+    """Yields each line of a log."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = _rows(path, file)

@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import msgspec
+import numpy as np
+
 import tff_mf
+from tff_mf.base import validation
 from tff_mf.planning import check_level, mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 
-from ..output import progress
-from ..output.typed import Number, Record, Whole
+from ..output import progress, typed
+from ..output.typed import Number, Record, Size, Whole
 
 _OF_MECHANISM = ("buffers", "bands", "unit_norms", "objective")
 
@@ -35,8 +39,8 @@ class PrivacySettings(Record, kw_only=True):
 
     delta: Number
     mechanism: str = "blt"
-    buffers: Whole | None = None
-    bands: Whole | None = None
+    buffers: Size | None = None
+    bands: Size | None = None
     unit_norms: bool | None = None
     objective: str | None = None
     workload: str = "prefix-sum"
@@ -45,6 +49,13 @@ class PrivacySettings(Record, kw_only=True):
     epsilon: Number | None = None
     noise_multiplier: Number | None = None
     clip_norm: Number = 1.0
+
+    def __post_init__(self) -> None:
+        # Of what is not read from a file, msgspec checks nothing by itself; it knows no scalars of NumPy.
+        values = msgspec.structs.asdict(self).items()
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values}
+        typed.convert(plain, typed.partial(type(self)))
+        validation.clip_norm(self.clip_norm)
 
     def mechanism_setting(self) -> MechanismSetting:
         """Returns the setting that the mechanism is optimized for."""

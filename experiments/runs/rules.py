@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...base import strict_json
@@ -39,10 +39,6 @@ class Schema:
         Past rounds can be later ones, from abandoned attempts. If the round is among them, it counts once.
 
         Formal guarantee: if the text is empty and the past rounds are a pattern of the schema, the round and they are.
-
-        Args:
-            past: Rounds for which the client was chosen.
-            round_number: The round.
         """
         others = [number for number in past if number != round_number]
         b, k = self.min_sep, self.max_participations
@@ -92,11 +88,7 @@ class Rules:
 
     @classmethod
     def read(cls, path: pathlib.Path) -> "Rules":
-        """Returns the rules in a `run.json`.
-
-        Raises:
-            InputValueError: If the file is missing or damaged.
-        """
+        """Returns the rules in a `run.json`."""
         try:
             return cls.of(strict_json.read(path, "run"))
         except (KeyError, TypeError, AttributeError) as error:
@@ -119,24 +111,19 @@ class RefusedCohortError(InputValueError):
         self.clients = list(clients)
 
 
-def checked_ids(clients: Sequence[str]) -> list[str]:
-    """Returns the ids of a cohort, read once: a sequence that draws clients when it is read could differ the next time.
-
-    Raises:
-        InputTypeError: If `clients` is not a sequence of strings.
-        InputValueError: If an id cannot be written to a file.
-    """
-    if isinstance(clients, str) or not isinstance(clients, Sequence):
-        raise InputTypeError(f"clients={clients!r:.80} must be a sequence of ids.")
+def checked_ids(clients: Iterable[str], name: str = "clients") -> list[str]:
+    """Returns the ids of clients, read once: what draws them as it is read could differ the next time."""
+    if isinstance(clients, str) or not isinstance(clients, Iterable):
+        raise InputTypeError(f"{name}={clients!r:.80} must be ids.")
     read = list(clients)
     for client in read:
         if not isinstance(client, str):
-            raise InputTypeError(f"clients has {client!r}; every id must be a string.")
+            raise InputTypeError(f"{name} has {client!r}; every id must be a string.")
         try:
             client.encode()
         except UnicodeEncodeError as error:
             raise InputValueError(
-                f"clients has {client!r}, which cannot be encoded in UTF-8: {error.reason}. Give the client another id."
+                f"{name} has {client!r}, which cannot be encoded in UTF-8: {error.reason}. Give the client another id."
             ) from error
     # The text itself, and not what a subclass of `str` returns for it.
     return [str.__str__(client) for client in read]
@@ -145,15 +132,12 @@ def checked_ids(clients: Sequence[str]) -> list[str]:
 def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str) -> None:
     """Raises unless the settings of a run are those that it began with.
 
-    `run.json`, `configuration.toml` and the description in the run's checkpoints are compared by this function.
+    `run.json`, `configuration.toml` and the settings in the states of other engines are compared by this function.
 
     Args:
         given: The settings now, by name.
         begun: The settings that the run began with, by name, as read from its folder.
         run: The run's folder, or the file with `begun`, for the message.
-
-    Raises:
-        InputValueError: If a setting differs, or is in only one of them.
 
     Example:
         >>> check_same({"rounds": 8}, {"rounds": 8}, run="out")

@@ -289,11 +289,7 @@ def read_record(folder: pathlib.Path) -> RunRecord:
 
 
 def begun_record(folder: pathlib.Path) -> RunRecord | None:
-    """Returns the content of `run.json`; `None` if the folder has none: its run was stopped before it was written.
-
-    Raises:
-        InputValueError: If the file is damaged or of another version.
-    """
+    """Returns the content of `run.json`; `None` if the folder has none: its run was stopped before it was written."""
     return read_record(folder) if (folder / RUN_JSON).is_file() else None
 
 
@@ -303,9 +299,6 @@ def initial_model_of(settings: RunSettings, begun: RunRecord | None) -> InitialM
     Args:
         settings: The settings of the run.
         begun: The record of a run that is resumed, which has a copy of the model: the file is not read then.
-
-    Raises:
-        InputValueError: If the file or its vocabulary is missing or damaged.
     """
     if begun is not None and begun.settings is not None:
         return begun.initial_model

@@ -1,8 +1,9 @@
 """The settings of a run: one type, which presets, files and flags become, which trains, and which `run.json` keeps."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 import tff_mf
 from tff_mf.base import validation
@@ -11,7 +12,7 @@ from tff_mf.mechanisms import grid_recursion
 from tff_mf.planning import check_restarts, checked_cohort, mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 
-from ..output.typed import Number, Whole, fields_of
+from ..output.typed import NonNegative, Number, OpenUnit, Part, Positive, Size, Whole, fields_of
 from ..sampling.settings import DEFAULT, SECRET, SamplingSettings
 from . import derived
 from .derived import AUTO, NONE, dimension_of, grid_of
@@ -23,7 +24,7 @@ MODELS = ("lstm", "conv")
 # Those whose steps are no linear function of the updates, and the τ of their paper (Reddi et al., 2021).
 ADAPTIVE_OPTIMIZERS = ("adam", "adagrad", "yogi")
 SERVER_OPTIMIZERS = ("sgdm", "dp-ftrl", *ADAPTIVE_OPTIMIZERS)
-_ADAPTIVITY, _SMALLEST_ADAPTIVITY = 1e-3, 1e-12
+_ADAPTIVITY = 1e-3
 VALIDATION_SPLITS = ("heldout", "test")
 ALL, PROPOSED = "all", "proposed"
 # The default. Runs at a fraction of the size use it in place of `all`, whose number is not known yet.
@@ -36,9 +37,12 @@ _AS_IN_PLAN = ("rounds", "delta", "clip_norm", "restart_every", "adaptive_count_
 # Of float32, in the 2 GB of a message to TFF's worker.
 _MOST_VALUES = 2**29
 # NumPy's and Python's generators, which TFF seeds, take 32 bits.
-_LARGEST_SEED = 2**32 - 1
+_Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 # TensorFlow makes room at once for a whole batch, and for all examples that it shuffles.
-_MOST_EXAMPLES = {"batch_size": 2**20, "max_examples": 2**24, "evaluation_examples": 2**31 - 1}
+_Batch = Annotated[int, Meta(ge=1, le=2**20)]
+_Shuffled = Annotated[int, Meta(ge=1, le=2**24)]
+_Evaluated = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+_Adaptivity = Annotated[float, Meta(ge=1e-12, le=1)]
 
 
 class RunSettings(PrivacySettings, kw_only=True):
@@ -112,8 +116,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         MinSep(min_sep=4, max_participations=2)
 
     Raises:
-        InputTypeError: If a value is of the wrong type.
-        InputValueError: If a value is out of range, or values do not go with each other.
+        InputValueError: If a value is of the wrong type or out of range, or values do not go with each other.
     """
 
     rounds: Whole
@@ -128,47 +131,43 @@ class RunSettings(PrivacySettings, kw_only=True):
     hours: Number | None = None
     round_minutes: Number | None = None
     secret_cohorts: bool = False
-    dropout: Number = 0.0
+    dropout: Part = 0.0
     grid: Whole | str = AUTO
-    adaptive_clipping: Number | None = None
+    adaptive_clipping: OpenUnit | None = None
     adaptive_count_stddev: Number | None = None
-    adaptive_learning_rate: Number = 1.0
-    zeroing: Number | None = None
+    adaptive_learning_rate: NonNegative = 1.0
+    zeroing: Positive | None = None
     algorithm: str = "fed-avg"
     initial_model: str | None = None
     model: str = "lstm"
-    vocab_size: Whole = 10_000
-    embedding_size: Whole = 96
-    units: Whole = 670
-    client_learning_rate: Number = 1.0
-    client_epochs: Whole = 1
-    batch_size: Whole = 16
-    max_examples: Whole = 256
+    vocab_size: Size = 10_000
+    embedding_size: Size = 96
+    units: Size = 670
+    client_learning_rate: Positive = 1.0
+    client_epochs: Size = 1
+    batch_size: _Batch = 16
+    max_examples: _Shuffled = 256
     server_optimizer: str = "sgdm"
-    server_learning_rate: Number | str = 1.0
-    server_momentum: Number = 0.95
-    server_adaptivity: Number = _ADAPTIVITY
-    server_warmup: Number = 0.15
-    server_cooldown: Number = 0.25
-    evaluate_every: Whole = 25
-    evaluation_examples: Whole = 2000
+    server_learning_rate: Positive | str = 1.0
+    server_momentum: Part = 0.95
+    server_adaptivity: _Adaptivity = _ADAPTIVITY
+    server_warmup: Part = 0.15
+    server_cooldown: Part = 0.25
+    evaluate_every: Size = 25
+    evaluation_examples: _Evaluated = 2000
     validation_split: str = "heldout"
-    test_examples: Whole | str = TEST_EXAMPLES
-    seed: Whole = 0
+    test_examples: Size | str = TEST_EXAMPLES
+    seed: _Seed = 0
     reference_model: bool = False
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, words in _WORDS.items():
             validation.one_of(name, getattr(self, name), words)
-        validation.clip_norm(self.clip_norm)
-        validation.positive("client_learning_rate", self.client_learning_rate)
-        self._check_sizes()
-        if self.zeroing is not None:
-            validation.positive("zeroing", self.zeroing)
-        for name in ("server_momentum", "server_warmup", "server_cooldown", "dropout"):
-            if not 0 <= validation.real(name, getattr(self, name)) < 1:
-                raise InputValueError(f"{name}={getattr(self, name)!r} must lie in [0, 1).")
+        if isinstance(self.test_examples, str) and self.test_examples != ALL:
+            raise InputValueError(f"test_examples={self.test_examples!r} must be a whole number or {ALL!r}.")
+        self._check_model_size()
         self._check_rate()
         if self.algorithm == "fed-sgd":
             self._check_a_single_gradient()
@@ -178,19 +177,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         _ = self.sampling_settings()
         self._check_secrecy()
 
-    def _check_sizes(self) -> None:
-        if isinstance(self.test_examples, str) and self.test_examples != ALL:
-            raise InputValueError(f"test_examples={self.test_examples!r} must be a whole number or {ALL!r}.")
-        counts = ("batch_size", "max_examples", "client_epochs", "evaluate_every", "evaluation_examples", *_OF_MODEL)
-        for name in (*counts, *(() if self.test_examples == ALL else ("test_examples",))):
-            most = _MOST_EXAMPLES.get(name, validation.MAX_WHOLE)
-            if validation.whole(name, getattr(self, name)) > most:
-                raise InputValueError(f"{name}={getattr(self, name)} must be at most {most}.")
-        if validation.whole("seed", self.seed, at_least=0) > _LARGEST_SEED:
-            raise InputValueError(f"seed={self.seed} must be at most {_LARGEST_SEED}.")
-        for name in ("buffers", "bands"):
-            if getattr(self, name) is not None:
-                validation.whole(name, getattr(self, name))
+    def _check_model_size(self) -> None:
         largest = self.vocab_size * max(self.embedding_size, self.units if self.model == "conv" else 1)
         largest = max(largest, 4 * self.units * (self.embedding_size + self.units))
         if largest > _MOST_VALUES:
@@ -204,13 +191,13 @@ class RunSettings(PrivacySettings, kw_only=True):
         if rate != PROPOSED and isinstance(rate, str):
             raise InputValueError(f"server_learning_rate={rate!r} must be a number or {PROPOSED!r}.")
         if rate != PROPOSED:
-            validation.positive("server_learning_rate", rate)
-        elif self.adaptive_clipping is not None:
+            return
+        if self.adaptive_clipping is not None:
             raise InputValueError(
                 f"server_learning_rate={PROPOSED!r} is for a fixed clip norm, and adaptive_clipping changes it: give a "
                 "number."
             )
-        elif self.server_optimizer in ADAPTIVE_OPTIMIZERS:
+        if self.server_optimizer in ADAPTIVE_OPTIMIZERS:
             raise InputValueError(
                 f"server_learning_rate={PROPOSED!r} is for SGD with momentum, not for server_optimizer="
                 f"{self.server_optimizer!r}: give a number."
@@ -218,10 +205,7 @@ class RunSettings(PrivacySettings, kw_only=True):
 
     def _check_adaptive_clipping(self) -> None:
         """Raises unless the counts of adaptive clipping are accounted for if they are released, and only then."""
-        validation.nonnegative("adaptive_learning_rate", self.adaptive_learning_rate)
-        if self.adaptive_clipping is not None:
-            validation.open_unit("adaptive_clipping", self.adaptive_clipping)
-        elif self.adaptive_learning_rate != 1.0:
+        if self.adaptive_clipping is None and self.adaptive_learning_rate != 1.0:
             raise InputValueError(
                 f"adaptive_learning_rate={self.adaptive_learning_rate!r} needs adaptive_clipping, the part of the "
                 "updates that shall be below the clip norm."
@@ -237,10 +221,6 @@ class RunSettings(PrivacySettings, kw_only=True):
 
     def _check_server_optimizer(self) -> None:
         """Raises if a value would have no effect with the server's optimizer, or was made for another."""
-        if not _SMALLEST_ADAPTIVITY <= validation.real("server_adaptivity", self.server_adaptivity) <= 1:
-            raise InputValueError(
-                f"server_adaptivity={self.server_adaptivity!r} must be from {_SMALLEST_ADAPTIVITY} to 1."
-            )
         for optimizers, name, only, why in _ONLY_WITH_OPTIMIZERS:
             if self.server_optimizer in optimizers and getattr(self, name) != only:
                 raise InputValueError(

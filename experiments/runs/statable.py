@@ -17,9 +17,6 @@ def check_asked(*, noise_multiplier: float | None, insecure_seed: int | None) ->
     Args:
         noise_multiplier: σ; `None` is one that is calibrated.
         insecure_seed: The seed of the noise, or `None`.
-
-    Raises:
-        InputValueError: If no ε can be stated.
     """
     if insecure_seed is not None:
         raise _untrained(f"insecure_seed={insecure_seed}", f"{TEST_ONLY}: leave it out")
@@ -44,9 +41,6 @@ def check_statable(
         initial_model: The model that training starts from.
         population: Number of clients that the report will compare δ with, once the data are known.
         observed: Participation in the cohorts that were planned, once they are.
-
-    Raises:
-        InputValueError: If no ε can be stated.
     """
     check_asked(noise_multiplier=privacy.noise_multiplier, insecure_seed=privacy.insecure_seed)
     if initial_model and initial_model.same_data:

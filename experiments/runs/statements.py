@@ -145,12 +145,6 @@ def violations(
 ) -> list[Reason]:
     """Returns why an ε may not be stated, whatever the run did.
 
-    Args:
-        epsilon: ε.
-        delta: δ.
-        population: Number of clients that can take part, if known.
-        guarantee: What ε was computed from, if it is not amplified.
-
     Example:
         >>> [each.field for each in violations(8.0, 0.5, 1000)], violations(8.0, 1e-6, 1000)
         (['delta'], [])
@@ -336,13 +330,7 @@ def tier(found: Mapping[str, Any]) -> str | None:
 
 
 def of_plan(plan: tff_mf.Plan, *, population: int | None = None, reasons: Sequence[Reason] = ()) -> Claim:
-    """Returns the claim of a plan.
-
-    Args:
-        plan: The mechanism, its noise and the participation.
-        population: Number of clients that can take part, in proportion to the cohort, if known.
-        reasons: What voids the guarantee.
-    """
+    """Returns the claim of a plan."""
     assert not plan.secret_cohorts, "amplification.of_own_cohorts states the guarantee of secret cohorts"
     return claim(
         None if plan.insecure else plan.guarantee,

@@ -104,10 +104,6 @@ def bound(participation: Mapping[str, Any]) -> str:
 def text(code: str, values: Mapping[str, Any]) -> str:
     """Returns a fact in words; values that do not fit, as in a file that somebody edited, are shown as they are.
 
-    Args:
-        code: Name of the fact.
-        values: What it shows.
-
     Example:
         >>> text("no_noise", {})
         'there is no noise, or none that counts'

@@ -232,22 +232,20 @@ def plan_cohorts(
     return dataclasses.replace(plan, participation=kept)
 
 
-def kept_cohorts(path: pathlib.Path, *, run: str, begun: bool, **setting: Any) -> CohortPlan:
-    """Returns the cohorts of a run by a secret in a file, which is written if the run has none.
+def secret_cohorts(
+    path: pathlib.Path, *, run: str | None, begun: bool, **setting: Any
+) -> tuple[CohortPlan, CohortSecret]:
+    """Returns the cohorts of a run by the secret in a file, or by a new one, which the caller saves there.
 
     Formal guarantee: once a round was begun, the cohorts are those that the run began with.
 
     Args:
         path: The file.
-        run: The identifier of the run.
-        begun: Whether a round of the run was ever begun.
+        run: The identifier of the run; `None` if it has none yet.
+        begun: Whether a round of the run may have begun.
         setting: Arguments of `plan_cohorts` without `seed` and `secret`.
-
-    Raises:
-        InputValueError: If a round was begun and the file is lost, of another run, or of other clients or another
-            sampling; or as for `plan_cohorts`.
     """
-    if path.is_file():
+    if run is not None and path.is_file():
         secret = CohortSecret.load(path, run=run)
     elif begun:
         raise InputValueError(
@@ -263,10 +261,13 @@ def kept_cohorts(path: pathlib.Path, *, run: str, begun: bool, **setting: Any) -
             "clients are not those that the run began with, or are sampled otherwise: pass the same, as a client in "
             "another cohort would take part in rounds of both."
         )
-    if secret.cohorts != cohorts:
-        path.unlink(missing_ok=True)
-        dataclasses.replace(secret, cohorts=cohorts).save(path)
-    return plan
+    return plan, dataclasses.replace(secret, cohorts=cohorts)
+
+
+def keep_secret(path: pathlib.Path, secret: CohortSecret) -> None:
+    """Saves the secret of a run of which no round was begun, in place of one that is left of a stopped start."""
+    path.unlink(missing_ok=True)
+    secret.save(path)
 
 
 def without_dropped(plan: CohortPlan, dropout: float, *, seed: int) -> CohortPlan:

@@ -21,16 +21,7 @@ _SOURCES: "weakref.WeakValueDictionary[str, MinSepDataSource]" = weakref.WeakVal
 
 
 def saved_fields(buffer: bytes, *names: str, of: str) -> list[Any]:
-    """Returns fields of an iterator that was saved as a JSON object.
-
-    Args:
-        buffer: The bytes of the iterator.
-        names: The fields.
-        of: Class of the iterator, for the message.
-
-    Raises:
-        InputValueError: If `buffer` is not such an object.
-    """
+    """Returns fields of an iterator that was saved as a JSON object."""
     try:
         kept = json.loads(buffer)
         return [kept[name] for name in names]
@@ -52,9 +43,6 @@ class ClientDatasets:
     Args:
         client_data: Raw or preprocessed clients.
         preprocess_fn: From a client's `tf.data.Dataset` to the dataset to train on; None for the dataset as it is.
-
-    Raises:
-        InputTypeError: If `client_data` is of the wrong type.
     """
 
     def __init__(

@@ -188,9 +188,6 @@ def parameters_of(sampling: str) -> Sequence[str]:
     Example:
         >>> parameters_of("shuffled-epochs")
         ('epochs', 'groups')
-
-    Raises:
-        InputError: If there is no such sampling.
     """
     word = _WORDS[validation.one_of("sampling", sampling, SAMPLINGS)]
     return (*word.needs, *word.takes)

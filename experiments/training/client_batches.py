@@ -46,9 +46,6 @@ def build_word_ids(vocabulary: Sequence[str]) -> Callable[[tf.Tensor], tuple[tf.
 
     It takes a string tensor `[sentences]` and returns words, int32 `[sentences, 21]` (beginning of sentence, at most 20
     words, end of sentence if there is room, padding), and how many of them are to be predicted, int32 `[sentences]`.
-
-    Args:
-        vocabulary: The words that the model knows.
     """
     special = _stackoverflow.word_prediction_preprocessing.get_special_tokens(len(vocabulary))
     initial = tf.lookup.KeyValueTensorInitializer(list(vocabulary), tf.range(len(vocabulary), dtype=tf.int64))
@@ -137,11 +134,7 @@ class ClientBatches:
         self._order = functools.cache(_order(max_examples, client_epochs, seed))
 
     def of(self, clients: Sequence[str]) -> list[list[Batch]]:
-        """Returns the batches of each client: words and the words after them, int64 `[sentences, 20]` each.
-
-        Raises:
-            InputValueError: If the data set is damaged.
-        """
+        """Returns the batches of each client: words and the words after them, int64 `[sentences, 20]` each."""
         # A full buffer, and as many sentences again, take its place: later ones cannot be among the first.
         found = self._sentences.of(clients, most=2 * self._most)
         chosen = [[examples[index] for index in self._order(len(examples))] for examples in found]

@@ -59,11 +59,6 @@ class Evaluator:
 
     Sentences are sorted by length, in batches of one length each, so that no padding is computed. Sums are exact for
     accuracies (TFF's are float32, and lose words beyond 2^24), and float64 for the loss.
-
-    Args:
-        architecture: The model's architecture, which decides how large a batch is.
-        build: Makes the Keras model, from words to logits.
-        vocabulary: The words that it knows.
     """
 
     def __init__(self, architecture: str, build: Callable[[], tf.keras.Model], vocabulary: Sequence[str]) -> None:

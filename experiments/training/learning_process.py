@@ -47,9 +47,6 @@ def build_process(
             Both give the same model, up to rounding.
         repeated_keys: Keys of past rounds, int64 `[rounds, 2]`, to verify by computing these rounds again; the noise of
             such a process is not secret.
-
-    Raises:
-        InputValueError: If only one of settings and privacy has adaptive clipping, whose counts are part of ε.
     """
     clipping = _adaptive_clipping(settings, privacy)
     mean = aggregators.MFAggregationFactory.of_plan(privacy, clip_norm=settings.clip_norm, adaptive_clipping=clipping)
@@ -86,12 +83,7 @@ def _zeroed(
 
 
 def clip_norm_of(state: Any, settings: RunSettings) -> float:
-    """Returns the clip norm of the round that starts from a state of the learning process: the noised counts' result.
-
-    Args:
-        state: The state.
-        settings: How the run trains.
-    """
+    """Returns the clip norm of the round that starts from a state of the process: the noised counts' result."""
     found = [settings.clip_norm]
 
     def visit(part: object) -> object | None:

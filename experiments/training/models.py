@@ -162,12 +162,7 @@ TffModel = tff.learning.models.FunctionalModel | Callable[[], tff.learning.model
 
 
 def build_keras_model(settings: RunSettings, *, extended_vocab_size: int) -> tf.keras.Model:
-    """Returns an uncompiled model from words `[batch, length]` to logits `[batch, length, extended_vocab_size]`.
-
-    Args:
-        settings: Its kind, its size, and the seed of its initial weights, which are public.
-        extended_vocab_size: Words and special tokens together.
-    """
+    """Returns an uncompiled model from words `[batch, length]` to logits `[batch, length, extended_vocab_size]`."""
     tf.keras.utils.set_random_seed(settings.seed)
     if settings.model == "lstm":
         return tff.simulation.baselines.stackoverflow.word_prediction_models.create_recurrent_model(
@@ -193,11 +188,6 @@ def build_reference_model(
     """Returns TFF's own model for training: a functional one where possible, whose rounds take a third less time.
 
     The recurrent model cannot be one: it masks padding, and TFF's conversion leaves the mask behind.
-
-    Args:
-        kind: `lstm` or `conv`.
-        build: Makes the Keras model.
-        input_spec: Type of a batch.
     """
     if kind == "lstm":
         return lambda: tff.learning.models.from_keras_model(build(), build_loss(), input_spec=input_spec, metrics=[])

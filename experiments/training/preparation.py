@@ -2,10 +2,9 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import msgspec
 import tensorflow_federated as tff
 
 import tff_mf
@@ -21,6 +20,9 @@ from .datasets import named_data, sentences
 from .learning_process import build_process
 from .task import Measurement, Task, build_measurement, build_task
 
+# From the arguments of `plan_cohorts` but for the seed.
+DrawInSecret = Callable[..., tuple[sampling.CohortPlan, sampling.CohortSecret]]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreparedRun:
@@ -30,8 +32,7 @@ class PreparedRun:
         settings: The settings with the numbers that they came to: `RunSettings.resolved`.
         privacy: The mechanism and its noise.
         cohorts: Who is chosen in which round: this is logged.
-        cohorts_digest: A hash of all clients and of who is chosen, with the secret of the cohorts as key if they are
-            secret: without the key, whoever knows all others could find a client's rounds from it.
+        secret: What the cohorts follow from; `None` if they are known.
         present: Who of them reports.
         vocabulary: The words that the model knows, the most frequent first.
         language_task: The model and how text becomes its input.
@@ -46,7 +47,7 @@ class PreparedRun:
     settings: RunSettings
     privacy: tff_mf.Plan
     cohorts: sampling.CohortPlan
-    cohorts_digest: str
+    secret: sampling.CohortSecret | None
     present: sampling.CohortPlan
     vocabulary: Sequence[str]
     language_task: Task
@@ -56,14 +57,6 @@ class PreparedRun:
     in_secret: tff_mf.Level | None
     process: tff.learning.templates.LearningProcess
     aggregator: aggregators.MFAggregationFactory
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """Everything that determines how the run proceeds, but its noise, as JSON: a resumed run must have the same."""
-        return {
-            **msgspec.to_builtins(self.settings),
-            "cohorts": self.cohorts_digest,
-        }
 
     @property
     def population(self) -> int:
@@ -86,7 +79,7 @@ def prepare(
     data: pathlib.Path,
     given: checkpoints.GivenModel | None = None,
     *,
-    secret: sampling.CohortSecret | None = None,
+    draw_in_secret: DrawInSecret | None = None,
     without_epsilon: bool = False,
 ) -> PreparedRun:
     """Returns what a run is made of; what can be refused is, before anything is built.
@@ -97,22 +90,20 @@ def prepare(
         data: File in StackOverflow's format, or of a synthetic data set.
         given: The model that training starts from, whose words the run's model knows; `None` is one drawn with the
             seed.
-        secret: What the cohorts follow from in place of the seed, if they are secret.
+        draw_in_secret: Draws the cohorts by a secret in place of the seed, if they are secret.
         without_epsilon: Whether to train although no ε can be stated.
-
-    Raises:
-        InputValueError: If the training clients cannot fill the cohorts, no ε can be stated, or settings and privacy do
-            not fit each other.
     """
     splits = named_data.load(data)
-    cohorts = sampling.plan_cohorts(
-        sampling=_drawn_by(settings, privacy, len(splits.train.client_ids)),
-        client_ids=splits.train.client_ids,
-        clients_per_round=privacy.clients_per_round,
-        rounds=privacy.rounds,
-        seed=settings.seed if secret is None else None,
-        secret=secret,
-    )
+    drawn = {
+        "sampling": _drawn_by(settings, privacy, len(splits.train.client_ids)),
+        "client_ids": splits.train.client_ids,
+        "clients_per_round": privacy.clients_per_round,
+        "rounds": privacy.rounds,
+    }
+    if draw_in_secret is None:
+        cohorts, secret = sampling.plan_cohorts(**drawn, seed=settings.seed), None
+    else:
+        cohorts, secret = draw_in_secret(**drawn)
     if not without_epsilon:
         statable.check_statable(
             privacy,
@@ -136,7 +127,7 @@ def prepare(
         settings=settings,
         privacy=privacy,
         cohorts=cohorts,
-        cohorts_digest=cohorts.digest if secret is None else secret.keyed(cohorts.digest),
+        secret=secret,
         present=present,
         vocabulary=vocabulary,
         language_task=language_task,
@@ -189,10 +180,6 @@ def _check_grid(privacy: tff_mf.Plan, present: sampling.CohortPlan, language_tas
 
 def measured_on(training: Iterable[str], others: Iterable[str]) -> str:
     """Returns what a report says of the clients that a model is measured on.
-
-    Args:
-        training: Clients that train.
-        others: Clients of the validation and the test split.
 
     Example:
         >>> measured_on(["ann", "bob"], ["bob", "cai"])

@@ -1,26 +1,30 @@
 """The training program: it prepares a run, trains, and writes the files of its end."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
 import tff_mf
+from tff_mf.base import checkpoint_files
 
 from .. import reports
 from ..output import files
 from ..runs import amplification, folders, layers
 from ..runs.folders import ExecutionSettings, versions
-from ..runs.names import MODEL, SETTINGS_TOML, SUMMARY, VOCABULARY
+from ..runs.ledger import read_ledger
+from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, MODEL, SETTINGS_TOML, SUMMARY, VOCABULARY
 from ..runs.run_record import RunRecord, begun_record, initial_model_of
 from ..runs.settings import RunSettings
+from ..sampling import keep_secret, secret_cohorts
 from . import checkpoints, rounds
-from .preparation import PreparedRun, prepare
+from .preparation import DrawInSecret, PreparedRun, prepare
 from .rounds import OnRound, TrainedRun
 from .task import METRICS
 
@@ -33,6 +37,13 @@ def _amplified_epsilon(prepared: PreparedRun, begun: RunRecord | None) -> float 
         return None
     # Computed again, a certificate by samples would differ.
     return amplification.stated_epsilon(prepared.in_secret) if begun is None else begun.amplified_epsilon
+
+
+def _draw_in_secret(out: pathlib.Path) -> tuple[DrawInSecret, str | None]:
+    """Returns what draws the secret cohorts of a run, and its identifier if it has begun."""
+    ledger = out / LEDGER
+    run = read_ledger(ledger).run if ledger.is_file() and b"\n" in ledger.read_bytes() else None
+    return functools.partial(secret_cohorts, out / CHECKPOINTS / COHORTS, run=run, begun=run is not None), run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +59,7 @@ class TrainingResult:
 
     summary: Mapping[str, Any]
     report: Mapping[str, Any]
-    history: list[dict[str, float]]
+    history: Sequence[Mapping[str, float]]
     weights: list[np.ndarray]
 
     @property
@@ -64,13 +75,7 @@ class TrainingResult:
 
 
 def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path) -> TrainingResult:
-    """Writes model, vocabulary, summary and report of a run, deletes its checkpoints, and returns its result.
-
-    Args:
-        prepared: The run.
-        trained: The run after its last round.
-        out: Its folder.
-    """
+    """Writes model, vocabulary, summary and report of a run, deletes its checkpoints, and returns its result."""
     model = safetensors.numpy.save({str(i): weight for i, weight in enumerate(trained.weights)})
     summary = {
         **trained.measured,
@@ -129,16 +134,17 @@ def run(
         begun = begun_record(out)
         named = initial_model_of(settings, begun)
         given = checkpoints.read(named, out, settings.vocab_size) if named else None
-        secret = checkpoints.secret_of(out) if settings.secret_cohorts else None
+        draw, run = _draw_in_secret(out) if settings.secret_cohorts else (None, None)
         # Computed again from the noise, it could differ in last bits on another machine.
         rate = begun.server_learning_rate if begun and begun.server_learning_rate else settings.chosen_rate(privacy)
         resolved = settings.resolved(privacy, rate)
-        prepared = prepare(resolved, privacy, data, given, secret=secret, without_epsilon=without_epsilon)
+        prepared = prepare(resolved, privacy, data, given, draw_in_secret=draw, without_epsilon=without_epsilon)
         # Whatever refuses a new run has done so: from here on its folder has files.
         if not (out / SETTINGS_TOML).exists():
             layers.write(settings, out)
-        if secret is not None and execution.checkpoint_every:
-            checkpoints.keep_secret(secret, out)
+        if prepared.secret is not None and run is None and execution.checkpoint_every:
+            checkpoint_files.make_private(out / CHECKPOINTS)
+            keep_secret(out / CHECKPOINTS / COHORTS, prepared.secret)
         if given:
             checkpoints.keep(given, out)
         cohorts = prepared.cohorts
@@ -159,7 +165,7 @@ def run(
             versions=versions(),
         )
         reports.write(out, realised=False)
-        run, rules = None if secret is None else secret.run, record.rules
+        run, rules = None if prepared.secret is None else prepared.secret.run, record.rules
         if without_epsilon:
             rules = dataclasses.replace(rules, schema=None)
         trained = rounds.train(prepared, out, rules=rules, on_round=on_round, execution=execution, run=run)

@@ -3,12 +3,10 @@
 import asyncio
 import contextlib
 import dataclasses
-import functools
 import logging
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent import futures
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,8 +25,8 @@ from ..runs.names import LEDGER, METRICS, TENSORBOARD
 from ..runs.rules import Rules
 from ..runs.settings import RunSettings
 from . import checkpoints, task
-from .checkpoints import Progress, Recovery
-from .client_batches import Batch, read_ahead
+from .checkpoints import Progress, Saved
+from .client_batches import read_ahead
 from .learning_process import clip_norm_of
 from .preparation import PreparedRun
 
@@ -77,83 +75,6 @@ def _upwards(epsilon: float) -> float:
 
 
 OnRound = Callable[[int, Mapping[str, float]], None]
-Evaluate = Callable[[], Mapping[str, float]]
-# Where the run is, the metrics of its model, and whether no round until there can be run again.
-_Kept = tuple[Progress, Mapping[str, float], bool]
-
-
-@dataclasses.dataclass(kw_only=True)
-class Releases(contextlib.AbstractContextManager["Releases"]):
-    """The rounds of a run after they are computed; the last one is released at the end of the block.
-
-    If the block raises, an evaluation and a save that have begun are finished, and their round is not released.
-
-    Formal guarantee: nothing of a round is released, nor does the ledger say so, before the round is on disk if it has
-    to be (see `Recovery.is_due`), and before all rounds before it are released. At most one round is not yet evaluated
-    and saved while the next one is computed; after an evaluation or a save has failed, nothing more is released.
-
-    Attributes:
-        saved: The checkpoints.
-        loop: The run's loop.
-        managers: Where metrics are released.
-        on_round: Called after every release with the number of the round and its metrics.
-        history: Metrics of each evaluated round that is released.
-    """
-
-    saved: Recovery
-    loop: server_loop.ServerLoop
-    managers: Sequence[tff.program.ReleaseManager]
-    on_round: OnRound
-    history: tuple[dict[str, float], ...]
-    _thread: futures.Executor = dataclasses.field(default_factory=lambda: futures.ThreadPoolExecutor(1))
-    _pending: futures.Future[_Kept] | None = None
-
-    def __exit__(self, kind: object, *error: object) -> None:
-        with self._thread:
-            if kind is None:
-                self.finish()
-
-    def add(self, progress: Progress, evaluate: Evaluate | None = None) -> None:
-        """Releases the round before, and this one unless it must be evaluated or saved first, which then begins.
-
-        Args:
-            progress: Where the run is; its row and history are added here.
-            evaluate: Returns the metrics of the round's model, in a thread; `None` if it is not evaluated.
-
-        Raises:
-            Exception: What evaluating or saving the round before raised.
-        """
-        self.finish()
-        # A state in the worker does not change: it belongs to this round, whatever is computed meanwhile.
-        self._pending = self._thread.submit(self._kept, progress, evaluate)
-        if evaluate is None and not self.saved.is_due(progress.round_number, released=False):
-            self.finish()
-
-    def _kept(self, progress: Progress, evaluate: Evaluate | None) -> _Kept:
-        metrics = dict(evaluate()) if evaluate else {}
-        evaluated = ({ROUND: progress.round_number, **metrics},) if metrics else ()
-        row = {SECONDS: progress.seconds, **metrics}
-        progress = dataclasses.replace(progress, row=row, history=(*self.history, *evaluated))
-        due = self.saved.is_due(progress.round_number, released=bool(metrics))
-        if due:
-            self.loop.save(progress.round_number, progress)
-        return progress, metrics, due or not self.saved.resumes
-
-    def finish(self) -> None:
-        """Releases the round that is being evaluated and saved, once it is on disk.
-
-        Raises:
-            Exception: What evaluating or saving it raised.
-        """
-        if self._pending is None:
-            return
-        pending, self._pending = self._pending, None
-        progress, metrics, is_final = pending.result()
-        if is_final:
-            self.loop.released(progress.round_number)
-        self.history = progress.history
-        release(self.managers, progress)
-        self.on_round(progress.round_number, metrics)
 
 
 def release(managers: Sequence[tff.program.ReleaseManager], progress: Progress) -> None:
@@ -162,78 +83,64 @@ def release(managers: Sequence[tff.program.ReleaseManager], progress: Progress) 
         asyncio.run(manager.release(progress.row, progress.round_number))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Rounds:
-    """The rounds of a run in its folder."""
+def _trained(
+    prepared: PreparedRun, out: pathlib.Path, saved: Saved, *, rules: Rules, on_round: OnRound, run: str | None
+) -> Progress:
+    """Runs the rounds that are left and returns where the run is then.
 
-    prepared: PreparedRun
-    out: pathlib.Path
-    rules: Rules
-    on_round: OnRound
+    Formal guarantee: a client is in the log before its update is computed, unless cohorts are secret. Nothing of a
+    round is released, nor does the ledger say so, before the round is on disk if it has to be (see `Saved.is_due`), and
+    before all rounds before it are released.
+    """
+    settings, rounds, progress = prepared.settings, prepared.privacy.rounds, saved.progress
+    started = time.perf_counter() - progress.seconds
+    # It may have been stopped after its last round: then only what is written at the end is missing.
+    with server_loop.open_loop(out, rules=rules, run=run, ended=True) as loop:
+        loop.resume(saved, published=read_metrics(out / METRICS).last_evaluated)
+        managers = _released_again(prepared, out, progress)
+        if loop.has_ended:
+            return progress
+        # The plan is fixed, whatever is read ahead.
+        ahead = (prepared.batches.of(prepared.present.cohort(t)) for t in range(progress.round_number, rounds))
+        with contextlib.closing(read_ahead(ahead)) as cohorts:
+            for number, batches in enumerate(cohorts, start=progress.round_number + 1):
+                # All who were chosen: the guarantee does not count on who drops out. Of secret cohorts, nobody.
+                cohort = () if settings.secret_cohorts else prepared.cohorts.cohort(number - 1)
+                loop.begin(cohort, clip_norm=clip_norm_of(progress.state, settings))
+                state = prepared.process.next(progress.state, batches).state
+                # How long a round takes depends on how many clients it has.
+                seconds = 0.0 if settings.secret_cohorts else time.perf_counter() - started
+                metrics: Mapping[str, float] = {}
+                if number % settings.evaluate_every == 0 or number == rounds:
+                    metrics = prepared.measurement.evaluate(prepared.process.get_model_weights(state))
+                progress = Progress(
+                    state=state,
+                    round_number=number,
+                    history=[*progress.history, *([{ROUND: number, **metrics}] if metrics else [])],
+                    row={SECONDS: seconds, **metrics},
+                    seconds=seconds,
+                )
+                due = saved.is_due(number, released=bool(metrics))
+                if due:
+                    loop.save(number, progress)
+                if due or not saved.resumes:
+                    loop.released(number)
+                release(managers, progress)
+                on_round(number, metrics)
+        loop.record_end()
+    return progress
 
-    def train(self, saved: Recovery, progress: Progress) -> Progress:
-        """Runs the rounds that are left and returns where the run is then.
 
-        Formal guarantee: a client is in the log before its update is computed, unless cohorts are secret, and a round
-        is on disk before anything of it is released; see `Releases`.
-        """
-        started = time.perf_counter() - progress.seconds
-        # It may have been stopped after its last round: then only what is written at the end is missing.
-        with server_loop.open_loop(self.out, rules=self.rules, run=saved.run, ended=True) as loop:
-            loop.resume(saved, published=read_metrics(self.out / METRICS).last_evaluated)
-            managers = self._released_again(progress)
-            if loop.has_ended:
-                return progress
-            with (
-                contextlib.closing(read_ahead(self._cohorts(progress.round_number + 1))) as cohorts,
-                Releases(
-                    saved=saved, loop=loop, managers=managers, on_round=self.on_round, history=progress.history
-                ) as released,
-            ):
-                for batches in cohorts:
-                    # All who were chosen: the guarantee does not count on who drops out. Of secret cohorts, nobody.
-                    secret = self.prepared.settings.secret_cohorts
-                    cohort = () if secret else self.prepared.cohorts.cohort(progress.round_number)
-                    loop.begin(cohort, clip_norm=clip_norm_of(progress.state, self.prepared.settings))
-                    progress = self._computed(progress, batches, started)
-                    released.add(progress, self._evaluation(progress))
-            loop.record_end()
-        return dataclasses.replace(progress, history=released.history)
-
-    def _cohorts(self, first_round: int) -> Iterator[Sequence[Sequence[Batch]]]:
-        """Yields the data of the clients who report, round by round; the plan is fixed, whatever is read ahead."""
-        for number in range(first_round, self._rounds + 1):
-            yield self.prepared.batches.of(self.prepared.present.cohort(number - 1))
-
-    @property
-    def _rounds(self) -> int:
-        return self.prepared.privacy.rounds
-
-    def _computed(self, progress: Progress, batches: Sequence[Sequence[Batch]], started: float) -> Progress:
-        """Returns where the run is after the next round, before its model is evaluated."""
-        state = self.prepared.process.next(progress.state, batches).state
-        # How long a round takes depends on how many clients it has.
-        seconds = 0.0 if self.prepared.settings.secret_cohorts else time.perf_counter() - started
-        return Progress(state=state, round_number=progress.round_number + 1, seconds=seconds)
-
-    def _evaluation(self, progress: Progress) -> Evaluate | None:
-        """Returns what evaluates the model of the last round; `None` if it is not to be evaluated."""
-        number = progress.round_number
-        if number % self.prepared.settings.evaluate_every and number != self._rounds:
-            return None
-        weights = self.prepared.process.get_model_weights(progress.state)
-        return functools.partial(self.prepared.measurement.evaluate, weights)
-
-    def _released_again(self, progress: Progress) -> list[tff.program.ReleaseManager]:
-        """Releases what was saved and may not have been released: released again, a row is the same."""
-        checkpoints.restore_metrics(self.out / METRICS, progress.round_number, progress.history)
-        mode = tff.program.CSVSaveMode.WRITE
-        managers = [tff.program.CSVFileReleaseManager(self.out / METRICS, save_mode=mode, key_fieldname="round")]
-        if self.prepared.settings.tensorboard:
-            managers.append(Board(self.out, self.prepared.settings, self.prepared.privacy))
-        if progress.row:
-            release(managers, progress)
-        return managers
+def _released_again(prepared: PreparedRun, out: pathlib.Path, progress: Progress) -> list[tff.program.ReleaseManager]:
+    """Releases what was saved and may not have been released: released again, a row is the same."""
+    checkpoints.restore_metrics(out / METRICS, progress.round_number, progress.history)
+    mode = tff.program.CSVSaveMode.WRITE
+    managers = [tff.program.CSVFileReleaseManager(out / METRICS, save_mode=mode, key_fieldname="round")]
+    if prepared.settings.tensorboard:
+        managers.append(Board(out, prepared.settings, prepared.privacy))
+    if progress.row:
+        release(managers, progress)
+    return managers
 
 
 _LOG = logging.getLogger(__name__)
@@ -254,8 +161,8 @@ class TrainedRun:
         seconds: How long the rounds took.
     """
 
-    saved: Recovery
-    history: list[dict[str, float]]
+    saved: Saved
+    history: Sequence[Mapping[str, float]]
     measured: dict[str, Any]
     weights: list[np.ndarray]
     seconds: float
@@ -279,39 +186,24 @@ def train(
 ) -> TrainedRun:
     """Trains a run to its last round, from the last checkpoint again whenever a worker is lost.
 
-    Args:
-        prepared: The run.
-        out: Its folder, with `run.json`.
-        rules: The rules of its rounds.
-        on_round: Called after every round with its number and metrics (empty if not evaluated).
-        execution: Where it computes, when it saves checkpoints, and how often it resumes by itself.
-        run: The identifier of the run, if it has one; otherwise it gets one when it begins.
-
     Raises:
         InputValueError: If there is no such run to resume, or its files are damaged.
         WorkerLostError: If a worker dies and no restarts are left.
     """
-    workers, restarts, resume = execution.workers, execution.restarts, execution.resume
+    workers, restarts = execution.workers, execution.restarts
     while True:
-        saved = Recovery(
-            out,
-            prepared.aggregator,
-            prepared.description,
-            every=execution.checkpoint_every,
-            resume=resume,
-            run=run,
-        )
         try:
             threads = None if workers else execution.threads or _THREADS
             with aggregators.resident_context(
                 workers=workers, clients_at_once=execution.clients_at_once, threads=threads
             ):
-                every = _Rounds(prepared=prepared, out=out, rules=rules, on_round=on_round)
-                progress = every.train(saved, saved.load(prepared.initial_state()))
+                every = execution.checkpoint_every
+                saved = Saved(out, prepared.aggregator, prepared.initial_state(), every=every)
+                progress = _trained(prepared, out, saved, rules=rules, on_round=on_round, run=run)
                 model = prepared.process.get_model_weights(progress.state)
                 return TrainedRun(
                     saved=saved,
-                    history=list(progress.history),
+                    history=progress.history,
                     measured=prepared.measurement.conclude(model, progress.history),
                     weights=[np.asarray(weight) for weight in model.trainable],
                     seconds=progress.seconds,
@@ -321,4 +213,4 @@ def train(
             if not restarts or (execution.workers and not workers):
                 raise
             _LOG.warning("%s It does so now.", error)
-            restarts, resume = restarts - 1, True
+            restarts -= 1

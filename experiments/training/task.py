@@ -50,12 +50,7 @@ class Task:
 
 
 def build_task(settings: RunSettings, vocabulary: Sequence[str]) -> Task:
-    """Returns the task of a run, for the words that its model knows.
-
-    Args:
-        settings: The settings.
-        vocabulary: Words, the most frequent first.
-    """
+    """Returns the task of a run, for the words that its model knows."""
     vocabulary = list(vocabulary[: settings.vocab_size])
     words = tf.TensorSpec([None, evaluation.SEQUENCE_LENGTH], tf.int64)
     build = functools.partial(build_keras_model, settings, vocabulary=vocabulary)
@@ -127,14 +122,6 @@ def build_measurement(settings: RunSettings, data: pathlib.Path, language_task: 
 
     Validation sentences are the first of the heldout clients, or of the test clients. The latter are then left out of
     the test, as in the papers.
-
-    Args:
-        settings: The run's settings.
-        data: File in StackOverflow's format.
-        language_task: The model.
-
-    Raises:
-        InputValueError: If validation leaves no test sentences.
     """
     split = settings.validation_split
     skip = settings.evaluation_examples if split == _TEST else 0

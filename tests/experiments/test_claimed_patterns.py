@@ -13,7 +13,6 @@ from scipy import stats
 
 import tff_mf
 from tff_mf.experiments import reports, sampling
-from tff_mf.experiments.bundles import ParticipationPolicy
 from tff_mf.experiments.reports import _evidence, _figures
 from tff_mf.experiments.runs.rules import Schema
 
@@ -146,36 +145,6 @@ def test_a_schema_of_the_observed_numbers_refutes_nothing(tmp_path, monkeypatch)
     report = run_folders.finished(tmp_path / "apart", rounds=rounds, planned=rounds, privacy=apart)
     assert report["accountant"]["realised"]["mu"] > planned * 1.001
     assert violated(report) == set()
-
-
-@given(schemas, st.lists(st.integers(0, 20), max_size=8))
-def test_devices_that_keep_a_policy_keep_its_schema(schema, offered):
-    policy = ParticipationPolicy.of(schema, round_minutes=30.0)
-    assert policy.weaker_than(schema) == ""
-    past = []
-    for number in offered:
-        if policy.allows(past, round_number=number, hours_since=1e6):
-            past.append(number)
-            assert is_of(schema, tuple(past))
-        else:
-            # Refused only for a reason: the round is past, or the pattern is none.
-            assert number <= max(past) or not is_of(schema, (*past, number))
-
-
-@given(schemas, schemas)
-def test_a_policy_is_weaker_if_it_has_a_pattern_that_the_schema_has_not(mine, other):
-    policy = ParticipationPolicy.of(mine, round_minutes=30.0)
-    more = [each for each in mine.patterns(22) if not is_of(other, each)] if mine.max_participations < 4 else None
-    if more:
-        assert policy.weaker_than(other)
-    elif more == [] and mine.max_participations > 1:
-        assert not policy.weaker_than(other)
-
-
-def test_a_policy_of_fixed_epochs_allows_them_alone():
-    policy = ParticipationPolicy.of(tff_mf.FixedEpoch(min_sep=4, max_participations=3), round_minutes=30.0)
-    allowed = [number for number in range(30) if policy.allows([0], round_number=number, hours_since=99.0)]
-    assert allowed == [4, 8]
 
 
 @given(

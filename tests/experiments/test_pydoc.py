@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.experiments.training.datasets import pydoc, sqlite
 
 # Enough text for three splits, little enough for a test.
@@ -151,7 +151,7 @@ def test_an_interrupted_run_leaves_what_was_there(tmp_path, monkeypatch, error):
     def stop(*_):
         raise error
 
-    monkeypatch.setattr(pydoc, "_write_extras", stop)
+    monkeypatch.setattr(pydoc.sqlite, "add_extras", stop)
     with pytest.raises((KeyboardInterrupt, InputValueError)):
         pydoc._write(out, {"a.b": ["this is a sentence ."]})
     assert out.read_text() == "before"
@@ -222,12 +222,6 @@ def test_a_file_in_the_cache_is_taken_if_it_is_whole_and_otherwise_written_anew(
         assert pydoc.cached_pydoc(["click"], tmp_path) == path
         assert anew.pop() == path
     assert anew == [path]
-
-
-@pytest.mark.parametrize("names", ["click", [3], 7])
-def test_packages_must_be_a_list_of_names(names):
-    with pytest.raises(InputTypeError, match="packages"):
-        pydoc.chosen_packages(names)
 
 
 def test_packages_are_all_but_this_one():

@@ -30,9 +30,9 @@ from tff_mf import aggregators
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.runs import ledger, metrics, names, participation_log
+from tff_mf.experiments.runs import ledger, metrics, names, participation_log, server_loop
 from tff_mf.experiments.runs.settings import RunSettings
-from tff_mf.experiments.training import checkpoints, learning_process, preparation
+from tff_mf.experiments.training import learning_process, preparation
 from tff_mf.experiments.training import task as training_task
 from tff_mf.experiments.training.datasets import pydoc, sqlite
 
@@ -194,11 +194,11 @@ class Resumption:
             initial_weights=None,
             parameters=self._process.parameters,
         )
-        load = checkpoints.Recovery.load
+        resume = server_loop.ServerLoop.resume
 
-        def loaded(saved: Any, start: Any) -> Any:
-            self._loaded = load(saved, start)
-            return self._loaded
+        def resumed(loop: Any, saved: Any, **more: Any) -> Any:
+            self._loaded = saved.progress
+            return resume(loop, saved, **more)
 
         with contextlib.ExitStack() as patches:
             for where, name, value in (
@@ -207,7 +207,7 @@ class Resumption:
                 (preparation.named_data, "load", lambda path: self._splits),
                 (preparation.named_data, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
                 (aggregators, "resident_context", lambda **given: contextlib.nullcontext()),
-                (checkpoints.Recovery, "load", loaded),
+                (server_loop.ServerLoop, "resume", resumed),
             ):
                 patches.enter_context(mock.patch.object(where, name, value))
             try:

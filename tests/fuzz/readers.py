@@ -24,9 +24,10 @@ from outcomes import CRASHED, HANGS, Outcome
 
 import tff_mf
 from tff_mf import artifacts
+from tff_mf.base import strict_json
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
-from tff_mf.experiments.bundles import DevicePolicy, _policies, _source, read_device_policy
+from tff_mf.experiments.bundles import DevicePolicy, ParticipationPolicy, _policies, _source, task_name_of
 from tff_mf.experiments.bundles import _manifest as bundle_manifest
 from tff_mf.experiments.central_training.settings import PRESETS
 from tff_mf.experiments.comparison import _spec
@@ -493,7 +494,8 @@ def _bundles() -> list[Reader]:
     def plain(value: Any) -> bytes:
         return json.dumps(value).encode()
 
-    policy = {"min_sep": 10, "max_participations": 12, "round_minutes": 15.0, "timer_hours": 2.5}
+    schema = tff_mf.MinSep(min_sep=10, max_participations=12)
+    policy = dataclasses.asdict(ParticipationPolicy.of(schema, round_minutes=15.0))
     device = DevicePolicy(task_name="words", minimum_separation=9, trust_seconds=9000, timer_seconds=9000)
     claim = {"participation": "MinSep", "min_sep": 10, "max_participations": 12, "epsilon": 1.5, "delta": 1e-6}
     device_policy = {
@@ -512,9 +514,11 @@ def _bundles() -> list[Reader]:
         "server": [{"name": "late", "severity": "critical", "text": "none"}],
     }
     words = ["the", "of", "a"]
-    read_policy, read_device, read_words = map(
-        _OneFile, (_policies.read_policy, read_device_policy, _source.read_vocabulary)
-    )
+
+    def policy_of(path: pathlib.Path) -> Any:
+        return _policies.policy_for(strict_json.read(path, "policy"), schema)
+
+    read_policy, read_device, read_words = map(_OneFile, (policy_of, task_name_of, _source.read_vocabulary))
     return [
         Reader(name="bundle", made=_bytes_of([signed(manifest)]), read=bundle_manifest.parse),
         Reader(name="bundle, forged", made=forged(manifest, signed), read=bundle_manifest.parse),

@@ -73,7 +73,7 @@ def built_once(material: Material, again: pathlib.Path, work: pathlib.Path) -> I
 
 def _made_of(bundle: pathlib.Path) -> str:
     hashes = (hashlib.sha256((bundle / name).read_bytes()).hexdigest() for name in _MADE_OF)
-    return " ".join((*hashes, bundles.read_device_policy(bundle).task_name))
+    return " ".join((*hashes, bundles.task_name_of(bundle)))
 
 
 @contextlib.contextmanager

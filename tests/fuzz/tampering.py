@@ -103,7 +103,7 @@ def manifested(change: Callable[[dict], object]) -> Change:
 
 def devices_told(folder: pathlib.Path, material: Material) -> None:
     """Rewrites the device policy to match its inputs; its task keeps its name."""
-    name = _device_file.read_device_policy(folder).task_name
+    name = _device_file.task_name_of(folder)
     # No policy may follow from a forgery: the present one is then as good as any.
     with contextlib.suppress(InputError):
         _device_file.write_device_policy(folder, task_name=name)

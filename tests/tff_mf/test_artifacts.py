@@ -128,73 +128,10 @@ def test_the_manifest_says_what_the_file_is(tmp_path):
                 "exact": True,
                 "rule": "Toeplitz, non-increasing: McMahan et al. (2024), theorem 3.1",
             },
-            "losses": {
-                "rms": tff_mf.rms_loss(B400, 4000, B400.optimized_for.participation),
-                "max": tff_mf.max_loss(B400, 4000, B400.optimized_for.participation),
-            },
         },
         "versions": {"tff-mf": tff_mf.__version__, "numpy": np.__version__, "scipy": scipy.__version__},
     }
     assert {name: str(tensor.dtype) for name, tensor in tensors.items()} == {"theta": "float64", "omega": "float64"}
-
-
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        # More rounds than matrices are made of.
-        tff_mf.Tree(10**4, "online", optimized_for=tff_mf.OptimizedFor(rounds=10**4, participation=ONCE)),
-        tff_mf.Tree(10**4, "vanilla", optimized_for=tff_mf.OptimizedFor(rounds=10**4, participation=ONCE)),
-        tff_mf.Tree(2**20, "full", optimized_for=tff_mf.OptimizedFor(rounds=2**20, participation=ONCE)),
-        tff_mf.Identity(
-            optimized_for=tff_mf.OptimizedFor(
-                rounds=10**5,
-                participation=ONCE,
-                workload=tff_mf.LearningRates(rates=SCHEDULE),
-            )
-        ),
-        # C⁻¹ grows beyond float64.
-        tff_mf.Dense(
-            matrix=np.eye(3) + np.diag([1e100, 1e100], -1),
-            optimized_for=tff_mf.OptimizedFor(rounds=3, participation=ONCE),
-        ),
-        # Nothing counts.
-        tff_mf.Identity(
-            optimized_for=tff_mf.OptimizedFor(
-                rounds=2,
-                participation=ONCE,
-                workload=tff_mf.LearningRates(rates=[0.0, 0.0]),
-            )
-        ),
-    ],
-    ids=lambda mechanism: mechanism.kind,
-)
-def test_losses_that_are_no_number_are_left_open(mechanism, file, tmp_path):
-    manifest, _ = contents(mechanism, tmp_path)
-    assert manifest["optimized_for"]["losses"] == {"rms": None, "max": None}
-    tff_mf.save(mechanism, file)
-    assert tff_mf.load(file) == mechanism
-
-
-def test_losses_of_more_rounds_than_are_added_up_are_left_open():
-    optimized_for = tff_mf.OptimizedFor(rounds=10**9, participation=tff_mf.SingleParticipation())
-    losses = artifacts._losses(tff_mf.Identity(), optimized_for, 1.0)
-    assert (losses.rms, losses.max) == (None, None)
-
-
-@pytest.mark.parametrize("mechanism", [mechanism for mechanism in MECHANISMS if mechanism.optimized_for is not None])
-def test_losses_are_those_of_the_setting(mechanism, tmp_path):
-    manifest, _ = contents(mechanism, tmp_path)
-    optimized_for = mechanism.optimized_for
-    setting = mechanism, optimized_for.rounds, optimized_for.participation, optimized_for.workload
-    assert manifest["optimized_for"]["losses"] == {"rms": tff_mf.rms_loss(*setting), "max": tff_mf.max_loss(*setting)}
-
-
-def test_losses_are_believed_and_used_for_nothing(tmp_path, file):
-    manifest, tensors = contents(SMALL, tmp_path)
-    forge(file, setting(losses={"rms": 1e-9, "max": None})(manifest), tensors)
-    assert tff_mf.load(file) == SMALL
-    tff_mf.save(tff_mf.load(file), file)
-    assert contents(tff_mf.load(file), tmp_path)[0] == manifest
 
 
 @pytest.mark.parametrize("converged", [None, False, True])
@@ -432,13 +369,6 @@ def claim(**entries):
         (changed(versions={"scipy": 1.9}), "versions"),
         (without("versions"), "versions"),
         (changed(losses={"rms": 1.0, "max": 1.0}), "losses"),
-        (setting(losses=None), "losses"),
-        (setting(losses={"rms": 1.0}), "max"),
-        (setting(losses={"rms": 0.0, "max": 1.0}), "losses.rms"),
-        (setting(losses={"rms": 1.0, "max": -1.0}), "losses.max"),
-        (setting(losses={"rms": 1.0, "max": "1"}), "losses.max"),
-        (setting(losses={"rms": True, "max": 1.0}), "losses.rms"),
-        (setting(losses={"rms": float("inf"), "max": 1.0}), "Infinity"),
         (setting(converged=1), "converged"),
         (setting(duality_gap=-1.0), "duality_gap"),
         (setting(duality_gap="0"), "duality_gap"),

@@ -20,7 +20,7 @@ _KEY, _HASH = "tff_mf_checkpoint", "sha256"
 # Placeholder in the header until everything is written, and while the hash is computed.
 _NO_HASH = "0" * 64
 _VERSION = 3
-# Other files beside checkpoints, such as `run.json`, contain no keys.
+# Other files beside checkpoints contain no keys.
 _SETTINGS = ".json"
 _PREFIX, _SUFFIX = "checkpoint_", ".safetensors"
 

@@ -206,11 +206,6 @@ def _prefix_sum_variances(mechanism: Mechanism, rounds: int) -> np.ndarray:
     return np.sum(np.square(np.cumsum(mechanism.inverse(validation.dense(rounds)), axis=0)), axis=1)
 
 
-def takes_matrices(mechanism: Mechanism, workload: Workload) -> bool:
-    """Returns whether `errors` needs whole matrices, rather than first columns."""
-    return not (isinstance(mechanism, ToeplitzMechanism) and isinstance(workload, ToeplitzWorkload))
-
-
 def _checked(mechanism: Mechanism, workload: Workload | None) -> Workload:
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     workload = PrefixSum() if workload is None else workload

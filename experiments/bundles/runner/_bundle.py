@@ -98,11 +98,7 @@ def read_update(path: pathlib.Path, types: Types) -> tuple[dict[str, np.ndarray]
 
 
 def read_manifest(folder: pathlib.Path) -> tuple[dict[str, Any], bytes]:
-    """Returns the manifest of a bundle, whose version, digest and list of files are checked, and its bytes.
-
-    Raises:
-        InputValueError: If it is missing, no regular file, too large, damaged, or of another version.
-    """
+    """Returns the manifest of a bundle, whose version, digest and list of files are checked, and its bytes."""
     try:
         raw = read_regular(folder / MANIFEST, _MOST_MANIFEST_BYTES)
         return parsed(raw), raw
@@ -111,11 +107,7 @@ def read_manifest(folder: pathlib.Path) -> tuple[dict[str, Any], bytes]:
 
 
 def parsed(raw: bytes) -> dict[str, Any]:
-    """Returns the manifest in the content of a file.
-
-    Raises:
-        InputValueError: If it is no manifest, of another version, or was changed.
-    """
+    """Returns the manifest in the content of a file."""
     try:
         manifest = strict_json.loads(raw.decode())
         version, digest, files, stages = (manifest.get(name) for name in ("version", "digest", "files", "stages"))
@@ -152,9 +144,6 @@ def check_files(folder: pathlib.Path, digest: str | None = None) -> "Stages":
         folder: The bundle.
         digest: The bundle's digest, if it is known from elsewhere. It is compared before any file but the
             manifest is read.
-
-    Raises:
-        InputValueError: If the manifest is not intact, or an entry differs from it.
     """
     where, (manifest, _) = f"bundle={str(folder)!r}", read_manifest(folder)
     if digest not in (None, manifest["digest"]):
@@ -176,9 +165,6 @@ def changes(folder: pathlib.Path, listed: Files, to: pathlib.Path | None = None)
         folder: The folder.
         listed: `sha256` and `bytes` of each file, by its path in the folder.
         to: An empty folder of the caller's own, if the files are to be copied while they are read.
-
-    Raises:
-        OSError: If the folder cannot be read, or the copy cannot be written.
     """
     folders = {str(parent) for name in listed for parent in pathlib.PurePosixPath(name).parents}
     missing, waiting = set(listed), [folder]
@@ -241,10 +227,6 @@ class Stages:
 
     Formal guarantee: `update` is one release of the mechanism. Its result must be on disk before any part of
     it is published, and of two results for one state at most one may ever be published.
-
-    Args:
-        folder: The bundle.
-        manifest: The bundle's manifest, as `read_manifest` returns it.
     """
 
     def __init__(self, folder: pathlib.Path, manifest: Mapping[str, Any]) -> None:

@@ -91,9 +91,6 @@ class Deployment:
     Args:
         loop: The loop of its rounds.
         stages: The stages of its bundle.
-
-    Raises:
-        InputValueError: If it is of another bundle, its files are of different times, or its state is lost.
     """
 
     def __init__(self, loop: server_loop.ServerLoop, stages: Stages) -> None:
@@ -111,9 +108,6 @@ class Deployment:
             devices: The chosen devices. The round counts as theirs from now on, whatever becomes of it.
             minutes: Time for reports: later ones are refused as late.
             again: Gives up a round that was begun, with every report in it.
-
-        Raises:
-            InputValueError: If no round is left, the round was begun already, or a device may not take part.
         """
         number = self._loop.last_released + 1
         if self._loop.has_ended:
@@ -318,9 +312,6 @@ def start(
         bundle: The bundle.
         digest: The bundle's digest, if it is known from elsewhere.
         test_only: Whether to accept a bundle whose noise is repeatable, which protects nobody.
-
-    Raises:
-        InputValueError: If the bundle was changed or is TEST ONLY, or the folder is not empty.
     """
     stages = check_files(bundle, digest)
     if stages.manifest["test_only"] is not False and not test_only:
@@ -346,11 +337,7 @@ def start(
 
 @contextlib.contextmanager
 def opened(folder: pathlib.Path, bundle: pathlib.Path) -> Iterator[Deployment]:
-    """Yields a deployment that was started; no other process can open it meanwhile.
-
-    Raises:
-        InputValueError: If there is none, or it cannot continue.
-    """
+    """Yields a deployment that was started; no other process can open it meanwhile."""
     if not _has_begun(folder):
         raise InputValueError(f"deployment={str(folder)!r} is not a deployment: begin one with start.")
     stages = check_files(bundle)

@@ -20,10 +20,6 @@ class States(Checkpoints):
     """The states of a deployment, of which only the newest is kept.
 
     If the bundle has a stage that draws the rows of noise again, the keys are stored in place of the rows.
-
-    Args:
-        deployment: The deployment's folder.
-        stages: The bundle's stages.
     """
 
     def __init__(self, deployment: pathlib.Path, stages: Stages) -> None:

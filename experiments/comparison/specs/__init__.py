@@ -24,9 +24,6 @@ def path_of(name: str) -> pathlib.Path:
     Example:
         >>> path_of("banded-table-4").name
         'banded-table-4.toml'
-
-    Raises:
-        InputValueError: If there is none of that name.
     """
     if name not in names():
         meant = validation.did_you_mean(name, names(), always=True)

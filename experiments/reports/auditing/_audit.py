@@ -66,12 +66,6 @@ def audit(setting: Setting) -> Audit:
 
     Formal guarantee: none. An audit that passes proves nothing. A failed test is a false alarm with probability at most
     1e-8; a lower bound of ε holds with its confidence.
-
-    Args:
-        setting: The run and its claim.
-
-    Raises:
-        InputError: If the mechanism cannot be streamed, or TensorFlow is not installed.
     """
     from . import _emitted
 
@@ -264,12 +258,7 @@ def normality_fits(value: float, count: int) -> bool:
 
 
 def repeats(rows: np.ndarray, others: np.ndarray) -> Test:
-    """Tests that no row is a shifted copy of another row of its stream, or of a row of a second stream.
-
-    Args:
-        rows: Whitened rows of a stream.
-        others: Whitened rows of the second stream.
-    """
+    """Tests that no row is a shifted copy of another row of its stream, or of a row of a second stream."""
     chosen = _shifted(len(rows))
     first, second = np.fft.rfft(rows[chosen]), np.fft.rfft(others[chosen])
     coordinates = rows.shape[1]
@@ -340,13 +329,7 @@ def pairs_fit(value: float) -> bool:
 
 
 def fresh_steps(first: np.ndarray, second: np.ndarray, stddev: float) -> Test:
-    """Tests that two steps from one state give two rows with independent new noise.
-
-    Args:
-        first: The row of one step, `[coordinates]`.
-        second: The row of another step from the same state.
-        stddev: Standard deviation of the new noise in such a row.
-    """
+    """Tests that two steps from one state give two rows with independent new noise."""
     found = float(np.mean(np.square(first - second)) / (2 * stddev**2))
     return Test(name="fresh steps", passed=fresh_steps_fit(found, len(first)), value=found, limit=1.0)
 

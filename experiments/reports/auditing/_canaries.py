@@ -54,13 +54,6 @@ def canary_bound(
     ε ≥ log((t − δ) / f), and, if the release is μ-GDP, that μ ≥ Φ⁻¹(t) − Φ⁻¹(f). Rates are bounded by Clopper and
     Pearson, each with half of the error probability. The threshold must be fixed before the scores are known.
 
-    Args:
-        scores_with: Scores of canaries that took part.
-        scores_without: Scores of as many canaries that did not.
-        threshold: Above it, the attack says "took part".
-        delta: δ.
-        confidence: Confidence of the bounds.
-
     Source: Nasr et al. (2023), "Tight auditing of differentially private machine learning", section 4.
 
     Example:
@@ -83,11 +76,6 @@ def can_tell_half(claimed: tff_mf.Guarantee, *, count: int, delta: float) -> boo
 
     Half of the noise is 2μ-GDP; the best attack then has true positive rate Φ(μ) and false positive rate 1 − Φ(μ). With
     few canaries, or a small ε, such rates prove no more than the claim, and a control below it means nothing.
-
-    Args:
-        claimed: The claimed guarantee.
-        count: Number of canaries that take part, and of those that do not.
-        delta: δ.
 
     Example:
         >>> [can_tell_half(tff_mf.Guarantee(mu=mu), count=16384, delta=1e-6) for mu in (0.01, 0.5)]
@@ -134,11 +122,6 @@ def reached_sensitivity(
     If there are few patterns, all are tried. Otherwise each round of a pattern is moved to where it adds most, given
     the others, until no round moves, from several starts. Contributions are unit vectors, turned one at a time to where
     they add most. The result is attained by a client; the sensitivity may be larger.
-
-    Args:
-        encoder: C, float64 `[rounds, rounds]`.
-        participation: The schema.
-        seed: Seed of the random starts.
 
     Example:
         >>> reached_sensitivity(np.eye(5), tff_mf.MinSep(min_sep=2, max_participations=3))[0] ** 2

@@ -18,10 +18,6 @@ def disagreements(stored: Any, setting: Setting) -> list[str]:
 
     The measurements (variances, correlations, rates of hits and alarms) cannot be repeated without the noise, and are
     accepted as they are: a stored audit is a claim, and this shows that it is consistent, no more.
-
-    Args:
-        stored: The audit as read from its file.
-        setting: The run that it must be an audit of; its number of coordinates is taken from the file.
     """
     try:
         return _disagreements(stored, setting)
@@ -69,7 +65,7 @@ def _limits(stored: Mapping[str, Any], setting: Setting, coordinates: int) -> di
     rounds, sensitivity, claim = setting.rounds, setting.plan.sensitivity, setting.claimed
     # As the audit compared, on its machine: the stored claim agrees with the recomputed one.
     claimed = float(stored["claimed_epsilon"])
-    shown, halved = (_shown(stored[kind]) for kind in ("canaries", "control"))
+    shown, halved = (max(stored[kind]["epsilon"], stored[kind]["epsilon_gaussian"]) for kind in ("canaries", "control"))
     can_fail = claimed < float(stored["control"]["at_most"]) and can_tell_half(
         claim, count=coordinates, delta=setting.plan.delta
     )
@@ -105,10 +101,6 @@ def _canaries(kind: str, stored: Mapping[str, Any], coordinates: int, delta: flo
     )
     odd = [name for name, value in expected.items() if not _follows(stored[name], value)]
     return [f"its {kind} have {odd[0]}={stored[odd[0]]!r}, which does not follow from their rates"] if odd else []
-
-
-def _shown(stored: Mapping[str, Any]) -> float:
-    return max(stored["epsilon"], stored["epsilon_gaussian"])
 
 
 def _follows(stored: Any, recomputed: float) -> bool:

@@ -37,10 +37,6 @@ class Setting:
         coordinates: Number of coordinates of the noise, each an independent sample with two canaries. As many as fit in
             memory if not given.
         noise_scale: Factor of the emitted noise, to test whether the audit notices; normally 1.
-
-    Raises:
-        InputTypeError: If `coordinates` is not a whole number.
-        InputValueError: If there are too few coordinates to prove anything, or too many for memory.
     """
 
     plan: tff_mf.Plan

@@ -12,21 +12,12 @@ from . import pydoc, sqlite, stackoverflow, synthetic
 
 
 def load(path: pathlib.Path) -> sqlite.Splits:
-    """Returns the splits of a file in StackOverflow's format, or of a synthetic data set.
-
-    Raises:
-        InputValueError: If there is no such file, or it is damaged or of another format.
-    """
+    """Returns the splits of a file in StackOverflow's format, or of a synthetic data set."""
     return synthetic.load(path) if synthetic.is_synthetic(path) else sqlite.load(path)
 
 
 def load_word_counts(path: pathlib.Path, vocab_size: int | None = None) -> "collections.OrderedDict[str, int]":
-    """Returns the `vocab_size` most used words of the train split; see `sqlite.load_word_counts`.
-
-    Raises:
-        InputTypeError: If `vocab_size` is not a whole number.
-        InputValueError: If it is below 1, or the file is damaged.
-    """
+    """Returns the `vocab_size` most used words of the train split; see `sqlite.load_word_counts`."""
     if synthetic.is_synthetic(path):
         return synthetic.read(path).word_counts(vocab_size)
     return sqlite.load_word_counts(path, vocab_size)
@@ -38,9 +29,6 @@ def data_file(dataset: str) -> pathlib.Path:
     Args:
         dataset: `pydoc`, written on first use; `stackoverflow`, downloaded on first use; `synthetic`, of its size, for
             dry runs; `sqlite:FILE`, or a path.
-
-    Raises:
-        InputValueError: If there is no such file, or it cannot be downloaded or written.
     """
     named = {
         "pydoc": pydoc.cached_pydoc,
@@ -54,11 +42,7 @@ def data_file(dataset: str) -> pathlib.Path:
 
 
 def check_dataset(dataset: str) -> None:
-    """Raises unless a data set is a file, or one that is kept in the cache; it is not made here.
-
-    Raises:
-        InputValueError: If it is none of them, or the cache cannot be written.
-    """
+    """Raises unless a data set is a file, or one that is kept in the cache; it is not made here."""
     if dataset in EMBEDDED:
         pydoc.cache_folder()
     elif not os.path.isfile(_file_of(dataset)):

@@ -14,7 +14,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ...output import files
 from ...output import progress as _progress
@@ -28,9 +28,6 @@ def cache_folder(cache_dir: str | os.PathLike | None = None) -> pathlib.Path:
 
     That is `cache_dir`, else TFF_MF_CACHE, else `tff-mf` in XDG_CACHE_HOME, else `~/.cache/tff-mf`. As the XDG Base
     Directory Specification says, an XDG_CACHE_HOME that is empty or relative counts as not set.
-
-    Raises:
-        InputValueError: If it cannot be made, or not be written to.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
     of_user = pathlib.Path(base if os.path.isabs(base) else "~/.cache", "tff-mf")
@@ -82,10 +79,6 @@ def chosen_packages(names: Iterable[str] | None = None) -> dict[str, importlib.m
     Args:
         names: Names of distributions, spelled in any of the ways pip allows; `stdlib` is the
             standard library. None is the standard library and every distribution but tff-mf.
-
-    Raises:
-        InputTypeError: If `names` is not an iterable of strings.
-        InputValueError: If a name is not installed here, or none is given.
     """
     installed: dict[str, importlib.metadata.Distribution | None] = {STDLIB: None}
     for distribution in importlib.metadata.distributions():
@@ -94,9 +87,7 @@ def chosen_packages(names: Iterable[str] | None = None) -> dict[str, importlib.m
     installed.pop(_OWN_NAME, None)
     if names is None:
         return dict(sorted(installed.items()))
-    listed = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [names]
-    if isinstance(names, str) or not all(isinstance(name, str) for name in listed):
-        raise InputTypeError(f"packages={names!r} must be a list of names, or None for all that are installed.")
+    listed = list(names)
     if not listed:
         raise InputValueError("packages=[] names nothing; leave packages out to use all that is installed.")
     for name in listed:
@@ -201,12 +192,9 @@ def write_pydoc(
         packages: Names of distributions, "stdlib" for the standard library. None is the standard
             library and every distribution that is installed, apart from tff-mf.
         progress: Whether to show a bar on a terminal.
-
-    Raises:
-        InputValueError: If `out` cannot be written, a package is not installed, or the packages
-            have too little text for three splits.
     """
-    path = _writable(out)
+    path = pathlib.Path(out)
+    files.check_file(path)
     chosen = chosen_packages(packages)
     clients = clients_of(modules_of(chosen), progress=progress)
     counts = {what: dict.fromkeys(SPLIT_NAMES, 0) for what in ("clients", "sentences")}
@@ -242,34 +230,12 @@ def cached_pydoc(
         cache_dir: The folder to keep files in, made if need be. None is the environment variable
             TFF_MF_CACHE, and without it `tff-mf` in XDG_CACHE_HOME or `~/.cache`.
         progress: Whether to show a bar on a terminal.
-
-    Raises:
-        InputValueError: As in `write_pydoc`, or if the folder cannot be made.
     """
     packages = None if packages is None else list(packages)
     path = cache_folder(cache_dir) / f"pydoc-{_fingerprint(chosen_packages(packages))[:16]}.sqlite"
     with contextlib.suppress(InputValueError):
         return sqlite.checked(path)
     write_pydoc(path, packages, progress=progress)
-    return path
-
-
-def _writable(out: str | os.PathLike) -> pathlib.Path:
-    if not isinstance(out, str | os.PathLike):
-        raise InputTypeError(f"out={out!r} must be a path.")
-    path = pathlib.Path(out)
-    if path.is_dir():
-        raise InputValueError(f"out={str(out)!r} is a folder; name a file in it.")
-    if "\0" in str(path) or (path.exists() and not path.is_file()):
-        raise InputValueError(f"out={str(out)!r} is not an ordinary file; name another.")
-    if not path.parent.is_dir():
-        raise InputValueError(f"out={str(out)!r}: the folder {str(path.parent)!r} does not exist; make it first.")
-    try:
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise InputValueError(
-            f"out={str(out)!r}: the folder {str(path.parent)!r} cannot be written to ({error.strerror})."
-        ) from error
     return path
 
 
@@ -305,7 +271,7 @@ def _write(path: pathlib.Path, clients: Mapping[str, Sequence[str]]) -> None:
             whole = pathlib.Path(scratch) / "whole.sqlite"
             examples = ((name, split_of(name), (_example(name, each) for each in clients[name])) for name in clients)
             sqlite.write(whole, examples)
-            _write_extras(whole, clients)
+            sqlite.add_extras(whole, _word_counts(clients))
             files.move_into_place(whole, path)
     except (OSError, sqlite3.OperationalError) as error:
         raise InputValueError(f"out={str(path)!r} cannot be written: {error}.") from error
@@ -321,11 +287,3 @@ def _example(name: str, sentence: str) -> dict[str, str | int]:
         "tokens": sentence,
         "creation_date": _NO_DATE,
     }
-
-
-def _write_extras(whole: pathlib.Path, clients: Mapping[str, Sequence[str]]) -> None:
-    with contextlib.closing(sqlite3.connect(whole)) as connection, connection:
-        # Without it, TFF's query for one client reads all of the file.
-        connection.execute("CREATE INDEX examples_of_client ON examples (client_id, split_name)")
-        connection.execute("CREATE TABLE word_counts (word TEXT NOT NULL, clients INTEGER NOT NULL)")
-        connection.executemany("INSERT INTO word_counts VALUES (?, ?)", _word_counts(clients))

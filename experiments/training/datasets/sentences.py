@@ -20,15 +20,7 @@ _EXAMPLES = "SELECT serialized_example_proto FROM examples WHERE client_id = ? A
 
 
 def number(path: str | os.PathLike, split: str) -> int:
-    """Returns how many sentences a split has, by the file's own table of clients.
-
-    Args:
-        path: A file in StackOverflow's format, or of a synthetic data set.
-        split: `train`, `heldout` or `test`.
-
-    Raises:
-        InputValueError: If the file is damaged.
-    """
+    """Returns how many sentences a split has, by the file's own table of clients."""
     if synthetic.is_synthetic(pathlib.Path(path)):
         return synthetic.number_of_sentences(synthetic.read(pathlib.Path(path)), split)
     with _opened(path) as connection:
@@ -43,16 +35,6 @@ def chunks(
 
     The papers' code (google-research/federated, `run_stackoverflow.py`) validates on the first 10,000 sentences of the
     test clients in this order, and tests on the others.
-
-    Args:
-        path: A file in StackOverflow's format.
-        split: `train`, `heldout` or `test`.
-        skip: How many examples to leave out at the start.
-        most: How many examples to yield at most; None for all.
-        size: Examples in a chunk.
-
-    Raises:
-        InputValueError: If the file is damaged.
     """
     with contextlib.closing(_examples(pathlib.Path(path), split)) as examples:
         found = itertools.islice(examples, skip, None if most is None else skip + most)
@@ -61,15 +43,7 @@ def chunks(
 
 
 class ClientSentences:
-    """The sentences of single clients of a split.
-
-    Args:
-        path: A file in StackOverflow's format, or of a synthetic data set.
-        split: `train`, `heldout` or `test`.
-
-    Raises:
-        InputValueError: If the file is damaged.
-    """
+    """The sentences of single clients of a split."""
 
     def __init__(self, path: str | os.PathLike, split: str) -> None:
         self._path, self._split = pathlib.Path(path), split
@@ -78,15 +52,7 @@ class ClientSentences:
             self._computed = synthetic.examples_by_client(synthetic.read(self._path), split)
 
     def of(self, clients: Sequence[str], *, most: int) -> list[list[bytes]]:
-        """Returns the first serialized examples of each client.
-
-        Args:
-            clients: Their names.
-            most: How many examples of a client to return at most.
-
-        Raises:
-            InputValueError: If the file is damaged.
-        """
+        """Returns the first serialized examples of each client."""
         if self._computed is not None:
             return [examples[:most] for examples in self._computed(clients)]
         # Opened anew: a connection belongs to one thread.

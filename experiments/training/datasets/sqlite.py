@@ -98,6 +98,20 @@ def write(path: pathlib.Path, clients: Iterable[tuple[str, str, Iterable[Mapping
             connection.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", (client_id, split, len(rows)))
 
 
+def add_extras(path: pathlib.Path, word_counts: Iterable[tuple[str, int]]) -> None:
+    """Adds to a file how many clients of the train split use each word, and an index where it has none."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        columns = {
+            connection.execute(f"PRAGMA index_info({index[1]!r})").fetchone()[2]
+            for index in connection.execute("PRAGMA index_list(examples)").fetchall()
+        }
+        if not columns & {"client_id", "split_name"}:
+            # Without it, TFF's query for one client reads all of the file.
+            connection.execute("CREATE INDEX examples_of_client ON examples (client_id, split_name)")
+        connection.execute("CREATE TABLE word_counts (word TEXT NOT NULL, clients INTEGER NOT NULL)")
+        connection.executemany("INSERT INTO word_counts VALUES (?, ?)", word_counts)
+
+
 # In the order in which the file's features are parsed; the values are names of TensorFlow dtypes.
 FEATURES = {
     "creation_date": "string",
@@ -130,9 +144,6 @@ def load(path: str | os.PathLike) -> Splits:
     Its examples are as in `tff.simulation.datasets.stackoverflow.load_data`: a dictionary of
     scalar strings `creation_date`, `tags`, `title`, `tokens`, `type`, and the int64 `score`. The
     splits "train", "heldout" and "test" are train, validation and test.
-
-    Raises:
-        InputValueError: If there is no such file, or it is damaged or of another format.
     """
     path = checked(path)
     import tensorflow_federated as tff
@@ -154,10 +165,6 @@ def load_word_counts(path: str | os.PathLike, vocab_size: int | None = None) -> 
     Args:
         path: A file in StackOverflow's format.
         vocab_size: How many words; None for all of them, and all if there are fewer.
-
-    Raises:
-        InputTypeError: If `vocab_size` is not a whole number.
-        InputValueError: If it is below 1, or the file is damaged.
     """
     size = -1 if vocab_size is None else validation.whole("vocab_size", vocab_size)
     path = checked(path)
@@ -186,12 +193,7 @@ def opened(path: pathlib.Path) -> Iterator[sqlite3.Connection]:
 
 
 def checked(path: str | os.PathLike) -> pathlib.Path:
-    """Returns `path` if its file is of the format: TFF's own errors come later, name less, or abort the process.
-
-    Raises:
-        InputTypeError: If `path` is not a path.
-        InputValueError: If there is no such file, or it is damaged, cut off, or of another format.
-    """
+    """Returns `path` if its file is of the format: TFF's own errors come later, name less, or abort the process."""
     if not isinstance(path, str | os.PathLike):
         raise InputTypeError(f"path={path!r} must be a path.")
     path = pathlib.Path(path)

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tff_mf.base.errors import InputValueError
 
@@ -33,9 +33,6 @@ def cached_stackoverflow(cache_dir: str | os.PathLike | None = None) -> pathlib.
 
     Args:
         cache_dir: The folder to keep it in; as in `pydoc.cached_pydoc`.
-
-    Raises:
-        InputValueError: If it cannot be downloaded or written, or what came is not the whole data set.
     """
     folder = pydoc.cache_folder(cache_dir)
     path = folder / FILE_NAME
@@ -79,7 +76,7 @@ def _downloaded(staging: pathlib.Path, final: pathlib.Path) -> pathlib.Path:
         ) from error
     whole = sqlite.checked(staging / FILE_NAME)
     _check_clients(whole)
-    _add_extras(whole, word_counts)
+    sqlite.add_extras(whole, word_counts.items())
     return whole
 
 
@@ -100,16 +97,3 @@ def _check_clients(path: pathlib.Path) -> None:
             f"dataset='stackoverflow' is not whole: its splits have {found} clients, not {CLIENTS}; nothing was kept, "
             f"try again."
         )
-
-
-def _add_extras(path: pathlib.Path, word_counts: Mapping[str, int]) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        columns = {
-            connection.execute(f"PRAGMA index_info({index[1]!r})").fetchone()[2]
-            for index in connection.execute("PRAGMA index_list(examples)").fetchall()
-        }
-        if not columns & {"client_id", "split_name"}:
-            # Without it, TFF's query for one client reads all of the file.
-            connection.execute("CREATE INDEX examples_of_client ON examples (client_id, split_name)")
-        connection.execute("CREATE TABLE word_counts (word TEXT NOT NULL, clients INTEGER NOT NULL)")
-        connection.executemany("INSERT INTO word_counts VALUES (?, ?)", word_counts.items())

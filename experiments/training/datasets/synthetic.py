@@ -55,11 +55,6 @@ class SyntheticData:
         {'train': 342477, 'heldout': 38758, 'test': 204088}
         >>> SyntheticData(clients=1000).split_sizes
         {'train': 1000, 'heldout': 113, 'test': 596}
-
-    Raises:
-        InputTypeError: If a number is not a whole number.
-        InputValueError: If `clients` is below 10 or above 10⁷ − 1, `vocabulary` below 1 or above 10⁶, or `seed` out of
-            0 to 10⁶.
     """
 
     clients: int = CLIENTS["train"]
@@ -107,9 +102,6 @@ def cached_synthetic(cache_dir: str | os.PathLike | None = None) -> pathlib.Path
 
     Args:
         cache_dir: The folder to keep it in; as in `pydoc.cached_pydoc`.
-
-    Raises:
-        InputValueError: If it cannot be written.
     """
     path = pydoc.cache_folder(cache_dir) / FILE_NAME
     try:
@@ -128,11 +120,7 @@ def is_synthetic(path: pathlib.Path) -> bool:
 
 
 def read(path: pathlib.Path) -> SyntheticData:
-    """Returns the data set of a file.
-
-    Raises:
-        InputValueError: If the file is damaged.
-    """
+    """Returns the data set of a file."""
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         del content["format"]
@@ -144,11 +132,7 @@ def read(path: pathlib.Path) -> SyntheticData:
 
 
 def load(path: pathlib.Path) -> "Splits":
-    """Returns the three splits of a file, whose examples have the features of StackOverflow's.
-
-    Raises:
-        InputValueError: If the file is damaged.
-    """
+    """Returns the three splits of a file, whose examples have the features of StackOverflow's."""
     data = read(path)
     from .sqlite import Splits
 

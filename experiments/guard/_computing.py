@@ -1,10 +1,9 @@
-"""Where a private training computes, and the states that it keeps."""
+"""Where a private training computes."""
 
 import asyncio
 import concurrent.futures
 import contextlib
-import json
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import tensorflow_federated as tff
@@ -64,25 +63,3 @@ def _same_default() -> Iterator[None]:
         yield
     finally:
         stack.set_default_context(before)
-
-
-class States:
-    """The states of a private training in its checkpoints, of which the newest is loaded. A `Storage` of the loop."""
-
-    def __init__(self, context: Computing, checkpoints: aggregators.CheckpointManager, start: Any) -> None:
-        self._context, self._checkpoints = context, checkpoints
-        saved, self.newest = context.wait(checkpoints.load_latest, {"state": start, "about": ""})
-        self.state = start if saved is None else saved["state"]
-        self._about: str = "" if saved is None else saved["about"]
-
-    def rounds(self) -> list[int]:
-        """Returns the round of the state that was loaded, or none."""
-        return [self.newest] if self._about else []
-
-    def save(self, round_number: int, state: Any, about: Mapping[str, Any]) -> None:
-        """Saves the state after a round with facts about it."""
-        self._context.wait(self._checkpoints.save, {"state": state, "about": json.dumps(about)}, round_number)
-
-    def about(self, round_number: int) -> Mapping[str, Any]:
-        """Returns the facts that were saved with the state that was loaded."""
-        return json.loads(self._about)
