@@ -121,6 +121,9 @@ def test_names_follow_from_the_settings(tmp_path):
     ]
     assert names[0] == names[1] != names[2]
     assert names[3] == "words/v2"
+    for name in ("", "a" * 129, "words\n"):
+        with pytest.raises(tff_mf.InputError, match="task_name"):
+            bundles.check_task_name(name)
 
 
 def message(**fields):

@@ -198,32 +198,6 @@ def test_rates_of_one_mechanism_are_not_taken_for_another():
     assert resolved("pydoc-light", mechanism="identity").values["server_learning_rate"] == 0.346
 
 
-BAD_FILES = [
-    ("[run]\nround = 3\n", ["run.toml", "'round'", "'rounds'"]),
-    ("[runs]\nrounds = 3\n", ["run.toml", "'runs'", "'run'"]),
-    ("[run]\nrounds = 2.5\n", ["run.toml", "rounds=2.5", "whole number"]),
-    ("run = 3\n", ["must be a table"]),
-    ("preset = 3\n", ["preset=3"]),
-    ("[run\n", ["run.toml", "is not TOML"]),
-    ('preset = "choquete"\n', ["preset='choquete'", "did you mean 'choquette2023"]),
-]
-
-
-@pytest.mark.parametrize(("text", "named"), BAD_FILES)
-def test_wrong_files_are_refused_by_name(tmp_path, text, named):
-    config = tmp_path / "run.toml"
-    config.write_text(text)
-    with pytest.raises(tff_mf.InputError) as raised:
-        resolved(None, config)
-    for part in named:
-        assert part in str(raised.value)
-
-
-def test_missing_fields_are_named():
-    with pytest.raises(tff_mf.InputError, match=r"^delta=… missing"):
-        layers.settings(resolved(rounds=3, clients_per_round=2))
-
-
 @pytest.mark.parametrize("name", mechanism_names.WORKLOADS)
 def test_a_mechanism_is_optimized_for_the_workload_of_the_server(name):
     schema = tff_mf.SingleParticipation()

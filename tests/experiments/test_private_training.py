@@ -628,14 +628,8 @@ MISTAKES = {
         lambda w: w.moved(dataset(100.0), model_fn=normalized_model_fn),
     ),
     "repeatable noise": harmless(lambda text: "TEST ONLY" in text and "ε≤" not in text, repeatable),
-    # Of the folder.
+    # Of the folder; other settings are in test_guard.py and test_reports.py.
     "another σ in the folder": refused("noise_multiplier", lambda w: opened(w.left, planned(epsilon=9.0))),
-    "other rounds in the folder": refused(
-        "rounds", lambda w: opened(w.left, planned(rounds=3, mechanism=tff_mf.Tree(4)))
-    ),
-    "another mechanism in the folder": refused("mechanism", lambda w: opened(w.left, planned(mechanism="identity"))),
-    "another clip norm in the folder": refused("clip_norm", lambda w: opened(w.left, planned(clip_norm=2.0))),
-    "another model in the folder": refused("dimension", lambda w: opened(w.left, model_fn=normalized_model_fn)),
     "a run that has ended": refused("has ended", ended),
     # Of cohorts.
     "other clients than planned": refused("population=8", lambda w: w.waiting.cohorts(IDS[1:])),

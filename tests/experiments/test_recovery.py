@@ -111,34 +111,6 @@ def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data,
     assert len({tuple(key) for key in keys(ROUNDS)}) == ROUNDS
 
 
-@pytest.mark.sampled(most=1)
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"noise_multiplier": 0.02, "insecure_seed": None}, "noise"),
-        ({"rounds": ROUNDS + 1}, "rounds"),
-    ],
-)
-def test_a_run_is_resumed_with_its_own_settings_alone(small_data, tmp_path, begun, changes, field):
-    with pytest.raises(tff_mf.InputError, match=rf"{field}\w*=.*began with"):
-        run(small_data, begun, plan=privacy(**changes), resume=True)
-
-
-@pytest.fixture(scope="module")
-def begun(small_data, tmp_path_factory):
-    out = tmp_path_factory.mktemp("begun")
-    with pytest.raises(StoppedError):
-        run(small_data, out, on_round=stop_after(2))
-    return out
-
-
-def test_only_a_run_that_was_stopped_is_resumed_by_command(tmp_path, begun, whole):
-    assert folders.resumable_folder(begun) == begun
-    for folder, reason in ((tmp_path / "none", "no run to resume"), (whole[1], "has ended")):
-        with pytest.raises(tff_mf.InputError, match=reason):
-            folders.resumable_folder(folder)
-
-
 def test_a_run_that_has_ended_is_not_resumed_without_its_report(tmp_path, whole):
     folder = shutil.copytree(whole[1], tmp_path / "run")
     (folder / names.REPORT).unlink()

@@ -4,8 +4,6 @@ import json
 import pathlib
 import shutil
 
-import checked_elsewhere
-import environments
 import pytest
 import run_folders
 from run_folders import (
@@ -354,11 +352,6 @@ def test_a_run_with_broken_logs_is_found_out_and_states_no_epsilon(run, field, t
     edit(run)
     found_out(run, field, text)
     states_nothing(run)
-
-
-@pytest.mark.parametrize("environment", environments.cases("oldest"))
-def test_a_run_with_its_audit_is_believed_on_other_machines(good, environment):
-    assert environments.call(environment, checked_elsewhere.__file__, "checked", str(good[0].parent)) == {"good": []}
 
 
 def test_what_is_written_anew_as_a_whole_is_found_by_the_digest_that_was_held(run, good):

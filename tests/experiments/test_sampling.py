@@ -161,7 +161,12 @@ def test_a_refusal_says_the_numbers_and_what_fits():
     )
 
 
-def test_bad_seed_participation_and_round_are_refused():
+def test_bad_seed_clients_participation_and_round_are_refused():
+    for clients in ([], "abc", ["a", "a"], ["a", 1]):
+        with pytest.raises((InputValueError, InputTypeError), match="client_ids"):
+            sampling.plan_cohorts(
+                client_ids=clients, clients_per_round=1, rounds=1, sampling=tff_mf.SingleParticipation(), seed=0
+            )
     with pytest.raises(InputValueError, match="seed=-1"):
         _plan(seed=-1)
     with pytest.raises(InputTypeError, match="sampling=3"):

@@ -277,25 +277,6 @@ def test_a_word_has_the_fields_of_its_sampling_and_refuses_others_by_name(word):
     assert typed.convert(stored, RunSettings).sampling_settings() == chosen
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"sampling": "random"}, "'random-allocation'"),
-        ({"sampling": "balls_in_bins"}, "did you mean 'balls-in-bins'"),
-        ({"sampling": "poisson", "hours": 3.0}, "hours=3.0 does not go with sampling='poisson'"),
-        ({"sampling": "timer", "min_sep": 2, "max_participations": 2, "hours": 3.0}, "round_minutes missing"),
-        (
-            {"sampling": "timer", "min_sep": 2, "max_participations": 2, "hours": 3.0, "round_minutes": 0.0},
-            "round_minutes",
-        ),
-        ({"sampling": "min-sep"}, "or take sampling='single' for at most once"),
-    ],
-)
-def test_wrong_settings_are_refused(given, named):
-    with pytest.raises(InputValueError, match=named):
-        SamplingSettings(**given)
-
-
 @pytest.mark.parametrize("kind", SAMPLINGS)
 def test_the_object_that_is_accounted_for_draws_the_cohorts(kind):
     drawn_by = drawn(kind, min_sep=2, groups=2).drawn_by(population=9, clients_per_round=2)

@@ -211,8 +211,12 @@ def test_the_cohort_has_the_target_and_the_clients_that_trained_have_less():
     alone = planned(cohort=None)
     assert alone.epsilon == alone.epsilon_as_run
     assert "cohort" not in statement_of(alone)
-    for none in (planned(epsilon=None, noise_multiplier=0.0), planned(insecure_seed=3)):
+    for none, begins in (
+        (planned(epsilon=None, noise_multiplier=0.0), "NO ε CAN BE STATED: noise"),
+        (planned(insecure_seed=3), "TEST ONLY"),
+    ):
         assert {none.epsilon, none.epsilon_as_run, none.zcdp_rho} == {math.inf}
+        assert statement_of(none).startswith(begins)
         assert "ε≤" not in statement_of(none)
 
 
