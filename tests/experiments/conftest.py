@@ -6,10 +6,11 @@ import os
 import pathlib
 import pickle
 import shutil
-import subprocess
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -145,21 +146,6 @@ def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
     return {"folder": root / "bundle", "config": config, "digest": digest, "warnings": warnings}
 
 
-def export_by_command(source: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
-    """Exports in a process whose sets have another order, and returns the bundle."""
-    program = "from tff_mf.experiments.cli import main; main()"
-    command = [sys.executable, "-c", program, "export", source, "--out", root / "deep" / "er"]
-    with (root / "log").open("w") as log:
-        subprocess.run(
-            [*map(str, command), "--longest-round", "15", "--population", "80", "--json"],
-            env={**os.environ, "PYTHONHASHSEED": "4321"},
-            stdout=log,
-            stderr=log,
-            check=True,
-        )
-    return root / "deep" / "er"
-
-
 @pytest.fixture(scope="session")
 def exported_again(bundle, once_for_all, request) -> pathlib.Path:
     """The same deployment, exported by a command in a process whose sets have another order, of a run's folder."""
@@ -255,3 +241,27 @@ def traced_once(_traced: _Traced) -> Iterator[None]:
         patch.setattr(preparation, "build_process", _traced.build_process)
         patch.setattr(forms, "take_apart", _traced.take_apart)
         yield
+
+
+@pytest.fixture
+def typed(tmp_path, monkeypatch, capfd):
+    """A function that runs a command line in this process, and returns its status, output and errors."""
+    from tff_mf.experiments import cli
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    # `python -m pytest` is another program name than `pytest`.
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None, raising=False)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["tff-mf", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, *capfd.readouterr()
+
+    # What the command sets for its own process must not reach the tests after it.
+    with mock.patch.dict(os.environ):
+        yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

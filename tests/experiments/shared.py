@@ -100,3 +100,10 @@ def small_settings(plan: tff_mf.Plan | None = None, **changes: Any) -> RunSettin
     model = {"model": "conv", "vocab_size": 100, "embedding_size": 4, "units": 4}
     data = {"max_examples": 1, "batch_size": 1, "evaluate_every": 4, "evaluation_examples": 20}
     return RunSettings(**{**(any_plan if plan is None else of_plan(plan)), **model, **data, **changes})
+
+
+def refused(typed: Callable[..., tuple[int, str, str]], *arguments: str) -> str:
+    """Returns the line in which a command line is refused."""
+    status, out, err = typed(*arguments)
+    assert (status, out, len(err.splitlines())) == (2, "", 1), err
+    return err

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tff_mf import aggregators
+from tff_mf.experiments.cli._options import MORE
 from tff_mf.experiments.training import evaluation, preparation, task
 
 from .shared import drawn, invoke
@@ -56,35 +57,19 @@ def build_process(settings, privacy, language_task):
     return Counting(), aggregators.MFAggregationFactory.of_plan(privacy, clip_norm=settings.clip_norm)
 
 
+LINE = f"""--rounds {ROUNDS} --clients-per-round 3 --delta 1e-6 --model conv --vocab-size 60 --embedding-size 4
+--units 4 --max-examples 2 --batch-size 2 --evaluate-every 4 --evaluation-examples 20 --checkpoint-every 2"""
+
+
 def arguments(folder, data, flags):
-    """Returns the command line of a run of 8 rounds."""
-    found = [
-        *(
-            "train",
-            "--force",
-            "--dataset",
-            f"sqlite:{data}",
-            "--out",
-            folder,
-            "--rounds",
-            ROUNDS,
-            "--clients-per-round",
-            3,
-        ),
-        *("--delta", 1e-6, "--model", "conv", "--vocab-size", 60, "--embedding-size", 4, "--units", 4),
-        *("--max-examples", 2, "--batch-size", 2, "--evaluate-every", 4, "--evaluation-examples", 20),
-    ]
-    word = flags[flags.index("--sampling") + 1] if "--sampling" in flags else "min-sep"
-    parameters = drawn(word).parameters
-    for name in ("participations", "epochs", "hours", "round_minutes"):
-        found += ["--set", f"{name}={parameters.pop(name)}"] if name in parameters else []
-    for flag, value in (
-        *((f"--{name.replace('_', '-')}", value) for name, value in parameters.items()),
-        *(() if "--epsilon" in flags else (("--noise-multiplier", 6),)),
-        ("--checkpoint-every", 2),
-    ):
-        found += [] if flag in flags else [flag, value]
-    return [*found, *flags]
+    """Returns the command line of a run of 8 rounds; of an option that is given twice, the last counts."""
+    parameters = drawn(flags[flags.index("--sampling") + 1] if "--sampling" in flags else "min-sep").parameters
+    for name, value in parameters.items():
+        flag = f"--{name.replace('_', '-')}"
+        typed = ["--set", f"{name}={value}"] if name in MORE else [flag, value]
+        flags = flags if flag in flags or f"{name}=" in " ".join(map(str, flags)) else [*typed, *flags]
+    level = [] if "--epsilon" in flags else ["--noise-multiplier", 6]
+    return ["train", "--force", "--dataset", f"sqlite:{data}", "--out", folder, *LINE.split(), *level, *flags]
 
 
 def trained(folder, data, flags, *, first_only=(), between=lambda: None):

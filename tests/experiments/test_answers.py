@@ -238,34 +238,3 @@ def test_damaged_answers_are_named_everywhere(run, content, text):
         guard.open_guard(run, run_folders.plan(), sampler="x"),
     ):
         pass
-
-
-@pytest.mark.parametrize("arguments", [[], ["--check"], ["--answer"], ["--questions"], ["--planned", "--json"]])
-def test_what_is_no_folder_is_named(tmp_path, arguments):
-    (tmp_path / "file").write_text("")
-    for name, text in (("file", "is a file: name the folder of the run"), ("none", "does not exist: name the folder")):
-        done = invoke("report", tmp_path / name, *arguments, catch_exceptions=True)
-        assert isinstance(done.exception, tff_mf.InputError)
-        assert text in str(done.exception)
-    if os.geteuid():
-        (tmp_path / "closed").mkdir(mode=0)
-        done = invoke("report", tmp_path / "closed", *arguments, catch_exceptions=True)
-        assert "cannot be read: Permission denied" in str(done.exception)
-    assert not (tmp_path / "none").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["--answer", "--check"], "--answer and --check do not go together"),
-        (["--out", "form.json"], "--out goes with --questions"),
-        (["--digest", "0" * 64], "--digest goes with --check"),
-        (["--check", "--planned"], "--planned does not go with --check"),
-        (["--check", "--html", "page.html"], "--html does not go with"),
-        (["--questions", "--html", "page.html"], "--html does not go with"),
-    ],
-)
-def test_flags_that_do_not_go_together_are_refused(run, arguments, text):
-    done = invoke("report", run, *arguments, catch_exceptions=True)
-    assert (done.exit_code, text in done.stderr) == (2, True)
-    assert invoke("report", *arguments).exit_code == 2

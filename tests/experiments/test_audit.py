@@ -13,7 +13,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.reports import auditing
 from tff_mf.experiments.reports.auditing import _audit
 
-from .shared import invoke, printed, result_of
+from .shared import invoke, result_of
 
 _OF_SETTING = ("coordinates", "noise_scale", "adjacency")
 SCHEMA = tff_mf.MinSep(min_sep=5, max_participations=3)
@@ -188,20 +188,6 @@ def test_the_command_audits_an_artifact():
     assert found["passed"]
     assert found["canaries"]["epsilon_gaussian"] <= found["claimed_epsilon"]
     assert invoke(*arguments, "--noise-scale", 0.5).exit_code == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["identity", "--sampling", "single"], "--rounds"),
-        (["identity", "--rounds", "9"], "missing"),
-        (["production:b100", "--coordinates", "3"], "coordinates=3"),
-        (["production:b100", "--noise-multiplier", "0"], "noise_multiplier="),
-    ],
-)
-def test_bad_arguments_are_named(arguments, text):
-    with pytest.raises(Exception, match=text):
-        printed("audit", *arguments)
 
 
 RUN = {"mechanism": tff_mf.Tree(6), "rounds": 20, "restart_every": 6, "coordinates": 2048}

@@ -2,7 +2,6 @@
 
 import json
 
-import click
 import pytest
 
 import tff_mf
@@ -71,8 +70,6 @@ def test_account_and_calibrate_know_b_min_sep(tmp_path):
     assert made["amplified_epsilon"] <= 2 < stated["epsilon"] == made["epsilon_if_cohorts_are_known"]
     assert stated["amplified_failure"] <= 1e-3 / 1000
     assert "b-min-sep sampling (min_sep=4) that nobody knows" in stated["amplified_statement"]
-    with pytest.raises(click.UsageError, match="account and calibrate"):
-        printed("plan", "--epsilon", 2, *cohorts, "--sampling", "b-min-sep")
     # A search is for the schema that holds beside it, and its noise for both.
     found = result_of("optimize", "banded", *flags[1:], "--epsilon", 2, "--out", tmp_path / "g")
     assert found["bands"] == 4

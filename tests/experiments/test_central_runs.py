@@ -9,7 +9,6 @@ import stat
 import sys
 import types
 
-import click
 import msgspec
 import numpy as np
 import pytest
@@ -175,23 +174,6 @@ def test_the_sampling_that_draws_is_the_one_whose_epsilon_is_stated(word):
     rows = order.batches(0, found.rounds, secret=tff_mf.CohortSecret.drawn())
     assert 0.7 * 256 < np.mean(np.sum(rows >= 0, axis=1)) < 1.3 * 256
     assert program.guarantee_of(prepared)["sampling"]["sampling"] == word
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"sampling": "fixed-epochs", "min_sep": 3}, "follows from epochs and batch_size"),
-        ({"sampling": "balls-in-bins", "min_sep": 3}, "min_sep=3 does not go with sampling='balls-in-bins'"),
-        ({"sampling": "b-min-sep"}, "min_sep missing"),
-        ({"sampling": "b-min-sep", "min_sep": 6}, "need 1536 clients"),
-        ({"sampling": "random-allocation"}, "amplifies identity only"),
-        ({"sampling": "b-min-sep", "min_sep": 2}, "epsilon=8.0 does not go with sampling='b-min-sep'"),
-        ({"sampling": "timer"}, "sampling='timer'"),
-    ],
-)
-def test_samplings_that_batches_cannot_be_drawn_by_are_refused_at_once(flags, message):
-    with pytest.raises(tff_mf.InputError, match=message):
-        CentralSettings(epochs=4, **DIGITS, **flags).check()
 
 
 def test_digits_are_split_into_parts_that_share_no_example():
@@ -419,43 +401,6 @@ def test_a_resumed_run_has_the_noise_multiplier_that_it_began_with_and_calibrate
         program.begun_noise_multiplier(tmp_path)
 
 
-REFUSED = [
-    (["--set", "batch_size=9999"], "batch_size=9999 exceeds the 1280 examples"),
-    (["--delta", 1e-3], "delta=0.001 is not below 1/1280"),
-    (["--mechanism", "blt", "--set", "sampling=poisson"], "sampling='poisson' amplifies identity only"),
-    (["--set", "sampling=cyclic-poisson", "--epsilon", 3], "groups missing, which sampling='cyclic-poisson' needs"),
-    (["--set", "sampling=timer"], "sampling='timer' must be one of fixed-epochs, spaced-epochs"),
-    (["--set", "sampling=balls-in-bins", "--epsilon", 3], "epsilon=3.0 does not go with sampling='balls-in-bins'"),
-    (["--set", "groups=3"], "groups=3 does not go with sampling='fixed-epochs'"),
-    (
-        ["--set", "sampling=cyclic-poisson", "--set", "batch_size=256", "--set", "groups=8"],
-        "exceeds the 160 examples in each of groups=8",
-    ),
-    (["--set", "bands=500"], "bands=500 exceeds the 200 rounds"),
-    (["--mechanism", "blt", "--set", "bands=3"], "bands=3 does not go with mechanism='blt'"),
-    (["--set", "warmup=0.9", "--set", "cooldown=0.3"], "together exceed 1"),
-    (["--set", "momentum=1"], "momentum=1 must be a number of at most"),
-    (["--set", "dataset=digitz"], "did you mean 'digits'"),
-    (["--set", "dataset=synthetic-cifar10:0"], "must be synthetic-cifar10 or synthetic-cifar10:N"),
-    (["--set", "network=kairouz-small"], "needs images of at least 13 by 13 pixels"),
-    (["--noise-multiplier", 0], "noise_multiplier=0 has no guarantee"),
-    (["--noise-multiplier", 1e-160, "--mechanism", "identity"], "noise_multiplier=1e-160: "),
-    (["--set", "validation_examples=1500"], "leaves none of the 1500 training examples"),
-    (["--set", f"seed={2**31}"], "must be a whole number of at most"),
-    (["--preset", "digit"], "did you mean 'digits'"),
-    (["--resume"], "has no run to resume"),
-]
-
-
-@pytest.mark.parametrize(("flags", "named"), REFUSED, ids=[str(number) for number in range(len(REFUSED))])
-def test_settings_that_do_not_fit_are_refused_in_one_line_with_nothing_written(flags, named, tmp_path):
-    with pytest.raises((click.UsageError, tff_mf.InputError)) as refused:
-        invoke("--preset", "digits", "--out", tmp_path / "new" / "run", *flags)
-    assert named in str(refused.value)
-    assert "\n" not in str(refused.value)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     "flags", [{"noise_multiplier": 0.0}, {"noise_multiplier": 1e-160}, {"noise_multiplier": 3.0, "delta": 1e-3}]
 )
@@ -468,11 +413,6 @@ def test_what_has_no_epsilon_states_none(flags):
     assert prepared.reasons
     figures = program.guarantee_of(prepared)
     assert {value for name, value in figures.items() if name.startswith("epsilon")} == {None}
-
-
-def test_show_refuses_whole_settings_that_no_run_can_have():
-    with pytest.raises(tff_mf.InputError, match="batch_size=0"):
-        invoke("--preset", "digits", "--set", "batch_size=0", "--show")
 
 
 def test_show_names_the_source_of_each_value():

@@ -14,7 +14,6 @@ from scipy import stats
 import tff_mf
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.reports import _evidence, _figures
-from tff_mf.experiments.runs.rules import Schema
 
 from .shared import drawn, said, violated
 
@@ -169,7 +168,8 @@ def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clien
             seed=seed,
         )
     except tff_mf.InputError:
-        # Whatever a sampler cannot keep it refuses.
+        # As many groups as min_sep, however few the rounds; epochs may be too short for k.
+        assert kind not in ("fixed-epochs", "timer")
         return
     patterns = [[t for t in range(rounds) if name in made.cohort(t)] for name in names]
     schema = named(min_sep=min(min_sep, rounds), max_participations=limit)
@@ -196,15 +196,3 @@ def test_what_was_observed_is_within_a_schema_if_every_pattern_is(patterns, sche
 def test_a_client_that_is_listed_twice_in_a_round_keeps_no_schema():
     seen = _evidence.observed([[4, 4]])
     assert not any(seen.within(kind(min_sep=1, max_participations=5)) for kind in (tff_mf.FixedEpoch, tff_mf.MinSep))
-
-
-@given(schemas, st.lists(st.integers(0, 20), max_size=8))
-def test_a_server_chooses_devices_as_the_schema_has_it(schema, offered):
-    """Fixed epochs are k epochs that follow each other: of k = 2, rounds 0 and 2b were accepted."""
-    rule, past = Schema.of(schema), []
-    for number in sorted(set(offered)):
-        if rule.refusal(past, number):
-            assert not is_of(schema, (*past, number))
-        else:
-            past.append(number)
-            assert is_of(schema, past)

@@ -6,7 +6,6 @@ import pathlib
 import re
 import shutil
 
-import broken_logs
 import pytest
 import run_folders
 
@@ -81,11 +80,10 @@ def test_impossible_counts_are_refused(book, changes):
 def counted(tmp_path_factory):
     """A finished run without counts, the same run with counts, and the reports of both."""
     root = tmp_path_factory.mktemp("counted")
-    plain = broken_logs.finished(root / "plain")
+    plain = run_folders.finished(root / "plain")
     shutil.copytree(root / "plain", root / "run")
-    entries = broken_logs.with_counts(run_folders.read_entries(root / "run"))
     empty = {"came": 1, "counted": 1, "clipped": 0, "zeroed": 1, "refused": {}}
-    entries[broken_logs.place(entries, "released", 4)]["reports"] = empty
+    entries = run_folders.with_reports(run_folders.read_entries(root / "run"), 4, **empty)
     run_folders.write_ledger(root / "run", entries)
     return root, plain, reports.write(root / "run", realised=True)
 

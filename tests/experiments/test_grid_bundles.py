@@ -8,14 +8,12 @@ import types
 import msgspec
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from runner_fleet import Fleet, loaded_runner
 from tampering import listed
 
 import tff_mf
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _device_file
-from tff_mf.experiments.cli import cli
 from tff_mf.experiments.runs.derived import dimension_of
 from tff_mf.problem import grids
 
@@ -98,13 +96,6 @@ def test_the_option_wins_over_the_source_s_own_grid(on_grid, tmp_path):
     config.write_text(on_grid.config.read_text().replace('grid = "none"', "grid = 16"))
     assert bundles.read_source(config).privacy.grid == tff_mf.Grid(bits=16, max_clients=1000)
     assert bundles.read_source(config, grid="none").privacy.grid is None
-    with pytest.raises(tff_mf.InputError, match="grid=27 must be at least 8 and at most 26"):
-        bundles.read_source(config, grid=27)
-    done = CliRunner().invoke(cli, ["export", str(config), "--out", str(tmp_path / "new"), "--grid", "yes"])
-    assert done.exit_code == 2
-    assert "'yes'" in done.stderr
-    assert "--grid" in done.stderr
-    assert not (tmp_path / "new").exists()
 
 
 def _grid(**changes):
@@ -157,15 +148,6 @@ def test_a_manifest_with_another_grid_is_refused_without_tensorflow(case, copy):
     assert (found.file, reason in found.reason) == ("manifest.json", True), found
 
 
-def test_a_grid_of_nothing_is_refused_in_a_manifest_of_floats(bundle, tmp_path):
-    shutil.copytree(bundle.folder, tmp_path / "bundle")
-    content = json.loads((tmp_path / "bundle" / "manifest.json").read_text())
-    for value, reason in ((_grid(), "is not the floating point of run.json"), (0, "grid=0 must be a table")):
-        (tmp_path / "bundle" / "manifest.json").write_text(json.dumps(content))
-        listed(tmp_path / "bundle", grid=value)
-        assert reason in bundles.refusals(tmp_path / "bundle")[0].reason
-
-
 # Everything in the bundle says the same, and only the graphs have another grid.
 OTHER_GRIDS = {
     "of fewer bits": ({"grid_bits": 13}, 13, "sends an update of norm", "above 2^13"),
@@ -192,20 +174,6 @@ def test_verification_runs_its_graphs_against_tff(on_grid):
     from tff_mf.experiments.bundles import _rounds
 
     assert _rounds.run(on_grid.folder, rounds=2) == []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("grid", ["auto", "20"])
-def test_a_bundle_on_a_grid_is_rebuilt_to_the_byte(grid, on_grid, tmp_path):
-    """Long: each builds the graphs twice, in processes of their own. Of 20 bits, a sum needs int64."""
-    arguments = ["export", on_grid.config, "--out", tmp_path / "new", "--grid", grid, "--json"]
-    done = CliRunner().invoke(cli, list(map(str, arguments)))
-    assert done.exit_code == 0, done.stderr
-    made = json.loads(done.stdout)
-    assert made["grid"]["integers"] == ("int32" if grid == "auto" else "int64")
-    done = CliRunner().invoke(cli, ["verify", str(tmp_path / "new"), "--digest", made["digest"], "--json"])
-    assert json.loads(done.stdout)["refused"] == []
-    assert json.loads(done.stdout)["rounds"] == 3
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from tff_mf.mechanisms import grid_recursion, registry
 from tff_mf.noise import tensorflow as noise
 from tff_mf.problem import grids
 
-from .shared import invoke, result_of, said
+from .shared import result_of, said
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -287,8 +287,6 @@ def test_account_and_calibrate_include_what_a_grid_costs():
     found = result_of("calibrate", "identity", "--epsilon", "2", *setting, "--grid", "20", "--dimension", "4050748")
     assert found["grid_bits"] == 20
     assert 1.99 < found["epsilon"] <= 2
-    refused = invoke("account", "identity", "--noise-multiplier", 2, *setting, "--grid", 16)
-    assert "--dimension is missing" in refused.output
 
 
 def test_plan_states_the_grid_and_its_charge():

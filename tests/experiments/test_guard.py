@@ -260,7 +260,9 @@ def test_a_folder_is_of_one_process_and_one_run_with_the_settings_that_it_was_st
         pass
     for name, value in OF_ANOTHER_RUN.items():
         refused(folder, f"{name}=.* is not the setting that the run", **{**begun, name: value})
-    refused(folder, r"noise_multiplier=50\.0", plan(noise_multiplier=50.0), **begun)
+    others = {"noise_multiplier": 50.0, "rounds": 5, "clip_norm": 2.0, "mechanism": tff_mf.Identity()}
+    for name, value in others.items():
+        refused(folder, name, plan(**{name: value}), **begun)
     with pytest.raises(tff_mf.InputError, match="plan="), run_guard.open_guard(tmp_path, 3, sampler="x"):
         pass
 

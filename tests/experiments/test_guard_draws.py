@@ -101,12 +101,6 @@ def test_a_forged_claim_states_nothing(run):
     secret_runs.check_forged(run)
 
 
-def test_a_log_that_shows_a_client_is_not_of_a_secret_run(run):
-    with (run / names.PARTICIPATION).open("a") as log:
-        log.write(f"1,1,{IDS[0]}\n")
-    assert critical(run)
-
-
 PLANS = {
     "a sampler": ("balls-in-bins", {}, {"sampler": "by hand"}, "sampler='by hand' does not go with secret_cohorts"),
     "an unknown population": ("balls-in-bins", {"population": None}, {}, "population=None must be the plan's"),

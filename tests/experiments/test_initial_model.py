@@ -259,14 +259,3 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_pat
     run_folders.consistent(folder, planned=True)
     assert critical(folder)
     assert "run.json names no initial model" in reports.headline(json.loads((folder / "report.json").read_text()))
-
-
-def test_a_wrong_file_is_refused_before_anything_is_written(tmp_path):
-    done = invoke(
-        *("train", "--force", "--rounds", 4, "--clients-per-round", 1, "--delta", 1e-6, "--sampling", "single"),
-        *("--noise-multiplier", 1, "--initial-model", tmp_path / "nothing", "--out", tmp_path / "run"),
-        catch_exceptions=True,
-    )
-    assert isinstance(done.exception, tff_mf.InputError)
-    assert "name the model.safetensors of a run's folder" in str(done.exception)
-    assert not (tmp_path / "run").exists()

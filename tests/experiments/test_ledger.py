@@ -117,18 +117,6 @@ def test_what_no_run_may_do_is_refused_and_not_written(path, wrong, reason):
         assert path.read_bytes() == before
 
 
-TIME = "2026-01-02T03:04:05+00:00"
-
-
-def forged(path, *entries):
-    head, lines = "", []
-    for entry in ({"kind": "opened", "version": 1, "run": "x", "bound_to": "0" * 64, "time": TIME}, *entries):
-        line, head = ledger.chained(head, entry)
-        lines.append(line)
-    path.write_text("".join(lines))
-    return read_ledger(path)
-
-
 def begun(number, attempt=1):
     about = {"clients": 1, "cohort": cohort_digest(["a"]), "divisor": 1, "clip_norm": 1.0}
     return {"kind": "begin", "round": number, "attempt": attempt, **about}
@@ -136,31 +124,6 @@ def begun(number, attempt=1):
 
 def released(number, attempt=1):
     return {"kind": "released", "round": number, "attempt": attempt}
-
-
-@pytest.mark.parametrize(
-    ("entries", "reason"),
-    [
-        ((begun(1), released(1), begun(1, 2), released(1, 2)), "begun again after it was released"),
-        ((begun(1), released(1), released(1)), "released more than once"),
-        ((released(1, 0),), None),
-        ((begun(1), released(2)), "released and never begun"),
-        ((begun(1), begun(2), released(2)), "round 2 was released before round 1"),
-        ((begun(1), begun(1, 2), released(1, 1)), "attempt 1 of round 1 was released, and attempt 2 was begun last"),
-        ((begun(1), begun(2), begun(1, 2), released(1, 2), released(2)), "by an abandoned attempt"),
-        ((begun(2),), "out of order"),
-        ((begun(1, 2),), "attempt 2 of round 1 follows 0 attempts"),
-        ((begun(1), {"kind": "ended", "rounds": 1, "time": TIME}, begun(2)), "follows the end"),
-        ((begun(1), {"kind": "ended", "rounds": 2, "time": TIME}), "ended after 2 rounds"),
-    ],
-)
-def test_impossible_sequences_are_named(tmp_path, entries, reason):
-    record = forged(tmp_path / "ledger.jsonl", *entries)
-    if reason is None:
-        assert [problem[:7] for problem in record.problems] == ["line 2 "]
-        return
-    assert record.problems == []
-    assert any(reason in text for text in record.impossible)
 
 
 def test_no_sequence_that_is_possible_releases_twice_or_what_was_given_up(tmp_path):

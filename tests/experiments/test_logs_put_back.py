@@ -131,19 +131,3 @@ def test_rounds_of_nobody_do_not_hide_that_a_run_was_stopped(tmp_path, released)
     assert planned["epsilon"] > report["accountant"]["realised"]["epsilon"]
     assert f"(μ={rounded_up(planned['mu'])})" in reports.headline(report)
     assert "stopped after 2 of 6" in " ".join(said(report["findings"]))
-
-
-@pytest.mark.parametrize(("delta", "stated"), [(1e-3, False), (1.6e-4, True)])
-def test_delta_is_held_against_the_population_that_a_simulation_stands_for(tmp_path, delta, stated):
-    """Twelve clients by two for cohorts of 1000 stand for 6000."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "answers.json").write_text(json.dumps({**ANSWERS, "population": 12}))
-    privacy = plan(rounds=6, sampling=PAIRS, cohort=1000, delta=delta)
-    with guard.open_guard(folder, privacy, sampler="by hand", simulation=True) as guards:
-        for number, _ in guards.cohorts([[f"c{index}", f"d{index}"] for index in range(6)]):
-            guards.released(number)
-        report = guards.end()
-    assert report["setting"]["population"] == 6000
-    assert ("ε≤" in reports.headline(report)) == stated
-    assert bool(critical(folder)) != stated

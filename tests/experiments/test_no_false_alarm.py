@@ -21,7 +21,6 @@ from run_folders import ANSWERS
 import tff_mf
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _source
-from tff_mf.experiments.reports import _other_files
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 from tff_mf.experiments.training import evaluation, task
@@ -85,7 +84,7 @@ def warnings(folder):
     }
 
 
-@pytest.mark.sampled(most=2)
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("environment", environments.cases("oldest"))
 @pytest.mark.parametrize("run", KINDS, indirect=True)
 def test_a_run_that_was_trained_here_is_believed_on_other_machines(run, environment):
@@ -191,7 +190,7 @@ def test_an_audit_goes_into_the_report_and_alarms_nobody(run, answered):
         (run / "answers.json").write_text(json.dumps({**ANSWERS, "population": 1600}))
         before = invoke("report", run).stderr.split()[-1]
     for _ in range(2):
-        done = invoke("audit", run, "--coordinates", 8192)
+        done = invoke("audit", run, "--coordinates", 2048)
         assert done.exit_code == 0
         assert str(run / "audit.json") in done.stdout
         assert "all 10 tests passed; written to" in done.stdout
@@ -259,12 +258,6 @@ def test_a_report_of_another_version_is_refused_by_its_version(run):
 def test_every_mechanism_and_sampling_is_among_the_runs():
     words = " ".join(KINDS.values()).split()
     assert {*mechanism_names.names(), *SAMPLINGS} - {*words} <= {"min-sep"}
-
-
-@pytest.mark.parametrize("version", ["0.1", "0.1.0.dev240+g699c5e88f", "0.1.0.dev240+g699c5e88f.d20261124", "1.0rc1"])
-def test_versions_of_commits_are_versions(version):
-    assert _other_files.re.fullmatch(_other_files.RELEASE, version)
-    assert not _other_files.re.fullmatch(_other_files.RELEASE, f"{version}, ε≤0.1")
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])

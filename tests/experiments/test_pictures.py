@@ -13,8 +13,6 @@ from tff_mf.experiments.comparison import _report, _results, charts
 from tff_mf.experiments.output import figures as output_figures
 from tff_mf.experiments.output import mechanism_plots
 
-from .shared import printed
-
 SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 SCHEMA = tff_mf.MinSep(min_sep=8, max_participations=4)
 
@@ -162,13 +160,6 @@ def test_pictures_of_a_comparison_show_every_seed_level_and_rate(tmp_path, drawn
     (axes,) = rates.axes
     tried = {float(y) for line in axes.get_lines() if line.get_label().startswith("_") for y in line.get_ydata()}
     assert tried == {0.5, 1.0, 2.0}
-
-
-def test_too_many_rounds_are_refused_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(tff_mf, "explain_sensitivity", lambda *arguments: pytest.fail("work before the check"))
-    words = ["show", "identity", "--rounds", "5000", "--sampling", "single", "--plot", str(tmp_path / "x.png")]
-    with pytest.raises(tff_mf.InputError, match="rounds=5000"):
-        printed(*words)
 
 
 def test_a_picture_that_fails_leaves_the_old_one(tmp_path, monkeypatch):

@@ -16,8 +16,7 @@ from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 from tff_mf.planning import mechanism_names
 
-from . import test_cli
-from .shared import drawn
+from .shared import drawn, result_of
 
 NAMES = layers.PRESETS.names()
 
@@ -199,32 +198,6 @@ def test_rates_of_one_mechanism_are_not_taken_for_another():
     assert resolved("pydoc-light", mechanism="identity").values["server_learning_rate"] == 0.346
 
 
-BAD_FILES = [
-    ("[run]\nround = 3\n", ["run.toml", "'round'", "'rounds'"]),
-    ("[runs]\nrounds = 3\n", ["run.toml", "'runs'", "'run'"]),
-    ("[run]\nrounds = 2.5\n", ["run.toml", "rounds=2.5", "whole number"]),
-    ("run = 3\n", ["must be a table"]),
-    ("preset = 3\n", ["preset=3"]),
-    ("[run\n", ["run.toml", "is not TOML"]),
-    ('preset = "choquete"\n', ["preset='choquete'", "did you mean 'choquette2023"]),
-]
-
-
-@pytest.mark.parametrize(("text", "named"), BAD_FILES)
-def test_wrong_files_are_refused_by_name(tmp_path, text, named):
-    config = tmp_path / "run.toml"
-    config.write_text(text)
-    with pytest.raises(tff_mf.InputError) as raised:
-        resolved(None, config)
-    for part in named:
-        assert part in str(raised.value)
-
-
-def test_missing_fields_are_named():
-    with pytest.raises(tff_mf.InputError, match=r"^delta=… missing"):
-        layers.settings(resolved(rounds=3, clients_per_round=2))
-
-
 @pytest.mark.parametrize("name", mechanism_names.WORKLOADS)
 def test_a_mechanism_is_optimized_for_the_workload_of_the_server(name):
     schema = tff_mf.SingleParticipation()
@@ -235,13 +208,10 @@ def test_a_mechanism_is_optimized_for_the_workload_of_the_server(name):
 
 
 def test_show_by_command():
-    shown = test_cli.result_of("train", "--preset", "choquette2023-banded", "--epsilon", "2", "--show")
+    shown = result_of("train", "--preset", "choquette2023-banded", "--epsilon", "2", "--show")
     assert shown["run"]["server_learning_rate"] == {"value": 0.5882, "source": "table 4, Band MF"}
     assert shown["run"]["epsilon"] == {"value": 2.0, "source": "flag"}
     assert shown["published"]["test_accuracy"] == 23.19
-    finished = test_cli.run("train", "--preset", "nothing", "--show")
-    assert finished.returncode == 2
-    assert "mcmahan2024-blt" in finished.stderr
 
 
 def configured(**changes):
@@ -300,7 +270,7 @@ def test_167_clients_a_round_are_one_epoch_of_stackoverflow():
     assert plans[0].noise_multiplier_as_run == pytest.approx(100 / 167 * plans[1].noise_multiplier_as_run)
 
 
-def test_an_objective_is_that_of_the_search_or_refused():
+def test_an_objective_is_that_of_the_search():
     schema = tff_mf.MinSep(min_sep=4, max_participations=3)
     for name in ("blt", "banded-toeplitz", "banded-inverse"):
         found = {
@@ -313,14 +283,6 @@ def test_an_objective_is_that_of_the_search_or_refused():
         configured(mechanism="blt").build_mechanism() == configured(mechanism="blt", objective="max").build_mechanism()
     )
     configured(mechanism="banded", objective="rms").check()
-    for name in ("banded", "dense", "identity", "tree-full", "production:b100"):
-        with pytest.raises(tff_mf.InputError, match=rf"objective='max' does not go with mechanism='{name}'"):
-            configured(mechanism=name, objective="max").check()
-    for name in ("identity", "tree-online"):
-        with pytest.raises(tff_mf.InputError, match=rf"objective='rms' does not go with mechanism='{name}'"):
-            configured(mechanism=name, objective="rms").check()
-    with pytest.raises(tff_mf.InputError, match="objective='mean'"):
-        configured(mechanism="blt", objective="mean").check()
 
 
 def test_norms_are_fitted_where_the_mechanism_has_them(tmp_path):
@@ -328,8 +290,6 @@ def test_norms_are_fitted_where_the_mechanism_has_them(tmp_path):
     fitted, unit = (configured(mechanism="banded", unit_norms=each).build_mechanism() for each in (False, None))
     assert configured(mechanism="banded", unit_norms=True).build_mechanism() == unit
     assert tff_mf.rms_loss(fitted, 12, schema) < tff_mf.rms_loss(unit, 12, schema)
-    with pytest.raises(tff_mf.InputError, match="unit_norms=False does not go with mechanism='blt', only with banded"):
-        configured(mechanism="blt", unit_norms=False).check()
     layer = resolved("choquette2023-banded", None, unit_norms=False)
     layers.write(layers.settings(layer), tmp_path)
     again = resolved(None, tmp_path / names.SETTINGS_TOML)

@@ -574,11 +574,6 @@ def secret_and_left(world):
     return folder, plan
 
 
-def other_secret_clients(world):
-    with opened(*secret_and_left(world)) as training:
-        training.cohorts([*IDS[1:], "new"])
-
-
 def evaluated_in_secret(world):
     with opened(*secret_and_left(world)) as training:
         training.evaluate({IDS[0]: dataset()})
@@ -588,15 +583,12 @@ ADAPTIVE = {"mechanism": "identity", "restart_every": 2, "adaptive_count_stddev"
 TWO_NUMBERS = {"grid": tff_mf.Grid(bits=14, max_clients=99), "dimension": 2}
 NAN, HUGE = float("nan"), 1e6
 MISTAKES = {
-    # Of the plan.
-    "nothing known of participation": refused("population and sampling", lambda _: planned(population=None)),
+    # Of the plan; others are in tests/tff_mf/test_planning.py.
     "larger cohorts than clients": refused("population=1", lambda _: planned(population=1)),
-    "both ε and σ": refused("either epsilon", lambda _: planned(noise_multiplier=1.0)),
     "clients that come too often": refused(
         "needs 40 clients", lambda _: planned(rounds=20, sampling=tff_mf.MinSep(min_sep=20, max_participations=1))
     ),
     "a δ that means nothing": refused("delta=", lambda _: planned(delta=0.2)),
-    "an unknown mechanism": refused("mechanism='bltt'", lambda _: planned(mechanism="bltt")),
     # Of the pipeline.
     "TFF's own metrics": refused("metrics_aggregator", lambda w: opened(w.new, metrics_aggregator=None)),
     "another aggregator": refused(
@@ -623,7 +615,6 @@ MISTAKES = {
     "secret cohorts of an unknown population": refused(
         "population=len", lambda w: opened(w.new, planned(**SECRET, population=None))
     ),
-    "secret cohorts of other clients": refused("those that the run began with", other_secret_clients),
     "evaluation beside secret cohorts, of which nobody is known": refused("training.cohorts", evaluated_in_secret),
     "adaptive clipping": refused("adaptive_count_stddev", lambda w: opened(w.new, planned(**ADAPTIVE))),
     "a plan for a smaller model": refused("dimension=2", lambda w: opened(w.new, planned(**TWO_NUMBERS))),
@@ -637,14 +628,8 @@ MISTAKES = {
         lambda w: w.moved(dataset(100.0), model_fn=normalized_model_fn),
     ),
     "repeatable noise": harmless(lambda text: "TEST ONLY" in text and "ε≤" not in text, repeatable),
-    # Of the folder.
+    # Of the folder; other settings are in test_guard.py and test_reports.py.
     "another σ in the folder": refused("noise_multiplier", lambda w: opened(w.left, planned(epsilon=9.0))),
-    "other rounds in the folder": refused(
-        "rounds", lambda w: opened(w.left, planned(rounds=3, mechanism=tff_mf.Tree(4)))
-    ),
-    "another mechanism in the folder": refused("mechanism", lambda w: opened(w.left, planned(mechanism="identity"))),
-    "another clip norm in the folder": refused("clip_norm", lambda w: opened(w.left, planned(clip_norm=2.0))),
-    "another model in the folder": refused("dimension", lambda w: opened(w.left, model_fn=normalized_model_fn)),
     "a run that has ended": refused("has ended", ended),
     # Of cohorts.
     "other clients than planned": refused("population=8", lambda w: w.waiting.cohorts(IDS[1:])),

@@ -138,26 +138,6 @@ def _tokens(example):
     return features["tokens"].bytes_list.value[0].decode()
 
 
-def test_any_new_file_has_the_mode_of_one(written, tmp_path):
-    (tmp_path / "plain").touch()
-    assert (written[0] / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("No space left on device")])
-def test_an_interrupted_run_leaves_what_was_there(tmp_path, monkeypatch, error):
-    out = tmp_path / "out"
-    out.write_text("before")
-
-    def stop(*_):
-        raise error
-
-    monkeypatch.setattr(pydoc.sqlite, "add_extras", stop)
-    with pytest.raises((KeyboardInterrupt, InputValueError)):
-        pydoc._write(out, {"a.b": ["this is a sentence ."]})
-    assert out.read_text() == "before"
-    assert list(tmp_path.iterdir()) == [out]
-
-
 def test_the_cache_knows_a_file_by_its_environment(tmp_path, monkeypatch):
     monkeypatch.setattr(pydoc, "write_pydoc", lambda out, packages, *, progress: None)
     here = pydoc.cached_pydoc(["click"], tmp_path / "made" / "here")

@@ -5,7 +5,6 @@ import shlex
 import shutil
 import signal
 import time
-import types
 
 import numpy as np
 import psutil
@@ -15,7 +14,6 @@ import safetensors.numpy
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import reports
 from tff_mf.experiments.runs import folders, layers, names
 from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.training import checkpoints, program
@@ -45,13 +43,6 @@ def run(data, out, *, plan=None, on_round=lambda *given: None, **execution):
         execution=ExecutionSettings(**{"checkpoint_every": 2, **execution}),
         without_epsilon=True,
     )
-
-
-def assert_same(found, found_in, expected, expected_in):
-    for one, other in zip(found.weights, expected.weights, strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert found.history == expected.history
-    assert_same_files(found_in, expected_in)
 
 
 def assert_same_files(found_in, expected_in):
@@ -117,68 +108,6 @@ def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data,
     assert saved.shape == (4, 2)
     np.testing.assert_array_equal(keys(ROUNDS)[:4], saved)
     assert len({tuple(key) for key in keys(ROUNDS)}) == ROUNDS
-
-
-# Long: the other runs of this file write the same files at their ends.
-@pytest.mark.long
-def test_a_run_that_was_stopped_after_its_last_round_writes_what_is_missing(small_data, tmp_path, monkeypatch, whole):
-    def stopped(*given, **named):
-        raise StoppedError
-
-    def no_more_files(number, metrics):
-        if number == ROUNDS:
-            monkeypatch.setattr(program.files, "write_atomically", stopped)
-
-    out = tmp_path / "run"
-    with pytest.raises(StoppedError):
-        run(small_data, out, on_round=no_more_files)
-    monkeypatch.undo()
-    unwritten = types.SimpleNamespace(
-        write_record=reports.write_record,
-        write=lambda folder, *, realised: stopped() if realised else reports.write(folder, realised=realised),
-    )
-    for module, name, stops in (
-        (program, "reports", unwritten),
-        (aggregators.CheckpointManager, "remove_all", stopped),
-    ):
-        assert folders.resumable_folder(out) == out
-        with monkeypatch.context() as patch:
-            patch.setattr(module, name, stops)
-            with pytest.raises(StoppedError):
-                run(small_data, out, resume=True)
-    assert folders.resumable_folder(out) == out
-    assert_same(run(small_data, out, resume=True), out, *whole)
-    assert (out / "report.json").is_file()
-    with pytest.raises(tff_mf.InputError, match="has ended"):
-        folders.resumable_folder(out)
-
-
-@pytest.mark.sampled(most=1)
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"noise_multiplier": 0.02, "insecure_seed": None}, "noise"),
-        ({"rounds": ROUNDS + 1}, "rounds"),
-    ],
-)
-def test_a_run_is_resumed_with_its_own_settings_alone(small_data, tmp_path, begun, changes, field):
-    with pytest.raises(tff_mf.InputError, match=rf"{field}\w*=.*began with"):
-        run(small_data, begun, plan=privacy(**changes), resume=True)
-
-
-@pytest.fixture(scope="module")
-def begun(small_data, tmp_path_factory):
-    out = tmp_path_factory.mktemp("begun")
-    with pytest.raises(StoppedError):
-        run(small_data, out, on_round=stop_after(2))
-    return out
-
-
-def test_only_a_run_that_was_stopped_is_resumed_by_command(tmp_path, begun, whole):
-    assert folders.resumable_folder(begun) == begun
-    for folder, reason in ((tmp_path / "none", "no run to resume"), (whole[1], "has ended")):
-        with pytest.raises(tff_mf.InputError, match=reason):
-            folders.resumable_folder(folder)
 
 
 def test_a_run_that_has_ended_is_not_resumed_without_its_report(tmp_path, whole):

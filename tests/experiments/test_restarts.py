@@ -121,29 +121,6 @@ def test_restarts_are_not_amplified():
         amplification.own(tff_mf.plan(**setting, restart_every=3), poisson, 1000)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"adaptive_clipping": 0.5}, "needs adaptive_count_stddev"),
-        ({"adaptive_count_stddev": 5.0}, "needs adaptive_clipping"),
-        ({"adaptive_clipping": 0.5, "adaptive_count_stddev": 5.0, "restart_every": None}, "needs restart_every"),
-        ({"adaptive_clipping": 1.0, "adaptive_count_stddev": 5.0}, "adaptive_clipping"),
-        ({"adaptive_learning_rate": 0.5}, "needs adaptive_clipping"),
-        ({"server_optimizer": "dp-ftrl"}, "server_warmup=0.15.*dp-ftrl"),
-        (
-            {"adaptive_clipping": 0.5, "adaptive_count_stddev": 5.0, "server_learning_rate": "proposed"},
-            "proposed.*fixed clip norm",
-        ),
-        ({"mechanism": "dense", "workload": "learning-rates"}, "differ from restart to restart"),
-        ({"restart_every": 24}, "less than rounds=24"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(changes, message):
-    given = {"rounds": 24, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 6, "epsilon": 4.0}
-    with pytest.raises(ValueError, match=message):
-        RunSettings(**{**given, "mechanism": "tree-full", "restart_every": 8, **changes}).check()
-
-
 def test_a_mechanism_is_optimized_for_one_restart_and_accounted_for_all():
     settings = RunSettings(
         rounds=24, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=6, epsilon=4.0, mechanism="banded",

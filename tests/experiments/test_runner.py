@@ -194,28 +194,6 @@ def test_unfinished_files_of_a_killed_process_are_deleted(begun, call, runner):
     assert call("update")["released"] == 1
 
 
-def test_files_of_different_times_are_refused(begun, call, tmp_path):
-    folder, write, _ = begun
-    write("a.safetensors")
-    call("accumulate")
-    shutil.copytree(folder, tmp_path / "before")
-    call("update")
-    for name, reason in (("checkpoints", "newest checkpoint is of round 0"), ("ledger.jsonl", "older than")):
-        again = tmp_path / f"again {name}"
-        shutil.copytree(folder, again)
-        if name == "checkpoints":
-            shutil.rmtree(again / name)
-            shutil.copytree(tmp_path / "before" / name, again / name)
-        else:
-            shutil.copyfile(tmp_path / "before" / name, again / name)
-        if name == "checkpoints":
-            assert reason in call("resume", folder=again, status=2)
-    # With its models, an older ledger shows that it is older.
-    assert "older than" in call("resume", folder=tmp_path / "again ledger.jsonl", status=2)
-    shutil.rmtree(folder / "checkpoints")
-    assert "lost its state" in call("resume", status=2)
-
-
 def test_a_state_is_stepped_once(begun, call, runner, bundle, monkeypatch):
     folder, write, _ = begun
     write("a.safetensors")
@@ -266,19 +244,6 @@ def test_devices_are_refused_outside_the_accounted_schema(begun, call, tmp_path)
     assert (again["round"], again["attempt"]) == (2, 2)
 
 
-@pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
-def test_devices_are_chosen_exactly_as_the_schema_allows(runner, bundle, schema):
-    """For every history of eight rounds that the schema allows, and the round after it."""
-    claim = schema(min_sep=3, max_participations=2)
-    run = json.loads((bundle.folder / "run.json").read_text())
-    run |= {"participation": schema.__name__, "min_sep": 3, "max_participations": 2}
-    rule = runner._deployment.server_loop.Rules.of(run).schema
-    for past in itertools.chain.from_iterable(itertools.combinations(range(1, 8), taken) for taken in range(3)):
-        if claim.allows(past):
-            for number in range(max(past, default=0) + 1, 9):
-                assert (not rule.refusal(past, number)) == claim.allows((*past, number)), (past, number)
-
-
 def test_a_deployment_of_another_bundle_is_refused(begun, call, runner, bundle, tmp_path):
     shutil.copytree(bundle.folder, tmp_path / "other")
     tampering.manifested(lambda manifest: manifest.update(created_by="another"))(tmp_path / "other", None)
@@ -313,44 +278,10 @@ def test_bad_input_is_one_line_and_status_2(call, begun, tmp_path, bundle):
     content[-1] ^= 1
     state.write_bytes(content)
     assert "does not match its sha256" in call("update", status=2)
+    shutil.rmtree(folder / "checkpoints")
+    assert "lost its state" in call("resume", status=2)
     (folder / "ledger.jsonl").write_text("{\n")
     assert "ledger=" in call("resume", status=2)
-
-
-def _as_text(manifest):
-    manifest["files"] = {name: entry["sha256"] for name, entry in manifest["files"].items()}
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda manifest: manifest.update(version=1), "version 1, and version 2 is read: export the bundle"),
-        (lambda manifest: manifest.update(version=3), "version 3, and"),
-        (lambda manifest: manifest.update(version=True), "version True, and"),
-        (lambda manifest: manifest.update(version=None), "version None, and"),
-        (_as_text, "sha256 and bytes"),
-        (lambda manifest: manifest.update(files=3), "sha256 and bytes"),
-        (lambda manifest: manifest["files"]["run.json"].update(bytes="1"), "sha256 and bytes"),
-        (lambda manifest: manifest["files"]["run.json"].update(bytes=1), "'run.json' was modified"),
-        (lambda manifest: manifest["files"]["run.json"].update(sha256=64 * "0"), "'run.json' was modified"),
-        (lambda manifest: manifest["files"].pop("run.json"), "'run.json' is not in the manifest"),
-        (lambda manifest: manifest["files"].update({"../x": {"sha256": "", "bytes": 0}}), "is missing"),
-    ],
-)
-def test_a_bundle_of_another_manifest_is_refused(bundle, tmp_path, change, reason):
-    copy = tmp_path / "copy"
-    shutil.copytree(bundle.folder, copy)
-    tampering.manifested(change)(copy, None)
-    with pytest.raises(packaged.InputError, match=reason):
-        packaged.start(tmp_path / "run", copy)
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_manifest_that_was_changed_is_refused(bundle, tmp_path):
-    shutil.copy2(bundle.folder / "manifest.json", tmp_path)
-    tampering.edited("manifest.json", lambda manifest: manifest.update(files={}))(tmp_path, None)
-    with pytest.raises(packaged.InputError, match="its digest does not match its content"):
-        packaged.read_manifest(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -399,54 +330,6 @@ def test_its_files_are_safetensors_files(tmp_path):
         np.testing.assert_array_equal(found[name], value)
         np.testing.assert_array_equal(again[name], value)
         assert again[name].dtype == np.asarray(value).dtype
-
-
-def _without_line(path, number):
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:number] + lines[number + 1 :]))
-
-
-def _replaced(path, old, new):
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new))
-
-
-BOOKS = {
-    "another device": ("participation.csv", lambda path: _replaced(path, "1,1,c", "1,1,d")),
-    "a device less": ("participation.csv", lambda path: _without_line(path, 3)),
-    "another cohort": ("ledger.jsonl", lambda path: _replaced(path, '"clients": 3', '"clients": 2')),
-    "one line less": ("ledger.jsonl", lambda path: _without_line(path, 1)),
-    "no first line": ("ledger.jsonl", lambda path: _without_line(path, 0)),
-    "a line more": ("ledger.jsonl", lambda path: path.write_text(path.read_text() + '{"kind":"begin"}\n')),
-    "no object": ("ledger.jsonl", lambda path: path.write_text(path.read_text() + "[]\n")),
-    "nested": ("ledger.jsonl", lambda path: path.write_text("[" * 100_000 + "\n")),
-}
-
-
-@pytest.mark.parametrize(("name", "change"), BOOKS.values(), ids=BOOKS)
-def test_a_modified_ledger_or_participation_log_is_refused(begun, call, name, change):
-    folder, write, _ = begun
-    write("a.safetensors")
-    call("accumulate")
-    call("update")
-    change(folder / name)
-    said = call("status", status=2)
-    assert "Put the newest files of the run back" in said or "Restore both" in said
-
-
-def test_a_state_continues_only_with_its_own_ledger(begun, call, runner, tmp_path, monkeypatch):
-    """An older ledger forgets those who were chosen for a later attempt, whose updates are in the state."""
-    folder, _, _ = begun
-    names = ("ledger.jsonl", "participation.csv")
-    older = {name: (folder / name).read_bytes() for name in names}
-    (tmp_path / "others").write_text("d\ne\n")
-    call("prepare", "--devices", tmp_path / "others", "--again")
-    with monkeypatch.context() as patch:
-        patch.setattr(runner._deployment.server_loop.ServerLoop, "released", lambda self, number, reports: None)
-        call("update")
-    for name in names:
-        (folder / name).write_bytes(older[name])
-    assert "is older than the checkpoint of round 1" in call("status", status=2)
 
 
 def test_leftovers_of_another_attempt_or_round_are_cleared(begun, call, runner, tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 import copy
 import itertools
-import subprocess
-import sys
 
 import hypothesis
 import hypothesis.strategies as st
@@ -163,26 +161,12 @@ def test_a_refusal_says_the_numbers_and_what_fits():
     )
 
 
-@pytest.mark.parametrize("field", ["clients_per_round", "rounds", "min_sep", "max_participations"])
-@pytest.mark.parametrize("value", [0, -1, 2.5, float("nan"), float("inf"), "2", None, True])
-def test_bad_numbers_are_refused_by_name(field, value):
-    with pytest.raises((InputValueError, InputTypeError), match=field):
-        _plan(**{field: value})
-
-
-@pytest.mark.parametrize("client_ids", [[], "abc", ["a", "a"], ["a", 1], 7])
-def test_bad_populations_are_refused(client_ids):
-    with pytest.raises((InputValueError, InputTypeError), match="client_ids"):
-        sampling.plan_cohorts(
-            client_ids=client_ids,
-            clients_per_round=1,
-            rounds=1,
-            sampling=tff_mf.SingleParticipation(),
-            seed=0,
-        )
-
-
-def test_bad_seed_participation_and_round_are_refused():
+def test_bad_seed_clients_participation_and_round_are_refused():
+    for clients in ([], "abc", ["a", "a"], ["a", 1]):
+        with pytest.raises((InputValueError, InputTypeError), match="client_ids"):
+            sampling.plan_cohorts(
+                client_ids=clients, clients_per_round=1, rounds=1, sampling=tff_mf.SingleParticipation(), seed=0
+            )
     with pytest.raises(InputValueError, match="seed=-1"):
         _plan(seed=-1)
     with pytest.raises(InputTypeError, match="sampling=3"):
@@ -206,14 +190,6 @@ def test_a_plan_made_by_hand_is_checked(indices):
 def test_cohorts_cannot_be_changed_afterwards():
     with pytest.raises(ValueError):
         _plan().indices[0, 0] = 0
-
-
-def test_planning_loads_no_tensorflow():
-    code = (
-        "import sys; from tff_mf.experiments import sampling; sampling.plan_cohorts;"
-        "sys.exit(any(name.split('.')[0] in ('tensorflow', 'tensorflow_federated') for name in sys.modules))"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.fixture(scope="module")

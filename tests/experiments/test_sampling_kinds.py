@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import math
-import types
 
 import hypothesis
 import hypothesis.strategies as st
@@ -17,10 +16,10 @@ from tff_mf import accounting
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.reports import _facts
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
+from tff_mf.problem.draws import SeededDraws
 
 from .shared import drawn
 
@@ -52,30 +51,6 @@ def rounds_of_clients(plan):
 
 # Samplings of which a client's rounds have no min-sep that is given, and those with groups that take turns.
 ANY_ROUND = ("poisson", "random-allocation", "single", "shuffled-epochs")
-BY_GROUPS = ("cyclic-poisson", "balls-in-bins")
-
-SETTING = {
-    "population": st.integers(1, 30),
-    "clients_per_round": st.integers(1, 5),
-    "rounds": st.integers(1, 24),
-    "min_sep": st.integers(1, 8),
-    "seed": st.integers(0, 3),
-}
-
-
-@pytest.mark.parametrize("kind", [kind for kind in SAMPLINGS if kind not in ANY_ROUND])
-@hypothesis.given(**SETTING)
-def test_every_kind_keeps_the_schema_or_is_refused(kind, **setting):
-    enough = setting["population"] >= setting["clients_per_round"] * min(setting["min_sep"], setting["rounds"])
-    try:
-        plan = made(kind, **setting)
-    except InputValueError:
-        # A cyclic kind has as many groups as min_sep, however few the rounds; epochs may be too short for k.
-        assert not enough or kind in (*BY_GROUPS, "b-min-sep", "spaced-epochs", "min-sep")
-        return
-    for rounds in rounds_of_clients(plan).values():
-        assert len(rounds) <= math.ceil(setting["rounds"] / setting["min_sep"])
-        assert all(later - sooner >= setting["min_sep"] for sooner, later in itertools.pairwise(rounds))
 
 
 @hypothesis.given(population=st.integers(4, 40), rounds=st.integers(1, 60), seed=st.integers(0, 5))
@@ -93,17 +68,9 @@ def test_epochs_are_shuffled_anew_and_their_borders_are_kept():
     assert {len(rounds) for rounds in rounds_of_clients(plan).values()} == {6}
     assert plan.observed().min_sep == 6
     assert set(plan.cohort(0)) != set(plan.cohort(10))
-    with pytest.raises(InputValueError, match="SpacedEpochs"):
-        made("spaced-epochs", rounds=60, min_sep=6, max_participations=5)
-
-
-def test_fixed_epochs_bring_each_client_back_in_the_same_place():
-    plan = made("fixed-epochs", rounds=28)
-    patterns = set(tff_mf.FixedEpoch(min_sep=5, max_participations=6).patterns(28))
-    assert {tuple(rounds) for rounds in rounds_of_clients(plan).values()} <= patterns
-    assert plan.cohort(3) == plan.cohort(8)
-    with pytest.raises(InputValueError, match="max_participations=6"):
-        made("fixed-epochs", max_participations=5)
+    for kind, rounds, min_sep in (("spaced-epochs", 60, 6), ("fixed-epochs", 30, 5)):
+        with pytest.raises(InputValueError, match=r"max_participations|SpacedEpochs"):
+            made(kind, rounds=rounds, min_sep=min_sep, max_participations=5)
 
 
 def test_a_timer_of_rounds_keeps_its_distance_but_not_the_assumed_number():
@@ -129,17 +96,6 @@ def test_rounds_wait_for_devices_whose_timer_runs():
     assert plan.observed() == sampling.ObservedParticipation(min_sep=1, max_participations=5)
 
 
-def test_poisson_cohorts_have_the_distribution_of_independent_coins():
-    rounds = 4000
-    plan = made("poisson", population=20, clients_per_round=3, rounds=rounds, min_sep=1)
-    sizes = np.array([len(plan.cohort(t)) for t in range(rounds)])
-    # Binomial(20, 0.15): mean 3, variance 2.55; five standard errors.
-    assert abs(sizes.mean() - 3) < 5 * math.sqrt(2.55 / rounds)
-    assert abs(sizes.var() - 2.55) < 5 * 2.55 * math.sqrt(2 / rounds)
-    counts = np.array([len(taken) for taken in rounds_of_clients(plan).values()])
-    assert np.abs(counts / rounds - 0.15).max() < 5 * math.sqrt(0.15 * 0.85 / rounds)
-
-
 def test_cyclic_poisson_takes_each_client_from_its_own_group():
     plan = made("cyclic-poisson", population=43, clients_per_round=4, rounds=2000)
     for rounds in rounds_of_clients(plan).values():
@@ -149,17 +105,6 @@ def test_cyclic_poisson_takes_each_client_from_its_own_group():
     # Eight clients a group, each with probability 4 / ⌊43 / 5⌋.
     assert abs(sizes.mean() - 4) < 5 * math.sqrt(2 / 2000)
     assert sizes.min() < 4 < sizes.max()
-
-
-def test_each_client_is_in_one_bin_of_all_with_equal_probability():
-    plan = made("balls-in-bins", population=12_003, clients_per_round=2400, rounds=10, max_participations=2)
-    taken = rounds_of_clients(plan)
-    assert len(taken) == 12_000
-    assert all(rounds in ([t, t + 5] for t in range(5)) for rounds in taken.values())
-    sizes = np.array([len(plan.cohort(t)) for t in range(5)])
-    # Binomial(12,000, 1/5), which no fixed size is: within five standard deviations, and not all equal.
-    assert np.abs(sizes - 2400).max() < 5 * math.sqrt(12_000 * 0.16)
-    assert len(set(sizes)) > 1
 
 
 def group_of(secret, names, groups=6):
@@ -249,14 +194,6 @@ def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
             sampling.CohortSecret.load(tmp_path / "cohorts.key", run="first")
 
 
-@pytest.mark.parametrize("kind", SAMPLINGS)
-def test_reports_say_why_a_sampling_has_no_amplified_epsilon(kind):
-    _, of = _facts.SECTIONS["covered"]["sampling_in_secret"]
-    record = types.SimpleNamespace(drawn=drawn(kind), is_secret=False)
-    assert of(types.SimpleNamespace(record=record)) == (kind if kind in SECRET else None)
-    assert of(types.SimpleNamespace(record=types.SimpleNamespace(drawn=None, is_secret=False))) is None
-
-
 def test_who_takes_part_says_nothing_about_the_group():
     names, drawn_by = [f"client{i}" for i in range(8000)], tff_mf.BallsInBins(groups=2, clients_per_round=2000)
     cohorts = drawn_by.cohorts(8000, 2, draws=sampling.CohortSecret.drawn().draws(names, drawn_by))
@@ -282,15 +219,6 @@ def test_misuse_of_a_secret_is_refused(tmp_path):
         sampling.CohortSecret(run=TWO, key="secret")
 
 
-def test_poisson_sampling_with_a_separation_is_stationary_from_the_first_round():
-    plans = [made("b-min-sep", population=900, clients_per_round=100, rounds=12, seed=seed) for seed in range(40)]
-    sizes = np.array([[len(plan.cohort(t)) for t in range(12)] for plan in plans])
-    # Each size has a variance below that of Binomial(900, 1/9): the coins of one round are independent.
-    assert np.abs(sizes.mean(axis=0) - 100).max() < 5 * math.sqrt(900 * 8 / 81 / 40)
-    assert plans[0].observed().min_sep == 5
-    assert plans[0].observed().max_participations == 3
-
-
 def test_random_allocation_gives_each_client_the_same_number_of_rounds():
     setting = {"population": 700, "clients_per_round": 40, "rounds": 30, "min_sep": 1, "max_participations": 2}
     plan = made("random-allocation", **setting)
@@ -301,10 +229,6 @@ def test_random_allocation_gives_each_client_the_same_number_of_rounds():
     # 15 clients are expected for each difference of 29, and of 1 as many as rounds allow.
     apart = [later - sooner for sooner, later in taken.values()]
     assert abs(apart.count(1) - 600 * 29 / 435) < 5 * math.sqrt(600 * 29 / 435)
-
-
-def test_poisson_sampling_bounds_nothing_and_says_so():
-    assert made("poisson").participation == tff_mf.MinSep(min_sep=1, max_participations=30)
 
 
 @pytest.mark.parametrize("kind", SAMPLINGS)
@@ -353,23 +277,12 @@ def test_a_word_has_the_fields_of_its_sampling_and_refuses_others_by_name(word):
     assert typed.convert(stored, RunSettings).sampling_settings() == chosen
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"sampling": "random"}, "'random-allocation'"),
-        ({"sampling": "balls_in_bins"}, "did you mean 'balls-in-bins'"),
-        ({"sampling": "poisson", "hours": 3.0}, "hours=3.0 does not go with sampling='poisson'"),
-        ({"sampling": "timer", "min_sep": 2, "max_participations": 2, "hours": 3.0}, "round_minutes missing"),
-        (
-            {"sampling": "timer", "min_sep": 2, "max_participations": 2, "hours": 3.0, "round_minutes": 0.0},
-            "round_minutes",
-        ),
-        ({"sampling": "min-sep"}, "or take sampling='single' for at most once"),
-    ],
-)
-def test_wrong_settings_are_refused(given, named):
-    with pytest.raises(InputValueError, match=named):
-        SamplingSettings(**given)
+@pytest.mark.parametrize("kind", SAMPLINGS)
+def test_the_object_that_is_accounted_for_draws_the_cohorts(kind):
+    drawn_by = drawn(kind, min_sep=2, groups=2).drawn_by(population=9, clients_per_round=2)
+    clients = [f"c{index}" for index in range(9)]
+    plan = sampling.plan_cohorts(sampling=drawn_by, client_ids=clients, clients_per_round=2, rounds=4, seed=1)
+    assert np.array_equal(drawn_by.cohorts(9, 4, clients_per_round=2, draws=SeededDraws(1)), plan.indices)
 
 
 @pytest.mark.parametrize("kind", SAMPLINGS)

@@ -20,43 +20,24 @@ from .shared import printed, result_of
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.S | re.M)
-SETTING = ["--rounds", "24", "--min-sep", "6", "--max-participations", "4"]
-TARGET = ["--delta", "1e-6", "--epsilon", "2"]
-MAX = ["--objective", "max"]
-EPOCHS = ["--sampling", "fixed-epochs"]
-SAMPLED = ["--sampling", "cyclic-poisson", "--population", "600", "--clients-per-round", "5"]
-COMMANDS = {
-    "account": ["account", "tree-online", "--noise-multiplier", "3.7654321", *SETTING, "--delta", "1e-6"],
-    "calibrate": [
-        *("calibrate", "banded", "--rounds", "24", *TARGET, *SAMPLED, "--groups", "6"),
-        *("--workload", "momentum", "--server-momentum", "0.9"),
-    ],
-    "blt": ["optimize", "blt", *SETTING, *TARGET, "--out", "blt"],
-    "banded": ["optimize", "banded", "--rounds", "24", "--bands", "6", "--out", "banded"],
-    "banded-toeplitz": ["optimize", "banded-toeplitz", *SETTING, "--restart-every", "12", "--out", "toeplitz"],
-    "banded-inverse": ["optimize", "banded-inverse", *SETTING, "--bands", "3", *MAX, "--out", "inverse"],
-    "dense": [
-        "optimize",
-        "dense",
-        *SETTING,
-        "--sampling",
-        "fixed-epochs",
-        "--adjacency",
-        "replace-one",
-        "--out",
-        "dense",
-    ],
-    "structured": ["optimize", "structured", *SETTING, "--diagonals", "2", "--rank", "2", "--out", "structured"],
-    "show": ["show", "banded", *SETTING, "--workload", "learning-rates", "--set", "server_warmup=0.5", "--bands", "2"],
-    "plan": [
-        *("plan", "--population", "600", "--clients-per-round", "100", "--rounds", "24", *TARGET),
-        *("--adjacency", "replace-one", "--restart-every", "12", "--dimension", "4050748"),
-    ],
-    "plan sampling": [
-        *("plan", "--population", "200", "--clients-per-round", "100", "--rounds", "8", "--delta", "1e-6"),
-        *("--noise-multiplier", "3", "--sampling", "cyclic-poisson"),
-    ],
+SETTING = "--rounds 24 --min-sep 6 --max-participations 4"
+LINES = {
+    "account": f"account tree-online --noise-multiplier 3.7654321 {SETTING} --delta 1e-6",
+    "calibrate": "calibrate banded --rounds 24 --delta 1e-6 --epsilon 2 --sampling cyclic-poisson --population 600 "
+    "--clients-per-round 5 --groups 6 --workload momentum --server-momentum 0.9",
+    "blt": f"optimize blt {SETTING} --delta 1e-6 --epsilon 2 --out blt",
+    "banded": "optimize banded --rounds 24 --bands 6 --out banded",
+    "banded-toeplitz": f"optimize banded-toeplitz {SETTING} --restart-every 12 --out toeplitz",
+    "banded-inverse": f"optimize banded-inverse {SETTING} --bands 3 --objective max --out inverse",
+    "dense": f"optimize dense {SETTING} --sampling fixed-epochs --adjacency replace-one --out dense",
+    "structured": f"optimize structured {SETTING} --diagonals 2 --rank 2 --out structured",
+    "show": f"show banded {SETTING} --workload learning-rates --set server_warmup=0.5 --bands 2",
+    "plan": "plan --population 600 --clients-per-round 100 --rounds 24 --delta 1e-6 --epsilon 2 "
+    "--adjacency replace-one --restart-every 12 --dimension 4050748",
+    "plan sampling": "plan --population 200 --clients-per-round 100 --rounds 8 --delta 1e-6 --noise-multiplier 3 "
+    "--sampling cyclic-poisson",
 }
+COMMANDS = {name: line.split() for name, line in LINES.items()}
 REPRS = re.compile(r"\b(None(?! of)|True|False|nan|PrefixSum|MinSep|\w+\(\w*=|\[)")
 
 

@@ -1,22 +1,17 @@
 """Adaptive server optimizers: TFF's steps, their state in checkpoints, and a guarantee that they leave as it is."""
 
-import json
-import types
-
 import numpy as np
 import pytest
 import run_folders
-import safetensors.numpy
 import tensorflow as tf
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.runs import names
 from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.runs.settings import ADAPTIVE_OPTIMIZERS
 from tff_mf.experiments.training import learning_process, program
 
-from .shared import critical, invoke, small_settings
+from .shared import small_settings
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -62,26 +57,6 @@ def test_steps_are_those_of_the_paper_and_follow_the_rates(name):
     np.testing.assert_allclose(found, ramp * by_the_papers(name, gradients), rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"server_optimizer": "adma"}, "server_optimizer='adma'.*did you mean 'adam'"),
-        ({"server_optimizer": "adagrad"}, "server_momentum=0.95.*adagrad"),
-        ({"server_optimizer": "yogi", "server_learning_rate": "proposed"}, "proposed.*yogi"),
-        ({"server_optimizer": "adam", "workload": "momentum"}, "workload='momentum'.*adam.*prefix-sum"),
-        ({"server_adaptivity": 0.1}, "server_adaptivity=0.1.*sgdm"),
-        ({"server_optimizer": "adam", "server_adaptivity": 1e-13}, "server_adaptivity=1e-13"),
-        ({"server_optimizer": "adam", "server_adaptivity": float("nan")}, "server_adaptivity"),
-    ],
-)
-def test_what_does_not_go_with_an_optimizer_is_refused(changes, message):
-    with pytest.raises(tff_mf.InputError, match=message):
-        small_settings(**changes)
-    given = [each for name, value in changes.items() for each in ("--set", f"{name}={value}")]
-    with pytest.raises(tff_mf.InputError, match=message.replace("0.95", "0.9")):
-        invoke("train", "--preset", "pydoc-light", *given, "--show")
-
-
 class StoppedError(Exception):
     pass
 
@@ -97,40 +72,16 @@ def trained(data, out, name, *, stop=None, resume=False):
     return program.run(settings, plan, data=data, out=out, on_round=on_round, execution=execution, without_epsilon=True)
 
 
-@pytest.fixture(scope="module")
-def stopped(small_data, tmp_path_factory):
-    """Runs with each optimizer, stopped with a checkpoint after round 4, and the numbers in that."""
-    found = {}
-    for name in ("sgdm", *ADAPTIVE_OPTIMIZERS):
-        out = tmp_path_factory.mktemp(name)
-        with pytest.raises(StoppedError):
-            trained(small_data, out, name, stop=5)
-        tensors = safetensors.numpy.load_file(out / "checkpoints" / "checkpoint_4.safetensors").values()
-        numbers = sum(each.size for each in tensors if each.dtype == np.float32)
-        found[name] = types.SimpleNamespace(out=out, numbers=numbers)
-    return found
-
-
+@pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("name", ADAPTIVE_OPTIMIZERS)
-def test_a_resumed_run_ends_as_one_that_was_not_stopped(small_data, tmp_path, stopped, name):
+def test_a_resumed_run_ends_as_one_that_was_not_stopped(small_data, tmp_path, name):
+    """It would not without the squares of past updates, which are in the checkpoint."""
     whole = trained(small_data, tmp_path / "whole", name)
-    resumed = trained(small_data, stopped[name].out, name, resume=True)
-    dimension = sum(weight.size for weight in whole.weights)
-    # Adagrad has squares in place of a velocity, the others both; hyperparameters are a few numbers.
-    more = stopped[name].numbers - stopped["sgdm"].numbers
-    assert more - (0 if name == "adagrad" else dimension) in range(-2, 4)
+    with pytest.raises(StoppedError):
+        trained(small_data, tmp_path / "stopped", name, stop=5)
+    resumed = trained(small_data, tmp_path / "stopped", name, resume=True)
     for one, other in zip(resumed.weights, whole.weights, strict=True):
         np.testing.assert_array_equal(one, other)
     assert resumed.history == whole.history
-
-
-def test_the_report_has_the_optimizer_and_the_same_epsilon(small_data, tmp_path):
-    found = {}
-    for name in ("sgdm", "yogi"):
-        trained(small_data, tmp_path / name, name)
-        found[name] = json.loads((tmp_path / name / names.REPORT).read_text())
-    assert found["sgdm"]["accountant"]["planned"] == found["yogi"]["accountant"]["planned"]
-    settings = found["yogi"]["settings"]
-    assert (settings["server_optimizer"], settings["server_adaptivity"]) == ("yogi", TAU)
-    assert reports.read_record(tmp_path / "yogi").settings.server_optimizer == "yogi"
-    assert critical(tmp_path / "yogi") == critical(tmp_path / "sgdm")
+    settings = reports.read_record(tmp_path / "stopped").settings
+    assert (settings.server_optimizer, settings.server_adaptivity) == (name, TAU)

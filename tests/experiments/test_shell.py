@@ -3,14 +3,12 @@
 import itertools
 import os
 import pathlib
-import re
-import signal
 import subprocess
 import sys
-from unittest import mock
 
 import click
 import pytest
+from bad_values import leaves
 from click.shell_completion import BashComplete
 
 import tff_mf
@@ -20,27 +18,13 @@ from tff_mf.experiments.runs import layers
 from tff_mf.experiments.sampling import settings
 from tff_mf.planning import mechanism_names
 
+from .shared import refused
+
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
 SCHEMA = ["--min-sep", "4", "--max-participations", "2"]
-RUN = ["--rounds", "8", "--clients-per-round", "2", "--delta", "1e-3", "--epsilon", "4", *SCHEMA]
-VALID = {
-    "account": ["identity", "--noise-multiplier", "1", "--rounds", "8", *SCHEMA, "--delta", "1e-3"],
-    "calibrate": ["identity", "--epsilon", "1", "--rounds", "8", *SCHEMA, "--delta", "1e-3"],
-    "train": RUN,
-}
 
 
-def leaves(command, path=()):
-    """All commands that do something, by what is typed."""
-    if not isinstance(command, click.Group):
-        yield " ".join(path), command
-        return
-    context = click.Context(command)
-    for name in command.list_commands(context):
-        yield from leaves(command.get_command(context, name), (*path, name))
-
-
-LEAVES = dict(leaves(cli.cli))
+LEAVES = dict(leaves())
 GROUPS = {name: cli.cli.get_command(click.Context(cli.cli), name) for name in ("data",)}
 FLAGS = {flag for leaf in LEAVES.values() for each in leaf.params for flag in (*each.opts, *each.secondary_opts)} | {
     "--help",
@@ -49,67 +33,6 @@ FLAGS = {flag for leaf in LEAVES.values() for each in leaf.params for flag in (*
     "--no-deps",
     "--plugin",
 }
-# Numbers that must be above 0, and shares that must be below 1. tests/fuzz has other wrong values of all options.
-BOUNDS = {
-    "account": {"0": "rounds min-sep delta", "1": "delta"},
-    "calibrate": {"0": "epsilon"},
-    "train": {
-        "0": "rounds clients-per-round clip-norm batch-size max-examples evaluate-every vocab-size units "
-        "evaluation-examples buffers",
-        "1": "server-momentum",
-        "2": "delta",
-    },
-}
-NUMBERS = [
-    (name, f"--{flag}", value)
-    for name, bounds in BOUNDS.items()
-    for value, flags in bounds.items()
-    for flag in flags.split()
-]
-
-
-@pytest.fixture
-def typed(tmp_path, monkeypatch, capfd):
-    """A function that runs a command line in this process, and returns its status, output and errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    # `python -m pytest` is another program name than `pytest`.
-    monkeypatch.setattr(sys.modules["__main__"], "__package__", None, raising=False)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["tff-mf", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capfd.readouterr()
-
-    # What the command sets for its own process must not reach the tests after it.
-    with mock.patch.dict(os.environ):
-        yield run
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
-def with_value(arguments, flag, value):
-    arguments = list(arguments)
-    if flag in arguments:
-        arguments[arguments.index(flag) + 1] = value
-        return arguments
-    return [*arguments, flag, value]
-
-
-@pytest.mark.parametrize(("name", "flag", "value"), NUMBERS)
-def test_a_wrong_number_is_refused_by_the_flag_that_was_typed(typed, tmp_path, name, flag, value):
-    err = refused(typed, name, *with_value(VALID[name], flag, value))
-    assert flag in err
-    assert flag.removeprefix("--").replace("-", "_") + "=" not in err.replace(flag, "")
-    assert not list(tmp_path.iterdir())
-
-
-def refused(typed, *arguments):
-    status, out, err = typed(*arguments)
-    assert (status, out, len(err.splitlines())) == (2, "", 1), err
-    return err
 
 
 def test_values_of_a_file_keep_their_key_and_name_the_file(typed, tmp_path):
@@ -135,19 +58,6 @@ def test_values_of_a_file_keep_their_key_and_name_the_file(typed, tmp_path):
         assert "run.toml" in err
 
 
-def test_values_of_a_preset_name_it(typed):
-    err = refused(typed, "train", "--preset", "mcmahan2024-blt", "--rounds", "10", "--epsilon", "2")
-    assert "but --rounds=10" in err
-    assert "(max_participations: from preset mcmahan2024-blt, " in err
-
-
-def test_values_are_never_rewritten(typed):
-    err = refused(typed, "train", *RUN, "--dataset", "a min_sep=3, rounds=2")
-    assert "--dataset='a min_sep=3, rounds=2' is neither" in err
-    err = refused(typed, "optimize", "blt", "--rounds", "9", "--out", "/proc/rounds=9")
-    assert "--out='/proc/rounds=9' cannot be written" in err
-
-
 def test_a_python_caller_sees_the_names_of_python():
     with pytest.raises(tff_mf.InputError, match=r"^min_sep=0 must be") as raised:
         tff_mf.MinSep(min_sep=0, max_participations=2)
@@ -155,34 +65,8 @@ def test_a_python_caller_sees_the_names_of_python():
     assert raised.value.sources == {}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "meant"),
-    [
-        (["trian"], "train"),
-        (["export-modle"], "export-model"),
-        (["optimize", "bandd"], "banded"),
-        (["data", "pydocs"], "pydoc"),
-        (["train", "--round", "8"], "--rounds"),
-        (["account", "production:b40", *VALID["account"][1:]], "production:b400"),
-        (["account", *VALID["account"], "--adjacency", "zero_out"], "zero-out"),
-        (["optimize", "blt", "--rounds", "8", "--out", "x", "--objective", "RMS"], "rms"),
-        (["train", *RUN, "--mechanism", "bandd"], "banded"),
-        (["train", *RUN, "--workload", "momentun"], "momentum"),
-        (["train", *RUN, "--sampling", "min_sep"], "min-sep"),
-        (["train", *RUN, "--dataset", "stackoverfow"], "stackoverflow"),
-        (["train", *RUN, "--preset", "mcmahan-blt"], "mcmahan2024-blt"),
-    ],
-)
-def test_a_wrong_word_gets_the_nearest(typed, arguments, meant):
-    err = refused(typed, *arguments)
-    assert re.search(f"id you mean [^?]*'{re.escape(meant)}'", err)
-
-
 def test_an_unrelated_word_gets_no_suggestion(typed):
     assert "mean" not in refused(typed, "xxxxxx")
-    assert "is none of rms, max.\n" in refused(
-        typed, "optimize", "blt", "--rounds", "8", "--out", "x", "--objective", "q"
-    )
 
 
 @pytest.mark.parametrize("group", [[], ["data"]])
@@ -207,24 +91,6 @@ def test_help_fits_and_breaks_no_flag(name, columns):
     words = text.split()
     assert [one for one, other in itertools.pairwise(words) if one == other and one.isalpha()] == []
     assert {word.strip(".,;:()`") for word in words if word.startswith("--")} <= FLAGS
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["show", "blt.safetensor"], "FILE='blt.safetensor' is not a file"),
-        (["account", "structured", *VALID["account"][1:]], "FILE='structured' is not a file, and none of blt, "),
-        (["show", "production:b40"], "FILE='production:b40' must be one of"),
-        (["audit", "nowhere"], "RUN|ARTIFACT='nowhere' is not a file"),
-        (["report", "."], "run='.' is not a run folder"),
-        (["export-model", "nowhere", "--out", "x"], "run='nowhere' does not exist"),
-    ],
-)
-def test_missing_arguments_are_named_as_in_the_usage(typed, arguments, message):
-    status, _, errors = typed(*arguments)
-    assert status == 2
-    assert errors.startswith(f"tff-mf: {message}"), errors
-    assert len(errors.splitlines()) == 1
 
 
 def completed(words, *, at):

@@ -1,8 +1,5 @@
 import contextlib
-import os
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -191,26 +188,3 @@ def test_other_features_are_refused(tmp_path):
     )
     with pytest.raises(InputValueError, match="has the features label, tokens, not creation_date, score"):
         sqlite.load(path)
-
-
-@pytest.mark.parametrize("path", ["missing.sqlite", ".", os.devnull])
-def test_what_is_no_file_is_refused(path):
-    with pytest.raises(InputValueError, match="is not a file"):
-        sqlite.load(path)
-
-
-def test_a_path_must_be_one():
-    with pytest.raises(InputTypeError, match="path=7"):
-        sqlite.load(7)
-
-
-def test_a_damaged_file_is_refused_before_tensorflow_is_loaded(damaged):
-    damaged.write_bytes(b"")
-    code = (
-        "import sys; from tff_mf.base.errors import InputValueError\n"
-        "from tff_mf.experiments.training.datasets import sqlite\n"
-        f"try: sqlite.load({str(damaged)!r})\n"
-        "except InputValueError: sys.exit('tensorflow' in sys.modules)\n"
-        "sys.exit(3)"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -6,28 +6,24 @@ import math
 import pathlib
 import re
 
-import numpy as np
 import pytest
 import run_folders
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments import reports, sampling
+from tff_mf.experiments import reports
 from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.planning.deployment import claim as claim_of
 from tff_mf.experiments.planning.deployment import options as compared
 from tff_mf.experiments.runs import statable, statements
 from tff_mf.experiments.runs.words import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
-from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS
 from tff_mf.experiments.training import preparation
 from tff_mf.numerics import digits
 from tff_mf.planning import options
-from tff_mf.problem.draws import SeededDraws
 
-from . import shared
-from .shared import invoke, said
+from .shared import invoke
 
 HERE = pathlib.Path(__file__).resolve().parents[2]
 OWN = {
@@ -215,6 +211,13 @@ def test_the_cohort_has_the_target_and_the_clients_that_trained_have_less():
     alone = planned(cohort=None)
     assert alone.epsilon == alone.epsilon_as_run
     assert "cohort" not in statement_of(alone)
+    for none, begins in (
+        (planned(epsilon=None, noise_multiplier=0.0), "NO ε CAN BE STATED: noise"),
+        (planned(insecure_seed=3), "TEST ONLY"),
+    ):
+        assert {none.epsilon, none.epsilon_as_run, none.zcdp_rho} == {math.inf}
+        assert statement_of(none).startswith(begins)
+        assert "ε≤" not in statement_of(none)
 
 
 @pytest.mark.parametrize(("min_sep", "most"), [(9, 3), (10, 4), (0, 3)])
@@ -227,25 +230,6 @@ def test_planned_cohorts_that_break_the_schema_have_no_figure(min_sep, most):
         statable.check_statable(planned(), observed=seen)
     assert "ε≤" not in str(found.value)
     statable.check_statable(planned(), observed=ObservedParticipation(min_sep=None, max_participations=1))
-
-
-@pytest.mark.parametrize(
-    ("changes", "more", "begins"),
-    [
-        ({}, {"population": 10**6}, "NO ε CAN BE STATED: delta: δ = 1e-06 is no smaller than 1 / 1000000"),
-        ({}, {"reasons": [CUT]}, "NO ε CAN BE STATED: log: cut"),
-        ({"epsilon": None, "noise_multiplier": 0.0}, {}, "NO ε CAN BE STATED: noise"),
-        ({"insecure_seed": 3}, {}, "TEST ONLY"),
-    ],
-)
-def test_whatever_a_report_refuses_a_plan_states_no_figure_of(changes, more, begins):
-    made = planned(**changes)
-    statement = statement_of(made, **more)
-    assert statement.startswith(begins)
-    assert "ε≤" not in statement
-    if changes:
-        assert math.isinf(made.epsilon)
-        assert {made.epsilon_as_run, made.zcdp_rho} == {math.inf}
 
 
 @given(st.floats(1e-9, 1e300))
@@ -289,34 +273,12 @@ def test_no_other_module_writes_a_guarantee():
     assert any(LOOKS_LIKE_ONE.search(text) for name in MAY for _, text in literals(HERE / name))
 
 
-@pytest.mark.parametrize("kind", SAMPLINGS)
-def test_a_report_names_the_sampler_that_drew(tmp_path, kind):
-    """A public name, of the class whose objects draw cohorts and are accounted for."""
-    chosen = shared.drawn(kind, min_sep=2, groups=2)
-    privacy = run_folders.plan(mechanism=tff_mf.Identity(), rounds=4, sampling=chosen.schema(4))
-    settings = shared.small_settings(privacy, **{**dict.fromkeys(PARAMETERS), "sampling": kind, **chosen.parameters})
-    drawn_by = chosen.drawn_by(population=9, clients_per_round=2)
-    cohorts = sampling.plan_cohorts(
-        sampling=drawn_by, client_ids=[f"c{index}" for index in range(9)], clients_per_round=2, rounds=4, seed=1
-    )
-    measured_on = preparation.measured_on(cohorts.client_ids, ["d1", "c3"])
-    reports.write_record(
-        tmp_path,
-        privacy,
-        sampler=settings.sampling_settings().sampler,
-        simulation=True,
-        population=9,
-        released_without_noise=[{"name": "metrics of evaluation", "of": measured_on}],
-        settings=settings,
-        server_learning_rate=1.0,
-    )
+def test_a_report_says_whether_clients_of_the_evaluation_train(tmp_path):
+    """StackOverflow's users write before and after 2018, which is how its splits are made."""
+    of_both = preparation.measured_on(["c1", "c3"], ["d1", "c3"])
+    run_folders.start(tmp_path, released_without_noise=[{"name": "metrics of evaluation", "of": of_both}])
     reports.write(tmp_path, realised=False)
-    # StackOverflow's users write before and after 2018, which is how its splits are made.
     planned = (tmp_path / "planned.md").read_text()
     assert "evaluation is on other sentences of clients that train" in planned
     assert "clients that do not train" not in planned
-    assert preparation.measured_on(cohorts.client_ids, ["d1"]) == "clients that do not train"
-    name = reports.read_record(tmp_path).sampler
-    assert isinstance(drawn_by, getattr(tff_mf, name.removeprefix("tff_mf.")))
-    assert np.array_equal(drawn_by.cohorts(9, 4, clients_per_round=2, draws=SeededDraws(1)), cohorts.indices)
-    assert f"by {name}" in " ".join(said(reports.build(tmp_path, realised=False)["assumptions"]))
+    assert preparation.measured_on(["c1", "c3"], ["d1"]) == "clients that do not train"

@@ -16,7 +16,7 @@ from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import runner, verification
 from tff_mf.experiments.cli import cli
 
-from .conftest import export_by_command
+from .shared import result_of
 
 EVERY = 3
 
@@ -66,38 +66,28 @@ def test_two_exports_are_equal_to_the_byte(bundle, exported_again):
     assert [name for name in one if one[name] != other[name]] == []
 
 
-RUN = (
-    "[run]\n"
-    'dataset = "sqlite:{data}"\nclients_per_round = 2\ndelta = 1e-6\nrounds = 32\nmin_sep = 8\n'
-    "max_participations = 4\nnoise_multiplier = 8.0\nvocab_size = 60\nembedding_size = 4\nunits = 4\n"
-    "batch_size = 2\nmax_examples = 4\n"
-)
-
-
+# Long: the test above compares two exports of one setting.
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "chosen",
+    ("chosen", "integers"),
     [
-        'model = "lstm"\nmechanism = "banded"\nbands = 4\n',
-        'model = "lstm"\nmechanism = "tree-full"\n',
-        'model = "conv"\nmechanism = "blt"\nbuffers = 2\n',
+        ('model = "lstm"\nmechanism = "banded"\nbands = 4\ngrid = "none"', None),
+        ('model = "lstm"\nmechanism = "tree-full"', "int32"),
+        ('model = "conv"\nmechanism = "blt"\nbuffers = 2\ngrid = 20', "int64"),
     ],
 )
-def test_two_exports_of_other_models_and_mechanisms_are_equal_to_the_byte(chosen, small_data, tmp_path):
-    from tff_mf.experiments.bundles import building
-
+def test_bundles_of_other_settings_are_exported_again_to_the_byte(chosen, integers, small_data, tmp_path):
+    """By both commands, each of which builds the graphs in a process of its own."""
     config = tmp_path / "settings.toml"
-    config.write_text(RUN.format(data=small_data) + chosen)
-    building.export(bundles.read_source(config), tmp_path / "one", round_minutes=15.0, population=80)
-    # What is optimized on the spot is in the bundle, and a run of the same mechanism need not find it again.
-    run = tmp_path / "a run"
-    run.mkdir()
-    shutil.copyfile(config, run / "configuration.toml")
-    for name in ("vocabulary.json", "mechanism.safetensors"):
-        shutil.copyfile(tmp_path / "one" / name, run / name)
-    one, other = files_of(tmp_path / "one"), files_of(export_by_command(run, tmp_path))
-    assert one.keys() == other.keys()
-    assert [name for name in one if one[name] != other[name]] == []
+    config.write_text(
+        f'[run]\ndataset = "sqlite:{small_data}"\nclients_per_round = 2\ndelta = 1e-6\nrounds = 32\nmin_sep = 8\n'
+        "max_participations = 4\nnoise_multiplier = 8.0\nvocab_size = 60\nembedding_size = 4\nunits = 4\n"
+        f"batch_size = 2\nmax_examples = 4\n{chosen}\n"
+    )
+    made = result_of("export", config, "--out", tmp_path / "new", "--longest-round", 15, "--population", 80)
+    assert (made["grid"] or {"integers": None})["integers"] == integers
+    found = result_of("verify", tmp_path / "new", "--digest", made["digest"])
+    assert (found["refused"], found["rounds"]) == ([], 3)
 
 
 def test_files_that_are_given_rest_on_the_digest(bundle, exported_again, material, tmp_path, monkeypatch):
@@ -163,10 +153,16 @@ def test_a_tampered_folder_is_refused_in_one_line_and_by_the_runner(way, tampere
 
 
 @pytest.mark.parametrize("way", tampering_ways.MANIFESTS, ids=lambda way: way.name)
-def test_a_tampered_manifest_is_refused_in_one_line(way, tampered):
-    (found,) = bundles.refusals(tampered(way))
-    assert found.file == ("runner.pyz" if "by one" in way.name else "manifest.json")
+def test_a_tampered_manifest_is_refused_in_one_line_and_its_lists_by_the_runner(way, tampered):
+    folder = tampered(way)
+    (found,) = bundles.refusals(folder)
+    file = {"by one": "runner.pyz", "another hash": "run.json"}
+    assert found.file == next((file[each] for each in file if each in way.name), "manifest.json")
     assert found.reason.isprintable()
+    if way in tampering_ways.LISTS:
+        with pytest.raises(runner.InputError):
+            runner.start(folder.parent / "run", folder)
+        assert not (folder.parent / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -198,18 +194,6 @@ def test_what_protects_a_bundle_is_the_digest_alone(bundle):
         assert f"\nprotected  {'by the digest' if by else 'not against'}" in shown
     other = json.loads(verified(bundle.folder, "--files-only", "--json", "--digest", 64 * "0").stdout)
     assert (other["verified"], other["protected_by"]) == (False, None)
-
-
-# Long: the test above refuses it by digest.
-@pytest.mark.long
-def test_only_the_digest_detects_another_task_name(bundle, exported_again, material, tampered, tmp_path):
-    folder = tampered(tampering_ways.TASKS[0])
-    again = tmp_path / "again"
-    shutil.copytree(exported_again, again)
-    tampering_ways.TASKS[0].apply(again, material)
-    with tampered_bundles.built_once(tampering.Material(base=folder), again, tmp_path):
-        assert verification.verify(folder, rounds=1).refused == []
-    assert bundles.refusals(folder, digest=bundle.digest)[0].file == "manifest.json"
 
 
 def test_files_of_other_versions_rest_on_the_digest(bundle, exported_again, material, tampered, tmp_path):

@@ -1,10 +1,9 @@
-"""Training from end to end on a little real text: files, statement, cohorts, and the demo."""
+"""Training from end to end on a little real text: files, statement and cohorts."""
 
 import json
 import os
 import shutil
 
-import msgspec
 import numpy as np
 import pytest
 import run_folders
@@ -13,16 +12,14 @@ import tensorflow as tf
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.bundles import publishing
-from tff_mf.experiments.comparison import demo
+from tff_mf.experiments import reports
 from tff_mf.experiments.runs import names, statements
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import learning_process, models, program, task
 from tff_mf.experiments.training.datasets import sentences
 from tff_mf.numerics.digits import rounded_up
 
-from .shared import invoke, read_observed, rows, small_settings
+from .shared import read_observed, rows, small_settings
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -105,12 +102,6 @@ def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
     assert result.passed, str(result)
 
 
-@pytest.mark.parametrize("name", ["client_epochs", "client_learning_rate"])
-def test_what_fed_sgd_has_no_use_for_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name}.*fed-avg"):
-        small_settings(algorithm="fed-sgd", **{name: 2})
-
-
 def test_files_of_a_run(finished):
     result, out, seen = finished
     metrics = rows(out / names.METRICS)
@@ -184,40 +175,14 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
     assert realised["setting"]["simulation"]
 
 
-def test_one_seed_gives_one_cohort_and_noise_is_never_repeated(small_data, tmp_path, finished):
-    (tmp_path / "again").mkdir()
-    plan = privacy(delta=0.5)
-    settings = small_settings(plan, **SMALL)
-    again = program.run(settings, plan, data=small_data, out=tmp_path / "again", without_epsilon=True)
-    assert rows(tmp_path / "again" / names.PARTICIPATION) == rows(finished[1] / names.PARTICIPATION)
-    assert again.summary["loss"] != finished[0].summary["loss"]
-    # What the report refuses, since δ is above 1 / population, nothing else states.
-    report = json.loads((tmp_path / "again" / "report.json").read_text())
-    assert reports.headline(report) == again.statement
-    assert again.statement.startswith("NO ε CAN BE STATED: delta: δ = 0.5 is no smaller than 1 / ")
-    assert {report["claim"][name] for name in ("epsilon", "epsilon_as_run", "zcdp_rho")} == {None}
-
-
-def test_an_insecure_seed_repeats_a_run_and_says_so(small_data, tmp_path):
-    losses = []
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        plan = privacy(insecure_seed=1, mechanism=tff_mf.Identity(), rounds=4)
-        # One sentence a client and no shuffling, so that nothing else is random.
-        settings = small_settings(plan, vocab_size=200, evaluation_examples=40)
-        result = program.run(settings, plan, data=small_data, out=tmp_path / name, without_epsilon=True)
-        losses.append(result.summary["loss"])
-        assert (result.report["claim"]["epsilon"], result.report["claim"]["test_only"]) == (None, True)
-        assert "TEST ONLY" in result.statement
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
 def test_a_population_that_is_too_small_is_refused(small_data, tmp_path):
     plan = privacy(clients_per_round=5000)
     with pytest.raises(tff_mf.InputError, match="would fit"):
         program.run(small_settings(plan, **SMALL), plan, data=small_data, out=tmp_path)
 
 
+# Long: test_hoisted_models.py has TFF's own steps, and the runs above what is done with them.
+@pytest.mark.long
 def test_the_model_learns_without_noise(small_data, tmp_path):
     schema = tff_mf.MinSep(min_sep=2, max_participations=6)
     plan = privacy(noise_multiplier=0.0, rounds=12, sampling=schema, clip_norm=10.0)
@@ -262,41 +227,3 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left, f
     # Before it trains, and on stderr: what noise leaves to learn from.
     assert shown.startswith("WARNING  this run will not learn: ")
     assert shown.index("--server-learning-rate") < shown.index("round 4 of 4")
-
-
-def test_a_run_is_audited_and_its_model_published(finished, tmp_path):
-    folder = shutil.copytree(finished[1], tmp_path / "run")
-    done = invoke("audit", folder, "--coordinates", 8192)
-    assert done.exit_code == 0
-    published = publishing.export_model(folder, tmp_path / "model")
-    assert published["headline"].startswith("PROVISIONAL, 10 questions open: ")
-    report = json.loads((tmp_path / "model" / "report.json").read_text())
-    assert report["audit"]["state"] == "passed"
-    assert (tmp_path / "model" / "report.json").read_bytes() == (folder / "report.json").read_bytes()
-
-
-# Long: test_comparison.py has tests of each part of a comparison, which the demo is.
-@pytest.mark.long
-def test_demo_in_small(small_data, tmp_path):
-    small = {"rounds": 4, "clients_per_round": 2, "cohort": 40, "min_sep": 2, "vocab_size": 200, "units": 4}
-    small |= {"embedding_size": 4, "max_examples": 8, "evaluate_every": 2, "evaluation_examples": 40}
-    runs = {name: msgspec.structs.replace(settings, **small) for name, settings in demo.RUNS.items()}
-    out = tmp_path / "demo"
-    for _ in range(2):
-        summary = demo.run_demo(out, data=small_data, runs=runs)
-    assert json.loads((out / "summary.json").read_text()) == summary
-    assert sorted(os.listdir(tmp_path)) == ["demo"]
-    for name in ("blt", "identity"):
-        # What `tff-mf export` does first, and is refused by: the deployment that the run stands for.
-        source, run = bundles.read_source(out / name), reports.read_record(out / name)
-        assert source.asked == run.settings
-        assert source.settings == run.training.resolved(source.privacy, run.server_learning_rate)
-        assert source.privacy.mechanism == tff_mf.load(out / name / "mechanism.safetensors")
-        assert source.privacy.noise_multiplier == run.noise_multiplier
-        assert (source.privacy.clients_per_round, source.privacy.participation) == (40, run.schema)
-    assert (out / "accuracy.png").read_bytes().startswith(b"\x89PNG")
-    blt, identity = (summary["mechanisms"][name] for name in ("blt", "identity"))
-    assert blt["epsilon"] <= runs["blt"].epsilon
-    assert identity["epsilon"] <= runs["blt"].epsilon
-    assert blt["noise_multiplier"] > identity["noise_multiplier"]
-    assert rows(out / "blt" / "participation.csv") == rows(out / "identity" / "participation.csv")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mutations import VALUES
 
 import tff_mf
+from tff_mf.experiments import sampling
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.runs.settings import FIELDS, RunSettings
@@ -177,6 +178,14 @@ CALLS = (
     _called(tff_mf.Guarantee(mu=1.0).epsilon, delta=_DELTA),
     _called(ExecutionSettings, checkpoint_every=_ROUNDS, restarts=_ROUNDS),
     _by_type(SamplingSettings),
+    _called(
+        sampling.plan_cohorts,
+        client_ids=st.sampled_from([list("abcdefgh"), list("abc")]),
+        clients_per_round=st.integers(1, 3),
+        rounds=st.integers(1, 6),
+        sampling=_SCHEMA,
+        seed=_ROUNDS,
+    ),
     _by_type(RunSettings),
     _called(_read_run, table=st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3)),
     _called(tff_mf.Poisson, population=_ROUNDS, clients_per_round=_SIGMA),
@@ -224,6 +233,7 @@ def named(message: str, arguments: Mapping[str, Any]) -> bool:
 
 _FIELDS = {
     "participation": ("min_sep", "max_participations"),
+    "sampling": ("min_sep", "max_participations", "FixedEpoch"),
     "mechanism": ("mechanism", "variant"),
     "patterns": ("pattern", "round"),
     "table": _NAMES,

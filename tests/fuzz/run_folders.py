@@ -181,6 +181,17 @@ def write_ledger(folder: pathlib.Path, entries: Iterable[Entry]) -> None:
     (folder / names.LEDGER).write_text("".join(lines))
 
 
+def with_reports(entries: Iterable[Entry], number: int = 3, **changes: Any) -> list[Entry]:
+    """Returns the entries of a ledger whose releases count two reports each, that of one round with changes."""
+    counts = {"came": 3, "counted": 2, "clipped": 1, "zeroed": 0, "refused": {"late": 1}}
+    return [
+        {**each, "reports": {**counts, **(changes if each["round"] == number else {})}}
+        if each["kind"] == "released"
+        else each
+        for each in entries
+    ]
+
+
 def read_log(folder: pathlib.Path) -> list[tuple[int, int, str]]:
     """Returns the lines of a participation log."""
     with (folder / "participation.csv").open(newline="") as file:

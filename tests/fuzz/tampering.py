@@ -201,9 +201,13 @@ def linked(name: str, to: str) -> Change:
     return edit
 
 
-def another_mechanism(folder: pathlib.Path, material: Material) -> None:
+def exchanged_mechanism(folder: pathlib.Path) -> None:
     (folder / "mechanism.safetensors").unlink()
     folders.keep_mechanism(folder, tff_mf.Tree(200, variant="online"))
+
+
+def another_mechanism(folder: pathlib.Path, material: Material) -> None:
+    exchanged_mechanism(folder)
     fitting_hash(folder, material)
 
 
@@ -248,15 +252,24 @@ def deep(folder: pathlib.Path) -> None:
     os.close(here)
 
 
+def resealed(change: Callable[[dict], object]) -> Callable[[dict], None]:
+    """Returns what changes a report, and makes its digest fit."""
+
+    def edit(report: dict) -> None:
+        change(report)
+        report.update(reports.sealed(report))
+
+    return edit
+
+
 def smaller_epsilon(by: float) -> Callable[[dict], None]:
     """Returns what makes the ε of a planned report smaller by a part of it, and the digest fit."""
 
     def edit(report: dict) -> None:
         report["accountant"]["planned"]["epsilon"] *= 1 - by
         report["claim"]["epsilon_as_run"] *= 1 - by
-        report.update(reports.sealed(report))
 
-    return edit
+    return resealed(edit)
 
 
 def smaller_claims(by: float) -> Callable[[dict], None]:

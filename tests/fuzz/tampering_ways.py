@@ -14,12 +14,14 @@ from tampering import (
     devices_told,
     edited,
     exchanged,
+    exchanged_mechanism,
     fitting_hash,
     linked,
     manifested,
     placed,
     programmed,
     renamed,
+    resealed,
     run_field,
     settings_field,
     smaller_claims,
@@ -146,6 +148,7 @@ FOLDERS = (
 )
 
 
+_BOLD = "**ε≤0.001**"
 ANOTHER_RUN = "it is another run, which its report describes as it is"
 
 
@@ -185,6 +188,14 @@ STATEMENTS = (
         Way(f"{name} that is another in its {digit} digit", edited("run.json", _times(name, 1 + by)), reported=True)
         for name in ("noise_multiplier", "clip_norm", "delta")
         for digit, by in (("seventh", 1e-7), ("eighth", -1e-8), ("ninth", 1e-9))
+    ),
+    Way(
+        "a digest that is a text",
+        together(edited("planned.json", lambda report: report.update(digest=f"0\n\n# Report\n\n{_BOLD}")), with_page),
+    ),
+    Way(
+        "a version of the accountant that is a text",
+        together(edited("planned.json", resealed(lambda found: found["accountant"].update(version=_BOLD))), with_page),
     ),
     Way("a page that says ε = 0", written("planned.md", lambda old: "ε = 0\n".encode() + old)),
     Way("a text for a number", run_field(noise_multiplier="8"), listed=True),
@@ -310,6 +321,7 @@ POLICIES = (
     Way("a separation that is a text", edited("participation.json", lambda policy: policy.update(min_sep="10"))),
     Way("a policy with one key more", edited("participation.json", lambda policy: policy.update(audited=True))),
     Way("a policy of another form", edited("participation.json", lambda policy: policy.clear())),
+    Way("an artifact that run.json does not name", placed(exchanged_mechanism)),
     Way("another artifact", another_mechanism, reported=True),
     Way(
         "a word in the artifact's metadata",
@@ -391,25 +403,24 @@ FILES_EXCHANGED = (
     # Its graphs are built anew, which takes ten seconds: not among those that CI tries.
     Way("blanks in the vocabulary", written("vocabulary.json", lambda old: old + b" ")),
 )
-# Found without TensorFlow and without building graphs again; what follows them is not.
-MANIFESTS = (
-    _in_manifest("batch size", lambda m: m["local_data"].update(batch_size=3)),
-    _in_manifest("all examples", lambda m: m["local_data"].update(max_examples=None)),
-    _in_manifest("a manifest that says TEST ONLY", lambda m: m.update(test_only=True)),
-    _in_manifest("a version that is a sentence", lambda m: m["versions"].update(python="ε ≤ 0.1")),
+# What the runner refuses too: versions, digests and lists of files.
+LISTS = (
     _in_manifest("a file that is not listed", lambda m: m["files"].pop("server/update/saved_model.pb")),
     _in_manifest("a version of old", lambda m: m.update(version=1)),
     _in_manifest("a version to come", lambda m: m.update(version=3)),
     _in_manifest("a version that is a text", lambda m: m.update(version="2")),
     _in_manifest("a version that is true", lambda m: m.update(version=True)),
-    _in_manifest("no replay among the stages", lambda m: m["stages"].pop("replay")),
-    _in_manifest("a path of a stage", lambda m: m["stages"]["replay"].update(path="server/update")),
     _in_manifest("a size that is less by one", _resized(lambda size: size - 1)),
     _in_manifest("a size that is more by one", _resized(lambda size: size + 1)),
     _in_manifest("a size below zero", _resized(lambda size: -1)),
     _in_manifest("a size that is a fraction", _resized(float)),
     _in_manifest("a size of exabytes", _resized(lambda size: 2**62)),
-    _in_manifest("one key more", lambda m: m.update(audited=True)),
+    _in_manifest("a version that is null", lambda m: m.update(version=None)),
+    _in_manifest("files that are a number", lambda m: m.update(files=3)),
+    _in_manifest("hashes alone", lambda m: m.update(files={name: each["sha256"] for name, each in m["files"].items()})),
+    _in_manifest("another hash", lambda m: m["files"]["run.json"].update(sha256=64 * "0")),
+    _in_manifest("a file outside", lambda m: m["files"].update({"../x": {"sha256": "", "bytes": 0}})),
+    Way("another digest", edited("manifest.json", lambda m: m.update(digest=64 * "0")), listed=False),
     _in_manifest("a size that is a text", lambda m: m["files"]["run.json"].update(bytes="9")),
     Way(
         "a size of 10,000 digits",
@@ -424,6 +435,21 @@ MANIFESTS = (
     Way("one key twice", written("manifest.json", lambda old: old.replace(b"{", b'{"version": 2, ', 1)), listed=False),
     Way("a manifest that nests", written("manifest.json", lambda old: b"[" * 100_000), listed=False),
     Way("a manifest of a gigabyte", placed(lambda f: sparse(f / "manifest.json", 2**30)), listed=False),
+)
+# Found without TensorFlow and without building graphs again; what follows them is not.
+MANIFESTS = (
+    *LISTS,
+    _in_manifest("batch size", lambda m: m["local_data"].update(batch_size=3)),
+    _in_manifest("all examples", lambda m: m["local_data"].update(max_examples=None)),
+    _in_manifest("a manifest that says TEST ONLY", lambda m: m.update(test_only=True)),
+    _in_manifest("a version that is a sentence", lambda m: m["versions"].update(python="ε ≤ 0.1")),
+    _in_manifest("no replay among the stages", lambda m: m["stages"].pop("replay")),
+    _in_manifest("a path of a stage", lambda m: m["stages"]["replay"].update(path="server/update")),
+    _in_manifest("one key more", lambda m: m.update(audited=True)),
+    _in_manifest(
+        "a type that moves the cursor",
+        lambda m: next(iter(m["stages"]["merge"]["inputs"].values())).update(dtype="\x1b[2J"),
+    ),
     _in_manifest("a grid, of graphs of floats", lambda m: m.update(grid=_GRID)),
     _in_manifest("a grid that is null", lambda m: m.update(grid=None)),
     Way(
