@@ -49,6 +49,7 @@ from tff_mf.optimize import optimize_dense as optimize_dense
 from tff_mf.optimize import optimize_scaled_blt as optimize_scaled_blt
 from tff_mf.optimize.bands import AmplifiedBands as AmplifiedBands
 from tff_mf.optimize.bands import amplified_bands as amplified_bands
+from tff_mf.optimize.least_loss import least_loss as least_loss
 from tff_mf.planning import Plan as Plan
 from tff_mf.planning import plan as plan
 from tff_mf.planning.order import Order as Order

@@ -154,6 +154,9 @@ CALLS = (
     _called(tff_mf.max_error, **_LOSS),
     _called(tff_mf.rms_loss, **_SETTING, workload=_WORKLOAD),
     _called(tff_mf.max_loss, **_SETTING, workload=_WORKLOAD),
+    _called(
+        tff_mf.least_loss, rounds=_ROUNDS, participation=_SCHEMA, objective=st.sampled_from(["max", "rms", "mean"])
+    ),
     _called(tff_mf.zcdp_rho, **_RUN, noise_multiplier=_SIGMA),
     _called(tff_mf.epsilon, **_RUN, noise_multiplier=_SIGMA, delta=_DELTA),
     _called(tff_mf.calibrate_noise_multiplier, **_RUN, epsilon=_SIGMA, delta=_DELTA),

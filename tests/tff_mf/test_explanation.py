@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.optimize.least_loss import least_loss
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 PAGES = [path for path in sorted((DOCS / "explanation").glob("*.md")) if "```pycon" in path.read_text()]
@@ -62,7 +61,7 @@ def test_the_noise_of_the_first_screen():
     schema = tff_mf.MinSep(min_sep=100, max_participations=10)
     found = tff_mf.optimize_scaled_blt(rounds=1000, participation=schema, objective="rms", buffers=4)
     assert tff_mf.rms_loss(found, 1000, schema) == pytest.approx(shown[0, 1], abs=0.01)
-    assert least_loss(1000, schema) == pytest.approx(shown[1, 1], abs=0.01)
+    assert tff_mf.least_loss(1000, schema) == pytest.approx(shown[1, 1], abs=0.01)
 
 
 def is_drawn_as(stored, drawn):

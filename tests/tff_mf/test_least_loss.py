@@ -9,7 +9,6 @@ import scipy.optimize
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
-from tff_mf.optimize.least_loss import least_loss
 
 SCHEMAS = [(1, 12), (3, 4), (5, 3), (12, 1), (3, 2), (2, 5)]
 NAMES = ["all", "epochs", "partial", "once", "fewer", "two"]
@@ -26,7 +25,7 @@ def schema_of(min_sep, most):
 @pytest.mark.parametrize(("min_sep", "most"), SCHEMAS, ids=NAMES)
 def test_no_mechanism_has_less(min_sep, most, objective):
     schema = schema_of(min_sep, most)
-    least = least_loss(12, schema, objective)
+    least = tff_mf.least_loss(12, schema, objective)
     assert least > 0
     mechanisms = [tff_mf.optimize_dense(rounds=12, participation=schema), tff_mf.Identity(), tff_mf.Tree(12)]
     mechanisms += [tff_mf.optimize_blt(rounds=12, participation=schema, buffers=2, objective=objective)]
@@ -66,7 +65,7 @@ def test_the_optimum_of_few_rounds_by_brute_force_is_near_and_not_below(min_sep,
     entries = np.eye(rounds)[lower]
     for power in (4, 16, 64, 256, 1024):
         entries = scipy.optimize.minimize(loss, entries, args=(power,), method="BFGS").x
-    least = least_loss(rounds, schema, objective)
+    least = tff_mf.least_loss(rounds, schema, objective)
     assert 0.95 * loss(entries) <= least <= loss(entries) * (1 + 1e-9)
 
 
@@ -74,12 +73,12 @@ def test_the_optimum_of_few_rounds_by_brute_force_is_near_and_not_below(min_sep,
 def test_with_one_participation_it_is_the_optimum(rounds):
     once = tff_mf.SingleParticipation()
     best = tff_mf.rms_loss(tff_mf.optimize_dense(rounds=rounds, participation=once), rounds, once)
-    assert 0.998 * best <= least_loss(rounds, once) <= best
+    assert 0.998 * best <= tff_mf.least_loss(rounds, once) <= best
 
 
 def test_it_grows_with_what_a_client_may_do_and_with_the_strictness_of_the_loss():
     few, many = (tff_mf.MinSep(min_sep=32, max_participations=most) for most in (2, 4))
-    assert 0 < least_loss(128, few) < least_loss(128, many) < least_loss(128, many, "max")
+    assert 0 < tff_mf.least_loss(128, few) < tff_mf.least_loss(128, many) < tff_mf.least_loss(128, many, "max")
 
 
 def test_of_more_rounds_than_it_searches_it_is_the_nuclear_norm():
@@ -88,10 +87,10 @@ def test_of_more_rounds_than_it_searches_it_is_the_nuclear_norm():
     diagonal = np.append(np.full(rounds - 1, 2.0), 1.0)
     squares = scipy.linalg.eigvalsh_tridiagonal(diagonal, np.full(rounds - 1, -1.0))
     nuclear = np.sum(1 / np.sqrt(squares))
-    assert least_loss(rounds, schema) == pytest.approx(nuclear / np.sqrt(rounds * 500), rel=1e-7)
-    assert least_loss(rounds, tff_mf.MinSep(min_sep=500, max_participations=2)) == 0.0
+    assert tff_mf.least_loss(rounds, schema) == pytest.approx(nuclear / np.sqrt(rounds * 500), rel=1e-7)
+    assert tff_mf.least_loss(rounds, tff_mf.MinSep(min_sep=500, max_participations=2)) == 0.0
 
 
 def test_it_refuses_a_loss_that_it_does_not_know():
     with pytest.raises(InputValueError, match=r"objective='mean'"):
-        least_loss(12, tff_mf.SingleParticipation(), "mean")
+        tff_mf.least_loss(12, tff_mf.SingleParticipation(), "mean")

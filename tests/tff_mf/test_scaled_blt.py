@@ -12,7 +12,6 @@ import pytest
 import scipy.linalg
 
 import tff_mf
-from tff_mf.optimize.least_loss import least_loss
 from tff_mf.optimize.scaled_blt import ScaledBLTLoss
 from tff_mf.sensitivities._check import attained_by_any
 from tff_mf.sensitivities.losses import round_errors
@@ -228,7 +227,7 @@ def test_the_page_of_the_frontier_says_what_its_file_does():
     assert f"{len(FRONTIER)} rows" in " ".join(PAGE.read_text().split())
     assert all(float(row["ours"]) <= 1.001 * float(row["others"]) for row in FRONTIER)
     for objective in ("rms", "max"):
-        bound = least_loss(512, tff_mf.MinSep(min_sep=64, max_participations=8), objective)
+        bound = tff_mf.least_loss(512, tff_mf.MinSep(min_sep=64, max_participations=8), objective)
         for row in FRONTIER:
             if (row["loss"], row["rounds"]) == (objective, "512"):
                 assert float(row["ours"]) / bound == pytest.approx(float(row["over_bound"]), abs=1e-3)

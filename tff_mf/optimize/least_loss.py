@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
 
 from tff_mf.base import validation
+from tff_mf.mechanisms import OptimizedFor
 from tff_mf.optimize.dense import stretched
 from tff_mf.problem.participation import Participation
 
@@ -57,14 +57,15 @@ def least_loss(rounds: int, participation: Participation, objective: str = "rms"
         >>> import tff_mf
         >>> schema = tff_mf.MinSep(min_sep=32, max_participations=4)
         >>> best = tff_mf.optimize_banded(rounds=128, participation=schema, bands=32, unit_norms=False)
-        >>> round(least_loss(128, schema), 2), round(tff_mf.rms_loss(best, 128, schema), 2)
+        >>> round(tff_mf.least_loss(128, schema), 2), round(tff_mf.rms_loss(best, 128, schema), 2)
         (4.77, 4.9)
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
+        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
     """
-    n = validation.listable(rounds)
+    optimized_for = OptimizedFor(rounds=validation.listable(rounds), participation=participation)
+    n, participation = optimized_for.rounds, optimized_for.participation
     validation.one_of("objective", objective, ("rms", "max"))
     k = participation.max_participations
     b = n if k == 1 else min(participation.min_sep, n)
@@ -107,7 +108,9 @@ def _searched(n: int, b: int, k: int, objective: str) -> _Bound:
 
     improved(0.0, 2 * _STEPS)
     if k > 1:
-        scipy.optimize.minimize_scalar(improved, bounds=(0, 1), method="bounded", options={"xatol": 0.02})
+        from scipy.optimize import minimize_scalar
+
+        minimize_scalar(improved, bounds=(0, 1), method="bounded", options={"xatol": 0.02})
     return best
 
 
