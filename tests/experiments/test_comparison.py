@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import hypothesis
 import hypothesis.strategies as st
@@ -232,22 +233,23 @@ def test_rates_of_the_paper_are_proposed_from_its_noise():
         derived.fit([0.1, 0.1], [1.0, 2.0])
 
 
-def test_jobs_run_in_parallel_and_report_their_status(tmp_path):
-    ended = []
-    jobs = [
-        _runs.Job(
-            name=str(status),
-            log=tmp_path / f"{status}.txt",
-            start=lambda status=status: [sys.executable, "-c", f"print({status}); raise SystemExit({status})"],
-        )
-        for status in range(4)
-    ]
-    _runs.run(jobs, at_once=2, on_end=lambda job, status: ended.append((job.name, status)))
-    assert sorted(ended) == [("0", 0), ("1", 1), ("2", 2), ("3", 3)]
-    assert (tmp_path / "3.txt").read_text() == "3\n"
+def run_by_code(out, codes, say):
+    """Does runs that are programs by name, and returns the last line of each, since none writes a report."""
+    (out / "logs").mkdir()
+    planned = [types.SimpleNamespace(name=name) for name in codes]
+    return _runs.run_missing(planned, lambda run: [sys.executable, "-c", codes[run.name]], out, at_once=2, say=say)
 
 
-def test_interrupted_jobs_are_ended_with_what_they_started(tmp_path):
+def test_runs_are_done_in_parallel_and_what_failed_is_told(tmp_path):
+    said = []
+    codes = {"silent": "raise SystemExit(3)"} | {name: f"print('said by {name}')" for name in "abc"}
+    failed = run_by_code(tmp_path, codes, said.append)
+    assert failed == {"silent": "ended with status 3"} | {name: f"said by {name}" for name in "abc"}
+    assert (tmp_path / "logs" / "a.txt").read_text() == "said by a\n"
+    assert [text.split(",")[0] for text in said] == ["4 runs", *(f"{ended} of 4" for ended in range(1, 5))]
+
+
+def test_interrupted_runs_are_ended_with_what_they_started(tmp_path):
     pids = tmp_path / "pids"
     code = f"""
 import os, subprocess, sys, time
@@ -256,17 +258,13 @@ open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{inner.pid}}")
 time.sleep(600)
 """
 
-    def fail(job, status):
-        while not (pids.exists() and len(pids.read_text().split()) == 2):
-            time.sleep(0.05)
-        raise KeyboardInterrupt
+    def fail(text):
+        if "short" in text:
+            wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+            raise KeyboardInterrupt
 
-    jobs = [
-        _runs.Job(name="long", log=tmp_path / "long.txt", start=lambda: [sys.executable, "-c", code]),
-        _runs.Job(name="short", log=tmp_path / "short.txt", start=lambda: [sys.executable, "-c", ""]),
-    ]
     with pytest.raises(KeyboardInterrupt):
-        _runs.run(jobs, at_once=2, on_end=fail)
+        run_by_code(tmp_path, {"long": code, "short": ""}, fail)
     wait_for(lambda: not any(alive(int(pid)) for pid in pids.read_text().split()))
 
 
