@@ -463,6 +463,9 @@ def test_a_page_is_for_people_and_its_figures_are_rounded_to_the_safe_side(tmp_p
     for row in re.findall(r"\| ε at δ = 1e-06 \|([^|]+)\|([^|]+)?\|", text):
         exact = [accountant[name]["epsilon"] for name in ("planned", "realised") if accountant[name]]
         assert all(float(cell) >= epsilon for cell, epsilon in zip(row, exact, strict=False))
+    for name in ("zcdp_rho", "mu", "epsilon", "epsilon_from_zcdp"):
+        figures = [accountant[kind] and accountant[kind].get(name) for kind in ("planned", "realised")]
+        assert all(rounded_up(each) in text for each in figures if each is not None)
 
 
 MARKUP = ["# heading", "- item " * 30, "1. x " * 40, "**ε≤0.001** " * 20, "| a | b " * 30, "> q " * 50, "=== " * 60]
