@@ -186,7 +186,7 @@ def test_a_form_is_written_where_it_is_read(run):
     (run / "answers.json").write_text(json.dumps(ANSWERS))
     title, _, _, first, *_ = invoke("report", run).stdout.splitlines()
     assert (title, first[:3]) == ("Privacy report (realised)", "ε ≤")
-    assert invoke("report", run, "--check").stdout == "0 critical of 0 findings\n"
+    assert invoke("report", run, "--check").stdout == "0 critical of 0 findings; stated\n"
 
 
 def test_a_shell_that_empties_the_file_first_does_no_harm(run):
@@ -257,7 +257,7 @@ def test_what_is_no_folder_is_named(tmp_path, arguments):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--answer", "--check"], "--answer and --check do not go together"),
+        (["--answer", "--check"], "--answer does not go with --check"),
         (["--out", "form.json"], "--out goes with --questions"),
         (["--digest", "0" * 64], "--digest goes with --check"),
         (["--check", "--planned"], "--planned does not go with --check"),
