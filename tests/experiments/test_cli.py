@@ -108,7 +108,7 @@ def test_show_draws(tmp_path):
 def test_account_imports_no_tensorflow():
     """Two seconds are promised for a cold start, and TensorFlow's import alone takes longer."""
     listed = subprocess.run(
-        [sys.executable, "-X", "importtime", "-c", "from tff_mf.experiments.cli import account"],
+        [sys.executable, "-X", "importtime", "-c", "from tff_mf.experiments.cli import guarantees"],
         capture_output=True,
         text=True,
         check=True,
