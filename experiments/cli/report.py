@@ -65,7 +65,8 @@ def report(
         return None
     if check:
         return _check(folder, digest)
-    reports.refuse_contradicted(folder)
+    for each in reports.refuse_contradicted(folder):
+        click.echo(f"written anew: {each.text}", err=True)
     before = reports.stored_digest(folder)
     if answer:
         reports.read_record(folder)

@@ -292,6 +292,10 @@ def has_report(folder: pathlib.Path) -> bool:
     return os.path.lexists(folder / names(realised=has_begun(folder))[0])
 
 
+# What a report may differ in from the one that is written now.
+_EXPLAINED = ("report_version", "report_answers")
+
+
 def contradictions(folder: pathlib.Path) -> list[Finding]:
     """Returns why the report in a folder must not be written anew: it, or a file that it is about, was edited.
 
@@ -303,13 +307,15 @@ def contradictions(folder: pathlib.Path) -> list[Finding]:
     """
     if not has_report(folder):
         return []
-    explained = {"report_version", "report_answers"}
-    if _went_on(folder):
-        explained |= {"report_differs", "report_other_files"}
+    explained = (*_EXPLAINED, *(("report_differs", "report_other_files") if _went_on(folder) else ()))
     return [
         each
         for each in check(folder)
-        if each.severity == CRITICAL and each.field == "report" and each.code not in explained
+        if each.severity == CRITICAL
+        and each.field == "report"
+        and each.code not in explained
+        # A process was killed when it had written the plan anew; the plan is checked by itself.
+        and each.values.get("names") != [PLANNED]
     ]
 
 
@@ -329,13 +335,18 @@ def stored_digest(folder: pathlib.Path) -> str | None:
     return stored.get("digest") if isinstance(stored, dict) else None
 
 
-def refuse_contradicted(folder: pathlib.Path) -> None:
+def refuse_contradicted(folder: pathlib.Path) -> list[Finding]:
     """Raises if the report in a folder must not be written anew: what it says otherwise would be lost.
 
+    Returns:
+        Findings on its page, which follows from it, and may be written anew: a process that was killed may have written
+        one of the two.
+
     Raises:
-        InputValueError: If there are `contradictions`, or a file of the run is missing or damaged.
+        InputValueError: If there are other `contradictions`, or a file of the run is missing or damaged.
     """
-    if wrong := contradictions(folder):
+    found = contradictions(folder)
+    if wrong := [each for each in found if not each.code.startswith("page_")]:
         as_json, as_markdown = names(realised=has_begun(folder))
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise InputValueError(
@@ -344,16 +355,17 @@ def refuse_contradicted(folder: pathlib.Path) -> None:
             f"`tff-mf report {folder} --check` lists all of it; put back what was edited, or move {as_json} and "
             f"{as_markdown} away to report the folder as it is now."
         )
+    return found
 
 
 def write_anew(folder: pathlib.Path) -> dict[str, Any]:
     """Rewrites the report of a run with the current answers and audit.
 
     The planned report of a run that began stays as it was, since the final report has its hash, unless it has other
-    answers.
+    answers, or is of another version of the format.
     """
     begun = has_begun(folder)
-    if begun and any(each.code == "report_answers" for each in _inconsistent_plan(folder)):
+    if begun and any(each.code in _EXPLAINED for each in _inconsistent_plan(folder)):
         write(folder, realised=False)
     return write(folder, realised=begun)
 
