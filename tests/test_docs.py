@@ -171,7 +171,7 @@ def check_pipeline(run, printed):
     (epsilon,) = re.findall(r"ε≤(\d\.\d+) at δ=0.001; n=6 rounds, observed min-sep \d", headline)
     assert 1 < float(epsilon) <= 8
     done = CliRunner().invoke(cli, ["report", str(run), "--check", "--digest", digest.split()[1]])
-    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "0 critical of 0 findings")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "0 critical of 0 findings; stated")
     assert json.loads((run / "report.json").read_text())["files"]["model.safetensors"]
 
 
@@ -225,7 +225,7 @@ def test_figures_of_results_are_what_their_command_wrote():
     page = (HERE / "docs" / "results.md").read_text()
     result = json.loads((RESULTS / "pydoc.json").read_text())
     assert result["runs_planned"] == len(_spec.read(RESULTS / "pydoc.toml"))
-    _, heading, _, accuracies, *_ = markdown(_report.document(result)).split("\n\n")
+    _, _, heading, _, accuracies, *_ = markdown(_report.document(result)).split("\n\n")
     assert accuracies in page
     for part in (heading, statements.CHOICE_OF_SETTINGS):
         assert " ".join(part.split()) in " ".join(page.split())

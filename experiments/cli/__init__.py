@@ -17,12 +17,27 @@ from tff_mf.base.errors import InputError
 from . import _boundary, _completion
 from ._boundary import Group
 
-# In the order of use, which is the order of the help.
-_COMMANDS = (
-    *("demo", "optimize", "show", "import-matrix", "plan", "calibrate", "account"),
-    *("data", "train", "train-central", "compare", "report", "audit"),
-    *("export", "export-model", "verify", "worker", "doctor"),
-)
+# In the order of use, which is the order of the help: the modules of the commands.
+_COMMANDS = {
+    "demo": "demo",
+    "optimize": "optimize",
+    "show": "artifacts",
+    "import-matrix": "artifacts",
+    "plan": "plan",
+    "calibrate": "guarantees",
+    "account": "guarantees",
+    "data": "data",
+    "train": "train",
+    "train-central": "train_central",
+    "compare": "compare",
+    "report": "report",
+    "audit": "audit",
+    "export": "export",
+    "export-model": "export",
+    "verify": "verify",
+    "worker": "worker",
+    "doctor": "doctor",
+}
 # Groups of options in the help of every command; the others stand below.
 _PANELS = {
     "What": "preset config assigned show spec list dataset mechanism of buffers bands diagonals rank objective grid "
@@ -62,8 +77,7 @@ class _LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        name = cmd_name.replace("-", "_")
-        return getattr(importlib.import_module(f"{__name__}.{name}"), name)
+        return getattr(importlib.import_module(f"{__name__}.{_COMMANDS[cmd_name]}"), cmd_name.replace("-", "_"))
 
 
 def _show_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:

@@ -84,6 +84,17 @@ class Flags:
         assert rounds is not None
         return self.drawn().schema(rounds)
 
+    def rounds_for(self, mechanism: tff_mf.Mechanism | None) -> int:
+        """Returns the rounds of the flags or, if they were not given, those that a mechanism was optimized for."""
+        optimized_for = None if mechanism is None else mechanism.optimized_for
+        if self.rounds is not None:
+            return self.rounds
+        if optimized_for is None:
+            raise click.UsageError(
+                "--rounds is missing, and the artifact does not say how many rounds it was optimized for."
+            )
+        return optimized_for.rounds
+
     def refuse_sampling(self, command: str, *taken: str) -> None:
         """Raises if --sampling is none of those that a command makes or compares mechanisms for."""
         if self.sampling is not None and self.sampling not in taken:

@@ -8,11 +8,13 @@ import functools
 import inspect
 import pathlib
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import rich_click as click
+from click import get_current_context
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from tff_mf.accounting import ADJACENCIES
@@ -24,6 +26,7 @@ from ..runs.derived import WORDS as GRID_WORDS
 from ..runs.settings import FIELDS, MODELS, PROPOSED, RunSettings
 from ..sampling.settings import SAMPLINGS
 from ._boundary import Command as Command
+from ._boundary import called
 from ._flags import Flags
 
 Function = Callable[..., Any]
@@ -303,6 +306,25 @@ def check_plot(file: str | None) -> None:
     from ..output import figures
 
     figures.checked_path(file)
+
+
+def check_together(alone: Mapping[str, Collection[str]], needs: Mapping[str, str] | None = None) -> None:
+    """Refuses options that another one makes meaningless.
+
+    Args:
+        alone: For each option that leaves out the usual work, the parameters that it goes with.
+        needs: For options that only another one gives a meaning, that one.
+    """
+    context = get_current_context()
+    flags = {each.name: called(each, context) for each in context.command.params}
+    given = [name for name in flags if name and context.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    for name in given:
+        other = (needs or {}).get(name, name)
+        if other not in given:
+            raise click.UsageError(f"{flags[name]} goes with {flags[other]}.")
+        others = [each for each in given if each != name and each not in alone.get(name, given)]
+        if others:
+            raise click.UsageError(f"{flags[others[0]]} does not go with {flags[name]}: leave one of them out.")
 
 
 def of_record(kind: type, *names: str, more: Sequence[str] = ()) -> Callable[[Function], Function]:

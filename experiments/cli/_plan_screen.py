@@ -2,10 +2,12 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tff_mf
+from tff_mf.base.strict_json import finite
 from tff_mf.numerics import digits
 from tff_mf.optimize.least_loss import least_loss
 from tff_mf.planning.options import Option
@@ -17,7 +19,7 @@ from ..planning.balls_in_bins import BinsOption, CertifiedOption
 from ..planning.deployment import Deployment
 from ..planning.signal_to_noise import Signal, warning
 from ..runs import statements
-from . import _guarantees
+from . import guarantees
 
 _NONE = "–"
 _CASES = {"half_min_sep": "b/2", "twice_min_sep": "2b", "half_as_many_rounds_again": "1.5n"}
@@ -61,7 +63,7 @@ class PlanScreen:
         signal: Signal and noise, if the dimension is known.
         numbers: The grid and what it costs, see `integers.of_option`.
         notes: Further remarks.
-        epsilon: ε from which the noise follows, if ε does not follow from the noise.
+        level: The ε that the noise follows from, or the σ that ε follows from; the other one is None.
         sampling: The kind of --sampling, if given.
         sampled: Numbers of bands with amplification, if --sampling was given.
         grid: The grid whose cost the amplified figures include, if any.
@@ -78,12 +80,17 @@ class PlanScreen:
     signal: Signal | None
     numbers: Mapping[str, Any]
     notes: Sequence[str]
-    epsilon: float | None
+    level: Mapping[str, Any]
     sampling: str | None
     sampled: Sequence[AmplifiedOption] | None
     grid: tff_mf.Grid | None = None
     in_bins: Sequence[BinsOption] = ()
     certified: CertifiedOption | None = None
+
+    @property
+    def epsilon(self) -> float | None:
+        """The ε that was asked for."""
+        return self.level["epsilon"]
 
     @property
     def refused(self) -> bool:
@@ -97,7 +104,7 @@ class PlanScreen:
         result = {
             "population": known.population,
             "clients_per_round": known.clients_per_round,
-            **_guarantees.described(setting),
+            **guarantees.described(setting),
             "min_sep": known.min_sep,
             "delta": known.delta,
             "workload": repr(workload),
@@ -108,7 +115,7 @@ class PlanScreen:
                 "largest_dimension": self.largest_dimension,
                 **({"hopeless": False} if self.signal is None else self.signal.as_dict()),
             },
-            "numbers": {name: value for name, value in _finite(self.numbers).items() if name != "line"},
+            "numbers": {name: value for name, value in finite(self.numbers).items() if name != "line"},
             "mechanisms": [self._row(option) for option in self.options],
             "frontier": self._frontier(),
             "least_loss": self._least_loss(),
@@ -136,7 +143,7 @@ class PlanScreen:
         known = self.deployment
         setting = (
             f"{known.clients_per_round:,} of {known.population:,} clients a round, {known.setting.rounds:,} rounds, "
-            f"{_guarantees.participation(known.setting)}; {_guarantees.workload(known.setting)}"
+            f"{guarantees.participation(known.setting)}; {guarantees.workload(known.setting)}"
         )
         rows = [
             ("setting", setting),
@@ -160,7 +167,8 @@ class PlanScreen:
 
     def _learns(self) -> str:
         if self.signal is not None:
-            return " ".join(" ".join(warning(self.signal)).split())
+            said = (re.sub(r"\s{3,}", ": ", each.removeprefix("WARNING").strip()) for each in warning(self.signal))
+            return " ".join("; ".join(said).split())
         if self.largest_dimension is None:
             return ""
         largest = f"{float(f'{self.largest_dimension:.1e}'):,.0f}"
@@ -213,9 +221,9 @@ class PlanScreen:
         return {
             "name": option.name,
             "note": option.note,
-            **_finite(option.figures),
-            "epsilon_if_wrong": _finite(option.if_wrong),
-            f"{self.deployment.objective}_loss_if_wrong": _finite(option.loss_if_wrong),
+            **finite(option.figures),
+            "epsilon_if_wrong": finite(option.if_wrong),
+            f"{self.deployment.objective}_loss_if_wrong": finite(option.loss_if_wrong),
         }
 
     def _mechanisms(self) -> list[Block]:
@@ -259,25 +267,29 @@ class PlanScreen:
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """Returns the header and the rows of the table of mechanisms."""
-        noise = {"noise_multiplier": "σ"} if self.epsilon is not None else {"zcdp_rho": "ρ", "epsilon": "ε"}
         with_memory = self.chosen.figures["memory_bytes"] is not None
-        header = ["", "RmsLoss", "MaxLoss", *noise.values(), "copies", *(["memory"] if with_memory else []), "search"]
+        header = ["", "RmsLoss", "MaxLoss", "ε" if self.epsilon is None else "σ", "memory" if with_memory else "copies"]
         header += [f"ε: {case}" for case in _CASES.values()]
         rows = []
         for option in self.options:
+            figures, wrong = option.figures, option.if_wrong
             if option.mechanism is None:
                 rows.append([option.name, option.note])
                 continue
-            figures = option.figures
-            epsilons = [figures["epsilon"], *(option.if_wrong[case] for case in _CASES)]
             # Without a stated guarantee, no column has an ε.
-            shown = [_NONE if self.refused else digits.upwards(each) for each in epsilons]
-            cells = [option.name, digits.nearest(figures["rms_loss"]), digits.nearest(figures["max_loss"])]
-            cells += [digits.upwards(figures[name]) for name in noise if name != "epsilon"]
-            cells += [] if self.epsilon is not None else shown[:1]
-            cells.append(str(figures["memory_rows"]))
-            cells += [f"{digits.nearest(figures['memory_bytes'] / 1e6, 3)} MB"] if with_memory else []
-            rows.append([*cells, f"{figures['seconds']:.1f} s", *shown[1:]])
+            epsilons = [figures["epsilon"], *(wrong[case] for case in _CASES)]
+            epsilon, *if_wrong = [_NONE if self.refused else digits.upwards(each) for each in epsilons]
+            rows.append(
+                [
+                    option.name,
+                    *(digits.nearest(figures[name]) for name in ("rms_loss", "max_loss")),
+                    epsilon if self.epsilon is None else digits.upwards(figures["noise_multiplier"]),
+                    f"{digits.nearest(figures['memory_bytes'] / 1e6, 3)} MB"
+                    if with_memory
+                    else str(figures["memory_rows"]),
+                    *if_wrong,
+                ]
+            )
         return header, rows
 
     def _amplified(self, sampled: Sequence[AmplifiedOption]) -> Section:
@@ -300,36 +312,23 @@ class PlanScreen:
         return Section("With secret cohorts", blocks)
 
     def _in_bins(self) -> Section | None:
-        if self.certified is None or self.epsilon is None:
+        """Returns the part on balls in bins: estimates of every mechanism, and the recommended one's certificate."""
+        known, found = self.deployment, self.certified
+        if found is None or self.epsilon is None:
             return None
-        return bins_section(self.deployment, self.epsilon, self.in_bins, self.certified, refused=self.refused)
-
-
-def bins_section(
-    known: Deployment, epsilon: float, options: Sequence[BinsOption], found: CertifiedOption, *, refused: bool
-) -> Section:
-    """Returns the part on balls in bins: estimates of every mechanism, and the certificate of the recommended one.
-
-    Args:
-        known: What is known before the run.
-        epsilon: ε that was asked for.
-        options: Every mechanism.
-        found: The recommended one.
-        refused: Whether no guarantee is stated, for which the plan names the reason.
-    """
-    objective = {"rms": "RMS error", "max": "max error"}[known.objective]
-    bins, level = found.sampling.groups, statements.level("epsilon", epsilon)
-    rows = []
-    for each in options:
-        copies = _NONE if each.memory_rows is None else str(each.memory_rows)
-        rows.append([each.name, digits.nearest(each.error), digits.upwards(each.noise_multiplier), copies])
-    blocks = [
-        # Of more clients, cohorts would be larger than the room of a sum on the grid is for.
-        Paragraph(_ONLY_IN_BINS.format(bins=bins, clients=bins * known.clients_per_round, level=level)),
-        Table(["", objective, "amplified σ", "copies"], rows, "amplified by balls in bins"),
-        Paragraph("" if refused else _certificate(found, objective)),
-    ]
-    return Section("With secret groups", blocks)
+        objective = {"rms": "RMS error", "max": "max error"}[known.objective]
+        bins, level = found.sampling.groups, statements.level("epsilon", self.epsilon)
+        rows = []
+        for each in self.in_bins:
+            copies = _NONE if each.memory_rows is None else str(each.memory_rows)
+            rows.append([each.name, digits.nearest(each.error), digits.upwards(each.noise_multiplier), copies])
+        blocks = [
+            # Of more clients, cohorts would be larger than the room of a sum on the grid is for.
+            Paragraph(_ONLY_IN_BINS.format(bins=bins, clients=bins * known.clients_per_round, level=level)),
+            Table(["", objective, "amplified σ", "copies"], rows, "amplified by balls in bins"),
+            Paragraph("" if self.refused else _certificate(found, objective)),
+        ]
+        return Section("With secret groups", blocks)
 
 
 def _certificate(found: CertifiedOption, objective: str) -> str:
@@ -361,7 +360,7 @@ def _bins(known: Deployment, options: Sequence[BinsOption], found: CertifiedOpti
             "amplified_epsilon": found.level.epsilon,
             "amplified_bound": found.level.theorem,
             "amplified_failure": found.level.failure,
-            "epsilon_if_cohorts_are_known": _finite_value(found.epsilon_if_known),
+            "epsilon_if_cohorts_are_known": finite(found.epsilon_if_known),
             f"{known.objective}_error": found.error,
         },
     }
@@ -371,15 +370,7 @@ def _amplified(option: AmplifiedOption) -> dict[str, Any]:
     return {
         "bands": option.bands,
         "amplified_noise_multiplier": option.noise_multiplier,
-        "amplified_epsilon": _finite_value(option.epsilon),
-        "epsilon_if_cohorts_are_known": _finite_value(option.epsilon_if_known),
-        "rms_error": _finite_value(option.rms_error),
+        "amplified_epsilon": finite(option.epsilon),
+        "epsilon_if_cohorts_are_known": finite(option.epsilon_if_known),
+        "rms_error": finite(option.rms_error),
     }
-
-
-def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _finite_value(value) for name, value in values.items()}
-
-
-def _finite_value(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

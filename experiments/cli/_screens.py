@@ -84,9 +84,7 @@ class Answer:
     def show(self, *, as_json: bool) -> None:
         """Prints the facts as one JSON object, or the words as wide as the terminal."""
         if as_json:
-            found = self.facts.items()
-            finite = {name: strict_json.finite(each) if isinstance(each, float) else each for name, each in found}
-            click.echo(json.dumps(finite, allow_nan=False))
+            click.echo(json.dumps(strict_json.finite(self.facts), allow_nan=False))
         else:
             show(self.words)
         if self.failed:

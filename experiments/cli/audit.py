@@ -24,9 +24,9 @@ _OF_A_RUN = "a run's folder has its own setting; give no other."
 @_options.command()
 @click.argument("what", metavar="RUN|ARTIFACT")
 @_options.option("noise_multiplier")
-@_options.option("rounds")
 @_options.setting(
-    *("sampling", "min_sep", "max_participations", "restart_every"), more=("groups", *_options.MORE_OF_SAMPLING)
+    *("rounds", "sampling", "min_sep", "max_participations", "restart_every"),
+    more=("groups", *_options.MORE_OF_SAMPLING),
 )
 @_options.option("adjacency")
 @_options.option("delta")
@@ -62,17 +62,18 @@ def audit(what: str, flags: Flags, coordinates: int | None, noise_scale: float, 
             raise click.UsageError(_OF_A_RUN)
         run = reports.read_record(folder)
         setting = reports.audit_setting(run, tff_mf.load(folder / names.MECHANISM), **more)
-        current = reports.is_current(folder)
+        current = reports.has_report(folder) and not reports.contradictions(folder)
     else:
         setting = auditing.Setting(**_of_artifact(what, flags, **claim), **more)
     with progress.bar("audit", 5 + 2 * setting.rounds * (1 if setting.plan.adaptive_count_stddev is None else 2)):
         found = auditing.audit(setting)
-    result = _result(found, setting, files.file_hash(folder / names.RUN_JSON) if folder.is_dir() else None)
-    if folder.is_dir():
-        files.write_atomically(folder / names.AUDIT, json.dumps(result, indent=1) + "\n")
-    if folder.is_dir():
-        _report(folder, current=current)
-    return Answer(result, words(result, folder if folder.is_dir() else None), failed=not found.passed)
+    if not folder.is_dir():
+        result = _result(found, setting, None)
+        return Answer(result, words(result), failed=not found.passed)
+    result = _result(found, setting, files.file_hash(folder / names.RUN_JSON))
+    files.write_atomically(folder / names.AUDIT, json.dumps(result, indent=1) + "\n")
+    _report(folder, current=current)
+    return Answer(result, words(result, folder), failed=not found.passed)
 
 
 def _of_artifact(
@@ -80,7 +81,6 @@ def _of_artifact(
     flags: Flags,
     *,
     noise_multiplier: float | None,
-    rounds: int | None,
     adjacency: str | None,
     delta: float | None,
 ) -> dict[str, Any]:
@@ -90,12 +90,7 @@ def _of_artifact(
 
     mechanism = mechanism_names.load(what)
     optimized_for = mechanism.optimized_for
-    if rounds is None:
-        if optimized_for is None:
-            raise click.UsageError(
-                "--rounds is missing, and the artifact does not say how many rounds it was optimized for."
-            )
-        rounds = optimized_for.rounds
+    rounds = flags.rounds_for(mechanism)
     if optimized_for is not None and not flags.says_participation:
         participation = optimized_for.participation
     else:

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import rich_click as click
-from click import get_current_context
-from click.core import ParameterSource
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -17,7 +15,7 @@ from . import _options
 from ._screens import Answer
 
 # Options that leave out the runs, with those that they go with.
-_ALONE = {"listed": {"as_json"}, "estimate": {"as_json", "file", "spec", "fraction", "dataset"}}
+_ALONE: dict[str, set[str]] = {"listed": {"as_json"}, "estimate": {"as_json", "file", "spec", "fraction", "dataset"}}
 
 _PRICES = "Core-hours are right within a factor of two; a run uses one core, and --jobs runs several at a time."
 
@@ -60,7 +58,7 @@ def compare(
     comparison continues. --dataset takes the place of the specified data set; --out is runs/ and the name of the
     specification if not given. Exit status 1 if a run failed.
     """
-    _check_together()
+    _options.check_together(_ALONE)
     if listed:
         return _listed()
     from tff_mf.base import required_packages
@@ -98,20 +96,6 @@ def compare(
         pages.write_page(page, comparison.document(result, name=name, charts=charts(result)))
     written = [str(each) for each in (folder, page) if each is not None]
     return Answer(result, comparison.document(result, name=name, written=written), failed=bool(result["runs_failed"]))
-
-
-def _check_together() -> None:
-    """Raises if an option is given that another one makes meaningless."""
-    context = get_current_context()
-    given = {
-        each.name: each.opts[0] if isinstance(each, click.Option) else each.human_readable_name.strip("[]")
-        for each in context.command.params
-        if each.name and context.get_parameter_source(each.name) is not ParameterSource.DEFAULT
-    }
-    for name, alone in _ALONE.items():
-        others = [flag for other, flag in given.items() if other != name and other not in alone]
-        if name in given and others:
-            raise InputValueError(f"{others[0]} does not go with {given[name]}: leave one of them out.")
 
 
 def _path_of(file: str | None, spec: str | None) -> pathlib.Path:

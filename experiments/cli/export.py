@@ -1,4 +1,4 @@
-"""`tff-mf export`: a deployment as files."""
+"""`tff-mf export` and `tff-mf export-model`: a deployment, or a trained model, as files."""
 
 import json
 import pathlib
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import rich_click as click
 
-from ..output.present import Block, Callout, Facts
+from ..output.present import Block, Callout, Facts, Paragraph
 from ..runs.names import PLANNED
 from . import _options
 from ._screens import Answer
@@ -121,7 +121,7 @@ def _words(facts: Mapping[str, Any]) -> list[Block | None]:
         ("a device", f"takes part {often}; its timer runs {facts['timer_hours']:g} h"),
         ("numbers", _numbers(facts["grid"])),
         ("largest graph", f"{facts['largest_graph_bytes'] / 1e6:.1f} MB"),
-        ("TensorFlow Lite", facts["lite"] or f"none: {facts['lite_reason']}"),
+        ("Lite graph", facts["lite"] or f"none: {facts['lite_reason']}"),
         ("digest", facts["digest"]),
     ]
     test_only = ": TEST ONLY, without privacy" if facts["test_only"] else ""
@@ -132,3 +132,36 @@ def _numbers(grid: Mapping[str, Any] | None) -> str:
     if grid is None:
         return "floats: the guarantee holds for real numbers only, and --grid auto closes the difference"
     return f"integers of {grid['bits']} bits; at most {grid['max_clients']} clients in a sum of {grid['integers']}"
+
+
+@_options.command()
+@click.argument("run", metavar="RUN")
+@_options.option("out", required=True)
+def export_model(run: str, out: str) -> Answer:
+    """Write the trained model of a run as SavedModel and for TensorFlow Lite, with its final privacy report.
+
+    RUN is the folder of a finished run of `tff-mf train`, or of a finished deployment. None of the server's state is
+    written.
+    """
+    from tff_mf.base import required_packages
+
+    required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
+    from .. import bundles
+    from ..output import progress
+
+    # Before TensorFlow is loaded, so that errors come at once.
+    folder = pathlib.Path(run)
+    bundles.check_trained(folder)
+    bundles.check_new_folder(pathlib.Path(out))
+
+    from ..bundles import publishing
+
+    with progress.bar("export-model", 3):
+        result = publishing.export_model(folder, pathlib.Path(out))
+    rows = [
+        ("guarantee", result["headline"]),
+        ("parameters", f"{result['parameters']:,}"),
+        ("TensorFlow Lite", result["lite"] or f"none: {result['lite_reason']}"),
+    ]
+    written = Paragraph(f"wrote the model of {run}, with its privacy report, to {out}")
+    return Answer({"out": out, **result}, [written, Facts(rows)])

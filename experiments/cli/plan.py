@@ -14,7 +14,7 @@ from ..planning.deployment import Deployment, claim, options
 from ..runs import folders
 from ..runs.derived import AUTO, NONE
 from ..sampling.settings import DEFAULT, SECRET, parameters_of
-from . import _guarantees, _options, _plan_screen
+from . import _options, _plan_screen, guarantees
 from ._flags import Flags
 from ._screens import Answer
 
@@ -68,10 +68,10 @@ def plan(
         _check_saved(flags, out, grid=grid, dimension=dimension)
     screen = _compared(deployment, level, flags, grid=grid, dimension=dimension, thorough=thorough)
     if out is not None:
-        folder = files.made_folder(pathlib.Path(out))
-        _saved(screen, **level, dimension=dimension).save(folder)
+        files.make_writable(pathlib.Path(out))
+        _saved(screen, dimension).save(pathlib.Path(out))
     if page is not None:
-        _write_page(screen, page, **level, max_participations=flags.parameters.get("max_participations"))
+        _write_page(screen, page, max_participations=flags.parameters.get("max_participations"))
     if screen.signal is not None and screen.signal.hopeless:
         click.echo("\n".join(signal_to_noise.warning(screen.signal)), err=True)
     return Answer(screen.as_dict(), screen.document(written=[each for each in (html, out) if each is not None]))
@@ -129,7 +129,7 @@ def _compared(
             amplified=sampling is not None,
         ),
         notes=[words.text("delta_not_customary", delta)] if customary else [],
-        epsilon=level["epsilon"],
+        level=level,
         sampling=sampling,
         sampled=sampled,
         grid=chosen_grid,
@@ -158,9 +158,7 @@ def _check_saved(flags: Flags, out: str, *, grid: int | str | None, dimension: i
         files.check_file(folder)
 
 
-def _saved(
-    screen: _plan_screen.PlanScreen, *, epsilon: float | None, noise_multiplier: float | None, dimension: int | None
-) -> tff_mf.Plan:
+def _saved(screen: _plan_screen.PlanScreen, dimension: int | None) -> tff_mf.Plan:
     """Returns the plan of the recommended mechanism, whose noise includes what its grid costs."""
     deployment = screen.deployment
     return tff_mf.plan(
@@ -169,46 +167,24 @@ def _saved(
         clients_per_round=deployment.clients_per_round,
         rounds=deployment.setting.rounds,
         sampling=deployment.setting.participation,
-        epsilon=epsilon,
-        noise_multiplier=noise_multiplier,
+        **screen.level,
         delta=deployment.delta,
         grid=screen.grid,
         dimension=None if screen.grid is None else dimension,
     )
 
 
-def _write_page(
-    screen: _plan_screen.PlanScreen,
-    page: pathlib.Path,
-    *,
-    epsilon: float | None,
-    noise_multiplier: float | None,
-    max_participations: int | None,
-) -> None:
-    """Writes the page of a plan; no ε is computed for it unless the plan states one.
-
-    Args:
-        screen: The plan.
-        page: The file.
-        epsilon: ε as it was given.
-        noise_multiplier: σ as it was given.
-        max_participations: k as it was given.
-    """
+def _write_page(screen: _plan_screen.PlanScreen, page: pathlib.Path, *, max_participations: int | None) -> None:
+    """Writes the page of a plan, for k as it was given; no ε is computed for it unless the plan states one."""
     from ..output.present import html
     from ..planning import explored
 
     names = list(dict.fromkeys([screen.chosen.name, *_ALSO]))
     optimized = {option.name: option for option in screen.options if option.mechanism is not None}
-    shown = [optimized[name] for name in names if name in optimized]
     points = None
     if not screen.refused:
-        points = explored.explored(
-            screen.deployment,
-            names,
-            epsilon=epsilon,
-            noise_multiplier=noise_multiplier,
-            max_participations=max_participations,
-        )
+        points = explored.explored(screen.deployment, names, **screen.level, max_participations=max_participations)
+    shown = [optimized[name] for name in names if name in optimized]
     drawn = explored.curves(screen.deployment, shown, screen.chosen, states=not screen.refused)
     html.write_page(page, screen.document(curves=drawn, explored=points))
 
@@ -220,7 +196,7 @@ def _deployment(flags: Flags, delta: float) -> Deployment:
     # What is not given follows from the population; the rest is checked.
     drawn = flags.drawn(**dict.fromkeys(parameters_of(word), 1))
     if drawn.is_secret:
-        _guarantees.check_amplified(drawn, flags)
+        guarantees.check_amplified(drawn, flags)
     assert flags.rounds is not None
     assert flags.population is not None
     assert flags.clients_per_round is not None

@@ -9,6 +9,9 @@ from ..output.present import Callout, Listing
 from . import _options
 from ._screens import Answer
 
+# Options that write no report, with those that they go with.
+_ALONE: dict[str, set[str]] = {"questions": {"run", "out", "as_json"}, "check": {"run", "digest", "as_json"}}
+
 
 @_options.command()
 @click.argument("run", metavar="RUN", required=False)
@@ -52,53 +55,28 @@ def report(
     if schema:
         click.echo(json.dumps(reports.SCHEMA, indent=1))
         return None
-    _check_flags(run, answer=answer, questions=questions, out=out, check=check, held=digest, planned=planned, html=html)
-    folder = readable_folder(pathlib.Path(run or ""))
+    if run is None:
+        raise click.UsageError("RUN is missing: name the folder of a run.")
+    _options.check_together(_ALONE, {"out": "questions", "digest": "check"})
+    folder = readable_folder(pathlib.Path(run))
     page = _options.html_page(html)
     if questions:
         _questions.write_form(folder, folder / names.ANSWERS if out is None else pathlib.Path(out))
         return None
     if check:
         return _check(folder, digest)
+    for each in reports.refuse_contradicted(folder):
+        click.echo(f"written anew: {each.text}", err=True)
+    before = reports.stored_digest(folder)
     if answer:
         reports.read_record(folder)
-        current = reports.is_current(folder)
         try:
             _questions.ask(folder)
         finally:
-            if current:
-                # The plan has the answers too, also of somebody who stops.
+            if before is not None:
+                # It has the answers too, also of somebody who stops.
                 reports.write_anew(folder)
-    return _written(folder, planned=planned, page=page)
-
-
-def _check_flags(
-    run: str | None,
-    *,
-    answer: bool,
-    questions: bool,
-    out: str | None,
-    check: bool,
-    held: str | None,
-    planned: bool,
-    html: str | None,
-) -> None:
-    """Raises if flags contradict each other."""
-    if run is None:
-        raise click.UsageError("RUN is missing: name the folder of a run.")
-    chosen = {"--answer": answer, "--questions": questions, "--check": check}
-    given = [flag for flag, value in chosen.items() if value]
-    if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} do not go together: give one of them.")
-    for flag, value, needed, there in (
-        ("--out", out, "--questions", questions),
-        ("--digest", held, "--check", check),
-    ):
-        if value is not None and not there:
-            raise click.UsageError(f"{flag} goes with {needed}.")
-    for flag, wanted in (("--planned", planned), ("--html", html is not None)):
-        if wanted and (questions or check):
-            raise click.UsageError(f"{flag} does not go with {given[0]}.")
+    return _written(folder, planned=planned, page=page, before=before)
 
 
 def _check(folder: pathlib.Path, held: str | None) -> Answer:
@@ -110,28 +88,34 @@ def _check(folder: pathlib.Path, held: str | None) -> Answer:
     critical = sum(each.severity == "critical" for each in findings)
     facts = msgspec.to_builtins(findings)
     said = [{**fact, "text": each.text} for fact, each in zip(facts, findings, strict=True)]
-    verdict = f"{critical} critical of {len(findings)} findings{'; no ε is stated' if critical else ''}"
+    state, why = reports.verdict(facts)
+    verdict = f"{critical} critical of {len(findings)} finding{'' if len(findings) == 1 else 's'}; {why}"
     if held is None:
         click.echo("not checked without --digest: whether all files were rewritten together", err=True)
     words = [Callout(verdict, bad=critical > 0), Listing(reports.finding_items(facts, str(folder)))]
-    return Answer({"critical": critical, "findings": said}, words, failed=critical > 0)
+    return Answer({"critical": critical, "state": state, "findings": said}, words, failed=critical > 0)
 
 
-def _written(folder: pathlib.Path, *, planned: bool, page: pathlib.Path | None) -> Answer:
-    """Writes the report of a run, and the page if one is wanted."""
+def _written(folder: pathlib.Path, *, planned: bool, page: pathlib.Path | None, before: str | None) -> Answer:
+    """Writes the report of a run, and the page if one is wanted; `before` is the digest of the former report."""
     from .. import reports
 
     begun = reports.has_begun(folder)
     realised = begun and not planned
-    made = reports.write(folder, realised=realised)
+    if begun and planned:
+        # Not written: the final report has the hash of the plan as it was before the run.
+        made = reports.build(folder, realised=False)
+    else:
+        made = reports.write_anew(folder)
+        if not begun:
+            click.echo("by its files, nothing has run here: this is a plan", err=True)
+        if before not in (None, made["digest"]):
+            click.echo(f"replaces the report with digest {before}", err=True)
+        click.echo(f"digest: {made['digest']}", err=True)
     if page is not None:
         from ..output.present import html
 
         curves = reports.curves(folder, realised=realised)
         html.write_page(page, reports.document(made, curves, run=folder.resolve().name))
-    if not begun:
-        click.echo("by its files, nothing has run here: this is a plan", err=True)
-    click.echo(f"digest: {made['digest']}", err=True)
-    if page is not None:
         click.echo(f"page: {page}", err=True)
     return Answer(made, reports.screen(made, str(folder)))

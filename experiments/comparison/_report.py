@@ -68,8 +68,9 @@ def document(
         f"{_measured_on(levels)}, with a 95 % interval over seeds; each mechanism's rate is {_chosen_by(levels)}."
     )
     ranked = levels and not result.get("dry_run")
+    verdict = _DRY_RUN if result.get("dry_run") else _ahead(result["gaps"])
     blocks: list[Block | None] = [
-        Callout(_DRY_RUN) if result.get("dry_run") else None,
+        Callout(verdict) if verdict else None,
         *(Paragraph(each) for each in (about.get("paper", ""), scaled, about.get("notes", ""))),
         Paragraph(done),
         Section("Accuracy, %", _accuracies(levels)) if ranked else None,
@@ -81,6 +82,19 @@ def document(
     ]
     blocks.append(Facts([("written", ", ".join(written))]) if written else None)
     return Document(f"Comparison: {about.get('title', name)}".removesuffix(": "), blocks)
+
+
+def _ahead(gaps: Iterable[Mapping[str, Any]]) -> str:
+    """Returns which mechanism is ahead at each level of noise, and whether its interval says so."""
+    best: dict[str, Mapping[str, Any]] = {}
+    for each in gaps:
+        best.setdefault(level_of(each), each)
+    said = []
+    for level, each in best.items():
+        gap, half = each["gap"], each["half_width_95"]
+        unsure = "" if half is not None and half < gap else ", which does not tell them apart"
+        said.append(f"{level}: {each['better']} over {each['worse']} by {percent(gap, half)} points{unsure}")
+    return "; ".join(said)
 
 
 def _accuracies(levels: Sequence[Mapping[str, Any]]) -> list[Block]:

@@ -128,11 +128,6 @@ def appended(path: pathlib.Path, *, new: bool = False) -> Iterator[Appended]:
         os.close(descriptor)
 
 
-def is_lock(path: pathlib.Path) -> bool:
-    """Returns whether a file is the lock of its folder."""
-    return path.name == FOLDER_LOCK
-
-
 @contextlib.contextmanager
 def _held_folder(folder: pathlib.Path, refuse: Callable[[], None]) -> Iterator[None]:
     """Holds the lock of a folder itself, which nobody can delete as they can delete a file that looks left over."""
@@ -147,16 +142,6 @@ def _held_folder(folder: pathlib.Path, refuse: Callable[[], None]) -> Iterator[N
         yield
     finally:
         os.close(descriptor)
-
-
-def made_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes a folder unless it exists, and returns it.
-
-    Raises:
-        InputValueError: If it cannot be made or written to.
-    """
-    make_writable(path)
-    return path
 
 
 def check_file(path: str | os.PathLike[str], name: str = "out") -> None:

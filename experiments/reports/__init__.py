@@ -8,13 +8,15 @@ from ..runs.run_record import write_record as write_record
 from ._check import as_text as as_text
 from ._check import build as build
 from ._check import check as check
+from ._check import contradictions as contradictions
 from ._check import differences as differences
 from ._check import has_begun as has_begun
 from ._check import has_report as has_report
-from ._check import is_current as is_current
 from ._check import markdown as markdown
 from ._check import page_hash as page_hash
+from ._check import refuse_contradicted as refuse_contradicted
 from ._check import sealed as sealed
+from ._check import stored_digest as stored_digest
 from ._check import write as write
 from ._check import write_anew as write_anew
 from ._curves import curves as curves
@@ -22,6 +24,7 @@ from ._document import document as document
 from ._document import finding_items as finding_items
 from ._document import headline as headline
 from ._document import screen as screen
+from ._document import verdict as verdict
 from ._evidence import Assumption as Assumption
 from ._evidence import Finding as Finding
 from ._facts import SCHEMA as SCHEMA

@@ -67,7 +67,7 @@ def without_noise(evidence: Evidence) -> Judged:
         return _violated("other_release", answer=other)
     if any(each.get("of") == ALSO_TRAINING for each in record.released_without_noise):
         return _assumed("clean_on_training", of=ALSO_TRAINING)
-    return _assumed("clean") if other is None else _holds("clean")
+    return _assumed("clean" if other is None else "clean_answered")
 
 
 def divisor(evidence: Evidence) -> Judged:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tff_mf.base import strict_json, validation
-from tff_mf.base.errors import InputError
+from tff_mf.base.errors import InputError, InputValueError
 
 from ..output import agreement, typed
 from ..output.files import FOLDER_LOCK, write_atomically
@@ -18,6 +18,7 @@ from ..output.present import markdown as rendered
 from ..output.text import up
 from ..runs import statements
 from ..runs.folders import readable_folder
+from ..runs.ledger import read_ledger
 from ..runs.names import (
     ANSWERS,
     AUDIT,
@@ -283,24 +284,82 @@ def has_report(folder: pathlib.Path) -> bool:
     return os.path.lexists(folder / names(realised=has_begun(folder))[0])
 
 
-def is_current(folder: pathlib.Path) -> bool:
-    """Returns whether a folder has a report that follows from its files, or did so before answers or audit were added.
+# What a report may differ in from the one that is written now.
+_EXPLAINED = ("report_version", "report_answers")
 
-    Such a report was not edited, and can be rewritten with the new answers or the new audit.
+
+def contradictions(folder: pathlib.Path) -> list[Finding]:
+    """Returns why the report in a folder must not be written anew: it, or a file that it is about, was edited.
+
+    Nothing contradicts a report that there is not, one of another version of the format, nor one that was written
+    before answers changed, before the audit, or before further rounds of the same run.
 
     Raises:
         InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
     """
-    wrong = any(each.severity == CRITICAL and each.field == "report" for each in check(folder))
-    return has_report(folder) and not wrong
+    if not has_report(folder):
+        return []
+    explained = (*_EXPLAINED, *(("report_differs", "report_other_files") if _went_on(folder) else ()))
+    return [
+        each
+        for each in check(folder)
+        if each.severity == CRITICAL
+        and each.field == "report"
+        and each.code not in explained
+        # A process was killed when it had written the plan anew; the plan is checked by itself.
+        and each.values.get("names") != [PLANNED]
+    ]
+
+
+def _went_on(folder: pathlib.Path) -> bool:
+    """Returns whether lines were added to the ledger after a report, and none of the earlier lines changed."""
+    try:
+        stored, _ = _check_stored(folder, REPORT)
+        ledger = read_ledger(folder / LEDGER)
+    except InputError:
+        return False
+    return isinstance(stored, dict) and stored.get("ledger_head") in (None, *ledger.chain[:-1])
+
+
+def stored_digest(folder: pathlib.Path) -> str | None:
+    """Returns the digest that the report in a folder has; `None` if there is no report, or a damaged one."""
+    stored, _ = _check_stored(folder, names(realised=has_begun(folder))[0])
+    return stored.get("digest") if isinstance(stored, dict) else None
+
+
+def refuse_contradicted(folder: pathlib.Path) -> list[Finding]:
+    """Raises if the report in a folder must not be written anew: what it says otherwise would be lost.
+
+    Returns:
+        Findings on its page, which follows from it, and may be written anew: a process that was killed may have written
+        one of the two.
+
+    Raises:
+        InputValueError: If there are other `contradictions`, or a file of the run is missing or damaged.
+    """
+    found = contradictions(folder)
+    if wrong := [each for each in found if not each.code.startswith("page_")]:
+        as_json, as_markdown = names(realised=has_begun(folder))
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise InputValueError(
+            f"path={str(folder)!r}: the report is not overwritten, since the folder contradicts it: "
+            f"{wrong[0].text}{more}. "
+            f"`tff-mf report {folder} --check` lists all of it; put back what was edited, or move {as_json} and "
+            f"{as_markdown} away to report the folder as it is now."
+        )
+    return found
 
 
 def write_anew(folder: pathlib.Path) -> dict[str, Any]:
     """Rewrites the report of a run with the current answers and audit.
 
-    The planned report of a run that began stays as it was: the final report has its hash.
+    The planned report of a run that began stays as it was, since the final report has its hash, unless it has other
+    answers, or is of another version of the format.
     """
-    return write(folder, realised=has_begun(folder))
+    begun = has_begun(folder)
+    if begun and any(each.code in _EXPLAINED for each in _inconsistent_plan(folder)):
+        write(folder, realised=False)
+    return write(folder, realised=begun)
 
 
 def of_another_version(stored: Any, as_json: str) -> Finding | None:
@@ -331,7 +390,7 @@ def _of_its_time(folder: pathlib.Path, stored: dict[str, Any], *, realised: bool
     except (InputError, KeyError, TypeError, AttributeError):
         return [found(CRITICAL, "report", "report_foreign", file=as_json)]
     if differing:
-        return [found(CRITICAL, "report", "report_differs", file=as_json, name=name) for name in differing]
+        return _other_than_recomputed(as_json, differing, stored["files"], recomputed["files"])
     if other := [name for name, answer in now.items() if answers[name] not in (None, answer)]:
         return [found(CRITICAL, "report", "report_answers", file=as_json, answers=ANSWERS, names=other)]
     # A planned report may be older than the answers and the audit of its run.
@@ -341,6 +400,19 @@ def _of_its_time(folder: pathlib.Path, stored: dict[str, Any], *, realised: bool
     if answers != now or stored["files"].get(ANSWERS) != recomputed["files"].get(ANSWERS):
         later.insert(0, ANSWERS)
     return [found(WARNING, "report", "report_older", file=as_json, names=later)]
+
+
+def _other_than_recomputed(
+    as_json: str, differing: list[str], stored: Mapping[str, Any], recomputed: Mapping[str, Any]
+) -> list[Finding]:
+    """Returns a finding for each fact that differs; of the hashes of files, first, which files they are."""
+    others = [
+        found(CRITICAL, "report", "report_differs", file=as_json, name=each) for each in differing if each != "files"
+    ]
+    if "files" not in differing:
+        return others
+    named = [each for each in {**recomputed, **stored} if stored.get(each) != recomputed.get(each)]
+    return [found(CRITICAL, "report", "report_other_files", file=as_json, names=named), *others]
 
 
 def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:

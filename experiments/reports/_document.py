@@ -14,7 +14,7 @@ from ..runs.metrics import ALSO_TRAINING
 from ..runs.names import PLANNED_TEXT, REPORT_TEXT
 from ..runs.words import text
 from ._facts import SECTIONS
-from ._judgement import STOPPED_EARLY, UNANSWERED
+from ._judgement import STOPPED_EARLY, TUNED, UNANSWERED
 from ._other_files import DEVICE_REPORTS
 from .questions import ASKED, QUESTIONS
 
@@ -31,6 +31,10 @@ _CAVEATS = (
     "they know. A small number means: very little more than if the client had stayed away. It does not say that the "
     "model is fair or right, and it protects nobody from conclusions that hold for people like them. It holds only if "
     "what is assumed below is true, and only for this run: every further run on the same clients adds to it."
+)
+_CHECK_FIRST = (
+    "Anybody can edit a page. Before you rely on this one, run `{command}` beside the folder of the run: it computes "
+    "every figure again from the files, and says what does not follow from them."
 )
 _COVERED = "every noised sum, every intermediate model and the final model of this one run"
 _NOT_COVERED = (
@@ -76,6 +80,9 @@ def document(
     blocks = [
         Callout(headline(report), bad=claim["state"] == statements.REFUSED),
         Facts(_about(report)),
+        None
+        if curves is None
+        else Paragraph(_CHECK_FIRST.format(command=shlex.join(["tff-mf", "report", run, "--check"]))),
         Paragraph(_CAVEATS),
         Section("ε, if every assumption holds", _epsilons(report)),
         Section("What it rests on", [*_assumptions(report["assumptions"])]),
@@ -135,6 +142,17 @@ def finding_items(findings: Iterable[Mapping[str, Any]], run: str = "RUN") -> li
             asks = f"`tff-mf report {run} --answer` asks for it."
             found.append(Item(f"{', '.join(unanswered)}. {asks}", "Not answered yet, and ε is provisional", "warning"))
     return found
+
+
+def verdict(findings: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
+    """Returns the state of a claim that a check found, and why it is that, from the findings of the check."""
+    findings = list(findings)
+    if any(each["severity"] == "critical" for each in findings):
+        return statements.REFUSED, "no ε is stated"
+    questions = [each["field"] for each in findings if each["code"] == UNANSWERED]
+    runs = next((each["values"]["runs"] for each in findings if each["code"] == TUNED), None)
+    state = statements.PROVISIONAL if questions else statements.QUALIFIED if runs else statements.STATED
+    return state, ", ".join([state, *statements.caveats(questions, runs)])
 
 
 def _about(report: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -34,7 +34,7 @@ from .questions import QUESTIONS
 
 # Largest difference of the two accountants, relative where ε is above 1.
 _TOLERANCE = 1e-6
-UNANSWERED, STOPPED_EARLY = "unanswered", "stopped_early"
+UNANSWERED, TUNED, STOPPED_EARLY = "unanswered", "tuned", "stopped_early"
 
 
 def findings_of(
@@ -75,10 +75,11 @@ def _of_delta(record: RunRecord, epsilon: float, size: int | None, guarantee: tf
 
 
 def _of_questions(answers: Mapping[str, Any]) -> list[Finding]:
-    several = answers["clients_of_one_person"] or 1
+    several, runs = answers["clients_of_one_person"] or 1, answers["tuning_runs"] or 0
     return [
         *(found(WARNING, each.name, UNANSWERED) for each in QUESTIONS if answers[each.name] is None),
         *([found(WARNING, "unit", "several_clients", clients=several)] if several > 1 else []),
+        *([found(WARNING, "tuning_runs", TUNED, runs=runs)] if runs else []),
     ]
 
 
@@ -123,6 +124,7 @@ def claim(evidence: Evidence, figures: Figures | None, findings: list[Finding]) 
         "reasons": critical(findings),
         "open_questions": [question.name for question in QUESTIONS if evidence.answers[question.name] is None],
         "clients_of_one_person": several,
+        "tuning_runs": evidence.answers["tuning_runs"],
     }
     if record.amplified_epsilon is not None and record.drawn is not None and figures is not None:
         facts |= amplification.of_own_cohorts(

@@ -84,7 +84,7 @@ def check_empty(path: pathlib.Path) -> None:
     Raises:
         InputValueError: If it is not empty.
     """
-    if not all(map(files.is_lock, path.iterdir())):
+    if any(each.name != files.FOLDER_LOCK for each in path.iterdir()):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
 
 

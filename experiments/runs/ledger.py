@@ -52,6 +52,7 @@ class LedgerRecord:
         bound_to: Hash of `run.json` when the run began; `None` if the ledger does not name it.
         head: Hash of all lines.
         heads: Hash of all lines up to the newest attempt of each round.
+        chain: Hash of all lines up to each line: those of an earlier state of the run are among them.
         problems: What is wrong with the file; empty if it is intact.
         impossible: Entries that no run can have written in this order, such as a round that is released twice.
         sequence: The state of the run after the last line.
@@ -73,6 +74,7 @@ class LedgerRecord:
     bound_to: str | None
     head: str
     heads: dict[int, str]
+    chain: list[str]
     problems: list[str]
     impossible: list[str]
     sequence: LedgerSequence
@@ -116,6 +118,7 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
         bound_to=opened.bound_to if opened else None,
         head=heads[-1] if heads else "",
         heads={entry.round: head for entry, head in zip(entries, heads, strict=True) if isinstance(entry, Begin)},
+        chain=heads,
         problems=problems,
         impossible=impossible,
         sequence=sequence,

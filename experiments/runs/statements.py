@@ -17,7 +17,7 @@ from . import words
 from .words import CHOICE_OF_SETTINGS as CHOICE_OF_SETTINGS
 from .words import Bound, Reason
 
-STATED, PROVISIONAL, REFUSED = STATES = ("stated", "provisional", "refused")
+STATED, QUALIFIED, PROVISIONAL, REFUSED = STATES = ("stated", "qualified", "provisional", "refused")
 NO_EPSILON = "NO ε CAN BE STATED"
 TEST_ONLY = "TEST ONLY, NO PRIVACY"
 # The beginning of a line of a claim that is refused.
@@ -35,7 +35,7 @@ class Claim(Record, kw_only=True):
     """The facts of a claim, as files have them; a figure that is not bounded, or may not be stated, is `None`.
 
     Attributes:
-        state: "stated", "provisional" as long as questions are open, or "refused".
+        state: "stated", "qualified" if an answer weakens it, "provisional" as long as questions are open, or "refused".
         test_only: Whether the noise is repeatable.
         reasons: Why no ε is stated; empty if one is.
         open_questions: Questions of the report that are not answered yet.
@@ -47,6 +47,7 @@ class Claim(Record, kw_only=True):
         clients_per_round: Clients that train in a round.
         simulation: Whether clients are simulated.
         clients_of_one_person: The most clients that one person can have, if known.
+        tuning_runs: Earlier runs on these clients that chose the settings, if known; no figure counts them.
         adjacency: "zero-out" or "replace-one".
         epsilon: For the cohort that a round stands for, if every assumption holds.
         epsilon_of_a_person: ε of all clients of one person together.
@@ -56,7 +57,7 @@ class Claim(Record, kw_only=True):
         tail: Total variation that δ includes; likewise.
     """
 
-    state: Literal["stated", "provisional", "refused"]
+    state: Literal["stated", "qualified", "provisional", "refused"]
     test_only: bool
     reasons: Sequence[Reason]
     open_questions: Sequence[str]
@@ -68,6 +69,7 @@ class Claim(Record, kw_only=True):
     clients_per_round: int
     simulation: bool
     clients_of_one_person: int | None
+    tuning_runs: int | None
     adjacency: Literal["zero-out", "replace-one"]
     epsilon: Number | None
     epsilon_of_a_person: Number | None
@@ -91,6 +93,7 @@ def claim(
     reasons: Sequence[Reason] = (),
     open_questions: Sequence[str] = (),
     clients_of_one_person: int | None = None,
+    tuning_runs: int | None = None,
     amplified: float | None = None,
 ) -> Claim:
     """Returns a claim, with everything that may forbid it.
@@ -121,7 +124,7 @@ def claim(
     figures: dict[str, Any] = {name: getattr(known, name, None) for name in ("zcdp_rho", "mu", "tail")}
     figures["adjacency"] = "zero-out" if guarantee is None else guarantee.adjacency
     return Claim(
-        state=REFUSED if refused else PROVISIONAL if open_questions else STATED,
+        state=REFUSED if refused else PROVISIONAL if open_questions else QUALIFIED if tuning_runs else STATED,
         test_only=test_only,
         reasons=[each for index, each in enumerate(found) if each not in found[:index]],
         open_questions=list(open_questions),
@@ -133,6 +136,7 @@ def claim(
         clients_per_round=clients_per_round,
         simulation=simulation,
         clients_of_one_person=clients_of_one_person,
+        tuning_runs=tuning_runs,
         epsilon=None if refused else epsilon,
         epsilon_of_a_person=None if clients_of_one_person is None else of_several(clients_of_one_person),
         epsilon_as_run=of_several(cohort / clients_per_round),
@@ -225,6 +229,8 @@ def one_line(found: Claim) -> str:
         'client-level zero-out DP, central: ρ=0.126 zCDP (μ=0.500), ε≤2.255 at δ='
         >>> one_line(made(delta=1e-6, open_questions=["unit"]))[:53]
         'PROVISIONAL, 1 question open: client-level zero-out D'
+        >>> one_line(made(delta=1e-6, tuning_runs=40))[:53]
+        'QUALIFIED, 40 tuning runs not counted: client-level z'
         >>> one_line(made(delta=0.5, population=3))[:38]
         'NO ε CAN BE STATED: delta: δ = 0.5 is '
     """
@@ -235,7 +241,9 @@ def line(found: Mapping[str, Any]) -> str:
     """Returns the `facts` of a claim in one line; a file may hold them, with figures of another machine."""
     if found["state"] == REFUSED:
         return _refused(found)
-    text, several = _open(found, "PROVISIONAL, {}: "), found["clients_of_one_person"] or 1
+    several = found["clients_of_one_person"] or 1
+    why = caveats(found["open_questions"], found["tuning_runs"])
+    text = f"{', '.join([found['state'].upper(), *why])}: " if why else ""
     if several > 1:
         text += f"ε≤{up(found['epsilon_of_a_person'])} of a person with {several} clients; "
     text += f"{'Simulated: ' if found['simulation'] else ''}client-level {found['adjacency']} DP, central: "
@@ -254,9 +262,9 @@ def line(found: Mapping[str, Any]) -> str:
 def at_a_glance(found: Mapping[str, Any]) -> str:
     """Returns the `facts` of a claim for a screen, ε first; `line` has everything that it depends on.
 
-    Formal guarantee: no figure is smaller than the true one, and a figure that is provisional or simulated says so. If
-    a person can have several clients, ε is the person's; where a round stands for more clients than train in it, ε of
-    those that do is beside it.
+    Formal guarantee: no figure is smaller than the true one, and a figure that is provisional, qualified or simulated
+    says so. If a person can have several clients, ε is the person's; where a round stands for more clients than train
+    in it, ε of those that do is beside it.
 
     Example:
         >>> found = claim(tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1))
@@ -278,13 +286,21 @@ def at_a_glance(found: Mapping[str, Any]) -> str:
             text += (
                 f"; of the {found['clients_per_round']} clients that really train: ε ≤ {up(found['epsilon_as_run'])}"
             )
-    text += _open(found, "; provisional, {}") + ("; clients are simulated" if found["simulation"] else "")
+    if why := caveats(found["open_questions"], found["tuning_runs"]):
+        text += f"; {', '.join([found['state'], *why])}"
+    text += "; clients are simulated" if found["simulation"] else ""
     return text if found["population"] is not None else f"{text}; if δ is below 1 / population"
 
 
-def _open(found: Mapping[str, Any], text: str) -> str:
-    number = len(found["open_questions"])
-    return text.format(f"{number} question{'' if number == 1 else 's'} open") if number else ""
+def caveats(open_questions: Sequence[str], tuning_runs: int | None) -> list[str]:
+    """Returns why a claim is provisional or qualified; nothing if it is stated.
+
+    Example:
+        >>> caveats(["unit"], 40)
+        ['1 question open', '40 tuning runs not counted']
+    """
+    numbers = ((len(open_questions), "question", "open"), (tuning_runs, "tuning run", "not counted"))
+    return [f"{number} {what}{'' if number == 1 else 's'} {state}" for number, what, state in numbers if number]
 
 
 def stated(epsilon: float, whose: str, found: Mapping[str, Any]) -> str:

@@ -208,6 +208,8 @@ TEXTS: Mapping[str, str] = {
     "without noise",
     "other_release": "released without noise: {answer}",
     "clean": "nothing of the training clients leaves without noise; evaluation is on clients that do not train",
+    "clean_answered": "nothing of the training clients leaves without noise: this was answered, and cannot be checked "
+    "here; evaluation is on clients that do not train",
     "clean_on_training": "nothing that clients train on leaves without noise; evaluation is on {of}",
     "divisor_unknown": "the divisor of the sums is not stated, and the number of clients that reported is not constant",
     "divisor_other": "sums were divided by {all divisors}, not by the constant {divisor}: a divisor that follows the "
@@ -280,6 +282,8 @@ TEXTS: Mapping[str, str] = {
     "secrecy_assumed": "only those who are trusted see the server's state, with its keys and noise rows; this cannot "
     "be checked here",
     "unanswered": "not answered",
+    "tuned": "earlier runs on these clients that chose the settings: {runs}. No figure here counts them, and ε of "
+    "all runs together is larger",
     "several_clients": "one person can be {clients} clients: the ε of a person comes first",
     # Of the figures, the audit and the summary.
     "no_figures": "no sensitivity can be computed from the files; see the other findings",
@@ -310,6 +314,7 @@ TEXTS: Mapping[str, str] = {
     "report_foreign": "{file} is not a report of this release: tff-mf report rewrites it",
     "report_differs": "`{name}` in {file} does not match the value recomputed from the run's files: one of them was "
     "edited",
+    "report_other_files": "{all names}: not the contents that {file} has the hash of; one of them was edited",
     "report_answers": "{file} and {answers} answer {all names} differently: tff-mf report rewrites it",
     "report_older": "{file} is older than {all names}: tff-mf report rewrites it",
     "report_schema": "{file}: {why}",

@@ -209,6 +209,7 @@ def test_the_table_has_the_papers_numbers_and_marks_what_did_not_learn():
     assert re.search(r"\| the most frequent word +\| 8.00 +\|", text)
     assert re.search(r"\| Band MF .*\| rms loss 8.6 +\|", text)
     assert "did not learn" in text
+    assert text.split("\n\n")[1] == "**ε = 2: Band MF over DP-SGD by 13.00 ± 0.00 points**"
     # A line for all guarantees of a level, at the end.
     end = text.split("## Guarantees")[1].replace("\n  ", " ")
     assert [line for line in end.split("\n") if line.startswith("- ")] == [

@@ -21,6 +21,7 @@ from .shared import critical, invoke
 
 RUNS = {
     "stated": {},
+    "qualified": {"answers": {**run_folders.ANSWERS, "tuning_runs": 40}},
     "provisional": {"answers": {}},
     "refused": {"rounds": [["a"]] * 9},
     "several clients": {"answers": {**run_folders.ANSWERS, "clients_of_one_person": 3}},
@@ -85,6 +86,7 @@ def test_a_medium_shows_an_epsilon_only_if_one_is_stated(report):
         line = " ".join(text.split())
         assert (re.search(r"ε\s*(?:≤|=|at δ)\s*", line) is not None) == (state != "refused")
         assert ("PROVISIONAL, 10 questions open" in line) == (state == "provisional")
+        assert ("QUALIFIED, 40 tuning runs not counted" in line) == (state == "qualified")
         assert ("TEST ONLY, NO PRIVACY" in line) == report["claim"]["test_only"]
         if (report["claim"]["clients_of_one_person"] or 1) > 1 and state != "refused":
             first = line.index("of a person with 3 clients")
@@ -154,6 +156,9 @@ def test_a_page_that_was_rewritten_with_its_hash_states_no_other_epsilon(tmp_pat
     forged = {**report, "page": reports.page_hash(page)}
     (folder / f"{stem}.json").write_text(reports.as_text({**forged, "digest": reports.digest(forged)}))
     # The report has the hash of the planned one.
-    assert {each.code for each in reports.check(folder)} == {code, *({"report_differs"} if stem == "planned" else ())}
+    assert {each.code for each in reports.check(folder)} == {
+        code,
+        *({"report_other_files"} if stem == "planned" else ()),
+    }
     if stem == "report":
         assert any(each.startswith("digest: ") for each in critical(folder, held=digest))

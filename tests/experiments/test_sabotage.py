@@ -178,7 +178,7 @@ EDITED = {
     "`accountant` in report.json": [
         forged(lambda found, version=version: found["accountant"].update(version=version)) for version in VERSIONS
     ],
-    "`files` in": [
+    "not the contents that": [
         forged(lambda found, hashed=hashed: found["files"].update({"answers.json": hashed}), stem)
         for stem, hashed in HASHES
     ],
@@ -382,7 +382,7 @@ def test_a_report_without_an_audit_has_no_hash_of_one(run):
     report_anew(run)
     assert critical(run) == []
     forged(lambda found: found["files"].update({"audit.json": "0" * 64}))(run)
-    found_out(run, "report", "`files` in")
+    found_out(run, "report", "audit.json: not the contents")
 
 
 def test_fields_that_a_summary_may_have_are_no_alarm(run):

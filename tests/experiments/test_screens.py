@@ -64,6 +64,23 @@ def test_screens_fit_the_terminal_and_use_labels(name, tmp_path, monkeypatch):
     assert words[60] >= words[80] >= words[120]
 
 
+# What was asked for comes first.
+FIRST = {
+    "account": "ε ≤ ",
+    "calibrate": "noise multiplier σ {figure}: ε ≤ ",
+    "blt": "file blt, RmsLoss {figure}, MaxLoss {figure}, noise multiplier σ {figure}: ε ≤ ",
+    "banded": "file banded, RmsLoss {figure}, MaxLoss {figure}\n",
+    "show": "sensitivity {figure}, RmsLoss {figure}, MaxLoss {figure}\n",
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_line_has_what_was_asked_for(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert re.match(FIRST[name].format(figure=r"\d+\.\d+"), printed(*COMMANDS[name]))
+
+
 LABELS = {
     "noise_multiplier": "noise multiplier σ",
     "sensitivity": "sensitivity",
@@ -119,6 +136,17 @@ def test_a_table_that_is_too_wide_comes_in_parts(monkeypatch):
     text = "\n".join(lines)
     assert all(f"title {number}" in text for number in range(9))
     assert text.count("second") == 1 < text.count("first")
+
+
+@pytest.mark.parametrize("noise", [["--epsilon", "4"], ["--noise-multiplier", "0.3"]])
+def test_the_table_of_a_plan_is_whole_on_80_columns(noise, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    plan = ["plan", "--population", "24000", "--clients-per-round", "200", "--rounds", "240", "--delta", "1e-6", *noise]
+    for more in ([], ["--dimension", "4050748"]):
+        lines = printed(*plan, *more).splitlines()
+        (header,) = [line.split() for line in lines if line.startswith(" " * 9) and "RmsLoss" in line]
+        assert header[-1] == "1.5n"
+        assert sum(line.startswith("identity ") for line in lines) == 1
 
 
 def test_parameters_close_to_one_are_distinguishable_from_it():

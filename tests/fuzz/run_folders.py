@@ -27,7 +27,7 @@ ANSWERS: dict[str, Any] = {
     "population": 20_000,
     "enforcement": "the server's sampler",
     "participation_depends_on_data": False,
-    "tuning_runs": 2,
+    "tuning_runs": 0,
     "pretraining": "public",
     "other_releases": "none",
     "state_is_secret": True,

@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from .errors import InputValueError
@@ -45,14 +46,16 @@ def read(path: pathlib.Path, field: str) -> Any:
         raise InputValueError(f"{field}={str(path)!r} is damaged: {error}.") from error
 
 
-def finite(value: float) -> float | None:
-    """Returns a number as JSON can hold it: `None` in place of an unbounded ε, or of the loss of a model that diverged.
+def finite(value: Any) -> Any:
+    """Returns a value as JSON can hold it: `None` in place of an unbounded ε, or of the loss of a model that diverged.
 
     Example:
-        >>> finite(0.5), finite(float("inf")), finite(float("nan"))
-        (0.5, None, None)
+        >>> finite(0.5), finite(float("nan")), finite({"epsilon": float("inf"), "rounds": 3})
+        (0.5, None, {'epsilon': None, 'rounds': 3})
     """
-    return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: finite(each) for name, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

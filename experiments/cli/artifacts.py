@@ -1,4 +1,4 @@
-"""`tff-mf show`: the contents of an artifact."""
+"""`tff-mf show` and `tff-mf import-matrix`: the contents of an artifact, and an artifact of published matrices."""
 
 import dataclasses
 from typing import Any
@@ -8,7 +8,7 @@ import rich_click as click
 import tff_mf
 from tff_mf.planning.setting import MechanismSetting
 
-from . import _guarantees, _options
+from . import _options, guarantees
 from ._flags import Flags
 from ._screens import Answer
 
@@ -31,7 +31,7 @@ def show(file: str, flags: Flags, plot: str | None) -> Answer:
         from ..output import mechanism_plots
 
         mechanism_plots.check_rounds(setting.rounds)
-    found = _guarantees.Found(mechanism=mechanism, setting=setting, flags=flags)
+    found = guarantees.Found(mechanism=mechanism, setting=setting, flags=flags)
     ended = mechanism.optimized_for
     facts = {**found.described(), **_parameters(mechanism), **found.losses()}
     if ended is not None:
@@ -43,7 +43,9 @@ def show(file: str, flags: Flags, plot: str | None) -> Answer:
         workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
         mechanism_plots.mechanism(mechanism, setting.rounds, setting.participation, workload, plot)
         facts["plot"] = plot
-    return found.answer(facts, {"mechanism": _guarantees.title(file, mechanism)}, [_guarantees.AT_EQUAL_PRIVACY])
+    words = {"mechanism": guarantees.title(file, mechanism)}
+    first = ("sensitivity", *guarantees.LOSSES)
+    return found.answer(facts, words, first=first, below=[guarantees.AT_EQUAL_PRIVACY])
 
 
 def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, MechanismSetting]:
@@ -52,14 +54,9 @@ def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, Mechanis
 
     read = None if file in mechanism_names.names() else mechanism_names.load(file)
     optimized_for = None if read is None else read.optimized_for
-    if flags.rounds is None and optimized_for is None:
-        raise click.UsageError(
-            "--rounds is missing, and the artifact does not say how many rounds it was optimized for."
-        )
-    own = optimized_for is not None and not flags.says_participation
     setting = flags.setting(
-        optimized_for.participation if optimized_for is not None and own else None,
-        rounds=optimized_for.rounds if optimized_for is not None and flags.rounds is None else flags.rounds,
+        None if optimized_for is None or flags.says_participation else optimized_for.participation,
+        rounds=flags.rounds_for(read),
         workload=None if optimized_for is None else optimized_for.workload,
     )
     if read is None:
@@ -75,3 +72,34 @@ def _parameters(mechanism: tff_mf.Mechanism) -> dict[str, Any]:
     parameters = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
     del parameters["optimized_for"]
     return {name: list(each.shape) if isinstance(each, np.ndarray) else each for name, each in parameters.items()}
+
+
+@_options.command(name="import-matrix")
+@click.argument("folder")
+@_options.setting("sampling", "min_sep", "max_participations", "workload", "server_momentum", more=())
+@_options.option("out", required=True)
+def import_matrix(folder: str, flags: Flags, out: str) -> Answer:
+    """Check published matrices and save them as an artifact.
+
+    FOLDER holds b_matrix_tensor_pb and c_matrix_tensor_pb, or w_… and h_…, and lr_vector_tensor_pb for learning rates.
+    """
+    from ..output import files
+    from ..planning import published_matrices as matrices
+
+    flags.refuse_sampling("import-matrix", "min-sep", "single", "fixed-epochs")
+    # No schema of these depends on the rounds, which the files have.
+    participation = flags.participation(rounds=1)
+    # First, so that wrong values are refused before matrices are read. Learning rates are in the files.
+    momentum = getattr(flags.chosen_workload(1), "momentum", 0.0)
+    files.check_file(out)
+    imported = matrices.import_matrix(folder, participation=participation, momentum=momentum)
+    mechanism = imported.mechanism
+    optimized_for = mechanism.optimized_for
+    assert optimized_for is not None
+    tff_mf.save(mechanism, out)
+    setting = MechanismSetting(
+        rounds=optimized_for.rounds, participation=participation, workload=optimized_for.workload
+    )
+    found = guarantees.Found(mechanism=mechanism, setting=setting, flags=flags)
+    own = {"out": out, "bands": imported.bands, "dropped": imported.dropped, "mismatch": imported.mismatch}
+    return found.answer({**found.described(), **own, **found.losses()}, first=("out", *guarantees.LOSSES))

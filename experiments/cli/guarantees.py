@@ -1,11 +1,11 @@
-"""A mechanism in the setting of the flags: what `account`, `calibrate`, `show` and `optimize` answer."""
+"""`tff-mf account` and `tff-mf calibrate`, and what other commands say of a mechanism in the setting of the flags."""
 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import click
+import rich_click as click
 
 import tff_mf
 from tff_mf.base import validation
@@ -14,9 +14,11 @@ from tff_mf.planning.setting import MechanismSetting
 from ..output.present import Callout, Paragraph
 from ..runs import amplification, statements
 from ..sampling.settings import SamplingSettings
+from . import _options
 from ._flags import Flags
 from ._screens import Answer, figures
 
+LOSSES = ("rms_loss", "max_loss")
 AT_EQUAL_PRIVACY = (
     "RmsLoss and MaxLoss are errors times sensitivity: they compare mechanisms at equal privacy, for the same rounds, "
     "participation and workload."
@@ -132,13 +134,19 @@ class Found:
         }
 
     def answer(
-        self, facts: Mapping[str, Any], words: Mapping[str, str | None] | None = None, below: Sequence[str] = ()
+        self,
+        facts: Mapping[str, Any],
+        words: Mapping[str, str | None] | None = None,
+        *,
+        first: Sequence[str] = (),
+        below: Sequence[str] = (),
     ) -> Answer:
-        """Returns an answer: its guarantee first, and without any ε if that is refused.
+        """Returns an answer: what was asked for and its guarantee first, and without any ε if that is refused.
 
         Args:
             facts: The facts.
             words: Texts in place of some of them on a screen.
+            first: Names of the facts that were asked for.
             below: Paragraphs after the others.
         """
         claim = facts.get("claim")
@@ -155,8 +163,10 @@ class Found:
         }
         if "workload" not in facts:
             del shown["workload"]
+        asked = figures({name: facts[name] for name in first if name in facts and not refused})
+        headline = [", ".join(map(" ".join, asked.rows)), "" if claim is None else statements.at_a_glance(claim)]
         blocks = [
-            None if claim is None else Callout(statements.at_a_glance(claim), bad=refused),
+            Callout(": ".join(filter(None, headline)), bad=refused),
             figures(facts, shown),
             *map(Paragraph, (facts.get("amplified_statement", ""), *below)),
         ]
@@ -272,3 +282,42 @@ def _in_words(setting: MechanismSetting) -> dict[str, str | None]:
         **dict.fromkeys(("min_sep", "max_participations", "restart_every")),
         "workload": workload(setting),
     }
+
+
+@_options.command()
+@_options.mechanism
+@_options.option("noise_multiplier", required=True)
+@_options.setting(*_options.GUARANTEE, required=("rounds",))
+@_options.option("delta", required=True)
+def account(file: str, noise_multiplier: float, flags: Flags, delta: float) -> Answer:
+    """Print the guarantee of a run for each client, in one line and in figures.
+
+    With --sampling, amplified figures are added to the others: they hold only if cohorts are drawn at random and remain
+    secret. With --workload, the error of the released values is added, in clip norms.
+    """
+    asked, noise = found(file, flags), (noise_multiplier, delta)
+    facts = {
+        **asked.described(),
+        **asked.sensitivity(),
+        **asked.noised(*noise),
+        **asked.compared(*noise),
+        **asked.amplified(*noise),
+    }
+    return asked.answer(facts, {"mechanism": title(file, asked.mechanism)})
+
+
+@_options.command()
+@_options.mechanism
+@_options.option("epsilon", required=True)
+@_options.option("delta", required=True)
+@_options.setting(*_options.GUARANTEE, required=("rounds",))
+def calibrate(file: str, epsilon: float, delta: float, flags: Flags) -> Answer:
+    """Print the smallest noise multiplier with which a run stays within (ε, δ).
+
+    With --sampling, the noise multiplier with amplification is added to the other: it suffices only if cohorts are
+    drawn at random and remain secret. With --workload, the error of the released values is added, in clip norms.
+    """
+    asked = found(file, flags)
+    facts = {**asked.described(), **asked.sensitivity(), **asked.calibrated(epsilon, delta)}
+    words = {"mechanism": title(file, asked.mechanism)}
+    return asked.answer(facts, words, first=["noise_multiplier"])
