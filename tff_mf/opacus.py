@@ -15,6 +15,7 @@ required_packages.packages("tff_mf.opacus", "torch", "opacus")
 
 import torch  # noqa: E402
 from opacus import GradSampleModule  # noqa: E402
+from opacus.grad_sample import AbstractGradSampleModule  # noqa: E402
 from opacus.optimizers import DPOptimizer  # noqa: E402
 from opacus.validators import ModuleValidator  # noqa: E402
 from torch.nn.modules import batchnorm, instancenorm  # noqa: E402
@@ -93,7 +94,7 @@ class PrivacyEngine:
         """
         if self._noise is not None:
             raise InputValueError("engine has made a model private: make another one, whose ε adds up with this one's.")
-        if isinstance(optimizer, DPOptimizer) or isinstance(module, GradSampleModule):
+        if isinstance(optimizer, DPOptimizer) or isinstance(module, AbstractGradSampleModule):
             raise InputTypeError(
                 f"optimizer={type(optimizer).__name__} and module={type(module).__name__} must be PyTorch's, and not "
                 "what Opacus' own engine returns: its accountant knows nothing of this noise."
@@ -121,6 +122,11 @@ class PrivacyEngine:
             # The first argument is the optimizer itself.
             if len(given) > 1 or named.get("closure") is not None:
                 raise InputValueError("closure is not supported: it would compute gradients after the noise.")
+            if hasattr(optimizer, "found_inf"):
+                raise InputValueError(
+                    "optimizer is stepped by a GradScaler, which would divide noised gradients by its scale: train "
+                    "without it, in float32 or bfloat16, and call optimizer.step()."
+                )
             if any(getattr(each, "summed_grad", None) is not None for each in trained):
                 raise InputValueError(
                     "optimizer is also in a DPOptimizer of Opacus, whose accountant would state the ε of other noise: "
@@ -146,6 +152,8 @@ class PrivacyEngine:
                 each.grad_sample = None
 
         optimizer.register_step_pre_hook(before_step)
+        # A GradScaler then leaves its scale to the step, which refuses it, and looks for no gradients before.
+        optimizer._step_supports_amp_scaling = True
         return wrapped, optimizer, Loader(data_loader, order, self)
 
     @property
@@ -210,6 +218,14 @@ class Loader:
         self.dataset = given.dataset
         self._order, self._engine, self._collate = order, engine, given.collate_fn
         self._settings = {name: getattr(given, name) for name in ("num_workers", "pin_memory")}
+
+    @property
+    def batch_sampler(self) -> Any:
+        """There is none: Opacus' BatchMemoryManager asks for it, and would skip steps."""
+        raise InputTypeError(
+            "data_loader of a BatchMemoryManager must be Opacus' own: several backward passes before a step are one "
+            "batch, and must have each example of it once."
+        )
 
     def __len__(self) -> int:
         """Returns the number of batches of the next pass."""

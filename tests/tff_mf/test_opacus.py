@@ -13,7 +13,10 @@ import tff_mf
 torch = pytest.importorskip("torch")
 opacus = pytest.importorskip("opacus")
 
-from opacus.optimizers import DPOptimizer  # noqa: E402
+from opacus.grad_sample import GradSampleModuleFastGradientClipping  # noqa: E402
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping  # noqa: E402
+from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
+from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping  # noqa: E402
 
 from tff_mf.opacus import PrivacyEngine  # noqa: E402
 from tff_mf.torch import CorrelatedNoise, clipped_sum  # noqa: E402
@@ -180,6 +183,68 @@ def test_what_the_engine_of_opacus_has_made_is_refused():
     for given in ((wrapped, optimizer), (network(), theirs)):
         with pytest.raises(tff_mf.InputError, match="Opacus"):
             PrivacyEngine(plan()).make_private(module=given[0], optimizer=given[1], data_loader=loader)
+
+
+@pytest.mark.parametrize(
+    ("ours", "refused", "named"),
+    [(True, tff_mf.InputError, "BatchMemoryManager"), (False, AttributeError, "signal_skip_step")],
+    ids=["loader of ours", "loader of PyTorch"],
+)
+def test_virtual_steps_are_refused(ours, refused, named):
+    """Each part of a batch would be a release of its own, or none."""
+    engine, model, optimizer, loader = private(plan())
+    given = loader if ours else torch.utils.data.DataLoader(DATA, batch_size=4)
+    manager = BatchMemoryManager(data_loader=given, max_physical_batch_size=2, optimizer=optimizer)
+    with pytest.raises(refused, match=named), manager as parts:
+        epoch(model, optimizer, parts)
+    assert engine.rounds == 0
+
+
+def test_ghost_clipping_is_refused():
+    """It has no gradients of single examples: its sums are clipped by Opacus, to another norm."""
+    model = network()
+    given = {
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "data_loader": torch.utils.data.DataLoader(DATA, batch_size=4),
+    }
+    with pytest.raises(TypeError, match="grad_sample_mode"):
+        PrivacyEngine(plan()).make_private(module=model, **given, grad_sample_mode="ghost")
+    ghost = GradSampleModuleFastGradientClipping(model)
+    with pytest.raises(tff_mf.InputError, match="module=GradSampleModuleFastGradientClipping"):
+        PrivacyEngine(plan()).make_private(module=ghost, **given)
+    engine, model, optimizer, loader = private(plan())
+    x, y = next(iter(loader))
+    theirs = DPOptimizerFastGradientClipping(optimizer, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=4)
+    criterion = DPLossFastGradientClipping(model, theirs, torch.nn.CrossEntropyLoss())
+    before = [each.detach().clone() for each in model.parameters()]
+    with pytest.raises(AttributeError, match="get_clipping_coef"):
+        criterion(model(x), y).backward()
+    with pytest.raises(AttributeError):
+        theirs.step()
+    assert engine.rounds == 0
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("unscaled", [False, True])
+def test_steps_of_a_gradient_scaler_are_refused(fused, unscaled):
+    """It would divide what has its noise by a scale that is about other gradients."""
+    engine, model = PrivacyEngine(plan()), network()
+    model, optimizer, loader = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1, fused=fused),
+        data_loader=torch.utils.data.DataLoader(DATA, batch_size=4),
+    )
+    before = [each.detach().clone() for each in model.parameters()]
+    x, y = next(iter(loader))
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(torch.nn.functional.cross_entropy(model(x), y)).backward()
+    if unscaled:
+        scaler.unscale_(optimizer)
+    with pytest.raises(tff_mf.InputError, match="GradScaler"):
+        scaler.step(optimizer)
+    assert engine.rounds == 0
+    assert all(map(torch.equal, before, model.parameters()))
 
 
 def test_opacus_cannot_count_a_step_of_ours():

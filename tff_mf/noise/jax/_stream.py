@@ -26,8 +26,8 @@ from tff_mf.problem.grids import Grid
 _CAPACITY = 2**14
 # Coordinates of a row, four for each number of 32 bits that the generator counts with.
 _MOST_COORDINATES = 2**32
-# Entries of all rows that are copied at once for a matrix product.
-_PRODUCT = 2**23
+# Coordinates that are computed together, so that they stay in the cache, and entries of all rows of them.
+_PART, _PRODUCT = 2**16, 2**23
 
 
 class NoiseState(NamedTuple):
@@ -220,14 +220,35 @@ class NoiseStream(KeyedStream):
 
     def _advanced(self, state: NoiseState, done: _Turn, key: Any, stddev: Any) -> tuple[jax.Array, NoiseState]:
         del stddev
-        key, place = jnp.asarray(key), done.case
-        drawn = self._draw(key, self._dimension)
-        given = done, drawn, state.rows, state.keys
-        if isinstance(place, jax.core.Tracer):
-            row, rows = jax.lax.switch(place, self._computed, *given)
-        else:
-            row, rows = self._computed[int(place)](*given)
-        return row, state._replace(round=done.round + jnp.int32(1), keys=state.keys.at[done.round].set(key), rows=rows)
+        key = jnp.asarray(key)
+        given = self._draw(key, self._dimension), *state.rows
+        row, *rows = self._by_parts(done, state.keys, given)
+        keys = state.keys.at[done.round].set(key)
+        return row, state._replace(round=done.round + jnp.int32(1), keys=keys, rows=tuple(rows))
+
+    def _by_parts(self, turn: _Turn, keys: jax.Array, given: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Returns the noise of a round and the rows of memory after it, from the draw and the rows before it."""
+        if not isinstance(turn.case, jax.core.Tracer):
+            return self._computed[int(turn.case)](turn, keys, *given)
+        if len(self._computed) == 1:
+            return self._computed[0](turn, keys, *given)
+        # What a branch returns is copied, also rows that stay: parts are then in the cache.
+        size = min(self._dimension, _PART, max(64, _PRODUCT // len(given)))
+        counter = jnp.uint64 if jax.config.read("jax_enable_x64") else jnp.uint32
+
+        def write(index: jax.Array, carried: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+            # The last part begins earlier, where coordinates are done.
+            first = index.astype(counter) * counter(size)
+            begin = jnp.minimum(first, counter(self._dimension - size))
+            is_done = begin + jnp.arange(size, dtype=counter) < first
+            parts = [jax.lax.dynamic_slice(each, [begin], [size]) for each in carried]
+            found = jax.lax.switch(turn.case, self._computed, turn, keys, *parts)
+            kept = [jnp.where(is_done, part, new) for part, new in zip(parts, found, strict=True)]
+            return tuple(jax.lax.dynamic_update_slice(*each, [begin]) for each in zip(carried, kept, strict=True))
+
+        # A product with 1 takes what was made outside of a mesh into it, and no time.
+        given = tuple(each * jnp.ones([], each.dtype) for each in given)
+        return jax.lax.fori_loop(0, -(-self._dimension // size), write, given)
 
     def _replayed(self, keys: np.ndarray, ends: list[tuple[int, str]]) -> NoiseState:
         del ends
@@ -243,8 +264,8 @@ class NoiseStream(KeyedStream):
         return np.ascontiguousarray(keys)
 
     def _round(
-        self, place: int, turn: _Turn, drawn: jax.Array, rows: tuple[jax.Array, ...], keys: jax.Array
-    ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        self, place: int, turn: _Turn, keys: jax.Array, drawn: jax.Array, *rows: jax.Array
+    ) -> tuple[jax.Array, ...]:
         """Returns the noise of a round of a case, and the rows of memory after it."""
         case, times = self._recursion.cases[place], functools.partial(_times, jnp.asarray(turn.zero))
         products: Sequence[jax.Array] = ()
@@ -284,7 +305,7 @@ class NoiseStream(KeyedStream):
                 return new.astype(self._recursion.stored if self._grid is not None else self._number)
             return jnp.broadcast_to(total(entry), new.shape)
 
-        return new, tuple(map(after, case.after))
+        return new, *map(after, case.after)
 
 
 def _times(zero: jax.Array, weight: Any, row: jax.Array) -> jax.Array:
