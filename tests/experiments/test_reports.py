@@ -10,7 +10,7 @@ import pytest
 import run_folders
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_folders import ANSWERS, SCHEMA, cohorts, finished, plan, run, start
+from run_folders import ANSWERS, SCHEMA, change_json, cohorts, finished, plan, run, start
 
 import tff_mf
 from tff_mf.experiments import reports
