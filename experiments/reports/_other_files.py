@@ -1,5 +1,7 @@
 """Findings on files that no claim follows from: the audit, the summary, counts of device reports, leftovers."""
 
+import functools
+import operator
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -153,10 +155,7 @@ def _counts(evidence: Evidence) -> Mapping[int, ReportCounts]:
 
 
 def _together(counts: Mapping[int, ReportCounts]) -> ReportCounts:
-    first, *others = counts.values()
-    for each in others:
-        first = first + each
-    return first
+    return functools.reduce(operator.add, counts.values())
 
 
 def audit_setting(record: RunRecord, mechanism: tff_mf.Mechanism, **more: Any) -> auditing.Setting:

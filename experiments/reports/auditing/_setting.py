@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tff_mf
+from tff_mf.accounting import Question
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics.digits import rounded_up
+from tff_mf.planning import run_guarantee
 
 # Tests of the noise of clients' counts have this before their names.
 COUNTS = "counts: "
@@ -67,26 +69,16 @@ class Setting:
     def claimed(self) -> tff_mf.Guarantee:
         """The claimed guarantee of everything that is released, for its adjacency; noise is taken to be random."""
         plan = self.plan
-        sums = tff_mf.guarantee(
-            plan.mechanism,
-            plan.rounds,
-            plan.participation,
-            noise_multiplier=plan.noise_multiplier,
+        question = Question(
+            mechanism=plan.mechanism,
+            rounds=plan.rounds,
+            sampling=plan.participation,
             restart_every=plan.restart_every,
             adjacency=self.adjacency,
             grid=plan.grid,
             dimension=plan.dimension,
         )
-        if plan.adaptive_count_stddev is None:
-            return sums
-        counts = tff_mf.adaptive_clipping_guarantee(
-            plan.rounds,
-            plan.participation,
-            count_stddev=plan.adaptive_count_stddev,
-            adjacency=self.adjacency,
-            grid=plan.grid,
-        )
-        return tff_mf.compose_guarantees(sums, counts)
+        return run_guarantee(question, plan.noise_multiplier, count_stddev=plan.adaptive_count_stddev)
 
     @property
     def samples(self) -> int:
