@@ -109,7 +109,7 @@ WRONG = {
         "planned.json",
         "`accountant` in planned.json does not match",
     ),
-    "another artifact's report": (another_report, "planned.json", "in planned.json does not match the value"),
+    "another artifact's report": (another_report, "planned.json", "not the contents that planned.json has the hash of"),
     "another artifact": (
         lambda folder: tff_mf.save(tff_mf.Tree(200, variant="online"), folder / "mechanism.safetensors"),
         "mechanism.safetensors",
