@@ -17,26 +17,17 @@ from tff_mf.base.errors import InputError
 from . import _boundary, _completion
 from ._boundary import Group
 
-# In the order of use, which is the order of the help: the modules of the commands.
-_COMMANDS = {
-    "demo": "demo",
-    "optimize": "optimize",
-    "show": "artifacts",
-    "import-matrix": "artifacts",
-    "plan": "plan",
-    "calibrate": "guarantees",
-    "account": "guarantees",
-    "data": "data",
-    "train": "train",
-    "train-central": "train_central",
-    "compare": "compare",
-    "report": "report",
-    "audit": "audit",
-    "export": "export",
+# In the order of use, which is the order of the help.
+_COMMANDS = (
+    *("demo", "optimize", "show", "import-matrix", "plan", "calibrate", "account"),
+    *("data", "train", "train-central", "compare", "report", "audit"),
+    *("export", "export-model", "verify", "worker", "doctor"),
+)
+# Modules of the commands that have none of their own name.
+_MODULES = {
+    **dict.fromkeys(("show", "import-matrix"), "artifacts"),
+    **dict.fromkeys(("calibrate", "account"), "guarantees"),
     "export-model": "export",
-    "verify": "verify",
-    "worker": "worker",
-    "doctor": "doctor",
 }
 # Groups of options in the help of every command; the others stand below.
 _PANELS = {
@@ -77,7 +68,8 @@ class _LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        return getattr(importlib.import_module(f"{__name__}.{_COMMANDS[cmd_name]}"), cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES.get(cmd_name, name)}"), name)
 
 
 def _show_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:

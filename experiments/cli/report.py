@@ -44,8 +44,9 @@ def report(
 
     RUN is the run's folder. Some questions only you can answer, in RUN/answers.json: --answer asks them, --questions
     writes the file for an editor or a script; ε is provisional until all are answered. The digest is printed to stderr:
-    keep it where no one who can write to RUN can change it, and check with --digest. Exit status 1 with --check if a
-    finding is critical: then no ε is stated, or the report does not follow from the files.
+    keep it where no one who can write to RUN can change it, and check with --digest. A report that its files contradict
+    is not overwritten. Exit status 1 with --check if a finding is critical: then no ε is stated, or the report does not
+    follow from the files.
     """
     from .. import reports
     from ..runs import names

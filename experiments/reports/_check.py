@@ -312,13 +312,14 @@ def contradictions(folder: pathlib.Path) -> list[Finding]:
 
 
 def _went_on(folder: pathlib.Path) -> bool:
-    """Returns whether lines were added to the ledger after a report, and none of the earlier lines changed."""
+    """Returns whether a run was not over when its report was written, and no earlier line of its ledger changed."""
     try:
         stored, _ = _check_stored(folder, REPORT)
         ledger = read_ledger(folder / LEDGER)
     except InputError:
         return False
-    return isinstance(stored, dict) and stored.get("ledger_head") in (None, *ledger.chain[:-1])
+    before = ledger.chain[:-1] if ledger.ended else ledger.chain
+    return isinstance(stored, dict) and stored.get("ledger_head") in (None, *before)
 
 
 def stored_digest(folder: pathlib.Path) -> str | None:

@@ -402,6 +402,8 @@ def test_a_report_of_a_run_that_goes_on_is_written_anew_unless_its_past_changed(
     start(folder)
     run(folder, rounds=cohorts()[:4], ended=False)
     assert invoke("report", folder).stdout.splitlines()[3].startswith("NO ε CAN BE STATED")
+    run_folders.metrics(folder, 3)
+    assert invoke("report", folder).exit_code == 0
     run(folder)
     assert invoke("report", folder).stdout.splitlines()[3].startswith("ε ≤ ")
     assert critical(folder) == []
