@@ -60,7 +60,7 @@ def test_aes_is_the_block_cipher_of_the_counter():
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     key = np.array([-5, 2**40])
-    words = _generators._aes_words(key, 2**62 + 7, 3)
+    words = _generators._AESWords(key)(2**62 + 7, 3)
     cipher = Cipher(algorithms.AES(key.astype("<i8").tobytes()), modes.ECB()).encryptor()
     blocks = b"".join((2**62 + 7 + index).to_bytes(16, "big") for index in range(2))
     assert words.tobytes() == cipher.update(blocks)[:24]

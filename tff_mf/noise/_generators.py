@@ -3,6 +3,7 @@
 import abc
 import functools
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,12 +28,15 @@ class Generator(abc.ABC):
     part = _PART
 
     @abc.abstractmethod
-    def words(self, key: np.ndarray, block: int, count: int) -> np.ndarray:
-        """Returns words of a key from a block of `normals.write` on, int64 `[count]`."""
+    def words(self, key: np.ndarray) -> Callable[[int, int], np.ndarray]:
+        """Returns what gives words of a key, int64 `[count]`, from a block of `normals.write` on.
+
+        The next call may overwrite them.
+        """
 
     def write(self, key: np.ndarray, begin: int, out: np.ndarray) -> None:
         """Writes the normals of a key, int64 `[2]`, of the coordinates from `begin` on."""
-        normals.write(functools.partial(self.words, key), begin, out, part=self.part)
+        normals.write(self.words(key), begin, out, part=self.part)
 
 
 class Philox(Generator):
@@ -41,8 +45,8 @@ class Philox(Generator):
     def __init__(self) -> None:
         self.name = f"numpy philox {_digest_of_numpy()} {self.part} {grids.sampler()}"
 
-    def words(self, key: np.ndarray, block: int, count: int) -> np.ndarray:
-        return _numpy_words(key, block, count)
+    def words(self, key: np.ndarray) -> Callable[[int, int], np.ndarray]:
+        return functools.partial(_numpy_words, key)
 
 
 class AES(Generator):
@@ -52,8 +56,8 @@ class AES(Generator):
         required_packages.packages("generator='aes'", "cryptography")
         self.name = f"aes-128-ctr {self.part} {grids.sampler()}"
 
-    def words(self, key: np.ndarray, block: int, count: int) -> np.ndarray:
-        return _aes_words(key, block, count)
+    def words(self, key: np.ndarray) -> Callable[[int, int], np.ndarray]:
+        return _AESWords(key)
 
 
 class TensorFlow(Generator):
@@ -64,8 +68,8 @@ class TensorFlow(Generator):
     def __init__(self) -> None:
         self.name = f"tensorflow {grids.sampler()}"
 
-    def words(self, key: np.ndarray, block: int, count: int) -> np.ndarray:
-        return normals.words(key, block, count)
+    def words(self, key: np.ndarray) -> Callable[[int, int], np.ndarray]:
+        return functools.partial(normals.words, key)
 
 
 class TensorFlowFloats(TensorFlow):
@@ -103,15 +107,27 @@ def _numpy_words(key: np.ndarray, block: int, count: int) -> np.ndarray:
     return np.random.Philox(key=key.view(np.uint64), counter=counter).random_raw(count).view(np.int64)
 
 
-def _aes_words(key: np.ndarray, block: int, count: int) -> np.ndarray:
-    """Returns words from a block of the counter on, int64 `[count]`."""
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+class _AESWords:
+    """Words of a key, whose memory is used again: a new cipher, and new memory, would be slower than the cipher."""
 
-    encryptor = Cipher(algorithms.AES(key.astype("<i8").tobytes()), modes.CTR(block.to_bytes(16, "big"))).encryptor()
-    # The cipher wants room for a block more than it writes.
-    words, zeros = np.empty(count + _WORDS, "<i8"), _zeros(2 ** (count - 1).bit_length())
-    encryptor.update_into(zeros[: 8 * count], words.data.cast("B"))
-    return words[:count]
+    def __init__(self, key: np.ndarray) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+        algorithm = algorithms.AES(key.astype("<i8").tobytes())
+        self._begun_at = lambda block: Cipher(algorithm, modes.CTR(block.to_bytes(16, "big"))).encryptor()
+        self._words, self._next = np.empty(0, "<i8"), -1
+
+    def __call__(self, block: int, count: int) -> np.ndarray:
+        """Returns words from a block of the counter on, int64 `[count]`."""
+        if block != self._next:
+            self._encryptor = self._begun_at(block)
+        # Within a block, the cipher does not begin.
+        self._next = -1 if count % _WORDS else block + count // _WORDS
+        # The cipher wants room for a block more than it writes.
+        if len(self._words) < count + _WORDS:
+            self._words = np.empty(count + _WORDS, "<i8")
+        self._encryptor.update_into(_zeros(2 ** (count - 1).bit_length())[: 8 * count], self._words.data.cast("B"))
+        return self._words[:count]
 
 
 @functools.cache

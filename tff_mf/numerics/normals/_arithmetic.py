@@ -107,7 +107,9 @@ def _of_pieces(words: np.ndarray, table: Tables, level: int) -> tuple[np.ndarray
     It is then the end of the level, which is the result if there is no other level.
     """
     edges, cumulative = table.edges[level], table.cumulative[level]
-    item = np.searchsorted(cumulative, words[0], side="right")
+    # In order, searches are several times as fast.
+    item, order = np.empty(words.shape[1], np.int64), np.argsort(words[0])
+    item[order] = np.searchsorted(cumulative, words[0, order], side="right")
     piece, statistic = item // STATISTICS, item % STATISTICS
     ordered = np.sort(words[1:], axis=0)[statistic, np.arange(words.shape[1])]
     uniform = (ordered >> (64 - UNIFORM_BITS)) + 2 ** (UNIFORM_BITS - 1)

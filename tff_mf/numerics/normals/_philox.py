@@ -22,8 +22,8 @@ _INCREMENTS = np.array([0x9E3779B9, 0xBB67AE85], np.uint64)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _CACHED = 2**13
-# Words that are drawn at once, and those whose normals are computed at once, so that they stay in the cache.
-_DRAWN, _COVERED = 2**17, 2**15
+# Words that are drawn, and become normals, at once: more take longer, as they leave the cache.
+_COVERED = 2**15
 # TensorFlow's own constants, which turn a seed into a key and a counter.
 _SCRAMBLING_KEY = np.array([0x3EC8F720, 0x02461E29], np.uint64)
 
@@ -62,7 +62,8 @@ def write(drawn: Callable[[int, int], np.ndarray], begin: int, out: np.ndarray, 
     begin and end.
 
     Args:
-        drawn: Returns words from a block of the counter on, int64 `[count]`, two in a block: `words` of a key.
+        drawn: Returns words from a block of the counter on, int64 `[count]`, two in a block: `words` of a key. The
+            next call may overwrite them.
         begin: First coordinate, a multiple of `part`.
         out: The normals, float64 `[count]`, or float32.
         part: Coordinates that draw words of their levels together, even.
@@ -74,13 +75,11 @@ def write(drawn: Callable[[int, int], np.ndarray], begin: int, out: np.ndarray, 
         True
     """
     cover, places, signs = Cover(min(_COVERED, len(out))), [], []
-    for first in range(0, len(out), _DRAWN):
-        row = out[first : first + _DRAWN]
-        found = drawn((begin + first) // WORDS_OF_A_BLOCK, len(row))
-        for at in range(0, len(row), _COVERED):
-            left, negative = cover.write(found[at : at + _COVERED], row[at : at + _COVERED])
-            places.append(first + at + left)
-            signs.append(negative)
+    for first in range(0, len(out), _COVERED):
+        row = out[first : first + _COVERED]
+        left, negative = cover.write(drawn((begin + first) // WORDS_OF_A_BLOCK, len(row)), row)
+        places.append(first + left)
+        signs.append(negative)
 
     def more(level: int, left: np.ndarray) -> np.ndarray:
         counts = np.bincount(left // part)
