@@ -211,7 +211,7 @@ def test_a_count_that_is_claimed_to_move_by_a_half_is_found_out(monkeypatch, adj
     def absent(rounds, participation, *, count_stddev, adjacency, grid):
         return tff_mf.Guarantee(mu=participation.max_participations**0.5 / 2 / count_stddev, adjacency=adjacency)
 
-    monkeypatch.setattr(tff_mf, "adaptive_clipping_guarantee", absent)
+    monkeypatch.setattr(tff_mf.accounting, "adaptive_clipping_guarantee", absent)
     assert failed(audit(**RUN, adaptive_count_stddev=0.5, adjacency=adjacency)) == {"canaries"}
 
 
