@@ -48,11 +48,6 @@ class Search:
     entries: dict[str, Any]
     drawn: SamplingSettings | None
 
-    @property
-    def assumed(self) -> bool:
-        """Whether participation was not given."""
-        return self.drawn is None
-
 
 def _target_of(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
     """Returns the target of the flags; refuses incomplete ones, flags that need one, and one for an assumed schema.
@@ -101,7 +96,9 @@ def _of_kind(name: str, flags: Flags) -> Search:
     if "buffers" in own:
         assert isinstance(found, tff_mf.BLT | tff_mf.ScaledBLT)
         own["buffers"] = found.buffers
-    return Search(mechanism=found, setting=setting, entries=own, drawn=_said(flags))
+    return Search(
+        mechanism=found, setting=setting, entries=own, drawn=flags.drawn() if flags.says_participation else None
+    )
 
 
 def _amplified(flags: Flags, target: Target) -> Search:
@@ -171,10 +168,6 @@ def _for_amplification(flags: Flags, target: Target) -> tuple[dict[str, Any], di
     return {name: validation.whole(name, value) for name, value in cohorts.items()}, level
 
 
-def _said(flags: Flags) -> SamplingSettings | None:
-    return flags.drawn() if flags.says_participation else None
-
-
 def _structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
     """Returns the structured mechanism nearest to one that is named, in the setting of the flags."""
     schema = flags.participation() if flags.says_participation else tff_mf.SingleParticipation()
@@ -193,7 +186,9 @@ def _structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
         mechanism=dataclasses.replace(near, optimized_for=optimized_for), diagonals=diagonals, rank=rank
     )
     entries = {"of": of, "diagonals": diagonals, "rank": rank}
-    return Search(mechanism=found, setting=setting, entries=entries, drawn=_said(flags))
+    return Search(
+        mechanism=found, setting=setting, entries=entries, drawn=flags.drawn() if flags.says_participation else None
+    )
 
 
 def _participation(name: str, flags: Flags) -> tff_mf.Participation:
@@ -236,7 +231,7 @@ def _answer(search: Search, out: str, seconds: float, flags: Flags, target: Targ
         **made.described(),
         **search.entries,
         "objective": objective if ended is None else ended.objective,
-        "participation_assumed": search.assumed,
+        "participation_assumed": search.drawn is None,
         **made.losses(),
         **noise,
         "seconds": seconds,
@@ -244,7 +239,7 @@ def _answer(search: Search, out: str, seconds: float, flags: Flags, target: Targ
         "message": message,
         **({} if found.duality_gap is None else {"duality_gap": found.duality_gap}),
     }
-    assumed = " (assumed: none was given)" if search.assumed else ""
+    assumed = " (assumed: none was given)" if search.drawn is None else ""
     words = {
         "participation": f"{guarantees.participation(setting)}{assumed}",
         **dict.fromkeys(("participation_assumed", "sensitivity_rule", "converged")),

@@ -3,16 +3,13 @@
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rich_click as click
 
 from ..output.present import Block, Callout, Facts
 from . import _options
 from ._screens import Answer
-
-if TYPE_CHECKING:
-    from ..bundles import Verification
 
 # They run every graph.
 _ROUNDS = 3
@@ -36,11 +33,18 @@ def verify(bundle: str, digest: str | None, files_only: bool) -> Answer:
     from tff_mf.base import validation
 
     from .. import bundles
+    from ..output import progress
 
     if digest is not None:
         validation.digest("digest", digest)
     folder = pathlib.Path(bundle)
-    checked = _checked(folder, digest, files_only=files_only)
+    if files_only:
+        checked = bundles.check_files(folder, digest=digest)
+    else:
+        from ..bundles import verification
+
+        with progress.bar("verify", 9 + 2 * _ROUNDS):
+            checked = verification.verify(folder, rounds=_ROUNDS, digest=digest)
     matches = digest is not None and all(each.file != bundles.MANIFEST for each in checked.refused)
     result = {
         "verified": not checked.refused,
@@ -54,18 +58,6 @@ def verify(bundle: str, digest: str | None, files_only: bool) -> Answer:
         "digest": checked.digest,
     }
     return Answer(result, words(result, folder), failed=not result["verified"])
-
-
-def _checked(folder: pathlib.Path, digest: str | None, *, files_only: bool) -> "Verification":
-    from .. import bundles
-    from ..output import progress
-
-    if files_only:
-        return bundles.check_files(folder, digest=digest)
-    from ..bundles import verification
-
-    with progress.bar("verify", 9 + 2 * _ROUNDS):
-        return verification.verify(folder, rounds=_ROUNDS, digest=digest)
 
 
 def words(facts: Mapping[str, Any], folder: pathlib.Path) -> list[Block | None]:

@@ -88,39 +88,42 @@ def say(text: str) -> None:
     _say.get()(text)
 
 
+class _Lines:
+    """When a line is due, of work that takes minutes, where there is no bar."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.monotonic()
+
+    def due(self, *, at_once: bool = False) -> float | None:
+        """Returns the seconds since the start if a line is due."""
+        now = time.monotonic()
+        if sys.stderr.isatty() or (now - self._last < _SECONDS_BETWEEN_LINES and not at_once):
+            return None
+        self._last = now
+        return now - self._start
+
+
 @contextlib.contextmanager
 def rounds(total: int, label: str, unit: str = "round") -> Iterator[Callable[[int, Mapping[str, float]], None]]:
     """Yields a function to call after every round, or other unit, with its number and metrics.
 
     The remaining time is estimated from the rounds of this process, which are not all rounds of a resumed run.
     """
-    if sys.stderr.isatty():
-        with bar(label, total) as advance:
-            done = 0
-
-            def show(round_number: int, metrics: Mapping[str, float]) -> None:
-                nonlocal done
-                accuracy = f"accuracy {metrics[_ACCURACY]:.4f}" if _ACCURACY in metrics else ""
-                advance(round_number - done, accuracy)
-                done = round_number
-
-            yield show
-        return
-    start = last = time.monotonic()
+    lines, done = _Lines(), 0
     before: int | None = None
+    with bar(label, total) as advance:
 
-    def report(round_number: int, metrics: Mapping[str, float]) -> None:
-        nonlocal last, before
-        before = round_number - 1 if before is None else before
-        now = time.monotonic()
-        if round_number < total and now - last < _SECONDS_BETWEEN_LINES:
-            return
-        last = now
-        left = (now - start) / max(1, round_number - before) * (total - round_number)
-        shown = f", accuracy {metrics[_ACCURACY]:.4f}" if _ACCURACY in metrics else ""
-        print(f"{label}: {unit} {round_number} of {total}, {left:.0f} s left{shown}", file=sys.stderr, flush=True)
+        def report(number: int, metrics: Mapping[str, float]) -> None:
+            nonlocal before, done
+            before = number - 1 if before is None else before
+            accuracy = f"accuracy {metrics[_ACCURACY]:.4f}" if _ACCURACY in metrics else ""
+            advance(number - done, accuracy)
+            done = number
+            if (seconds := lines.due(at_once=number >= total)) is not None:
+                left = seconds / max(1, number - before) * (total - number)
+                _print(f"{label}: {unit} {number} of {total}, {left:.0f} s left{', ' if accuracy else ''}{accuracy}")
 
-    yield report
+        yield report
 
 
 class _Search(Protocol):
@@ -137,22 +140,12 @@ class _Search(Protocol):
 @contextlib.contextmanager
 def search() -> Iterator[Callable[[_Search], None]]:
     """Yields a function to call after every iteration of an optimizer; a search of a few seconds writes no lines."""
-    if sys.stderr.isatty():
-        with bar("optimize", None) as advance:
-            yield lambda where: advance(1, f"{where.rounds} rounds, error {where.error:.6g}")
-        return
-    last = time.monotonic()
+    lines = _Lines()
+    with bar("optimize", None) as advance:
 
-    def report(where: _Search) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last < _SECONDS_BETWEEN_LINES:
-            return
-        last = now
-        print(
-            f"optimize: {where.rounds} rounds, iteration {where.iteration}, error {where.error:.6g}",
-            file=sys.stderr,
-            flush=True,
-        )
+        def report(where: _Search) -> None:
+            advance(1, f"{where.rounds} rounds, error {where.error:.6g}")
+            if lines.due() is not None:
+                _print(f"optimize: {where.rounds} rounds, iteration {where.iteration}, error {where.error:.6g}")
 
-    yield report
+        yield report

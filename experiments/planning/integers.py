@@ -63,10 +63,10 @@ def of_option(
     if math.isinf(epsilon):
         total = f"no ε can be stated with what they cost: {unbounded(guarantee, deployment.delta).text}; "
     elif states:
-        total = f"ε is {digits.upwards(epsilon)} with what they cost; "
+        total = f"with what they cost, ε is {digits.upwards(epsilon)}; "
     line = (
         f"{on_grid}, for {parameters:,} parameters{' (--dimension)' if dimension is None else ''}: {total}"
-        f"all other figures{' without amplification' if amplified else ''} leave that out, train --epsilon does not"
+        f"no other figure here{' without amplification' if amplified else ''} counts that, and train --epsilon does"
     )
     return found | {"mu": charge.mu, "tail": charge.tail, "epsilon": epsilon if states else None, "line": line}
 
