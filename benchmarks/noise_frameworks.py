@@ -170,18 +170,23 @@ def _in_jax(dimension: int, on_grid: bool = False) -> Rows:
     normal = jax.jit(lambda key: jax.random.normal(key, (dimension,), jnp.float32))
     numbers = iter(range(10**9))
 
+    def state_first(call: Callable[..., Any], **donated: int) -> Callable[..., Any]:
+        """Returns the compiled call, whose first result JAX gives the memory of the state before it."""
+        return jax.jit(lambda *given: call(*given)[::-1], **donated)
+
     def make(mechanism: Any) -> Step:
         stream = build_stream(mechanism, dimension=dimension, stddev=1.0, **settings).limited_to(ROUNDS)
-        step = _stepping(jax.jit(stream.next, donate_argnums=0), stream.init()._replace(round=jnp.int32(BEGIN)))
+        one = state_first(stream.next, donate_argnums=0)
+        step = _stepping(lambda state: one(state)[::-1], stream.init()._replace(round=jnp.int32(BEGIN)))
         return lambda: jax.block_until_ready(step())
 
     def of_jax_privacy() -> Step:
         blt = _mechanisms(True)["BLT, 4 buffers"]
         matrix = buffered_toeplitz.BufferedToeplitz.build(blt.theta, blt.omega, dtype=jnp.float32)
         streaming = matrix.inverse_as_streaming_matrix()
-        one = jax.jit(lambda key, state: streaming.multiply_next(normal(key), state), donate_argnums=1)
+        one = state_first(lambda key, state: streaming.multiply_next(normal(key), state), donate_argnums=1)
         state = streaming.init_multiply(jax.ShapeDtypeStruct((dimension,), jnp.float32))
-        step = _stepping(lambda state: one(jax.random.key(next(numbers)), state), state)
+        step = _stepping(lambda state: one(jax.random.key(next(numbers)), state)[::-1], state)
         return lambda: jax.block_until_ready(step())
 
     how = "grid" if on_grid else "floats"

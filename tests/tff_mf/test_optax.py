@@ -183,6 +183,7 @@ def test_a_state_from_outside_of_the_compiled_function_is_refused():
     assert jax.jit(lambda: stream.next(stream.init())[0])().shape == (3,)
 
 
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     "mechanism", [BLT, tff_mf.Tree(20), tff_mf.BandedInverse.square_root(8)], ids=lambda each: each.kind
 )
@@ -313,14 +314,14 @@ def test_sums_in_other_units_are_refused():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("value", [0.5, 2.0**-30, 100 * 2**16 + 1, np.nan, np.inf])
-def test_sums_that_are_no_integers_of_the_grid_are_refused(value, compiled):
+def test_sums_that_are_no_integers_of_the_grid_are_refused(compiled):
     """Whole noise hides no fractions."""
     with jax.enable_x64(True):
         transformation = correlated_noise(plan(grid=tff_mf.Grid(bits=16, max_clients=100), dimension=3))
         update = jax.jit(transformation.update) if compiled else transformation.update
-        with pytest.raises(jax.errors.JaxRuntimeError if compiled else tff_mf.InputError, match="at most 6553600"):
-            jax.block_until_ready(update(jnp.array([1.0, value, 3.0]), transformation.init(jnp.zeros(3))))
+        for value in (0.5, 2.0**-30, 100 * 2**16 + 1, np.nan, np.inf):
+            with pytest.raises(jax.errors.JaxRuntimeError if compiled else tff_mf.InputError, match="at most 6553600"):
+                jax.block_until_ready(update(jnp.array([1.0, value, 3.0]), transformation.init(jnp.zeros(3))))
 
 
 def test_means_of_sums_on_a_grid_are_refused():
@@ -344,7 +345,7 @@ for mean in (False, True):
     in_a_process(code)
 
 
-@pytest.mark.parametrize("size", [1, 10, 300_000])
+@pytest.mark.parametrize("size", [1, 10, 100_000])
 @pytest.mark.parametrize("bits", [8, 26])
 def test_no_norm_exceeds_the_clip_norm_on_a_grid(size, bits):
     cauchy, grid = np.random.default_rng(size).standard_cauchy([3, size]), tff_mf.Grid(bits=bits, max_clients=3)
@@ -422,6 +423,8 @@ def test_bad_gradients_are_refused():
         clipped_sum([jnp.ones([2, 3]), jnp.ones([3, 3])], 1.0)
 
 
+# Updates on a grid are compared with what the integers say above, and the tutorial in PyTorch runs in CI.
+@pytest.mark.long
 def test_the_tutorial_prints_its_stored_output(tmp_path, monkeypatch):
     pytest.importorskip("sklearn")
     monkeypatch.chdir(tmp_path)

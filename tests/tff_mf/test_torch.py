@@ -329,7 +329,7 @@ def test_clipped_sums_are_those_of_a_loop():
 
 
 @pytest.mark.parametrize("scale", [1e-20, 1e-3, 1.0, 1e15, 1e30, np.nan, np.inf])
-@pytest.mark.parametrize("size", [1, 10, 300_000])
+@pytest.mark.parametrize("size", [1, 10, 100_000])
 @pytest.mark.parametrize("bits", [8, 16, 26])
 def test_no_norm_exceeds_the_clip_norm_on_a_grid(scale, size, bits):
     values = np.random.default_rng(size).standard_cauchy([3, size]) * scale
