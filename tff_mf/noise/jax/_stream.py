@@ -235,8 +235,10 @@ class NoiseStream(KeyedStream):
             return self._computed[int(turn.case)](turn, keys, *given)
         if len(self._computed) == 1:
             return self._computed[0](turn, keys, *given)
-        # What a branch returns is copied, also rows that stay: parts are then in the cache.
-        size = min(self._dimension, _PART, max(64, _PRODUCT // len(given)))
+        size = self._dimension
+        if self._recursion.again is None:
+            # What a branch returns is copied, also rows that stay: parts are then in the cache.
+            size = min(size, _PART, max(64, _PRODUCT // len(given)))
         counter = jnp.uint64 if jax.config.read("jax_enable_x64") else jnp.uint32
 
         def write(index: jax.Array, carried: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
