@@ -140,7 +140,7 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
         >>> optimizer = optax.chain(correlated_noise(plan), optax.sgd(0.1, momentum=0.9))
         >>> weights = jnp.zeros([3])
         >>> state = optimizer.init(weights)
-        >>> updates, state = jax.jit(optimizer.update)(jnp.ones([3]), state)
+        >>> updates, state = jax.jit(optimizer.update)(jnp.ones([3], jnp.float32), state)
         >>> updates.shape, int(state[0].round)
         ((3,), 1)
 

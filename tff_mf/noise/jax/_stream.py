@@ -84,9 +84,12 @@ class NoiseStream(KeyedStream):
     from Philox 4x32-10. With a grid, rows are float64 that hold integers, the same as in `tff_mf.noise.numpy` for
     equal keys, bit for bit: add them to sums in float64, which is exact. That needs `jax_enable_x64`.
 
-    `next` may be compiled, with the state as an argument: it is a pytree. Computations that several processes or, in
-    `pmap` and `shard_map`, several devices share would draw a key in each, and are refused. Under `vmap` every member
-    needs a state of its own.
+    `next` may be compiled, with the state as an argument: it is a pytree. Where it is donated, return the next state
+    before the noise, as `jax.jit(lambda state: stream.next(state)[::-1], donate_argnums=0)` does: JAX gives the memory
+    of a row to the first result of its size, and copies all rows if that is the noise.
+
+    Computations that several processes or, in `pmap` and `shard_map`, several devices share would draw a key in each,
+    and are refused. Under `vmap` every member needs a state of its own.
     """
 
     def __init__(
@@ -232,8 +235,10 @@ class NoiseStream(KeyedStream):
             return self._computed[int(turn.case)](turn, keys, *given)
         if len(self._computed) == 1:
             return self._computed[0](turn, keys, *given)
-        # What a branch returns is copied, also rows that stay: parts are then in the cache.
-        size = min(self._dimension, _PART, max(64, _PRODUCT // len(given)))
+        size = self._dimension
+        if self._recursion.again is None:
+            # What a branch returns is copied, also rows that stay: parts are then in the cache.
+            size = min(size, _PART, max(64, _PRODUCT // len(given)))
         counter = jnp.uint64 if jax.config.read("jax_enable_x64") else jnp.uint32
 
         def write(index: jax.Array, carried: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
