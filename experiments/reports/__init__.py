@@ -8,17 +8,13 @@ from ..runs.run_record import write_record as write_record
 from ._check import as_text as as_text
 from ._check import build as build
 from ._check import check as check
-from ._check import contradictions as contradictions
 from ._check import differences as differences
 from ._check import has_begun as has_begun
 from ._check import has_report as has_report
 from ._check import markdown as markdown
 from ._check import page_hash as page_hash
-from ._check import refuse_contradicted as refuse_contradicted
 from ._check import sealed as sealed
-from ._check import stored_digest as stored_digest
 from ._check import write as write
-from ._check import write_anew as write_anew
 from ._curves import curves as curves
 from ._document import document as document
 from ._document import finding_items as finding_items
@@ -34,3 +30,7 @@ from ._figures import planned_epsilon as planned_epsilon
 from ._judgement import claim_so_far as claim_so_far
 from ._other_files import audit_setting as audit_setting
 from ._other_files import published as published
+from ._rewriting import contradictions as contradictions
+from ._rewriting import refuse_contradicted as refuse_contradicted
+from ._rewriting import stored_digest as stored_digest
+from ._rewriting import write_anew as write_anew

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tff_mf.base import strict_json, validation
-from tff_mf.base.errors import InputError, InputValueError
+from tff_mf.base.errors import InputError
 
 from ..output import agreement, typed
 from ..output.files import FOLDER_LOCK, write_atomically
@@ -18,7 +18,6 @@ from ..output.present import markdown as rendered
 from ..output.text import up
 from ..runs import statements
 from ..runs.folders import readable_folder
-from ..runs.ledger import read_ledger
 from ..runs.names import (
     ANSWERS,
     AUDIT,
@@ -197,7 +196,7 @@ def write(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     """
     report = build(folder, realised=realised)
     as_json, as_markdown = names(realised=realised)
-    stored, _ = _check_stored(folder, as_json)
+    stored, _ = stored_report(folder, as_json)
     if isinstance(stored, dict) and not differences(stored, report):
         report = {**stored, "digest": digest(stored)}
         if _page(folder / as_markdown) == report["page"]:
@@ -266,7 +265,7 @@ def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
         findings.insert(0, found(WARNING, "rounds", "nothing_ran"))
         if not os.path.lexists(folder / as_json):
             return [found(WARNING if held is None else CRITICAL, "report", "report_missing"), *findings]
-    stored, wrong = _check_stored(folder, as_json)
+    stored, wrong = stored_report(folder, as_json)
     if wrong is not None:
         return [wrong, *findings]
     findings += _inconsistent(folder, stored, realised=realised, is_held=held is not None)
@@ -276,91 +275,12 @@ def check(folder: pathlib.Path, *, held: str | None = None) -> list[Finding]:
         return findings
     differing = differences(stored, recomputed)
     findings += _of_its_time(folder, stored, realised=realised) if differing else []
-    return findings + (_inconsistent_plan(folder) if realised else [])
+    return findings + (inconsistent_plan(folder) if realised else [])
 
 
 def has_report(folder: pathlib.Path) -> bool:
     """Returns whether a folder has the final report or, if no run began there, the planned report."""
     return os.path.lexists(folder / names(realised=has_begun(folder))[0])
-
-
-# What a report may differ in from the one that is written now.
-_EXPLAINED = ("report_version", "report_answers")
-
-
-def contradictions(folder: pathlib.Path) -> list[Finding]:
-    """Returns why the report in a folder must not be written anew: it, or a file that it is about, was edited.
-
-    Nothing contradicts a report that there is not, one of another version of the format, nor one that was written
-    before answers changed, before the audit, or before further rounds of the same run.
-
-    Raises:
-        InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
-    """
-    if not has_report(folder):
-        return []
-    explained = (*_EXPLAINED, *(("report_differs", "report_other_files") if _went_on(folder) else ()))
-    return [
-        each
-        for each in check(folder)
-        if each.severity == CRITICAL
-        and each.field == "report"
-        and each.code not in explained
-        # A process was killed when it had written the plan anew; the plan is checked by itself.
-        and each.values.get("names") != [PLANNED]
-    ]
-
-
-def _went_on(folder: pathlib.Path) -> bool:
-    """Returns whether a run was not over when its report was written, and no earlier line of its ledger changed."""
-    try:
-        stored, _ = _check_stored(folder, REPORT)
-        ledger = read_ledger(folder / LEDGER)
-    except InputError:
-        return False
-    before = ledger.chain[:-1] if ledger.ended else ledger.chain
-    return isinstance(stored, dict) and stored.get("ledger_head") in (None, *before)
-
-
-def stored_digest(folder: pathlib.Path) -> str | None:
-    """Returns the digest that the report in a folder has; `None` if there is no report, or a damaged one."""
-    stored, _ = _check_stored(folder, names(realised=has_begun(folder))[0])
-    return stored.get("digest") if isinstance(stored, dict) else None
-
-
-def refuse_contradicted(folder: pathlib.Path) -> list[Finding]:
-    """Raises if the report in a folder must not be written anew: what it says otherwise would be lost.
-
-    Returns:
-        Findings on its page, which follows from it, and may be written anew: a process that was killed may have written
-        one of the two.
-
-    Raises:
-        InputValueError: If there are other `contradictions`, or a file of the run is missing or damaged.
-    """
-    found = contradictions(folder)
-    if wrong := [each for each in found if not each.code.startswith("page_")]:
-        as_json, as_markdown = names(realised=has_begun(folder))
-        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise InputValueError(
-            f"path={str(folder)!r}: the report is not overwritten, since the folder contradicts it: "
-            f"{wrong[0].text}{more}. "
-            f"`tff-mf report {folder} --check` lists all of it; put back what was edited, or move {as_json} and "
-            f"{as_markdown} away to report the folder as it is now."
-        )
-    return found
-
-
-def write_anew(folder: pathlib.Path) -> dict[str, Any]:
-    """Rewrites the report of a run with the current answers and audit.
-
-    The planned report of a run that began stays as it was, since the final report has its hash, unless it has other
-    answers, or is of another version of the format.
-    """
-    begun = has_begun(folder)
-    if begun and any(each.code in _EXPLAINED for each in _inconsistent_plan(folder)):
-        write(folder, realised=False)
-    return write(folder, realised=begun)
 
 
 def of_another_version(stored: Any, as_json: str) -> Finding | None:
@@ -416,7 +336,7 @@ def _other_than_recomputed(
     return [found(CRITICAL, "report", "report_other_files", file=as_json, names=named), *others]
 
 
-def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
+def inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
     """Returns findings on the planned report of a run that began: it states an ε too.
 
     It may be older than the current answers and audit, and is recomputed with the answers that it has.
@@ -424,7 +344,7 @@ def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
     as_json, as_markdown = names(realised=False)
     if not (folder / as_json).exists() and not (folder / as_markdown).exists():
         return []
-    stored, wrong = _check_stored(folder, as_json)
+    stored, wrong = stored_report(folder, as_json)
     if wrong is not None:
         return [wrong]
     findings = _inconsistent(folder, stored, realised=False, is_held=False)
@@ -433,7 +353,7 @@ def _inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
     return findings + _of_its_time(folder, stored, realised=False)
 
 
-def _check_stored(folder: pathlib.Path, as_json: str) -> tuple[Any, Finding | None]:
+def stored_report(folder: pathlib.Path, as_json: str) -> tuple[Any, Finding | None]:
     """Returns a stored report, and a finding if it cannot be read or is of another version."""
     try:
         stored = strict_json.loads((folder / as_json).read_text(encoding="utf-8"))
