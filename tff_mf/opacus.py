@@ -118,43 +118,34 @@ class PrivacyEngine:
             each.register_post_accumulate_grad_hook(_drop)
 
         def before_step(optimizer: torch.optim.Optimizer, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-            _check_same(optimizer, trained)
-            # The first argument is the optimizer itself.
-            if len(given) > 1 or named.get("closure") is not None:
-                raise InputValueError("closure is not supported: it would compute gradients after the noise.")
-            if hasattr(optimizer, "found_inf"):
-                raise InputValueError(
-                    "optimizer is stepped by a GradScaler, which would divide noised gradients by its scale: train "
-                    "without it, in float32 or bfloat16, and call optimizer.step()."
-                )
-            if any(getattr(each, "summed_grad", None) is not None for each in trained):
-                raise InputValueError(
-                    "optimizer is also in a DPOptimizer of Opacus, whose accountant would state the ε of other noise: "
-                    "pass it to one engine alone."
-                )
+            _check_step(optimizer, trained, given, named)
             _check_apart(module)
-            gradients = [_of_examples(each) for each in trained]
-            begun, examples = self._batch or (None, 0)
-            if begun != noise.rounds:
-                raise InputValueError(
-                    f"optimizer takes the step of round {noise.rounds}, and the last batch of the loader is of round "
-                    f"{begun}: take a batch from it for each step."
-                )
-            found = {len(each) for each in gradients}
-            # Twice backward on a batch is twice the sensitivity.
-            if found != {examples}:
-                raise InputValueError(
-                    f"gradients are of {max(found)} examples, and the batch has {examples}: the backward passes "
-                    "before a step must have each example of the loader's batch once."
-                )
-            noise.apply(clipped_sum(gradients, self._plan.clip_norm, grid=self._plan.grid))
-            for each in trained:
-                each.grad_sample = None
+            self._apply(noise, trained)
 
         optimizer.register_step_pre_hook(before_step)
         # A GradScaler then leaves its scale to the step, which refuses it, and looks for no gradients before.
         optimizer._step_supports_amp_scaling = True
         return wrapped, optimizer, Loader(data_loader, order, self)
+
+    def _apply(self, noise: CorrelatedNoise, trained: list[torch.nn.Parameter]) -> None:
+        """Replaces the gradients of the batch that the loader gave last by their noised mean."""
+        gradients = [_of_examples(each) for each in trained]
+        begun, examples = self._batch or (None, 0)
+        if begun != noise.rounds:
+            raise InputValueError(
+                f"optimizer takes the step of round {noise.rounds}, and the last batch of the loader is of round "
+                f"{begun}: take a batch from it for each step."
+            )
+        found = {len(each) for each in gradients}
+        # Twice backward on a batch is twice the sensitivity.
+        if found != {examples}:
+            raise InputValueError(
+                f"gradients are of {max(found)} examples, and the batch has {examples}: the backward passes "
+                "before a step must have each example of the loader's batch once."
+            )
+        noise.apply(clipped_sum(gradients, self._plan.clip_norm, grid=self._plan.grid))
+        for each in trained:
+            each.grad_sample = None
 
     @property
     def rounds(self) -> int:
@@ -273,6 +264,29 @@ def _check_apart(module: torch.nn.Module) -> None:
                 f"module {name}={type(each).__name__} takes statistics of the examples of a batch: call its eval() "
                 "after each train() of the model, with running statistics from elsewhere, or take GroupNorm."
             )
+
+
+def _check_step(
+    optimizer: torch.optim.Optimizer,
+    trained: list[torch.nn.Parameter],
+    given: tuple[Any, ...],
+    named: Mapping[str, Any],
+) -> None:
+    """Raises if a step would take other gradients than those that are noised, or change them afterwards."""
+    _check_same(optimizer, trained)
+    # The first argument is the optimizer itself.
+    if len(given) > 1 or named.get("closure") is not None:
+        raise InputValueError("closure is not supported: it would compute gradients after the noise.")
+    if hasattr(optimizer, "found_inf"):
+        raise InputValueError(
+            "optimizer is stepped by a GradScaler, which would divide noised gradients by its scale: train "
+            "without it, in float32 or bfloat16, and call optimizer.step()."
+        )
+    if any(getattr(each, "summed_grad", None) is not None for each in trained):
+        raise InputValueError(
+            "optimizer is also in a DPOptimizer of Opacus, whose accountant would state the ε of other noise: "
+            "pass it to one engine alone."
+        )
 
 
 def _check_same(optimizer: torch.optim.Optimizer, trained: list[torch.nn.Parameter]) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import pathlib
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -92,7 +91,9 @@ class PrivateTraining:
         self._clients: frozenset[str] = frozenset()
         self._reader = ends.enter_context(CohortReader())
         self._drawn: CohortPlan | None = None
-        self._evaluated = _evaluated(guard.folder / names.EVALUATED)
+        evaluated = guard.folder / names.EVALUATED
+        # The clients that the run was evaluated on so far.
+        self._evaluated = set(strict_json.read(evaluated, "evaluated")) if evaluated.exists() else set[str]()
         self._report: RunReport | None = None
         # Of its own, since a worker that died is replaced.
         self._context = ends.enter_context(Computing())
@@ -444,8 +445,3 @@ class PrivateTraining:
         except aggregators.WorkerLostError:
             self._stale = True
             raise
-
-
-def _evaluated(path: pathlib.Path) -> set[str]:
-    """Returns the clients that a run was evaluated on so far."""
-    return set(strict_json.read(path, "evaluated")) if path.exists() else set()
