@@ -6,9 +6,9 @@ from typing import Any
 from tff_mf.base.errors import InputError, InputValueError
 
 from ..runs.ledger import read_ledger
-from ..runs.names import LEDGER, PLANNED, REPORT
+from ..runs.names import AUDIT, LEDGER, PLANNED, REPORT
 from ._check import check, has_begun, has_report, inconsistent_plan, names, stored_report, write
-from ._evidence import CRITICAL, Finding
+from ._evidence import CRITICAL, Finding, found
 
 # What a report may differ in from the one that is written now.
 _EXPLAINED = ("report_version", "report_answers")
@@ -26,7 +26,12 @@ def contradictions(folder: pathlib.Path) -> list[Finding]:
     if not has_report(folder):
         return []
     explained = (*_EXPLAINED, *(("report_differs", "report_other_files") if _went_on(folder) else ()))
-    return [
+    as_json, _ = names(realised=has_begun(folder))
+    stored, _ = stored_report(folder, as_json)
+    # Whatever else explains a difference: an audit that failed must not go in silence.
+    audited = isinstance(stored, dict) and stored.get("audit") is not None
+    lost = [found(CRITICAL, "report", "report_differs", file=as_json, name="audit")]
+    return (lost if audited and not (folder / AUDIT).exists() else []) + [
         each
         for each in check(folder)
         if each.severity == CRITICAL
@@ -64,8 +69,8 @@ def refuse_contradicted(folder: pathlib.Path) -> list[Finding]:
     Raises:
         InputValueError: If there are other `contradictions`, or a file of the run is missing or damaged.
     """
-    found = contradictions(folder)
-    if wrong := [each for each in found if not each.code.startswith("page_")]:
+    differing = contradictions(folder)
+    if wrong := [each for each in differing if not each.code.startswith("page_")]:
         as_json, as_markdown = names(realised=has_begun(folder))
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise InputValueError(
@@ -74,7 +79,7 @@ def refuse_contradicted(folder: pathlib.Path) -> list[Finding]:
             f"`tff-mf report {folder} --check` lists all of it; put back what was edited, or move {as_json} and "
             f"{as_markdown} away to report the folder as it is now."
         )
-    return found
+    return differing
 
 
 def write_anew(folder: pathlib.Path) -> dict[str, Any]:

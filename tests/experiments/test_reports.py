@@ -411,6 +411,20 @@ def test_a_report_of_a_run_that_goes_on_is_written_anew_unless_its_past_changed(
     assert isinstance(invoke("report", folder, catch_exceptions=True).exception, tff_mf.InputError)
 
 
+@pytest.mark.parametrize("version", [0, -1], ids=["of this format", "of another"])
+def test_an_audit_does_not_go_in_silence(tmp_path, version):
+    """Also beside an edit that by itself explains why the report differs."""
+    copy = tmp_path / "run"
+    assert run_folders.whole(copy)["audit"] is not None
+    (copy / "audit.json").unlink()
+    change_json(copy / "report.json", lambda found: {**found, "report": found["report"] + version})
+    before = (copy / "report.json").read_bytes()
+    done = invoke("report", copy, catch_exceptions=True)
+    assert isinstance(done.exception, tff_mf.InputError)
+    assert "`audit`" in str(done.exception)
+    assert (copy / "report.json").read_bytes() == before
+
+
 def test_what_was_only_answered_is_not_said_to_be_checked(copy):
     shown = " ".join(invoke("report", copy).stdout.split())
     assert "this was answered, and cannot be checked" in shown
