@@ -85,6 +85,7 @@ def ours(setting: Setting, objective: str) -> Iterator[Point]:
         return Point(name, rows, losses(mechanism, setting), seconds)
 
     yield found("banded inverse, drawn again", 0, tff_mf.optimize_banded_inverse, bands=_DRAWN_AGAIN)
+    yield found("scaled banded inverse, drawn again", 0, tff_mf.optimize_scaled_banded_inverse, bands=_DRAWN_AGAIN)
     for buffers in (1, 2, 3, 4):
         yield found("BLT", buffers, tff_mf.optimize_blt, buffers=buffers)
         yield found("scaled BLT", buffers, tff_mf.optimize_scaled_blt, buffers=buffers)

@@ -20,11 +20,12 @@ from tff_mf.mechanisms import (
     Dense,
     Identity,
     OptimizedFor,
+    ScaledBandedInverse,
     ScaledBLT,
     Tree,
 )
 from tff_mf.mechanisms.registry import Codec, Search, register_mechanism, whole_number
-from tff_mf.sensitivities import blt_sensitivity, scaled_blt_sensitivity, tree_sensitivity
+from tff_mf.sensitivities import blt_sensitivity, scaled_columns_sensitivity, tree_sensitivity
 
 # In the order in which artifacts count them.
 _VARIANTS = ("full", "online", "vanilla")
@@ -55,7 +56,7 @@ register_mechanism(
 )
 register_mechanism(
     ScaledBLT,
-    sensitivity=scaled_blt_sensitivity,
+    sensitivity=scaled_columns_sensitivity,
     search=Search(optimizer=optimize.optimize_scaled_blt, options=("buffers", "objective"), objective="max"),
 )
 register_mechanism(
@@ -74,6 +75,11 @@ register_mechanism(
     search=Search(
         optimizer=optimize.optimize_banded_inverse, options=("bands", "objective", "workload"), toeplitz=True
     ),
+)
+register_mechanism(
+    ScaledBandedInverse,
+    sensitivity=scaled_columns_sensitivity,
+    search=Search(optimizer=optimize.optimize_scaled_banded_inverse, options=("bands", "objective")),
 )
 register_mechanism(
     Dense,

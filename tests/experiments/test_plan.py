@@ -44,6 +44,7 @@ def test_every_mechanism_is_there_and_keeps_epsilon(found):
             "banded-inverse",
             "dense",
             "scaled-blt",
+            "scaled-banded-inverse",
             "tree-full",
             "tree-online",
             "tree-vanilla",
@@ -92,9 +93,13 @@ def test_wrong_estimates_cost_what_they_cost(found):
 def test_fitted_norms_are_a_row_of_their_own_and_not_recommended(found):
     rows = {row["name"]: row for row in found["mechanisms"]}
     fitted, unit, scaled = rows.pop("banded, fitted"), rows["banded"], rows.pop("scaled-blt")
+    without_memory = rows.pop("scaled-banded-inverse")
     assert fitted["rms_loss"] < min(row["rms_loss"] for row in rows.values())
     assert scaled["rms_loss"] < rows["blt"]["rms_loss"]
+    assert without_memory["rms_loss"] < rows["banded-inverse"]["rms_loss"]
+    assert without_memory["memory_rows"] == 0
     assert "never recommends" in scaled["note"]
+    assert "never recommends" in without_memory["note"]
     assert fitted["max_loss"] > unit["max_loss"]
     assert "--set", "unit_norms=false" in fitted["note"]
     assert {row["note"] for row in rows.values()} == {""}

@@ -107,6 +107,7 @@ CALLS = (
     _called(tff_mf.MinSep, min_sep=_ROUNDS, max_participations=_ROUNDS),
     _called(tff_mf.FixedEpoch, min_sep=_ROUNDS, max_participations=_ROUNDS),
     _called(tff_mf.BLT, theta=_array((1,), (2,), (3,)), omega=_array((1,), (2,), (3,))),
+    _called(tff_mf.ScaledBandedInverse, inverse_column=_array((1,), (2,)), scales=_array((1,), (2,), (3,))),
     _called(
         tff_mf.ScaledBLT,
         theta=_array((1,), (2,)),
@@ -223,7 +224,10 @@ CALLS = (
         _called(search, rounds=_ROUNDS, bins=_ROUNDS, epsilon=_SIGMA, delta=_DELTA, slow=True)
         for search in (tff_mf.optimize_amplified_banded_toeplitz, tff_mf.optimize_amplified_blt)
     ),
-    _called(tff_mf.optimize_banded_inverse, rounds=_ROUNDS, bands=_ROUNDS, participation=_SCHEMA, slow=True),
+    *(
+        _called(search, rounds=_ROUNDS, bands=_ROUNDS, participation=_SCHEMA, slow=True)
+        for search in (tff_mf.optimize_banded_inverse, tff_mf.optimize_scaled_banded_inverse)
+    ),
     _called(tff_mf.optimize_dense, rounds=st.integers(1, 8), participation=_SCHEMA, slow=True),
 )
 

@@ -112,6 +112,7 @@ def test_what_is_registered_has_a_class_and_a_kind():
         "banded",
         "banded_toeplitz",
         "banded_inverse",
+        "scaled_banded_inverse",
         "dense",
         "structured",
         "tree",
@@ -120,7 +121,15 @@ def test_what_is_registered_has_a_class_and_a_kind():
     assert [each.kind for each in kinds] == expected
     assert not any(each.outside for each in kinds)
     searched = [each.command_name for each in kinds if each.search]
-    assert searched == ["blt", "scaled-blt", "banded", "banded-toeplitz", "banded-inverse", "dense"]
+    assert searched == [
+        "blt",
+        "scaled-blt",
+        "banded",
+        "banded-toeplitz",
+        "banded-inverse",
+        "scaled-banded-inverse",
+        "dense",
+    ]
 
 
 def test_names_of_the_command_line_give_mechanisms():

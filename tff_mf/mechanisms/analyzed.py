@@ -87,12 +87,18 @@ class _ByContent:
     mechanism: "Mechanism" = dataclasses.field(compare=False)
 
 
+def _recursion(mechanism: "Mechanism") -> Recursion:
+    recursion = mechanism.recursion().on_a_grid()
+    assert recursion is not None
+    return recursion
+
+
 # A calibration asks for many deviations.
 @functools.lru_cache(maxsize=8)
 def _analyzed(of: _ByContent) -> tuple[Recursion, np.ndarray]:
     """Returns a mechanism's recursion, and the bounds of `_bounds`."""
     mechanism = of.mechanism
-    recursion = mechanism.recursion()
+    recursion = _recursion(mechanism)
     if recursion.stored != "float64" or recursion.exact or any(case.product is not None for case in recursion.cases):
         raise InputValueError(
             f"the recursion of kind {mechanism.kind!r} has products, or rows that are not in float64, whose bounds on "
@@ -119,7 +125,7 @@ def _column(mechanism: "Mechanism") -> Callable[[int], np.ndarray] | None:
 def _change(of: _ByContent) -> float:
     """Returns a bound on the norm of a column of C̃ − C, for the C̃ that the recursion is: L_t for given n."""
     mechanism = of.mechanism
-    recursion = mechanism.recursion()
+    recursion = _recursion(mechanism)
     rounds, terms = _rounds_of(mechanism, recursion), 1 + max(len(case.weights()) for case in recursion.cases)
     with np.errstate(over="ignore", invalid="ignore"):
         column = _column(mechanism)

@@ -182,14 +182,17 @@ class Recursion:
         return cls(rows=len(after), cases=(case,))
 
     def with_scaled_columns(self, scales: np.ndarray) -> "Recursion":
-        """Returns the recursion of C·diag(scales) for the C of this one, whose rounds must be alike.
+        """Returns the recursion of C·diag(scales) for the C of this one, whose rounds must be of one case.
 
         Its n_t is the n_t of C divided by scale t. Rows of memory are those of C, so that they get n_t times scale t.
+        Weights of what is drawn again are divided, too.
 
         Args:
             scales: Above 0, float64 `[rounds]`.
         """
-        assert self.alike
+        assert len(self.cases) == 1
+        assert self.line is None
+        assert self.cases[0].product is None
         # Weights and whether they are multiplied or divided, by their places in the line of a round.
         places: dict[tuple[float, int], Entry] = {}
 
@@ -210,14 +213,24 @@ class Recursion:
             past=tuple((source, entry(weight, -1)) for source, weight in case.past),
             after=tuple(map(row, case.after)),
         )
+        again = None if self.again is None else _divided(self.again, entry(1.0, -1))
         table = np.stack([weight * scales if power > 0 else weight / scales for weight, power in places], axis=1)
-        return Recursion(rows=self.rows, cases=(scaled,), tables=(table,), line=first_line, rounds=len(scales))
+        return Recursion(
+            rows=self.rows,
+            cases=(scaled,),
+            tables=(table, *self.tables),
+            line=first_line,
+            again=again,
+            rounds=len(scales),
+            kept=None if self.kept is None else self.kept.with_scaled_columns(scales),
+        )
 
-    @property
-    def runs_on_a_grid(self) -> bool:
-        """Whether nothing but n is remembered of earlier rounds, and no draw is."""
+    def on_a_grid(self) -> "Recursion | None":
+        """Returns the recursion that remembers nothing but n of earlier rounds, and no draw: this, `kept`, or none."""
         sums = [terms for case in self.cases for terms in (case.past, *case.after) if not isinstance(terms, int)]
-        return self.again is None and not any(source == DRAWN for terms in sums for source, _ in terms)
+        if self.again is None and not any(source == DRAWN for terms in sums for source, _ in terms):
+            return self
+        return None if self.kept is None else self.kept.on_a_grid()
 
     def case_of(self, done: Round, operations: Any = Operations) -> Any:
         """Returns the place in `cases` of the round after `done` rounds."""
@@ -330,6 +343,19 @@ class Recursion:
 def first_line(done: Round, tables: Tables, operations: Any) -> Any:
     """Returns a round's line of the first table."""
     return operations.lines(tables[0], done, 1)[0]
+
+
+def _divided(again: Rule, share: Entry) -> Rule:
+    """Returns a rule for what is drawn again, with weights times an entry of the line of the round.
+
+    The lines are the first table; the rule has those after it.
+    """
+
+    def rule(done: Round, tables: Tables, operations: Any) -> Any:
+        first, weights = again(done, tables[1:], operations)
+        return first, weights * first_line(done, tables, operations)[share.place]
+
+    return rule
 
 
 def unit_vectors(rounds: int) -> Callable[[int], np.ndarray]:

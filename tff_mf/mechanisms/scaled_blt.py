@@ -7,25 +7,24 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf.base import matrices, validation
+from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import series
-from tff_mf.mechanisms._mechanism import Mechanism
 from tff_mf.mechanisms.blt import BLT
 from tff_mf.mechanisms.recursion import NEW, Recursion
+from tff_mf.mechanisms.scaled_columns import ScaledColumns
 
 # π, also as a float32.
 _MOST_ANGLE = float(np.float32(math.pi))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScaledBLT(Mechanism):
-    """C = LtToep(c)·diag(d): the noise of round t is that of LtToep(c), divided by d_t.
+class ScaledBLT(ScaledColumns):
+    """C = LtToep(c)·diag(d) for a BLT c, or one with pairs of buffers that turn.
 
     c₀ = 1 and c_i = Σ_j ω_j θ_j^(i−1) cos(φ_j·(i−1) + ψ_j). A buffer whose φ is 0 is one of a BLT, and a row of memory.
     One that turns is a pair of rows: it makes coefficients oscillate, so that they may vanish where a client comes
-    again. In a BLT, columns of late rounds are cut off by the end of the run, and all participations weigh the same.
-    Scales change both at no cost in memory; the number of rounds is then fixed.
+    again.
 
     Attributes:
         theta: Decay θ of each buffer, in (0, 1].
@@ -44,20 +43,13 @@ class ScaledBLT(Mechanism):
     kind: ClassVar[str] = "scaled_blt"
     theta: Sequence[float]
     omega: Sequence[float]
-    scales: Sequence[float]
     turn: Sequence[float] = ()
     phase: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        scales = series.numbers("scales", self.scales, each="round")
-        for index, value in enumerate(scales):
-            if not series.SMALLEST <= value <= series.LARGEST:
-                raise InputValueError(
-                    f"scales[{index}]={value!r} must be at least {series.SMALLEST} and at most {series.LARGEST}."
-                )
         blt = BLT(theta=self.theta, omega=self.omega)
-        for name, value in (("scales", scales), ("theta", blt.theta), ("omega", blt.omega)):
-            object.__setattr__(self, name, value)
+        for name in ("theta", "omega"):
+            object.__setattr__(self, name, getattr(blt, name))
         for name, least in (("turn", 0.0), ("phase", -_MOST_ANGLE)):
             object.__setattr__(self, name, self._angles(name, least))
         super().__post_init__()
@@ -83,26 +75,12 @@ class ScaledBLT(Mechanism):
         """Number of rows of memory: two for each buffer that turns."""
         return len(self.theta) + np.count_nonzero(self.turn)
 
-    @property
-    def max_rounds(self) -> int:
-        return len(self.scales)
-
     def unscaled_column(self, rounds: int) -> np.ndarray:
-        """Returns c, float64 `[rounds]`."""
         powers = np.arange(validation.listable(rounds) - 1)
         column = np.eye(1, rounds)[0]
         for theta, omega, turn, phase in zip(self.theta, self.omega, self.turn, self.phase, strict=True):
             column[1:] += omega * theta**powers * np.cos(turn * powers + phase)
         return column
-
-    def encoder(self, rounds: int) -> np.ndarray:
-        rounds = validation.dense(self.check(rounds))
-        return matrices.lower_toeplitz(self.unscaled_column(rounds)) * np.array(self.scales[:rounds])
-
-    def inverse(self, rounds: int) -> np.ndarray:
-        rounds = validation.dense(self.check(rounds))
-        column = series.quotient(np.eye(1, rounds)[0], self.unscaled_column(rounds))
-        return matrices.lower_toeplitz(column) / np.array(self.scales[:rounds])[:, np.newaxis]
 
     def cast_to_float32(self) -> Self:
         """Returns the mechanism whose rounds have weights in float32: of a pair, both parts are rounded."""

@@ -201,6 +201,13 @@ def with_descent(mechanism: MechanismT, found: Descent, objective: str, began: f
     )
 
 
+def loss_of(mechanism: Mechanism) -> float:
+    """Returns the loss that a search in this process ended with."""
+    assert mechanism.optimized_for is not None
+    assert mechanism.optimized_for.search is not None
+    return mechanism.optimized_for.search.loss
+
+
 _DECREASE, _CURVATURE = 1e-4, 0.9
 
 # A step is tried if its expected gain is at least this fraction of the tolerance.

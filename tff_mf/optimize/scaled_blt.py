@@ -2,7 +2,6 @@
 
 import functools
 import time
-from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -10,109 +9,57 @@ from tff_mf.base import validation
 from tff_mf.mechanisms import BLT, OptimizedFor, ScaledBLT
 from tff_mf.mechanisms.geometric import geometric_sum
 from tff_mf.optimize import _descent
-from tff_mf.optimize._descent import Descent, Value, with_descent
+from tff_mf.optimize._descent import Descent, with_descent
+from tff_mf.optimize._scaled_columns import FIRST_FALL, MOST_PARTICIPATIONS, POWERS, LogMean, ScaledColumnsLoss
 from tff_mf.optimize.blt import FASTEST_DECAY, increment_limits, optimize_blt
-from tff_mf.problem.participation import FixedEpoch, Participation
-
-# MaxError is approached by means of these powers of the squared errors; RmsError is the mean of their first power.
-_POWERS = {"rms": (1,), "max": (8, 128, 2048)}
-# Of the log of weights from one participation to the next, where the search starts.
-_FIRST_FALL = 0.05
-_ITERATIONS = 500
+from tff_mf.problem.participation import Participation
 
 # Pairs are added to this many real buffers, or to one more. More real ones gain nothing beside pairs.
 _REAL_BUFFERS = 2
 # Where a pair starts: its decay and, for pair 1, 2, …, its angle over the rounds of a separation, and how much larger
 # both are in C⁻¹.
 _PAIR_DECAY, _PAIR_ANGLE, _PAIR_WIDTH = 3.0, 6.0, 1.1
-# The bound of pairs takes entries of CᵀC at this many distances within an epoch. It takes one for each pair of
-# participations, so that no pairs of buffers are tried for more participations.
-_DISTANCES = 24
-_MOST_PARTICIPATIONS = 40
-_PAIR_ITERATIONS, _PAIR_TOLERANCE, _LAST = 150, 1e-5, 9
 # Least relative gain of a pair.
 _WORTHWHILE = 1e-3
 
 
-class ScaledBLTLoss:
-    """log(MaxLoss) or log(RmsLoss) of a BLT with scaled columns, and its gradient.
+class ScaledBLTLoss(ScaledColumnsLoss):
+    """The loss of a BLT with scaled columns, with kinks if it has pairs of buffers.
 
     The BLT is C(s) = Π(1 − θ̂_j s) / Π(1 − θ_j s). Exponents x = −log θ and y = −log θ̂ are real and interlaced,
     0 < x₁ < y₁ < x₂ < …, but for those of pairs of buffers, which are conjugates. By partial fractions of C and C⁻¹,
 
         c_i = Σ_j ω_j θ_j^(i−1) with ω_j = Π_i (θ_j − θ̂_i) / Π_{i≠j} (θ_j − θ_i), and the same for C⁻¹.
 
-    d_t = a_t / ‖column t of the BLT‖, where a never rises, and may fall every b rounds up to the last participation.
-    Without pairs, and with columns of equal norms between two falls, no entry of CᵀC is larger than in the earliest
-    pattern, and the sensitivity is ‖Cu‖ for it. With pairs, it is the bound of `sensitivities.scaled_columns`, of the
-    entries at some distances. It has kinks.
-
-    It is called with the power of squared errors whose mean is taken: 1 for RmsLoss, and large for nearly MaxLoss.
-    Variables are logarithms: of the increments of real exponents, of the real and the imaginary parts x, y of pairs,
-    and of how far log(a) falls before each participation but the first.
+    Variables of c are logarithms: of the increments of real exponents, and of the real and the imaginary parts x, y of
+    pairs.
     """
 
     def __init__(self, optimized_for: OptimizedFor, real: int, pairs: int = 0) -> None:
-        rounds, participation = optimized_for.rounds, optimized_for.participation
-        self.optimized_for = optimized_for
-        self._rounds, self.real, self.pairs = rounds, real, pairs
-        self._starts = np.arange(0, rounds, participation.min_sep)[: participation.max_participations]
-        self._epochs = np.searchsorted(self._starts, np.arange(rounds), side="right") - 1
-        self._steps = np.arange(rounds - 1.0)
-        step = (
-            participation.min_sep if isinstance(participation, FixedEpoch) else -(-participation.min_sep // _DISTANCES)
-        )
-        apart = (self._starts[1:, np.newaxis] + np.arange(0, participation.min_sep, step)).ravel()
-        self._apart = apart[apart < rounds]
+        super().__init__(optimized_for, kinked=pairs > 0)
+        self.real, self.pairs = real, pairs
 
         # Exponents are this times exponentials of variables: first all x, then all y.
         buffers = real + 2 * pairs
-        self._exponents = np.zeros((2 * buffers, 2 * real + 4 * pairs), complex if pairs else float)
+        self.exponents = np.zeros((2 * buffers, 2 * real + 4 * pairs), complex if pairs else float)
         increments = np.tril(np.ones((2 * real, 2 * real)))
-        self._exponents[:real, : 2 * real] = increments[::2]
-        self._exponents[buffers : buffers + real, : 2 * real] = increments[1::2]
+        self.exponents[:real, : 2 * real] = increments[::2]
+        self.exponents[buffers : buffers + real, : 2 * real] = increments[1::2]
         for pair in range(pairs):
             for half in range(2):
                 row, column = half * buffers + real + 2 * pair, 2 * real + 4 * pair + 2 * half
-                self._exponents[row : row + 2, column : column + 2] = [[1, 1j], [1, -1j]]
+                self.exponents[row : row + 2, column : column + 2] = [[1, 1j], [1, -1j]]
         other = np.kron([[-1, 1], [1, -1]], np.ones((buffers, buffers)))
-        self._powers = other + np.eye(2 * buffers)
+        self.powers = other + np.eye(2 * buffers)
 
-    @property
-    def falls(self) -> int:
-        """Number of variables beside those of the BLT."""
-        return len(self._starts) - 1
-
-    def __call__(self, variables: np.ndarray, power: int) -> Value:
-        """Returns log(loss) and its gradient, of the length of `variables`."""
-        exponents, weights = self.nodes(variables)
-        (x, y), (omega, inverse) = np.split(exponents, 2), np.split(weights, 2)
-        column, decayed = self._column(x, omega)
-        norms, participations = _norms(column), self._weights(variables)
-        error = _Error(y, inverse, norms / participations[self._epochs], power)
-        sensitivity = self._largest_entries if self.pairs else self._earliest_pattern
-        squared, by_column, by_scale = sensitivity(column, participations[self._epochs] / norms)
-
-        by_log_scale = 0.5 * by_scale / squared * participations[self._epochs] / norms - error.by_factor * error.factors
-        by_column = 0.5 * by_column / squared - column * np.cumsum(by_log_scale / norms**2)[::-1]
-        by_weight = np.append(decayed @ by_column[1:], error.by_weight)
-        by_exponent = np.append(-omega * (decayed @ (self._steps * by_column[1:])), error.by_exponent)
-
-        # Each weight is a product of powers of differences of decays.
-        decays = np.exp(-exponents)
-        slopes = self._powers / _differences(exponents)
-        by_log_weight = by_weight * weights
-        by_decay = by_log_weight * slopes.sum(axis=1) - by_log_weight @ slopes
-        by_of_blt = ((by_exponent - decays * by_decay) @ self._exponents).real * np.exp(self.of_blt(variables))
-        by_epoch = np.bincount(self._epochs, by_log_scale)
-        by_fall = -np.cumsum(by_epoch[::-1])[::-1][1:] * self._falls(variables)
-        return Value(error.log_value + 0.5 * np.log(squared), np.append(by_of_blt, by_fall))
+    def matrix(self, own: np.ndarray) -> "_Matrix":
+        return _Matrix(self, own)
 
     def mechanism(self, variables: np.ndarray) -> ScaledBLT:
         """Returns the mechanism, its first scale 1."""
-        exponents, weights = (np.split(each, 2)[0] for each in self.nodes(variables))
-        column, _ = self._column(exponents, weights)
-        scales = self._weights(variables)[self._epochs] / _norms(column)
+        matrix = self.matrix(self.own(variables))
+        scales = self.scales(variables, matrix.column)
+        exponents, weights = (np.split(each, 2)[0] for each in (matrix.exponents, matrix.weights))
         decays = np.exp(-exponents)
         # One of two conjugates stands for both.
         chosen = decays.imag <= 0
@@ -122,78 +69,41 @@ class ScaledBLTLoss:
         return ScaledBLT(
             theta=np.maximum(np.abs(decays), FASTEST_DECAY).tolist(),
             omega=np.abs(weights).tolist(),
-            scales=(scales / scales[0]).tolist(),
+            scales=scales.tolist(),
             turn=np.where(paired, -np.angle(decays), 0.0).tolist(),
             # Not −0.
             phase=(np.angle(np.conj(weights)) + 0.0).tolist(),
             optimized_for=self.optimized_for,
         )
 
-    def nodes(self, variables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the exponents x and y, and the weights ω of C and of C⁻¹, complex `[2·buffers]`."""
-        exponents = self._exponents @ np.exp(self.of_blt(variables))
-        return exponents, np.prod(_differences(exponents) ** self._powers, axis=1)
 
-    def of_blt(self, variables: np.ndarray) -> np.ndarray:
-        """Returns the variables of the BLT."""
-        return variables[: len(variables) - self.falls]
+class _Matrix:
+    """The BLT of some variables."""
 
-    def _weights(self, variables: np.ndarray) -> np.ndarray:
-        return np.exp(-np.cumsum(np.append(0.0, self._falls(variables))))
+    def __init__(self, loss: ScaledBLTLoss, variables: np.ndarray) -> None:
+        self._loss, self._variables = loss, variables
+        # x and y, and ω of C and of C⁻¹, complex `[2·buffers]`.
+        self.exponents = loss.exponents @ np.exp(variables)
+        self.weights = np.prod(_differences(self.exponents) ** loss.powers, axis=1)
+        self._steps = np.arange(loss.rounds - 1.0)
+        (x, _), (omega, _) = np.split(self.exponents, 2), np.split(self.weights, 2)
+        self._decayed = np.exp(-np.multiply.outer(x, self._steps))
+        self.column = np.append(1.0, (omega @ self._decayed).real)
 
-    def _falls(self, variables: np.ndarray) -> np.ndarray:
-        return np.exp(variables[len(variables) - self.falls :])
+    def error(self, factors: np.ndarray, power: int) -> "_Error":
+        return _Error(np.split(self.exponents, 2)[1], np.split(self.weights, 2)[1], factors, power)
 
-    def _column(self, exponents: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        decayed = np.exp(-np.multiply.outer(exponents, self._steps))
-        return np.append(1.0, (weights @ decayed).real), decayed
-
-    def _earliest_pattern(self, column: np.ndarray, scales: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        """Returns ‖Cu‖² for the earliest pattern, and its gradients by the column and the scales."""
-        total, by_column, by_scale = (np.zeros(self._rounds) for _ in range(3))
-        for start in self._starts:
-            total[start:] += scales[start] * column[: self._rounds - start]
-        for start in self._starts:
-            by_column[: self._rounds - start] += 2 * scales[start] * total[start:]
-            by_scale[start] = 2 * (total[start:] @ column[: self._rounds - start])
-        return float(total @ total), by_column, by_scale
-
-    def _largest_entries(self, column: np.ndarray, scales: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        """Returns the sum of the largest |X_st| over s ≥ ib, t − s ≥ (j − i)b for all i, j, and its gradients."""
-        entries = np.zeros((len(self._apart), self._rounds))
-        for row, apart in zip(entries, self._apart, strict=True):
-            left = self._rounds - apart
-            row[:left] = np.cumsum(column[:left] * column[apart:])[::-1] * scales[:left] * scales[apart:]
-        sizes = np.abs(entries)
-        own = _norms(column) * scales
-        total = float(np.sum(np.square(own[self._starts])))
-        # With columns of equal norms from one start to the next, the norm at a start is the largest from there on.
-        by_column, by_scale = np.zeros(self._rounds), np.zeros(self._rounds)
-        for start in self._starts:
-            by_column[: self._rounds - start] += 2 * scales[start] ** 2 * column[: self._rounds - start]
-            by_scale[start] = 2 * own[start] ** 2 / scales[start]
-        places: dict[tuple[int, int], int] = {}
-        for epochs, distance in enumerate(self._starts[1:], 1):
-            first = int(np.searchsorted(self._apart, distance))
-            largest = sizes[first:].max(axis=0)
-            for start in self._starts[:-epochs]:
-                s = start + int(np.argmax(largest[start:]))
-                row = first + int(np.argmax(sizes[first:, s]))
-                places[row, s] = places.get((row, s), 0) + 2
-        for (row, s), count in places.items():
-            t = s + int(self._apart[row])
-            left, size = self._rounds - t, sizes[row, s]
-            total += count * size
-            by_scale[[s, t]] += count * size / scales[[s, t]]
-            factor = np.sign(entries[row, s]) * count * scales[s] * scales[t]
-            by_column[:left] += factor * column[t - s :][:left]
-            by_column[t - s :][:left] += factor * column[:left]
-        return total, by_column, by_scale
-
-
-def _norms(column: np.ndarray) -> np.ndarray:
-    """Returns the norm of each column of LtToep(column)."""
-    return np.sqrt(np.cumsum(np.square(column))[::-1])
+    def gradient(self, by_column: np.ndarray, error: "_Error") -> np.ndarray:
+        omega = np.split(self.weights, 2)[0]
+        by_weight = np.append(self._decayed @ by_column[1:], error.by_weight)
+        by_exponent = np.append(-omega * (self._decayed @ (self._steps * by_column[1:])), error.by_exponent)
+        # Each weight is a product of powers of differences of decays.
+        decays = np.exp(np.negative(self.exponents))
+        slopes = self._loss.powers / _differences(self.exponents)
+        by_log_weight = by_weight * self.weights
+        by_decay = by_log_weight * slopes.sum(axis=1) - by_log_weight @ slopes
+        by_increment = ((by_exponent - decays * by_decay) @ self._loss.exponents).real
+        return np.asarray(by_increment * np.exp(self._variables))
 
 
 def _differences(exponents: np.ndarray) -> np.ndarray:
@@ -202,7 +112,7 @@ def _differences(exponents: np.ndarray) -> np.ndarray:
 
 
 class _Error:
-    """Half the log of the mean of powers of squared errors, of Σ_s≤t e_s·(row s of C⁻¹z), with its gradients.
+    """The error of Σ_s≤t e_s·(row s of C⁻¹z), as `LogMean`, with its gradients.
 
     C⁻¹z is z_t + Σ_j w_j S_jt with S_j,t+1 = p_j S_jt + z_t. With q_jt the covariance of S_jt and the sum before t, the
     squared error grows by 2e_t Σ_j w_j q_jt + e_t²·Var of row t. Gradients are by the adjoint of that recursion.
@@ -210,7 +120,6 @@ class _Error:
 
     Attributes:
         log_value: The value.
-        factors: e.
         by_factor: Its gradient by e.
         by_weight: Its gradient by w.
         by_exponent: Its gradient by −log p.
@@ -218,7 +127,7 @@ class _Error:
 
     def __init__(self, x: np.ndarray, w: np.ndarray, factors: np.ndarray, power: int) -> None:
         poles = np.exp(-x)
-        rounds, self.factors = len(factors), factors
+        rounds = len(factors)
         sums, slopes = geometric_sum((x[:, np.newaxis] + x)[:, :, np.newaxis], np.arange(rounds, dtype=np.float64))
         own = np.einsum("jlt,l->jt", sums, w)
         variance, added = 1 + (w @ own).real, 1 + poles[:, np.newaxis] * own
@@ -226,13 +135,8 @@ class _Error:
             [np.append(0.0, _filtered(each, pole)[:-1]) for each, pole in zip(factors * added, poles, strict=True)]
         ).reshape(len(x), rounds)
         covariance = (w @ sums_before).real
-        squares = np.cumsum(2 * factors * covariance + factors**2 * variance)
-        shares = (squares / squares.max()) ** power
-        mean = shares.mean()
-        self.log_value = 0.5 * float(np.log(squares.max()) + np.log(mean) / power)
+        self.log_value, growth = LogMean.of(2 * factors * covariance + factors**2 * variance, power)
 
-        # How the value grows with what round t adds to the squared errors of its round and of all later ones.
-        growth = 0.5 * np.cumsum((shares / squares)[::-1])[::-1] / (mean * rounds)
         by_covariance, by_variance = 2 * growth * factors, growth * factors**2
         later = np.array(
             [_filtered((each * by_covariance)[::-1], pole)[::-1] for each, pole in zip(w, poles, strict=True)]
@@ -297,17 +201,11 @@ def optimize_scaled_blt(
     real = with_descent(loss.mechanism(found.variables), found, objective, began)
     rows = _REAL_BUFFERS if buffers is None else buffers
     pairs = (rows - _REAL_BUFFERS) // 2
-    if pairs < 1 or not loss.real or not 1 < participation.max_participations <= _MOST_PARTICIPATIONS:
+    if pairs < 1 or not loss.real or not 1 < participation.max_participations <= MOST_PARTICIPATIONS:
         return real
     loss, found = _with_pairs(*_of_real_buffers(start(buffers=rows - 2 * pairs), objective), pairs, objective)
     paired = with_descent(loss.mechanism(found.variables), found, objective, began)
-    return min(real, paired, key=_found_loss)
-
-
-def _found_loss(mechanism: ScaledBLT) -> float:
-    assert mechanism.optimized_for is not None
-    assert mechanism.optimized_for.search is not None
-    return mechanism.optimized_for.search.loss
+    return min(real, paired, key=_descent.loss_of)
 
 
 def _of_real_buffers(blt: BLT, objective: str) -> tuple[ScaledBLTLoss, Descent]:
@@ -317,53 +215,26 @@ def _of_real_buffers(blt: BLT, objective: str) -> tuple[ScaledBLTLoss, Descent]:
     of_blt = _variables(blt, optimized_for.rounds)
     loss = ScaledBLTLoss(optimized_for, len(of_blt) // 2)
     found = _descent.nothing_to_choose(np.log(optimized_for.search.loss))._replace(
-        variables=np.append(of_blt, np.full(loss.falls, np.log(_FIRST_FALL))),
+        variables=np.append(of_blt, np.full(loss.falls, np.log(FIRST_FALL))),
         iterations=optimized_for.search.iterations,
     )
-    return loss, _minimized(loss, found, _POWERS[objective])
+    return loss, loss.minimized(found, POWERS[objective])
 
 
 def _with_pairs(loss: ScaledBLTLoss, found: Descent, pairs: int, objective: str) -> tuple[ScaledBLTLoss, Descent]:
     """Adds pairs for as long as each is worth its memory."""
-    first, *others = _POWERS[objective]
+    first, *others = POWERS[objective]
     places = np.array([_PAIR_DECAY, _PAIR_ANGLE]) / loss.optimized_for.participation.min_sep
     value = loss(found.variables, first).value
     for pair in range(1, pairs + 1):
         added = np.log(np.append(places * [1, pair], _PAIR_WIDTH * places * [1, pair]))
         larger = ScaledBLTLoss(loss.optimized_for, loss.real, pair)
         variables = np.insert(found.variables, len(found.variables) - loss.falls, added)
-        candidate = _minimized(larger, found._replace(variables=variables), (first,))
+        candidate = larger.minimized(found._replace(variables=variables), (first,))
         if not value - candidate.log_loss >= _WORTHWHILE:
             break
         loss, found, value = larger, candidate, candidate.log_loss
-    return loss, _minimized(loss, found, others)
-
-
-def _minimized(loss: ScaledBLTLoss, found: Descent, powers: Sequence[int]) -> Descent:
-    """Goes on from where a search ended, for one power after the other."""
-    for power in powers:
-        at_power = functools.partial(loss, power=power)
-        if loss.pairs:
-            end = _along_kinks(at_power, found.variables)
-        else:
-            end = _descent.descend(at_power, found.variables, iterations=_ITERATIONS)
-        found = end._replace(iterations=found.iterations + end.iterations, history=found.history + end.history)
-    return found
-
-
-def _along_kinks(loss: Callable[[np.ndarray], Value], start: np.ndarray) -> Descent:
-    # Decays may coincide in a step that is too long; the line search then turns back.
-    with np.errstate(all="ignore"):
-        path = _descent.bfgs(loss, start, iterations=_PAIR_ITERATIONS, tolerance=_PAIR_TOLERANCE)
-    return Descent(
-        variables=path.variables,
-        log_loss=path.values[-1],
-        gradient_norm=float(path.values[-_LAST:][0] - path.values[-1]),
-        iterations=len(path.values) - 1,
-        ended=path.ended,
-        ending="no step lowers the loss" if path.ended else "iteration limit reached",
-        history=tuple(np.exp(path.values[1:]).tolist()),
-    )
+    return loss, loss.minimized(found, others)
 
 
 def _variables(blt: BLT, rounds: int) -> np.ndarray:

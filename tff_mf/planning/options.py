@@ -35,15 +35,19 @@ AS_GOOD = 1.1
 # A banded matrix whose column norms are fitted to the participation.
 _FITTED = "banded, fitted"
 # What is never recommended, and why.
+_SCALED = (
+    "its columns are fitted to this participation, to exactly so many rounds and to one loss: the other may be larger, "
+    "and plan never recommends it"
+)
 _FITTED_NORMS = {
     _FITTED: "--mechanism banded --set unit_norms=false, its column norms fitted to this participation and to one "
     "loss: the other may be larger, and plan never recommends it",
-    "scaled-blt": "its columns are fitted to this participation, to exactly so many rounds and to one loss: the other "
-    "may be larger, and plan never recommends it",
+    "scaled-blt": _SCALED,
+    "scaled-banded-inverse": _SCALED,
 }
 
 _NO_ERROR = Errors(math.inf, math.inf)
-_BUILT_IN = ("blt", "scaled-blt", "banded", "banded-toeplitz", "banded-inverse", "dense")
+_BUILT_IN = ("blt", "scaled-blt", "banded", "banded-toeplitz", "banded-inverse", "scaled-banded-inverse", "dense")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -339,6 +343,13 @@ def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, 
         )
     yield "banded-toeplitz", rows("banded-toeplitz"), search("banded-toeplitz", bands=bands), ""
     yield "banded-inverse", rows("banded-inverse"), search("banded-inverse", bands=inverse_bands), ""
+    scaled = search("scaled-banded-inverse", bands=inverse_bands)
+    yield (
+        "scaled-banded-inverse",
+        rows("scaled-banded-inverse"),
+        scaled,
+        slow(n * _PRODUCTS_OF_A_SCALED_ROUND),
+    )
     yield "dense", rows("dense"), search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
     for variant in ("full", "online", "vanilla"):
         yield f"tree-{variant}", rows(f"tree-{variant}"), lambda variant=variant: Tree(n, variant=variant), ""

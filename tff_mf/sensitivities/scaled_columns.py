@@ -1,4 +1,4 @@
-"""Sensitivity of BLTs with scaled columns: theorem 3.1 of McMahan et al. (2024) for CᵀC in place of C."""
+"""Sensitivity of Toeplitz matrices with scaled columns: theorem 3.1 of McMahan et al. (2024) for CᵀC in place of C."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,13 +6,15 @@ from collections.abc import Callable
 import numpy as np
 
 from tff_mf.base import validation
-from tff_mf.mechanisms import ScaledBLT
+from tff_mf.mechanisms.scaled_columns import ScaledColumns
 from tff_mf.problem.participation import FixedEpoch, Participation
 from tff_mf.sensitivities.general import ROUNDING, SensitivityResult, fixed_epoch
 from tff_mf.sensitivities.toeplitz import running_sums
 
 
-def scaled_blt_sensitivity(mechanism: ScaledBLT, rounds: int, participation: Participation) -> SensitivityResult:
+def scaled_columns_sensitivity(
+    mechanism: ScaledColumns, rounds: int, participation: Participation
+) -> SensitivityResult:
     """Returns the sensitivity from the entries X of CᵀC, of which those at equal distances are running sums.
 
     Products of both signs may cancel in X_st, where what is rounded is below 4·√n·2⁻⁵³ of the norms of both columns:

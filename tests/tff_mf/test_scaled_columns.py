@@ -1,4 +1,4 @@
-"""BLTs with scaled columns: matrices, sensitivity against brute force, and the search for them."""
+"""Scaled columns: matrices, sensitivity against brute force, and the searches for them."""
 
 import csv
 import dataclasses
@@ -12,6 +12,7 @@ import pytest
 import scipy.linalg
 
 import tff_mf
+from tff_mf.optimize.scaled_banded_inverse import ScaledInverseLoss
 from tff_mf.optimize.scaled_blt import ScaledBLTLoss
 from tff_mf.sensitivities._check import attained_by_any
 from tff_mf.sensitivities.losses import round_errors
@@ -39,6 +40,15 @@ def turning(rounds, *, seed=0):
         turn=[generator.uniform(0, np.pi), 0, generator.uniform(0, 1)],
         phase=generator.uniform(-np.pi, np.pi, size=3),
         scales=generator.uniform(0.5, 2, size=rounds),
+    )
+
+
+def inverse(rounds, *, seed=0):
+    generator = np.random.default_rng(seed)
+    bands = generator.integers(1, 5)
+    scales = generator.uniform(0.5, 2, size=rounds)
+    return tff_mf.ScaledBandedInverse(
+        inverse_column=[generator.uniform(0.5, 2), *generator.uniform(-0.6, 0.6, size=bands)], scales=scales
     )
 
 
@@ -87,16 +97,22 @@ def test_the_matrix_is_the_blt_with_scaled_columns_and_the_recursion_is_its_inve
     assert mechanism.recursion().rows == 2
 
 
-def test_the_recursion_of_other_mechanisms_scales_too():
-    kept = tff_mf.BandedInverse(inverse_column=[1.5, -0.5, -0.25])
-    scales = np.array(made(12).scales)
-    found = kept.kept_recursion().with_scaled_columns(scales).responses(12)
-    np.testing.assert_allclose(found, kept.inverse(12) / scales[:, np.newaxis], atol=1e-13)
+@pytest.mark.parametrize("seed", range(5))
+def test_the_matrix_is_the_banded_inverse_with_scaled_columns_and_its_recursions_are_its_inverse(seed):
+    mechanism = inverse(12, seed=seed)
+    encoder = tff_mf.BandedInverse(inverse_column=mechanism.inverse_column).encoder(12) @ np.diag(mechanism.scales)
+    np.testing.assert_allclose(mechanism.encoder(12), encoder, rtol=1e-12)
+    np.testing.assert_allclose(mechanism.inverse(12) @ encoder, np.eye(12), atol=1e-10)
+    drawn, kept = mechanism.recursion(), mechanism.recursion().kept
+    np.testing.assert_allclose(drawn.responses(12) @ encoder, np.eye(12), atol=1e-10)
+    np.testing.assert_allclose(kept.responses(12) @ encoder, np.eye(12), atol=1e-10)
+    assert (drawn.rows, kept.rows) == (0, len(mechanism.inverse_column) - 1)
+    assert mechanism.cast_to_float32().cast_to_float32() == mechanism.cast_to_float32()
 
 
 @pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
 @pytest.mark.parametrize(("rounds", "min_sep", "most"), SETTINGS)
-@pytest.mark.parametrize("make", [made, turning])
+@pytest.mark.parametrize("make", [made, turning, inverse])
 @pytest.mark.parametrize("seed", range(5))
 def test_no_client_exceeds_the_sensitivity(schema, rounds, min_sep, most, make, seed):
     mechanism, participation = make(rounds, seed=seed), schema(min_sep=min_sep, max_participations=most)
@@ -139,6 +155,14 @@ def test_a_late_column_that_is_large_is_never_overlooked():
 def test_wrong_scales_are_refused(scales):
     with pytest.raises(tff_mf.InputError, match="scales"):
         tff_mf.ScaledBLT(theta=[0.5], omega=[0.5], scales=scales)
+    with pytest.raises(tff_mf.InputError, match="scales"):
+        tff_mf.ScaledBandedInverse(inverse_column=[1.0, -0.5], scales=scales)
+
+
+@pytest.mark.parametrize("inverse_column", [[], [0.0, 1.0], [-1.0], [1.0, np.nan], [1.0, 1e39]])
+def test_wrong_inverses_are_refused(inverse_column):
+    with pytest.raises(tff_mf.InputError, match="inverse_column"):
+        tff_mf.ScaledBandedInverse(inverse_column=inverse_column, scales=[1.0, 1.0])
 
 
 def test_the_round_after_the_last_is_refused():
@@ -182,6 +206,29 @@ def test_the_loss_of_the_search_is_the_loss_and_has_its_gradient(schema, rounds,
     assert sensitivity.exact or pairs
 
 
+@pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
+@pytest.mark.parametrize(("rounds", "min_sep", "most"), [(40, 10, 4), (37, 10, 3), (40, 40, 1), (5, 1, 5)])
+@pytest.mark.parametrize("power", [1, 8])
+@pytest.mark.parametrize("start", [[1.0], [1.0, -0.5], [1.0, -0.6, 0.3], [1.0, 0.4, -0.3, -0.2]])
+def test_the_loss_of_an_inverse_is_the_loss_and_has_its_gradient(schema, rounds, min_sep, most, power, start):
+    participation = schema(min_sep=min_sep, max_participations=most)
+    loss = ScaledInverseLoss(tff_mf.OptimizedFor(rounds=rounds, participation=participation), np.array(start))
+    variables = 0.1 * np.random.default_rng(0).normal(size=len(start) + most - 2)
+    variables[len(start) - 1 :] -= 2
+    value, gradient = loss(variables, power)
+    steps = 1e-6 * np.eye(len(variables))
+    found = [(loss(variables + step, power).value - loss(variables - step, power).value) / 2e-6 for step in steps]
+    np.testing.assert_allclose(gradient, np.array(found).reshape(len(variables)), atol=1e-8)
+
+    mechanism = loss.mechanism(variables)
+    sensitivity = tff_mf.sensitivity(mechanism, rounds, participation)
+    error = np.mean(round_errors(mechanism, rounds) ** (2 * power)) ** (0.5 / power)
+    # For fixed epochs, the search has an upper bound.
+    assert np.exp(value) >= sensitivity * error * (1 - 1e-12)
+    if schema is tff_mf.MinSep:
+        assert np.exp(value) == pytest.approx(sensitivity * error, rel=1e-12)
+
+
 @pytest.mark.parametrize(("objective", "loss_of"), [("rms", tff_mf.rms_loss), ("max", tff_mf.max_loss)])
 @pytest.mark.parametrize(
     ("rounds", "participation"),
@@ -199,6 +246,18 @@ def test_scaled_columns_never_lose_against_the_blt(rounds, participation, object
     assert loss_of(found, rounds, participation) <= loss_of(blt, rounds, participation) * (1 + 1e-6)
     assert found.optimized_for.search.loss == pytest.approx(loss_of(found, rounds, participation))
     assert tff_mf.explain_sensitivity(found, rounds, participation).exact
+    setting = {"rounds": rounds, "participation": participation, "objective": objective, "bands": min(3, rounds)}
+    scaled, inverse = tff_mf.optimize_scaled_banded_inverse(**setting), tff_mf.optimize_banded_inverse(**setting)
+    assert loss_of(scaled, rounds, participation) <= loss_of(inverse, rounds, participation) * (1 + 1e-12)
+    assert scaled.optimized_for.search.loss == pytest.approx(loss_of(scaled, rounds, participation))
+
+
+def test_more_participations_than_are_searched_have_the_scales_of_the_banded_inverse():
+    setting = {"rounds": 50, "participation": tff_mf.MinSep(min_sep=1, max_participations=50), "bands": 3}
+    found, inverse = tff_mf.optimize_scaled_banded_inverse(**setting), tff_mf.optimize_banded_inverse(**setting)
+    assert found.inverse_column == inverse.inverse_column
+    assert found.scales == (1.0,) * 50
+    assert found.optimized_for.search.loss == pytest.approx(inverse.optimized_for.search.loss)
 
 
 @pytest.mark.once
