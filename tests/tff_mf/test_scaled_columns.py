@@ -12,6 +12,7 @@ import pytest
 import scipy.linalg
 
 import tff_mf
+from tff_mf.mechanisms import series
 from tff_mf.optimize.scaled_banded_inverse import ScaledInverseLoss
 from tff_mf.optimize.scaled_blt import ScaledBLTLoss
 from tff_mf.sensitivities._check import attained_by_any
@@ -336,3 +337,22 @@ def test_orders_of_patterns_do_not_matter():
     for pattern in itertools.combinations(range(8), 3):
         if participation.allows(pattern):
             assert np.linalg.norm(mechanism.encoder(8)[:, list(pattern)].sum(axis=1)) <= bound * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("inverse_column", [[1.0, -2.0], [1.0, -3.0], [1.0, 0.0, 2.0]])
+def test_columns_that_overflow_are_refused(inverse_column):
+    mechanism = tff_mf.ScaledBandedInverse(inverse_column=inverse_column, scales=[1.0] * 3000)
+    for participation in (tff_mf.MinSep(min_sep=3, max_participations=3), tff_mf.SingleParticipation()):
+        with pytest.raises(tff_mf.InputError, match="overflow"):
+            tff_mf.sensitivity(mechanism, 3000, participation)
+
+
+@pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
+def test_a_short_column_is_not_lost_beside_sums_that_it_is_no_part_of(schema):
+    """Running sums of a block of coefficients may differ by more than float64 has digits."""
+    column = np.array([1.0] * 7 + [0.0] * 5 + [1e10] + [0.0] * 27)
+    inverse_column = series.quotient(np.eye(1, 40)[0], column)
+    mechanism = tff_mf.ScaledBandedInverse(inverse_column=inverse_column, scales=[2e-38] * 32 + [1.0] + [2e-38] * 7)
+    found = tff_mf.explain_sensitivity(mechanism, 40, schema(min_sep=13, max_participations=3))
+    assert found.value >= 7**0.5 * (1 - 1e-12)
+    assert found.exact == (found.value == pytest.approx(7**0.5, rel=1e-12))

@@ -96,13 +96,19 @@ def scaled(mechanism: Mechanism, numbers: np.ndarray) -> tuple[np.ndarray, float
     Raises:
         InputValueError: If a number is NaN, infinite, or so large that sums of squares may be.
     """
-    largest = np.max(np.abs(numbers))
-    if not largest < _LARGE:
-        raise InputValueError(f"the coefficients of this {mechanism.kind} mechanism overflow within its rounds.")
+    largest = refuse_overflow(mechanism, numbers)
     if largest == 0 or largest >= _SMALL:
         return numbers, 1.0
     exponent = max(int(np.frexp(largest)[1]), -1000)
     return np.ldexp(numbers, -exponent), 2.0**exponent
+
+
+def refuse_overflow(mechanism: Mechanism, numbers: np.ndarray) -> float:
+    """Returns the largest size of a number; raises if one is NaN, infinite, or so large that sums of squares may be."""
+    largest = float(np.max(np.abs(numbers)))
+    if not largest < _LARGE:
+        raise InputValueError(f"the coefficients of this {mechanism.kind} mechanism overflow within its rounds.")
+    return largest
 
 
 def enlarged(result: SensitivityResult, scale: float) -> SensitivityResult:

@@ -8,7 +8,7 @@ import numpy as np
 from tff_mf.base import validation
 from tff_mf.mechanisms.scaled_columns import ScaledColumns
 from tff_mf.problem.participation import FixedEpoch, Participation
-from tff_mf.sensitivities.general import ROUNDING, SensitivityResult, fixed_epoch
+from tff_mf.sensitivities.general import ROUNDING, SensitivityResult, fixed_epoch, refuse_overflow
 from tff_mf.sensitivities.toeplitz import running_sums
 
 
@@ -17,11 +17,15 @@ def scaled_columns_sensitivity(
 ) -> SensitivityResult:
     """Returns the sensitivity from the entries X of CᵀC, of which those at equal distances are running sums.
 
+    Raises `InputValueError` if entries of C overflow.
+
     Products of both signs may cancel in X_st, where what is rounded is below 4·√n·2⁻⁵³ of the norms of both columns:
     over the pairs of a pattern, below k² times that of the squared norm of one column, and so of the result.
     """
-    column = mechanism.unscaled_column(validation.listable(rounds))
-    result = _of_column(column, np.array(mechanism.scales[:rounds]), participation)
+    column, scales = mechanism.unscaled_column(validation.listable(rounds)), np.array(mechanism.scales[:rounds])
+    with np.errstate(over="ignore"):
+        refuse_overflow(mechanism, column * scales.max())
+    result = _of_column(column, scales, participation)
     if np.all(column >= 0):
         return result
     lost = 4 * rounds**0.5 * 2.0**-53 * participation.max_participations**2

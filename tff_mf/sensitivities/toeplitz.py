@@ -140,5 +140,6 @@ def running_sums(values: np.ndarray) -> np.ndarray:
     size = int(np.ceil(np.sqrt(len(values))))
     blocks = np.pad(values, (0, size * size - len(values))).reshape(size, size)
     within = np.cumsum(blocks, axis=1)
-    before = np.cumsum(within[:, -1]) - within[:, -1]
+    # Without the block itself, which may be larger by far: its sum would not be subtracted exactly.
+    before = np.append(0.0, np.cumsum(within[:-1, -1]))
     return (within + before[:, None]).ravel()[: len(values)]
