@@ -13,6 +13,7 @@ import collections
 import csv
 import dataclasses
 import functools
+import itertools
 import json
 import pathlib
 import subprocess
@@ -35,6 +36,7 @@ PEERS = {
     "opake": ("frontier_peer.py", "opake[dpftrl]==0.16.1", "scipy"),
     "correlated_noise": ("frontier_peer.py", "correlated-noise-mechanism==0.4.0"),
 }
+LITERATURE = "literature"
 MEMORIES = (0, 1, 2, 3, 4, 8, 16, 64, None)
 OBJECTIVES = ("rms", "max")
 # Bands of inverses that are drawn again, for mechanisms without memory.
@@ -61,8 +63,9 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A mechanism's losses, its rows of memory, and the seconds that it took to find."""
+    """A mechanism's losses, its rows of memory, and the seconds that it took to find; `source` is "ours" or whose."""
 
+    source: str
     name: str
     rows: int
     losses: Errors
@@ -82,7 +85,7 @@ def ours(setting: Setting, objective: str) -> Iterator[Point]:
         began = time.process_time()
         mechanism = search(rounds=setting.rounds, participation=setting.participation, objective=objective, **options)
         seconds = time.process_time() - began
-        return Point(name, rows, losses(mechanism, setting), seconds)
+        return Point("ours", name, rows, losses(mechanism, setting), seconds)
 
     yield found("banded inverse, drawn again", 0, tff_mf.optimize_banded_inverse, bands=_DRAWN_AGAIN)
     yield found("scaled banded inverse, drawn again", 0, tff_mf.optimize_scaled_banded_inverse, bands=_DRAWN_AGAIN)
@@ -92,7 +95,7 @@ def ours(setting: Setting, objective: str) -> Iterator[Point]:
     for buffers in (6, 8) if setting.most > 1 else ():
         yield found("scaled BLT", buffers, tff_mf.optimize_scaled_blt, buffers=buffers)
     for rows in (4, 8, 16, 64):
-        yield found("banded inverse", rows, tff_mf.optimize_banded_inverse, bands=rows + 1)
+        yield found("scaled banded inverse", rows, tff_mf.optimize_scaled_banded_inverse, bands=rows + 1)
     for rows in (8, 16, 64, setting.min_sep - 1):
         yield found("banded Toeplitz", rows, tff_mf.optimize_banded_toeplitz, bands=rows + 1)
     for rows in (16, setting.min_sep - 1) if setting.most > 1 else ():
@@ -103,8 +106,8 @@ def theirs(setting: Setting, objective: str) -> Iterator[Point]:
     """Yields mechanisms of the literature, with the best value of their parameter."""
     place = OBJECTIVES.index(objective)
     for rows in (1, 2, 3, 4, 8, 16, 64):
-        yield Point("BSR", rows, losses(tff_mf.BandedToeplitz.square_root(rows + 1), setting))
-        yield Point("BISR", rows, losses(tff_mf.BandedInverse.square_root(rows + 1), setting))
+        yield Point(LITERATURE, "BSR", rows, losses(tff_mf.BandedToeplitz.square_root(rows + 1), setting))
+        yield Point(LITERATURE, "BISR", rows, losses(tff_mf.BandedInverse.square_root(rows + 1), setting))
 
         def power(gamma: float, rows: int = rows) -> np.ndarray:
             steps = np.arange(1, rows + 1)
@@ -114,12 +117,12 @@ def theirs(setting: Setting, objective: str) -> Iterator[Point]:
             return normalized(power(gamma), setting)[place]
 
         best = scipy.optimize.minimize_scalar(loss, bounds=(0.05, 0.99), method="bounded", options={"xatol": 1e-3})
-        yield Point("γ-BIFR, equal norms", rows, normalized(power(best.x), setting))
+        yield Point(LITERATURE, "γ-BIFR, equal norms", rows, normalized(power(best.x), setting))
     best = scipy.optimize.minimize_scalar(
         lambda decay: normalized(np.array([1.0, -decay]), setting)[place], bounds=(0, 0.9999), method="bounded"
     )
     point = normalized(np.array([1.0, -best.x]), setting)
-    yield Point("λ-CGD, equal norms", 0, point)
+    yield Point(LITERATURE, "λ-CGD, equal norms", 0, point)
 
 
 def of_peers(setting: Setting, objective: str) -> Iterator[Point]:
@@ -131,22 +134,24 @@ def of_peers(setting: Setting, objective: str) -> Iterator[Point]:
 
     found = asked("jax_privacy", kind="blt", buffers=3, objective=objective, **case)
     blt = tff_mf.BLT(theta=found["theta"], omega=found["omega"])
-    yield Point("jax_privacy's BLT", 3, losses(blt, setting), found["seconds"])
+    yield Point("jax_privacy", "jax_privacy's BLT", 3, losses(blt, setting), found["seconds"])
     if objective == "rms":
         found = asked("jax_privacy", kind="banded_toeplitz", bands=setting.min_sep, rounds=setting.rounds)
-        yield Point("jax_privacy's banded Toeplitz", setting.min_sep - 1, toeplitz(found), found["seconds"])
+        yield Point(
+            "jax_privacy", "jax_privacy's banded Toeplitz", setting.min_sep - 1, toeplitz(found), found["seconds"]
+        )
     # opake's BLTs are searched for MaxLoss, and its banded matrices for the mean error.
     for buffers in (1, 2, 3, 4, 8):
         found = asked("opake", kind="opake_blt", buffers=buffers, **case)
-        yield Point("opake's BLT", buffers, toeplitz(found), found["seconds"])
+        yield Point("opake", "opake's BLT", buffers, toeplitz(found), found["seconds"])
     for rows in (8, 16, 64, setting.min_sep - 1):
         if rows < setting.min_sep:
             found = asked("opake", kind="opake_banded", bands=rows + 1, rounds=setting.rounds)
-            yield Point("opake's banded Toeplitz", rows, toeplitz(found), found["seconds"])
+            yield Point("opake", "opake's banded Toeplitz", rows, toeplitz(found), found["seconds"])
     for buffers in (2, 4):
         kind = "correlated_noise_blt"
         found = asked("correlated_noise", kind=kind, buffers=buffers, objective=objective, **case)
-        yield Point("correlated-noise-mechanism's BLT", buffers, toeplitz(found), found["seconds"])
+        yield Point("correlated_noise", "correlated-noise-mechanism's BLT", buffers, toeplitz(found), found["seconds"])
 
 
 def asked(peer: str, **case: object) -> dict:
@@ -188,34 +193,37 @@ def normalized(inverse: np.ndarray, setting: Setting) -> Errors:
     return Errors(sensitivity * float(np.sqrt(variances.mean())), sensitivity * float(np.sqrt(variances.max())))
 
 
-def rows(points: dict[tuple[Setting, str], list[tuple[bool, Point]]]) -> Iterator[dict[str, str]]:
-    """Yields for each setting, loss and memory the best mechanism of ours and of others."""
+def rows(points: dict[tuple[Setting, str], list[Point]]) -> Iterator[dict[str, str]]:
+    """Yields for each setting, loss and memory the best mechanism of ours, of all others, and of each of them."""
     for (setting, objective), known in points.items():
         place = OBJECTIVES.index(objective)
         lower = least_loss(setting.rounds, setting.participation, objective)
+
+        def loss(point: Point, place: int = place) -> float:
+            return point.losses[place]
+
         for memory in MEMORIES:
             if memory is not None and memory >= setting.min_sep:
                 continue
             most = setting.min_sep if memory is None else memory
-            mine, other = (
-                min(
-                    (each for own, each in known if own is wanted and each.rows <= most),
-                    key=lambda each: each.losses[place],
-                )
-                for wanted in (True, False)
-            )
+            best: dict[str, Point] = {}
+            for point in sorted((each for each in known if each.rows <= most), key=loss):
+                best.setdefault(point.source, point)
+            mine = best.pop("ours")
+            other = min(best.values(), key=loss)
             yield {
                 "loss": objective,
                 "rounds": str(setting.rounds),
                 "min_sep": str(setting.min_sep),
                 "max_participations": str(setting.most),
                 "rows": str(most),
-                "ours": f"{mine.losses[place]:.3f}",
+                "ours": f"{loss(mine):.3f}",
                 "our_mechanism": f"{mine.name} of {mine.rows}",
                 "seconds": f"{mine.seconds:.2f}",
-                "others": f"{other.losses[place]:.3f}",
+                "others": f"{loss(other):.3f}",
                 "other_mechanism": f"{other.name} of {other.rows}",
-                "over_bound": f"{mine.losses[place] / lower:.3f}",
+                "over_bound": f"{loss(mine) / lower:.3f}",
+                **{name: f"{loss(best[name]):.3f}" if name in best else "" for name in (LITERATURE, *PEERS)},
             }
 
 
@@ -243,13 +251,12 @@ def main() -> None:
     for numbers in SETTINGS:
         setting = Setting(*numbers)
         for objective in OBJECTIVES:
-            searches = [(True, ours(setting, objective)), (False, theirs(setting, objective))]
+            searches = [ours(setting, objective), theirs(setting, objective)]
             if arguments.peers:
-                searches.append((False, of_peers(setting, objective)))
-            for own, several in searches:
-                for point in several:
-                    points[setting, objective].append((own, point))
-                    print(setting, objective, point, flush=True)
+                searches.append(of_peers(setting, objective))
+            for point in itertools.chain(*searches):
+                points[setting, objective].append(point)
+                print(setting, objective, point, flush=True)
     found = list(rows(points))
     print(table(found))
     if arguments.csv:
