@@ -55,9 +55,14 @@ class Item:
     state: str = ""
 
     @property
+    def lead(self) -> str:
+        """The label with a colon, unless it is a sentence."""
+        return self.label if not self.label or self.label[-1] in ".?" else f"{self.label}:"
+
+    @property
     def line(self) -> str:
         """Label and text."""
-        return f"{self.label}{' ' if self.label.endswith(('.', '?')) else ': '}{self.text}" if self.label else self.text
+        return f"{self.lead} {self.text}".strip()
 
 
 @dataclasses.dataclass(frozen=True)
