@@ -199,16 +199,7 @@ def as_typed(error: InputError, context: click.Context | None) -> str:
         parts[index] = _renamed(parts[index], flags)
     for index in range(1, len(parts), 2):
         parts[index - 1] = _flag_of_value(parts[index - 1], parts[index], error.sources, context)
-    return _without_truth_values("".join(parts), context) + _origin(message, error.sources)
-
-
-def _without_truth_values(text: str, context: click.Context) -> str:
-    """Returns a text with `--this=False` as the flag that is typed for it, `--that`."""
-    for option in context.command.params:
-        if isinstance(option, click.Option) and option.is_flag and option.secondary_opts:
-            on, off = max(option.opts, key=len), max(option.secondary_opts, key=len)
-            text = text.replace(f"{on}=False", off).replace(f"{on}=True", on)
-    return text
+    return "".join(parts) + _origin(message, error.sources)
 
 
 def _flags(context: click.Context) -> dict[str, str]:

@@ -16,7 +16,7 @@ from tff_mf.planning.setting import MechanismSetting
 from ..output import progress
 from ..runs.derived import AUTO, NONE, grid_of
 from ..runs.settings import RunSettings
-from ..sampling.settings import DEFAULT, PARAMETERS, SamplingSettings
+from ..sampling.settings import DEFAULT, PARAMETERS, SECRET, SamplingSettings
 
 _WITH_RATES = ("learning-rates", "momentum-with-rates")
 # The workloads that each of them goes with.
@@ -53,6 +53,12 @@ class Flags:
     clients_per_round: int | None = None
     grid: int | str | None = None
     dimension: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("population", "clients_per_round", "dimension"):
+            value = getattr(self, name)
+            if value is not None:
+                validation.whole(name, value)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Flags":
@@ -103,6 +109,15 @@ class Flags:
                 "calibrate accept it."
             )
 
+    def check_amplified(self) -> None:
+        """Refuses what no theorem here amplifies, where cohorts are drawn in secret."""
+        restarts = self.restart_every is not None
+        for flag, given in (("--adjacency replace-one", self.adjacency != "zero-out"), ("--restart-every", restarts)):
+            if given and self.sampling in SECRET:
+                raise click.UsageError(
+                    f"--sampling {self.sampling} does not go with {flag}: no theorem here covers both; leave one out."
+                )
+
     def chosen_workload(self, rounds: int) -> tff_mf.Workload | None:
         """Returns the workload of the flags, or None if none was named; what was not given is as in a run."""
         for name, value in self.ramp.items():
@@ -144,8 +159,6 @@ class Flags:
 
     def chosen_grid(self) -> tff_mf.Grid | None:
         """Returns the grid of the flags; refuses one whose cost no --dimension tells."""
-        if self.dimension is not None:
-            validation.whole("dimension", self.dimension)
         if self.grid in (None, NONE) and (self.dimension is None or self.grid == NONE):
             return None
         if self.dimension is None:

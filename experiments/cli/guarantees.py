@@ -5,10 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import rich_click as click
-
 import tff_mf
-from tff_mf.base import validation
 from tff_mf.planning.setting import MechanismSetting
 
 from ..output.present import Callout, Paragraph
@@ -33,20 +30,13 @@ class Found:
         mechanism: The mechanism.
         setting: Its setting.
         flags: The flags, with the cohorts, and the grid whose cost is in every figure.
-        drawn: How cohorts are drawn; `None` if nothing is amplified.
+        drawn: How cohorts are drawn; `None` if that was assumed, or does not matter.
     """
 
     mechanism: tff_mf.Mechanism
     setting: MechanismSetting
     flags: Flags
     drawn: SamplingSettings | None = None
-
-    def __post_init__(self) -> None:
-        if self.drawn is not None and self.drawn.is_secret:
-            check_amplified(self.drawn, self.flags)
-        for name, value in self.flags.cohorts.items():
-            if value is not None:
-                validation.whole(name, value)
 
     def described(self) -> dict[str, Any]:
         """Returns the kind of the mechanism and its setting."""
@@ -80,7 +70,7 @@ class Found:
 
     def noised(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns the guarantee of σ for whoever knows the cohorts, with what a grid costs, and the error."""
-        run = self.setting.guarantee(self.mechanism, noise_multiplier, **self.flags.on_grid())
+        run = self._guarantee(noise_multiplier)
         claim = statements.of_setting(self.setting, run, delta=delta, population=self.flags.population)
         return {
             **self._charge(noise_multiplier),
@@ -94,9 +84,12 @@ class Found:
             "claim": statements.facts(claim),
         }
 
+    def _guarantee(self, noise_multiplier: float) -> tff_mf.Guarantee:
+        return self.setting.guarantee(self.mechanism, noise_multiplier, **self.flags.on_grid())
+
     def compared(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns ε as others compute it."""
-        run = self.setting.guarantee(self.mechanism, noise_multiplier, **self.flags.on_grid())
+        run = self._guarantee(noise_multiplier)
         return {"epsilon_by_pld": run.epsilon_by_pld(delta), "epsilon_from_zcdp": run.epsilon_from_zcdp(delta)}
 
     def amplified(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
@@ -125,12 +118,11 @@ class Found:
         multiplier = tff_mf.calibrate_noise_multiplier(
             self.mechanism, self.setting.rounds, self.drawn.drawn_by(**self.flags.cohorts), **target, **on_grid
         )
-        known = self.setting.guarantee(self.mechanism, multiplier, **on_grid).epsilon(delta)
         return {
             **found,
             "amplified_noise_multiplier": multiplier,
             **self.amplified(multiplier, delta),
-            "epsilon_if_cohorts_are_known": known,
+            "epsilon_if_cohorts_are_known": self._guarantee(multiplier).epsilon(delta),
         }
 
     def answer(
@@ -200,20 +192,9 @@ class Found:
 def found(file: str, flags: Flags) -> Found:
     """Returns the mechanism and the setting that flags name; participation is never guessed."""
     drawn, setting = flags.drawn(), flags.setting()
-    if drawn.is_secret:
-        # Before a search.
-        check_amplified(drawn, flags)
+    # Before a search.
+    flags.check_amplified()
     return Found(mechanism=flags.named(file, setting), setting=setting, flags=flags, drawn=drawn)
-
-
-def check_amplified(drawn: SamplingSettings, flags: Flags) -> None:
-    """Refuses what no theorem here amplifies."""
-    restarts = flags.restart_every is not None
-    for flag, given in (("--adjacency replace-one", flags.adjacency != "zero-out"), ("--restart-every", restarts)):
-        if given:
-            raise click.UsageError(
-                f"--sampling {drawn.sampling} does not go with {flag}: no theorem here covers both; leave one out."
-            )
 
 
 def title(name: str, mechanism: tff_mf.Mechanism) -> str:
