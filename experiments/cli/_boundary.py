@@ -203,11 +203,13 @@ def as_typed(error: InputError, context: click.Context | None) -> str:
 
 
 def _flags(context: click.Context) -> dict[str, str]:
+    """Returns the flag of each name that a message may have for an option."""
     options = [each for each in context.command.params if isinstance(each, click.Option)]
-    flags = [max(each.opts, key=len) for each in options]
-    by_flag = {flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
-    by_flag |= {name: f"--set {name}" for each in options for name in getattr(each, "fields", ())}
-    return by_flag | {each.name: flag for each, flag in zip(options, flags, strict=True) if each.name}
+    found = {name: f"--set {name}" for each in options for name in getattr(each, "fields", ())}
+    for each in options:
+        flag = called(each, context)
+        found |= dict.fromkeys((flag.removeprefix("--").replace("-", "_"), each.name or flag), flag)
+    return found
 
 
 def _renamed(text: str, flags: Mapping[str, str]) -> str:

@@ -101,6 +101,13 @@ class Flags:
             )
         return optimized_for.rounds
 
+    def participation_for(self, mechanism: tff_mf.Mechanism | None) -> tff_mf.Participation:
+        """Returns the schema of the flags or, if none was given, that a mechanism was optimized for."""
+        optimized_for = None if mechanism is None else mechanism.optimized_for
+        if optimized_for is None or self.says_participation:
+            return self.participation(self.rounds_for(mechanism))
+        return optimized_for.participation
+
     def refuse_sampling(self, command: str, *taken: str) -> None:
         """Raises if --sampling is none of those that a command makes or compares mechanisms for."""
         if self.sampling is not None and self.sampling not in taken:

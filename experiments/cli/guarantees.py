@@ -7,6 +7,7 @@ from typing import Any
 
 import tff_mf
 from tff_mf.planning.setting import MechanismSetting
+from tff_mf.sensitivities import SensitivityResult
 
 from ..output.present import Callout, Paragraph
 from ..runs import amplification, statements
@@ -45,12 +46,7 @@ class Found:
     def sensitivity(self) -> dict[str, Any]:
         """Returns the sensitivity of C as it runs, and the rule that gave it."""
         found = self.setting.sensitivity(self.mechanism.cast_to_float32())
-        return {
-            "sensitivity": found.value,
-            **self._replace_one(found.value),
-            "sensitivity_exact": found.exact,
-            "sensitivity_rule": found.rule,
-        }
+        return {"sensitivity": found.value, **self._rule(found, found.value)}
 
     def losses(self) -> dict[str, Any]:
         """Returns the sensitivity of C as stored and as it runs, and the losses for the workload."""
@@ -61,9 +57,7 @@ class Found:
             "workload": repr(_workload(self.setting)),
             "sensitivity": found.value,
             "sensitivity_as_run": as_float32,
-            **self._replace_one(as_float32),
-            "sensitivity_exact": found.exact,
-            "sensitivity_rule": found.rule,
+            **self._rule(found, as_float32),
             "rms_loss": found.value * error.rms,
             "max_loss": found.value * error.max,
         }
@@ -184,9 +178,10 @@ class Found:
             "max_error": noise_multiplier * error.max,
         }
 
-    def _replace_one(self, sensitivity: float) -> dict[str, float]:
-        """Returns the sensitivity for replace-one if that is the adjacency; `sensitivity` is for zero-out."""
-        return {"sensitivity_replace_one": 2 * sensitivity} if self.setting.adjacency == "replace-one" else {}
+    def _rule(self, found: SensitivityResult, as_run: float) -> dict[str, Any]:
+        """Returns the rule of a sensitivity, which is for zero-out, and the value for replace-one if that is asked."""
+        other = {"sensitivity_replace_one": 2 * as_run} if self.setting.adjacency == "replace-one" else {}
+        return {**other, "sensitivity_exact": found.exact, "sensitivity_rule": found.rule}
 
 
 def found(file: str, flags: Flags) -> Found:

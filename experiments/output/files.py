@@ -161,9 +161,15 @@ def check_file(path: str | os.PathLike[str], name: str = "out") -> None:
         raise InputValueError(f"{name}={str(path)!r} cannot be written: there is no folder {str(path.parent)!r}.")
     if path.exists() and not os.access(path, os.W_OK):
         raise InputValueError(f"{name}={str(path)!r} cannot be written: it is read-only.")
+    with writing(path, name), tempfile.TemporaryFile(dir=path.parent):
+        pass
+
+
+@contextlib.contextmanager
+def writing(path: pathlib.Path, name: str = "out") -> Iterator[None]:
+    """Turns a system error in the block into an `InputValueError`, which names the argument that cannot be written."""
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        yield
     except OSError as error:
         raise InputValueError(f"{name}={str(path)!r} cannot be written: {error.strerror or error}.") from error
 
@@ -190,12 +196,10 @@ def make_writable(path: pathlib.Path) -> None:
     Raises:
         InputValueError: If it cannot be made or written to.
     """
-    try:
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
-    except OSError as error:
-        raise InputValueError(f"out={str(path)!r} cannot be written: {error.strerror or error}.") from error
 
 
 def file_hash(path: pathlib.Path) -> str:
@@ -217,15 +221,12 @@ def new_folder(out: pathlib.Path) -> Iterator[pathlib.Path]:
     """
     check_new_folder(out)
     place = out.absolute()
-    try:
-        with _beside(place) as aside:
-            yield aside
-            _sync_all(aside)
-            # Replaces an empty folder, and nothing else.
-            aside.rename(place)
-            sync_folder(place.parent)
-    except OSError as error:
-        raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
+    with writing(out), _beside(place) as aside:
+        yield aside
+        _sync_all(aside)
+        # Replaces an empty folder, and nothing else.
+        aside.rename(place)
+        sync_folder(place.parent)
 
 
 @contextlib.contextmanager
@@ -254,7 +255,7 @@ def check_new_folder(out: pathlib.Path) -> None:
     Raises:
         InputValueError: If `out` is not empty, or cannot be written.
     """
-    try:
+    with writing(out):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise InputValueError(f"out={str(out)!r} is not an empty folder: name another one, or remove it.")
         above = out.absolute().parent
@@ -262,8 +263,6 @@ def check_new_folder(out: pathlib.Path) -> None:
             above = above.parent
         with tempfile.TemporaryFile(dir=above):
             pass
-    except OSError as error:
-        raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
 
 
 @contextlib.contextmanager
