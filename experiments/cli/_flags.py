@@ -179,5 +179,10 @@ class Flags:
         """Returns the mechanism called FILE, optimized for the setting if it names a kind."""
         with progress.search() as report:
             return setting.named(
-                file, buffers=self.buffers, bands=self.bands, objective=self.objective, progress=report
+                file,
+                buffers=self.buffers,
+                bands=self.bands,
+                unit_norms=self.unit_norms,
+                objective=self.objective,
+                progress=report,
             )

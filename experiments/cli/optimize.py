@@ -62,28 +62,14 @@ def _of_kind(name: str, flags: Flags) -> Made:
     known = mechanism_names.searched()[name].options
     own: dict[str, Any] = {"bands": flags.bands, "buffers": flags.buffers, "unit_norms": flags.unit_norms}
     mechanism_names.refuse_options(name, **own)
-    own = {option: value for option, value in own.items() if option in known}
-    schema = _participation(name, flags)
-    setting = flags.setting(schema)
-    if own.get("bands", 0) is None:
-        own["bands"] = _bands(flags, setting)
-    if own.get("unit_norms", 0) is None:
-        own["unit_norms"] = True
-    searched = None if name == "banded" and not flags.says_participation else setting.searched_participation
-    with progress.search() as report:
-        found = mechanism_names.search(
-            name,
-            rounds=setting.searched_rounds,
-            participation=searched,
-            workload=setting.searched_workload,
-            objective=flags.objective,
-            progress=report,
-            **own,
-        )
-    if "buffers" in own:
-        assert isinstance(found, tff_mf.BLT | tff_mf.ScaledBLT)
-        own["buffers"] = found.buffers
-    return _found(found, setting, flags), own
+    setting = flags.setting(_participation(name, flags))
+    if "bands" in known and flags.bands is None and isinstance(setting.participation, tff_mf.SingleParticipation):
+        raise click.UsageError(_NO_BANDS)
+    found = flags.named(name, setting)
+    if "unit_norms" in known:
+        own["unit_norms"] = flags.unit_norms is not False
+    entries = {option: getattr(found, option, given) for option, given in own.items() if option in known}
+    return _found(found, setting, flags), entries
 
 
 def _amplified(flags: Flags, target: Target) -> Made:
@@ -185,13 +171,6 @@ def _participation(name: str, flags: Flags) -> tff_mf.Participation:
     bands, rounds = validation.whole("bands", flags.bands), flags.rounds
     assert rounds is not None
     return tff_mf.MinSep(min_sep=bands, max_participations=-(-validation.whole("rounds", rounds) // bands))
-
-
-def _bands(flags: Flags, setting: MechanismSetting) -> int:
-    """Returns `min_sep` as the number of bands."""
-    if isinstance(setting.participation, tff_mf.SingleParticipation):
-        raise click.UsageError(_NO_BANDS)
-    return min(setting.participation.min_sep, setting.searched_rounds)
 
 
 def _answer(made: Made, out: str, seconds: float, target: Target) -> Answer:
