@@ -33,11 +33,7 @@ _say: contextvars.ContextVar[Callable[[str], None]] = contextvars.ContextVar("sa
 def bar(label: str, total: int | None) -> Iterator[_Advance]:
     """Yields a function to call with the number of steps done and a note; `step` calls it too, from anywhere.
 
-    Nothing is written unless standard error is a terminal.
-
-    Args:
-        label: Name of the work.
-        total: Number of steps; `None` if it is not known.
+    Nothing is written unless standard error is a terminal. The total is `None` if it is not known.
     """
     if not sys.stderr.isatty():
         yield _silent

@@ -89,13 +89,17 @@ def _environment() -> jinja2.Environment:
     # The pictures are markup that Matplotlib made, without text of others.
     found.filters.update(
         groups=_groups,
-        # A line with all its spaces, which `finalize` would take away.
-        indented=lambda line: markupsafe.escape(spaced_as_it_is(line)),
+        indented=_indented,
         kind=_kind,
-        picture=lambda chart: markupsafe.Markup(_svg.svg(chart)),
-        sample=lambda curve, chart: markupsafe.Markup(_svg.sample(chart, curve)),
+        picture=_svg.svg,
+        sample=_svg.sample,
     )
     return found
+
+
+def _indented(line: str) -> markupsafe.Markup:
+    """Returns a line with all its spaces, which `finalize` would take away."""
+    return markupsafe.escape(spaced_as_it_is(line))
 
 
 def _kind(block: Block) -> str:
