@@ -107,5 +107,5 @@ def test_noise_restarts_after_every_so_many_rounds(tmp_path):
 def test_a_run_without_checkpoints_is_refused_by_the_option_before_any_work(tmp_path):
     run_folders.start(tmp_path)
     run_folders.run(tmp_path, ended=False)
-    with pytest.raises(tff_mf.InputError, match="no checkpoints, as with checkpoint_every=0, .* start another run"):
+    with pytest.raises(tff_mf.InputError, match=r"no checkpoints, as with checkpoint_every=0, .* start another run"):
         folders.resumable_folder(tmp_path)
