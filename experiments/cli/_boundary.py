@@ -182,11 +182,7 @@ def as_typed(error: InputError, context: click.Context | None) -> str:
     """Returns the message of an error in which arguments have the names of their flags, or of their keys in a file.
 
     A word with an underscore is always the name of an argument; any other word is one if `=` follows. A value from a
-    file keeps its key, and the message names the file.
-
-    Args:
-        error: The error of a command.
-        context: Context of the command; `None` leaves the message unchanged.
+    file keeps its key, and the message names the file. Without a context the message stays as it is.
     """
     message = str(error)
     if context is None:

@@ -95,12 +95,7 @@ class Answer:
 
 
 def figures(result: Mapping[str, Any], words: Mapping[str, str | None] | None = None) -> Facts:
-    """Returns a label and a text for each entry of a result.
-
-    Args:
-        result: The values, by name; those that are None are left out.
-        words: Texts in place of values; `None` leaves an entry out.
-    """
+    """Returns a label and a text for each entry of a result, with `words` in place of values; None is left out."""
     shown = {**result, **(words or {})}
     rows = [(_LABELS.get(name, name.replace("_", " ")), _words(name, shown[name])) for name in shown]
     return Facts([(label, text) for label, text in rows if text])

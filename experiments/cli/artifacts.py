@@ -40,8 +40,8 @@ def show(file: str, flags: Flags, plot: str | None) -> Answer:
     if plot is not None:
         from ..output import mechanism_plots
 
-        workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
-        mechanism_plots.mechanism(mechanism, setting.rounds, setting.participation, workload, plot)
+        drawn = (mechanism, setting.rounds, setting.participation, guarantees.workload_of(setting))
+        mechanism_plots.mechanism(*drawn, plot)
         facts["plot"] = plot
     words = {"mechanism": guarantees.title(file, mechanism)}
     first = ("sensitivity", *guarantees.LOSSES)

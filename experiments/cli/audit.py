@@ -124,12 +124,7 @@ def _result(found: "auditing.Audit", setting: "auditing.Setting", run_sha256: st
 
 
 def words(facts: Mapping[str, Any], folder: pathlib.Path | None = None) -> list[Block | None]:
-    """Returns the verdict, and a line for each test.
-
-    Args:
-        facts: The content of `audit.json`.
-        folder: The folder of the run, if it is one.
-    """
+    """Returns the verdict, and a line for each test, from the content of `audit.json`, in a folder if of a run."""
     from ..reports import auditing
     from ..runs import names
 

@@ -54,7 +54,7 @@ class Found:
         # The sensitivity of the parameters in float32, with which the noise runs: the accounting uses it.
         as_float32 = self.setting.sensitivity(self.mechanism.cast_to_float32()).value
         return {
-            "workload": repr(_workload(self.setting)),
+            "workload": repr(workload_of(self.setting)),
             "sensitivity": found.value,
             "sensitivity_as_run": as_float32,
             **self._rule(found, as_float32),
@@ -129,11 +129,8 @@ class Found:
     ) -> Answer:
         """Returns an answer: what was asked for and its guarantee first, and without any ε if that is refused.
 
-        Args:
-            facts: The facts.
-            words: Texts in place of some of them on a screen.
-            first: Names of the facts that were asked for.
-            below: Paragraphs after the others.
+        `words` stand in place of some facts on a screen, `first` names those that were asked for, and paragraphs of
+        `below` come last.
         """
         claim = facts.get("claim")
         refused = claim is not None and claim["state"] == statements.REFUSED
@@ -226,7 +223,7 @@ def workload(setting: MechanismSetting) -> str:
         >>> workload(MechanismSetting(rounds=4, participation=schema, workload=momentum))
         'prefix sums with momentum 0.9'
     """
-    value, parts = _workload(setting), []
+    value, parts = workload_of(setting), []
     if isinstance(value, tff_mf.Momentum | tff_mf.MomentumWithRates):
         parts.append(f"momentum {value.momentum}")
     if isinstance(value, tff_mf.LearningRates):
@@ -247,7 +244,8 @@ def exactness(result: Mapping[str, Any]) -> str:
     return rule if "upper bound" in rule else f"an upper bound; {rule}"
 
 
-def _workload(setting: MechanismSetting) -> tff_mf.Workload:
+def workload_of(setting: MechanismSetting) -> tff_mf.Workload:
+    """Returns the workload that losses are for."""
     return tff_mf.PrefixSum() if setting.workload is None else setting.workload
 
 
