@@ -86,11 +86,9 @@ class Flags:
 
     def participation(self, rounds: int | None = None) -> tff_mf.Participation:
         """Returns the schema of the flags, for rounds in place of --rounds if that was not given."""
-        rounds = self.rounds if rounds is None else rounds
-        assert rounds is not None
-        return self.drawn().schema(rounds)
+        return self.drawn().schema(self.rounds_for() if rounds is None else rounds)
 
-    def rounds_for(self, mechanism: tff_mf.Mechanism | None) -> int:
+    def rounds_for(self, mechanism: tff_mf.Mechanism | None = None) -> int:
         """Returns the rounds of the flags or, if they were not given, those that a mechanism was optimized for."""
         optimized_for = None if mechanism is None else mechanism.optimized_for
         if self.rounds is not None:
@@ -140,23 +138,19 @@ class Flags:
         return mechanism_names.workload(self.workload, rounds=validation.whole("rounds", rounds), **short)
 
     def setting(
-        self,
-        participation: tff_mf.Participation | None = None,
-        *,
-        rounds: int | None = None,
-        workload: tff_mf.Workload | None = None,
+        self, mechanism: tff_mf.Mechanism | None = None, *, participation: tff_mf.Participation | None = None
     ) -> MechanismSetting:
-        """Returns the setting of the flags; the arguments replace flags that were not given."""
-        rounds = self.rounds if rounds is None else rounds
-        assert rounds is not None
+        """Returns the setting of the flags; what they leave open is as a mechanism was optimized for."""
         # Refused before a search.
         _ = self.chosen_grid()
+        rounds = self.rounds_for(mechanism)
+        optimized_for = None if mechanism is None else mechanism.optimized_for
         return MechanismSetting(
             rounds=rounds,
-            participation=participation or self.participation(rounds),
+            participation=participation or self.participation_for(mechanism),
             restart_every=self.restart_every,
             adjacency=self.adjacency,
-            workload=self.chosen_workload(rounds) or workload,
+            workload=self.chosen_workload(rounds) or (None if optimized_for is None else optimized_for.workload),
         )
 
     def on_grid(self) -> dict[str, Any]:

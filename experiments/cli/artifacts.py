@@ -53,9 +53,7 @@ def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, Mechanis
     from tff_mf.planning import mechanism_names
 
     read = None if file in mechanism_names.names() else mechanism_names.load(file)
-    optimized_for = None if read is None else read.optimized_for
-    workload = None if optimized_for is None else optimized_for.workload
-    setting = flags.setting(flags.participation_for(read), rounds=flags.rounds_for(read), workload=workload)
+    setting = flags.setting(read)
     if read is None:
         return flags.named(file, setting), setting
     mechanism_names.refuse_options(file, bands=flags.bands, buffers=flags.buffers, objective=flags.objective)

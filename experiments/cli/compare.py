@@ -63,12 +63,12 @@ def compare(
         return _listed()
     from tff_mf.base import required_packages
 
+    from .. import comparison
+
     page = _options.html_page(html)
     validation.whole("jobs", jobs)
     path = _path_of(file, spec)
     name = path.stem if fraction is None else f"{path.stem}-{fraction:g}"
-    from .. import comparison
-
     found = {name: comparison.estimate(path, dataset=dataset, fraction=fraction), **comparison.larger(path)}
     prices = _priced(found)
     if estimate:

@@ -62,7 +62,7 @@ def _of_kind(name: str, flags: Flags) -> Made:
     known = mechanism_names.searched()[name].options
     own: dict[str, Any] = {"bands": flags.bands, "buffers": flags.buffers, "unit_norms": flags.unit_norms}
     mechanism_names.refuse_options(name, **own)
-    setting = flags.setting(_participation(name, flags))
+    setting = flags.setting(participation=_participation(name, flags))
     if "bands" in known and flags.bands is None and isinstance(setting.participation, tff_mf.SingleParticipation):
         raise click.UsageError(_NO_BANDS)
     found = flags.named(name, setting)
@@ -81,17 +81,15 @@ def _amplified(flags: Flags, target: Target) -> Made:
         raise InputValueError("unit_norms=False does not go with --sampling: bands are chosen with columns of norm 1.")
     if flags.objective not in (None, "rms"):
         raise click.UsageError("--objective max does not go with --sampling: bands are chosen by their RMS error.")
-    assert flags.rounds is not None
+    rounds = flags.rounds_for()
     known = flags.parameters.get("groups", bands)
     if known is not None and bands not in (None, known):
         raise click.UsageError(f"--bands {bands} must be --groups {known}: leave one of the two out.")
     best = tff_mf.amplified_bands(
-        rounds=flags.rounds, **cohorts, **level, bands=None if known is None else [validation.whole("groups", known)]
+        rounds=rounds, **cohorts, **level, bands=None if known is None else [validation.whole("groups", known)]
     )[0]
     with progress.search() as report:
-        found = mechanism_names.search(
-            "banded", rounds=flags.rounds, participation=None, bands=best.bands, progress=report
-        )
+        found = mechanism_names.search("banded", rounds=rounds, participation=None, bands=best.bands, progress=report)
     entries = {"bands": best.bands, "unit_norms": True, "amplified_rms_error": best.rms_error}
     return _found_for(flags.drawn(groups=best.bands), found, flags), entries
 
@@ -100,39 +98,35 @@ def _for_bins(name: str, flags: Flags, target: Target) -> Made:
     """Returns the mechanism of the least error with amplification by balls in bins, with its certified noise."""
     cohorts, level = _for_amplification(flags, target)
     mechanism_names.refuse_options(name, bands=flags.bands, buffers=flags.buffers, unit_norms=flags.unit_norms)
-    assert flags.rounds is not None
-    fits = min(cohorts["population"] // cohorts["clients_per_round"], flags.rounds)
+    rounds = flags.rounds_for()
+    fits = min(cohorts["population"] // cohorts["clients_per_round"], rounds)
     drawn = flags.drawn(groups=max(1, fits))
-    setting: dict[str, Any] = {"rounds": flags.rounds, "bins": drawn.groups, "objective": flags.objective or "rms"}
-    if name == "blt":
-        found = tff_mf.optimize_amplified_blt(**setting, **level, buffers=flags.buffers)
-        assert isinstance(found.mechanism, tff_mf.BLT)
-        entries: dict[str, Any] = {"buffers": found.mechanism.buffers}
-    else:
-        found = tff_mf.optimize_amplified_banded_toeplitz(**setting, **level, bands=flags.bands)
-        assert isinstance(found.mechanism, tff_mf.BandedToeplitz)
-        entries = {"bands": found.mechanism.bands}
-    return _found_for(drawn, found.mechanism, flags), {**entries, "amplified_error_estimate": found.estimated_error}
+    setting: dict[str, Any] = {"rounds": rounds, "bins": drawn.groups, "objective": flags.objective or "rms"}
+    option, search = {
+        "blt": ("buffers", tff_mf.optimize_amplified_blt),
+        "banded-toeplitz": ("bands", tff_mf.optimize_amplified_banded_toeplitz),
+    }[name]
+    found = search(**setting, **level, **{option: getattr(flags, option)})
+    entries = {option: getattr(found.mechanism, option), "amplified_error_estimate": found.estimated_error}
+    return _found_for(drawn, found.mechanism, flags), entries
 
 
 def _for_amplification(flags: Flags, target: Target) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns population and cohort, and ε and δ; refuses what amplified searches do not take."""
-    assert flags.rounds is not None
     cohorts = {"population": flags.population, "clients_per_round": flags.clients_per_round}
     level = dict(zip(("epsilon", "delta"), target or (None, None), strict=True))
     for name, value in {**cohorts, **level}.items():
         if value is None:
             flag = f"--{name.replace('_', '-')}"
             raise click.UsageError(f"{flag} is missing: --sampling {flags.sampling} needs it, to find the mechanism.")
-    if flags.chosen_workload(flags.rounds) not in (None, tff_mf.PrefixSum()):
+    if flags.chosen_workload(flags.rounds_for()) not in (None, tff_mf.PrefixSum()):
         raise click.UsageError("--workload does not go with --sampling: mechanisms are made for prefix sums.")
     return cohorts, level
 
 
 def _structured(flags: Flags, of: str, diagonals: int, rank: int) -> Made:
     """Returns the structured mechanism nearest to one that is named, in the setting of the flags."""
-    schema = flags.participation() if flags.says_participation else tff_mf.SingleParticipation()
-    setting = flags.setting(schema)
+    setting = flags.setting(participation=_participation(_STRUCTURED, flags))
     if flags.unit_norms is not None:
         raise InputValueError(
             f"unit_norms={flags.unit_norms} does not go with `optimize structured`, only with banded."
@@ -155,8 +149,7 @@ def _found(mechanism: tff_mf.Mechanism, setting: MechanismSetting, flags: Flags)
 
 
 def _found_for(drawn: SamplingSettings, mechanism: tff_mf.Mechanism, flags: Flags) -> Found:
-    assert flags.rounds is not None
-    setting = flags.setting(drawn.schema(flags.rounds))
+    setting = flags.setting(participation=drawn.schema(flags.rounds_for()))
     return Found(mechanism=mechanism, setting=setting, flags=flags, drawn=drawn)
 
 
@@ -168,9 +161,8 @@ def _participation(name: str, flags: Flags) -> tff_mf.Participation:
         return tff_mf.SingleParticipation()
     if flags.bands is None:
         raise click.UsageError(_NO_BANDS)
-    bands, rounds = validation.whole("bands", flags.bands), flags.rounds
-    assert rounds is not None
-    return tff_mf.MinSep(min_sep=bands, max_participations=-(-validation.whole("rounds", rounds) // bands))
+    bands, rounds = validation.whole("bands", flags.bands), validation.whole("rounds", flags.rounds_for())
+    return tff_mf.MinSep(min_sep=bands, max_participations=-(-rounds // bands))
 
 
 def _answer(made: Made, out: str, seconds: float, target: Target) -> Answer:
