@@ -182,11 +182,7 @@ def as_typed(error: InputError, context: click.Context | None) -> str:
     """Returns the message of an error in which arguments have the names of their flags, or of their keys in a file.
 
     A word with an underscore is always the name of an argument; any other word is one if `=` follows. A value from a
-    file keeps its key, and the message names the file.
-
-    Args:
-        error: The error of a command.
-        context: Context of the command; `None` leaves the message unchanged.
+    file keeps its key, and the message names the file. Without a context the message stays as it is.
     """
     message = str(error)
     if context is None:
@@ -199,24 +195,17 @@ def as_typed(error: InputError, context: click.Context | None) -> str:
         parts[index] = _renamed(parts[index], flags)
     for index in range(1, len(parts), 2):
         parts[index - 1] = _flag_of_value(parts[index - 1], parts[index], error.sources, context)
-    return _without_truth_values("".join(parts), context) + _origin(message, error.sources)
-
-
-def _without_truth_values(text: str, context: click.Context) -> str:
-    """Returns a text with `--this=False` as the flag that is typed for it, `--that`."""
-    for option in context.command.params:
-        if isinstance(option, click.Option) and option.is_flag and option.secondary_opts:
-            on, off = max(option.opts, key=len), max(option.secondary_opts, key=len)
-            text = text.replace(f"{on}=False", off).replace(f"{on}=True", on)
-    return text
+    return "".join(parts) + _origin(message, error.sources)
 
 
 def _flags(context: click.Context) -> dict[str, str]:
+    """Returns the flag of each name that a message may have for an option."""
     options = [each for each in context.command.params if isinstance(each, click.Option)]
-    flags = [max(each.opts, key=len) for each in options]
-    by_flag = {flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
-    by_flag |= {name: f"--set {name}" for each in options for name in getattr(each, "fields", ())}
-    return by_flag | {each.name: flag for each, flag in zip(options, flags, strict=True) if each.name}
+    found = {name: f"--set {name}" for each in options for name in getattr(each, "fields", ())}
+    for each in options:
+        flag = called(each, context)
+        found |= dict.fromkeys((flag.removeprefix("--").replace("-", "_"), each.name or flag), flag)
+    return found
 
 
 def _renamed(text: str, flags: Mapping[str, str]) -> str:

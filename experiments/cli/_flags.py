@@ -16,7 +16,7 @@ from tff_mf.planning.setting import MechanismSetting
 from ..output import progress
 from ..runs.derived import AUTO, NONE, grid_of
 from ..runs.settings import RunSettings
-from ..sampling.settings import DEFAULT, PARAMETERS, SamplingSettings
+from ..sampling.settings import DEFAULT, PARAMETERS, SECRET, SamplingSettings
 
 _WITH_RATES = ("learning-rates", "momentum-with-rates")
 # The workloads that each of them goes with.
@@ -54,6 +54,12 @@ class Flags:
     grid: int | str | None = None
     dimension: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("population", "clients_per_round", "dimension"):
+            value = getattr(self, name)
+            if value is not None:
+                validation.whole(name, value)
+
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Flags":
         """Returns the flags from the values of options, by name."""
@@ -80,11 +86,9 @@ class Flags:
 
     def participation(self, rounds: int | None = None) -> tff_mf.Participation:
         """Returns the schema of the flags, for rounds in place of --rounds if that was not given."""
-        rounds = self.rounds if rounds is None else rounds
-        assert rounds is not None
-        return self.drawn().schema(rounds)
+        return self.drawn().schema(self.rounds_for() if rounds is None else rounds)
 
-    def rounds_for(self, mechanism: tff_mf.Mechanism | None) -> int:
+    def rounds_for(self, mechanism: tff_mf.Mechanism | None = None) -> int:
         """Returns the rounds of the flags or, if they were not given, those that a mechanism was optimized for."""
         optimized_for = None if mechanism is None else mechanism.optimized_for
         if self.rounds is not None:
@@ -95,6 +99,13 @@ class Flags:
             )
         return optimized_for.rounds
 
+    def participation_for(self, mechanism: tff_mf.Mechanism | None) -> tff_mf.Participation:
+        """Returns the schema of the flags or, if none was given, that a mechanism was optimized for."""
+        optimized_for = None if mechanism is None else mechanism.optimized_for
+        if optimized_for is None or self.says_participation:
+            return self.participation(self.rounds_for(mechanism))
+        return optimized_for.participation
+
     def refuse_sampling(self, command: str, *taken: str) -> None:
         """Raises if --sampling is none of those that a command makes or compares mechanisms for."""
         if self.sampling is not None and self.sampling not in taken:
@@ -102,6 +113,15 @@ class Flags:
                 f"--sampling {self.sampling} does not go with `{command}`, which takes {', '.join(taken)}; account and "
                 "calibrate accept it."
             )
+
+    def check_amplified(self) -> None:
+        """Refuses what no theorem here amplifies, where cohorts are drawn in secret."""
+        restarts = self.restart_every is not None
+        for flag, given in (("--adjacency replace-one", self.adjacency != "zero-out"), ("--restart-every", restarts)):
+            if given and self.sampling in SECRET:
+                raise click.UsageError(
+                    f"--sampling {self.sampling} does not go with {flag}: no theorem here covers both; leave one out."
+                )
 
     def chosen_workload(self, rounds: int) -> tff_mf.Workload | None:
         """Returns the workload of the flags, or None if none was named; what was not given is as in a run."""
@@ -118,23 +138,19 @@ class Flags:
         return mechanism_names.workload(self.workload, rounds=validation.whole("rounds", rounds), **short)
 
     def setting(
-        self,
-        participation: tff_mf.Participation | None = None,
-        *,
-        rounds: int | None = None,
-        workload: tff_mf.Workload | None = None,
+        self, mechanism: tff_mf.Mechanism | None = None, *, participation: tff_mf.Participation | None = None
     ) -> MechanismSetting:
-        """Returns the setting of the flags; the arguments replace flags that were not given."""
-        rounds = self.rounds if rounds is None else rounds
-        assert rounds is not None
+        """Returns the setting of the flags; what they leave open is as a mechanism was optimized for."""
         # Refused before a search.
         _ = self.chosen_grid()
+        rounds = self.rounds_for(mechanism)
+        optimized_for = None if mechanism is None else mechanism.optimized_for
         return MechanismSetting(
             rounds=rounds,
-            participation=participation or self.participation(rounds),
+            participation=participation or self.participation_for(mechanism),
             restart_every=self.restart_every,
             adjacency=self.adjacency,
-            workload=self.chosen_workload(rounds) or workload,
+            workload=self.chosen_workload(rounds) or (None if optimized_for is None else optimized_for.workload),
         )
 
     def on_grid(self) -> dict[str, Any]:
@@ -144,8 +160,6 @@ class Flags:
 
     def chosen_grid(self) -> tff_mf.Grid | None:
         """Returns the grid of the flags; refuses one whose cost no --dimension tells."""
-        if self.dimension is not None:
-            validation.whole("dimension", self.dimension)
         if self.grid in (None, NONE) and (self.dimension is None or self.grid == NONE):
             return None
         if self.dimension is None:
@@ -159,5 +173,10 @@ class Flags:
         """Returns the mechanism called FILE, optimized for the setting if it names a kind."""
         with progress.search() as report:
             return setting.named(
-                file, buffers=self.buffers, bands=self.bands, objective=self.objective, progress=report
+                file,
+                buffers=self.buffers,
+                bands=self.bands,
+                unit_norms=self.unit_norms,
+                objective=self.objective,
+                progress=report,
             )

@@ -207,11 +207,7 @@ def option(name: str, **more: Any) -> Callable[[Function], Function]:
 
 
 class SetOption(click.RichOption):
-    """`--set`, which gives fields without an option of their own.
-
-    Attributes:
-        fields: Their names.
-    """
+    """`--set`, which gives the fields without an option of their own."""
 
     def __init__(self, *args: Any, fields: Sequence[str] = (), **more: Any) -> None:
         super().__init__(*args, **more)
@@ -311,9 +307,8 @@ def check_plot(file: str | None) -> None:
 def check_together(alone: Mapping[str, Collection[str]], needs: Mapping[str, str] | None = None) -> None:
     """Refuses options that another one makes meaningless.
 
-    Args:
-        alone: For each option that leaves out the usual work, the parameters that it goes with.
-        needs: For options that only another one gives a meaning, that one.
+    `alone` has, for each option that leaves out the usual work, the parameters that it goes with; `needs`, for each
+    option that only another one gives a meaning, that one.
     """
     context = get_current_context()
     flags = {each.name: called(each, context) for each in context.command.params}
@@ -328,13 +323,7 @@ def check_together(alone: Mapping[str, Collection[str]], needs: Mapping[str, str
 
 
 def of_record(kind: type, *names: str, more: Sequence[str] = ()) -> Callable[[Function], Function]:
-    """Returns a decorator that adds options for fields of a record, and --set for all others; not given is None.
-
-    Args:
-        kind: The class of the record.
-        names: The fields with an option.
-        more: What --set takes beside them.
-    """
+    """Adds options for fields of a record, and --set for all others and for `more`; not given is None."""
 
     def add(function: Function) -> Function:
         for name in reversed(names):

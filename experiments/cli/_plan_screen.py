@@ -100,14 +100,13 @@ class PlanScreen:
     def as_dict(self) -> dict[str, Any]:
         """Returns the plan with all digits."""
         known, setting = self.deployment, self.deployment.setting
-        workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
         result = {
             "population": known.population,
             "clients_per_round": known.clients_per_round,
             **guarantees.described(setting),
             "min_sep": known.min_sep,
             "delta": known.delta,
-            "workload": repr(workload),
+            "workload": repr(guarantees.workload_of(setting)),
             "objective": known.objective,
             "recommended": self.chosen.name,
             "claim": statements.facts(self.claim),
@@ -133,12 +132,9 @@ class PlanScreen:
         explored: Mapping[str, Any] | None = None,
         written: Sequence[str] = (),
     ) -> Document:
-        """Returns the plan as a document.
+        """Returns the plan as a document, with the files that it was written to.
 
-        Args:
-            curves: What its figures show, as `explored.curves` returns it; without them it has none.
-            explored: The points around it, as `explored.explored` returns them; `None` if no ε is stated.
-            written: Files that it was written to.
+        A page has what `explored.curves` and, if an ε is stated, `explored.explored` return.
         """
         known = self.deployment
         setting = (
@@ -252,7 +248,7 @@ class PlanScreen:
     def _least_loss(self) -> float | None:
         """Returns what no mechanism's loss is below; None where no bound is known."""
         setting = self.deployment.setting
-        if not isinstance(setting.workload or tff_mf.PrefixSum(), tff_mf.PrefixSum):
+        if not isinstance(guarantees.workload_of(setting), tff_mf.PrefixSum):
             return None
         return least_loss(setting.rounds, setting.participation, self.deployment.objective) or None
 

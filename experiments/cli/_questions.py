@@ -21,13 +21,6 @@ def ask(folder: pathlib.Path) -> None:
     """Asks every question, one by one; earlier answers are the defaults.
 
     Formal guarantee: `answers.json` is replaced atomically after each answer, and has all others as they were.
-
-    Args:
-        folder: The run's folder.
-
-    Raises:
-        InputValueError: If there is no terminal to ask on, or the answers are damaged.
-        click.Abort: If the input ended or was interrupted.
     """
     path = folder / ANSWERS
     if not sys.stdin.isatty():
@@ -55,15 +48,7 @@ def ask(folder: pathlib.Path) -> None:
 
 
 def write_form(folder: pathlib.Path, out: pathlib.Path) -> None:
-    """Writes a file to fill in and use as `answers.json`: a key for each question, with the existing answers.
-
-    Args:
-        folder: The run's folder.
-        out: The file.
-
-    Raises:
-        InputValueError: If the file is not empty or cannot be written, or the existing answers are damaged.
-    """
+    """Writes a file to fill in and use as `answers.json`: a key for each question, with the existing answers."""
     # A shell that redirects its output there has emptied it already.
     if os.path.lexists(out) and not (out.is_file() and out.stat().st_size == 0):
         raise InputValueError(

@@ -11,7 +11,9 @@ import click
 from tff_mf.base import strict_json
 from tff_mf.numerics import digits
 
+from ..output import typed
 from ..output.present import Block, Facts, Paragraph, Section, terminal
+from ..runs import layers
 from ..runs.layers import Layer, Preset
 
 _MOST_LISTED = 8
@@ -86,37 +88,24 @@ class Answer:
         if as_json:
             click.echo(json.dumps(strict_json.finite(self.facts), allow_nan=False))
         else:
-            show(self.words)
+            for line in terminal(self.words if isinstance(self.words, Section) else Section("", self.words)):
+                click.echo(line)
         if self.failed:
             raise SystemExit(1)
 
 
-def show(words: Section | Sequence[Block | None], *, err: bool = False) -> None:
-    """Prints a document, or blocks."""
-    for line in terminal(words if isinstance(words, Section) else Section("", words)):
-        click.echo(line, err=err)
-
-
 def figures(result: Mapping[str, Any], words: Mapping[str, str | None] | None = None) -> Facts:
-    """Returns a label and a text for each entry of a result.
-
-    Args:
-        result: The values, by name; those that are None are left out.
-        words: Texts in place of values; `None` leaves an entry out.
-    """
+    """Returns a label and a text for each entry of a result, with `words` in place of values; None is left out."""
     shown = {**result, **(words or {})}
     rows = [(_LABELS.get(name, name.replace("_", " ")), _words(name, shown[name])) for name in shown]
     return Facts([(label, text) for label, text in rows if text])
 
 
-def settings(preset: Preset | None, layer: Layer, shown: Mapping[str, Mapping[str, Any]]) -> Answer:
-    """Returns the settings of a run, and where each is from.
-
-    Args:
-        preset: Its preset, if it has one.
-        layer: Its values.
-        shown: Value and source of every field, as `layers.shown` returns them.
-    """
+def settings(preset: Preset | None, layer: Layer, kind: type[typed.Record]) -> Answer:
+    """Returns the settings of a run, which are checked if none is missing, and where each is from."""
+    if (whole := layers.if_whole(layer, kind)) is not None:
+        whole.check()
+    shown = layers.shown(layer, kind)
     facts: dict[str, Any] = {"run": shown}
     about = []
     if preset:

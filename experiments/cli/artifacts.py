@@ -40,8 +40,8 @@ def show(file: str, flags: Flags, plot: str | None) -> Answer:
     if plot is not None:
         from ..output import mechanism_plots
 
-        workload = tff_mf.PrefixSum() if setting.workload is None else setting.workload
-        mechanism_plots.mechanism(mechanism, setting.rounds, setting.participation, workload, plot)
+        drawn = (mechanism, setting.rounds, setting.participation, guarantees.workload_of(setting))
+        mechanism_plots.mechanism(*drawn, plot)
         facts["plot"] = plot
     words = {"mechanism": guarantees.title(file, mechanism)}
     first = ("sensitivity", *guarantees.LOSSES)
@@ -53,12 +53,7 @@ def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, Mechanis
     from tff_mf.planning import mechanism_names
 
     read = None if file in mechanism_names.names() else mechanism_names.load(file)
-    optimized_for = None if read is None else read.optimized_for
-    setting = flags.setting(
-        None if optimized_for is None or flags.says_participation else optimized_for.participation,
-        rounds=flags.rounds_for(read),
-        workload=None if optimized_for is None else optimized_for.workload,
-    )
+    setting = flags.setting(read)
     if read is None:
         return flags.named(file, setting), setting
     mechanism_names.refuse_options(file, bands=flags.bands, buffers=flags.buffers, objective=flags.objective)

@@ -67,13 +67,12 @@ def audit(what: str, flags: Flags, coordinates: int | None, noise_scale: float, 
         setting = auditing.Setting(**_of_artifact(what, flags, **claim), **more)
     with progress.bar("audit", 5 + 2 * setting.rounds * (1 if setting.plan.adaptive_count_stddev is None else 2)):
         found = auditing.audit(setting)
-    if not folder.is_dir():
-        result = _result(found, setting, None)
-        return Answer(result, words(result), failed=not found.passed)
-    result = _result(found, setting, files.file_hash(folder / names.RUN_JSON))
-    files.write_atomically(folder / names.AUDIT, json.dumps(result, indent=1) + "\n")
-    _report(folder, current=current)
-    return Answer(result, words(result, folder), failed=not found.passed)
+    of_run = folder.is_dir()
+    result = _result(found, setting, files.file_hash(folder / names.RUN_JSON) if of_run else None)
+    if of_run:
+        files.write_atomically(folder / names.AUDIT, json.dumps(result, indent=1) + "\n")
+        _report(folder, current=current)
+    return Answer(result, words(result, folder if of_run else None), failed=not found.passed)
 
 
 def _of_artifact(
@@ -89,12 +88,7 @@ def _of_artifact(
     from tff_mf.base import validation
 
     mechanism = mechanism_names.load(what)
-    optimized_for = mechanism.optimized_for
-    rounds = flags.rounds_for(mechanism)
-    if optimized_for is not None and not flags.says_participation:
-        participation = optimized_for.participation
-    else:
-        participation = flags.participation(rounds)
+    rounds, participation = flags.rounds_for(mechanism), flags.participation_for(mechanism)
     if noise_multiplier is None:
         every = rounds if flags.restart_every is None else flags.restart_every
         noise_multiplier = tff_mf.restart_sensitivity(
@@ -130,12 +124,7 @@ def _result(found: "auditing.Audit", setting: "auditing.Setting", run_sha256: st
 
 
 def words(facts: Mapping[str, Any], folder: pathlib.Path | None = None) -> list[Block | None]:
-    """Returns the verdict, and a line for each test.
-
-    Args:
-        facts: The content of `audit.json`.
-        folder: The folder of the run, if it is one.
-    """
+    """Returns the verdict, and a line for each test, from the content of `audit.json`, in a folder if of a run."""
     from ..reports import auditing
     from ..runs import names
 

@@ -63,19 +63,20 @@ def compare(
         return _listed()
     from tff_mf.base import required_packages
 
+    from .. import comparison
+
     page = _options.html_page(html)
     validation.whole("jobs", jobs)
     path = _path_of(file, spec)
     name = path.stem if fraction is None else f"{path.stem}-{fraction:g}"
+    found = {name: comparison.estimate(path, dataset=dataset, fraction=fraction), **comparison.larger(path)}
+    prices = _priced(found)
     if estimate:
-        found = _prices(path, name, fraction=fraction, dataset=dataset)
-        return Answer(found, _priced(found))
+        return Answer(found, prices)
     required_packages.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
-    from .. import comparison
     from ..output import progress
     from ..runs import folders
 
-    prices = _priced(_prices(path, name, fraction=fraction, dataset=dataset))
     # Refused before anything is printed: a refusal is one line.
     folder = folders.continued_folder(pathlib.Path(out) if out else pathlib.Path("runs", name))
     for line in terminal(prices):
@@ -113,13 +114,6 @@ def _listed() -> Answer:
 
     found = {name: about(specs.path_of(name)) for name in specs.names()}
     return Answer(found, [Facts([(name, f"{each['title']}. {each['paper']}.") for name, each in found.items()])])
-
-
-def _prices(path: pathlib.Path, name: str, *, fraction: float | None, dataset: str | None) -> dict[str, Any]:
-    """Returns the estimates of a comparison, and of the larger ones of the same table, by name."""
-    from .. import comparison
-
-    return {name: comparison.estimate(path, dataset=dataset, fraction=fraction), **comparison.larger(path)}
 
 
 def _priced(found: Mapping[str, Mapping[str, Any]]) -> Section:

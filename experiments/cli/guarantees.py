@@ -5,11 +5,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import rich_click as click
-
 import tff_mf
-from tff_mf.base import validation
 from tff_mf.planning.setting import MechanismSetting
+from tff_mf.sensitivities import SensitivityResult
 
 from ..output.present import Callout, Paragraph
 from ..runs import amplification, statements
@@ -33,20 +31,13 @@ class Found:
         mechanism: The mechanism.
         setting: Its setting.
         flags: The flags, with the cohorts, and the grid whose cost is in every figure.
-        drawn: How cohorts are drawn; `None` if nothing is amplified.
+        drawn: How cohorts are drawn; `None` if that was assumed, or does not matter.
     """
 
     mechanism: tff_mf.Mechanism
     setting: MechanismSetting
     flags: Flags
     drawn: SamplingSettings | None = None
-
-    def __post_init__(self) -> None:
-        if self.drawn is not None and self.drawn.is_secret:
-            check_amplified(self.drawn, self.flags)
-        for name, value in self.flags.cohorts.items():
-            if value is not None:
-                validation.whole(name, value)
 
     def described(self) -> dict[str, Any]:
         """Returns the kind of the mechanism and its setting."""
@@ -55,12 +46,7 @@ class Found:
     def sensitivity(self) -> dict[str, Any]:
         """Returns the sensitivity of C as it runs, and the rule that gave it."""
         found = self.setting.sensitivity(self.mechanism.cast_to_float32())
-        return {
-            "sensitivity": found.value,
-            **self._replace_one(found.value),
-            "sensitivity_exact": found.exact,
-            "sensitivity_rule": found.rule,
-        }
+        return {"sensitivity": found.value, **self._rule(found, found.value)}
 
     def losses(self) -> dict[str, Any]:
         """Returns the sensitivity of C as stored and as it runs, and the losses for the workload."""
@@ -68,19 +54,17 @@ class Found:
         # The sensitivity of the parameters in float32, with which the noise runs: the accounting uses it.
         as_float32 = self.setting.sensitivity(self.mechanism.cast_to_float32()).value
         return {
-            "workload": repr(_workload(self.setting)),
+            "workload": repr(workload_of(self.setting)),
             "sensitivity": found.value,
             "sensitivity_as_run": as_float32,
-            **self._replace_one(as_float32),
-            "sensitivity_exact": found.exact,
-            "sensitivity_rule": found.rule,
+            **self._rule(found, as_float32),
             "rms_loss": found.value * error.rms,
             "max_loss": found.value * error.max,
         }
 
     def noised(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns the guarantee of σ for whoever knows the cohorts, with what a grid costs, and the error."""
-        run = self.setting.guarantee(self.mechanism, noise_multiplier, **self.flags.on_grid())
+        run = self._guarantee(noise_multiplier)
         claim = statements.of_setting(self.setting, run, delta=delta, population=self.flags.population)
         return {
             **self._charge(noise_multiplier),
@@ -94,9 +78,12 @@ class Found:
             "claim": statements.facts(claim),
         }
 
+    def _guarantee(self, noise_multiplier: float) -> tff_mf.Guarantee:
+        return self.setting.guarantee(self.mechanism, noise_multiplier, **self.flags.on_grid())
+
     def compared(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns ε as others compute it."""
-        run = self.setting.guarantee(self.mechanism, noise_multiplier, **self.flags.on_grid())
+        run = self._guarantee(noise_multiplier)
         return {"epsilon_by_pld": run.epsilon_by_pld(delta), "epsilon_from_zcdp": run.epsilon_from_zcdp(delta)}
 
     def amplified(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
@@ -125,12 +112,11 @@ class Found:
         multiplier = tff_mf.calibrate_noise_multiplier(
             self.mechanism, self.setting.rounds, self.drawn.drawn_by(**self.flags.cohorts), **target, **on_grid
         )
-        known = self.setting.guarantee(self.mechanism, multiplier, **on_grid).epsilon(delta)
         return {
             **found,
             "amplified_noise_multiplier": multiplier,
             **self.amplified(multiplier, delta),
-            "epsilon_if_cohorts_are_known": known,
+            "epsilon_if_cohorts_are_known": self._guarantee(multiplier).epsilon(delta),
         }
 
     def answer(
@@ -143,11 +129,8 @@ class Found:
     ) -> Answer:
         """Returns an answer: what was asked for and its guarantee first, and without any ε if that is refused.
 
-        Args:
-            facts: The facts.
-            words: Texts in place of some of them on a screen.
-            first: Names of the facts that were asked for.
-            below: Paragraphs after the others.
+        `words` stand in place of some facts on a screen, `first` names those that were asked for, and paragraphs of
+        `below` come last.
         """
         claim = facts.get("claim")
         refused = claim is not None and claim["state"] == statements.REFUSED
@@ -192,28 +175,18 @@ class Found:
             "max_error": noise_multiplier * error.max,
         }
 
-    def _replace_one(self, sensitivity: float) -> dict[str, float]:
-        """Returns the sensitivity for replace-one if that is the adjacency; `sensitivity` is for zero-out."""
-        return {"sensitivity_replace_one": 2 * sensitivity} if self.setting.adjacency == "replace-one" else {}
+    def _rule(self, found: SensitivityResult, as_run: float) -> dict[str, Any]:
+        """Returns the rule of a sensitivity, which is for zero-out, and the value for replace-one if that is asked."""
+        other = {"sensitivity_replace_one": 2 * as_run} if self.setting.adjacency == "replace-one" else {}
+        return {**other, "sensitivity_exact": found.exact, "sensitivity_rule": found.rule}
 
 
 def found(file: str, flags: Flags) -> Found:
     """Returns the mechanism and the setting that flags name; participation is never guessed."""
     drawn, setting = flags.drawn(), flags.setting()
-    if drawn.is_secret:
-        # Before a search.
-        check_amplified(drawn, flags)
+    # Before a search.
+    flags.check_amplified()
     return Found(mechanism=flags.named(file, setting), setting=setting, flags=flags, drawn=drawn)
-
-
-def check_amplified(drawn: SamplingSettings, flags: Flags) -> None:
-    """Refuses what no theorem here amplifies."""
-    restarts = flags.restart_every is not None
-    for flag, given in (("--adjacency replace-one", flags.adjacency != "zero-out"), ("--restart-every", restarts)):
-        if given:
-            raise click.UsageError(
-                f"--sampling {drawn.sampling} does not go with {flag}: no theorem here covers both; leave one out."
-            )
 
 
 def title(name: str, mechanism: tff_mf.Mechanism) -> str:
@@ -250,7 +223,7 @@ def workload(setting: MechanismSetting) -> str:
         >>> workload(MechanismSetting(rounds=4, participation=schema, workload=momentum))
         'prefix sums with momentum 0.9'
     """
-    value, parts = _workload(setting), []
+    value, parts = workload_of(setting), []
     if isinstance(value, tff_mf.Momentum | tff_mf.MomentumWithRates):
         parts.append(f"momentum {value.momentum}")
     if isinstance(value, tff_mf.LearningRates):
@@ -271,7 +244,8 @@ def exactness(result: Mapping[str, Any]) -> str:
     return rule if "upper bound" in rule else f"an upper bound; {rule}"
 
 
-def _workload(setting: MechanismSetting) -> tff_mf.Workload:
+def workload_of(setting: MechanismSetting) -> tff_mf.Workload:
+    """Returns the workload that losses are for."""
     return tff_mf.PrefixSum() if setting.workload is None else setting.workload
 
 

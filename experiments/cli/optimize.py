@@ -18,6 +18,7 @@ from ..sampling.settings import SECRET, SamplingSettings
 from . import _options, guarantees
 from ._flags import Flags
 from ._screens import Answer
+from .guarantees import Found
 
 # Samplings for which mechanisms are made at an amplified ε; for the others, by the schema that holds beside it.
 _AMPLIFIED = ("cyclic-poisson", "balls-in-bins")
@@ -32,21 +33,8 @@ _FILE = "The file has the mechanism of one restart; the figures are for the whol
 Target = tuple[float, float] | None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Search:
-    """The result of a search.
-
-    Attributes:
-        mechanism: The mechanism, whose `optimized_for` says how the search ended.
-        setting: The setting of the whole run.
-        entries: Parameters of the kind.
-        drawn: How cohorts are drawn; `None` if that was assumed.
-    """
-
-    mechanism: tff_mf.Mechanism
-    setting: MechanismSetting
-    entries: dict[str, Any]
-    drawn: SamplingSettings | None
+# A mechanism in its setting, and the parameters of its kind.
+Made = tuple[Found, dict[str, Any]]
 
 
 def _target_of(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
@@ -56,52 +44,35 @@ def _target_of(epsilon: float | None, delta: float | None, flags: Flags) -> Targ
     """
     if (epsilon is None) != (delta is None):
         raise click.UsageError("--epsilon and --delta go together: give both for the noise multiplier, or neither.")
-    if flags.clients_per_round is not None:
-        validation.whole("clients_per_round", flags.clients_per_round)
     if epsilon is not None and delta is not None:
         validation.positive("epsilon", epsilon)
         validation.open_unit("delta", delta)
         # Parameters of an amplified search may follow from it.
         if flags.sampling not in _AMPLIFIED:
             flags.participation()
+        flags.check_amplified()
         return epsilon, delta
     if flags.population is not None and flags.sampling not in SECRET:
         raise click.UsageError("--population goes with --epsilon and --delta, or with a sampling in secret, only.")
     return None
 
 
-def _of_kind(name: str, flags: Flags) -> Search:
+def _of_kind(name: str, flags: Flags) -> Made:
     """Returns the best mechanism of a kind for the setting of the flags."""
     known = mechanism_names.searched()[name].options
     own: dict[str, Any] = {"bands": flags.bands, "buffers": flags.buffers, "unit_norms": flags.unit_norms}
     mechanism_names.refuse_options(name, **own)
-    own = {option: value for option, value in own.items() if option in known}
-    schema = _participation(name, flags)
-    setting = flags.setting(schema)
-    if own.get("bands", 0) is None:
-        own["bands"] = _bands(flags, setting)
-    if own.get("unit_norms", 0) is None:
-        own["unit_norms"] = True
-    searched = None if name == "banded" and not flags.says_participation else setting.searched_participation
-    with progress.search() as report:
-        found = mechanism_names.search(
-            name,
-            rounds=setting.searched_rounds,
-            participation=searched,
-            workload=setting.searched_workload,
-            objective=flags.objective,
-            progress=report,
-            **own,
-        )
-    if "buffers" in own:
-        assert isinstance(found, tff_mf.BLT | tff_mf.ScaledBLT)
-        own["buffers"] = found.buffers
-    return Search(
-        mechanism=found, setting=setting, entries=own, drawn=flags.drawn() if flags.says_participation else None
-    )
+    setting = flags.setting(participation=_participation(name, flags))
+    if "bands" in known and flags.bands is None and isinstance(setting.participation, tff_mf.SingleParticipation):
+        raise click.UsageError(_NO_BANDS)
+    found = flags.named(name, setting)
+    if "unit_norms" in known:
+        own["unit_norms"] = flags.unit_norms is not False
+    entries = {option: getattr(found, option, given) for option, given in own.items() if option in known}
+    return _found(found, setting, flags), entries
 
 
-def _amplified(flags: Flags, target: Target) -> Search:
+def _amplified(flags: Flags, target: Target) -> Made:
     """Returns the banded mechanism of the least error with amplification by cyclic Poisson sampling."""
     cohorts, level = _for_amplification(flags, target)
     bands = flags.bands
@@ -110,68 +81,52 @@ def _amplified(flags: Flags, target: Target) -> Search:
         raise InputValueError("unit_norms=False does not go with --sampling: bands are chosen with columns of norm 1.")
     if flags.objective not in (None, "rms"):
         raise click.UsageError("--objective max does not go with --sampling: bands are chosen by their RMS error.")
-    assert flags.rounds is not None
+    rounds = flags.rounds_for()
     known = flags.parameters.get("groups", bands)
     if known is not None and bands not in (None, known):
         raise click.UsageError(f"--bands {bands} must be --groups {known}: leave one of the two out.")
     best = tff_mf.amplified_bands(
-        rounds=flags.rounds, **cohorts, **level, bands=None if known is None else [validation.whole("groups", known)]
+        rounds=rounds, **cohorts, **level, bands=None if known is None else [validation.whole("groups", known)]
     )[0]
     with progress.search() as report:
-        found = mechanism_names.search(
-            "banded", rounds=flags.rounds, participation=None, bands=best.bands, progress=report
-        )
-    drawn = flags.drawn(groups=best.bands)
-    return Search(
-        mechanism=found,
-        setting=flags.setting(drawn.schema(flags.rounds)),
-        entries={"bands": best.bands, "unit_norms": True, "amplified_rms_error": best.rms_error},
-        drawn=drawn,
-    )
+        found = mechanism_names.search("banded", rounds=rounds, participation=None, bands=best.bands, progress=report)
+    entries = {"bands": best.bands, "unit_norms": True, "amplified_rms_error": best.rms_error}
+    return _found_for(flags.drawn(groups=best.bands), found, flags), entries
 
 
-def _for_bins(name: str, flags: Flags, target: Target) -> Search:
+def _for_bins(name: str, flags: Flags, target: Target) -> Made:
     """Returns the mechanism of the least error with amplification by balls in bins, with its certified noise."""
     cohorts, level = _for_amplification(flags, target)
     mechanism_names.refuse_options(name, bands=flags.bands, buffers=flags.buffers, unit_norms=flags.unit_norms)
-    assert flags.rounds is not None
-    fits = min(cohorts["population"] // cohorts["clients_per_round"], flags.rounds)
+    rounds = flags.rounds_for()
+    fits = min(cohorts["population"] // cohorts["clients_per_round"], rounds)
     drawn = flags.drawn(groups=max(1, fits))
-    setting: dict[str, Any] = {"rounds": flags.rounds, "bins": drawn.groups, "objective": flags.objective or "rms"}
-    if name == "blt":
-        found = tff_mf.optimize_amplified_blt(**setting, **level, buffers=flags.buffers)
-        assert isinstance(found.mechanism, tff_mf.BLT)
-        entries: dict[str, Any] = {"buffers": found.mechanism.buffers}
-    else:
-        found = tff_mf.optimize_amplified_banded_toeplitz(**setting, **level, bands=flags.bands)
-        assert isinstance(found.mechanism, tff_mf.BandedToeplitz)
-        entries = {"bands": found.mechanism.bands}
-    return Search(
-        mechanism=found.mechanism,
-        setting=flags.setting(drawn.schema(flags.rounds)),
-        entries={**entries, "amplified_error_estimate": found.estimated_error},
-        drawn=drawn,
-    )
+    setting: dict[str, Any] = {"rounds": rounds, "bins": drawn.groups, "objective": flags.objective or "rms"}
+    option, search = {
+        "blt": ("buffers", tff_mf.optimize_amplified_blt),
+        "banded-toeplitz": ("bands", tff_mf.optimize_amplified_banded_toeplitz),
+    }[name]
+    found = search(**setting, **level, **{option: getattr(flags, option)})
+    entries = {option: getattr(found.mechanism, option), "amplified_error_estimate": found.estimated_error}
+    return _found_for(drawn, found.mechanism, flags), entries
 
 
 def _for_amplification(flags: Flags, target: Target) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns population and cohort, and ε and δ; refuses what amplified searches do not take."""
-    assert flags.rounds is not None
     cohorts = {"population": flags.population, "clients_per_round": flags.clients_per_round}
     level = dict(zip(("epsilon", "delta"), target or (None, None), strict=True))
     for name, value in {**cohorts, **level}.items():
         if value is None:
             flag = f"--{name.replace('_', '-')}"
             raise click.UsageError(f"{flag} is missing: --sampling {flags.sampling} needs it, to find the mechanism.")
-    if flags.chosen_workload(flags.rounds) not in (None, tff_mf.PrefixSum()):
+    if flags.chosen_workload(flags.rounds_for()) not in (None, tff_mf.PrefixSum()):
         raise click.UsageError("--workload does not go with --sampling: mechanisms are made for prefix sums.")
-    return {name: validation.whole(name, value) for name, value in cohorts.items()}, level
+    return cohorts, level
 
 
-def _structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
+def _structured(flags: Flags, of: str, diagonals: int, rank: int) -> Made:
     """Returns the structured mechanism nearest to one that is named, in the setting of the flags."""
-    schema = flags.participation() if flags.says_participation else tff_mf.SingleParticipation()
-    setting = flags.setting(schema)
+    setting = flags.setting(participation=_participation(_STRUCTURED, flags))
     if flags.unit_norms is not None:
         raise InputValueError(
             f"unit_norms={flags.unit_norms} does not go with `optimize structured`, only with banded."
@@ -185,10 +140,17 @@ def _structured(flags: Flags, of: str, diagonals: int, rank: int) -> Search:
     found = tff_mf.optimize_banded_plus_low_rank(
         mechanism=dataclasses.replace(near, optimized_for=optimized_for), diagonals=diagonals, rank=rank
     )
-    entries = {"of": of, "diagonals": diagonals, "rank": rank}
-    return Search(
-        mechanism=found, setting=setting, entries=entries, drawn=flags.drawn() if flags.says_participation else None
-    )
+    return _found(found, setting, flags), {"of": of, "diagonals": diagonals, "rank": rank}
+
+
+def _found(mechanism: tff_mf.Mechanism, setting: MechanismSetting, flags: Flags) -> Found:
+    drawn = flags.drawn() if flags.says_participation else None
+    return Found(mechanism=mechanism, setting=setting, flags=flags, drawn=drawn)
+
+
+def _found_for(drawn: SamplingSettings, mechanism: tff_mf.Mechanism, flags: Flags) -> Found:
+    setting = flags.setting(participation=drawn.schema(flags.rounds_for()))
+    return Found(mechanism=mechanism, setting=setting, flags=flags, drawn=drawn)
 
 
 def _participation(name: str, flags: Flags) -> tff_mf.Participation:
@@ -199,47 +161,38 @@ def _participation(name: str, flags: Flags) -> tff_mf.Participation:
         return tff_mf.SingleParticipation()
     if flags.bands is None:
         raise click.UsageError(_NO_BANDS)
-    bands, rounds = validation.whole("bands", flags.bands), flags.rounds
-    assert rounds is not None
-    return tff_mf.MinSep(min_sep=bands, max_participations=-(-validation.whole("rounds", rounds) // bands))
+    bands, rounds = validation.whole("bands", flags.bands), validation.whole("rounds", flags.rounds_for())
+    return tff_mf.MinSep(min_sep=bands, max_participations=-(-rounds // bands))
 
 
-def _bands(flags: Flags, setting: MechanismSetting) -> int:
-    """Returns `min_sep` as the number of bands."""
-    if isinstance(setting.participation, tff_mf.SingleParticipation):
-        raise click.UsageError(_NO_BANDS)
-    return min(setting.participation.min_sep, setting.searched_rounds)
-
-
-def _answer(search: Search, out: str, seconds: float, flags: Flags, target: Target) -> Answer:
+def _answer(made: Made, out: str, seconds: float, target: Target) -> Answer:
     """Writes the artifact; returns what it holds, and what noise the target needs."""
-    setting, mechanism, found = search.setting, search.mechanism, search.mechanism.optimized_for
+    asked, entries = made
+    setting, mechanism, found = asked.setting, asked.mechanism, asked.mechanism.optimized_for
     if found is None:
         raise InputValueError(
             f"mechanism of kind {mechanism.kind!r}: its optimizer must return it with optimized_for, the setting."
         )
     # Optimizers from outside of this package need not say how their search ended.
     ended, kind = found.search, registry.registered(mechanism).search
-    objective = flags.objective or (kind.objective if kind else "rms")
-    drawn = None if target is None else search.drawn
-    made = guarantees.Found(mechanism=mechanism, setting=setting, flags=flags, drawn=drawn)
-    noise = {} if target is None else made.calibrated(*target)
+    objective = asked.flags.objective or (kind.objective if kind else "rms")
+    noise = {} if target is None else asked.calibrated(*target)
     tff_mf.save(mechanism, out)
     message = "" if ended is None else ended.message
     facts = {
         "out": out,
-        **made.described(),
-        **search.entries,
+        **asked.described(),
+        **entries,
         "objective": objective if ended is None else ended.objective,
-        "participation_assumed": search.drawn is None,
-        **made.losses(),
+        "participation_assumed": asked.drawn is None,
+        **asked.losses(),
         **noise,
         "seconds": seconds,
         "converged": found.converged,
         "message": message,
         **({} if found.duality_gap is None else {"duality_gap": found.duality_gap}),
     }
-    assumed = " (assumed: none was given)" if search.drawn is None else ""
+    assumed = " (assumed: none was given)" if asked.drawn is None else ""
     words = {
         "participation": f"{guarantees.participation(setting)}{assumed}",
         **dict.fromkeys(("participation_assumed", "sensitivity_rule", "converged")),
@@ -247,7 +200,7 @@ def _answer(search: Search, out: str, seconds: float, flags: Flags, target: Targ
     }
     note = f" {_FILE}" if setting.is_restarted else ""
     first = ("out", *guarantees.LOSSES, "noise_multiplier")
-    return made.answer(facts, words, first=first, below=[f"{guarantees.AT_EQUAL_PRIVACY}{note}"])
+    return asked.answer(facts, words, first=first, below=[f"{guarantees.AT_EQUAL_PRIVACY}{note}"])
 
 
 def _ending(message: str, converged: bool | None) -> str:
@@ -324,4 +277,4 @@ def optimize(
         found = _for_bins(kind, flags, target)
     else:
         found = _of_kind(kind, flags)
-    return _answer(found, out, time.perf_counter() - start, flags, target)
+    return _answer(found, out, time.perf_counter() - start, target)

@@ -14,7 +14,7 @@ from ..planning.deployment import Deployment, claim, options
 from ..runs import folders
 from ..runs.derived import AUTO, NONE
 from ..sampling.settings import DEFAULT, SECRET, parameters_of
-from . import _options, _plan_screen, guarantees
+from . import _options, _plan_screen
 from ._flags import Flags
 from ._screens import Answer
 
@@ -194,9 +194,8 @@ def _deployment(flags: Flags, delta: float) -> Deployment:
     flags.refuse_sampling("plan", *_TAKEN)
     word = flags.sampling or DEFAULT
     # What is not given follows from the population; the rest is checked.
-    drawn = flags.drawn(**dict.fromkeys(parameters_of(word), 1))
-    if drawn.is_secret:
-        guarantees.check_amplified(drawn, flags)
+    flags.drawn(**dict.fromkeys(parameters_of(word), 1))
+    flags.check_amplified()
     assert flags.rounds is not None
     assert flags.population is not None
     assert flags.clients_per_round is not None

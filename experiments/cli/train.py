@@ -82,9 +82,7 @@ def train(
     chosen, layer = layers.resolve(preset, file, flags)
     get_current_context().with_resource(layers.sourced(layers.origins(chosen, layer, file)))
     if show:
-        if (whole := layers.if_whole(layer)) is not None:
-            whole.check()
-        return _screens.settings(chosen, layer, layers.shown(layer))
+        return _screens.settings(chosen, layer, RunSettings)
     path, layer = pathlib.Path(out or "runs/train"), layers.placed(layer)
     if resume:
         layer = layers.begun(layer, folders.resumable_folder(path))
@@ -99,7 +97,7 @@ def train(
     execution = ExecutionSettings(
         checkpoint_every=checkpoint_every,
         resume=resume,
-        workers=_addresses(workers),
+        workers=tuple(each.strip() for each in workers.split(",") if each.strip()),
         clients_at_once=clients_at_once,
         threads=threads,
         restarts=restarts,
@@ -196,8 +194,14 @@ def words(facts: Mapping[str, Any], folder: pathlib.Path) -> list[Block | None]:
     claim = facts["claim"]
     b, k = facts["min_sep"], facts["max_participations"]
     schema = "one round of a client at most" if k == 1 else f"at most {k} rounds of a client, {b} or more apart"
+    reached = (facts[name] for name in ("accuracy", "validation_accuracy", "baseline_accuracy"))
+    accuracy, validation, baseline = (f"{100 * each:.1f} %" for each in reached)
     rows = {
-        "Accuracy": _accuracy(facts),
+        "Accuracy": (
+            f"{accuracy} test ({facts['test_sentences']:,} sentences); {validation} validation "
+            f"({facts['validation_sentences']:,}, {facts['validation_split']} clients); "
+            f"always the most frequent word: {baseline}"
+        ),
         "Privacy": statements.at_a_glance(claim),
         "Open questions": f"tff-mf report {folder} --answer" if claim["open_questions"] else "",
         "Contract": f"{schema}: {'kept' if facts['kept'] else 'BROKEN'}, by the log",
@@ -205,20 +209,3 @@ def words(facts: Mapping[str, Any], folder: pathlib.Path) -> list[Block | None]:
         "Files": str(folder),
     }
     return [Facts([*rows.items()])]
-
-
-def _accuracy(summary: Mapping[str, Any]) -> str:
-    """Returns what the final model reached, and on which sentences."""
-    accuracy, validation, baseline = (
-        f"{100 * summary[name]:.1f} %" for name in ("accuracy", "validation_accuracy", "baseline_accuracy")
-    )
-    return (
-        f"{accuracy} test ({summary['test_sentences']:,} sentences); {validation} validation "
-        f"({summary['validation_sentences']:,}, {summary['validation_split']} clients); "
-        f"always the most frequent word: {baseline}"
-    )
-
-
-def _addresses(workers: str) -> tuple[str, ...]:
-    """Returns the addresses in a list with commas."""
-    return tuple(address.strip() for address in workers.split(",") if address.strip())

@@ -51,9 +51,7 @@ def train_central(
     chosen, layer = layers.resolve(preset, file, flags, folder=PRESETS)
     get_current_context().with_resource(layers.sourced(layers.origins(chosen, layer, file)))
     if show:
-        if (whole := layers.if_whole(layer, CentralSettings)) is not None:
-            whole.check()
-        return _screens.settings(chosen, layer, layers.shown(layer, CentralSettings))
+        return _screens.settings(chosen, layer, CentralSettings)
     folder, layer = pathlib.Path(out or "runs/train-central"), layers.placed(layer, ("mechanism",))
     if resume:
         layer = layers.begun(layer, program.resumable(folder), CentralSettings)

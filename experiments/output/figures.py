@@ -60,13 +60,7 @@ _NO_DATES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Style:
-    """The look of a curve.
-
-    Attributes:
-        color: One of Okabe and Ito's.
-        marker: Matplotlib's letter.
-        dashes: Matplotlib's line style.
-    """
+    """The look of a curve: one of Okabe and Ito's colors, and Matplotlib's marker and line style."""
 
     color: str
     marker: str
@@ -91,15 +85,11 @@ _DASHES: tuple[Any, ...] = ("-", *((0, lengths) for lengths in (
     (5, 1.5), (1, 1), (5, 1.5, 1, 1.5), (8, 2), (3, 1, 1, 1, 1, 1), (2, 1.5), (1, 2.5)
 )))  # fmt: skip
 # A mechanism looks the same in all pictures.
-_PLACES = {
-    name: place
-    for place, name in enumerate(
-        (
-            *("blt", "banded", "banded-toeplitz", "banded-inverse", "dense"),
-            *("tree-full", "tree-online", "identity", "tree-vanilla"),
-        )
-    )
-}
+_MECHANISMS = (
+    *("blt", "banded", "banded-toeplitz", "banded-inverse", "dense"),
+    *("tree-full", "tree-online", "identity", "tree-vanilla"),
+)
+_PLACES = {name: place for place, name in enumerate(_MECHANISMS)}
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
@@ -120,7 +110,13 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     for name in names:
         if name not in taken:
             taken[name] = next(free)
-    return {name: _style(taken[name]) for name in names}
+    found = {}
+    for name in names:
+        # From the ninth on, markers and dashes are paired differently.
+        turn, index = divmod(taken[name], len(COLORS))
+        dashes = _DASHES[(index + turn) % len(_DASHES)]
+        found[name] = Style(color=COLORS[index], marker=_MARKERS[index], dashes=dashes)
+    return found
 
 
 def setting(rounds: int, participation: tff_mf.Participation) -> str:
@@ -340,42 +336,21 @@ def picture(
     """Yields a figure of `size` inches and its panels `[rows, columns]`, and writes it when the block ends.
 
     The file is written atomically, in the format of the path's ending, and equal figures give equal bytes. Matplotlib's
-    global settings do not change.
-
-    Args:
-        path: File of the picture.
-        size: Width and height in inches.
-        rows: Number of rows of panels.
-        columns: Number of columns of panels.
-        **options: Options of `Figure.subplots`.
-
-    Raises:
-        InputTypeError: If `path` is not a path.
-        InputValueError: If its ending is not .png, .svg or .pdf, or it cannot be written.
+    global settings do not change. `options` are those of `Figure.subplots`.
     """
     path = checked_path(path)
     ending = path.suffix.lower()
     with matplotlib.rc_context(SETTINGS):
         drawn = figure.Figure(figsize=size)
         yield drawn, drawn.subplots(rows, columns, squeeze=False, **options)
-        try:
+        with files.writing(path, "plot"):
             with files.atomic_file(path) as file:
                 drawn.savefig(file, dpi=_DOTS_PER_INCH, format=ending[1:], metadata=_NO_DATES[ending])
             files.sync_folder(path.parent)
-        except OSError as error:
-            raise InputValueError(f"plot={str(path)!r} cannot be written: {error.strerror or error}.") from error
 
 
 def checked_path(path: str | os.PathLike, option: str = "plot") -> pathlib.Path:
-    """Returns the path of a picture if it can be written, so that no work is wasted.
-
-    Args:
-        path: File of the picture.
-        option: Name of the argument, for the message.
-
-    Raises:
-        InputTypeError: If `path` is not a path.
-        InputValueError: If its ending is not .png, .svg or .pdf, or it cannot be written.
+    """Returns the path of a picture; refuses a format that is not known, and what cannot be written.
 
     Example:
         >>> checked_path("losses.jpg")
@@ -414,13 +389,3 @@ def _set_axis(axis: Any, given: Axis) -> None:
     else:
         axis.get_major_locator().set_params(integer=given.whole)
         axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: shown(value)))
-
-
-def _style(place: int) -> Style:
-    # From the ninth on, markers and dashes are paired differently.
-    turn, index = divmod(place, len(COLORS))
-    return Style(
-        color=COLORS[index],
-        marker=_MARKERS[index],
-        dashes=_DASHES[(index + turn) % len(_DASHES)],
-    )

@@ -21,11 +21,9 @@ FOLDER_LOCK = ".lock"
 
 @contextlib.contextmanager
 def held(path: pathlib.Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Holds the lock of a file while the block runs; waits as long as another process has it.
+    """Holds the lock of a file while the block runs; calls `on_wait`, and waits, if another process has it.
 
-    Args:
-        path: The file, made if it does not exist; it is never removed, since two processes could then hold the lock.
-        on_wait: Called before waiting.
+    The file is made if it does not exist, and never removed, since two processes could then hold the lock.
     """
     with path.open("a") as file:
         try:
@@ -38,11 +36,7 @@ def held(path: pathlib.Path, on_wait: Callable[[], None] = lambda: None) -> Iter
 
 @contextlib.contextmanager
 def alone(folder: pathlib.Path) -> Iterator[None]:
-    """Keeps every other process out of the folder of a run, and deletes the unfinished files of killed ones there.
-
-    Raises:
-        InputValueError: If another process is using it.
-    """
+    """Keeps every other process out of the folder of a run, and deletes the unfinished files of killed ones there."""
     path = folder / FOLDER_LOCK
 
     def refuse() -> None:
@@ -75,11 +69,7 @@ class Appended:
         return self._path
 
     def check(self) -> None:
-        """Raises unless text can be appended.
-
-        Raises:
-            InputValueError: If an earlier append failed, or this is a forked process.
-        """
+        """Raises if an earlier append failed, or this is a forked process."""
         if self._failed:
             raise InputValueError(
                 f"path={str(self._path)!r} could not be written to, and its end may be incomplete: make room on the "
@@ -92,12 +82,7 @@ class Appended:
             )
 
     def append(self, text: str) -> None:
-        """Appends text, and returns when it would survive a power cut.
-
-        Raises:
-            InputValueError: As `check`.
-            OSError: If it cannot be written.
-        """
+        """Appends text, and returns when it would survive a power cut."""
         self.check()
         left = text.encode()
         try:
@@ -111,15 +96,7 @@ class Appended:
 
 @contextlib.contextmanager
 def appended(path: pathlib.Path, *, new: bool = False) -> Iterator[Appended]:
-    """Yields a file to append to.
-
-    Args:
-        path: The file, made if it does not exist.
-        new: Whether it must not exist.
-
-    Raises:
-        FileExistsError: If it exists and must not.
-    """
+    """Yields a file to append to, made if it does not exist; a new one must not exist."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | (os.O_EXCL if new else 0), 0o666)
     try:
         sync_folder(path.parent)
@@ -145,15 +122,7 @@ def _held_folder(folder: pathlib.Path, refuse: Callable[[], None]) -> Iterator[N
 
 
 def check_file(path: str | os.PathLike[str], name: str = "out") -> None:
-    """Raises unless a file can be written, so that no work is wasted; nothing is left there.
-
-    Args:
-        path: The file.
-        name: Name of the argument, for the message.
-
-    Raises:
-        InputValueError: If it cannot be written.
-    """
+    """Refuses a file that cannot be written, so that no work is wasted; nothing is left there."""
     path = pathlib.Path(path)
     if path.is_dir():
         raise InputValueError(f"{name}={str(path)!r} is a folder: name a file in it.")
@@ -161,23 +130,21 @@ def check_file(path: str | os.PathLike[str], name: str = "out") -> None:
         raise InputValueError(f"{name}={str(path)!r} cannot be written: there is no folder {str(path.parent)!r}.")
     if path.exists() and not os.access(path, os.W_OK):
         raise InputValueError(f"{name}={str(path)!r} cannot be written: it is read-only.")
+    with writing(path, name), tempfile.TemporaryFile(dir=path.parent):
+        pass
+
+
+@contextlib.contextmanager
+def writing(path: pathlib.Path, name: str = "out") -> Iterator[None]:
+    """Turns a system error in the block into an `InputValueError`, which names the argument that cannot be written."""
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        yield
     except OSError as error:
         raise InputValueError(f"{name}={str(path)!r} cannot be written: {error.strerror or error}.") from error
 
 
 def move_into_place(whole: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Gives a file that another program has finished its name, and returns when it would survive a power cut.
-
-    Args:
-        whole: The file, in the file system of `path`.
-        path: Its name from now on; a file of that name is replaced.
-
-    Raises:
-        OSError: If it cannot be moved.
-    """
+    """Gives a file that another program has finished its name, and returns when it would survive a power cut."""
     with open(whole, "rb") as file:
         os.fsync(file.fileno())
     os.replace(whole, path)
@@ -185,17 +152,11 @@ def move_into_place(whole: str | os.PathLike[str], path: str | os.PathLike[str])
 
 
 def make_writable(path: pathlib.Path) -> None:
-    """Makes a folder unless it exists, and raises unless files can be written to it.
-
-    Raises:
-        InputValueError: If it cannot be made or written to.
-    """
-    try:
+    """Makes a folder unless it exists, and refuses one to which no files can be written."""
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
-    except OSError as error:
-        raise InputValueError(f"out={str(path)!r} cannot be written: {error.strerror or error}.") from error
 
 
 def file_hash(path: pathlib.Path) -> str:
@@ -205,36 +166,25 @@ def file_hash(path: pathlib.Path) -> str:
 
 @contextlib.contextmanager
 def new_folder(out: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a folder to write to, which gets the name `out` when the block ends without an error.
+    """Yields a folder to write to, which gets the name `out`, new or empty, when the block ends without an error.
 
     Its files are on disk before it gets the name.
-
-    Args:
-        out: The folder: a new one, or an empty one.
-
-    Raises:
-        InputValueError: If `out` is not empty, or cannot be written.
     """
     check_new_folder(out)
     place = out.absolute()
-    try:
-        with _beside(place) as aside:
-            yield aside
-            _sync_all(aside)
-            # Replaces an empty folder, and nothing else.
-            aside.rename(place)
-            sync_folder(place.parent)
-    except OSError as error:
-        raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
+    with writing(out), _beside(place) as aside:
+        yield aside
+        _sync_all(aside)
+        # Replaces an empty folder, and nothing else.
+        aside.rename(place)
+        sync_folder(place.parent)
 
 
 @contextlib.contextmanager
 def replaced_parts(out: pathlib.Path, parts: Sequence[str]) -> Iterator[pathlib.Path]:
     """Yields a folder to write parts of `out` to, which replace the earlier ones when the block ends without an error.
 
-    Args:
-        out: The folder, made if it does not exist; everything else in it stays.
-        parts: Names of the files and folders that the block writes.
+    Everything else in `out` stays.
     """
     place = out.absolute()
     with _beside(place) as aside:
@@ -249,12 +199,8 @@ def replaced_parts(out: pathlib.Path, parts: Sequence[str]) -> Iterator[pathlib.
 
 
 def check_new_folder(out: pathlib.Path) -> None:
-    """Raises unless a new folder can be made there; nothing is made.
-
-    Raises:
-        InputValueError: If `out` is not empty, or cannot be written.
-    """
-    try:
+    """Refuses a folder that is not empty, or cannot be made; nothing is made."""
+    with writing(out):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise InputValueError(f"out={str(out)!r} is not an empty folder: name another one, or remove it.")
         above = out.absolute().parent
@@ -262,8 +208,6 @@ def check_new_folder(out: pathlib.Path) -> None:
             above = above.parent
         with tempfile.TemporaryFile(dir=above):
             pass
-    except OSError as error:
-        raise InputValueError(f"out={str(out)!r} cannot be written: {error.strerror or error}.") from error
 
 
 @contextlib.contextmanager

@@ -30,16 +30,7 @@ def mechanism(
 ) -> None:
     """Draws C, C⁻¹ and B = A·C⁻¹ as images, the first columns of C and C⁻¹, and the error of each round.
 
-    Args:
-        drawn: The mechanism.
-        rounds: Number of rounds n.
-        participation: Participation schema; the ticks are at multiples of its b.
-        workload: The workload A.
-        path: File of the picture; its ending is the format.
-
-    Raises:
-        InputTypeError: If `path` is not a path.
-        InputValueError: If there are too many rounds to draw, or the file cannot be written.
+    Ticks are at multiples of the b of the participation, and the ending of the path is the format.
     """
     check_rounds(rounds)
     inverse = drawn.inverse(rounds)
@@ -60,11 +51,7 @@ def mechanism(
 
 
 def check_rounds(rounds: int) -> None:
-    """Raises if a picture cannot show so many rounds.
-
-    Raises:
-        InputValueError: If there are too many.
-    """
+    """Refuses more rounds than a picture can show."""
     if rounds > _MOST_ROUNDS_DRAWN:
         raise InputValueError(f"rounds={rounds} are too many to draw: --plot takes at most {_MOST_ROUNDS_DRAWN}.")
 

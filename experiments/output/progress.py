@@ -5,7 +5,7 @@ import contextvars
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -33,11 +33,7 @@ _say: contextvars.ContextVar[Callable[[str], None]] = contextvars.ContextVar("sa
 def bar(label: str, total: int | None) -> Iterator[_Advance]:
     """Yields a function to call with the number of steps done and a note; `step` calls it too, from anywhere.
 
-    Nothing is written unless standard error is a terminal.
-
-    Args:
-        label: Name of the work.
-        total: Number of steps; `None` if it is not known.
+    Nothing is written unless standard error is a terminal. The total is `None` if it is not known.
     """
     if not sys.stderr.isatty():
         yield _silent
@@ -126,24 +122,13 @@ def rounds(total: int, label: str, unit: str = "round") -> Iterator[Callable[[in
         yield report
 
 
-class _Search(Protocol):
-    @property
-    def rounds(self) -> int: ...
-
-    @property
-    def iteration(self) -> int: ...
-
-    @property
-    def error(self) -> float: ...
-
-
 @contextlib.contextmanager
-def search() -> Iterator[Callable[[_Search], None]]:
+def search() -> Iterator[Callable[[Any], None]]:
     """Yields a function to call after every iteration of an optimizer; a search of a few seconds writes no lines."""
     lines = _Lines()
     with bar("optimize", None) as advance:
 
-        def report(where: _Search) -> None:
+        def report(where: Any) -> None:
             advance(1, f"{where.rounds} rounds, error {where.error:.6g}")
             if lines.due() is not None:
                 _print(f"optimize: {where.rounds} rounds, iteration {where.iteration}, error {where.error:.6g}")

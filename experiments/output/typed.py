@@ -91,16 +91,7 @@ def convert(value: Any, kind: type[_Kind], where: str = "") -> _Kind:
 
 
 def read(path: pathlib.Path, kind: type[_Kind], field: str) -> _Kind:
-    """Returns the content of a file of strict JSON as a record, or as another type.
-
-    Args:
-        path: The file.
-        kind: The type.
-        field: What the file is called in the message.
-
-    Raises:
-        InputValueError: If it cannot be read, or does not fit.
-    """
+    """Returns the content of a file of strict JSON as a record, or as another type; `field` names it in messages."""
     return convert(strict_json.read(path, field), kind, f"{field}={str(path)!r} is damaged")
 
 
@@ -216,12 +207,7 @@ def described(kind: type) -> dict[str, str]:
 
 @functools.cache
 def partial(kind: type, *, listed: bool = False) -> type[Any]:
-    """Returns a record with the fields of `kind`, each of which can be left out.
-
-    Args:
-        kind: A record.
-        listed: Whether a field may also have a list of values.
-    """
+    """Returns a record with the fields of `kind`, each of which can be left out, or if `listed` have several values."""
 
     def may_be(hint: Any) -> Any:
         return hint | Annotated[list[hint], Meta(min_length=1)] | UnsetType if listed else hint | UnsetType

@@ -106,7 +106,8 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
         raise InputValueError(f"out={str(path)!r} holds a run that has ended: there is nothing to resume.")
     if book is not None and book.released and not saved:
         raise InputValueError(
-            f"out={str(path)!r} holds a run without checkpoints, which cannot be resumed: start another run."
+            f"out={str(path)!r} holds a run that has no checkpoints, as with checkpoint_every=0, and cannot be "
+            "resumed: start another run, with at least 1."
         )
     files.make_writable(path)
     return path

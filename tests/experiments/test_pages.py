@@ -7,6 +7,8 @@ import json
 import math
 import pathlib
 import re
+import runpy
+from html import escape
 
 import numpy as np
 import pytest
@@ -33,6 +35,7 @@ PLAN = ["plan", "--population", "60", "--clients-per-round", "10", "--rounds", "
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"' style=x ]]>&lt; \u202e<!--"
 # Folders have no slash in their name, and the command refuses what reverses a line.
 HOSTILE_NAME = HOSTILE.replace("/", "").replace("\u202e", "")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 KINDS = ("report", "comparison", "plan", "hostile-report", "hostile-comparison", "refused-plan")
 
 
@@ -362,10 +365,10 @@ def luminance(color):
 
 
 def test_every_color_of_text_and_lines_has_contrast_on_every_ground():
-    """By WCAG 2: 4.5 for text; the colors of curves have it too. In light, dark and print."""
+    """By WCAG 2: 4.5 for text; the colors of curves have it too. In light, which is printed, and dark."""
     style = (pathlib.Path(present.__file__).parent / "page.css").read_text()
     schemes = [dict(re.findall(r"--(\w+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", style, re.S)]
-    assert len(schemes) == 3
+    assert len(schemes) == 2
     for colors in schemes:
         for name in (
             "ink",
@@ -428,3 +431,33 @@ def test_a_comparison_shows_every_mechanism_level_failure_and_statement(texts):
         assert each in shown
     nothing = _report.as_dict([], planned=1, done=0, failed={"run": "it failed"})
     assert Page(page_of(nothing)).unbalanced == []
+
+
+NARROW = """<!DOCTYPE html><meta charset="utf-8">{frames}<script>
+onload = () => {{
+  const found = [...document.querySelectorAll("iframe")].map((frame) => {{
+    const page = frame.contentDocument, rows = page.querySelector("#point-rows");
+    const slider = page.querySelector("[type=range]"), before = rows?.textContent;
+    if (slider) {{ slider.value = 0; slider.dispatchEvent(new Event("input")); }}
+    page.querySelector("[type=checkbox]").click();
+    const ticked = page.querySelector(".count").textContent.startsWith("1 of");
+    return [page.documentElement.scrollWidth, ticked, before !== rows?.textContent];
+  }});
+  document.body.textContent = JSON.stringify(found);
+}};
+</script>"""
+
+
+def test_in_chromium_no_page_is_wider_than_a_telephone_and_scripts_run(texts, tmp_path):
+    """In frames: a window of Chromium is at least 500 pixels wide."""
+    chromium = runpy.run_path(str(ROOT / "docs" / "html_pictures.py"))
+    if chromium["browser"]() is None:
+        pytest.skip(chromium["NEEDED"])
+    frame = '<iframe width="380" height="700" style="border: 0" srcdoc="{}"></iframe>'
+    frames = "".join(frame.format(escape(text)) for text in texts.values())
+    (tmp_path / "pages.html").write_text(NARROW.format(frames=frames), encoding="utf-8")
+    seen_there = chromium["run"](tmp_path / "pages.html", "--dump-dom")
+    found = json.loads(re.search(r"<body>(.*)</body>", seen_there.stdout)[1])
+    assert found == [[380, True, kind == "plan"] for kind in KINDS]
+    # Errors of scripts, and whatever the policy of a page keeps out.
+    assert "CONSOLE" not in seen_there.stderr

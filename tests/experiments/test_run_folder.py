@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tff_mf
 from tff_mf import experiments
 from tff_mf.experiments import reports
-from tff_mf.experiments.runs import metrics, names, run_record
+from tff_mf.experiments.runs import folders, metrics, names, run_record
 from tff_mf.experiments.runs.rules import check_same
 
 PACKAGE = pathlib.Path(experiments.__file__).parent
@@ -102,3 +102,10 @@ def test_noise_restarts_after_every_so_many_rounds(tmp_path):
     record = run_record.read_record(tmp_path)
     assert [number for number in range(1, 10) if record.rules.restarts_in(number)] == [4, 7]
     assert record.rules.divisor == 2
+
+
+def test_a_run_without_checkpoints_is_refused_by_the_option_before_any_work(tmp_path):
+    run_folders.start(tmp_path)
+    run_folders.run(tmp_path, ended=False)
+    with pytest.raises(tff_mf.InputError, match=r"no checkpoints, as with checkpoint_every=0, .* start another run"):
+        folders.resumable_folder(tmp_path)

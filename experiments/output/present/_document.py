@@ -16,12 +16,7 @@ _MOST_IN_TEXT = 12
 
 @dataclasses.dataclass(frozen=True)
 class Paragraph:
-    """A text.
-
-    Attributes:
-        text: The text; no paragraph is shown if it is empty.
-        quiet: Whether it is a remark on what is above it.
-    """
+    """A text, not shown if it is empty; a quiet one is a remark on what is above it."""
 
     text: str
     quiet: bool = False
@@ -29,12 +24,7 @@ class Paragraph:
 
 @dataclasses.dataclass(frozen=True)
 class Callout:
-    """The text that comes first.
-
-    Attributes:
-        text: The text.
-        bad: Whether it says that something is wrong.
-    """
+    """The text that comes first; a bad one says that something is wrong."""
 
     text: str
     bad: bool = False
@@ -55,19 +45,19 @@ class Item:
     state: str = ""
 
     @property
+    def lead(self) -> str:
+        """The label with a colon, unless it is a sentence."""
+        return self.label if not self.label or self.label[-1] in ".?" else f"{self.label}:"
+
+    @property
     def line(self) -> str:
         """Label and text."""
-        return f"{self.label}{' ' if self.label.endswith(('.', '?')) else ': '}{self.text}" if self.label else self.text
+        return f"{self.lead} {self.text}".strip()
 
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """A list.
-
-    Attributes:
-        items: Its entries.
-        ticked: A name if readers of a page may tick the entries, else empty.
-    """
+    """A list, which has a name in `ticked` if readers of a page may tick its entries."""
 
     items: Sequence[Item]
     ticked: str = ""
@@ -75,11 +65,7 @@ class Listing:
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """Labels with a text beside each.
-
-    Attributes:
-        rows: Labels and texts; those without a text are not shown.
-    """
+    """Labels with a text beside each; those without a text are not shown."""
 
     rows: Sequence[tuple[str, str]]
 
@@ -118,11 +104,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A picture.
-
-    Attributes:
-        chart: What it shows.
-    """
+    """A picture of a chart."""
 
     chart: Chart
 
@@ -142,11 +124,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Code:
-    """Lines that are shown as they are.
-
-    Attributes:
-        lines: The lines.
-    """
+    """Lines that are shown as they are."""
 
     lines: Sequence[str]
 
@@ -177,12 +155,7 @@ class Explorer:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part with a title.
-
-    Attributes:
-        title: Its title.
-        blocks: What is in it, sections included.
-    """
+    """A part with a title, of blocks and sections."""
 
     title: str
     blocks: Sequence[Block | None]

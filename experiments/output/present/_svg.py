@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator, Mapping
 from xml.etree import ElementTree
 
+import markupsafe
 import matplotlib
 from matplotlib import figure, lines
 
@@ -38,7 +39,7 @@ _ON_PAGE = {
 }
 
 
-def svg(chart: figures.Chart) -> str:
+def svg(chart: figures.Chart) -> markupsafe.Markup:
     """Returns a chart as an element of a page, in the colors of its style, without text of others.
 
     Names of curves are left to the page, which escapes and wraps them: see `sample`.
@@ -48,7 +49,7 @@ def svg(chart: figures.Chart) -> str:
         return _element(drawn, {"role": "img", "aria-label": chart.title})
 
 
-def sample(chart: figures.Chart, curve: figures.Curve) -> str:
+def sample(curve: figures.Curve, chart: figures.Chart) -> markupsafe.Markup:
     """Returns the line and marker of a curve, for the legend beside its name."""
     look = chart.looks[curve.name].line() if curve.look is None else dict(curve.look)
     look |= {"dots": {"linestyle": ""}, "steps": {"marker": ""}}.get(curve.drawn, {})
@@ -64,7 +65,7 @@ def _on_page(name: str, size: tuple[int, int]) -> Iterator[figure.Figure]:
         yield figure.Figure(figsize=(size[0] / _POINTS_PER_INCH, size[1] / _POINTS_PER_INCH))
 
 
-def _element(drawn: figure.Figure, described: Mapping[str, str]) -> str:
+def _element(drawn: figure.Figure, described: Mapping[str, str]) -> markupsafe.Markup:
     """Returns a figure as an SVG element without style sheets, namespaces and names, which a page's policy forbids."""
     written = io.StringIO()
     drawn.savefig(written, format="svg", transparent=True, metadata={"Date": None})
@@ -83,4 +84,4 @@ def _element(drawn: figure.Figure, described: Mapping[str, str]) -> str:
             found.pop("id", None)
         node.attrib = {name: _ON_PAGE.get(value, value) for name, value in found.items()}
     root.attrib = {"viewBox": root.attrib["viewBox"], **described}
-    return ElementTree.tostring(root, encoding="unicode")
+    return markupsafe.Markup(ElementTree.tostring(root, encoding="unicode"))

@@ -14,14 +14,9 @@ _ROUND = Axis(label="round", from_zero=True, whole=True)
 def of_epsilon(
     over_delta: Mapping[str, Any], over_rounds: Mapping[str, Any], *, about: str, fixed: str, value: Callable[..., str]
 ) -> list[Chart]:
-    """Returns ε over δ and ε over rounds.
+    """Returns ε over δ and ε over rounds, from the points of each curve by its name.
 
-    Args:
-        over_delta: The points of each curve over δ, by its name.
-        over_rounds: The points of each curve over rounds, by its name.
-        about: What to know about the first.
-        fixed: What to know about the second.
-        value: Writes a value, rounded up.
+    Notes are `about` the first and `fixed` of the second; `value` writes a value, rounded up.
     """
     safe = "Between computed points the larger value is drawn."
     return [

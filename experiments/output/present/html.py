@@ -14,7 +14,7 @@ import markupsafe
 import tff_mf
 from tff_mf.base.errors import InputValueError
 
-from .. import figures, files
+from .. import files
 from ..text import seen, spaced_as_it_is
 from . import _svg
 from ._document import Block, Document, Explorer, Section
@@ -46,13 +46,7 @@ def html(document: Document) -> str:
 
 
 def check_page(path: str) -> pathlib.Path:
-    """Returns the path of a page if it can be written, so that no work is wasted.
-
-    Args:
-        path: The file.
-
-    Raises:
-        InputValueError: If it has another ending, which browsers show as text, or cannot be written.
+    """Returns the path of a page; refuses one that browsers show as text, or that cannot be written.
 
     Example:
         >>> check_page("report.pdf")
@@ -67,19 +61,9 @@ def check_page(path: str) -> pathlib.Path:
 
 
 def write_page(path: pathlib.Path, document: Document) -> None:
-    """Writes a document as a page, atomically.
-
-    Args:
-        path: As `check_page` returned it.
-        document: The document.
-
-    Raises:
-        InputValueError: If it cannot be written any more.
-    """
-    try:
+    """Writes a document as a page, atomically, to a path that was checked."""
+    with files.writing(path, "html"):
         files.write_atomically(path, html(document))
-    except OSError as error:
-        raise InputValueError(f"html={str(path)!r} cannot be written: {error.strerror or error}.") from error
 
 
 def _all(section: Section) -> Iterator[Block]:
@@ -107,18 +91,15 @@ def _environment() -> jinja2.Environment:
         groups=_groups,
         indented=_indented,
         kind=_kind,
-        picture=_picture,
-        sample=_sample,
+        picture=_svg.svg,
+        sample=_svg.sample,
     )
     return found
 
 
-def _picture(chart: figures.Chart) -> markupsafe.Markup:
-    return markupsafe.Markup(_svg.svg(chart))
-
-
-def _sample(curve: figures.Curve, chart: figures.Chart) -> markupsafe.Markup:
-    return markupsafe.Markup(_svg.sample(chart, curve))
+def _indented(line: str) -> markupsafe.Markup:
+    """Returns a line with all its spaces, which `finalize` would take away."""
+    return markupsafe.escape(spaced_as_it_is(line))
 
 
 def _kind(block: Block) -> str:
@@ -128,11 +109,6 @@ def _kind(block: Block) -> str:
 def _groups(blocks: Sequence[Block]) -> list[tuple[str, list[Any]]]:
     """Returns blocks with those of a kind that follow each other together: figures stand side by side."""
     return [(kind, list(group)) for kind, group in itertools.groupby(blocks, _kind)]
-
-
-def _indented(line: str) -> markupsafe.Markup:
-    """Returns a line with all its spaces, which `finalize` would take away."""
-    return markupsafe.escape(spaced_as_it_is(line))
 
 
 @functools.cache
