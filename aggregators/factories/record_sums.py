@@ -46,11 +46,7 @@ def check(factory: object, *, on_grid: bool) -> None:
 
 
 def check_integers(factory: tff.aggregators.UnweightedAggregationFactory, grid: tff_mf.Grid) -> None:
-    """Raises unless a sum is exact for the integers of a grid.
-
-    Raises:
-        InputValueError: If it is a secure sum with other thresholds than ±2^bits.
-    """
+    """Raises unless a sum is exact for the integers of a grid."""
     if not isinstance(factory, tff.aggregators.SecureSumFactory):
         return
     # TFF offers no other way to read them.

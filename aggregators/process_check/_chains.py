@@ -17,9 +17,6 @@ def changes(
     The graphs are those that the context runs for `process.initialize` and `process.next`, repeated by a loop in the
     worker. Each run has its own initial state, with a model of zeros, and each round the server's optimizer in its
     initial state, as `Probe.noise` does.
-
-    Raises:
-        NotInOneGraphError: If the process is not made of graphs that can be repeated.
     """
     start, step = context.parts(process.initialize), context.parts(process.next)
     if not isinstance(start, ServerForm) or not isinstance(step, RoundForm):

@@ -97,10 +97,6 @@ def check_process(
     Returns:
         Status of each check, and findings; `str` of it is a summary to read.
 
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
-
     Example:
         arguments = {"clip_norm": 1.0, "noise_multiplier": 0.5, "clients_per_round": 100}
         aggregator = build_mf_aggregator(mechanism, **arguments)
@@ -168,15 +164,10 @@ def _aggregate(
         return
     seen = float(np.sqrt(np.mean(rows[0] ** 2))) if noisy else None
     unit = _bound.check(probe, clients, hostile, claimed=scale, noise=seen, count=count, findings=findings)
-    if noisy:
-        _noise.fresh(probe, runs, findings)
-        unit = unit if scale is None else _bound.Unit(size=scale, error=0.0)
-        _covariance(rows, encoder, claim, unit, findings)
-
-
-def _covariance(
-    rows: np.ndarray, encoder: np.ndarray, claim: MFAggregationFactory, unit: _bound.Unit | None, findings: Findings
-) -> None:
+    if not noisy:
+        return
+    _noise.fresh(probe, runs, findings)
+    unit = unit if scale is None else _bound.Unit(size=scale, error=0.0)
     if unit is None:
         text = "The server's learning rate is not known."
         findings.unjudged(("noise",), text, "Pass server_learning_rate=, the rate of the first round.")

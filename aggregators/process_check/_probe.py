@@ -114,21 +114,17 @@ class Findings:
     def result(self) -> ProcessCheck:
         """Returns the result of all checks."""
         told = {finding.name for finding in self._findings} | self._made
-        self.unjudged(
-            tuple(name for name in CHECKS if name not in told), "Not made, because another check failed.", _FIRST
-        )
+        missing = tuple(name for name in CHECKS if name not in told)
+        self.unjudged(missing, "Not made, because another check failed.", _FIRST)
+        statuses = dict.fromkeys(CHECKS, PASSED)
+        for severity, status in ((UNJUDGED, UNJUDGED), (CRITICAL, FAILED)):
+            statuses |= {each.name: status for each in self._findings if each.severity == severity}
         return ProcessCheck(
-            statuses={name: self._status(name) for name in CHECKS},
+            statuses=statuses,
             findings=tuple(self._findings),
             measured=dict(self.measured),
             error_probability=CHANCE,
         )
-
-    def _status(self, name: str) -> str:
-        severities = {finding.severity for finding in self._findings if finding.name == name}
-        if CRITICAL in severities:
-            return FAILED
-        return UNJUDGED if severities else PASSED
 
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY

@@ -74,10 +74,10 @@ class Summing:
             if copied and kept and kept + size > _KEPT_BYTES:
                 total, kept = worker.create(worker.read(total), zero), 0
             kept += size
-            data = worker.create(_matrix(part), run.type_signature.parameter[1])
-            total = worker.call(
-                run, worker.struct(tff.structure.Struct([(None, each) for each in (total, data, sent)]))
-            )
+            matrix = np.empty((len(part), len(part[0])), object)
+            matrix[:] = part
+            data = worker.create(matrix, run.type_signature.parameter[1])
+            total = worker.call(run, worker.pack(total, data, sent))
         return total
 
 
@@ -103,12 +103,6 @@ def _calls(clients: Sequence[tff.structure.Struct], client_type: tff.Type) -> It
         yield part
 
 
-def _matrix(rows: Sequence[Sequence[bytes]]) -> np.ndarray:
-    matrix = np.empty((len(rows), len(rows[0])), object)
-    matrix[:] = rows
-    return matrix
-
-
 def _one_by_one(worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
     """Returns the worker's sum over clients. Calls return at once, so that clients run concurrently, some at a time."""
     total, zero = start, form.zero.type_signature.result
@@ -117,7 +111,7 @@ def _one_by_one(worker: Connection, form: RoundForm, sent: Any, clients: Sequenc
         if copied and number and number % _CLIENTS_BETWEEN_COPIES == 0:
             # A value keeps what it was computed from in the worker: without copies, the updates of all clients.
             total = worker.create(worker.read(total), zero)
-        own = _arguments.ingest_client(worker, client, form.client_type)
-        returned = worker.call(form.work, worker.struct(_arguments.pair(own, sent)))
-        total = worker.call(form.accumulate, worker.struct(_arguments.pair(total, worker.select(returned, 0))))
+        own = worker.create(_arguments.materialized(client, form.client_type), form.client_type)
+        returned = worker.call(form.work, worker.pack(own, sent))
+        total = worker.call(form.accumulate, worker.pack(total, worker.select(returned, 0)))
     return total

@@ -79,9 +79,6 @@ class Part:
     Args:
         computation: The computation.
         confined: Whether executions must not affect one another, not even by random numbers of one generator.
-
-    Raises:
-        NotInOneGraphError: If it is not a graph whose variables are its own, or is not confined and has to be.
     """
 
     def __init__(self, computation: tff.Computation, *, confined: bool = True) -> None:
@@ -152,11 +149,7 @@ def _decoded(data: tf.Tensor, type_spec: tff.Type) -> tf.Tensor:
 
 
 def check_confined(graph: graph_pb2.GraphDef) -> None:
-    """Refuses a graph with an operation whose state, or random numbers, executions would share.
-
-    Raises:
-        NotInOneGraphError: If there is one.
-    """
+    """Refuses a graph with an operation whose state, or random numbers, executions would share."""
     variables = [variable(node) for node in graph.node if node.op == _VARIABLE]
     if len(set(variables)) < len(variables):
         raise NotInOneGraphError("a variable has two handles")

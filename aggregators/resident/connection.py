@@ -65,9 +65,6 @@ class Connection:
     Args:
         address: Host and port, or Unix socket, of a running worker.
         wait_seconds: Time to wait for the worker's first answer.
-
-    Raises:
-        WorkerLostError: If it does not answer.
     """
 
     def __init__(self, address: str, *, wait_seconds: float = 30.0) -> None:
@@ -101,6 +98,10 @@ class Connection:
     def struct(self, elements: tff.structure.Struct) -> Any:
         """Returns a structure of values that are in the worker already."""
         return self._run(self._executor.create_struct(elements))
+
+    def pack(self, *values: Any) -> Any:
+        """Returns a structure of values that are in the worker already, without names."""
+        return self.struct(tff.structure.Struct([(None, value) for value in values]))
 
     def select(self, source: Any, index: int) -> Any:
         """Returns an element of a structure of the worker."""

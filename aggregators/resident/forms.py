@@ -74,12 +74,7 @@ Form = ServerForm | RoundForm | PlacedForm
 
 
 def take_apart(computation: tff.Computation) -> Form:
-    """Returns the parts of a computation that have no placements; secure sums are simulated.
-
-    Raises:
-        ValueError: If the result has anything but structures and tensors of the server, as
-            `tff.program.FederatedContext` demands.
-    """
+    """Returns the parts of a computation that have no placements; secure sums are simulated."""
     signature = computation.type_signature
     if not tff.program.contains_only_server_placed_data(signature.result):
         raise ValueError(

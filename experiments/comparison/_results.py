@@ -216,8 +216,10 @@ def run_comparison(
     folders.continued_folder(out)
     data_of = {name: named_data.data_file(name).absolute() for name in sorted(datasets)}
     planned = _spec.read(spec, data_of, dataset=dataset, fraction=fraction)
-    about = _about(spec, planned, fraction)
-    if "scaled" in about:
+    about: dict[str, Any] = dict(_spec.about(spec))
+    if fraction is not None:
+        changed = _scaling.changes(planned)
+        about["scaled"] = {"fraction": fraction, "fields": changed, "note": _scaling.in_words(fraction, changed)}
         say(about["scaled"]["note"])
     for name in _runs.FOLDERS:
         (out / name).mkdir(exist_ok=True)
@@ -230,15 +232,6 @@ def run_comparison(
         dry_run = any(synthetic.is_synthetic(path) for path in data_of.values())
         failed = _runs.run_missing(planned, command_of, out, at_once=jobs, say=say)
         return _written(planned, artifacts, failed, out, about, dry_run=dry_run)
-
-
-def _about(spec: pathlib.Path, planned: Sequence[_spec.PlannedRun], fraction: float | None) -> dict[str, Any]:
-    """Returns what the results say of their specification, and what of it was made smaller."""
-    found: dict[str, Any] = dict(_spec.about(spec))
-    if fraction is not None:
-        changed = _scaling.changes(planned)
-        found["scaled"] = {"fraction": fraction, "fields": changed, "note": _scaling.in_words(fraction, changed)}
-    return found
 
 
 def _written(

@@ -122,14 +122,9 @@ class Evidence:
         """Rounds with a client that is listed twice in one attempt."""
         return sorted({number for (number, _), clients in self.attempts.items() if len(set(clients)) < len(clients)})
 
-    @property
-    def impossible(self) -> list[str]:
-        """Entries of the ledger that no run can have written in this order."""
-        return self.ledger.impossible if self.ledger else []
-
     @functools.cached_property
     def rounds_by_client(self) -> dict[str, list[int]]:
-        """The rounds of each client, counted from 1, in order: see `rounds_by_client`."""
+        """The rounds of each client: see `rounds_by_client`."""
         return rounds_by_client(self.attempts)
 
     @functools.cached_property
@@ -151,8 +146,7 @@ def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] |
         realised: Whether to read the logs of the run too.
         answers: Answers to use instead of those in the folder.
     """
-    answers = read_answers(folder) if answers is None else answers
-    record = read_record(folder)
+    answers, record = read_answers(folder) if answers is None else answers, read_record(folder)
     problems: list[Reason] = []
     mechanism, digest = None, ""
     try:
@@ -163,7 +157,10 @@ def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] |
     ledger = _ledger(folder, problems) if realised else None
     attempts = _attempts(folder / PARTICIPATION, ledger, problems) if realised else {}
     metrics = _metrics(folder / METRICS, problems) if realised else Metrics()
-    problems += _other_tables(folder) if realised else []
+    # Nothing says on whose data the columns of other tables were computed.
+    tables = {each.name for each in folder.iterdir() if each.suffix.lower() == ".csv"} if realised else set()
+    for name in sorted(tables - {METRICS, PARTICIPATION}):
+        problems.append(Reason(field="released without noise", code="foreign_table", values={"file": name}))
     return Evidence(
         folder=folder,
         realised=realised,
@@ -181,19 +178,20 @@ def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] |
 
 
 def _ledger(folder: pathlib.Path, problems: list[Reason]) -> LedgerRecord | None:
+    def wrong(code: str, **values: str) -> None:
+        problems.append(Reason(field="log", code=code, values=values))
+
     try:
         ledger = read_ledger(folder / LEDGER)
     except InputError as error:
-        problems.append(Reason(field="log", code="log_reader", values={"why": str(error)}))
+        wrong("log_reader", why=str(error))
         return None
-    problems += [
-        Reason(field="log", code="log_reader", values={"why": f"{LEDGER}: {problem}"}) for problem in ledger.problems
-    ]
-    names = {"file": LEDGER, "record": RUN_JSON}
+    for each in ledger.problems:
+        wrong("log_reader", why=f"{LEDGER}: {each}")
     if ledger.bound_to is None:
-        problems.append(Reason(field="log", code="log_without_record", values=names))
+        wrong("log_without_record", file=LEDGER, record=RUN_JSON)
     elif ledger.bound_to != file_hash(folder / RUN_JSON):
-        problems.append(Reason(field="log", code="log_other_record", values=names))
+        wrong("log_other_record", file=LEDGER, record=RUN_JSON)
     return ledger
 
 
@@ -219,13 +217,6 @@ def _metrics(path: pathlib.Path, problems: list[Reason]) -> Metrics:
         return found
     problems.append(_damaged("log", METRICS, damage))
     return Metrics()
-
-
-def _other_tables(folder: pathlib.Path) -> list[Reason]:
-    """Returns the tables that do not belong to a run: nothing says on whose data their columns were computed."""
-    known = (METRICS, PARTICIPATION)
-    names = sorted(each.name for each in folder.iterdir() if each.suffix.lower() == ".csv" and each.name not in known)
-    return [Reason(field="released without noise", code="foreign_table", values={"file": name}) for name in names]
 
 
 def _damaged(field: str, file: str, error: object) -> Reason:

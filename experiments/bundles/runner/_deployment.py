@@ -243,7 +243,6 @@ class Deployment:
         return RoundSum(stages=self._stages, chosen=chosen, total=self._stages.zero())
 
     def _state(self) -> dict[str, Any]:
-        """Returns the state after the last round that was released."""
         return self._states.state(self._loop.last_released)
 
     def _resume(self) -> None:
@@ -252,7 +251,8 @@ class Deployment:
             raise InputValueError(
                 f"{self._where} has lost its state: it ends here. What was released keeps its guarantee."
             )
-        published = max(self._models(), default=0)
+        models = (path.stem.removeprefix("round-") for path in (self._folder / MODELS).glob(f"round-*{SUFFIX}"))
+        published = max((int(name) for name in models if name.isdecimal()), default=0)
         if published > self._loop.last_released:
             raise InputValueError(
                 f"{self._where} has the model of round {published} and a ledger that is older than it: put the newest "
@@ -288,11 +288,6 @@ class Deployment:
 
     def _model(self, number: int) -> pathlib.Path:
         return self._folder / MODELS / f"round-{number:06d}{SUFFIX}"
-
-    def _models(self) -> list[int]:
-        """Returns the rounds whose models are stored."""
-        names = (path.stem.removeprefix("round-") for path in (self._folder / MODELS).glob(f"round-*{SUFFIX}"))
-        return [int(name) for name in names if name.isdecimal()]
 
     def _clear(self) -> None:
         """Deletes the files of a round that is over."""

@@ -34,7 +34,8 @@ class States(Checkpoints):
         for name in state.keys() - self._drawn:
             array = np.asarray(state[name])
             if array.dtype.kind in "OSU":
-                kept[_TEXT + name] = np.frombuffer(_as_bytes(array[()]), np.uint8)
+                text = array[()]
+                kept[_TEXT + name] = np.frombuffer(text.encode() if isinstance(text, str) else bytes(text), np.uint8)
             else:
                 kept[name] = array
         if self._drawn:
@@ -53,10 +54,6 @@ class States(Checkpoints):
         """Returns the model of a state; raises as `state` does."""
         kept, _ = self.load(round_number)
         return {name.removeprefix(_WEIGHTS): value for name, value in kept.items() if name.startswith(_WEIGHTS)}
-
-
-def _as_bytes(value: Any) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def _one(state: Tensors, ending: str) -> str:

@@ -39,6 +39,11 @@ class CanaryBound:
     false_positives: float
     at_most: float
 
+    @property
+    def shown(self) -> float:
+        """The larger lower bound of ε of a Gaussian release."""
+        return max(self.epsilon, self.epsilon_gaussian)
+
 
 def canary_bound(
     scores_with: np.ndarray,
@@ -86,7 +91,7 @@ def can_tell_half(claimed: tff_mf.Guarantee, *, count: int, delta: float) -> boo
     bound = bound_of_rates(
         hits=count - wrong, alarms=wrong, count=count, others=count, delta=delta, confidence=CONFIDENCE
     )
-    return max(bound.epsilon, bound.epsilon_gaussian) > claimed.epsilon(delta)
+    return bound.shown > claimed.epsilon(delta)
 
 
 def bound_of_rates(*, hits: int, alarms: int, count: int, others: int, delta: float, confidence: float) -> CanaryBound:

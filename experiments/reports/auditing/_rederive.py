@@ -5,12 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...output import agreement
-from . import _audit
-from ._audit import ROUNDING
+from ._audit import ROUNDING, fits
 from ._canaries import CONFIDENCE, bound_of_rates, can_tell_half
 from ._setting import COUNTS, FEWEST_COORDINATES, Setting
-
-_Passes = Callable[[float], bool]
 
 
 def disagreements(stored: Any, setting: Setting) -> list[str]:
@@ -26,15 +23,24 @@ def disagreements(stored: Any, setting: Setting) -> list[str]:
 
 
 def _disagreements(stored: Any, setting: Setting) -> list[str]:
-    coordinates = int(stored["coordinates"])
+    coordinates, delta = int(stored["coordinates"]), setting.plan.delta
     if coordinates != stored["coordinates"] or coordinates < FEWEST_COORDINATES:
         return [f"it has coordinates={stored['coordinates']!r}, and needs {FEWEST_COORDINATES}"]
-    found = _other_setting(stored, setting)
+    said = {
+        "rounds": setting.rounds,
+        "noise_multiplier": setting.plan.noise_multiplier,
+        "delta": delta,
+        "noise_scale": 1.0,
+        "adjacency": setting.adjacency,
+    }
+    found = [f"it has {name}={stored[name]!r}, not {value!r}" for name, value in said.items() if stored[name] != value]
+    if not agreement.claim_holds(stored["claimed_epsilon"], setting.claimed.epsilon(delta)):
+        found.append("it claims another ε than the one that follows from the run")
     tests = {test["name"]: test for test in stored["tests"]}
     if len(tests) < len(stored["tests"]) or tuple(tests) != setting.names:
         return [*found, f"it has the tests {', '.join(tests)}, not {', '.join(setting.names)}"]
     for kind in ("canaries", "control"):
-        found += _canaries(kind, stored[kind], coordinates, setting.plan.delta)
+        found += _canaries(kind, stored[kind], coordinates, delta)
     passes = _limits(stored, setting, coordinates)
     for name in setting.names:
         value = tests[name]["value"]
@@ -45,42 +51,18 @@ def _disagreements(stored: Any, setting: Setting) -> list[str]:
     return found
 
 
-def _other_setting(stored: Mapping[str, Any], setting: Setting) -> list[str]:
-    """Returns where an audit belongs to another run, or to another claim."""
-    said = {
-        "rounds": setting.rounds,
-        "noise_multiplier": setting.plan.noise_multiplier,
-        "delta": setting.plan.delta,
-        "noise_scale": 1.0,
-        "adjacency": setting.adjacency,
-    }
-    found = [f"it has {name}={stored[name]!r}, not {value!r}" for name, value in said.items() if stored[name] != value]
-    if not agreement.claim_holds(stored["claimed_epsilon"], setting.claimed.epsilon(setting.plan.delta)):
-        found.append("it claims another ε than the one that follows from the run")
-    return found
-
-
-def _limits(stored: Mapping[str, Any], setting: Setting, coordinates: int) -> dict[str, _Passes]:
+def _limits(stored: Mapping[str, Any], setting: Setting, coordinates: int) -> dict[str, Callable[[float], bool]]:
     """Returns whether a measured value passes, for each test of an audit."""
-    rounds, sensitivity, claim = setting.rounds, setting.plan.sensitivity, setting.claimed
     # As the audit compared, on its machine: the stored claim agrees with the recomputed one.
-    claimed = float(stored["claimed_epsilon"])
+    claimed, sensitivity = float(stored["claimed_epsilon"]), setting.plan.sensitivity
     shown, halved = (max(stored[kind]["epsilon"], stored[kind]["epsilon_gaussian"]) for kind in ("canaries", "control"))
     can_fail = claimed < float(stored["control"]["at_most"]) and can_tell_half(
-        claim, count=coordinates, delta=setting.plan.delta
+        setting.claimed, count=coordinates, delta=setting.plan.delta
     )
-    of_noise: dict[str, _Passes] = {
-        "variance": lambda value: _audit.variance_fits(value, rounds, coordinates),
-        "covariance": lambda value: 0 <= value <= _audit.correlation_limit(rounds),
-        "normality": lambda value: _audit.normality_fits(value, rounds * coordinates),
-        "repeats": lambda value: 0 <= value <= _audit.repeats_limit(rounds, coordinates),
-    }
+    of_noise = fits(setting.rounds, coordinates)
     return {
         **of_noise,
-        "integers": _audit.integers_fit,
-        "pairs": _audit.pairs_fit,
         **{COUNTS + name: passes for name, passes in of_noise.items()},
-        "fresh steps": lambda value: _audit.fresh_steps_fit(value, coordinates),
         "sensitivity": lambda value: 0 < value <= sensitivity * (1 + ROUNDING),
         "canaries": lambda value: value == shown <= claimed,
         "control": lambda value: value == halved and (value > claimed or not can_fail),
@@ -89,19 +71,16 @@ def _limits(stored: Mapping[str, Any], setting: Setting, coordinates: int) -> di
 
 def _canaries(kind: str, stored: Mapping[str, Any], coordinates: int, delta: float) -> list[str]:
     """Returns where bounds do not follow from the rates of hits and alarms."""
-    expected = vars(
-        bound_of_rates(
-            hits=round(stored["true_positives"] * coordinates),
-            alarms=round(stored["false_positives"] * coordinates),
-            count=coordinates,
-            others=coordinates,
-            delta=delta,
-            confidence=CONFIDENCE,
-        )
+    expected = bound_of_rates(
+        hits=round(stored["true_positives"] * coordinates),
+        alarms=round(stored["false_positives"] * coordinates),
+        count=coordinates,
+        others=coordinates,
+        delta=delta,
+        confidence=CONFIDENCE,
     )
-    odd = [name for name, value in expected.items() if not _follows(stored[name], value)]
-    return [f"its {kind} have {odd[0]}={stored[odd[0]]!r}, which does not follow from their rates"] if odd else []
-
-
-def _follows(stored: Any, recomputed: float) -> bool:
-    return agreement.close(stored, recomputed) if isinstance(recomputed, float) else agreement.same(stored, recomputed)
+    for name, value in vars(expected).items():
+        agrees = agreement.close if isinstance(value, float) else agreement.same
+        if not agrees(stored[name], value):
+            return [f"its {kind} have {name}={stored[name]!r}, which does not follow from their rates"]
+    return []

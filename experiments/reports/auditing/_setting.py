@@ -18,8 +18,7 @@ COUNTS = "counts: "
 
 _OF_NOISE = ("variance", "covariance", "normality", "repeats")
 _NAMES = (*_OF_NOISE, "fresh steps", "sensitivity", "canaries", "control")
-# Of noise on a grid.
-ON_GRID = ("integers", "pairs")
+_ON_GRID = ("integers", "pairs")
 
 # Coordinates are samples: fewer prove nothing, and more do not fit in memory with all rounds.
 FEWEST_COORDINATES = 1024
@@ -83,14 +82,18 @@ class Setting:
     @property
     def samples(self) -> int:
         """Number of coordinates of the noise."""
-        if self.coordinates is None:
-            return min(_MOST_COORDINATES, max(FEWEST_COORDINATES, _NUMBERS // self.rounds))
-        return self.coordinates
+        fitting = min(_MOST_COORDINATES, max(FEWEST_COORDINATES, _NUMBERS // self.rounds))
+        return fitting if self.coordinates is None else self.coordinates
+
+    @property
+    def of_stream(self) -> dict[str, Any]:
+        """What the stream of its noise has beside mechanism and standard deviation."""
+        return {"coordinates": self.samples, "insecure_seed": self.plan.insecure_seed, "grid": self.plan.grid}
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the tests of an audit."""
-        on_grid = () if self.plan.grid is None else ON_GRID
+        on_grid = () if self.plan.grid is None else _ON_GRID
         counts = () if self.plan.adaptive_count_stddev is None else tuple(COUNTS + name for name in _OF_NOISE)
         return (*_NAMES, *on_grid, *counts)
 
