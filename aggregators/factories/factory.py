@@ -265,12 +265,6 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         rounds = optimized_for.rounds if self.rounds is None and optimized_for is not None else self.rounds
         return query if rounds is None else query.limited_to(rounds)
 
-    @property
-    def _is_endless(self) -> bool:
-        """Whether the graph refuses no round."""
-        given = (self.mechanism.max_rounds, self.mechanism.optimized_for)
-        return self.rounds is None and (self.restart_every is not None or given == (None, None))
-
     def _query_of_a_stream(self, record_specs: object) -> queries.MatrixFactorizationQuery:
         arguments = {
             "record_specs": record_specs,
@@ -337,8 +331,12 @@ def build_mf_aggregator(
         rounds=rounds,
         grid=grid,
     )
+    # The graph refuses no round.
+    is_endless = rounds is None and (
+        restart_every is not None or (factory.mechanism.max_rounds is None and factory.mechanism.optimized_for is None)
+    )
     if insecure_seed is None and noise_multiplier > 0:
-        _tell(tuple(name for name, missing in (("grid", grid is None), ("rounds", factory._is_endless)) if missing))
+        _tell(tuple(name for name, missing in (("grid", grid is None), ("rounds", is_endless)) if missing))
     return factory
 
 

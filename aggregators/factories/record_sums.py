@@ -46,7 +46,7 @@ def check(factory: object, *, on_grid: bool) -> None:
 
 
 def check_integers(factory: tff.aggregators.UnweightedAggregationFactory, grid: tff_mf.Grid) -> None:
-    """Raises unless a sum is exact for the integers of a grid."""
+    """Raises unless a sum is exact for the integers of a grid: a secure sum has its thresholds at ±2^bits."""
     if not isinstance(factory, tff.aggregators.SecureSumFactory):
         return
     # TFF offers no other way to read them.

@@ -39,12 +39,7 @@ _LARGER = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unit:
-    """How far a client with an update of norm `clip_norm` moves the model.
-
-    Attributes:
-        size: The norm of that move.
-        error: Its relative error.
-    """
+    """How far a client with an update of norm `clip_norm` moves the model, and the relative error of that."""
 
     size: float
     error: float

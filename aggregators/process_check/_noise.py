@@ -46,11 +46,7 @@ def noise_states(leaves: Mapping[str, Any]) -> list[str]:
 
 
 def check(leaves: Mapping[str, Any], fingerprint: str, findings: Findings) -> list[str]:
-    """Checks that a state contains one noised aggregate, with the claimed noise.
-
-    Returns:
-        Paths of the noise states of this package.
-    """
+    """Checks that a state has one noised aggregate, with the claimed noise; returns the paths of our noise states."""
     found = noise_states(leaves)
     counts = [path for path in found if path.rsplit("/", 1)[-1] == _COUNTS]
     sums = [path for path in found if path not in counts]

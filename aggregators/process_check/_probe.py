@@ -132,13 +132,7 @@ _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What can be seen of a round.
-
-    Attributes:
-        change: The change of the model's trainable weights, float64 `[dimension]`.
-        metrics: The round's metrics.
-        state: The state after the round.
-    """
+    """What can be seen of a round: the change of the trainable weights, float64 `[dimension]`, metrics and state."""
 
     change: np.ndarray
     metrics: Any

@@ -79,7 +79,7 @@ def _list_of_clients(value: object) -> Sequence[object]:
 
 
 def encoded_client(value: object, type_spec: tff.Type) -> list[bytes]:
-    """Returns each tensor (`tf.io.parse_tensor` reads it) and each dataset of one client's argument as a string."""
+    """Returns each tensor (`tf.io.parse_tensor` reads it) and each dataset of a client's argument as a string."""
     return list(_encoded(value, type_spec))
 
 
@@ -143,7 +143,8 @@ def _whereabouts_of_elements(
 ) -> tuple[Source, tuple[int, ...]] | None:
     found = None
     for index, (_, element, element_type) in enumerate(_elements(value, type_spec)):
-        if not _has_tensors(element_type):
+        if not tff.types.contains(element_type, lambda part: not isinstance(part, tff.StructType)):
+            # It has no tensors.
             continue
         here = _whereabouts(connection, element, element_type)
         if here is None or here[1][-1:] != (index,):
@@ -152,10 +153,6 @@ def _whereabouts_of_elements(
             return None
         found = here[0], here[1][:-1]
     return found
-
-
-def _has_tensors(type_spec: tff.Type) -> bool:
-    return tff.types.contains(type_spec, lambda part: not isinstance(part, tff.StructType))
 
 
 def _elements(value: object, type_spec: tff.StructType) -> list[tuple[str | None, object, tff.Type]]:

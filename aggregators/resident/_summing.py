@@ -32,12 +32,7 @@ _MOST_AT_ONCE = 1024
 
 
 class Summing:
-    """Sums over clients, and the computations for them.
-
-    Args:
-        clients_at_once: Number of clients that may run at the same time in a worker; as many as this machine has cores
-            if `None`.
-    """
+    """Sums over clients, and the computations for them; `clients_at_once` is as for `resident_context`."""
 
     def __init__(self, clients_at_once: int | None = None) -> None:
         if clients_at_once is None:

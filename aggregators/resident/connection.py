@@ -60,12 +60,7 @@ class _UnwatchedChannel:
 
 
 class Connection:
-    """Values of one worker, without placements: the caller knows which of them are the server's.
-
-    Args:
-        address: Host and port, or Unix socket, of a running worker.
-        wait_seconds: Time to wait for the worker's first answer.
-    """
+    """Values of one running worker, without placements: the caller knows which of them are the server's."""
 
     def __init__(self, address: str, *, wait_seconds: float = 30.0) -> None:
         self.address = address

@@ -54,11 +54,7 @@ def without_overwritten(computation: tff.Computation) -> tff.Computation:
 
 
 def perhaps_unassigned(graph: tf.compat.v1.GraphDef) -> list[str]:
-    """Returns the names of the variables that no unconditional assignment precedes in every use.
-
-    Args:
-        graph: A graph in which no variable has two handles.
-    """
+    """Returns the variables, none of which has two handles, that no unconditional assignment precedes in every use."""
     uses = _Uses(graph.node)
     handles = [node.name for node in graph.node if node.op == "VarHandleOp"]
     return [name for name in handles if not uses.are_assigned_first(uses.of(name))]

@@ -96,12 +96,8 @@ class Manifest(typed.Record, omit_defaults=True):
 
     Attributes:
         process: Type of one round, as TFF writes it.
-        stages: The stages, by name.
         forms: Type of each part of TFF's forms.
-        lite: The device's work for TensorFlow Lite.
-        local_data: What a device's work makes of its examples.
         test_only: Whether the noise is repeatable, so that there is no privacy.
-        versions: Versions of Python and of packages.
         files: Every other file, by its path in the bundle.
         grid: The grid; `None`, and not in the file, for floating point.
     """

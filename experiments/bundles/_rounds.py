@@ -43,11 +43,11 @@ def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
 
     The types of every SavedModel and of TFF's forms are checked first, then that the work of devices clips, with models
     that make updates as large as possible. Then the bundle runs: clients, two sums that are merged, and the server's
-    update with its own keys. The learning process is built again from `run.json`, the artifact and the vocabulary; it
-    must start from the same model, and TFF runs it with the same keys and examples. After every round the whole state
-    must be equal up to rounding, rows of noise included: this shows that the graphs add the noise of the artifact and
-    divide as `run.json` says. On a grid, the rows of noise must be equal to the bit, and the limits of the grid are
-    tried: see `limits`.
+    update with its own keys. TFF runs the learning process that is built again from `run.json`, the artifact and the
+    vocabulary, with the same keys and examples, from the same model. After every round the whole state must be equal up
+    to rounding, rows of noise included: this shows that the graphs add the noise of the artifact and divide as
+    `run.json` says. On a grid, the rows of noise must be equal to the bit, and the limits of the grid are tried: see
+    `limits`.
     """
     progress.step("types")
     manifest, _ = read_manifest(folder)

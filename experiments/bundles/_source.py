@@ -21,13 +21,9 @@ _NOT_EXPORTED = ("restart_every", "adaptive_clipping")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """Settings of a deployment.
+    """Settings of a deployment: with the numbers that they came to, and as they were given, with defaults for others.
 
-    Attributes:
-        settings: The settings with the numbers that they came to.
-        privacy: Mechanism, noise and participation, with the whole cohort and all of its noise.
-        vocabulary: The words that the model knows.
-        asked: The settings as they were given, with defaults for the others.
+    `privacy` has the whole cohort and all of its noise.
     """
 
     settings: RunSettings

@@ -38,7 +38,7 @@ def as_dict(
         failed: The last line of each run that failed, by its name.
         about: What the specification says of itself, and what of it was made smaller.
         published: The paper's results by label, level of privacy and rate.
-        dry_run: Whether the data set has words that are drawn at random, so that no accuracy means anything.
+        dry_run: Whether words are drawn at random, so that no accuracy means anything.
     """
     line = fitted(found)
     return {

@@ -31,21 +31,17 @@ _CONFIDENCE = 0.95
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finished:
-    """A finished run.
+    """A finished run: what the table and the pictures show of it.
 
     Attributes:
         label: The mechanism with its options.
         privacy: Which of ε and σ was fixed, and its value.
-        seed: Seed of the cohorts and the initial model.
         rate: Learning rate of the server.
         effective_rmse: L_e of figure 11.
         accuracy: On test sentences.
         baseline: What always the most frequent word would reach on them; None in a run that did not measure it.
-        validation_accuracy: On validation sentences, in the mean of the last evaluations
-            (`runs.metrics.smoothed`).
+        validation_accuracy: In the mean of the last evaluations (`runs.metrics.smoothed`).
         history: Round and accuracy of each evaluation on validation sentences.
-        test_sentences: How many test sentences.
-        claim: The facts of its guarantee, or of why there is none.
     """
 
     label: str
@@ -63,13 +59,9 @@ class Finished:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Level:
-    """A mechanism at one level of privacy, at the best of its rates.
+    """A mechanism at one level of privacy, at the best of its rates: its runs there, one per seed.
 
-    Attributes:
-        label: The mechanism with its options.
-        privacy: Which of ε and σ was fixed, and its value.
-        best: Its runs at the best rate, one per seed.
-        tried: Mean validation accuracy by rate.
+    `tried` has the mean validation accuracy of every rate.
     """
 
     label: str
@@ -145,10 +137,7 @@ def levels(finished: Sequence[Finished]) -> list[Level]:
 
 
 def gaps(found: Sequence[Level]) -> list[dict[str, Any]]:
-    """Returns the difference in accuracy of any two mechanisms at one level of privacy, over the seeds that both have.
-
-    `neighbours` is whether no other mechanism lies between the two.
-    """
+    """Returns the difference in accuracy of any two mechanisms at one level of privacy, over their common seeds."""
     result = []
     for (above, better), (below, worse) in itertools.combinations(enumerate(found), 2):
         shared = sorted(better.accuracies.keys() & worse.accuracies.keys())

@@ -96,14 +96,8 @@ def run_missing(
 ) -> dict[str, str]:
     """Does the runs that are not done, and returns the last line of each that failed, by its name.
 
-    If this is interrupted, it ends the running ones first.
-
-    Args:
-        planned: All runs.
-        command_of: Returns the command of a run; called right before the run starts.
-        out: The folder of the comparison.
-        at_once: Largest number of processes at a time.
-        say: Called with messages of one line about the progress.
+    If this is interrupted, it ends the running ones first. `command_of` is called right before a run starts, and `say`
+    with messages of one line about the progress.
     """
     left = [run for run in planned if not is_done(out, run.name)]
     logs = {run.name: out / "logs" / f"{run.name}.txt" for run in left}

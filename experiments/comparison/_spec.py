@@ -41,16 +41,12 @@ class _Own(Record, Generic[_Run]):
 
 
 class Specification(Record, Generic[_Run]):
-    """The file of a comparison.
+    """The file of a comparison: settings that all runs share, and combinations of those that differ.
 
     Attributes:
         title: Name of the comparison; runs of one without have no published results.
-        paper: The paper whose table it is.
-        notes: What else is to be said of it.
         larger: Name of the next larger comparison of the same table.
         preset: The preset that all grids are laid over.
-        run: Settings that all runs share.
-        grid: Combinations of the settings that differ.
     """
 
     title: str | None = None
@@ -113,7 +109,6 @@ class PlannedRun:
     Attributes:
         name: Name of its folder: readable, and different for different settings.
         label: The mechanism with its options, the same for all seeds, rates and ε.
-        layer: Its settings.
         optimize: Settings that differ while its mechanism is optimized.
         published: Results of the paper for it, by name.
         full_size: Its settings before `fraction` made them smaller.
@@ -159,11 +154,10 @@ def read(
     dataset: str | None = None,
     fraction: float | None = None,
 ) -> list[PlannedRun]:
-    """Returns the runs of a specification, with checked settings.
+    """Returns the runs of a specification, with checked settings: all combinations of what its grids list.
 
     Args:
-        path: A TOML file with `[run]`, any number of `[[grid]]`, and perhaps `preset`. A list in a grid stands for each
-            of its values, and the runs are all combinations.
+        path: The TOML file.
         data_of: Files of the data sets, whose names become part of the run's name: other data make another run.
         dataset: Data set of all runs, in place of the file's.
         fraction: Part of the size at which the runs are done, see `docs/experiments.md`; None is full size.

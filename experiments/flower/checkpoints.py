@@ -59,11 +59,7 @@ def build(plan: tff_mf.Plan, *, dimension: int, clip_norm: float, settings: Flow
 class ServerState:
     """The server's state after a round. Secret: with its keys, the noise can be removed from every released model.
 
-    Attributes:
-        round_number: Rounds that are finished.
-        weights: The model, float32 `[dimension]`.
-        velocity: Momentum of the server's optimizer, float32 `[dimension]`.
-        noise: State of the noise stream.
+    Model and momentum are float32 `[dimension]`.
     """
 
     round_number: int

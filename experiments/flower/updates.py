@@ -28,9 +28,6 @@ _MAX_HEADER = 4096
 class Layout:
     """Names and shapes of a model's float32 arrays, in order.
 
-    Attributes:
-        shapes: Shape of each array by its name.
-
     Example:
         >>> layout = Layout(shapes={"w": (2, 2), "b": (1,)})
         >>> layout.dimension, layout.arrays(np.arange(5, dtype=np.float32))["b"]
@@ -68,12 +65,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class Summands(abc.ABC):
-    """How a reply becomes a summand, and how the noised sum becomes a model's change.
-
-    Attributes:
-        sent: Type of the arrays in a reply.
-        summed: Type of a sum.
-    """
+    """How a reply becomes a summand, and how the noised sum becomes a model's change; with their types."""
 
     sent: np.dtype = np.dtype(np.float32)
     summed: np.dtype = np.dtype(np.float32)
@@ -110,13 +102,8 @@ class Integers(Summands):
 
     Formal guarantee: the release is a function of y = exact sum + integer noise alone, and does not depend on the order
     of the nodes. Each summand has Σq² ≤ 4^bits, whatever its node sent. Nothing overflows: the sum of at most
-    `max_clients` summands is at most 2⁵², and so is the noise. The product with g and its rounding to float32 are
-    post-processing.
-
-    Args:
-        grid: The grid; no more than its `max_clients` updates may be summed.
-        clip_norm: ζ.
-        replies: What nodes reply with. Floats become integers on the server.
+    `max_clients` summands is at most 2⁵², and so is the noise. The product with g and its rounding to float32 are post-
+    processing. Floats become integers on the server.
     """
 
     summed: np.dtype = np.dtype(np.int64)

@@ -73,13 +73,9 @@ def headline(report: Mapping[str, Any]) -> str:
 def document(
     report: Mapping[str, Any], curves: Mapping[str, Any] | None = None, *, run: str = "RUN", hashes: bool = True
 ) -> Document:
-    """Returns a report as a document.
+    """Returns a report as a document, with figures if it is given `curves`.
 
-    Args:
-        report: Its facts, as `build` returns them.
-        curves: What its figures show, as `curves` returns it; without them it has no figures.
-        run: The run's folder in the text.
-        hashes: Whether it names its own hashes, which the page that is hashed cannot.
+    Without `hashes` it does not name its own, which the page that is hashed cannot.
     """
     claim = report["claim"]
     blocks = [

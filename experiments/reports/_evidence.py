@@ -59,22 +59,14 @@ def found(severity: Any, field: str, code: str, **values: Any) -> Finding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The content of a run's folder.
+    """The content of a run's folder, as far as it is intact; of its logs only for the final report (`realised`).
 
     Attributes:
-        folder: The run's folder.
-        realised: Whether the logs are part of it, for the final report; else for the planned one.
-        record: The content of `run.json`.
-        answers: The operator's answers, `None` for open questions.
-        mechanism: The mechanism of the artifact; `None` if the artifact is missing or damaged.
-        mechanism_sha256: Hash of the artifact.
-        ledger: The ledger; `None` if it is missing, or in a planned report.
         attempts: Clients of each attempt of each round, both counted from 1, from participation.csv, including
             attempts without clients that are in the ledger only.
-        metrics: The content of metrics.csv; empty if it is damaged.
         problems: What is wrong with the files, with the field of the report that it is about.
         initial_model_sha256: Hash of the copy of the initial model; empty if there is none.
-        parameters: Number of values in the trained model; `None` if it is missing or damaged, or in a planned report.
+        parameters: Number of values in the trained model.
     """
 
     folder: pathlib.Path
@@ -141,10 +133,7 @@ class Evidence:
 def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] | None = None) -> Evidence:
     """Returns what a run's folder contains; problems of files other than the first two are collected, not raised.
 
-    Args:
-        folder: The run's folder.
-        realised: Whether to read the logs of the run too.
-        answers: Answers to use instead of those in the folder.
+    Given answers are used instead of those in the folder.
     """
     answers, record = read_answers(folder) if answers is None else answers, read_record(folder)
     problems: list[Reason] = []
@@ -243,8 +232,8 @@ def rounds_by_client(attempts: Mapping[tuple[int, Any], Iterable[str]]) -> dict[
     """Returns the rounds of each client, counted from 1, in order.
 
     Formal guarantee: a client in several attempts of a round took part in it once, since at most one attempt is
-    released. A client in an abandoned attempt took part in its round all the same. If a client is listed twice in one
-    attempt, its round is listed twice.
+    released; one in an abandoned attempt took part all the same. If a client is listed twice in one attempt, its round
+    is listed twice.
 
     Example:
         >>> rounds_by_client({(1, 1): ["ann"], (1, 2): ["ann"], (3, 1): ["ann", "bob"]})

@@ -150,15 +150,8 @@ def population(evidence: Evidence) -> int | None:
 class Judgement:
     """The files of a run and everything that is derived from them: a report takes all its facts from here.
 
-    Attributes:
-        evidence: The content of the run's folder.
-        assumptions: Each assumption of the guarantee, with its state.
-        planned: Figures for the schema of the claim; `None` if there is no intact mechanism.
-        seen: Figures for the observed rounds of the clients; `None` if there are none.
-        figures: The figures that the report states.
-        audit: What the report says about the audit; `None` without one.
-        findings: Everything to know about the run.
-        claim: What the headline states, with everything that may forbid it.
+    Figures are for the schema of the claim (`planned`), for the observed rounds (`seen`), and as the report states
+    them; each is `None` if there are none. `audit` is what the report says about it; `None` without one.
     """
 
     evidence: Evidence
@@ -215,7 +208,7 @@ def judge(evidence: Evidence, *, audited: bool, summarised: bool) -> Judgement:
 
 
 def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
-    """Returns what the headline of the final report would state if no further round followed.
+    """Returns what the headline of the final report would state if no further round followed; `None` if no ε could be.
 
     Formal guarantee: the guarantee is the headline's, for the observed rounds of each client, and at least the
     plan's, since the run would stop early: see `_figures.stated`. Open questions are taken to be answered with
@@ -223,9 +216,6 @@ def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
 
     Args:
         folder: The run's folder, whose ledger has the last round as released.
-
-    Returns:
-        The claim; `None` if no ε could be stated.
     """
     evidence = gather(folder, realised=True)
     if evidence.ledger is not None:

@@ -37,10 +37,7 @@ class RoundSum:
     """The sum of a round's updates, and the number of reports by what became of them.
 
     Attributes:
-        stages: The bundle's stages.
-        chosen: The devices of the round.
-        total: The sum.
-        counted: The devices in it.
+        counted: The devices in the sum.
         refused: Numbers of refused reports by reason.
         batches: Number of batches of files that were taken.
     """
@@ -87,10 +84,6 @@ class Deployment:
     state before it is recorded as released, and that before its model is written; each state is stepped once. The next
     process finishes what a killed one left half done: a round whose state is on disk is released; of a round whose
     state is not on disk nothing was released, and it continues where it was.
-
-    Args:
-        loop: The loop of its rounds.
-        stages: The stages of its bundle.
     """
 
     def __init__(self, loop: server_loop.ServerLoop, stages: Stages) -> None:

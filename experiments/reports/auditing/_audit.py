@@ -1,9 +1,10 @@
-"""The audit: emits the noise of whole runs, tests it, and says which measured values correct noise can have."""
+"""The audit: emits the noise of whole runs and tests it; and rederives what a stored one says from its measurements."""
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -12,22 +13,20 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.numerics import normals
 
-from ...output import progress
-from ._canaries import CanaryBound, can_tell_half, canary_bound, reached_sensitivity
-from ._setting import COUNTS, Setting, Test
+from ...output import agreement, progress
+from ._canaries import CONFIDENCE, CanaryBound, bound_of_rates, can_tell_half, canary_bound, reached_sensitivity
+from ._setting import COUNTS, FEWEST_COORDINATES, Setting, Test
 
 # Relative tolerance of the sensitivity, above rounding errors.
-ROUNDING = 1e-9
+_ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Emitted:
-    """The whitened noise of two runs, which should be independent standard normals, and the contribution of a canary.
+    """The whitened noise of two runs, `[rows, coordinates]`: independent standard normals if it is correct.
 
     Attributes:
-        rows: Whitened noise of one run, float64 `[rows, coordinates]`.
-        others: Whitened noise of another run, of the same shape.
-        moved: The contribution of a canary to each row, float64 `[rows]`.
+        moved: The contribution of a canary to each row.
         inexact: How many numbers of the noise are not on the grid; 0 in floating point.
     """
 
@@ -49,14 +48,9 @@ class _Emitted:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The result of an audit.
+    """The result of an audit: tests, and what canaries show in the noise.
 
-    Attributes:
-        tests: The tests.
-        claimed_epsilon: The claimed ε.
-        coordinates: Number of coordinates of the tested noise.
-        canaries: Lower bound of ε from canaries in the noise.
-        control: The same for noise of half the size: an audit that does not notice this proves nothing.
+    `control` is the same for noise of half the size: an audit that does not notice this proves nothing.
     """
 
     tests: list[Test]
@@ -87,7 +81,7 @@ def audit(setting: Setting) -> Audit:
     steps = _emitted.step_twice(plan.mechanism, middle, stddev=sigma, **setting.of_stream)
     progress.step("sensitivity")
     reached, pattern = reached_sensitivity(encoder, plan.participation)
-    most, who = plan.sensitivity * (1 + ROUNDING), {"rounds": [int(each) + 1 for each in pattern]}
+    most, who = plan.sensitivity * (1 + _ROUNDING), {"rounds": [int(each) + 1 for each in pattern]}
     progress.step("noise")
     times = 1.0 if setting.adjacency == "zero-out" else 2.0
     canary = times * np.sum(encoder[:, list(pattern)], axis=1) / sigma
@@ -173,7 +167,7 @@ _FEWEST_PAIRS, _MOST_PAIRS = 16, 2000
 _ROOM = 1.1
 
 
-def fits(rounds: int, coordinates: int) -> dict[str, Callable[[float], bool]]:
+def _fits(rounds: int, coordinates: int) -> dict[str, Callable[[float], bool]]:
     """Returns, for each test of the noise itself, whether correct noise of this shape can have a measured value."""
     normal = math.sqrt(rounds * coordinates)
     return {
@@ -199,7 +193,7 @@ def variance(rows: np.ndarray) -> Test:
     sums = np.sum(np.square(rows), axis=1)
     worst = int(np.argmin(np.minimum(stats.chi2.sf(sums, coordinates), stats.chi2.cdf(sums, coordinates))))
     found = float(sums[worst] / coordinates)
-    passed = fits(*rows.shape)["variance"](found)
+    passed = _fits(*rows.shape)["variance"](found)
     return Test(name="variance", passed=passed, value=found, limit=1.0, about={"round": worst + 1})
 
 
@@ -293,4 +287,80 @@ def pairs(rows: np.ndarray) -> Test:
 def fresh_steps(first: np.ndarray, second: np.ndarray, stddev: float) -> Test:
     """Tests that two steps from one state give two rows with independent new noise."""
     found = float(np.mean(np.square(first - second)) / (2 * stddev**2))
-    return Test(name="fresh steps", passed=fits(1, len(first))["fresh steps"](found), value=found, limit=1.0)
+    return Test(name="fresh steps", passed=_fits(1, len(first))["fresh steps"](found), value=found, limit=1.0)
+
+
+def disagreements(stored: Any, setting: Setting) -> list[str]:
+    """Returns where a stored audit does not follow from its measurements, or is not an audit of the setting.
+
+    The measurements (variances, correlations, rates of hits and alarms) cannot be repeated without the noise, and are
+    accepted as they are: a stored audit is a claim, and this shows that it is consistent, no more.
+    """
+    try:
+        return _disagreements(stored, setting)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, ZeroDivisionError) as error:
+        return [f"it is not an audit: {type(error).__name__} {error}"]
+
+
+def _disagreements(stored: Any, setting: Setting) -> list[str]:
+    coordinates, delta = int(stored["coordinates"]), setting.plan.delta
+    if coordinates != stored["coordinates"] or coordinates < FEWEST_COORDINATES:
+        return [f"it has coordinates={stored['coordinates']!r}, and needs {FEWEST_COORDINATES}"]
+    said = {
+        "rounds": setting.rounds,
+        "noise_multiplier": setting.plan.noise_multiplier,
+        "delta": delta,
+        "noise_scale": 1.0,
+        "adjacency": setting.adjacency,
+    }
+    found = [f"it has {name}={stored[name]!r}, not {value!r}" for name, value in said.items() if stored[name] != value]
+    if not agreement.claim_holds(stored["claimed_epsilon"], setting.claimed.epsilon(delta)):
+        found.append("it claims another ε than the one that follows from the run")
+    tests = {test["name"]: test for test in stored["tests"]}
+    if len(tests) < len(stored["tests"]) or tuple(tests) != setting.names:
+        return [*found, f"it has the tests {', '.join(tests)}, not {', '.join(setting.names)}"]
+    for kind in ("canaries", "control"):
+        found += _canaries(kind, stored[kind], coordinates, delta)
+    passes = _limits(stored, setting, coordinates)
+    for name in setting.names:
+        value = tests[name]["value"]
+        if tests[name]["passed"] is not False and not (math.isfinite(value) and passes[name](value)):
+            found.append(f"its test {name} says that it passed, with {value!r}")
+    if stored["passed"] is not all(test["passed"] is True for test in tests.values()):
+        found.append("its verdict contradicts its tests")
+    return found
+
+
+def _limits(stored: Mapping[str, Any], setting: Setting, coordinates: int) -> dict[str, Callable[[float], bool]]:
+    """Returns whether a measured value passes, for each test of an audit."""
+    # As the audit compared, on its machine: the stored claim agrees with the recomputed one.
+    claimed, sensitivity = float(stored["claimed_epsilon"]), setting.plan.sensitivity
+    shown, halved = (max(stored[kind]["epsilon"], stored[kind]["epsilon_gaussian"]) for kind in ("canaries", "control"))
+    can_fail = claimed < float(stored["control"]["at_most"]) and can_tell_half(
+        setting.claimed, count=coordinates, delta=setting.plan.delta
+    )
+    of_noise = _fits(setting.rounds, coordinates)
+    return {
+        **of_noise,
+        **{COUNTS + name: passes for name, passes in of_noise.items()},
+        "sensitivity": lambda value: 0 < value <= sensitivity * (1 + _ROUNDING),
+        "canaries": lambda value: value == shown <= claimed,
+        "control": lambda value: value == halved and (value > claimed or not can_fail),
+    }
+
+
+def _canaries(kind: str, stored: Mapping[str, Any], coordinates: int, delta: float) -> list[str]:
+    """Returns where bounds do not follow from the rates of hits and alarms."""
+    expected = bound_of_rates(
+        hits=round(stored["true_positives"] * coordinates),
+        alarms=round(stored["false_positives"] * coordinates),
+        count=coordinates,
+        others=coordinates,
+        delta=delta,
+        confidence=CONFIDENCE,
+    )
+    for name, value in vars(expected).items():
+        agrees = agreement.close if isinstance(value, float) else agreement.same
+        if not agrees(stored[name], value):
+            return [f"its {kind} have {name}={stored[name]!r}, which does not follow from their rates"]
+    return []

@@ -17,14 +17,11 @@ _MARGIN = 6.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CanaryBound:
-    """Lower bounds of ε and μ from an attack.
+    """Lower bounds of ε and μ from an attack, which hold with `confidence`.
 
     Attributes:
         epsilon: Lower bound of ε for any mechanism.
         epsilon_gaussian: Lower bound of ε for a Gaussian release, from `mu`.
-        mu: Lower bound of μ.
-        confidence: Probability that the bounds hold.
-        canaries: Number of canaries.
         true_positives: Share of the participating canaries that the attack recognized.
         false_positives: Share of the other canaries that the attack took for participating ones.
         at_most: The largest `epsilon_gaussian` that this number of canaries can show.

@@ -100,15 +100,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Test:
-    """The result of one test.
-
-    Attributes:
-        name: Name of the test.
-        passed: Whether it passed.
-        value: The measured value.
-        limit: The value that it was compared with.
-        about: More of what was measured, as JSON.
-    """
+    """The result of one test: a measured value, the limit that it was compared with, and more as JSON."""
 
     # Not a class of tests, although its name suggests so to pytest.
     __test__ = False
