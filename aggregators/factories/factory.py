@@ -203,9 +203,6 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     def replay_computation(self, *, dimension: int) -> tff.Computation:
         """Returns the computation that `replay` runs, from keys int64 `[rounds, 2]` to the state of the noise.
 
-        Args:
-            dimension: Number of coordinates of the values, over all their tensors together.
-
         Example:
             >>> import tff_mf
             >>> blt = tff_mf.BLT.production("b400")

@@ -18,7 +18,7 @@ from tff_mf.base import validation
 from ..output import files
 from ..output.present import markdown
 from ..runs import derived, folders
-from ..runs.metrics import ACCURACY, ROUND, read_metrics
+from ..runs.metrics import read_metrics
 from ..runs.names import METRICS, REPORT, SUMMARY
 from ..runs.run_record import read_record
 from ..runs.statements import REFUSED
@@ -166,11 +166,6 @@ def fitted(found: Sequence[Level]) -> derived.Regression | None:
     return derived.fit([level.effective_rmse for level in inside], [level.rate for level in inside])
 
 
-def history(path: pathlib.Path) -> list[tuple[int, float]]:
-    """Returns round and accuracy of each evaluation in a run's metrics file."""
-    return [(int(row[ROUND]), float(row[ACCURACY])) for row in read_metrics(path).rows if row.get(ACCURACY)]
-
-
 def run_comparison(
     spec: pathlib.Path,
     out: pathlib.Path,
@@ -277,7 +272,7 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, folder: pathlib.Pat
         accuracy=summary["accuracy"],
         baseline=summary.get("baseline_accuracy"),
         validation_accuracy=summary["validation_accuracy_smoothed"],
-        history=history(folder / METRICS),
+        history=read_metrics(folder / METRICS).accuracies,
         test_sentences=summary["test_sentences"],
         claim=report["claim"],
     )

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 from msgspec import Meta
 
+from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ..output import typed
@@ -22,7 +23,7 @@ from ..runs.initial_model import given
 from ..runs.layers import Layer, Preset
 from ..runs.settings import FIELDS, RunSettings
 from ..training.datasets import named_data
-from ._scaling import check_fraction, scaled
+from ._scaling import scaled
 
 # A small file can ask for more runs than fit in memory.
 MOST_RUNS = 10_000
@@ -162,8 +163,8 @@ def read(
         dataset: Data set of all runs, in place of the file's.
         fraction: Part of the size at which the runs are done, see `docs/experiments.md`; None is full size.
     """
-    if fraction is not None:
-        check_fraction(fraction)
+    if fraction is not None and not 0 < validation.real("fraction", fraction) < 1:
+        raise InputValueError(f"fraction={fraction} must be above 0 and below 1; leave it out for full size.")
     content = read_grids(path)
     elsewhere = Layer.of({"dataset": dataset} if dataset is not None else {}, layers.FLAG)
     found = []

@@ -18,11 +18,11 @@ from .. import guard, reports
 from ..runs import folders, ledger
 from ..runs.checkpoints import Checkpoints
 from ..runs.names import CHECKPOINTS, LEDGER, REPORT
-from . import cohorts, updates
+from . import cohorts
 from .checkpoints import ServerState, build, forget, loaded
 from .settings import FlowerSettings, checked_clip_norm
 from .strategy import MFStrategy
-from .updates import Layout, model_arrays
+from .updates import INTEGERS, MODEL, UPDATE, Layout, Summands, model_arrays
 
 _DEFAULT = FlowerSettings()
 # Of these, each cohort can be drawn when its round begins, from the nodes that are connected.
@@ -167,26 +167,23 @@ def _check_supported(plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
             )
 
 
-def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> updates.Summands:
+def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> Summands:
     """Returns what replies become."""
-    clip_norm, grid = checked_clip_norm(plan.clip_norm), plan.grid
-    if grid is None or plan.dimension is None:
-        if settings.replies == updates.INTEGERS:
+    if plan.grid is None or plan.dimension is None:
+        if settings.replies == INTEGERS:
             raise InputValueError(
-                f"replies={settings.replies!r} needs a grid: leave out floating_point, or take {updates.MODEL!r} "
-                f"or {updates.UPDATE!r}."
+                f"replies={settings.replies!r} needs a grid: leave out floating_point, or take {MODEL!r} or {UPDATE!r}."
             )
-        return updates.Floats(clip_norm, settings.replies)
-    if plan.clients_per_round > grid.max_clients:
+    elif plan.clients_per_round > plan.grid.max_clients:
         raise InputValueError(
-            f"grid={grid} has room for fewer than clients_per_round={plan.clients_per_round}: take a Grid of more."
+            f"grid={plan.grid} has room for fewer than clients_per_round={plan.clients_per_round}: take a Grid of more."
         )
-    if layout.dimension > plan.dimension:
+    elif layout.dimension > plan.dimension:
         raise InputValueError(
             f"dimension={plan.dimension} of the plan must be at least {layout.dimension}, the number of the model's "
             "parameters: what the grid costs depends on it."
         )
-    return updates.Integers(grid, clip_norm, settings.replies)
+    return Summands(checked_clip_norm(plan.clip_norm), settings.replies, plan.grid)
 
 
 def _finish(folder: pathlib.Path) -> None:

@@ -3,7 +3,6 @@
 Every reply is checked, clipped again, and counted.
 """
 
-import abc
 import dataclasses
 import io
 import math
@@ -64,82 +63,51 @@ REPLIES = (MODEL, UPDATE, INTEGERS)
 Arrays = dict[str, np.ndarray]
 
 
-class Summands(abc.ABC):
-    """How a reply becomes a summand, and how the noised sum becomes a model's change; with their types."""
+class Summands:
+    """How a reply becomes a summand, and how the noised sum becomes a model's change.
 
-    sent: np.dtype = np.dtype(np.float32)
-    summed: np.dtype = np.dtype(np.float32)
+    Formal guarantee: with a grid, updates are integers in units of g = ζ·2^-bits, and their sum and the noise are exact
+    in int64. The release is a function of y = exact sum + integer noise alone, and does not depend on the order of the
+    nodes. Each summand has Σq² ≤ 4^bits, whatever its node sent. Nothing overflows: the sum of at most `max_clients`
+    summands is at most 2⁵², and so is the noise. The product with g and its rounding to float32 are post-processing.
 
-    @abc.abstractmethod
-    def bounded(self, reply: Arrays, model: Mapping[str, np.ndarray]) -> clipping.Clipped:
-        """Returns a reply as it is added to the sum, whatever its node sent, and how it was clipped."""
-
-    @abc.abstractmethod
-    def noised(self, total: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Returns a sum with its noise, float32 `[dimension]`, in units of the model."""
-
-    @property
-    def for_nodes(self) -> Mapping[str, int | float | str]:
-        """What nodes have to know of it, for the settings in a message."""
-        return {}
-
-
-class Floats(Summands):
-    """Updates are clipped and summed in float32."""
-
-    def __init__(self, clip_norm: np.float32, replies: str) -> None:
-        self._clip_norm, self._replies = clip_norm, replies
-
-    def bounded(self, reply: Arrays, model: Mapping[str, np.ndarray]) -> clipping.Clipped:
-        return clipping.clip_again(_update(reply, model, self._replies), self._clip_norm)
-
-    def noised(self, total: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        return total + noise
-
-
-class Integers(Summands):
-    """Updates are integers in units of g = ζ·2^-bits; their sum and the noise are exact in int64.
-
-    Formal guarantee: the release is a function of y = exact sum + integer noise alone, and does not depend on the order
-    of the nodes. Each summand has Σq² ≤ 4^bits, whatever its node sent. Nothing overflows: the sum of at most
-    `max_clients` summands is at most 2⁵², and so is the noise. The product with g and its rounding to float32 are post-
-    processing. Floats become integers on the server.
+    Args:
+        clip_norm: ζ.
+        replies: What nodes reply with; floats become integers on the server.
+        grid: The grid, no more than whose `max_clients` updates may be summed; `None` for sums in float32.
     """
 
-    summed: np.dtype = np.dtype(np.int64)
-
-    def __init__(self, grid: Grid, clip_norm: np.float32, replies: str) -> None:
-        self._grid, self._clip_norm, self._replies = grid, clip_norm, replies
-        if replies == INTEGERS:
-            self.sent = np.dtype(grid.integers)
+    def __init__(self, clip_norm: np.float32, replies: str, grid: Grid | None) -> None:
+        self._clip_norm, self._replies, self._grid = clip_norm, replies, grid
+        # Types of the arrays in a reply, and of a sum.
+        integers = grid is not None and replies == INTEGERS
+        self.sent = np.dtype(grid.integers if integers else np.float32)
+        self.summed = np.dtype(np.float32 if grid is None else np.int64)
+        # What nodes have to know of it, for the settings in a message.
+        self.for_nodes: Mapping[str, int | float | str] = {}
+        if integers:
+            self.for_nodes = {mods.BITS: grid.bits, mods.TYPE: grid.integers, mods.CLIP_NORM: float(clip_norm)}
 
     def bounded(self, reply: Arrays, model: Mapping[str, np.ndarray]) -> clipping.Clipped:
+        """Returns a reply as it is added to the sum, whatever its node sent, and how it was clipped."""
+        if self._replies == MODEL:
+            with np.errstate(over="ignore", invalid="ignore"):
+                update = [reply[name] - model[name] for name in reply]
+        else:
+            update = list(reply.values())
+        if self._grid is None:
+            return clipping.clip_again(update, self._clip_norm)
         if self._replies == INTEGERS:
-            return clipping.clip_integers_again(list(reply.values()), bits=self._grid.bits)
-        return clipping.clip_to_grid(_update(reply, model, self._replies), self._clip_norm, bits=self._grid.bits)
+            return clipping.clip_integers_again(update, bits=self._grid.bits)
+        return clipping.clip_to_grid(update, self._clip_norm, bits=self._grid.bits)
 
     def noised(self, total: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Returns a sum with its noise, float32 `[dimension]`, in units of the model."""
+        if self._grid is None:
+            return total + noise
         # Exact up to the product: both are whole numbers of at most 2⁵².
         unit = float(self._clip_norm) * 2.0**-self._grid.bits
         return ((total + noise).astype(np.float64) * unit).astype(np.float32)
-
-    @property
-    def for_nodes(self) -> Mapping[str, int | float | str]:
-        if self._replies != INTEGERS:
-            return {}
-        return {
-            mods.BITS: self._grid.bits,
-            mods.TYPE: self._grid.integers,
-            mods.CLIP_NORM: float(self._clip_norm),
-        }
-
-
-def _update(reply: Arrays, model: Mapping[str, np.ndarray], replies: str) -> list[np.ndarray]:
-    """Returns the update in a reply of floats."""
-    if replies == UPDATE:
-        return list(reply.values())
-    with np.errstate(over="ignore", invalid="ignore"):
-        return [reply[name] - model[name] for name in reply]
 
 
 class RefusedReplyError(ValueError):

@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,16 +20,20 @@ from ....base.errors import InputValueError
 from ....base.tensor_files import decoded, encoded
 from ...output.files import FOLDER_LOCK, alone
 from ...runs import server_loop
+from ...runs.checkpoints import Checkpoints
 from ...runs.ledger import ReportCounts
 from ...runs.names import CHECKPOINTS, LEDGER, RUN_JSON
 from ._bundle import SUFFIX, RefusedUpdateError, Stages, Tensors, check_files, read_regular, read_update, remove
-from ._states import States
 
 SENT, SUM, DEADLINE = "sent.safetensors", "sum.safetensors", "deadline.json"
 UPDATES, TAKEN, MODELS = "updates", "taken", "models"
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 # Endings of the scalars in a sum that count the updates that the graphs scaled, or replaced with zero.
 SCALED, ZEROED = "__clipped", "__zeroed"
+_KEYS, _ROUND = "__noise__keys", "__noise__round"
+_WEIGHTS = "state__global_model_weights__"
+# Texts are stored as bytes.
+_TEXT = "text:"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -75,6 +79,51 @@ class RoundSum:
             zeroed=zeroed,
             refused=dict(sorted(self.refused.items())),
         )
+
+
+class States(Checkpoints):
+    """The states of a deployment, of which only the newest is kept.
+
+    If the bundle has a stage that draws the rows of noise again, the keys are stored in place of the rows.
+    """
+
+    def __init__(self, deployment: pathlib.Path, stages: Stages) -> None:
+        super().__init__(deployment / CHECKPOINTS, {"bundle": stages.manifest["digest"]})
+        self._stages = stages
+        replay = stages.described.get("replay")
+        self._drawn = frozenset(replay["outputs"] if replay else ())
+
+    def save(self, round_number: int, state: Tensors, about: Mapping[str, Any]) -> None:
+        """Saves a state of the stages; see `Checkpoints.save`."""
+        kept = {}
+        for name in state.keys() - self._drawn:
+            array = np.asarray(state[name])
+            if array.dtype.kind in "OSU":
+                text = array[()]
+                kept[_TEXT + name] = np.frombuffer(text.encode() if isinstance(text, str) else bytes(text), np.uint8)
+            else:
+                kept[name] = array
+        if self._drawn:
+            past = int(state[_one(state, _ROUND)])
+            kept["keys"] = np.asarray(state[_one(state, _KEYS)])[:past]
+        super().save(round_number, kept, about)
+
+    def state(self, round_number: int) -> dict[str, Any]:
+        """Returns a state, with its rows of noise drawn again if they are not stored."""
+        kept, _ = self.load(round_number)
+        state: dict[str, Any] = {name: value for name, value in kept.items() if not name.startswith(_TEXT)}
+        state |= {name.removeprefix(_TEXT): value.tobytes() for name, value in kept.items() if name.startswith(_TEXT)}
+        return {**state, **self._stages.replay(state.pop("keys"))} if self._drawn else state
+
+    def model(self, round_number: int) -> dict[str, np.ndarray]:
+        """Returns the model of a state; raises as `state` does."""
+        kept, _ = self.load(round_number)
+        return {name.removeprefix(_WEIGHTS): value for name, value in kept.items() if name.startswith(_WEIGHTS)}
+
+
+def _one(state: Tensors, ending: str) -> str:
+    (name,) = (each for each in state if each.endswith(ending))
+    return name
 
 
 class Deployment:
