@@ -110,7 +110,6 @@ class Attempt:
 
     @property
     def client(self) -> Any:
-        """The client's data."""
         return self.example if self.scale is None else scaled(self.example, self.scale)
 
     def move(self, probe: Probe, count: int) -> Move:

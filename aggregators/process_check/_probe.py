@@ -100,19 +100,15 @@ class Findings:
         self.measured: dict[str, float] = {}
 
     def made(self, *names: str) -> None:
-        """Records that checks were completed."""
         self._made.update(names)
 
     def failed(self, name: str, text: str, remedy: str) -> None:
-        """Records that a check failed."""
         self._findings.append(ProcessFinding(name=name, severity=CRITICAL, text=text, remedy=remedy))
 
     def unjudged(self, names: tuple[str, ...], text: str, remedy: str) -> None:
-        """Records that checks could not be judged."""
         self._findings += [ProcessFinding(name=name, severity=UNJUDGED, text=text, remedy=remedy) for name in names]
 
     def result(self) -> ProcessCheck:
-        """Returns the result of all checks."""
         told = {finding.name for finding in self._findings} | self._made
         missing = tuple(name for name in CHECKS if name not in told)
         self.unjudged(missing, "Not made, because another check failed.", _FIRST)
@@ -178,7 +174,6 @@ class Probe:
         return self._process.set_model_weights(self._process.initialize(), weights)
 
     def step(self, state: Any, cohort: Sequence[Any]) -> Seen:
-        """Runs a round with a cohort."""
         before = _flat(state.global_model_weights)
         output = self._process.next(state, list(cohort))
         change = _flat(output.state.global_model_weights) - before

@@ -123,36 +123,29 @@ def materialized(value: object, type_spec: tff.Type) -> Any:
 
 def _whereabouts(connection: Connection, value: object, type_spec: tff.Type) -> tuple[Source, tuple[int, ...]] | None:
     """Returns the result of which the whole value is one part, and the part's position; `None` if there is none."""
-    if isinstance(value, ResidentValue):
-        origin = value.origin
-    elif isinstance(type_spec, tff.StructType):
-        origin = _whereabouts_of_elements(connection, value, type_spec)
-    else:
+    places = set()
+    for inside, leaf in _leaves(value, type_spec):
+        source, path = (isinstance(leaf, ResidentValue) and leaf.origin) or (None, ())
+        before = len(path) - len(inside)
+        if source is None or source.connection is not connection or path[before:] != inside:
+            return None
+        places.add((source, path[:before]))
+    if len(places) != 1:
         return None
-    if origin is None or origin[0].connection is not connection:
-        return None
-    source, path = origin
+    ((source, path),) = places
     there = source.type_signature
     for index in path:
         there = forms.member(forms.member(there)[index])
-    return origin if type_spec.is_assignable_from(forms.member(there)) else None
+    return (source, path) if type_spec.is_assignable_from(forms.member(there)) else None
 
 
-def _whereabouts_of_elements(
-    connection: Connection, value: object, type_spec: tff.StructType
-) -> tuple[Source, tuple[int, ...]] | None:
-    found = None
+def _leaves(value: object, type_spec: tff.Type, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], object]]:
+    """Yields the position and the value of each tensor."""
+    if not isinstance(type_spec, tff.StructType):
+        yield path, value
+        return
     for index, (_, element, element_type) in enumerate(_elements(value, type_spec)):
-        if not tff.types.contains(element_type, lambda part: not isinstance(part, tff.StructType)):
-            # It has no tensors.
-            continue
-        here = _whereabouts(connection, element, element_type)
-        if here is None or here[1][-1:] != (index,):
-            return None
-        if found is not None and (found[0] is not here[0] or found[1] != here[1][:-1]):
-            return None
-        found = here[0], here[1][:-1]
-    return found
+        yield from _leaves(element, forms.member(element_type), (*path, index))
 
 
 def _elements(value: object, type_spec: tff.StructType) -> list[tuple[str | None, object, tff.Type]]:

@@ -99,7 +99,6 @@ class Connection:
         return self.struct(tff.structure.Struct([(None, value) for value in values]))
 
     def select(self, source: Any, index: int) -> Any:
-        """Returns an element of a structure of the worker."""
         return self._run(self._executor.create_selection(source, index))
 
     def call(self, computation: tff.Computation, argument: Any = None) -> Any:

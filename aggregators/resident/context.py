@@ -198,7 +198,6 @@ class ResidentContext(tff.program.FederatedContext):
         return values.references(home, value, signature.result)
 
     def _run(self, form: forms.ServerForm | forms.RoundForm, arg: object, parameter: tff.Type | None) -> Any:
-        """Returns the first worker's value of the result."""
         home = self._workers[0]
         if isinstance(form, forms.RoundForm):
             arguments = _arguments.arguments(arg, parameter)

@@ -55,7 +55,6 @@ class ResidentValue(tff.program.MaterializableValueReference, np.lib.mixins.NDAr
 
     @property
     def type_signature(self) -> tff.TensorType:
-        """Type of the tensor."""
         return self._type
 
     @property
@@ -66,13 +65,11 @@ class ResidentValue(tff.program.MaterializableValueReference, np.lib.mixins.NDAr
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the tensor."""
         fixed = self._type.shape
         return self.numpy().shape if fixed is None or None in fixed else tuple(fixed)
 
     @property
     def dtype(self) -> np.dtype:
-        """NumPy type of its elements."""
         return np.dtype(self._type.dtype)
 
     def numpy(self) -> Any:

@@ -71,12 +71,10 @@ class Level:
 
     @property
     def rate(self) -> float:
-        """The best rate."""
         return self.best[0].rate
 
     @property
     def effective_rmse(self) -> float:
-        """L_e of figure 11."""
         return self.best[0].effective_rmse
 
     @property

@@ -129,7 +129,6 @@ class PlannedRun:
 
     @property
     def optimized_for(self) -> RunSettings:
-        """The settings that its mechanism is optimized for."""
         return layers.settings(layers.laid([self.layer, Layer.of(self.optimize, "optimize")]))
 
     @property

@@ -37,7 +37,6 @@ class Layout:
 
     @property
     def dimension(self) -> int:
-        """Number of model parameters d."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
     def vector(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -51,7 +50,6 @@ class Layout:
         return {name: part.reshape(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
     def as_json(self) -> list[list[object]]:
-        """Returns names and shapes as JSON."""
         return [[name, list(shape)] for name, shape in self.shapes.items()]
 
 
@@ -199,7 +197,6 @@ class UpdateSum:
         )
 
     def _read(self, message: Message) -> Arrays:
-        """Returns the arrays of a reply in the order of the model."""
         node = message.metadata.src_node_id
         if node not in self._asked:
             raise RefusedReplyError("not chosen")

@@ -165,17 +165,14 @@ class Judgement:
 
     @property
     def record(self) -> RunRecord:
-        """The content of `run.json`."""
         return self.evidence.record
 
     @property
     def ledger(self) -> LedgerRecord | None:
-        """The ledger, if there is one."""
         return self.evidence.ledger
 
     @property
     def refused(self) -> bool:
-        """Whether no ε is stated."""
         return self.claim.state == statements.REFUSED
 
 

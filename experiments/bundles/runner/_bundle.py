@@ -258,12 +258,10 @@ class Stages:
         return self._run("work", {**examples, **sent})
 
     def tokenize(self, sentences: Sequence[str]) -> dict[str, np.ndarray]:
-        """Returns sentences as examples."""
         found = self.signature(TOKENIZE)(sentences=np.asarray(sentences, object))
         return {name: value.numpy() for name, value in found.items()}
 
     def zero(self) -> dict[str, Any]:
-        """Returns a sum of no updates."""
         return self._run("zero", {})
 
     def accumulate(self, total: Tensors, update: Tensors) -> dict[str, Any]:
@@ -271,7 +269,6 @@ class Stages:
         return self._run("accumulate", {**total, **update})
 
     def merge(self, total: Tensors, other: Tensors) -> dict[str, Any]:
-        """Returns the sum of two sums."""
         renamed = {f"other{name.removeprefix('sum')}": value for name, value in other.items()}
         return self._run("merge", {**total, **renamed})
 

@@ -116,7 +116,6 @@ class States(Checkpoints):
         return {**state, **self._stages.replay(state.pop("keys"))} if self._drawn else state
 
     def model(self, round_number: int) -> dict[str, np.ndarray]:
-        """Returns the model of a state; raises as `state` does."""
         kept, _ = self.load(round_number)
         return {name.removeprefix(_WEIGHTS): value for name, value in kept.items() if name.startswith(_WEIGHTS)}
 
@@ -269,7 +268,6 @@ class Deployment:
         return {"run": self._loop.run, "round": begun.number, "attempt": begun.attempt}
 
     def _sum(self, begun: server_loop.BegunRound) -> RoundSum:
-        """Returns the sum of a round so far."""
         path, chosen = self._folder / SUM, frozenset(begun.clients)
         if path.exists():
             tensors, about = checkpoint_files.read(path)
@@ -332,7 +330,6 @@ class Deployment:
         return self._folder / MODELS / f"round-{number:06d}{SUFFIX}"
 
     def _clear(self) -> None:
-        """Deletes the files of a round that is over."""
         for name in (SUM, SENT):
             (self._folder / name).unlink(missing_ok=True)
         for path in (self._folder / TAKEN).glob("*"):

@@ -61,7 +61,6 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether every test passed."""
         return all(test.passed for test in self.tests)
 
 

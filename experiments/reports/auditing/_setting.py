@@ -56,7 +56,6 @@ class Setting:
 
     @property
     def rounds(self) -> int:
-        """Number of rounds n."""
         return self.plan.rounds
 
     @property
@@ -81,7 +80,6 @@ class Setting:
 
     @property
     def samples(self) -> int:
-        """Number of coordinates of the noise."""
         fitting = min(_MOST_COORDINATES, max(FEWEST_COORDINATES, _NUMBERS // self.rounds))
         return fitting if self.coordinates is None else self.coordinates
 
@@ -92,7 +90,6 @@ class Setting:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the tests of an audit."""
         on_grid = () if self.plan.grid is None else _ON_GRID
         counts = () if self.plan.adaptive_count_stddev is None else tuple(COUNTS + name for name in _OF_NOISE)
         return (*_NAMES, *on_grid, *counts)
@@ -113,7 +110,6 @@ class Test:
 
     @property
     def text(self) -> str:
-        """The result in words."""
         form = _TEXTS[self.name.removeprefix(COUNTS)]
         shown = {"value": self.value, "limit": self.limit, **self.about}
         return form.format(**shown) if isinstance(form, str) else form(**shown)
