@@ -17,22 +17,8 @@ from ..output import agreement, typed
 from ..output.files import FOLDER_LOCK, write_atomically
 from ..output.present import markdown as rendered
 from ..output.text import up
-from ..runs import statements
+from ..runs import names, statements
 from ..runs.folders import readable_folder
-from ..runs.names import (
-    ANSWERS,
-    AUDIT,
-    CHECKPOINTS,
-    LEDGER,
-    METRICS,
-    MODEL,
-    PARTICIPATION,
-    PLANNED,
-    PLANNED_TEXT,
-    REPORT,
-    REPORT_TEXT,
-    SUMMARY,
-)
 from ._document import document
 from ._evidence import CRITICAL, WARNING, Finding, found, gather
 from ._facts import VERSION, digest, facts, problem
@@ -47,7 +33,10 @@ _COMPUTED = ("claim", "noise", "accountant", "grid")
 _VERSION = re.compile(rf"tff-mf {RELEASE}")
 _HASH = re.compile("[0-9a-f]{64}")
 # Files that a run writes once it begins.
-_OF_A_RUN = (LEDGER, PARTICIPATION, METRICS, SUMMARY, MODEL, REPORT, REPORT_TEXT, CHECKPOINTS, FOLDER_LOCK)
+_OF_A_RUN = (
+    *(names.LEDGER, names.PARTICIPATION, names.METRICS, names.SUMMARY, names.MODEL),
+    *(names.REPORT, names.REPORT_TEXT, names.CHECKPOINTS, FOLDER_LOCK),
+)
 
 
 def build(
@@ -104,11 +93,11 @@ def differences(stored: Mapping[str, Any], recomputed: Mapping[str, Any]) -> lis
         recomputed: The report that follows from the files, on this machine.
     """
     expected = _in_figures_of(stored, recomputed)
-    names = [name for name in dict.fromkeys([*expected, *stored]) if name != "digest"]
     return [
         name
-        for name in names
-        if (name in stored) != (name in expected) or not agreement.same(stored.get(name), expected.get(name))
+        for name in dict.fromkeys([*expected, *stored])
+        if name != "digest"
+        and ((name in stored) != (name in expected) or not agreement.same(stored.get(name), expected.get(name)))
     ]
 
 
@@ -129,7 +118,7 @@ def _in_figures_of(stored: Mapping[str, Any], recomputed: Mapping[str, Any]) -> 
 
 def _without_later(report: Mapping[str, Any], *, audited: bool) -> dict[str, Any]:
     """Returns a report without the hashes of files that may be newer; a value that is not a hash stays, and differs."""
-    left_out = (ANSWERS,) if audited else (ANSWERS, AUDIT)
+    left_out = (names.ANSWERS,) if audited else (names.ANSWERS, names.AUDIT)
     kept = {name: each for name, each in report["files"].items() if name not in left_out or not _is_hash(each)}
     return {**report, "files": kept}
 
@@ -156,7 +145,9 @@ class Stored:
 
     def __init__(self, folder: pathlib.Path, *, realised: bool | None = None) -> None:
         self._folder, self.realised = folder, has_begun(folder) if realised is None else realised
-        self.as_json, self.as_markdown = (REPORT, REPORT_TEXT) if self.realised else (PLANNED, PLANNED_TEXT)
+        self.as_json, self.as_markdown = (
+            (names.REPORT, names.REPORT_TEXT) if self.realised else (names.PLANNED, names.PLANNED_TEXT)
+        )
         self.report: dict[str, Any] = {}
         self.wrong: Finding | None = None
         self._content: Any = None
@@ -227,10 +218,10 @@ class Stored:
         if recomputed["audit"] is not None:
             built = build(self._folder, realised=self.realised, audited=False)
             before = _without_later(built, audited=False)
-            before["files"] = {name: each for name, each in recomputed["files"].items() if name != AUDIT}
+            before["files"] = {name: each for name, each in recomputed["files"].items() if name != names.AUDIT}
             # Its page followed from these facts, in the words of this release.
             if _is_held(sealed(_in_figures_of(self.report, before))["digest"], held):
-                return [found(CRITICAL, "digest", "digest_before_audit", file=AUDIT)]
+                return [found(CRITICAL, "digest", "digest_before_audit", file=names.AUDIT)]
         return [found(CRITICAL, "digest", "digest_other")]
 
     def of_its_time(self) -> list[Finding]:
@@ -261,13 +252,13 @@ class Stored:
         if others:
             return others
         if other := [name for name, answer in now.items() if answers[name] not in (None, answer)]:
-            return [self._found("report_answers", answers=ANSWERS, names=other)]
+            return [self._found("report_answers", answers=names.ANSWERS, names=other)]
         # A planned report may be older than the answers and the audit of its run.
         if not self.realised and has_begun(folder):
             return []
-        later = [AUDIT] if not audited and (folder / AUDIT).exists() else []
-        if answers != now or stored["files"].get(ANSWERS) != files.get(ANSWERS):
-            later.insert(0, ANSWERS)
+        later = [names.AUDIT] if not audited and (folder / names.AUDIT).exists() else []
+        if answers != now or stored["files"].get(names.ANSWERS) != files.get(names.ANSWERS):
+            later.insert(0, names.ANSWERS)
         return [found(WARNING, "report", "report_older", file=self.as_json, names=later)]
 
     def _found(self, code: str, **values: Any) -> Finding:
@@ -348,7 +339,7 @@ def inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
 
     It may be older than the current answers and audit, and is recomputed with the answers that it has.
     """
-    if not (folder / PLANNED).exists() and not (folder / PLANNED_TEXT).exists():
+    if not (folder / names.PLANNED).exists() and not (folder / names.PLANNED_TEXT).exists():
         return []
     stored = Stored(folder, realised=False)
     if stored.wrong is not None:
