@@ -26,7 +26,6 @@ def as_dict(
     done: int,
     failed: Mapping[str, str],
     about: Mapping[str, Any] | None = None,
-    published: Mapping[Any, Mapping[str, float]] | None = None,
     dry_run: bool = False,
 ) -> dict[str, Any]:
     """Returns the content of `comparison.json`.
@@ -37,7 +36,6 @@ def as_dict(
         done: Number of runs that are done.
         failed: The last line of each run that failed, by its name.
         about: What the specification says of itself, and what of it was made smaller.
-        published: The paper's results by label, level of privacy and rate.
         dry_run: Whether words are drawn at random, so that no accuracy means anything.
     """
     line = fitted(found)
@@ -47,7 +45,7 @@ def as_dict(
         "runs_planned": planned,
         "runs_done": done,
         "runs_failed": dict(failed),
-        "levels": [_level(level, line, published or {}) for level in found],
+        "levels": [_level(level, line) for level in found],
         "gaps": gaps(found),
         "rate_regression": None if line is None else {"slope": line.slope, "intercept": line.intercept},
         "rate_regression_of_the_paper": {
@@ -205,13 +203,11 @@ def _assumptions(result: Mapping[str, Any]) -> list[Item]:
     return [Item(text, label) for label, text in found.items() if text]
 
 
-def _level(
-    level: Level, line: derived.Regression | None, published: Mapping[Any, Mapping[str, float]]
-) -> dict[str, Any]:
+def _level(level: Level, line: derived.Regression | None) -> dict[str, Any]:
     mean, half = mean_and_half_width(list(level.accuracies.values()))
     usable = line is not None and level.effective_rmse > 0
     baselines = [run.baseline for run in level.best if run.baseline is not None]
-    in_paper = published.get((level.label, level.privacy, level.rate))
+    in_paper = level.best[0].published
     return {
         level.privacy[0]: level.privacy[1],
         "mechanism": level.label,

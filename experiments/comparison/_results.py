@@ -42,6 +42,7 @@ class Finished:
         baseline: What always the most frequent word would reach on them; None in a run that did not measure it.
         validation_accuracy: In the mean of the last evaluations (`runs.metrics.smoothed`).
         history: Round and accuracy of each evaluation on validation sentences.
+        published: Results of the paper for it, by name.
     """
 
     label: str
@@ -55,6 +56,7 @@ class Finished:
     history: Sequence[tuple[int, float]]
     test_sentences: int
     claim: Mapping[str, Any]
+    published: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -229,16 +231,12 @@ def _written(
     done = [run for run in planned if _runs.is_done(out, run.name)]
     finished = [_finished(run, artifacts[run.name], _runs.folder_of(out, run.name)) for run in done]
     found = levels(finished)
-    published = {
-        (ended.label, ended.privacy, ended.rate): run.published for run, ended in zip(done, finished, strict=True)
-    }
     result = _report.as_dict(
         found,
         planned=len(planned),
         done=len(finished),
         failed=failed,
         about=about,
-        published=published,
         dry_run=dry_run,
     )
     if found:
@@ -273,4 +271,5 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, folder: pathlib.Pat
         history=read_metrics(folder / METRICS).accuracies,
         test_sentences=summary["test_sentences"],
         claim=report["claim"],
+        published=run.published,
     )

@@ -69,7 +69,11 @@ def changes(planned: Iterable["PlannedRun"]) -> dict[str, dict[str, list[Any]]]:
                 for key, value in values.items():
                     if value is not None and value not in entry[key]:
                         entry[key].append(value)
-    return {name: {key: sorted(values, key=_size) for key, values in entry.items()} for name, entry in found.items()}
+
+    def size(value: float | str) -> float:
+        return math.inf if isinstance(value, str) else value
+
+    return {name: {key: sorted(values, key=size) for key, values in entry.items()} for name, entry in found.items()}
 
 
 def in_words(fraction: float, changed: Mapping[str, Mapping[str, list[Any]]]) -> str:
@@ -119,10 +123,6 @@ def _sensitivity(mechanism: str, setting: MechanismSetting) -> float:
 
 def _setting(run: RunSettings) -> MechanismSetting:
     return MechanismSetting(rounds=run.rounds, participation=run.participation(), restart_every=run.restart_every)
-
-
-def _size(value: float | str) -> float:
-    return math.inf if isinstance(value, str) else value
 
 
 def _range(values: list[Any]) -> str:

@@ -118,7 +118,6 @@ def open_strategy(
             weights = layout.vector(initial)
             state = ServerState(round_number=0, weights=weights, velocity=np.zeros_like(weights), noise=stream.init())
         yield MFStrategy(
-            folder=folder,
             guarded=guarded,
             stream=stream,
             layout=layout,

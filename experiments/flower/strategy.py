@@ -1,6 +1,5 @@
 """The Flower strategy: rounds of FedAvg with server momentum, whose sums get the correlated noise of a mechanism."""
 
-import pathlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from logging import INFO, WARNING
@@ -53,7 +52,6 @@ class MFStrategy(Strategy):
     def __init__(
         self,
         *,
-        folder: pathlib.Path,
         guarded: RunGuard,
         stream: Any,
         layout: Layout,
@@ -65,8 +63,7 @@ class MFStrategy(Strategy):
         known: Collection[str] | None,
         draw: Draw,
     ) -> None:
-        self._folder, self._guard = folder, guarded
-        self._stream, self._layout = stream, layout
+        self._guard, self._stream, self._layout = guarded, stream, layout
         self._plan, self._state, self._settings, self._rounds = plan, state, settings, plan.rounds
         self._clients_per_round, self._draw = plan.clients_per_round, draw
         # Who nodes are, and whose nodes may take part.
@@ -246,9 +243,9 @@ class MFStrategy(Strategy):
 
     def end(self) -> dict[str, Any]:
         """Ends the run: writes the model and the report, deletes the checkpoints, and returns the report."""
-        files.write_atomically(self._folder / MODEL, safetensors.numpy.save(self.arrays))
+        files.write_atomically(self._guard.folder / MODEL, safetensors.numpy.save(self.arrays))
         report = self._guard.end()
-        forget(self._folder / CHECKPOINTS)
+        forget(self._guard.folder / CHECKPOINTS)
         return report
 
     def _gather(self, grid: Grid, round_number: int) -> tuple[Mapping[str, int], list[str]]:

@@ -210,7 +210,7 @@ class Stored:
         return self.report["page"] == page_hash(page) and set(_BOUND.findall(page)) <= known
 
     def other_than_held(self, recomputed: Mapping[str, Any], held: str) -> list[Finding]:
-        """Returns a finding if it, or the report that follows from the files, has not the digest that was kept."""
+        """Returns a finding if it, or the report that follows from the files, lacks the digest that was kept."""
         if _is_held(self.report.get("digest"), held) and _is_held(
             digest(_in_figures_of(self.report, recomputed)), held
         ):
