@@ -50,16 +50,13 @@ class Summing:
             _LOG.info("Clients of a round are one computation, %d of them at a time.", self.clients_at_once)
         return found
 
-    def prepare(self, form: RoundForm, clients: int) -> None:
-        """Builds what `sum` runs with so many clients. A graph is built in one thread, before several threads sum."""
-        self._run(form, clients)
-
-    def _run(self, form: RoundForm, clients: int) -> tff.framework.ConcreteComputation | None:
+    def computation(self, form: RoundForm, clients: int) -> tff.framework.ConcreteComputation | None:
+        """Returns what `sum` runs with so many clients, built once; `None` if clients are called one by one."""
         return self._cohort(form).run if clients >= _FEWEST else None
 
     def sum(self, worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
         """Returns the worker's sum over clients; the worker may still be computing it."""
-        run = self._run(form, len(clients))
+        run = self.computation(form, len(clients))
         if run is None:
             return _one_by_one(worker, form, sent, clients, start=start)
         total, zero, kept = start, form.zero.type_signature.result, 0
@@ -86,14 +83,11 @@ def _calls(clients: Sequence[tff.structure.Struct], client_type: tff.Type) -> It
         if before is None or any(new is not old for new, old in zip(client, before, strict=True)):
             before, encoded = client, _arguments.encoded_client(client, client_type)
         own = sum(map(len, encoded))
-        if part and size + own > _CALL_BYTES:
+        if part and (len(part) == most or size + own > _CALL_BYTES):
             yield part
             part, size, most = [], 0, 2 * most
         part.append(encoded)
         size += own
-        if len(part) == most:
-            yield part
-            part, size, most = [], 0, 2 * most
     if part:
         yield part
 

@@ -39,7 +39,8 @@ def run_round(
         others = workers[1:]
         bounds = [len(pending) * part // len(workers) for part in range(len(workers) + 1)]
         shares = [pending[start:end] for start, end in itertools.pairwise(bounds)]
-        summing.prepare(form, max(map(len, shares)))
+        # A graph is built in one thread, before several threads sum.
+        summing.computation(form, max(map(len, shares)))
         # Before the first worker is busy with its own clients.
         message = home.read(sent) if any(shares[1:]) else None
         with concurrent.futures.ThreadPoolExecutor(max(1, len(others))) as pool:
