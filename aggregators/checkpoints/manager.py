@@ -19,12 +19,6 @@ from tff_mf.noise.tensorflow import NoiseState
 from ..factories.factory import MFAggregationFactory
 
 
-def keys_alone(noise: NoiseState) -> NoiseState:
-    """Returns a noise state with the keys of past rounds and without rows."""
-    past = np.asarray(noise.keys)[: int(np.asarray(noise.round))]
-    return noise._replace(keys=past, rows=(), coefficients=())
-
-
 def each_noise(change: Callable[..., NoiseState], structure: Any, *others: Any) -> Any:
     """Returns a structure with `change` applied to each noise state and those in its place in `others`."""
     found = [iter(noise_states(other)) for other in others]
@@ -180,7 +174,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
         tensors: dict[str, Any] = {}
         leaves = [encoded(leaf, tensors) for leaf in tree.flatten(self._without_rows(program_state))]
         description = {"leaves": leaves, "replay": self._replays, "noise": self._noise}
-        await _in_thread(lambda: checkpoint_files.write(path, tensors, description))
+        await asyncio.to_thread(checkpoint_files.write, path, tensors, description)
         for old in checkpoint_files.saved_rounds(self._folder)[: -self._keep]:
             self._path(old).unlink()
 
@@ -198,7 +192,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
         path = self._path(version)
         if not path.exists():
             raise tff.program.ProgramStateNotFoundError(version)
-        tensors, description = await _in_thread(lambda: checkpoint_files.read(path))
+        tensors, description = await asyncio.to_thread(checkpoint_files.read, path)
         replays = description["replay"]
         if replays and self._aggregator is None:
             raise InputValueError(
@@ -229,6 +223,10 @@ class CheckpointManager(tff.program.ProgramStateManager):
         return checkpoint_files.path_of(self._folder, int(version))
 
     def _without_rows(self, structure: Any) -> Any:
+        def keys_alone(noise: NoiseState) -> NoiseState:
+            past = np.asarray(noise.keys)[: int(np.asarray(noise.round))]
+            return noise._replace(keys=past, rows=(), coefficients=())
+
         return each_noise(keys_alone, structure) if self._replays else structure
 
     def _with_rows(self, noise: NoiseState, like: NoiseState) -> NoiseState:
@@ -246,10 +244,6 @@ def _other_noise(path: pathlib.Path) -> InputValueError:
         "noise_multiplier, restart_every, adaptive_clipping, grid or insecure_seed differ. Resume with the aggregator "
         "with which the run was started: with grid=None if it began in floating point."
     )
-
-
-async def _in_thread(work: Callable[[], Any]) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 def _run(work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
@@ -310,12 +304,13 @@ def without_noise(value: Any) -> Any:
         >>> without_noise({"model": 0.5, "server": query.initial_global_state()})
         {'model': 0.5, 'server': QueryState(noise=())}
     """
-    return tree.traverse(lambda part: () if _is_noise(part) else None, value)
 
+    def removed(part: object) -> tuple[()] | None:
+        # Results of a computation that was serialized are dictionaries.
+        serialized = isinstance(part, Mapping) and part.keys() == set(NoiseState._fields)
+        return () if serialized or isinstance(part, NoiseState) else None
 
-def _is_noise(part: object) -> bool:
-    # Results of a computation that was serialized are dictionaries.
-    return isinstance(part, NoiseState) or (isinstance(part, Mapping) and part.keys() == set(NoiseState._fields))
+    return tree.traverse(removed, value)
 
 
 class WriteAheadReleaseManager(tff.program.ReleaseManager):
@@ -331,9 +326,6 @@ class WriteAheadReleaseManager(tff.program.ReleaseManager):
     Args:
         release_manager: The manager that releases.
         checkpoints: The manager with which the program saves its state.
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
 
     Example:
         checkpoints = CheckpointManager("checkpoints", aggregator=aggregator)

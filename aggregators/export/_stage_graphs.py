@@ -23,13 +23,7 @@ Label = str | None | tuple[Any, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageGraph:
-    """A graph, and the public names of its tensors.
-
-    Attributes:
-        graph_def: The graph; variables and tables are initialized before they are read.
-        inputs: Placeholder of each input, by the input's name.
-        outputs: Tensor of each output, by the output's name.
-    """
+    """A graph, whose variables and tables are initialized before they are read, and the public names of its tensors."""
 
     graph_def: tf.compat.v1.GraphDef
     inputs: Mapping[str, str]
@@ -77,10 +71,8 @@ def without_large_constants(
 ) -> tuple[StageGraph, dict[str, np.ndarray]]:
     """Returns a graph with an input in place of every large constant, and the values of these inputs.
 
-    Args:
-        graph: The graph.
-        prefix: Name of such inputs; a number is appended.
-        known: Values of such inputs of other graphs, by name; an equal constant gets the same name.
+    A constant that equals a known value, of an input of another graph, gets its name; others get the prefix with a
+    number.
     """
     graph_def = tf.compat.v1.GraphDef()
     graph_def.CopyFrom(graph.graph_def)
@@ -89,8 +81,8 @@ def without_large_constants(
         if node.op != "Const" or node.attr["value"].tensor.ByteSize() < _LARGE_BYTES:
             continue
         value = tf.make_ndarray(node.attr["value"].tensor)
-        name = _name_of(value, {each: values[each] for each in values.keys() - given.keys()})
-        name = name or f"{prefix}{SEPARATOR}{len(values)}"
+        equal = (each for each in sorted(values.keys() - given.keys()) if _content(values[each]) == _content(value))
+        name = next(equal, f"{prefix}{SEPARATOR}{len(values)}")
         values[name] = value
         kept = node.name
         node.Clear()
@@ -98,12 +90,6 @@ def without_large_constants(
         given[name] = f"{kept}:0"
     fed = {name: value for name, value in values.items() if name in given}
     return StageGraph(graph_def=graph_def, inputs=given, outputs=graph.outputs), fed
-
-
-def _name_of(value: np.ndarray, known: Mapping[str, np.ndarray]) -> str | None:
-    """Returns the first name of a bit-identical value, or `None`."""
-    content = _content(value)
-    return next((name for name in sorted(known) if _content(known[name]) == content), None)
 
 
 def _content(value: np.ndarray) -> tuple[np.dtype, tuple[int, ...], bytes]:

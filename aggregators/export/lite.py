@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import re
-from collections.abc import Iterator
 
 import tensorflow as tf
 from flatbuffers import flexbuffers
@@ -48,7 +47,14 @@ def convert_to_lite(saved_model: str | os.PathLike[str]) -> LiteModel:
 
 def _in_order(content: bytes) -> bytes:
     """Returns a model with the attributes of each Flex operation sorted: the converter writes them in any order."""
-    for options in _flex_options(schema.Model.GetRootAs(content, 0)):
+    model = schema.Model.GetRootAs(content, 0)
+    graphs = (model.Subgraphs(index) for index in range(model.SubgraphsLength()))
+    operators = (graph.Operators(index) for graph in graphs for index in range(graph.OperatorsLength()))
+    for operator in operators:
+        code = model.OperatorCodes(operator.OpcodeIndex()).CustomCode()
+        if code is None or not code.startswith(_FLEX):
+            continue
+        options = operator.CustomOptionsAsNumpy().tobytes()
         written = flexbuffers.GetRoot(options).AsVector[1].AsStringBytes
         ordered = tf.compat.v1.NodeDef.FromString(written).SerializeToString(deterministic=True)
         # The length stays, so that no offset changes; equal bytes elsewhere are equal attributes.
@@ -56,14 +62,6 @@ def _in_order(content: bytes) -> bytes:
             raise ValueError("TensorFlow Lite wrote an operation whose length changes when it is serialized again.")
         content = content.replace(written, ordered)
     return content
-
-
-def _flex_options(model: schema.Model) -> Iterator[bytes]:
-    for graph in (model.Subgraphs(index) for index in range(model.SubgraphsLength())):
-        for operator in (graph.Operators(index) for index in range(graph.OperatorsLength())):
-            code = model.OperatorCodes(operator.OpcodeIndex()).CustomCode()
-            if code is not None and code.startswith(_FLEX):
-                yield operator.CustomOptionsAsNumpy().tobytes()
 
 
 def _reason(message: str) -> str:

@@ -102,13 +102,19 @@ def export_process(
     # Made private while it is empty: no file in it is ever open to others.
     checkpoint_files.close(folder / "server")
     stages = _write_stages(folder, {**graphs, "work": _stages.part_graph("work", work)})
-    _write_private(folder / INITIAL, fed)
+    initial = {name: np.ascontiguousarray(value) for name, value in fed.items()}
+    with open(os.open(folder / INITIAL, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(safetensors.numpy.save(initial))
+    converted = lite.convert_to_lite(folder / "device" / "work")
+    if converted.content is not None:
+        (folder / LITE).write_bytes(converted.content)
+    grid = None if aggregator is None else aggregator.grid_for(_stages.dimension_of(initial_weights))
     return {
         "process": str(process.next.type_signature),
         "forms": forms,
         "stages": stages,
-        "lite": _write_lite(folder),
-        "grid": None if aggregator is None else _grid(aggregator, initial_weights),
+        "lite": {"path": None if converted.content is None else LITE, "reason": converted.reason},
+        "grid": None if grid is None else grids.description(grid),
         "batch_size": batch_size,
         "client_epochs": client_epochs,
         "max_examples": max_examples,
@@ -133,11 +139,6 @@ def export_computation(
         InputTypeError: If a part of its parameter or result is not a tensor.
     """
     return _saved_models.save(stage_graph(computation, inputs=inputs, outputs=outputs), pathlib.Path(folder))
-
-
-def _grid(aggregator: MFAggregationFactory, initial_weights: tff.learning.models.ModelWeights) -> dict[str, Any] | None:
-    found = aggregator.grid_for(_stages.dimension_of(initial_weights))
-    return None if found is None else grids.description(found)
 
 
 def _write_forms(folder: pathlib.Path, form: Any, names: tuple[str, ...]) -> dict[str, str]:
@@ -179,16 +180,3 @@ def _write_stages(folder: pathlib.Path, graphs: Mapping[str, StageGraph]) -> dic
             **_saved_models.save(graph, folder / place),
         }
     return stages
-
-
-def _write_lite(folder: pathlib.Path) -> dict[str, str | None]:
-    """Writes the device's stage for TensorFlow Lite, and returns its path, or why it could not be converted."""
-    converted = lite.convert_to_lite(folder / "device" / "work")
-    if converted.content is not None:
-        (folder / LITE).write_bytes(converted.content)
-    return {"path": None if converted.content is None else LITE, "reason": converted.reason}
-
-
-def _write_private(path: pathlib.Path, tensors: Mapping[str, np.ndarray]) -> None:
-    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-        file.write(safetensors.numpy.save({name: np.ascontiguousarray(value) for name, value in tensors.items()}))

@@ -91,10 +91,6 @@ def build_dp_ftrl(
         ...     print(float(weights))
         0.5
         -0.25
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
     """
     learning_rate = validation.nonnegative("learning_rate", learning_rate)
     momentum = validation.nonnegative("momentum", momentum)

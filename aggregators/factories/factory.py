@@ -73,10 +73,6 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             that `grid_for` returns: the guarantee then covers the numbers that are released, and sums do not depend on
             the order of clients or on how they are split over workers. `None` for floating point, which an adversary
             who knows all other values can tell from the guarantee's real numbers; see docs/privacy.md.
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
     """
 
     mechanism: tff_mf.Mechanism
@@ -136,9 +132,6 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
 
         Args:
             keys: Keys that were drawn, int64 `[rounds, 2]`, as recorded in the state.
-
-        Raises:
-            InputValueError: If they are of another shape or type.
         """
         repeating = copy.copy(self)
         object.__setattr__(repeating, "_repeated_keys", keys)
@@ -149,10 +142,6 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         """Returns the grid for values of `dimension` coordinates, `None` without one.
 
         "auto" means `Grid.with_room` for `clients_per_round` clients.
-
-        Raises:
-            InputTypeError: If `dimension` is not a whole number.
-            InputValueError: If it is below 1, or a sum of so many clients could be inexact.
 
         Example:
             >>> factory = build_mf_aggregator(tff_mf.Identity(), clip_norm=1.0, noise_multiplier=1.0,
@@ -214,13 +203,6 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     def replay_computation(self, *, dimension: int) -> tff.Computation:
         """Returns the computation that `replay` runs, from keys int64 `[rounds, 2]` to the state of the noise.
 
-        Args:
-            dimension: Number of coordinates of the values, over all their tensors together.
-
-        Raises:
-            InputTypeError: If `dimension` is not a whole number.
-            InputValueError: If it is below 1.
-
         Example:
             >>> import tff_mf
             >>> blt = tff_mf.BLT.production("b400")
@@ -280,12 +262,6 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         rounds = optimized_for.rounds if self.rounds is None and optimized_for is not None else self.rounds
         return query if rounds is None else query.limited_to(rounds)
 
-    @property
-    def _is_endless(self) -> bool:
-        """Whether the graph refuses no round."""
-        given = (self.mechanism.max_rounds, self.mechanism.optimized_for)
-        return self.rounds is None and (self.restart_every is not None or given == (None, None))
-
     def _query_of_a_stream(self, record_specs: object) -> queries.MatrixFactorizationQuery:
         arguments = {
             "record_specs": record_specs,
@@ -337,11 +313,6 @@ def build_mf_aggregator(
         >>> process = factory.create(tff.TensorType(np.float32, [3]))
         >>> str(process.next.type_signature.result.result)
         'float32[3]@SERVER'
-
-    Raises:
-        ArtifactError: If the path does not hold an intact artifact.
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
     """
     if isinstance(mechanism, str | os.PathLike):
         mechanism = tff_mf.load(mechanism)
@@ -357,8 +328,12 @@ def build_mf_aggregator(
         rounds=rounds,
         grid=grid,
     )
+    # The graph refuses no round.
+    is_endless = rounds is None and (
+        restart_every is not None or (factory.mechanism.max_rounds is None and factory.mechanism.optimized_for is None)
+    )
     if insecure_seed is None and noise_multiplier > 0:
-        _tell(tuple(name for name, missing in (("grid", grid is None), ("rounds", factory._is_endless)) if missing))
+        _tell(tuple(name for name, missing in (("grid", grid is None), ("rounds", is_endless)) if missing))
     return factory
 
 

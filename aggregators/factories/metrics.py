@@ -67,9 +67,6 @@ def withhold_measurements(
         >>> process = silent.create(tff.TensorType(np.float32))
         >>> str(process.next.type_signature.result.measurements)
         '<>@SERVER'
-
-    Raises:
-        InputTypeError: If `aggregator` is not an unweighted aggregation factory.
     """
     remedy = "pass an unweighted aggregator, such as tff.aggregators.zeroing_factory around build_mf_aggregator's"
     validation.instance("aggregator", aggregator, tff.aggregators.UnweightedAggregationFactory, remedy)
@@ -116,9 +113,6 @@ def count_rejected(
         >>> process = count_rejected(plain).create(tff.TensorType(np.float32, [2]))
         >>> str(process.next.type_signature.result.measurements.member.rejected_clients)
         'int32'
-
-    Raises:
-        InputTypeError: If `aggregator` is not an unweighted aggregation factory.
     """
     remedy = "pass the result of build_mf_aggregator"
     validation.instance("aggregator", aggregator, tff.aggregators.UnweightedAggregationFactory, remedy)

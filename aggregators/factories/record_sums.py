@@ -22,10 +22,8 @@ _SUMS = (tff.aggregators.SumFactory, tff.aggregators.SecureSumFactory)
 def check(factory: object, *, on_grid: bool) -> None:
     """Raises unless a factory is one of the sums that never enlarge a clipped value.
 
-    Raises:
-        InputTypeError: If it is any other factory, including a subclass of one of them and TFF's modular sum.
-        InputValueError: If it is a secure sum of floats, which it rounds: with thresholds of ±1e7, a client of norm 1
-            and 170,000 coordinates has the norm 1.92.
+    A subclass of one of them may, and so may a secure sum of floats, which it rounds: with thresholds of ±1e7, a client
+    of norm 1 and 170,000 coordinates has the norm 1.92.
     """
     if isinstance(factory, tff.aggregators.SecureModularSumFactory):
         raise InputTypeError(
@@ -46,11 +44,7 @@ def check(factory: object, *, on_grid: bool) -> None:
 
 
 def check_integers(factory: tff.aggregators.UnweightedAggregationFactory, grid: tff_mf.Grid) -> None:
-    """Raises unless a sum is exact for the integers of a grid.
-
-    Raises:
-        InputValueError: If it is a secure sum with other thresholds than ±2^bits.
-    """
+    """Raises unless a sum is exact for the integers of a grid: a secure sum has its thresholds at ±2^bits."""
     if not isinstance(factory, tff.aggregators.SecureSumFactory):
         return
     # TFF offers no other way to read them.
@@ -72,9 +66,6 @@ class ClippingSum(tff.aggregators.UnweightedAggregationFactory):
 
     Formal guarantee: as for the query's `clip_again`, for every value that is added, whatever value of the right type a
     client sends.
-
-    Args:
-        clip_again: The query's function that returns a value within the bound, and how it was clipped.
     """
 
     def __init__(self, clip_again: Callable[[Any], tuple[Any, clipping.Clipped]]) -> None:
@@ -123,13 +114,8 @@ def distribute_aggregate_form(computation: tff.Computation) -> tff.backends.mapr
 
     TFF's own `get_distribute_aggregate_form_for_computation` refuses every `tff.federated_aggregate`: the form has a
     fixed list of sums, with no server computation between them. Each sum that clips is therefore replaced by TFF's
-    plain sum. For clients that follow the protocol the result is the same; this form does not bound other clients.
-
-    Args:
-        computation: From a state and the clients' data to a state and an output.
-
-    Raises:
-        TypeError: If the computation has no such form.
+    plain sum. For clients that follow the protocol the result is the same; this form does not bound other clients. A
+    computation without such a form raises TFF's `TypeError`.
 
     Example:
         >>> import tff_mf

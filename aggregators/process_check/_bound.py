@@ -39,12 +39,7 @@ _LARGER = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unit:
-    """How far a client with an update of norm `clip_norm` moves the model.
-
-    Attributes:
-        size: The norm of that move.
-        error: Its relative error.
-    """
+    """How far a client with an update of norm `clip_norm` moves the model, and the relative error of that."""
 
     size: float
     error: float
@@ -80,7 +75,9 @@ def check(
     Returns:
         How far a clipped client moves the model, or `None` if that could not be measured.
     """
-    if not _survives_nans(probe, clients, findings):
+    client = _clients.poisoned(clients[0])
+    if client is not None and not np.all(np.isfinite(probe.step(probe.fresh(), [client, *clients[1:]]).change)):
+        findings.failed("clipping", "The NaN of one client makes the whole model NaN.", _CLIPPED)
         return None
     tried: list[tuple[Attempt, Move]] = []
     for attempt in attempts(clients, hostile):
@@ -128,14 +125,6 @@ def _saturated(tried: Sequence[tuple[Attempt, Move]], count: int, claimed: float
     # A model with larger weights may have the same gradients; larger data have larger gradients.
     larger = all(attempt.scale is not None and move.stands_out for attempt, move in tried[-2:])
     return larger and abs(sizes[1] / sizes[0] - 1) < _SAME
-
-
-def _survives_nans(probe: Probe, clients: Sequence[Any], findings: Findings) -> bool:
-    client = _clients.poisoned(clients[0])
-    if client is None or np.all(np.isfinite(probe.step(probe.fresh(), [client, *clients[1:]]).change)):
-        return True
-    findings.failed("clipping", "The NaN of one client makes the whole model NaN.", _CLIPPED)
-    return False
 
 
 def _unreached(tried: Sequence[tuple[Attempt, Move]], claimed: float | None, findings: Findings) -> None:

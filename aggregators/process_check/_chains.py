@@ -15,11 +15,8 @@ def changes(
     """Returns what rounds without clients add to the trainable weights, float64 `[runs, rounds, dimension]`.
 
     The graphs are those that the context runs for `process.initialize` and `process.next`, repeated by a loop in the
-    worker. Each run has its own initial state, with a model of zeros, and each round the server's optimizer in its
-    initial state, as `Probe.noise` does.
-
-    Raises:
-        NotInOneGraphError: If the process is not made of graphs that can be repeated.
+    worker; `NotInOneGraphError` if they cannot be. Each run has its own initial state, with a model of zeros, and each
+    round the server's optimizer in its initial state, as `Probe.noise` does.
     """
     start, step = context.parts(process.initialize), context.parts(process.next)
     if not isinstance(start, ServerForm) or not isinstance(step, RoundForm):

@@ -50,29 +50,25 @@ def check_process(
     the state, since an exact value there influences later models. There are seven checks:
 
     - `metrics`, `state`: only the trainable weights change if one client's data or number of examples changes, its
-      update is NaN, or the client is absent. The noised query alone has metrics. The state contains
-      one stream of noise, and no adaptive bound of clipping or zeroing.
-    - `noise`: rounds without clients add σζ·C⁻¹z / `clients_per_round`, by χ² tests of the whitened rounds; and the
-      state has the fingerprint of that noise, which covers later rounds too. With `grid`, the first round is on it,
-      digit by digit.
-    - `fresh_noise`: a state that is stepped twice draws different noise, and so do two initial states.
-    - `clipping`: clients with the longest updates that can be made up move the model by `clip_norm` each at most; NaN
-      does not move it at all.
-    - `divisor`, `weights`: twice as many clients move the model twice as far; clients with more examples move it no
-      further.
+    update is NaN, or the client is absent. The noised query alone has metrics. The state contains   one stream of
+    noise, and no adaptive bound of clipping or zeroing. - `noise`: rounds without clients add σζ·C⁻¹z /
+    `clients_per_round`, by χ² tests of the whitened rounds; and the   state has the fingerprint of that noise, which
+    covers later rounds too. With `grid`, the first round is on it,   digit by digit. - `fresh_noise`: a state that is
+    stepped twice draws different noise, and so do two initial states. - `clipping`: clients with the longest updates
+    that can be made up move the model by `clip_norm` each at most; NaN   does not move it at all. - `divisor`,
+    `weights`: twice as many clients move the model twice as far; clients with more examples move it no   further.
 
-    The attack on pairs of float32 normals is tried as well, on models of some 10,000 weights or more:
-    `measured["pairs_of_float32_normals"]` is near 1 if an adversary who knows all other updates can recognize clients,
-    as in floating point, and near 0 on a grid (docs/privacy.md). Without `grid` this is measured, not judged.
+    On models of some 10,000 weights or more, `measured["pairs_of_float32_normals"]` is near 1 if an adversary who knows
+    all other updates can recognize clients by pairs of float32 normals, as in floating point, and near 0 on a grid
+    (docs/privacy.md). Without `grid` this is measured, not judged.
 
     A property that could not be measured is `not judged`, and never passes. The server optimizer is only observed in
-    its first step from its initial state. For SGD with any momentum this step is proportional to the aggregate; for
-    Adam and similar optimizers it is not, which the check detects. Rounds have `40·noise_multiplier` clients or more,
-    so that their changes stand out from the noise; small models need the fewest. The noise and clipping of this package
-    do not depend on the size of the model. The effect of a compressing sum does: rounding errors of
-    `EncodedSumFactory` add up over coordinates, so that a client within `clip_norm` in a small model may move a large
-    one several times as far. `build_mf_aggregator` refuses such sums. TFF's own `DifferentiallyPrivateFactory` accepts
-    them, also with queries of this package, and the check does not look for their effect.
+    its first step, which for SGD with any momentum is proportional to the aggregate; for Adam and similar optimizers it
+    is not, which the check detects. Rounds have `40·noise_multiplier` clients or more, so that their changes stand out
+    from the noise; small models need the fewest. The noise and clipping of this package do not depend on the size of
+    the model. The effect of a compressing sum does, and the check does not look for it: rounding errors of
+    `EncodedSumFactory` add up over coordinates, so that a client within `clip_norm` may move a large model several
+    times as far. `build_mf_aggregator` refuses such sums; TFF's own `DifferentiallyPrivateFactory` accepts them.
 
     Formal guarantee: a process that keeps its claims fails the check of `noise` with probability below 1e-9; the bounds
     of `clipping`, `divisor` and `weights` are about six standard deviations from the values of such a process. That all
@@ -83,7 +79,7 @@ def check_process(
     Args:
         process: The process that is to be trained.
         mechanism: The mechanism that it claims to use, or an artifact's path; as passed to `build_mf_aggregator`, like
-            the next arguments.
+            the next arguments, `restart_every` and `grid`.
         clip_norm: ζ.
         noise_multiplier: σ.
         clients_per_round: The constant divisor.
@@ -92,14 +88,10 @@ def check_process(
         server_learning_rate: Rate of the server's first step. If `None`, the one in the process's `get_hparams`, or
             otherwise an estimate from how far clients move the model.
         hostile: Data of a client with an update longer than `clip_norm`, if none can be made from `clients`.
-        grid: The grid, "auto" or `None`, as passed to `build_mf_aggregator`.
+        grid: The grid, "auto" or `None`.
 
     Returns:
         Status of each check, and findings; `str` of it is a summary to read.
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
 
     Example:
         arguments = {"clip_norm": 1.0, "noise_multiplier": 0.5, "clients_per_round": 100}
@@ -168,15 +160,10 @@ def _aggregate(
         return
     seen = float(np.sqrt(np.mean(rows[0] ** 2))) if noisy else None
     unit = _bound.check(probe, clients, hostile, claimed=scale, noise=seen, count=count, findings=findings)
-    if noisy:
-        _noise.fresh(probe, runs, findings)
-        unit = unit if scale is None else _bound.Unit(size=scale, error=0.0)
-        _covariance(rows, encoder, claim, unit, findings)
-
-
-def _covariance(
-    rows: np.ndarray, encoder: np.ndarray, claim: MFAggregationFactory, unit: _bound.Unit | None, findings: Findings
-) -> None:
+    if not noisy:
+        return
+    _noise.fresh(probe, runs, findings)
+    unit = unit if scale is None else _bound.Unit(size=scale, error=0.0)
     if unit is None:
         text = "The server's learning rate is not known."
         findings.unjudged(("noise",), text, "Pass server_learning_rate=, the rate of the first round.")

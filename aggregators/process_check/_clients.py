@@ -86,13 +86,7 @@ _DEVIATIONS = 6
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Move:
-    """What a cohort of identical clients adds to the model.
-
-    Attributes:
-        size: Norm of the change without noise; NaN if it is not finite.
-        noise_stddev: Standard deviation of the noise in a coordinate of the change.
-        dimension: Number of coordinates.
-    """
+    """What a cohort of identical clients adds to the model: how far without noise, NaN if it is not finite."""
 
     size: float
     noise_stddev: float
@@ -108,13 +102,7 @@ class Move:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """A client whose update is meant to be long.
-
-    Attributes:
-        example: The data that it is made of.
-        scale: Factor of the data's floating-point numbers, or `None` for the data unchanged.
-        factor: Factor of the model's weights.
-    """
+    """A client whose update is meant to be long: its data, or the model's weights, times a factor."""
 
     example: Any
     scale: float | None = None
@@ -122,7 +110,6 @@ class Attempt:
 
     @property
     def client(self) -> Any:
-        """The client's data."""
         return self.example if self.scale is None else scaled(self.example, self.scale)
 
     def move(self, probe: Probe, count: int) -> Move:
@@ -193,12 +180,6 @@ def check_leaves(probe: Probe, cohorts: Cohorts, fingerprint: str, findings: Fin
 
     Everything but the trainable weights must be bit-identical in each round of each cohort. Only the state of the noise
     and of the server's optimizer may vary by itself.
-
-    Args:
-        probe: The process.
-        cohorts: The first cohort, and those that differ from it in one client, by a description of the difference.
-        fingerprint: Fingerprint of the claimed noise.
-        findings: Receives the findings.
     """
     # One initial state for all rounds: what it draws, such as the seed of a rotation, does not depend on clients.
     start = probe.fresh()

@@ -1,7 +1,7 @@
 """The noise of a process's releases, and their digits, against what is claimed."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from tff_mf.numerics import normals
 
 from ._probe import CHANCE, UNDIVIDED, Findings, Probe, Seen
 
-_WORD = np.dtype("<i8")
 _COUNTS = "count_noise"
 # Name of an adaptive bound in the state of TFF's and TensorFlow Privacy's quantile estimators.
 _ESTIMATE = "current_estimate"
@@ -47,11 +46,7 @@ def noise_states(leaves: Mapping[str, Any]) -> list[str]:
 
 
 def check(leaves: Mapping[str, Any], fingerprint: str, findings: Findings) -> list[str]:
-    """Checks that a state contains one noised aggregate, with the claimed noise.
-
-    Returns:
-        Paths of the noise states of this package.
-    """
+    """Checks that a state has one noised aggregate, with the claimed noise; returns the paths of our noise states."""
     found = noise_states(leaves)
     counts = [path for path in found if path.rsplit("/", 1)[-1] == _COUNTS]
     sums = [path for path in found if path not in counts]
@@ -66,32 +61,27 @@ def check(leaves: Mapping[str, Any], fingerprint: str, findings: Findings) -> li
         if path not in ours:
             text = f"{path} is the noise of a release beside the model: a client contributes to two releases a round."
             findings.failed("state", text, _ONE_RELEASE)
-    _adapting(leaves, findings)
-    if not ours:
-        text = "The aggregator's state contains no noise of tff_mf: rounds after the measured ones are unknown."
-        findings.unjudged(("noise",), text, _OURS)
-    elif not counts and (held := _hex(leaves[f"{ours[0]}/fingerprint"])) != fingerprint:
-        text = (
-            f"The noise has the fingerprint {held[:12]}, the claim {fingerprint[:12]}: mechanism (also in "
-            "later rounds), clip_norm, noise_multiplier, restart_every or insecure_seed differ."
-        )
-        findings.failed("noise", text, _SAME_CLAIM)
-    return found
-
-
-def _adapting(leaves: Iterable[str], findings: Findings) -> None:
-    """Adds findings for adaptive bounds: made-up clients cannot tell how far real clients' data would move them."""
     for path in leaves:
+        # Made-up clients cannot tell how far real clients' data would move it.
         if path.rsplit("/", 1)[-1] == _ESTIMATE:
             text = (
                 f"{path} is a bound of clipping or zeroing that adapts to clients: either exact, or a second noised "
                 "release, which clip_norm and noise_multiplier alone do not describe."
             )
             findings.failed("state", text, _CONSTANT)
-
-
-def _hex(words: Any) -> str:
-    return np.asarray(words).astype(_WORD).tobytes().hex()
+    if not ours:
+        text = "The aggregator's state contains no noise of tff_mf: rounds after the measured ones are unknown."
+        findings.unjudged(("noise",), text, _OURS)
+    elif (
+        not counts
+        and (held := np.asarray(leaves[f"{ours[0]}/fingerprint"]).astype("<i8").tobytes().hex()) != fingerprint
+    ):
+        text = (
+            f"The noise has the fingerprint {held[:12]}, the claim {fingerprint[:12]}: mechanism (also in "
+            "later rounds), clip_norm, noise_multiplier, restart_every or insecure_seed differ."
+        )
+        findings.failed("noise", text, _SAME_CLAIM)
+    return found
 
 
 # Of one rounding in float32. A sum is rounded to the model's type, divided, multiplied by the rate, and subtracted from

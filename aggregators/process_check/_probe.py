@@ -100,35 +100,27 @@ class Findings:
         self.measured: dict[str, float] = {}
 
     def made(self, *names: str) -> None:
-        """Records that checks were completed."""
         self._made.update(names)
 
     def failed(self, name: str, text: str, remedy: str) -> None:
-        """Records that a check failed."""
         self._findings.append(ProcessFinding(name=name, severity=CRITICAL, text=text, remedy=remedy))
 
     def unjudged(self, names: tuple[str, ...], text: str, remedy: str) -> None:
-        """Records that checks could not be judged."""
         self._findings += [ProcessFinding(name=name, severity=UNJUDGED, text=text, remedy=remedy) for name in names]
 
     def result(self) -> ProcessCheck:
-        """Returns the result of all checks."""
         told = {finding.name for finding in self._findings} | self._made
-        self.unjudged(
-            tuple(name for name in CHECKS if name not in told), "Not made, because another check failed.", _FIRST
-        )
+        missing = tuple(name for name in CHECKS if name not in told)
+        self.unjudged(missing, "Not made, because another check failed.", _FIRST)
+        statuses = dict.fromkeys(CHECKS, PASSED)
+        for severity, status in ((UNJUDGED, UNJUDGED), (CRITICAL, FAILED)):
+            statuses |= {each.name: status for each in self._findings if each.severity == severity}
         return ProcessCheck(
-            statuses={name: self._status(name) for name in CHECKS},
+            statuses=statuses,
             findings=tuple(self._findings),
             measured=dict(self.measured),
             error_probability=CHANCE,
         )
-
-    def _status(self, name: str) -> str:
-        severities = {finding.severity for finding in self._findings if finding.name == name}
-        if CRITICAL in severities:
-            return FAILED
-        return UNJUDGED if severities else PASSED
 
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
@@ -136,13 +128,7 @@ _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What can be seen of a round.
-
-    Attributes:
-        change: The change of the model's trainable weights, float64 `[dimension]`.
-        metrics: The round's metrics.
-        state: The state after the round.
-    """
+    """What can be seen of a round: the change of the trainable weights, float64 `[dimension]`, metrics and state."""
 
     change: np.ndarray
     metrics: Any
@@ -188,7 +174,6 @@ class Probe:
         return self._process.set_model_weights(self._process.initialize(), weights)
 
     def step(self, state: Any, cohort: Sequence[Any]) -> Seen:
-        """Runs a round with a cohort."""
         before = _flat(state.global_model_weights)
         output = self._process.next(state, list(cohort))
         change = _flat(output.state.global_model_weights) - before

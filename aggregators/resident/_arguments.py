@@ -17,9 +17,6 @@ def ingest(connection: Connection, value: object, type_spec: tff.Type) -> Any:
     A structure that is a complete part of one result (for example the state that a round returned) is passed as one
     reference, whatever the number of its tensors. Of any other structure, tensors in the worker are passed by reference
     and only the rest is sent.
-
-    Raises:
-        TypeError: If the value does not have the type.
     """
     type_spec = forms.member(type_spec)
     known = _whereabouts(connection, value, type_spec)
@@ -43,8 +40,7 @@ def server_value(
     if not server:
         return connection.create(0, forms.NOTHING)
     types = forms.argument_types(parameter)
-    values = [(None, ingest(connection, arguments[index], types[index])) for index in server]
-    return connection.struct(tff.structure.Struct(values))
+    return connection.pack(*(ingest(connection, arguments[index], types[index]) for index in server))
 
 
 def arguments(argument: object, parameter: tff.Type) -> list[object]:
@@ -55,12 +51,7 @@ def arguments(argument: object, parameter: tff.Type) -> list[object]:
 
 
 def clients(arguments: Sequence[object], indices: Sequence[int]) -> list[tff.structure.Struct]:
-    """Returns the arguments of each client.
-
-    Raises:
-        TypeError: If an argument placed at clients is not a list.
-        ValueError: If two of them have different lengths.
-    """
+    """Returns the arguments of each client."""
     columns = [_list_of_clients(arguments[index]) for index in indices]
     if len({len(column) for column in columns}) > 1:
         raise ValueError(f"Arguments placed at clients have different lengths: {[len(column) for column in columns]}.")
@@ -76,7 +67,7 @@ def placed(argument: object, parameter: tff.Type | None) -> tuple[object, int]:
         for value, type_spec in zip(arguments(argument, parameter), forms.argument_types(parameter), strict=True)
         if isinstance(type_spec, tff.FederatedType) and not type_spec.all_equal
     ]
-    return _materialized(argument, parameter), max(of_clients, default=0)
+    return materialized(argument, parameter), max(of_clients, default=0)
 
 
 def _list_of_clients(value: object) -> Sequence[object]:
@@ -87,22 +78,8 @@ def _list_of_clients(value: object) -> Sequence[object]:
     return value
 
 
-def pair(first: Any, second: Any) -> tff.structure.Struct:
-    """Returns a structure of two unnamed elements."""
-    return tff.structure.Struct([(None, first), (None, second)])
-
-
-def ingest_client(connection: Connection, value: object, type_spec: tff.Type) -> Any:
-    """Sends one client's whole argument, and returns the worker's value of it."""
-    return connection.create(_materialized(value, type_spec), type_spec)
-
-
 def encoded_client(value: object, type_spec: tff.Type) -> list[bytes]:
-    """Returns each tensor (`tf.io.parse_tensor` reads it) and each dataset of one client's argument as a string.
-
-    Raises:
-        TypeError: If the argument does not have the type, as when it is sent.
-    """
+    """Returns each tensor (`tf.io.parse_tensor` reads it) and each dataset of a client's argument as a string."""
     return list(_encoded(value, type_spec))
 
 
@@ -116,7 +93,7 @@ def _encoded(value: object, type_spec: tff.Type) -> Iterator[bytes]:
     if graph is not None:
         yield graph
         return
-    sent, _ = tff.framework.serialize_value(_materialized(value, type_spec), type_spec)
+    sent, _ = tff.framework.serialize_value(materialized(value, type_spec), type_spec)
     yield from _strings(sent)
 
 
@@ -132,53 +109,43 @@ def _strings(value: Any) -> Iterator[bytes]:
         yield tf.make_tensor_proto(tensor, tf.as_dtype(type_spec.dtype)).SerializeToString()
 
 
-def _materialized(value: object, type_spec: tff.Type) -> Any:
+def materialized(value: object, type_spec: tff.Type) -> Any:
     """Returns an argument with every reference read, as `tff.structure.Struct`s that TFF can send."""
     if isinstance(type_spec, tff.FederatedType) and not type_spec.all_equal:
-        return [_materialized(element, type_spec.member) for element in _list_of_clients(value)]
+        return [materialized(element, type_spec.member) for element in _list_of_clients(value)]
     type_spec = forms.member(type_spec)
     if isinstance(type_spec, tff.StructType):
         return tff.structure.Struct(
-            (name, _materialized(element, element_type)) for name, element, element_type in _elements(value, type_spec)
+            (name, materialized(element, element_type)) for name, element, element_type in _elements(value, type_spec)
         )
     return _sendable(value)
 
 
 def _whereabouts(connection: Connection, value: object, type_spec: tff.Type) -> tuple[Source, tuple[int, ...]] | None:
     """Returns the result of which the whole value is one part, and the part's position; `None` if there is none."""
-    if isinstance(value, ResidentValue):
-        origin = value.origin
-    elif isinstance(type_spec, tff.StructType):
-        origin = _whereabouts_of_elements(connection, value, type_spec)
-    else:
+    places = set()
+    for inside, leaf in _leaves(value, type_spec):
+        source, path = (isinstance(leaf, ResidentValue) and leaf.origin) or (None, ())
+        before = len(path) - len(inside)
+        if source is None or source.connection is not connection or path[before:] != inside:
+            return None
+        places.add((source, path[:before]))
+    if len(places) != 1:
         return None
-    if origin is None or origin[0].connection is not connection:
-        return None
-    source, path = origin
+    ((source, path),) = places
     there = source.type_signature
     for index in path:
         there = forms.member(forms.member(there)[index])
-    return origin if type_spec.is_assignable_from(forms.member(there)) else None
+    return (source, path) if type_spec.is_assignable_from(forms.member(there)) else None
 
 
-def _whereabouts_of_elements(
-    connection: Connection, value: object, type_spec: tff.StructType
-) -> tuple[Source, tuple[int, ...]] | None:
-    found = None
+def _leaves(value: object, type_spec: tff.Type, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], object]]:
+    """Yields the position and the value of each tensor."""
+    if not isinstance(type_spec, tff.StructType):
+        yield path, value
+        return
     for index, (_, element, element_type) in enumerate(_elements(value, type_spec)):
-        if not _has_tensors(element_type):
-            continue
-        here = _whereabouts(connection, element, element_type)
-        if here is None or here[1][-1:] != (index,):
-            return None
-        if found is not None and (found[0] is not here[0] or found[1] != here[1][:-1]):
-            return None
-        found = here[0], here[1][:-1]
-    return found
-
-
-def _has_tensors(type_spec: tff.Type) -> bool:
-    return tff.types.contains(type_spec, lambda part: not isinstance(part, tff.StructType))
+        yield from _leaves(element, forms.member(element_type), (*path, index))
 
 
 def _elements(value: object, type_spec: tff.StructType) -> list[tuple[str | None, object, tff.Type]]:

@@ -25,11 +25,7 @@ _ONE_DEVICE, _OF_DATASETS = "experimental_ints_on_device", "_tf_data_function"
 
 
 def lighten(value: Any) -> None:
-    """Replaces every dataset in a value that is about to be sent to a worker by `lightened` of it.
-
-    Args:
-        value: TFF's `executor_pb2.Value`, changed in place.
-    """
+    """Replaces every dataset in TFF's `executor_pb2.Value`, about to be sent to a worker, by `lightened` of it."""
     kind = value.WhichOneof("value")
     if kind == "struct":
         for element in value.struct.element:
@@ -110,8 +106,7 @@ class _OtherError(Exception):
 def of_elements(elements: Sequence[Any], element_type: tff.Type) -> bytes | None:
     """Returns the serialized dataset of elements, which `DatasetFromGraph` reads.
 
-    Returns:
-        The graph; `None` if elements or type are of another structure, for TFF to convert or refuse.
+    It is `None` if elements or type are of another structure, for TFF to convert or refuse.
     """
     try:
         types = list(_types(element_type))

@@ -32,12 +32,7 @@ _MOST_AT_ONCE = 1024
 
 
 class Summing:
-    """Sums over clients, and the computations for them.
-
-    Args:
-        clients_at_once: Number of clients that may run at the same time in a worker; as many as this machine has cores
-            if `None`.
-    """
+    """Sums over clients, and the computations for them; `clients_at_once` is as for `resident_context`."""
 
     def __init__(self, clients_at_once: int | None = None) -> None:
         if clients_at_once is None:
@@ -55,16 +50,13 @@ class Summing:
             _LOG.info("Clients of a round are one computation, %d of them at a time.", self.clients_at_once)
         return found
 
-    def prepare(self, form: RoundForm, clients: int) -> None:
-        """Builds what `sum` runs with so many clients. A graph is built in one thread, before several threads sum."""
-        self._run(form, clients)
-
-    def _run(self, form: RoundForm, clients: int) -> tff.framework.ConcreteComputation | None:
+    def computation(self, form: RoundForm, clients: int) -> tff.framework.ConcreteComputation | None:
+        """Returns what `sum` runs with so many clients, built once; `None` if clients are called one by one."""
         return self._cohort(form).run if clients >= _FEWEST else None
 
     def sum(self, worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
         """Returns the worker's sum over clients; the worker may still be computing it."""
-        run = self._run(form, len(clients))
+        run = self.computation(form, len(clients))
         if run is None:
             return _one_by_one(worker, form, sent, clients, start=start)
         total, zero, kept = start, form.zero.type_signature.result, 0
@@ -74,10 +66,10 @@ class Summing:
             if copied and kept and kept + size > _KEPT_BYTES:
                 total, kept = worker.create(worker.read(total), zero), 0
             kept += size
-            data = worker.create(_matrix(part), run.type_signature.parameter[1])
-            total = worker.call(
-                run, worker.struct(tff.structure.Struct([(None, each) for each in (total, data, sent)]))
-            )
+            matrix = np.empty((len(part), len(part[0])), object)
+            matrix[:] = part
+            data = worker.create(matrix, run.type_signature.parameter[1])
+            total = worker.call(run, worker.pack(total, data, sent))
         return total
 
 
@@ -91,22 +83,13 @@ def _calls(clients: Sequence[tff.structure.Struct], client_type: tff.Type) -> It
         if before is None or any(new is not old for new, old in zip(client, before, strict=True)):
             before, encoded = client, _arguments.encoded_client(client, client_type)
         own = sum(map(len, encoded))
-        if part and size + own > _CALL_BYTES:
+        if part and (len(part) == most or size + own > _CALL_BYTES):
             yield part
             part, size, most = [], 0, 2 * most
         part.append(encoded)
         size += own
-        if len(part) == most:
-            yield part
-            part, size, most = [], 0, 2 * most
     if part:
         yield part
-
-
-def _matrix(rows: Sequence[Sequence[bytes]]) -> np.ndarray:
-    matrix = np.empty((len(rows), len(rows[0])), object)
-    matrix[:] = rows
-    return matrix
 
 
 def _one_by_one(worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
@@ -117,7 +100,7 @@ def _one_by_one(worker: Connection, form: RoundForm, sent: Any, clients: Sequenc
         if copied and number and number % _CLIENTS_BETWEEN_COPIES == 0:
             # A value keeps what it was computed from in the worker: without copies, the updates of all clients.
             total = worker.create(worker.read(total), zero)
-        own = _arguments.ingest_client(worker, client, form.client_type)
-        returned = worker.call(form.work, worker.struct(_arguments.pair(own, sent)))
-        total = worker.call(form.accumulate, worker.struct(_arguments.pair(total, worker.select(returned, 0))))
+        own = worker.create(_arguments.materialized(client, form.client_type), form.client_type)
+        returned = worker.call(form.work, worker.pack(own, sent))
+        total = worker.call(form.accumulate, worker.pack(total, worker.select(returned, 0)))
     return total

@@ -46,12 +46,11 @@ class NotInOneGraphError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cohort:
-    """The sum over clients as one computation, if there is one.
+    """The sum over clients as one computation, or the reason why there is none.
 
     Attributes:
         run: From a sum, the clients' data (a matrix of strings with one row per client) and the message to the clients
             to the sum with the clients' updates added in their order; `None` if clients must be called one by one.
-        reason: Why there is none.
     """
 
     run: tff.Computation | None
@@ -76,12 +75,7 @@ def cohort(form: RoundForm, clients_at_once: int) -> Cohort:
 class Part:
     """A computation whose graph can be executed repeatedly as a part of another.
 
-    Args:
-        computation: The computation.
-        confined: Whether executions must not affect one another, not even by random numbers of one generator.
-
-    Raises:
-        NotInOneGraphError: If it is not a graph whose variables are its own, or is not confined and has to be.
+    If it is `confined`, executions must not affect one another, not even by random numbers of one generator.
     """
 
     def __init__(self, computation: tff.Computation, *, confined: bool = True) -> None:
@@ -94,7 +88,10 @@ class Part:
         self._result = _tensor_names(proto.tensorflow.result)
         if proto.tensorflow.initialize_op:
             _initialize_first(self._graph, proto.tensorflow.initialize_op, map(node_name, self._parameter))
-        _keep_executed(self._graph, map(node_name, self._result))
+        needed = behind(map(node_name, self._result), {node.name: node for node in self._graph.node})
+        kept = [node for node in self._graph.node if node.name in needed]
+        del self._graph.node[:]
+        self._graph.node.extend(kept)
         if confined:
             check_confined(self._graph)
         if initializers.perhaps_unassigned(self._graph):
@@ -152,11 +149,7 @@ def _decoded(data: tf.Tensor, type_spec: tff.Type) -> tf.Tensor:
 
 
 def check_confined(graph: graph_pb2.GraphDef) -> None:
-    """Refuses a graph with an operation whose state, or random numbers, executions would share.
-
-    Raises:
-        NotInOneGraphError: If there is one.
-    """
+    """Refuses a graph with an operation whose state, or random numbers, executions would share."""
     variables = [variable(node) for node in graph.node if node.op == _VARIABLE]
     if len(set(variables)) < len(variables):
         raise NotInOneGraphError("a variable has two handles")
@@ -183,14 +176,6 @@ def _initialize_first(graph: graph_pb2.GraphDef, initialize_op: str, parameters:
         # Every other node follows from one of these. A node inside a loop has an input from the loop.
         if node.name not in taking_part and given.issuperset(map(node_name, node.input)):
             node.input.append(f"^{initialize_op}")
-
-
-def _keep_executed(graph: graph_pb2.GraphDef, results: Iterable[str]) -> None:
-    """Removes the nodes that no result needs."""
-    needed = behind(results, {node.name: node for node in graph.node})
-    kept = [node for node in graph.node if node.name in needed]
-    del graph.node[:]
-    graph.node.extend(kept)
 
 
 def _tensor_names(binding: Any) -> list[str]:

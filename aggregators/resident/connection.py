@@ -60,15 +60,7 @@ class _UnwatchedChannel:
 
 
 class Connection:
-    """Values of one worker, without placements: the caller knows which of them are the server's.
-
-    Args:
-        address: Host and port, or Unix socket, of a running worker.
-        wait_seconds: Time to wait for the worker's first answer.
-
-    Raises:
-        WorkerLostError: If it does not answer.
-    """
+    """Values of one running worker, without placements: the caller knows which of them are the server's."""
 
     def __init__(self, address: str, *, wait_seconds: float = 30.0) -> None:
         self.address = address
@@ -102,8 +94,11 @@ class Connection:
         """Returns a structure of values that are in the worker already."""
         return self._run(self._executor.create_struct(elements))
 
+    def pack(self, *values: Any) -> Any:
+        """Returns a structure of values that are in the worker already, without names."""
+        return self.struct(tff.structure.Struct([(None, value) for value in values]))
+
     def select(self, source: Any, index: int) -> Any:
-        """Returns an element of a structure of the worker."""
         return self._run(self._executor.create_selection(source, index))
 
     def call(self, computation: tff.Computation, argument: Any = None) -> Any:

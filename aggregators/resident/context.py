@@ -31,17 +31,16 @@ def run_round(
     Of the server's state, only what clients are sent leaves the first worker, and nothing that clients return is
     released before the sum over all of them is in the first worker. If another worker dies, it is removed from
     `workers` and its clients are run again on the others; no noise has been drawn by then.
-
-    Raises:
-        WorkerLostError: If the first worker has died.
     """
     home = workers[0]
     sent = home.call(form.prepare, server)
     total, pending = home.call(form.zero), list(clients)
     while pending:
         others = workers[1:]
-        shares = _split(pending, len(workers))
-        summing.prepare(form, max(map(len, shares)))
+        bounds = [len(pending) * part // len(workers) for part in range(len(workers) + 1)]
+        shares = [pending[start:end] for start, end in itertools.pairwise(bounds)]
+        # A graph is built in one thread, before several threads sum.
+        summing.computation(form, max(map(len, shares)))
         # Before the first worker is busy with its own clients.
         message = home.read(sent) if any(shares[1:]) else None
         with concurrent.futures.ThreadPoolExecutor(max(1, len(others))) as pool:
@@ -64,12 +63,10 @@ def run_round(
                 continue
             if share:
                 there = home.create(arrived, form.zero.type_signature.result)
-                total = home.call(form.merge, home.struct(_arguments.pair(total, there)))
-    reported = home.call(form.report, total)
+                total = home.call(form.merge, home.pack(total, there))
     # The three empty places belong to secure sums, which TFF's worker cannot compute.
-    nothing = home.struct(tff.structure.Struct([]))
-    aggregated = home.struct(tff.structure.Struct([(None, reported), *[(None, nothing)] * 3]))
-    return home.select(home.call(form.update, home.struct(_arguments.pair(server, aggregated))), 1)
+    aggregated = home.pack(home.call(form.report, total), *[home.pack()] * 3)
+    return home.select(home.call(form.update, home.pack(server, aggregated)), 1)
 
 
 def _partial_sum(
@@ -79,11 +76,6 @@ def _partial_sum(
         return None
     sent = worker.create(message, form.prepare.type_signature.result)
     return worker.read(summing.sum(worker, form, sent, clients, start=worker.call(form.zero)))
-
-
-def _split(clients: Sequence[object], parts: int) -> list[Sequence[object]]:
-    bounds = [len(clients) * part // parts for part in range(parts + 1)]
-    return [clients[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 @contextlib.contextmanager
@@ -207,7 +199,6 @@ class ResidentContext(tff.program.FederatedContext):
         return values.references(home, value, signature.result)
 
     def _run(self, form: forms.ServerForm | forms.RoundForm, arg: object, parameter: tff.Type | None) -> Any:
-        """Returns the first worker's value of the result."""
         home = self._workers[0]
         if isinstance(form, forms.RoundForm):
             arguments = _arguments.arguments(arg, parameter)

@@ -40,9 +40,7 @@ class RoundForm:
         client_type: Type of one client's arguments.
         prepare: From the server's arguments to the message for the clients.
         work: From one client's arguments and the message to the client's update.
-        zero: Returns the empty sum.
-        accumulate: Adds one client's update to a sum.
-        merge: Adds two sums.
+        accumulate: Adds one client's update to a sum, which `zero` returns empty, and `merge` adds to another.
         report: From the sum to the report for the server.
         update: From the server's arguments and the report to the arguments again and the result.
     """
@@ -61,11 +59,7 @@ class RoundForm:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlacedForm:
-    """A computation that cannot be taken apart, for example because its aggregations depend on each other.
-
-    Attributes:
-        run: The computation, with its placements.
-    """
+    """A computation that cannot be taken apart, for example because its aggregations depend on each other."""
 
     run: tff.Computation
 
@@ -74,12 +68,7 @@ Form = ServerForm | RoundForm | PlacedForm
 
 
 def take_apart(computation: tff.Computation) -> Form:
-    """Returns the parts of a computation that have no placements; secure sums are simulated.
-
-    Raises:
-        ValueError: If the result has anything but structures and tensors of the server, as
-            `tff.program.FederatedContext` demands.
-    """
+    """Returns the parts of a computation that have no placements; secure sums are simulated."""
     signature = computation.type_signature
     if not tff.program.contains_only_server_placed_data(signature.result):
         raise ValueError(

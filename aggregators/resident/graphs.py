@@ -1,7 +1,6 @@
 """Nodes of TensorFlow graphs: their names, and what they follow from."""
 
-import graphlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tensorflow.core.framework import node_def_pb2
 
@@ -11,27 +10,19 @@ def node_name(tensor: str) -> str:
     return tensor.removeprefix("^").split(":")[0]
 
 
-def behind(names: Iterable[str], nodes: Mapping[str, node_def_pb2.NodeDef]) -> set[str]:
-    """Returns some nodes, and all that they follow from."""
+def behind(
+    names: Iterable[str],
+    nodes: Mapping[str, node_def_pb2.NodeDef],
+    through: Callable[[node_def_pb2.NodeDef], bool] = lambda node: True,
+) -> set[str]:
+    """Returns some nodes, and all that they follow from, as far as the nodes in between are looked through."""
     found, left = set(), list(names)
     while left:
         name = left.pop()
         if name not in found:
             found.add(name)
-            left.extend(map(node_name, nodes[name].input))
+            left.extend(map(node_name, nodes[name].input) if through(nodes[name]) else ())
     return found
-
-
-def in_order(nodes: Mapping[str, node_def_pb2.NodeDef]) -> list[str] | None:
-    """Returns the nodes, each behind its inputs; loops are cut at `NextIteration`. None if there are other circles."""
-    before = {
-        name: {node_name(given) for given in node.input if nodes[node_name(given)].op != "NextIteration"}
-        for name, node in nodes.items()
-    }
-    try:
-        return list(graphlib.TopologicalSorter(before).static_order())
-    except graphlib.CycleError:
-        return None
 
 
 def variable(handle: node_def_pb2.NodeDef) -> bytes:

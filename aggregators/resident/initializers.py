@@ -6,13 +6,15 @@ more (`benchmarks/initial_values.py`).
 """
 
 import collections
+import functools
+import graphlib
 import hashlib
 from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from .graphs import in_order, node_name, variable
+from .graphs import behind, node_name, variable
 
 _ID_BYTES = 8
 # Nodes after them may not be executed, or several times.
@@ -33,15 +35,17 @@ def without_overwritten(computation: tff.Computation) -> tff.Computation:
         return computation
     graph = tf.compat.v1.GraphDef()
     proto.tensorflow.graph_def.Unpack(graph)
-    nodes = {node.name: node for node in graph.node}
-    groups = _groups(nodes, proto.tensorflow.initialize_op)
-    unneeded = _overwritten(nodes, groups, _handles(graph))
+    uses = _Uses(graph.node)
+    # Nodes that do nothing but group initializations.
+    whole = behind([proto.tensorflow.initialize_op], uses.nodes, through=lambda node: node.op == "NoOp")
+    groups = {name for name in whole if uses.nodes[name].op == "NoOp"}
+    unneeded = uses.overwritten(groups, _own_handles(graph))
     if not unneeded:
         return computation
     for name in groups:
-        kept = [given for given in nodes[name].input if node_name(given) not in unneeded]
-        del nodes[name].input[:]
-        nodes[name].input.extend(kept)
+        kept = [given for given in uses.nodes[name].input if node_name(given) not in unneeded]
+        del uses.nodes[name].input[:]
+        uses.nodes[name].input.extend(kept)
     proto.tensorflow.graph_def.Pack(graph)
     # A worker knows a graph by this number, and would execute the one that it has seen.
     digest = hashlib.sha256(graph.SerializeToString(deterministic=True)).digest()
@@ -50,33 +54,13 @@ def without_overwritten(computation: tff.Computation) -> tff.Computation:
 
 
 def perhaps_unassigned(graph: tf.compat.v1.GraphDef) -> list[str]:
-    """Returns the names of the variables that no unconditional assignment precedes in every use.
-
-    Args:
-        graph: A graph in which no variable has two handles.
-    """
-    nodes = {node.name: node for node in graph.node}
+    """Returns the variables, none of which has two handles, that no unconditional assignment precedes in every use."""
+    uses = _Uses(graph.node)
     handles = [node.name for node in graph.node if node.op == "VarHandleOp"]
-    users = _users(nodes)
-    order = in_order(nodes) if handles else None
-    if order is None:
-        return handles
-    conditional = _after(set(), nodes, order, kinds=_CONDITIONAL)
-    return [name for name in handles if _first_assignment(_uses(name, nodes, users), nodes, order, conditional) is None]
+    return [name for name in handles if not uses.are_assigned_first(uses.of(name))]
 
 
-def _groups(nodes: Mapping[str, tf.compat.v1.NodeDef], initialize_op: str) -> set[str]:
-    """Returns the names of the nodes that do nothing but group initializations."""
-    found, left = set(), [initialize_op]
-    while left:
-        name = left.pop()
-        if nodes[name].op == "NoOp" and name not in found:
-            found.add(name)
-            left.extend(map(node_name, nodes[name].input))
-    return found
-
-
-def _handles(graph: tf.compat.v1.GraphDef) -> list[str]:
+def _own_handles(graph: tf.compat.v1.GraphDef) -> list[str]:
     """Returns the names of the handles of variables that no other node, also of a function, has a handle of."""
     parts = (graph.node, *(function.node_def for function in graph.library.function))
     every = [node for part in parts for node in part if node.op == "VarHandleOp"]
@@ -84,76 +68,77 @@ def _handles(graph: tf.compat.v1.GraphDef) -> list[str]:
     return [node.name for node in graph.node if node.op == "VarHandleOp" and variables[variable(node)] == 1]
 
 
-def _overwritten(nodes: Mapping[str, tf.compat.v1.NodeDef], groups: set[str], handles: Iterable[str]) -> set[str]:
-    """Returns the names of the assignments of initial values that nothing needs."""
-    users = _users(nodes)
-    order = in_order(nodes)
-    if order is None:
-        return set()
-    conditional = _after(set(), nodes, order, kinds=_CONDITIONAL)
-    found = set()
-    for handle in handles:
-        uses = _uses(handle, nodes, users)
-        initial = [use for use in uses if _assigns(nodes[use]) and set(users[use]) & groups]
-        others = [use for use in uses if use not in initial]
-        if (
-            len(initial) == 1
-            and set(users[initial[0]]) <= groups
-            and _first_assignment(others, nodes, order, conditional) is not None
-        ):
-            found.add(initial[0])
-    return found
+class _Uses:
+    """The nodes of a graph that use variables, and the order in which they do.
 
+    Attributes:
+        nodes: The nodes, by name.
+    """
 
-def _first_assignment(
-    uses: Iterable[str], nodes: Mapping[str, tf.compat.v1.NodeDef], order: list[str], conditional: set[str]
-) -> str | None:
-    """Returns an unconditional assignment that all other uses come after."""
-    for use in uses:
-        if _assigns(nodes[use]) and use not in conditional and set(uses) <= _after({use}, nodes, order):
-            return use
-    return None
+    def __init__(self, nodes: Iterable[tf.compat.v1.NodeDef]) -> None:
+        self.nodes: Mapping[str, tf.compat.v1.NodeDef] = {node.name: node for node in nodes}
+        self._users = collections.defaultdict[str, list[str]](list)
+        for node in self.nodes.values():
+            for name in {node_name(given) for given in node.input}:
+                self._users[name].append(node.name)
 
+    @functools.cached_property
+    def _order(self) -> list[str] | None:
+        """The nodes, each behind its inputs; loops are cut at `NextIteration`. None if there are other circles."""
+        try:
+            return list(graphlib.TopologicalSorter({name: self._before(name) for name in self.nodes}).static_order())
+        except graphlib.CycleError:
+            return None
 
-def _users(nodes: Mapping[str, tf.compat.v1.NodeDef]) -> Mapping[str, list[str]]:
-    users = collections.defaultdict(list)
-    for node in nodes.values():
-        for name in {node_name(given) for given in node.input}:
-            users[name].append(node.name)
-    return users
+    @functools.cached_property
+    def _conditional(self) -> set[str]:
+        return self._after(set(), kinds=_CONDITIONAL)
 
+    def of(self, handle: str) -> list[str]:
+        """Returns the nodes that take a handle, directly or from a node that passes it on."""
+        passing, left, found = {handle}, [handle], []
+        while left:
+            name = left.pop()
+            for user in self._users[name]:
+                if name not in (given.split(":")[0] for given in self.nodes[user].input):
+                    continue
+                if self.nodes[user].op not in _ALIASES:
+                    found.append(user)
+                elif user not in passing:
+                    passing.add(user)
+                    left.append(user)
+        return found
 
-def _uses(handle: str, nodes: Mapping[str, tf.compat.v1.NodeDef], users: Mapping[str, list[str]]) -> list[str]:
-    """Returns the nodes that take a handle, directly or from a node that passes it on."""
-    passing, left = {handle}, [handle]
-    found = []
-    while left:
-        name = left.pop()
-        for user in users[name]:
-            if name not in (given.split(":")[0] for given in nodes[user].input):
-                continue
-            if nodes[user].op not in _ALIASES:
-                found.append(user)
-            elif user not in passing:
-                passing.add(user)
-                left.append(user)
-    return found
+    def overwritten(self, groups: set[str], handles: Iterable[str]) -> set[str]:
+        """Returns the assignments of initial values, grouped by some nodes, that nothing needs."""
+        found = set()
+        for uses in map(self.of, handles):
+            initial = [use for use in uses if self._assigns(use) and set(self._users[use]) & groups]
+            others = [use for use in uses if use not in initial]
+            if len(initial) == 1 and set(self._users[initial[0]]) <= groups and self.are_assigned_first(others):
+                found.add(initial[0])
+        return found
 
+    def are_assigned_first(self, uses: Iterable[str]) -> bool:
+        """Returns whether an unconditional assignment is among some uses, which all others come after."""
+        return self._order is not None and any(
+            self._assigns(use) and use not in self._conditional and set(uses) <= self._after({use}) for use in uses
+        )
 
-def _after(
-    begun: set[str], nodes: Mapping[str, tf.compat.v1.NodeDef], order: list[str], kinds: Iterable[str] = ()
-) -> set[str]:
-    """Returns `begun`, the nodes of some kinds, and the nodes that are executed only after one of these."""
-    found = set(begun)
-    for name in order:
-        node = nodes[name]
-        before = [node_name(given) in found for given in node.input if nodes[node_name(given)].op != "NextIteration"]
-        # A merge is executed as soon as one of its inputs is there. A later iteration's input is there later.
-        needed = all if node.op == "Merge" else any
-        if node.op in kinds or (before and needed(before)):
-            found.add(name)
-    return found
+    def _assigns(self, name: str) -> bool:
+        return self.nodes[name].op == "AssignVariableOp"
 
+    def _before(self, name: str) -> list[str]:
+        """Returns the inputs of a node, but for those that come from an earlier iteration of a loop."""
+        return [given for given in map(node_name, self.nodes[name].input) if self.nodes[given].op != "NextIteration"]
 
-def _assigns(node: tf.compat.v1.NodeDef) -> bool:
-    return node.op == "AssignVariableOp"
+    def _after(self, begun: set[str], kinds: Iterable[str] = ()) -> set[str]:
+        """Returns `begun`, the nodes of some kinds, and the nodes that are executed only after one of these."""
+        found = set(begun)
+        for name in self._order or ():
+            before = [given in found for given in self._before(name)]
+            # A merge is executed as soon as one of its inputs is there. A later iteration's input is there later.
+            needed = all if self.nodes[name].op == "Merge" else any
+            if self.nodes[name].op in kinds or (before and needed(before)):
+                found.add(name)
+        return found

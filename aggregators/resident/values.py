@@ -55,7 +55,6 @@ class ResidentValue(tff.program.MaterializableValueReference, np.lib.mixins.NDAr
 
     @property
     def type_signature(self) -> tff.TensorType:
-        """Type of the tensor."""
         return self._type
 
     @property
@@ -66,13 +65,11 @@ class ResidentValue(tff.program.MaterializableValueReference, np.lib.mixins.NDAr
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the tensor."""
         fixed = self._type.shape
         return self.numpy().shape if fixed is None or None in fixed else tuple(fixed)
 
     @property
     def dtype(self) -> np.dtype:
-        """NumPy type of its elements."""
         return np.dtype(self._type.dtype)
 
     def numpy(self) -> Any:
@@ -150,7 +147,8 @@ def references(connection: Connection, value: Any, result_type: tff.Type) -> Any
     """
     source = Source(connection, value, result_type)
     leaves = _leaves(result_type)
-    small = {path: type_spec for path, type_spec in leaves.items() if _is_small(type_spec)}
+    sizes = {path: tff.types.num_elements_in_shape(type_spec.shape) for path, type_spec in leaves.items()}
+    small = [path for path, size in sizes.items() if size is not None and size <= _SMALL_ELEMENTS]
     read: dict[tuple[int, ...], Any] = {}
     if small:
         selected = connection.call(_selection(forms.stripped(result_type), tuple(small)), value)
@@ -184,11 +182,6 @@ def _leaves(type_spec: tff.Type, path: tuple[int, ...] = ()) -> dict[tuple[int, 
     for index, element in enumerate(type_spec.children()):
         found |= _leaves(element, (*path, index))
     return found
-
-
-def _is_small(type_spec: tff.TensorType) -> bool:
-    elements = tff.types.num_elements_in_shape(type_spec.shape)
-    return elements is not None and elements <= _SMALL_ELEMENTS
 
 
 @functools.lru_cache(maxsize=128)

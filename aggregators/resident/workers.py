@@ -119,7 +119,6 @@ _START_SECONDS = 60.0
 _STDERR = 2
 _MOST_THREADS = 1024
 _LOOPBACK = "localhost"
-_UNIX = "unix:"
 
 
 class WorkerLostError(RuntimeError):
@@ -185,7 +184,13 @@ def running_worker(
         InputValueError: If the port is taken, or the number of threads is not positive.
         WorkerLostError: If the worker does not answer.
     """
-    environment = _environment(threads)
+    if threads is not None and validation.whole("threads", threads, at_least=1) > _MOST_THREADS:
+        raise InputValueError(
+            f"threads={threads} must be at most {_MOST_THREADS:,}, of which no machine has more cores."
+        )
+    # A worker has no flags for its threads and its log.
+    given = {} if threads is None else {"TF_NUM_INTRAOP_THREADS": str(threads)}
+    environment = {LOG_LEVEL: FATAL, **os.environ, **given}
     command = [str(_BINARY), f"--max_concurrent_computation_calls={max_concurrent_computation_calls}"]
     if port is None:
         port = _free_port()
@@ -208,29 +213,13 @@ def running_worker(
         end(process)
 
 
-def _environment(threads: int | None) -> dict[str, str]:
-    """Returns the environment of a worker, which has no flags for threads and for its log."""
-    given = {} if threads is None else {"TF_NUM_INTRAOP_THREADS": str(check_threads(threads))}
-    return {LOG_LEVEL: FATAL, **os.environ, **given}
-
-
-def check_threads(threads: int) -> int:
-    """Returns a number of threads inside an operation."""
-    if validation.whole("threads", threads, at_least=1) > _MOST_THREADS:
-        raise InputValueError(
-            f"threads={threads} must be at most {_MOST_THREADS:,}, of which no machine has more cores."
-        )
-    return threads
-
-
-def check_address(address: str) -> str:
-    """Returns an address of the form `host:port`, or `unix:/path` for a Unix socket."""
-    if address.startswith(f"{_UNIX}/"):
-        return address
+def check_address(address: str) -> None:
+    """Raises unless an address has the form `host:port`, or `unix:/path` for a Unix socket."""
+    if address.startswith("unix:/"):
+        return
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise InputValueError(f"workers has the address {address!r}, which is not of the form host:port or unix:/path.")
-    return address
 
 
 def _free_port() -> int:

@@ -141,7 +141,12 @@ def _copied(folder: pathlib.Path, copy: pathlib.Path, digest: str | None) -> lis
         return [Refusal(file=MANIFEST, reason=str(error))]
     if digest is not None and digest != known:
         return [Refusal(file=MANIFEST, reason=f"the bundle's digest is {known}, not the {digest} that was given")]
-    _require_room(folder, copy, manifest)
+    needed = sum(entry.bytes for entry in manifest.files.values())
+    if needed > shutil.disk_usage(copy).free:
+        raise InputValueError(
+            f"bundle={str(folder)!r} has {needed} bytes, and there is no room for a copy in {str(copy.parent)!r}: name "
+            "another folder for temporary files in TMPDIR"
+        )
     listed = {name: msgspec.to_builtins(entry) for name, entry in manifest.files.items()}
     try:
         found = itertools.islice(runner.changes(folder, listed, copy), _MOST_REFUSALS)
@@ -155,15 +160,6 @@ def _copied(folder: pathlib.Path, copy: pathlib.Path, digest: str | None) -> lis
         Refusal(file=each.file, reason=each.reason.replace(str(copy), str(folder)))
         for each in _inconsistent(copy, manifest)
     ]
-
-
-def _require_room(folder: pathlib.Path, copy: pathlib.Path, manifest: Manifest) -> None:
-    needed = sum(entry.bytes for entry in manifest.files.values())
-    if needed > shutil.disk_usage(copy).free:
-        raise InputValueError(
-            f"bundle={str(folder)!r} has {needed} bytes, and there is no room for a copy in {str(copy.parent)!r}: name "
-            "another folder for temporary files in TMPDIR"
-        )
 
 
 def believed(copy: pathlib.Path, rests_on: Mapping[str, str], *, rounds: int = 0) -> Verification:

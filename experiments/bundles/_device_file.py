@@ -3,7 +3,6 @@
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -28,18 +27,13 @@ _USUAL_DAYS = 30
 _NAME_DIGITS = 12
 # Entries of run.json that have no effect on the deployment.
 _SAID = ("command", "versions", "population")
-_CRITICAL, _WARNING = "critical", "warning"
 # What the policy needs of the server, by the names of docs/deployment.md, which says what each of them is.
 REQUIREMENTS = {
-    **dict.fromkeys(
-        ("index", "late", "once", "aborted", "task_name", "versions", "pauses", "history"),
-        _CRITICAL,
-    ),
-    "history_days": _WARNING,
+    **dict.fromkeys(("index", "late", "once", "aborted", "task_name", "versions", "pauses", "history"), "critical"),
+    "history_days": "warning",
 }
 # Only of a claim that no client enforces.
-PLACES = {"places": _CRITICAL}
-
+PLACES = {"places": "critical"}
 
 _Index = Annotated[int, Meta(ge=0)]
 _Seconds = Annotated[str, Meta(pattern="^(0|[1-9][0-9]*)s$")]
@@ -94,23 +88,20 @@ def device_policy_schema() -> dict[str, Any]:
     return msgspec.json.schema(_File)
 
 
-def default_task_name(run: reports.RunRecord) -> str:
-    """Returns a name that two deployments share only if they have the same guarantee and do the same."""
-    content = {name: value for name, value in msgspec.to_builtins(run).items() if name not in _SAID}
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return f"tff-mf-{digest[:_NAME_DIGITS]}"
-
-
 def write_device_policy(folder: pathlib.Path, *, task_name: str | None = None) -> None:
     """Writes the policy of clients, which follows from `run.json`, the artifact and `participation.json`."""
-    name = default_task_name(reports.read_record(folder)) if task_name is None else task_name
-    text = json.dumps(_document(folder, name), indent=1, ensure_ascii=False)
+    if task_name is None:
+        # Two deployments share it only if they have the same guarantee and do the same.
+        run = msgspec.to_builtins(reports.read_record(folder))
+        content = json.dumps({name: value for name, value in run.items() if name not in _SAID}, sort_keys=True)
+        task_name = f"tff-mf-{hashlib.sha256(content.encode()).hexdigest()[:_NAME_DIGITS]}"
+    text = json.dumps(_document(folder, task_name), indent=1, ensure_ascii=False)
     (folder / DEVICE_POLICY).write_text(text + "\n", encoding="utf-8")
 
 
 def task_name_of(folder: pathlib.Path) -> str:
     """Returns the name of a bundle's task."""
-    return _task_name(_read(folder))
+    return _read(folder)["population_eligibility_spec"]["task_info"][0]["task_name"]
 
 
 def device_policy_problem(folder: pathlib.Path) -> str:
@@ -120,8 +111,7 @@ def device_policy_problem(folder: pathlib.Path) -> str:
     up to numbers of another machine that agree.
     """
     try:
-        stored = _read(folder)
-        differing = agreement.differing(stored, _document(folder, _task_name(stored)))
+        differing = agreement.differing(_read(folder), _document(folder, task_name_of(folder)))
     except InputError as error:
         return str(error)
     if differing:
@@ -134,10 +124,6 @@ def _read(folder: pathlib.Path) -> dict[str, Any]:
     if problem := typed.problem(stored, _File):
         raise InputValueError(f"{DEVICE_POLICY} does not match its schema: {problem}")
     return stored
-
-
-def _task_name(stored: Mapping[str, Any]) -> str:
-    return stored["population_eligibility_spec"]["task_info"][0]["task_name"]
 
 
 def _document(folder: pathlib.Path, task_name: str) -> dict[str, Any]:

@@ -96,12 +96,8 @@ class Manifest(typed.Record, omit_defaults=True):
 
     Attributes:
         process: Type of one round, as TFF writes it.
-        stages: The stages, by name.
         forms: Type of each part of TFF's forms.
-        lite: The device's work for TensorFlow Lite.
-        local_data: What a device's work makes of its examples.
         test_only: Whether the noise is repeatable, so that there is no privacy.
-        versions: Versions of Python and of packages.
         files: Every other file, by its path in the bundle.
         grid: The grid; `None`, and not in the file, for floating point.
     """
@@ -166,12 +162,7 @@ def parse(raw: bytes) -> tuple[Manifest, str]:
     manifest = typed.convert(content, Manifest, MANIFEST)
     if raw != manifest_text(msgspec.to_builtins(manifest)):
         raise InputValueError(f"{MANIFEST} is damaged: it is not written as tff-mf export writes it.")
-    _check_names(manifest)
-    return manifest, digest
-
-
-def _check_names(manifest: Manifest) -> None:
-    """Raises unless a manifest names the stages, forms and files that export writes."""
+    # It names the stages, forms and files that export writes.
     for field, is_right in (
         ("stages", {name: stage.path for name, stage in manifest.stages.items()} == STAGES),
         ("forms", manifest.forms.keys() == set(FORMS)),
@@ -187,3 +178,4 @@ def _check_names(manifest: Manifest) -> None:
         most = _MOST_IN_FILE.get(pathlib.PurePosixPath(name).suffix, _MOST_IN_GRAPH)
         if entry.bytes > most:
             raise InputValueError(f"{MANIFEST}: files.{name} has more than {most} bytes, the most that is read.")
+    return manifest, digest

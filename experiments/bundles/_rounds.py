@@ -43,11 +43,11 @@ def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
 
     The types of every SavedModel and of TFF's forms are checked first, then that the work of devices clips, with models
     that make updates as large as possible. Then the bundle runs: clients, two sums that are merged, and the server's
-    update with its own keys. The learning process is built again from `run.json`, the artifact and the vocabulary; it
-    must start from the same model, and TFF runs it with the same keys and examples. After every round the whole state
-    must be equal up to rounding, rows of noise included: this shows that the graphs add the noise of the artifact and
-    divide as `run.json` says. On a grid, the rows of noise must be equal to the bit, and the limits of the grid are
-    tried: see `limits`.
+    update with its own keys. TFF runs the learning process that is built again from `run.json`, the artifact and the
+    vocabulary, with the same keys and examples, from the same model. After every round the whole state must be equal up
+    to rounding, rows of noise included: this shows that the graphs add the noise of the artifact and divide as
+    `run.json` says. On a grid, the rows of noise must be equal to the bit, and the limits of the grid are tried: see
+    `limits`.
     """
     progress.step("types")
     manifest, _ = read_manifest(folder)
@@ -81,13 +81,21 @@ def run(folder: pathlib.Path, rounds: int) -> list[Refusal]:
     process, _ = learning_process.build_process(
         settings, privacy, language_task, loop=learning_process.DEVICE_LOOP, repeated_keys=keys
     )
-    if not _starts_from(states[0], language_task.initial_weights):
+    initial = language_task.initial_weights
+    weights = [np.asarray(weight) for weight in (*initial.trainable, *initial.non_trainable)]
+    # In the order of the weights.
+    if not same_model([value for name, value in states[0].items() if _WEIGHTS in name], weights):
         return [Refusal(file=INITIAL, reason="does not match the initial model generated from the seed in run.json")]
     step = 0.0
     if privacy.grid is not None:
         step = _UNITS * max(1.0, settings.chosen_rate(privacy)) * settings.clip_norm / privacy.grid.largest_norm
-    reason = _compared(states, _original(process, states[0], data, manifest), step)
-    return [Refusal(file=manifest.stages["update"].path, reason=reason)] if reason else []
+    original = _original(process, states[0], data, manifest)
+    for number, (after, expected) in enumerate(zip(states[1:], original, strict=True), start=1):
+        # On a grid, the noise is integers.
+        if difference := _difference(after, expected, _TOLERANCE, step=step, exact=_NOISE if step else None):
+            reason = f"round {number} disagrees with the process rebuilt from run.json: {difference}"
+            return [Refusal(file=manifest.stages["update"].path, reason=reason)]
+    return []
 
 
 def lite_work(folder: pathlib.Path, manifest: Manifest) -> _Work:
@@ -105,13 +113,6 @@ def lite_work(folder: pathlib.Path, manifest: Manifest) -> _Work:
     return work
 
 
-def _starts_from(state: Mapping[str, np.ndarray], weights: tff.learning.models.ModelWeights) -> bool:
-    """Returns whether a state has this model; its tensors are in the order of the weights."""
-    found = [value for name, value in state.items() if _WEIGHTS in name]
-    expected = [np.asarray(weight) for weight in (*weights.trainable, *weights.non_trainable)]
-    return same_model(found, expected)
-
-
 def _types(manifest: Manifest, stages: runner.Stages) -> Iterator[Refusal]:
     for described in manifest.stages.values():
         signature = stages.signature(described.path)
@@ -120,20 +121,17 @@ def _types(manifest: Manifest, stages: runner.Stages) -> Iterator[Refusal]:
             types = {name: Tensor(dtype=spec.dtype.name, shape=spec.shape.as_list()) for name, spec in specs.items()}
             if types != getattr(described, kind):
                 yield Refusal(file=described.path, reason=f"has {kind} that differ from {MANIFEST}")
+    message = type(tff.framework.serialize_computation(tff.tensorflow.computation(lambda: 0)))
     for name, type_spec in manifest.forms.items():
         path = f"forms/{name}.pb"
         try:
-            computation = _deserialized((stages.folder / path).read_bytes())
+            content = message.FromString((stages.folder / path).read_bytes())
+            computation = tff.framework.deserialize_computation(content)
         except Exception as error:
             yield Refusal(file=path, reason=f"is not a computation of TFF: {error}")
             continue
         if str(computation.type_signature) != type_spec:
             yield Refusal(file=path, reason=f"has a type that differs from {MANIFEST}")
-
-
-def _deserialized(content: bytes) -> tff.Computation:
-    message = type(tff.framework.serialize_computation(tff.tensorflow.computation(lambda: 0)))
-    return tff.framework.deserialize_computation(message.FromString(content))
 
 
 def _examples(manifest: Manifest, stages: runner.Stages, words: int, rounds: int) -> list[list[_Examples]]:
@@ -187,7 +185,10 @@ def _plain(
             update = stages.work(examples, sent)
             sums[index % 2] = stages.accumulate(sums[index % 2], update)
             if lite is not None and not deviation:
-                one, other = (_floats(_arrays(each)) for each in (lite(examples, sent), update))
+                one, other = (
+                    {name: np.asarray(value).astype(np.float64) for name, value in each.items()}
+                    for each in (lite(examples, sent), update)
+                )
                 deviation = _difference(one, other, _LITE_TOLERANCE, step=0.0 if manifest.grid is None else _UNITS)
         state, _ = stages.update(state, stages.report(stages.merge(*sums)))
         states.append(_arrays(state))
@@ -220,15 +221,6 @@ def _original(
             progress.step()
 
 
-def _compared(states: list[dict[str, np.ndarray]], original: Iterator[dict[str, np.ndarray]], step: float) -> str:
-    for number, (found, expected) in enumerate(zip(states[1:], original, strict=True), start=1):
-        # On a grid, the noise is integers.
-        difference = _difference(found, expected, _TOLERANCE, step=step, exact=_NOISE if step else None)
-        if difference:
-            return f"round {number} disagrees with the process rebuilt from run.json: {difference}"
-    return ""
-
-
 def _difference(
     found: Mapping[str, Any],
     expected: Mapping[str, np.ndarray],
@@ -248,10 +240,6 @@ def _difference(
         if not same:
             return f"{name} differs"
     return ""
-
-
-def _floats(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: value.astype(np.float64) for name, value in tensors.items()}
 
 
 def _arrays(tensors: Tensors) -> dict[str, np.ndarray]:

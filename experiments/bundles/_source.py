@@ -21,13 +21,9 @@ _NOT_EXPORTED = ("restart_every", "adaptive_clipping")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """Settings of a deployment.
+    """Settings of a deployment: with the numbers that they came to, and as they were given, with defaults for others.
 
-    Attributes:
-        settings: The settings with the numbers that they came to.
-        privacy: Mechanism, noise and participation, with the whole cohort and all of its noise.
-        vocabulary: The words that the model knows.
-        asked: The settings as they were given, with defaults for the others.
+    `privacy` has the whole cohort and all of its noise.
     """
 
     settings: RunSettings
@@ -60,12 +56,28 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: i
         )
     chosen, layer = layers.resolve(None, file, {"grid": grid})
     with layers.sourced(layers.origins(chosen, layer, file)):
+        settings = layers.settings(layer, "" if path.is_dir() else str(path))
+        _check_exported(settings)
+        if not path.is_dir():
+            settings.check()
+        mechanism = folders.begun_mechanism(path) if path.is_dir() else None
         # On another grid, other noise is needed.
-        return _source_of(path, layer, insecure_seed, begun=path.is_dir() and grid is None)
+        record = run_record.begun_record(path) if path.is_dir() and grid is None else None
+        planned = settings if record is None else record.training
+        simulated = planned.privacy_plan(mechanism or settings.build_mechanism(), insecure_seed)
+        privacy = dataclasses.replace(simulated, clients_per_round=simulated.cohort)
+        known = path.is_dir() and (path / VOCABULARY).is_file()
+        return Source(
+            settings=settings.resolved(privacy, planned.chosen_rate(privacy)),
+            privacy=privacy,
+            vocabulary=read_vocabulary(path)
+            if known
+            else list(named_data.load_word_counts(named_data.data_file(settings.dataset), settings.vocab_size)),
+            asked=layers.settings(layers.placed(layer)),
+        )
 
 
-def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | None, *, begun: bool) -> Source:
-    settings = layers.settings(layer, "" if path.is_dir() else str(path))
+def _check_exported(settings: RunSettings) -> None:
     for name in _NOT_EXPORTED:
         if getattr(settings, name) is not None:
             raise InputValueError(
@@ -77,19 +89,6 @@ def _source_of(path: pathlib.Path, layer: layers.Layer, insecure_seed: int | Non
             f"initial_model={settings.initial_model!r} cannot be exported: a bundle starts from a model that is "
             "drawn with its seed. Publish the trained model with tff-mf export-model, or serve the process from TFF."
         )
-    if not path.is_dir():
-        settings.check()
-    mechanism = folders.begun_mechanism(path) if path.is_dir() else None
-    record = run_record.begun_record(path) if begun else None
-    planned = settings if record is None else record.training
-    simulated = planned.privacy_plan(mechanism or settings.build_mechanism(), insecure_seed)
-    privacy = dataclasses.replace(simulated, clients_per_round=simulated.cohort)
-    return Source(
-        settings=settings.resolved(privacy, planned.chosen_rate(privacy)),
-        privacy=privacy,
-        vocabulary=_vocabulary(path, settings),
-        asked=layers.settings(layers.placed(layer)),
-    )
 
 
 def deployed_again(folder: pathlib.Path) -> tuple[RunSettings, tff_mf.Plan, list[str]]:
@@ -133,10 +132,3 @@ def check_report(run: pathlib.Path) -> None:
             f"run={str(run)!r}: {about[0].text}. Run `tff-mf report {run}` first: the model is published with its "
             "report, which must contain everything that is known by now."
         )
-
-
-def _vocabulary(path: pathlib.Path, settings: RunSettings) -> Sequence[str]:
-    if path.is_dir() and (path / VOCABULARY).is_file():
-        return read_vocabulary(path)
-
-    return list(named_data.load_word_counts(named_data.data_file(settings.dataset), settings.vocab_size))

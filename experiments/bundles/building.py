@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TextIO
 
 from tff_mf.base import validation
@@ -42,18 +42,11 @@ _ENVIRONMENT = {"PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": "-1"}
 _LAST_BYTES = 2000
 # The modules of tff-mf that a bundle carries, each as it is, below a package of the name `runner`.
 CARRIED = (
-    *(
-        f"base/{name}.py"
-        for name in ("errors", "validation", "strict_json", "files", "tensor_files", "checkpoint_files")
-    ),
-    "experiments/output/files.py",
-    *(
-        f"experiments/runs/{name}.py"
-        for name in (
-            *("names", "rules", "_ledger_lines", "ledger", "participation_log"),
-            *("checkpoints", "server_loop"),
-        )
-    ),
+    *("base/errors.py", "base/validation.py", "base/strict_json.py"),
+    *("base/files.py", "base/tensor_files.py", "base/checkpoint_files.py"),
+    *("experiments/output/files.py", "experiments/runs/names.py", "experiments/runs/rules.py"),
+    *("experiments/runs/_ledger_lines.py", "experiments/runs/ledger.py", "experiments/runs/participation_log.py"),
+    *("experiments/runs/checkpoints.py", "experiments/runs/server_loop.py"),
 )
 _PACKAGE = "experiments/bundles/runner"
 _TEXTS = {
@@ -99,31 +92,7 @@ def write(
     task_name: str | None = None,
 ) -> str:
     """Writes the files of a bundle to an empty folder, and returns its digest."""
-    _write_inputs(source, folder, policy, population, versions, task_name)
-    exported = graphs(folder)
-    progress.step("manifest")
-    content = {name: exported[name] for name in ("process", "stages", "forms", "lite", "grid")}
-    content |= {
-        "local_data": {name: exported[name] for name in ("batch_size", "client_epochs", "max_examples")},
-        "test_only": source.privacy.insecure,
-        "versions": dict(versions),
-        "files": file_entries(folder),
-    }
-    digest = write_manifest(folder, content)
-    _set_modes(folder)
-    progress.step()
-    return digest
-
-
-def _write_inputs(
-    source: Source,
-    folder: pathlib.Path,
-    policy: ParticipationPolicy,
-    population: int | None,
-    versions: Mapping[str, str],
-    task_name: str | None,
-) -> None:
-    """Writes the files of a bundle that graphs are built from, and those that need no graph."""
+    # First those that graphs are built from, and those that need no graph.
     reports.write_record(
         folder,
         source.privacy,
@@ -138,25 +107,27 @@ def _write_inputs(
     reports.write(folder, realised=False)
     write_policy(folder, policy)
     write_device_policy(folder, task_name=task_name)
-    _write_runner(folder / RUNNER)
-    words = json.dumps(list(source.vocabulary), ensure_ascii=False)
-    (folder / VOCABULARY).write_text(words + "\n", encoding="utf-8")
-
-
-def _set_modes(folder: pathlib.Path) -> None:
-    """Takes the right to write a bundle's files from all but their owner, whatever the umask is."""
-    for path in (*folder.rglob("*"), folder):
-        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
-
-
-def _write_runner(path: pathlib.Path) -> None:
-    """Writes the program of a bundle: the package `runner` and what it imports, as they are here.
-
-    Python runs it as one file. It is not compressed, so that its text can be read. Equal sources give equal bytes.
-    """
-    with zipfile.ZipFile(path, "w") as program:
+    # Python runs it as one file. It is not compressed, so that its text can be read. Equal sources give equal bytes.
+    with zipfile.ZipFile(folder / RUNNER, "w") as program:
         for name, text in runner_sources().items():
             program.writestr(zipfile.ZipInfo(name, _ZIP_TIME), text)
+    words = json.dumps(list(source.vocabulary), ensure_ascii=False)
+    (folder / VOCABULARY).write_text(words + "\n", encoding="utf-8")
+    exported = graphs(folder)
+    progress.step("manifest")
+    content = {name: exported[name] for name in ("process", "stages", "forms", "lite", "grid")}
+    content |= {
+        "local_data": {name: exported[name] for name in ("batch_size", "client_epochs", "max_examples")},
+        "test_only": source.privacy.insecure,
+        "versions": dict(versions),
+        "files": file_entries(folder),
+    }
+    digest = write_manifest(folder, content)
+    # Only their owner may write files, whatever the umask is.
+    for path in (*folder.rglob("*"), folder):
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
+    progress.step()
+    return digest
 
 
 def runner_sources() -> dict[str, str]:
@@ -172,12 +143,7 @@ def runner_sources() -> dict[str, str]:
 
 
 def graphs(folder: pathlib.Path) -> dict[str, Any]:
-    """Adds the graphs to a folder that has the other files of a bundle; returns the result of `export_process`.
-
-    Raises:
-        InputValueError: If they cannot be exported.
-        RuntimeError: If the process fails for another reason.
-    """
+    """Adds the graphs to a folder that has the other files of a bundle; returns the result of `export_process`."""
     with tempfile.TemporaryFile() as log:
         reader, writer = os.pipe()
         with open(reader, encoding="utf-8") as lines:
@@ -185,24 +151,24 @@ def graphs(folder: pathlib.Path) -> dict[str, Any]:
                 process = _started(folder, writer, log)
             finally:
                 os.close(writer)
-            with _ended(process):
-                for line in map(json.loads, lines):
-                    kind, value = line
+            try:
+                for kind, value in map(json.loads, lines):
                     if kind == "exported":
                         return value
-                    _heed(kind, value)
+                    if kind == "refused":
+                        raise InputValueError(value)
+                    if kind == "warning":
+                        _LOG.warning("%s", value)
+                    else:
+                        progress.step(value)
+            finally:
+                # Before waiting for it: then its number is free, and another group may get it.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         log.seek(0)
         text = log.read()[-_LAST_BYTES:].decode(errors="replace").strip()
     raise RuntimeError(f"Graphs could not be built; the process that builds them ended with: {text}")
-
-
-def _heed(kind: str, value: str) -> None:
-    if kind == "step":
-        progress.step(value)
-    elif kind == "warning":
-        _LOG.warning("%s", value)
-    elif kind == "refused":
-        raise InputValueError(value)
 
 
 def _started(folder: pathlib.Path, writer: int, log: Any) -> subprocess.Popen:
@@ -218,17 +184,6 @@ def _started(folder: pathlib.Path, writer: int, log: Any) -> subprocess.Popen:
         # So that processes that it starts can be ended with it.
         start_new_session=True,
     )
-
-
-@contextlib.contextmanager
-def _ended(process: subprocess.Popen) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        # Before waiting for it: then its number is free, and another group may get it.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 class _Warnings(logging.Handler):

@@ -28,11 +28,7 @@ _MODEL = "model__"
 # Of the largest number of a tensor: what orthogonal matrices of two machines differ by, and far less than a round does.
 _NEARLY = 1e-6
 # The files from which all others are made.
-_GIVEN = {
-    RUN_JSON: DIGEST,
-    VOCABULARY: DIGEST,
-    MECHANISM: CHECKED,
-}
+_GIVEN = {RUN_JSON: DIGEST, VOCABULARY: DIGEST, MECHANISM: CHECKED}
 
 
 def same_initial(path: pathlib.Path, again: pathlib.Path) -> bool:
@@ -120,9 +116,13 @@ def verify(folder: pathlib.Path, *, rounds: int = 3, digest: str | None = None) 
                 reason = f"cannot be exported again: {error}".replace(str(copy), str(folder))
                 return Verification(refused=[Refusal(file=RUN_JSON, reason=reason)])
             different = list(differing(copy, pathlib.Path(again)))
-            rests_on = _resting(copy, pathlib.Path(again), different)
-        if different and not (digest and _other_versions(copy)):
-            return Verification(refused=[_refusal(copy, name) for name in different])
+            rests_on = {name: _evidence(name, copy, pathlib.Path(again), different) for name in resting(copy)}
+        other = _other_versions(copy) if different else ""
+        if different and not (digest and other):
+            reason = "is not the file that tff-mf export makes from run.json, the artifact and the vocabulary"
+            if other:
+                reason += f"; the bundle states that it was made with {other}: verify it with those, or give its digest"
+            return Verification(refused=[Refusal(file=name, reason=reason) for name in different])
         if different:
             return believed(copy, rests_on)
         # Takes ten seconds to import.
@@ -160,14 +160,11 @@ def differing(bundle: pathlib.Path, again: pathlib.Path) -> Iterator[str]:
         yield MANIFEST
 
 
-def _resting(copy: pathlib.Path, again: pathlib.Path, different: list[str]) -> dict[str, str]:
-    def evidence(name: str) -> str:
-        if name in different or (different and name == MANIFEST):
-            return DIGEST
-        equal = name == MANIFEST or (copy / name).read_bytes() == (again / name).read_bytes()
-        return _GIVEN.get(name, REBUILT if equal else _BY_RULE[name][0])
-
-    return {name: evidence(name) for name in resting(copy)}
+def _evidence(name: str, copy: pathlib.Path, again: pathlib.Path, different: list[str]) -> str:
+    if name in different or (different and name == MANIFEST):
+        return DIGEST
+    equal = name == MANIFEST or (copy / name).read_bytes() == (again / name).read_bytes()
+    return _GIVEN.get(name, REBUILT if equal else _BY_RULE[name][0])
 
 
 def _other_versions(copy: pathlib.Path) -> str:
@@ -178,11 +175,3 @@ def _other_versions(copy: pathlib.Path) -> str:
         for name, version in made.items()
         if here.get(name) != version
     )
-
-
-def _refusal(copy: pathlib.Path, name: str) -> Refusal:
-    reason = "is not the file that tff-mf export makes from run.json, the artifact and the vocabulary"
-    other = _other_versions(copy)
-    if other:
-        reason += f"; the bundle states that it was made with {other}: verify it with those, or give its digest"
-    return Refusal(file=name, reason=reason)

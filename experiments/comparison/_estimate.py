@@ -6,7 +6,7 @@ from typing import Any
 
 from tff_mf.planning.mechanism_names import state_rows
 
-from ..runs.settings import ALL, RunSettings
+from ..runs.settings import ALL
 from ..training.datasets import named_data, sqlite, stackoverflow, synthetic
 from . import _spec, specs
 
@@ -31,26 +31,47 @@ def estimate(spec: pathlib.Path, *, dataset: str | None = None, fraction: float 
         fraction: Part of the size at which the runs are done.
     """
     runs = [run.settings for run in _spec.read(spec, dataset=dataset, fraction=fraction)]
-    clients = {name: _clients_by_sentences(name, "train") for name in {run.dataset for run in runs}}
-    test = {name: _test_sentences(name) for name in clients}
-    trained = [_passes(run) * _sentences(run, clients[run.dataset]) for run in runs]
-    evaluated = [_evaluated(run, test[run.dataset]) for run in runs]
-    rows = [_rows(run) for run in runs]
-    states = [count * run.dimension * _FLOAT for count, run in zip(rows, runs, strict=True) if count is not None]
-    seconds = sum(
-        _START + run.dimension * (_UPDATE * _passes(run) + _TRAINED * sentences + _EVALUATED * measured)
-        for run, sentences, measured in zip(runs, trained, evaluated, strict=True)
-    )
+    known = {
+        name: [_clients_by_sentences(name, split) for split in ("train", _TEST)]
+        for name in {run.dataset for run in runs}
+    }
+    sentences, seconds, states = 0.0, 0.0, []
+    for run in runs:
+        clients, test = known[run.dataset]
+        passes = run.rounds * run.clients_per_round * run.client_epochs
+        trained = passes * (run.max_examples if clients is None else _mean(clients, run.max_examples))
+        tested = (
+            stackoverflow.TEST_SENTENCES if test is None else round(sum(size * each for size, each in test.items()))
+        )
+        tested = max(0, tested - (run.evaluation_examples if run.validation_split == _TEST else 0))
+        if run.test_examples != ALL:
+            tested = min(tested, int(run.test_examples))
+        # For validation while training, and for the test once at the end.
+        evaluated = -(-run.rounds // run.evaluate_every) * run.evaluation_examples + tested
+        sentences += trained
+        seconds += _START + run.dimension * (_UPDATE * passes + _TRAINED * trained + _EVALUATED * evaluated)
+        rows = state_rows(
+            run.mechanism,
+            rounds=run.mechanism_setting().searched_rounds,
+            bands=run.bands or run.participation().min_sep,
+            buffers=run.buffers,
+        )
+        # Unknown of a mechanism from a file.
+        states += [] if rows is None else [rows * run.dimension * _FLOAT]
     return {
         "runs": len(runs),
         "rounds": sum(run.rounds for run in runs),
         "client_updates": sum(run.rounds * run.clients_per_round for run in runs),
-        "sentences": round(sum(trained)),
+        "sentences": round(sentences),
         "core_hours": seconds / 3600,
         "parameters": max(run.dimension for run in runs),
-        # That of a mechanism from a file is not known.
         "noise_state_bytes": max(states, default=None),
     }
+
+
+def _mean(clients: Mapping[int, float], most: int) -> float:
+    """Returns the mean number of sentences that a client trains on in a pass."""
+    return sum(number * min(size, most) for size, number in clients.items()) / sum(clients.values())
 
 
 def larger(spec: pathlib.Path) -> dict[str, dict[str, Any]]:
@@ -60,41 +81,6 @@ def larger(spec: pathlib.Path) -> dict[str, dict[str, Any]]:
         return {}
     path = specs.path_of(name)
     return {name: estimate(path), **larger(path)}
-
-
-def _passes(run: RunSettings) -> int:
-    """Returns how often a client passes over its sentences."""
-    return run.rounds * run.clients_per_round * run.client_epochs
-
-
-def _evaluated(run: RunSettings, test_sentences: int) -> int:
-    """Returns the sentences of all evaluations: for validation while training, and for the test once at the end."""
-    left = max(0, test_sentences - (run.evaluation_examples if run.validation_split == _TEST else 0))
-    tested = left if run.test_examples == ALL else min(left, int(run.test_examples))
-    return -(-run.rounds // run.evaluate_every) * run.evaluation_examples + tested
-
-
-def _test_sentences(dataset: str) -> int:
-    sizes = _clients_by_sentences(dataset, _TEST)
-    if sizes is None:
-        return stackoverflow.TEST_SENTENCES
-    return round(sum(size * clients for size, clients in sizes.items()))
-
-
-def _rows(run: RunSettings) -> int | None:
-    return state_rows(
-        run.mechanism,
-        rounds=run.mechanism_setting().searched_rounds,
-        bands=run.bands or run.participation().min_sep,
-        buffers=run.buffers,
-    )
-
-
-def _sentences(run: RunSettings, clients: Mapping[int, float] | None) -> float:
-    """Returns the mean number of sentences that a client trains on in a pass."""
-    if clients is None:
-        return run.max_examples
-    return sum(number * min(size, run.max_examples) for size, number in clients.items()) / sum(clients.values())
 
 
 def _clients_by_sentences(dataset: str, split: str) -> Mapping[int, float] | None:

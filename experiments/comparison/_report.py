@@ -26,7 +26,6 @@ def as_dict(
     done: int,
     failed: Mapping[str, str],
     about: Mapping[str, Any] | None = None,
-    published: Mapping[Any, Mapping[str, float]] | None = None,
     dry_run: bool = False,
 ) -> dict[str, Any]:
     """Returns the content of `comparison.json`.
@@ -37,8 +36,7 @@ def as_dict(
         done: Number of runs that are done.
         failed: The last line of each run that failed, by its name.
         about: What the specification says of itself, and what of it was made smaller.
-        published: The paper's results by label, level of privacy and rate.
-        dry_run: Whether the data set has words that are drawn at random, so that no accuracy means anything.
+        dry_run: Whether words are drawn at random, so that no accuracy means anything.
     """
     line = fitted(found)
     return {
@@ -47,7 +45,7 @@ def as_dict(
         "runs_planned": planned,
         "runs_done": done,
         "runs_failed": dict(failed),
-        "levels": [_level(level, line, published or {}) for level in found],
+        "levels": [_level(level, line) for level in found],
         "gaps": gaps(found),
         "rate_regression": None if line is None else {"slope": line.slope, "intercept": line.intercept},
         "rate_regression_of_the_paper": {
@@ -63,9 +61,15 @@ def document(
     """Returns a comparison as a document."""
     about, levels = result.get("specification", {}), result["levels"]
     scaled = about.get("scaled", {}).get("note", "")
+    # Unknown if no run is done.
+    numbers = sorted({number for level in levels for number in level["test_sentences"]})
+    measured = " to ".join(f"{number:,}" for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))
+    sentences = f"{measured} sentences of test clients".lstrip()
+    chosen = any(len(level["validation_accuracy_by_rate"]) != 1 for level in levels)
     done = (
         f"{result['runs_done']} of {result['runs_planned']} runs are done. Accuracy is over known words, on "
-        f"{_measured_on(levels)}, with a 95 % interval over seeds; each mechanism's rate is {_chosen_by(levels)}."
+        f"{sentences}, with a 95 % interval over seeds; each mechanism's rate is "
+        f"{_CHOSEN_BY if chosen else 'the only one tried here'}."
     )
     ranked = levels and not result.get("dry_run")
     verdict = _DRY_RUN if result.get("dry_run") else _ahead(result["gaps"])
@@ -168,10 +172,12 @@ def _differences(gaps: Iterable[Mapping[str, Any]]) -> Block:
 
 
 def _guarantees(levels: Sequence[Mapping[str, Any]]) -> list[Item]:
-    entries = [(level_of(each), each["mechanism"], each["claim"]) for each in levels]
-    refused = {statements.line(claim) for _, _, claim in entries if claim["state"] == statements.REFUSED}
-    found = _by_level((level, name, statements.at_a_glance(claim)) for level, name, claim in entries)
-    return [Item(line, of, "critical" if line in refused else "") for of, line in found]
+    """Returns each statement once, with the level and the mechanisms that it is about."""
+    said: dict[tuple[str, str, str], list[str]] = {}
+    for each in levels:
+        state = "critical" if each["claim"]["state"] == statements.REFUSED else ""
+        said.setdefault((level_of(each), statements.at_a_glance(each["claim"]), state), []).append(each["mechanism"])
+    return [Item(line, f"{level}, {'; '.join(names)}", state) for (level, line, state), names in said.items()]
 
 
 def _assumptions(result: Mapping[str, Any]) -> list[Item]:
@@ -197,13 +203,11 @@ def _assumptions(result: Mapping[str, Any]) -> list[Item]:
     return [Item(text, label) for label, text in found.items() if text]
 
 
-def _level(
-    level: Level, line: derived.Regression | None, published: Mapping[Any, Mapping[str, float]]
-) -> dict[str, Any]:
+def _level(level: Level, line: derived.Regression | None) -> dict[str, Any]:
     mean, half = mean_and_half_width(list(level.accuracies.values()))
     usable = line is not None and level.effective_rmse > 0
     baselines = [run.baseline for run in level.best if run.baseline is not None]
-    in_paper = published.get((level.label, level.privacy, level.rate))
+    in_paper = level.best[0].published
     return {
         level.privacy[0]: level.privacy[1],
         "mechanism": level.label,
@@ -224,21 +228,6 @@ def _level(
     }
 
 
-def _measured_on(found: Sequence[Mapping[str, Any]]) -> str:
-    """Returns which sentences accuracy is measured on; without how many if no run is done."""
-    numbers = sorted({number for level in found for number in level["test_sentences"]})
-    if not numbers:
-        return "sentences of test clients"
-    return f"{numbers[0]:,}{f' to {numbers[-1]:,}' if len(numbers) > 1 else ''} sentences of test clients"
-
-
-def _chosen_by(found: Sequence[Mapping[str, Any]]) -> str:
-    """Returns how each mechanism's rate was chosen among the rates of this comparison."""
-    if all(len(level["validation_accuracy_by_rate"]) == 1 for level in found):
-        return "the only one tried here"
-    return _CHOSEN_BY
-
-
 def level_of(entry: Mapping[str, Any]) -> str:
     """Returns the level of noise of an entry of `comparison.json`, which has one of the two.
 
@@ -247,11 +236,3 @@ def level_of(entry: Mapping[str, Any]) -> str:
         'ε = 2'
     """
     return next(statements.level(name, entry[name]) for name in ("epsilon", "noise_multiplier") if name in entry)
-
-
-def _by_level(entries: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
-    """Returns each statement once, with the level and the names that it is about."""
-    names: dict[tuple[str, str], list[str]] = {}
-    for privacy, name, statement in entries:
-        names.setdefault((privacy, statement), []).append(name)
-    return [(f"{privacy}, {'; '.join(found)}", statement) for (privacy, statement), found in names.items()]

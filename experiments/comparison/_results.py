@@ -18,7 +18,7 @@ from tff_mf.base import validation
 from ..output import files
 from ..output.present import markdown
 from ..runs import derived, folders
-from ..runs.metrics import ACCURACY, ROUND, read_metrics
+from ..runs.metrics import read_metrics
 from ..runs.names import METRICS, REPORT, SUMMARY
 from ..runs.run_record import read_record
 from ..runs.statements import REFUSED
@@ -31,21 +31,18 @@ _CONFIDENCE = 0.95
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finished:
-    """A finished run.
+    """A finished run: what the table and the pictures show of it.
 
     Attributes:
         label: The mechanism with its options.
         privacy: Which of ε and σ was fixed, and its value.
-        seed: Seed of the cohorts and the initial model.
         rate: Learning rate of the server.
         effective_rmse: L_e of figure 11.
         accuracy: On test sentences.
         baseline: What always the most frequent word would reach on them; None in a run that did not measure it.
-        validation_accuracy: On validation sentences, in the mean of the last evaluations
-            (`runs.metrics.smoothed`).
+        validation_accuracy: In the mean of the last evaluations (`runs.metrics.smoothed`).
         history: Round and accuracy of each evaluation on validation sentences.
-        test_sentences: How many test sentences.
-        claim: The facts of its guarantee, or of why there is none.
+        published: Results of the paper for it, by name.
     """
 
     label: str
@@ -59,17 +56,14 @@ class Finished:
     history: Sequence[tuple[int, float]]
     test_sentences: int
     claim: Mapping[str, Any]
+    published: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Level:
-    """A mechanism at one level of privacy, at the best of its rates.
+    """A mechanism at one level of privacy, at the best of its rates: its runs there, one per seed.
 
-    Attributes:
-        label: The mechanism with its options.
-        privacy: Which of ε and σ was fixed, and its value.
-        best: Its runs at the best rate, one per seed.
-        tried: Mean validation accuracy by rate.
+    `tried` has the mean validation accuracy of every rate.
     """
 
     label: str
@@ -79,12 +73,10 @@ class Level:
 
     @property
     def rate(self) -> float:
-        """The best rate."""
         return self.best[0].rate
 
     @property
     def effective_rmse(self) -> float:
-        """L_e of figure 11."""
         return self.best[0].effective_rmse
 
     @property
@@ -145,10 +137,7 @@ def levels(finished: Sequence[Finished]) -> list[Level]:
 
 
 def gaps(found: Sequence[Level]) -> list[dict[str, Any]]:
-    """Returns the difference in accuracy of any two mechanisms at one level of privacy, over the seeds that both have.
-
-    `neighbours` is whether no other mechanism lies between the two.
-    """
+    """Returns the difference in accuracy of any two mechanisms at one level of privacy, over their common seeds."""
     result = []
     for (above, better), (below, worse) in itertools.combinations(enumerate(found), 2):
         shared = sorted(better.accuracies.keys() & worse.accuracies.keys())
@@ -175,11 +164,6 @@ def fitted(found: Sequence[Level]) -> derived.Regression | None:
     if len({level.effective_rmse for level in inside}) < 2:
         return None
     return derived.fit([level.effective_rmse for level in inside], [level.rate for level in inside])
-
-
-def history(path: pathlib.Path) -> list[tuple[int, float]]:
-    """Returns round and accuracy of each evaluation in a run's metrics file."""
-    return [(int(row[ROUND]), float(row[ACCURACY])) for row in read_metrics(path).rows if row.get(ACCURACY)]
 
 
 def run_comparison(
@@ -216,8 +200,10 @@ def run_comparison(
     folders.continued_folder(out)
     data_of = {name: named_data.data_file(name).absolute() for name in sorted(datasets)}
     planned = _spec.read(spec, data_of, dataset=dataset, fraction=fraction)
-    about = _about(spec, planned, fraction)
-    if "scaled" in about:
+    about: dict[str, Any] = dict(_spec.about(spec))
+    if fraction is not None:
+        changed = _scaling.changes(planned)
+        about["scaled"] = {"fraction": fraction, "fields": changed, "note": _scaling.in_words(fraction, changed)}
         say(about["scaled"]["note"])
     for name in _runs.FOLDERS:
         (out / name).mkdir(exist_ok=True)
@@ -230,15 +216,6 @@ def run_comparison(
         dry_run = any(synthetic.is_synthetic(path) for path in data_of.values())
         failed = _runs.run_missing(planned, command_of, out, at_once=jobs, say=say)
         return _written(planned, artifacts, failed, out, about, dry_run=dry_run)
-
-
-def _about(spec: pathlib.Path, planned: Sequence[_spec.PlannedRun], fraction: float | None) -> dict[str, Any]:
-    """Returns what the results say of their specification, and what of it was made smaller."""
-    found: dict[str, Any] = dict(_spec.about(spec))
-    if fraction is not None:
-        changed = _scaling.changes(planned)
-        found["scaled"] = {"fraction": fraction, "fields": changed, "note": _scaling.in_words(fraction, changed)}
-    return found
 
 
 def _written(
@@ -254,16 +231,12 @@ def _written(
     done = [run for run in planned if _runs.is_done(out, run.name)]
     finished = [_finished(run, artifacts[run.name], _runs.folder_of(out, run.name)) for run in done]
     found = levels(finished)
-    published = {
-        (ended.label, ended.privacy, ended.rate): run.published for run, ended in zip(done, finished, strict=True)
-    }
     result = _report.as_dict(
         found,
         planned=len(planned),
         done=len(finished),
         failed=failed,
         about=about,
-        published=published,
         dry_run=dry_run,
     )
     if found:
@@ -295,7 +268,8 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, folder: pathlib.Pat
         accuracy=summary["accuracy"],
         baseline=summary.get("baseline_accuracy"),
         validation_accuracy=summary["validation_accuracy_smoothed"],
-        history=history(folder / METRICS),
+        history=read_metrics(folder / METRICS).accuracies,
         test_sentences=summary["test_sentences"],
         claim=report["claim"],
+        published=run.published,
     )

@@ -35,10 +35,7 @@ def is_done(out: pathlib.Path, name: str) -> bool:
     return (folder_of(out, name) / REPORT).is_file()
 
 
-_KNOWN_BY = (
-    *("mechanism", "buffers", "bands", "workload", "rounds"),
-    *("restart_every", "unit_norms", "objective"),
-)
+_KNOWN_BY = ("mechanism", "buffers", "bands", "workload", "rounds", "restart_every", "unit_norms", "objective")
 _KNOWN_BY_WITH_WORKLOAD = ("server_momentum", "server_warmup", "server_cooldown")
 
 
@@ -99,14 +96,8 @@ def run_missing(
 ) -> dict[str, str]:
     """Does the runs that are not done, and returns the last line of each that failed, by its name.
 
-    If this is interrupted, it ends the running ones first.
-
-    Args:
-        planned: All runs.
-        command_of: Returns the command of a run; called right before the run starts.
-        out: The folder of the comparison.
-        at_once: Largest number of processes at a time.
-        say: Called with messages of one line about the progress.
+    If this is interrupted, it ends the running ones first. `command_of` is called right before a run starts, and `say`
+    with messages of one line about the progress.
     """
     left = [run for run in planned if not is_done(out, run.name)]
     logs = {run.name: out / "logs" / f"{run.name}.txt" for run in left}
@@ -121,7 +112,9 @@ def run_missing(
             accuracy = json.loads((folder_of(out, name) / SUMMARY).read_text(encoding="utf-8"))["accuracy"]
             outcome = f"accuracy {100 * accuracy:.2f} %"
         else:
-            failed[name] = _last_line(logs[name]) or f"ended with status {status}"
+            lines = logs[name].read_text(encoding="utf-8", errors="replace").split("\n")
+            last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            failed[name] = last or f"ended with status {status}"
             outcome = f"FAILED: {failed[name]}"
         say(f"{ended} of {len(left)}, {minutes:.0f} min left: {name}: {outcome}")
         progress.step()
@@ -161,8 +154,3 @@ def command(run: PlannedRun, artifact: pathlib.Path, data: pathlib.Path, out: pa
     # A spec that names σ asks for no ε.
     flags = ["--json", *(["--without-epsilon"] if run.privacy[0] == "noise_multiplier" else [])]
     return [*map(str, parts), "train", "--force", "--config", str(file), "--out", str(folder), *flags]
-
-
-def _last_line(log: pathlib.Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")

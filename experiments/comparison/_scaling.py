@@ -5,8 +5,6 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tff_mf.base import validation
-from tff_mf.base.errors import InputValueError
 from tff_mf.planning import mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 
@@ -18,32 +16,12 @@ if TYPE_CHECKING:
     from ._spec import PlannedRun
 
 
-SOURCE = "fraction"
-
-
+_SOURCE = "fraction"
 _LEAST_EXAMPLES = 100
-
-
 _FIELDS = (
-    "rounds",
-    "min_sep",
-    "groups",
-    "bands",
-    "restart_every",
-    "clients_per_round",
-    "cohort",
-    "noise_multiplier",
-    "evaluate_every",
-    "evaluation_examples",
-    "test_examples",
+    *("rounds", "min_sep", "groups", "bands", "restart_every", "clients_per_round", "cohort", "noise_multiplier"),
+    *("evaluate_every", "evaluation_examples", "test_examples"),
 )
-
-
-def check_fraction(fraction: float) -> float:
-    """Returns a fraction if it is above 0 and below 1."""
-    if not 0 < validation.real("fraction", fraction) < 1:
-        raise InputValueError(f"fraction={fraction} must be above 0 and below 1; leave it out for full size.")
-    return fraction
 
 
 def scaled(layer: Layer, fraction: float) -> Layer:
@@ -68,13 +46,13 @@ def scaled(layer: Layer, fraction: float) -> Layer:
     """
     run = layers.settings(layer)
     values = _sizes(run, fraction)
-    changed = Layer.of({name: value for name, value in values.items() if value is not None}, SOURCE)
+    changed = Layer.of({name: value for name, value in values.items() if value is not None}, _SOURCE)
     small = layers.laid([layer, changed])
     if run.noise_multiplier is None or run.mechanism in mechanism_names.searched():
         return small
     smaller = layers.settings(small)
     ratio = _sensitivity(run.mechanism, _setting(smaller)) / _sensitivity(run.mechanism, _setting(run))
-    return layers.laid([small, Layer.of({"noise_multiplier": run.noise_multiplier * ratio}, SOURCE)])
+    return layers.laid([small, Layer.of({"noise_multiplier": run.noise_multiplier * ratio}, _SOURCE)])
 
 
 def changes(planned: Iterable["PlannedRun"]) -> dict[str, dict[str, list[Any]]]:
@@ -91,7 +69,11 @@ def changes(planned: Iterable["PlannedRun"]) -> dict[str, dict[str, list[Any]]]:
                 for key, value in values.items():
                     if value is not None and value not in entry[key]:
                         entry[key].append(value)
-    return {name: {key: sorted(values, key=_size) for key, values in entry.items()} for name, entry in found.items()}
+
+    def size(value: float | str) -> float:
+        return math.inf if isinstance(value, str) else value
+
+    return {name: {key: sorted(values, key=size) for key, values in entry.items()} for name, entry in found.items()}
 
 
 def in_words(fraction: float, changed: Mapping[str, Mapping[str, list[Any]]]) -> str:
@@ -141,10 +123,6 @@ def _sensitivity(mechanism: str, setting: MechanismSetting) -> float:
 
 def _setting(run: RunSettings) -> MechanismSetting:
     return MechanismSetting(rounds=run.rounds, participation=run.participation(), restart_every=run.restart_every)
-
-
-def _size(value: float | str) -> float:
-    return math.inf if isinstance(value, str) else value
 
 
 def _range(values: list[Any]) -> str:

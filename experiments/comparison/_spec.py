@@ -13,6 +13,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 from msgspec import Meta
 
+from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ..output import typed
@@ -22,7 +23,7 @@ from ..runs.initial_model import given
 from ..runs.layers import Layer, Preset
 from ..runs.settings import FIELDS, RunSettings
 from ..training.datasets import named_data
-from ._scaling import check_fraction, scaled
+from ._scaling import scaled
 
 # A small file can ask for more runs than fit in memory.
 MOST_RUNS = 10_000
@@ -41,16 +42,12 @@ class _Own(Record, Generic[_Run]):
 
 
 class Specification(Record, Generic[_Run]):
-    """The file of a comparison.
+    """The file of a comparison: settings that all runs share, and combinations of those that differ.
 
     Attributes:
         title: Name of the comparison; runs of one without have no published results.
-        paper: The paper whose table it is.
-        notes: What else is to be said of it.
         larger: Name of the next larger comparison of the same table.
         preset: The preset that all grids are laid over.
-        run: Settings that all runs share.
-        grid: Combinations of the settings that differ.
     """
 
     title: str | None = None
@@ -62,37 +59,13 @@ class Specification(Record, Generic[_Run]):
     grid: Annotated[Sequence[dict[str, Any]], Meta(min_length=1)] = ({},)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Point:
-    """A combination of a grid's values, over its preset and the settings that all runs share.
-
-    Attributes:
-        layer: The settings of the run.
-        preset: The preset of its grid, or of the specification.
-        label: Name of its mechanism in the table, or None for one made from the settings.
-        optimize: Settings that differ while its mechanism is optimized.
-        published: Results of the paper for it.
-    """
-
-    layer: Layer
-    preset: Preset | None
-    label: str | None
-    optimize: Mapping[str, Any]
-    published: Mapping[str, Any]
-
-
 def read_grids(path: pathlib.Path) -> Specification:
     """Returns the content of a file."""
     return typed.convert(layers.read_toml(path), typed.file_of(Specification, RunSettings), str(path))
 
 
-def points_of(content: Specification, where: str) -> Iterable[Point]:
-    """Yields the points of a specification, grid after grid.
-
-    Args:
-        content: The file.
-        where: Its path, for messages.
-    """
+def _points(content: Specification, where: str) -> Iterable[tuple["PlannedRun", Preset | None]]:
+    """Yields a run without a name for each combination of a grid's values, and the grid's preset, grid after grid."""
     shared = Layer.of(typed.given(content.run), where)
     _load(content.preset, where)
     for grid in content.grid:
@@ -101,31 +74,29 @@ def points_of(content: Specification, where: str) -> Iterable[Point]:
         varied = {name: value for name, value in grid.items() if name not in own}
         checked = typed.given(typed.convert(varied, typed.partial(RunSettings, listed=True), f"{where} [[grid]]"))
         preset = _load(about.preset or content.preset, where)
-        for values in _combinations({name: checked[name] for name in varied}, f"{where} [[grid]]"):
-            upper = layers.laid([shared, Layer.of(values, where)])
+        listed = [checked[name] if isinstance(checked[name], list) else [checked[name]] for name in varied]
+        if (combinations := math.prod(map(len, listed))) > MOST_RUNS:
+            raise InputValueError(
+                f"{where} [[grid]] has {combinations} combinations; a comparison can have at most {MOST_RUNS}."
+            )
+        for values in itertools.product(*listed):
+            upper = layers.laid([shared, Layer.of(dict(zip(varied, values, strict=True)), where)])
             layer = preset.over(upper) if preset else upper
             row = preset.row(layer.values) if preset else None
-            published = row.published if row else {}
-            yield Point(
+            of_preset = row.published if row else {}
+            run = PlannedRun(
+                name="",
+                label=about.label or "",
                 layer=layer,
-                preset=preset,
-                label=about.label,
                 optimize=typed.given(about.optimize),
-                published=published if about.published is None else about.published,
+                published=of_preset if about.published is None else about.published,
             )
+            yield run, preset
 
 
 def _load(name: str | None, where: str) -> Preset | None:
     with layers.sourced({"preset": where}):
         return None if name is None else layers.PRESETS.load(name)
-
-
-def _combinations(grid: Mapping[str, Any], where: str) -> Iterable[dict[str, Any]]:
-    values = [value if isinstance(value, list) else [value] for value in grid.values()]
-    combinations = math.prod(map(len, values))
-    if combinations > MOST_RUNS:
-        raise InputValueError(f"{where} has {combinations} combinations; a comparison can have at most {MOST_RUNS}.")
-    return [dict(zip(grid, combination, strict=True)) for combination in itertools.product(*values)]
 
 
 # Settings that are a column of the table or an axis of the plots; others that differ become part of the label.
@@ -139,7 +110,6 @@ class PlannedRun:
     Attributes:
         name: Name of its folder: readable, and different for different settings.
         label: The mechanism with its options, the same for all seeds, rates and ε.
-        layer: Its settings.
         optimize: Settings that differ while its mechanism is optimized.
         published: Results of the paper for it, by name.
         full_size: Its settings before `fraction` made them smaller.
@@ -159,8 +129,7 @@ class PlannedRun:
 
     @property
     def optimized_for(self) -> RunSettings:
-        """The settings that its mechanism is optimized for."""
-        return _optimized_for(self.layer, self.optimize)
+        return layers.settings(layers.laid([self.layer, Layer.of(self.optimize, "optimize")]))
 
     @property
     def privacy(self) -> tuple[str, float]:
@@ -185,29 +154,30 @@ def read(
     dataset: str | None = None,
     fraction: float | None = None,
 ) -> list[PlannedRun]:
-    """Returns the runs of a specification, with checked settings.
+    """Returns the runs of a specification, with checked settings: all combinations of what its grids list.
 
     Args:
-        path: A TOML file with `[run]`, any number of `[[grid]]`, and perhaps `preset`. A list in a grid stands for each
-            of its values, and the runs are all combinations.
+        path: The TOML file.
         data_of: Files of the data sets, whose names become part of the run's name: other data make another run.
         dataset: Data set of all runs, in place of the file's.
         fraction: Part of the size at which the runs are done, see `docs/experiments.md`; None is full size.
     """
-    if fraction is not None:
-        check_fraction(fraction)
+    if fraction is not None and not 0 < validation.real("fraction", fraction) < 1:
+        raise InputValueError(f"fraction={fraction} must be above 0 and below 1; leave it out for full size.")
     content = read_grids(path)
     elsewhere = Layer.of({"dataset": dataset} if dataset is not None else {}, layers.FLAG)
-    points = list(points_of(content, str(path)))
-    full, found = [], []
-    for point in points:
-        full.append(layers.laid([point.layer, elsewhere]))
-        with layers.sourced(layers.origins(point.preset, full[-1], path)):
-            _check(layers.settings(full[-1], str(path)), path)
-            found.append(full[-1] if fraction is None else scaled(full[-1], fraction))
-            _check(layers.settings(found[-1]), path)
-            _optimized_for(found[-1], point.optimize).check()
-    return _named(points, found, full, data_of or {}, published=content.title is not None)
+    found = []
+    for run, preset in _points(content, str(path)):
+        full = layers.laid([run.layer, elsewhere])
+        with layers.sourced(layers.origins(preset, full, path)):
+            _check(layers.settings(full, str(path)), path)
+            small = full if fraction is None else scaled(full, fraction)
+            _check(layers.settings(small), path)
+            published = {} if content.title is None else run.published
+            before = None if fraction is None else full
+            found.append(dataclasses.replace(run, layer=small, full_size=before, published=published))
+            found[-1].optimized_for.check()
+    return _named(found, data_of or {})
 
 
 def _check(settings: RunSettings, path: pathlib.Path) -> None:
@@ -218,10 +188,6 @@ def _check(settings: RunSettings, path: pathlib.Path) -> None:
     if settings.initial_model is not None:
         # Refuses a file that cannot be read, and names the key and the file that it is from.
         given(settings.initial_model, dataset=settings.dataset)
-
-
-def _optimized_for(layer: Layer, optimize: Mapping[str, Any]) -> RunSettings:
-    return layers.settings(layers.laid([layer, Layer.of(optimize, "optimize")]))
 
 
 def shared_setting(planned: Iterable[PlannedRun]) -> str:
@@ -246,31 +212,26 @@ def shared_min_sep(planned: Iterable[PlannedRun]) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _named(
-    points: Sequence[Point],
-    found: Sequence[Layer],
-    full: Sequence[Layer],
-    data_of: Mapping[str, pathlib.Path],
-    *,
-    published: bool,
-) -> list[PlannedRun]:
-    all_settings = [msgspec.structs.asdict(layers.settings(layer)) for layer in found]
+def _named(found: Sequence[PlannedRun], data_of: Mapping[str, pathlib.Path]) -> list[PlannedRun]:
+    all_settings = [msgspec.structs.asdict(run.settings) for run in found]
     differing = [name for name in FIELDS if name not in _AXES and len({values[name] for values in all_settings}) > 1]
     runs: dict[str, PlannedRun] = {}
-    for point, layer, before, values in zip(points, found, full, all_settings, strict=True):
+    for run, values in zip(found, all_settings, strict=True):
         options = [f"{name.replace('_', ' ')} {values[name]}" for name in differing if values[name] is not None]
-        options += [f"optimized for {name.replace('_', ' ')} {value}" for name, value in point.optimize.items()]
-        label = point.label or ", ".join([pathlib.Path(values["mechanism"]).stem, *options])
-        run = PlannedRun(
-            name=_name(label, layer, point.optimize, data_of),
-            label=label,
-            layer=layer,
-            optimize=point.optimize,
-            published=point.published if published else {},
-            full_size=before if layer is not before else None,
-        )
-        runs[run.name] = run
-    _check_labels(runs.values())
+        options += [f"optimized for {name.replace('_', ' ')} {value}" for name, value in run.optimize.items()]
+        label = run.label or ", ".join([pathlib.Path(values["mechanism"]).stem, *options])
+        name = _name(label, run.layer, run.optimize, data_of)
+        runs[name] = dataclasses.replace(run, name=name, label=label)
+    told_apart: set[Any] = set()
+    for run in runs.values():
+        key = (run.label, run.privacy, run.settings.seed, run.settings.server_learning_rate)
+        if key in told_apart:
+            # The table could not: labels that are given may be too few.
+            raise InputValueError(
+                f"label={run.label!r} stands for two different runs with the same ε or σ, seed and server learning "
+                f"rate; give each its own label."
+            )
+        told_apart.add(key)
     # All runs of one seed come before the next seed, so that partial results can be compared.
     return sorted(runs.values(), key=lambda run: run.settings.seed)
 
@@ -288,16 +249,3 @@ def _name(label: str, layer: Layer, optimize: Mapping[str, Any], data_of: Mappin
     parts = [label, noise, f"rate{rate:g}" if isinstance(rate, float) else f"rate-{rate}", f"seed{values['seed']}"]
     slug = re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(parts))
     return f"{slug}-{hashlib.sha256(known_by.encode()).hexdigest()[:8]}"
-
-
-def _check_labels(runs: Iterable[PlannedRun]) -> None:
-    """Raises if the table could not tell two runs apart: labels that are given may be too few."""
-    seen: dict[Any, str] = {}
-    for run in runs:
-        key = (run.label, run.privacy, run.settings.seed, run.settings.server_learning_rate)
-        if key in seen:
-            raise InputValueError(
-                f"label={run.label!r} stands for two different runs with the same ε or σ, seed and server learning "
-                f"rate; give each its own label."
-            )
-        seen[key] = run.name

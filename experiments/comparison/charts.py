@@ -108,9 +108,7 @@ def over_privacy(levels: Sequence[Mapping[str, Any]]) -> list[Chart]:
 def rates(result: Mapping[str, Any], clip_norm: float | None = None) -> Chart:
     """Returns the best rates over the error, with the other rates tried and the lines through them.
 
-    Args:
-        result: The comparison, as `comparison.json` has it.
-        clip_norm: ζ of the runs, by which the paper's line is scaled; without it, that line is left out.
+    The paper's line is scaled by the clip norm; without that, it is left out.
     """
     noisy = [each for each in result["levels"] if each["effective_rmse"] > 0]
     several = any(len(each["validation_accuracy_by_rate"]) > 1 for each in result["levels"])

@@ -70,21 +70,17 @@ def run_demo(
     dataset = "pydoc" if data is None else f"sqlite:{data}"
     data = pydoc.cached_pydoc() if data is None else data
     with files.replaced_parts(out, _PARTS) as staging:
-        results = {
-            name: _trained(name, replace(settings, dataset=dataset), data, staging / name)
-            for name, settings in runs.items()
-        }
+        results = {}
+        for name, settings in runs.items():
+            # In a folder like a run of `tff-mf train`: to repeat, and to export.
+            own = replace(settings, dataset=dataset)
+            plan = own.privacy_plan(own.build_mechanism())
+            with progress.rounds(own.rounds, name) as on_round:
+                results[name] = program.run(own, plan, data=data, out=staging / name, on_round=on_round)
         summary = _summary(runs, results, time.perf_counter() - start)
         files.write_atomically(staging / SUMMARY, json.dumps(summary, indent=2) + "\n")
         _draw(runs["blt"], results, staging / _PICTURE)
     return summary
-
-
-def _trained(name: str, settings: RunSettings, data: pathlib.Path, folder: pathlib.Path) -> TrainingResult:
-    """Trains in a folder like a run of `tff-mf train`: to repeat, and to export."""
-    plan = settings.privacy_plan(settings.build_mechanism())
-    with progress.rounds(settings.rounds, name) as on_round:
-        return program.run(settings, plan, data=data, out=folder, on_round=on_round)
 
 
 def _summary(runs: Mapping[str, RunSettings], results: Mapping[str, TrainingResult], seconds: float) -> dict[str, Any]:

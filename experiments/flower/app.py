@@ -99,6 +99,8 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
             f"adjacency={record.adjacency!r} of {str(folder)!r} is not supported by the app: its report would state a "
             "smaller ε, of zero-out. Pass adjacency to open_strategy in an app of your own."
         )
+    # As many nodes as the rounds need.
+    fewest = -(-record.cohort * record.rounds // record.max_participations)
     # How cohorts of a sampling at random were drawn; of all others, the schema that their guarantee is for.
     drawn = record.drawn
     chosen = drawn if drawn is not None and drawn.is_secret else SamplingSettings.of(record.schema)
@@ -109,7 +111,7 @@ def settings_of(folder: pathlib.Path) -> Mapping[str, str | int | float]:
         **{name.replace("_", "-"): chosen.parameters.get(name, 0) for name in _OF_APP},
         "secret-cohorts": record.is_secret,
         "clients-per-round": record.cohort,
-        "population": record.population or _fewest(record),
+        "population": record.population or fewest,
         "noise-multiplier": record.noise_multiplier,
         "restart-every": record.restart_every or 0,
         "delta": record.delta,
@@ -129,8 +131,3 @@ def _server(record: RunRecord) -> dict[str, float]:
         )
     momentum = record.about.get("server_momentum", 0.0) if settings is None else settings.server_momentum
     return {"server-learning-rate": record.server_learning_rate or 1.0, "server-momentum": float(momentum)}
-
-
-def _fewest(record: RunRecord) -> int:
-    """Returns how many nodes the rounds need at least."""
-    return -(-record.cohort * record.rounds // record.max_participations)

@@ -55,34 +55,11 @@ def build(plan: tff_mf.Plan, *, dimension: int, clip_norm: float, settings: Flow
     return restarted, lambda keys, done: restarted.replay(keys, rounds_done=done)
 
 
-def keys_since_restart(plan: tff_mf.Plan, done: int) -> int:
-    """Returns how many keys a checkpoint has after so many rounds.
-
-    Example:
-        >>> import tff_mf
-        >>> plan = tff_mf.plan(mechanism=tff_mf.Tree(4), rounds=8, sampling=tff_mf.SingleParticipation(),
-        ...                     delta=1e-6, clients_per_round=2, noise_multiplier=8.0, restart_every=4)
-        >>> keys_since_restart(plan, 3), keys_since_restart(plan, 4)
-        (3, 0)
-    """
-    return done if plan.restart_every is None else done % plan.restart_every
-
-
-def as_json(plan: tff_mf.Plan) -> dict[str, Any]:
-    """Returns what of the noise a resumed run is told about by name, beside the fingerprint."""
-    names = ("clip_norm", "grid_bits", "grid_max_clients", "restart_every")
-    return {name: getattr(plan, name) for name in names}
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerState:
     """The server's state after a round. Secret: with its keys, the noise can be removed from every released model.
 
-    Attributes:
-        round_number: Rounds that are finished.
-        weights: The model, float32 `[dimension]`.
-        velocity: Momentum of the server's optimizer, float32 `[dimension]`.
-        noise: State of the noise stream.
+    Model and momentum are float32 `[dimension]`.
     """
 
     round_number: int
@@ -107,7 +84,7 @@ def forget(folder: pathlib.Path) -> None:
 def loaded(saved: Checkpoints, round_number: int, plan: tff_mf.Plan, replay: Replay) -> ServerState:
     """Returns a state that was saved."""
     arrays, _ = saved.load(round_number)
-    expected = keys_since_restart(plan, round_number)
+    expected = round_number if plan.restart_every is None else round_number % plan.restart_every
     if arrays.keys() != {"weights", "velocity", "keys"} or len(arrays["keys"]) != expected:
         raise InputValueError(
             f"checkpoint of round {round_number} has not the keys of {expected} rounds: put the run's own checkpoint "

@@ -67,11 +67,6 @@ def norm(leaves: Sequence[np.ndarray]) -> float:
         return math.sqrt(math.fsum(float(np.sum(np.square(leaf, dtype=np.float64))) for leaf in leaves))
 
 
-def norm_passes(length: float, clip_norm: np.float32) -> bool:
-    """Returns whether `clip_record` leaves a record of this computed norm unchanged."""
-    return length <= _PASSING * float(clip_norm)
-
-
 def _clipped(leaves: Sequence[np.ndarray], clip_norm: np.float32, passing: float) -> Clipped:
     length = norm(leaves)
     if length <= passing * float(clip_norm):
@@ -120,7 +115,8 @@ def clip_to_grid(leaves: Sequence[np.ndarray], clip_norm: np.float32, *, bits: i
         array([819])
     """
     length, largest = norm(leaves), 2.0**bits
-    passed = norm_passes(length, clip_norm)
+    # As `clip_record` leaves it unchanged.
+    passed = length <= _PASSING * float(clip_norm)
     factor = largest / float(clip_norm) if passed else _bound(leaves, bits) / length
     if not math.isfinite(length) or factor < SMALLEST_NORMAL:
         return Clipped([np.zeros(np.shape(leaf), np.int64) for leaf in leaves], scaled=False, zeroed=True)

@@ -4,12 +4,11 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
-from flwr.serverapp import Grid
 
 import tff_mf
 from tff_mf.base import validation
@@ -19,11 +18,11 @@ from .. import guard, reports
 from ..runs import folders, ledger
 from ..runs.checkpoints import Checkpoints
 from ..runs.names import CHECKPOINTS, LEDGER, REPORT
-from . import cohorts, updates
-from .checkpoints import ServerState, as_json, build, forget, loaded
+from . import cohorts
+from .checkpoints import ServerState, build, forget, loaded
 from .settings import FlowerSettings, checked_clip_norm
 from .strategy import MFStrategy
-from .updates import Layout, model_arrays
+from .updates import INTEGERS, MODEL, UPDATE, Layout, Summands, model_arrays
 
 _DEFAULT = FlowerSettings()
 # Of these, each cohort can be drawn when its round begins, from the nodes that are connected.
@@ -83,13 +82,17 @@ def open_strategy(
     _check_supported(plan, more)
     initial = model_arrays(initial_arrays)
     layout = Layout(shapes={name: value.shape for name, value in initial.items()})
-    plan = _fitted(folder, plan, settings, layout)
+    if plan.grid is None and not settings.floating_point:
+        plan = plan.for_model(layout.dimension)
+    # With the σ that the run began with: calibrated again, on another machine, its last bits can differ.
+    plan = guard.begun_plan(folder, plan)
     summed, drawn = _summands(plan, settings, layout), _drawn_before(plan, draw, nodes)
     _finish(folder)
     stream, replay = build(plan, dimension=layout.dimension, clip_norm=plan.clip_norm, settings=settings)
     more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
-    given = {**settings.as_json(), "identities": _name_of(identify)}
+    named: Any = identify if hasattr(identify, "__qualname__") else type(identify)
+    given = {**settings.as_json(), "identities": f"{named.__module__}.{named.__qualname__}"}
     rate = settings.optimizer.learning_rate
     more.setdefault("about", {"engine": "flwr", **given})
     more.setdefault("server_learning_rate", rate)
@@ -100,7 +103,8 @@ def open_strategy(
     with guard.open_guard(folder, plan, **more) as guarded:
         about = {
             **given,
-            **as_json(plan),
+            # What a resumed run is told about by name, beside the fingerprint of its noise.
+            **{name: getattr(plan, name) for name in ("clip_norm", "grid_bits", "grid_max_clients", "restart_every")},
             "server_learning_rate": rate,
             "layout": layout.as_json(),
             "noise": stream.fingerprint.hex(),
@@ -114,7 +118,6 @@ def open_strategy(
             weights = layout.vector(initial)
             state = ServerState(round_number=0, weights=weights, velocity=np.zeros_like(weights), noise=stream.init())
         yield MFStrategy(
-            folder=folder,
             guarded=guarded,
             stream=stream,
             layout=layout,
@@ -122,17 +125,10 @@ def open_strategy(
             settings=settings,
             summands=summed,
             plan=plan,
-            nodes=_known(identify, nodes),
+            identify=identify,
+            known=None if nodes is None else frozenset(nodes),
             draw=cohorts.uniform(plan.clients_per_round) if draw is None else draw,
         )
-
-
-def _fitted(folder: pathlib.Path, plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> tff_mf.Plan:
-    """Returns the plan with a grid, unless it has one or shall have none, and with the σ that the run began with."""
-    if plan.grid is None and not settings.floating_point:
-        plan = plan.for_model(layout.dimension)
-    # Calibrated again, on another machine, σ can differ in its last bits.
-    return guard.begun_plan(folder, plan)
 
 
 def _drawn_before(plan: tff_mf.Plan, draw: cohorts.Draw | None, nodes: Collection[str] | None) -> list[str] | None:
@@ -156,22 +152,6 @@ def _drawn_before(plan: tff_mf.Plan, draw: cohorts.Draw | None, nodes: Collectio
     return guard.checked_clients(plan, nodes, name="nodes")
 
 
-def _name_of(identify: cohorts.Identify) -> str:
-    named: Any = identify if hasattr(identify, "__qualname__") else type(identify)
-    return f"{named.__module__}.{named.__qualname__}"
-
-
-def _known(identify: cohorts.Identify, known: Collection[str] | None) -> Callable[[Grid], Mapping[str, int]]:
-    """Returns the function from a grid to the connected nodes that may take part."""
-    names = None if known is None else frozenset(known)
-
-    def nodes(grid: Grid) -> Mapping[str, int]:
-        found = identify(grid.get_nodes())
-        return found if names is None else {name: node for name, node in found.items() if name in names}
-
-    return nodes
-
-
 def _check_supported(plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
     if plan.adaptive_count_stddev is not None:
         raise InputValueError(
@@ -186,26 +166,23 @@ def _check_supported(plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
             )
 
 
-def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> updates.Summands:
+def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> Summands:
     """Returns what replies become."""
-    clip_norm, grid = checked_clip_norm(plan.clip_norm), plan.grid
-    if grid is None or plan.dimension is None:
-        if settings.replies == updates.INTEGERS:
+    if plan.grid is None or plan.dimension is None:
+        if settings.replies == INTEGERS:
             raise InputValueError(
-                f"replies={settings.replies!r} needs a grid: leave out floating_point, or take {updates.MODEL!r} "
-                f"or {updates.UPDATE!r}."
+                f"replies={settings.replies!r} needs a grid: leave out floating_point, or take {MODEL!r} or {UPDATE!r}."
             )
-        return updates.Floats(clip_norm, settings.replies)
-    if plan.clients_per_round > grid.max_clients:
+    elif plan.clients_per_round > plan.grid.max_clients:
         raise InputValueError(
-            f"grid={grid} has room for fewer than clients_per_round={plan.clients_per_round}: take a Grid of more."
+            f"grid={plan.grid} has room for fewer than clients_per_round={plan.clients_per_round}: take a Grid of more."
         )
-    if layout.dimension > plan.dimension:
+    elif layout.dimension > plan.dimension:
         raise InputValueError(
             f"dimension={plan.dimension} of the plan must be at least {layout.dimension}, the number of the model's "
             "parameters: what the grid costs depends on it."
         )
-    return updates.Integers(grid, clip_norm, settings.replies)
+    return Summands(checked_clip_norm(plan.clip_norm), settings.replies, plan.grid)
 
 
 def _finish(folder: pathlib.Path) -> None:

@@ -40,10 +40,6 @@ class ServerOptimizer:
         learning_rate: Learning rate of the server.
         momentum: From 0 to below 1.
 
-    Raises:
-        InputTypeError: If a value is not a number.
-        InputValueError: If one is out of range.
-
     Example:
         >>> step = ServerOptimizer(learning_rate=1.0, momentum=0.5)
         >>> step.next(np.float32([0]), np.float32([2]), np.float32([1]))
@@ -80,10 +76,6 @@ class Waiting:
         poll_seconds: Time between two questions to the SuperLink.
         fewest: Fewest nodes with which a round begins; with fewer after `nodes_seconds`, the run stops, and can be
             resumed.
-
-    Raises:
-        InputTypeError: If a value is not a number.
-        InputValueError: If one is out of range.
     """
 
     nodes_seconds: float = 600.0
@@ -117,10 +109,6 @@ class FlowerSettings:
         waiting: How long rounds wait.
         arrayrecord_key: Name of the record of arrays in messages and replies.
         configrecord_key: Name of the record of settings in messages.
-
-    Raises:
-        InputTypeError: If a value is of the wrong type.
-        InputValueError: If one is out of range.
 
     Example:
         >>> FlowerSettings(optimizer=ServerOptimizer(momentum=0.9)).replies

@@ -1,8 +1,7 @@
 """The Flower strategy: rounds of FedAvg with server momentum, whose sums get the correlated noise of a mechanism."""
 
-import pathlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from logging import INFO, WARNING
 from typing import Any, NoReturn
 
@@ -22,7 +21,7 @@ from ..output import files
 from ..runs.ledger import ReportCounts
 from ..runs.names import CHECKPOINTS, MODEL
 from .checkpoints import ServerState, forget
-from .cohorts import Draw, Planned, check_drawn
+from .cohorts import Draw, Identify, Planned, check_drawn
 from .settings import FlowerSettings, checked_clip_norm
 from .updates import Layout, Summands, UpdateSum, as_record
 
@@ -53,7 +52,6 @@ class MFStrategy(Strategy):
     def __init__(
         self,
         *,
-        folder: pathlib.Path,
         guarded: RunGuard,
         stream: Any,
         layout: Layout,
@@ -61,13 +59,15 @@ class MFStrategy(Strategy):
         settings: FlowerSettings,
         summands: Summands,
         plan: tff_mf.Plan,
-        nodes: Callable[[Grid], Mapping[str, int]],
+        identify: Identify,
+        known: Collection[str] | None,
         draw: Draw,
     ) -> None:
-        self._folder, self._guard = folder, guarded
-        self._stream, self._layout = stream, layout
+        self._guard, self._stream, self._layout = guarded, stream, layout
         self._plan, self._state, self._settings, self._rounds = plan, state, settings, plan.rounds
-        self._clients_per_round, self._nodes, self._draw = plan.clients_per_round, nodes, draw
+        self._clients_per_round, self._draw = plan.clients_per_round, draw
+        # Who nodes are, and whose nodes may take part.
+        self._identify, self._known = identify, known
         self._planned = draw.plan if isinstance(draw, Planned) else None
         self._secret = isinstance(draw, Planned) and draw.secret
         self._summands, self._clip_norm = summands, checked_clip_norm(plan.clip_norm)
@@ -193,11 +193,7 @@ class MFStrategy(Strategy):
         return None
 
     def configure_fit(self, *arguments: Any) -> NoReturn:
-        """Refuses Flower's SecAgg+, whose workflow calls it.
-
-        Raises:
-            InputValueError: Always.
-        """
+        """Refuses Flower's SecAgg+, whose workflow calls it."""
         raise InputValueError(
             "SecAgg+ is not supported: the server would see sums alone and could clip no single node's integers, and "
             "its masks are made of 32 bits. Call start without a workflow."
@@ -247,9 +243,9 @@ class MFStrategy(Strategy):
 
     def end(self) -> dict[str, Any]:
         """Ends the run: writes the model and the report, deletes the checkpoints, and returns the report."""
-        files.write_atomically(self._folder / MODEL, safetensors.numpy.save(self.arrays))
+        files.write_atomically(self._guard.folder / MODEL, safetensors.numpy.save(self.arrays))
         report = self._guard.end()
-        forget(self._folder / CHECKPOINTS)
+        forget(self._guard.folder / CHECKPOINTS)
         return report
 
     def _gather(self, grid: Grid, round_number: int) -> tuple[Mapping[str, int], list[str]]:
@@ -257,15 +253,20 @@ class MFStrategy(Strategy):
         waiting = self._settings.waiting
         deadline = time.monotonic() + waiting.nodes_seconds
         while True:
-            nodes = self._nodes(grid)
-            if self._secret:
-                if time.monotonic() >= deadline or self._has_everybody(nodes):
+            found = self._identify(grid.get_nodes())
+            nodes = {name: node for name, node in found.items() if self._known is None or name in self._known}
+            late = time.monotonic() >= deadline
+            if self._secret and self._planned is not None:
+                # All that could be in a secret cohort: when a round begins shows nothing of its own.
+                if late or nodes.keys() >= set(self._planned.client_ids):
                     return nodes, list(self._draw(round_number, sorted(nodes)))
             else:
                 allowed = self._guard.allowed(sorted(nodes))
-                cohort, wanted = list(self._draw(round_number, allowed)), self._wanted(round_number)
+                cohort, wanted = list(self._draw(round_number, allowed)), self._clients_per_round
+                if self._planned is not None:
+                    wanted = len(self._planned.cohort(round_number - 1))
                 check_drawn(cohort, allowed, wanted)
-                late, fewest = time.monotonic() >= deadline, min(waiting.fewest, wanted)
+                fewest = min(waiting.fewest, wanted)
                 if len(cohort) == wanted or (late and len(cohort) >= fewest):
                     return nodes, cohort
                 if late:
@@ -274,14 +275,6 @@ class MFStrategy(Strategy):
                         f"{len(nodes)} are connected, {len(allowed)} of them allowed. Resume the run when more are."
                     )
             time.sleep(waiting.poll_seconds)
-
-    def _wanted(self, round_number: int) -> int:
-        """Returns how many nodes a whole cohort has."""
-        return self._clients_per_round if self._planned is None else len(self._planned.cohort(round_number - 1))
-
-    def _has_everybody(self, nodes: Mapping[str, int]) -> bool:
-        """Whether all are connected that could be in a secret cohort: when a round begins shows nothing of its own."""
-        return self._planned is not None and nodes.keys() >= set(self._planned.client_ids)
 
     def _replies(self, grid: Grid, messages: list[Message]) -> Iterator[Message]:
         """Yields replies as they come, until all have come or the time is over; of a secret cohort, until it is over.

@@ -3,7 +3,6 @@
 Every reply is checked, clipped again, and counted.
 """
 
-import abc
 import dataclasses
 import io
 import math
@@ -28,9 +27,6 @@ _MAX_HEADER = 4096
 class Layout:
     """Names and shapes of a model's float32 arrays, in order.
 
-    Attributes:
-        shapes: Shape of each array by its name.
-
     Example:
         >>> layout = Layout(shapes={"w": (2, 2), "b": (1,)})
         >>> layout.dimension, layout.arrays(np.arange(5, dtype=np.float32))["b"]
@@ -41,7 +37,6 @@ class Layout:
 
     @property
     def dimension(self) -> int:
-        """Number of model parameters d."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
     def vector(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -55,7 +50,6 @@ class Layout:
         return {name: part.reshape(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
     def as_json(self) -> list[list[object]]:
-        """Returns names and shapes as JSON."""
         return [[name, list(shape)] for name, shape in self.shapes.items()]
 
 
@@ -67,92 +61,51 @@ REPLIES = (MODEL, UPDATE, INTEGERS)
 Arrays = dict[str, np.ndarray]
 
 
-class Summands(abc.ABC):
+class Summands:
     """How a reply becomes a summand, and how the noised sum becomes a model's change.
 
-    Attributes:
-        sent: Type of the arrays in a reply.
-        summed: Type of a sum.
-    """
-
-    sent: np.dtype = np.dtype(np.float32)
-    summed: np.dtype = np.dtype(np.float32)
-
-    @abc.abstractmethod
-    def bounded(self, reply: Arrays, model: Mapping[str, np.ndarray]) -> clipping.Clipped:
-        """Returns a reply as it is added to the sum, whatever its node sent, and how it was clipped."""
-
-    @abc.abstractmethod
-    def noised(self, total: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Returns a sum with its noise, float32 `[dimension]`, in units of the model."""
-
-    @property
-    def for_nodes(self) -> Mapping[str, int | float | str]:
-        """What nodes have to know of it, for the settings in a message."""
-        return {}
-
-
-class Floats(Summands):
-    """Updates are clipped and summed in float32."""
-
-    def __init__(self, clip_norm: np.float32, replies: str) -> None:
-        self._clip_norm, self._replies = clip_norm, replies
-
-    def bounded(self, reply: Arrays, model: Mapping[str, np.ndarray]) -> clipping.Clipped:
-        return clipping.clip_again(_update(reply, model, self._replies), self._clip_norm)
-
-    def noised(self, total: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        return total + noise
-
-
-class Integers(Summands):
-    """Updates are integers in units of g = ζ·2^-bits; their sum and the noise are exact in int64.
-
-    Formal guarantee: the release is a function of y = exact sum + integer noise alone, and does not depend on the order
-    of the nodes. Each summand has Σq² ≤ 4^bits, whatever its node sent. Nothing overflows: the sum of at most
-    `max_clients` summands is at most 2⁵², and so is the noise. The product with g and its rounding to float32 are
-    post-processing.
+    Formal guarantee: with a grid, updates are integers in units of g = ζ·2^-bits, and their sum and the noise are exact
+    in int64. The release is a function of y = exact sum + integer noise alone, and does not depend on the order of the
+    nodes. Each summand has Σq² ≤ 4^bits, whatever its node sent. Nothing overflows: the sum of at most `max_clients`
+    summands is at most 2⁵², and so is the noise. The product with g and its rounding to float32 are post-processing.
 
     Args:
-        grid: The grid; no more than its `max_clients` updates may be summed.
         clip_norm: ζ.
-        replies: What nodes reply with. Floats become integers on the server.
+        replies: What nodes reply with; floats become integers on the server.
+        grid: The grid, no more than whose `max_clients` updates may be summed; `None` for sums in float32.
     """
 
-    summed: np.dtype = np.dtype(np.int64)
-
-    def __init__(self, grid: Grid, clip_norm: np.float32, replies: str) -> None:
-        self._grid, self._clip_norm, self._replies = grid, clip_norm, replies
-        if replies == INTEGERS:
-            self.sent = np.dtype(grid.integers)
+    def __init__(self, clip_norm: np.float32, replies: str, grid: Grid | None) -> None:
+        self._clip_norm, self._replies, self._grid = clip_norm, replies, grid
+        # Types of the arrays in a reply, and of a sum.
+        integers = grid is not None and replies == INTEGERS
+        self.sent = np.dtype(grid.integers if integers else np.float32)
+        self.summed = np.dtype(np.float32 if grid is None else np.int64)
+        # What nodes have to know of it, for the settings in a message.
+        self.for_nodes: Mapping[str, int | float | str] = {}
+        if integers:
+            self.for_nodes = {mods.BITS: grid.bits, mods.TYPE: grid.integers, mods.CLIP_NORM: float(clip_norm)}
 
     def bounded(self, reply: Arrays, model: Mapping[str, np.ndarray]) -> clipping.Clipped:
+        """Returns a reply as it is added to the sum, whatever its node sent, and how it was clipped."""
+        if self._replies == MODEL:
+            with np.errstate(over="ignore", invalid="ignore"):
+                update = [reply[name] - model[name] for name in reply]
+        else:
+            update = list(reply.values())
+        if self._grid is None:
+            return clipping.clip_again(update, self._clip_norm)
         if self._replies == INTEGERS:
-            return clipping.clip_integers_again(list(reply.values()), bits=self._grid.bits)
-        return clipping.clip_to_grid(_update(reply, model, self._replies), self._clip_norm, bits=self._grid.bits)
+            return clipping.clip_integers_again(update, bits=self._grid.bits)
+        return clipping.clip_to_grid(update, self._clip_norm, bits=self._grid.bits)
 
     def noised(self, total: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Returns a sum with its noise, float32 `[dimension]`, in units of the model."""
+        if self._grid is None:
+            return total + noise
         # Exact up to the product: both are whole numbers of at most 2⁵².
         unit = float(self._clip_norm) * 2.0**-self._grid.bits
         return ((total + noise).astype(np.float64) * unit).astype(np.float32)
-
-    @property
-    def for_nodes(self) -> Mapping[str, int | float | str]:
-        if self._replies != INTEGERS:
-            return {}
-        return {
-            mods.BITS: self._grid.bits,
-            mods.TYPE: self._grid.integers,
-            mods.CLIP_NORM: float(self._clip_norm),
-        }
-
-
-def _update(reply: Arrays, model: Mapping[str, np.ndarray], replies: str) -> list[np.ndarray]:
-    """Returns the update in a reply of floats."""
-    if replies == UPDATE:
-        return list(reply.values())
-    with np.errstate(over="ignore", invalid="ignore"):
-        return [reply[name] - model[name] for name in reply]
 
 
 class RefusedReplyError(ValueError):
@@ -244,7 +197,6 @@ class UpdateSum:
         )
 
     def _read(self, message: Message) -> Arrays:
-        """Returns the arrays of a reply in the order of the model."""
         node = message.metadata.src_node_id
         if node not in self._asked:
             raise RefusedReplyError("not chosen")

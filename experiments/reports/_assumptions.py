@@ -1,5 +1,6 @@
 """The assumptions of a run's guarantee, and whether each of them holds: one function for each."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,16 +19,11 @@ from .questions import QUESTIONS
 Judged = tuple[State, str, Mapping[str, Any]]
 
 
-def _holds(code: str, **values: Any) -> Judged:
-    return HOLDS, code, values
+def _judged(state: State, code: str, **values: Any) -> Judged:
+    return state, code, values
 
 
-def _assumed(code: str, **values: Any) -> Judged:
-    return ASSUMED, code, values
-
-
-def _violated(code: str, **values: Any) -> Judged:
-    return VIOLATED, code, values
+_holds, _assumed, _violated = (functools.partial(_judged, state) for state in (HOLDS, ASSUMED, VIOLATED))
 
 
 def _problem(evidence: Evidence, field: str) -> Judged | None:
@@ -131,7 +127,7 @@ def starts_from(evidence: Evidence, given: InitialModel | None) -> Judged:
 
 def participation(evidence: Evidence) -> Judged:
     """Returns whether each client's rounds follow the schema."""
-    record = evidence.record
+    record, observed = evidence.record, evidence.observed
     b, k = record.min_sep, record.max_participations
     claimed = {"schema": record.participation, "min_sep": b, "max_participations": k}
     if (other := _other_sampling(record)) is not None:
@@ -141,15 +137,12 @@ def participation(evidence: Evidence) -> Judged:
         return _assumed("participation_secret", **claimed)
     if not evidence.realised:
         return _assumed("participation_planned", **claimed)
-    seen = {
-        "observed_min_sep": evidence.observed.min_sep,
-        "observed_max_participations": evidence.observed.max_participations,
-    }
+    seen = {"observed_min_sep": observed.min_sep, "observed_max_participations": observed.max_participations}
     if evidence.repeated:
         return _violated("participation_twice", round=evidence.repeated[0], **claimed, **seen)
-    if evidence.observed.min_sep is not None and k > 1 and evidence.observed.min_sep < b:
+    if observed.min_sep is not None and k > 1 and observed.min_sep < b:
         return _violated("participation_too_soon", **claimed, **seen)
-    if evidence.observed.max_participations > k:
+    if observed.max_participations > k:
         return _violated("participation_too_often", **claimed, **seen)
     # Some schemas restrict more than the number and distance of rounds, so whole patterns are checked.
     # They are counted from 1, as in the log.
@@ -209,14 +202,11 @@ def log(evidence: Evidence) -> Judged:
     problems = [Said(code=each.code, values=each.values) for each in evidence.problems if each.field == "log"]
     if ledger is not None and not problems:
         released = ledger.sequence.released
+        early = {"file": METRICS, "round": metrics.last_round, "rounds": rounds}
         evaluated = {"file": METRICS, "round": metrics.last_evaluated, "ledger": LEDGER, "released": released}
         wrong: list[tuple[bool, str, Mapping[str, Any]]] = [
             (sorted(ledger.attempts) != list(range(1, len(ledger.attempts) + 1)), "log_missing", {"file": LEDGER}),
-            (
-                metrics.last_round > rounds,
-                "log_ends_early",
-                {"file": METRICS, "round": metrics.last_round, "rounds": rounds},
-            ),
+            (metrics.last_round > rounds, "log_ends_early", early),
             (metrics.last_evaluated > released, "log_evaluated", evaluated),
             (not ledger.ended, "log_open", {"file": LEDGER}),
             (rounds > record.rounds, "log_longer", {"rounds": rounds, "planned": record.rounds}),
@@ -249,8 +239,8 @@ def releases(evidence: Evidence) -> Judged:
     twice = [number for number, times in evidence.ledger.released.items() if times > 1]
     if twice:
         return _violated("release_twice", round=twice[0])
-    if evidence.impossible:
-        return _violated("release_impossible", why=evidence.impossible[0])
+    if evidence.ledger.impossible:
+        return _violated("release_impossible", why=evidence.ledger.impossible[0])
     return _holds("release_once", again=sum(times > 1 for times in evidence.ledger.attempts.values()))
 
 

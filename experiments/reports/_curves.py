@@ -23,13 +23,11 @@ def curves(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     """Returns what the figures of a report's page show, from the files that the report is computed from.
 
     Formal guarantee: each ε comes from `build`'s figures at another δ, or from the first rounds of the run with the
-    sensitivity of those rounds and everything else of the whole run, and never smaller than for fewer rounds. The
-    last round and the report's δ have the ε of the report. `None` is no finite ε.
+    sensitivity of those rounds and everything else of the whole run, and never smaller than for fewer rounds. The last
+    round and the report's δ have the ε of the report. `None` is no finite ε.
 
-    Returns:
-        `epsilon_over_delta` and `epsilon_over_rounds`, each with points of the plan and of the run as it ran;
-        `error_over_rounds`, the standard deviation of the noise in a parameter of the sum of all updates so far, in
-        units of the released updates; `clients_by_participations`; `cohorts`; and `accuracy_over_rounds`.
+    `error_over_rounds` is the standard deviation of the noise in a parameter of the sum of all updates so far, in units
+    of the released updates.
     """
     evidence = gather(folder, realised=realised)
     record, found = evidence.record, judge(evidence, audited=False, summarised=False)

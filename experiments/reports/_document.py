@@ -13,6 +13,7 @@ from ..runs import statements
 from ..runs.metrics import ALSO_TRAINING
 from ..runs.names import PLANNED_TEXT, REPORT_TEXT
 from ..runs.words import text
+from ._curves import charts
 from ._facts import SECTIONS
 from ._judgement import STOPPED_EARLY, TUNED, UNANSWERED
 from ._other_files import DEVICE_REPORTS
@@ -46,6 +47,10 @@ _IN_SECRET = (
     "an amplified ε: sampling={kind!r} amplifies only where the rounds of a client are drawn independently of those of "
     "others, once for the run, and stay secret; here they follow from a seed, and the cohorts are logged"
 )
+_OF_DEVICES = (
+    "Exact counts, without noise and outside the guarantee: whether an update was scaled or zeroed depends on a "
+    "device's data. For the operator's eyes: report.md and tff-mf export-model leave them out."
+)
 _LABELS = {
     "mu": "μ_c that these errors cost",
     "log_ratio": "error η of a normal, as a logarithm of probabilities",
@@ -68,13 +73,9 @@ def headline(report: Mapping[str, Any]) -> str:
 def document(
     report: Mapping[str, Any], curves: Mapping[str, Any] | None = None, *, run: str = "RUN", hashes: bool = True
 ) -> Document:
-    """Returns a report as a document.
+    """Returns a report as a document, with figures if it is given `curves`.
 
-    Args:
-        report: Its facts, as `build` returns them.
-        curves: What its figures show, as `curves` returns it; without them it has no figures.
-        run: The run's folder in the text.
-        hashes: Whether it names its own hashes, which the page that is hashed cannot.
+    Without `hashes` it does not name its own, which the page that is hashed cannot.
     """
     claim = report["claim"]
     blocks = [
@@ -87,7 +88,7 @@ def document(
         Section("ε, if every assumption holds", _epsilons(report)),
         Section("What it rests on", [*_assumptions(report["assumptions"])]),
         _findings(report, run),
-        None if curves is None else Section("Figures", _figures(report, curves)),
+        None if curves is None else Section("Figures", [Figure(each) for each in charts(report, curves)]),
         Section("Appendix: formal statement", [Paragraph(_statement(claim, realised=report["kind"] == "realised"))]),
         Section("Appendix: what is covered, and what is not", [Listing(_covered(report))]),
         Section("Appendix: what only the operator knows", [Listing(_answers(report["answers"]))]),
@@ -329,29 +330,13 @@ def _details(report: Mapping[str, Any]) -> Iterable[Section]:
     for name in (*SECTIONS, "grid", DEVICE_REPORTS):
         rows = _facts(report.get(name) or {})
         if rows is not None:
-            yield Section(f"Appendix: {spaced(name)}", [rows, *_remarks(name)])
-
-
-def _remarks(name: str) -> list[Block]:
-    if name != DEVICE_REPORTS:
-        return []
-    return [
-        Paragraph(
-            "Exact counts, without noise and outside the guarantee: whether an update was scaled or zeroed depends on "
-            "a device's data. For the operator's eyes: report.md and tff-mf export-model leave them out."
-        )
-    ]
+            remarks = [Paragraph(_OF_DEVICES)] if name == DEVICE_REPORTS else []
+            yield Section(f"Appendix: {spaced(name)}", [rows, *remarks])
 
 
 def _facts(values: Mapping[str, Any]) -> Facts | None:
     rows = [(_LABELS.get(name, spaced(name)), words(each)) for name, each in values.items() if each is not None]
     return Facts(rows) if rows else None
-
-
-def _figures(report: Mapping[str, Any], curves: Mapping[str, Any]) -> list[Block]:
-    from ._curves import charts
-
-    return [Figure(each) for each in charts(report, curves)]
 
 
 _TABLES, _BOX_MULLER = "tables and inverse transform, float64, with a proved error", "Box-Muller, float32"

@@ -59,22 +59,14 @@ def found(severity: Any, field: str, code: str, **values: Any) -> Finding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The content of a run's folder.
+    """The content of a run's folder, as far as it is intact; of its logs only for the final report (`realised`).
 
     Attributes:
-        folder: The run's folder.
-        realised: Whether the logs are part of it, for the final report; else for the planned one.
-        record: The content of `run.json`.
-        answers: The operator's answers, `None` for open questions.
-        mechanism: The mechanism of the artifact; `None` if the artifact is missing or damaged.
-        mechanism_sha256: Hash of the artifact.
-        ledger: The ledger; `None` if it is missing, or in a planned report.
         attempts: Clients of each attempt of each round, both counted from 1, from participation.csv, including
             attempts without clients that are in the ledger only.
-        metrics: The content of metrics.csv; empty if it is damaged.
         problems: What is wrong with the files, with the field of the report that it is about.
         initial_model_sha256: Hash of the copy of the initial model; empty if there is none.
-        parameters: Number of values in the trained model; `None` if it is missing or damaged, or in a planned report.
+        parameters: Number of values in the trained model.
     """
 
     folder: pathlib.Path
@@ -122,14 +114,9 @@ class Evidence:
         """Rounds with a client that is listed twice in one attempt."""
         return sorted({number for (number, _), clients in self.attempts.items() if len(set(clients)) < len(clients)})
 
-    @property
-    def impossible(self) -> list[str]:
-        """Entries of the ledger that no run can have written in this order."""
-        return self.ledger.impossible if self.ledger else []
-
     @functools.cached_property
     def rounds_by_client(self) -> dict[str, list[int]]:
-        """The rounds of each client, counted from 1, in order: see `rounds_by_client`."""
+        """The rounds of each client: see `rounds_by_client`."""
         return rounds_by_client(self.attempts)
 
     @functools.cached_property
@@ -146,13 +133,9 @@ class Evidence:
 def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] | None = None) -> Evidence:
     """Returns what a run's folder contains; problems of files other than the first two are collected, not raised.
 
-    Args:
-        folder: The run's folder.
-        realised: Whether to read the logs of the run too.
-        answers: Answers to use instead of those in the folder.
+    Given answers are used instead of those in the folder.
     """
-    answers = read_answers(folder) if answers is None else answers
-    record = read_record(folder)
+    answers, record = read_answers(folder) if answers is None else answers, read_record(folder)
     problems: list[Reason] = []
     mechanism, digest = None, ""
     try:
@@ -163,7 +146,10 @@ def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] |
     ledger = _ledger(folder, problems) if realised else None
     attempts = _attempts(folder / PARTICIPATION, ledger, problems) if realised else {}
     metrics = _metrics(folder / METRICS, problems) if realised else Metrics()
-    problems += _other_tables(folder) if realised else []
+    # Nothing says on whose data the columns of other tables were computed.
+    tables = {each.name for each in folder.iterdir() if each.suffix.lower() == ".csv"} if realised else set()
+    for name in sorted(tables - {METRICS, PARTICIPATION}):
+        problems.append(Reason(field="released without noise", code="foreign_table", values={"file": name}))
     return Evidence(
         folder=folder,
         realised=realised,
@@ -181,19 +167,20 @@ def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] |
 
 
 def _ledger(folder: pathlib.Path, problems: list[Reason]) -> LedgerRecord | None:
+    def wrong(code: str, **values: str) -> None:
+        problems.append(Reason(field="log", code=code, values=values))
+
     try:
         ledger = read_ledger(folder / LEDGER)
     except InputError as error:
-        problems.append(Reason(field="log", code="log_reader", values={"why": str(error)}))
+        wrong("log_reader", why=str(error))
         return None
-    problems += [
-        Reason(field="log", code="log_reader", values={"why": f"{LEDGER}: {problem}"}) for problem in ledger.problems
-    ]
-    names = {"file": LEDGER, "record": RUN_JSON}
+    for each in ledger.problems:
+        wrong("log_reader", why=f"{LEDGER}: {each}")
     if ledger.bound_to is None:
-        problems.append(Reason(field="log", code="log_without_record", values=names))
+        wrong("log_without_record", file=LEDGER, record=RUN_JSON)
     elif ledger.bound_to != file_hash(folder / RUN_JSON):
-        problems.append(Reason(field="log", code="log_other_record", values=names))
+        wrong("log_other_record", file=LEDGER, record=RUN_JSON)
     return ledger
 
 
@@ -221,13 +208,6 @@ def _metrics(path: pathlib.Path, problems: list[Reason]) -> Metrics:
     return Metrics()
 
 
-def _other_tables(folder: pathlib.Path) -> list[Reason]:
-    """Returns the tables that do not belong to a run: nothing says on whose data their columns were computed."""
-    known = (METRICS, PARTICIPATION)
-    names = sorted(each.name for each in folder.iterdir() if each.suffix.lower() == ".csv" and each.name not in known)
-    return [Reason(field="released without noise", code="foreign_table", values={"file": name}) for name in names]
-
-
 def _damaged(field: str, file: str, error: object) -> Reason:
     return Reason(field=field, code="file_damaged", values={"file": file, "why": str(error)})
 
@@ -252,8 +232,8 @@ def rounds_by_client(attempts: Mapping[tuple[int, Any], Iterable[str]]) -> dict[
     """Returns the rounds of each client, counted from 1, in order.
 
     Formal guarantee: a client in several attempts of a round took part in it once, since at most one attempt is
-    released. A client in an abandoned attempt took part in its round all the same. If a client is listed twice in one
-    attempt, its round is listed twice.
+    released; one in an abandoned attempt took part all the same. If a client is listed twice in one attempt, its round
+    is listed twice.
 
     Example:
         >>> rounds_by_client({(1, 1): ["ann"], (1, 2): ["ann"], (3, 1): ["ann", "bob"]})

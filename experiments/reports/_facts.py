@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UnsetType
 
 import tff_mf
-from tff_mf.base import strict_json
+from tff_mf.base.errors import InputError
 from tff_mf.base.strict_json import finite
 from tff_mf.problem import grids
 
@@ -51,15 +51,20 @@ def repeated(times: Mapping[int, int]) -> int:
     return sum(each > 1 for each in times.values())
 
 
-def data_set(found: Judgement) -> str | None:
-    """Returns the name of a data set, without the folder of its file: a report is published."""
+def data_set(found: Judgement) -> dict[str, Any]:
+    """Returns what is known of a run's data set."""
     settings = found.record.settings
     name = _about(found, str, "dataset") if settings is None else settings.dataset
-    return None if name is None else without_folder(name)
+    return {
+        "name": None if name is None else without_folder(name),
+        "sha256": _about(found, str, "dataset_sha256"),
+        "clients": found.record.training_clients,
+        "examples": _about(found, int, "training_examples"),
+    }
 
 
 def without_folder(name: str) -> str:
-    """Returns the name of a file without its folder; a word stays as it is.
+    """Returns the name of a file without its folder, since a report is published; a word stays as it is.
 
     Example:
         >>> without_folder("sqlite:/home/ann/data.sqlite")
@@ -110,12 +115,11 @@ def generator(found: Judgement) -> str:
 def utility(folder: pathlib.Path) -> dict[str, Any] | None:
     """Returns the quality of the model as the summary states it, if it does."""
     try:
-        summary = strict_json.loads((folder / names.SUMMARY).read_text(encoding="utf-8"))
-        found = {name: summary[name] for name in ("accuracy", "loss")} | {
-            "test_sentences": summary.get("test_sentences")
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        summary = typed.read(folder / names.SUMMARY, dict[str, Any], "summary")
+    except InputError:
         return None
+    found = {name: summary[name] for name in ("accuracy", "loss", "test_sentences") if name in summary}
+    found.setdefault("test_sentences", None)
     return None if typed.problem(found, UTILITY) else found
 
 
@@ -188,15 +192,7 @@ _MadeFor = record("MadeFor", rounds=int, participation=_Schema, min_sep=int, max
 # Every section, with its facts.
 SECTIONS: Mapping[str, Mapping[str, Fact]] = {
     "about": {
-        "data_set": (
-            _DataSet,
-            lambda found: {
-                "name": data_set(found),
-                "sha256": _about(found, str, "dataset_sha256"),
-                "clients": found.record.training_clients,
-                "examples": _about(found, int, "training_examples"),
-            },
-        ),
+        "data_set": (_DataSet, data_set),
         "started": _of_ledger(_Text, lambda ledger: ledger.started),
         "ended": _of_ledger(_Text, lambda ledger: ledger.finished),
         # It depends on how many took part.
@@ -257,17 +253,11 @@ SECTIONS: Mapping[str, Mapping[str, Fact]] = {
     },
     "randomness": {
         "generator": (str, generator),
-        "secure_mode": (
-            bool,
-            lambda found: generator(found) == "aes" and found.record.insecure_seed is None,
-        ),
+        "secure_mode": (bool, lambda found: generator(found) == "aes" and found.record.insecure_seed is None),
         "insecure_seed": _of_record(_Whole, "insecure_seed"),
     },
     "covered": {
-        "released_without_noise": (
-            list[dict[str, Any]],
-            lambda found: list(found.record.released_without_noise),
-        ),
+        "released_without_noise": (list[dict[str, Any]], lambda found: list(found.record.released_without_noise)),
         "evaluated_on_training": (
             bool,
             lambda found: any(each.get("of") == ALSO_TRAINING for each in found.record.released_without_noise),
@@ -336,7 +326,9 @@ def facts(found: Judgement) -> dict[str, Any]:
     """Returns all facts of a report, as JSON, without the hash of its page and its digest."""
     evidence, folder = found.evidence, found.evidence.folder
     files = _FINAL_FILES if evidence.realised else _PLANNED_FILES
-    counts = device_reports(evidence)
+    counts, audit = device_reports(evidence), found.audit
+    if audit is not None and found.refused:
+        audit = {**audit, **dict.fromkeys(("claimed_epsilon", "shown_epsilon"))}
     return {
         "report": VERSION,
         "kind": "realised" if evidence.realised else "planned",
@@ -347,7 +339,7 @@ def facts(found: Judgement) -> dict[str, Any]:
         "findings": msgspec.to_builtins(found.findings),
         "grid": grid_of(evidence.record, found.figures),
         "utility": utility(folder) if evidence.realised else None,
-        "audit": _audit(found.audit, refused=found.refused),
+        "audit": audit,
         "settings": settings(evidence.record),
         "versions": evidence.record.versions,
         "command": list(evidence.record.command),
@@ -365,9 +357,3 @@ def digest(report: Mapping[str, Any]) -> str:
     """
     rest = {name: value for name, value in published(report).items() if name != "digest"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
-def _audit(found: dict[str, Any] | None, *, refused: bool) -> dict[str, Any] | None:
-    """Returns what a report says about the audit, without any ε if the claim is refused."""
-    hidden = dict.fromkeys(("claimed_epsilon", "shown_epsilon"))
-    return {**found, **hidden} if refused and found is not None else found

@@ -25,11 +25,9 @@ _ROUNDING = 1e-9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figures:
-    """A guarantee and the sensitivity that it follows from.
+    """A guarantee that holds if every assumption does, and the sensitivity that it follows from.
 
     Attributes:
-        guarantee: The guarantee of the run if every assumption holds.
-        sensitivity: The sensitivity of the mechanism in float32.
         question: What was asked of the run, to ask again with the sensitivity of its first rounds.
         reached: A sensitivity that a client in the log attains; 0 if none is known.
         charge: What the integers of a grid cost, which is part of the guarantee; `None` in floating point.
@@ -85,17 +83,16 @@ def observed_schema(evidence: Evidence) -> tff_mf.MinSep:
 
 
 def observed_sensitivity(evidence: Evidence, mechanism: tff_mf.Mechanism) -> tuple[tff_mf.SensitivityResult, float]:
-    """Returns the sensitivity of the observed participation, and one that a client in the log attains, 0 if unknown.
-
-    Formal guarantee: as for `realised`.
-    """
+    """Returns the sensitivity of the observed participation, and one that a client in the log attains, 0 if unknown."""
     record, rounds = evidence.record, evidence.rounds
     every = min(record.restart_every or rounds, rounds)
     run, reached = mechanism.cast_to_float32(), 0.0
-    bounds = [
-        tff_mf.restart_sensitivity(run, rounds, each, restart_every=every)
-        for each in (observed_schema(evidence), *_fixed_epochs(evidence))
-    ]
+    schemas: list[tff_mf.Participation] = [observed_schema(evidence)]
+    step, span = evidence.observed.common_step, evidence.observed.span
+    if isinstance(record.schema, tff_mf.FixedEpoch) and step and span is not None:
+        # The narrowest that has all observed patterns, if the run claims one.
+        schemas.append(tff_mf.FixedEpoch(min_sep=step, max_participations=span // step + 1))
+    bounds = [tff_mf.restart_sensitivity(run, rounds, each, restart_every=every) for each in schemas]
     if rounds <= _MOST_ROUNDS_BY_PATTERN:
         exact = tff_mf.pattern_sensitivity(run, rounds, evidence.patterns, restart_every=every)
         reached = exact.value if exact.exact else 0.0
@@ -103,14 +100,6 @@ def observed_sensitivity(evidence: Evidence, mechanism: tff_mf.Mechanism) -> tup
     # The first of those that are equal but for rounding, so that every machine takes the same.
     smallest = min(each.value for each in bounds)
     return next(each for each in bounds if each.value <= smallest * (1 + _ROUNDING)), reached
-
-
-def _fixed_epochs(evidence: Evidence) -> list[tff_mf.FixedEpoch]:
-    """Returns the narrowest `FixedEpoch` that has all observed patterns, if the run claims one."""
-    step, span = evidence.observed.common_step, evidence.observed.span
-    if not isinstance(evidence.record.schema, tff_mf.FixedEpoch) or not step or span is None:
-        return []
-    return [tff_mf.FixedEpoch(min_sep=step, max_participations=span // step + 1)]
 
 
 def stated(evidence: Evidence, planned: Figures | None, seen: Figures | None) -> Figures | None:

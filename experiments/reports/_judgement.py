@@ -17,17 +17,7 @@ from ..runs.run_record import RunRecord
 from ..runs.words import Reason
 from . import _figures
 from ._assumptions import assess
-from ._evidence import (
-    CRITICAL,
-    NOTE,
-    VIOLATED,
-    WARNING,
-    Assumption,
-    Evidence,
-    Finding,
-    found,
-    gather,
-)
+from ._evidence import CRITICAL, NOTE, VIOLATED, WARNING, Assumption, Evidence, Finding, found, gather
 from ._figures import Figures
 from ._other_files import device_findings, read_audit, summary_findings
 from .questions import QUESTIONS
@@ -42,12 +32,9 @@ def findings_of(
 ) -> list[Finding]:
     """Returns everything to know about a run: violated assumptions, open questions, and figures that are wrong."""
     epsilon = 0.0 if figures is None else figures.guarantee.epsilon(evidence.record.delta)
+    violated = [each for each in assumptions if each.state == VIOLATED]
     return [
-        *(
-            Finding(severity=CRITICAL, field=each.name, code=each.code, values=each.values)
-            for each in assumptions
-            if each.state == VIOLATED
-        ),
+        *(Finding(severity=CRITICAL, field=each.name, code=each.code, values=each.values) for each in violated),
         *_of_accountant(evidence.record, figures, contradiction=contradiction),
         *_of_secrecy(evidence),
         *_of_delta(evidence.record, epsilon, population(evidence), None if figures is None else figures.guarantee),
@@ -61,7 +48,8 @@ def _of_accountant(record: RunRecord, figures: Figures | None, *, contradiction:
         return [found(CRITICAL, "accountant", "no_figures")]
     if contradiction:
         return [found(CRITICAL, "accountant", "sensitivity_refuted")]
-    if math.isinf(figures.guarantee.epsilon(record.delta)) or abs(_apart(figures, record.delta)) <= _TOLERANCE:
+    epsilon, by_pld = figures.guarantee.epsilon(record.delta), figures.guarantee.epsilon_by_pld(record.delta)
+    if math.isinf(epsilon) or abs(epsilon - by_pld) <= _TOLERANCE * max(1.0, epsilon):
         return []
     return [found(CRITICAL, "accountant", "accountants_differ", tolerance=_TOLERANCE)]
 
@@ -94,19 +82,6 @@ def _of_rounds(evidence: Evidence) -> list[Finding]:
     return said
 
 
-def _apart(figures: Figures, delta: float) -> float:
-    """Returns the difference of the two accountants, relative where ε is above 1."""
-    epsilon = figures.guarantee.epsilon(delta)
-    return (epsilon - figures.guarantee.epsilon_by_pld(delta)) / max(1.0, epsilon)
-
-
-def critical(findings: list[Finding]) -> list[Reason]:
-    """Returns the critical findings, as reasons to state no ε."""
-    return [
-        Reason(field=each.field, code=each.code, values=each.values) for each in findings if each.severity == CRITICAL
-    ]
-
-
 def claim(evidence: Evidence, figures: Figures | None, findings: list[Finding]) -> statements.Claim:
     """Returns what the headline states, with everything that may forbid it."""
     record, several = evidence.record, evidence.answers["clients_of_one_person"]
@@ -121,7 +96,11 @@ def claim(evidence: Evidence, figures: Figures | None, findings: list[Finding]) 
         "clients_per_round": record.clients_per_round,
         "simulation": record.simulation,
         "test_only": record.insecure_seed is not None,
-        "reasons": critical(findings),
+        "reasons": [
+            Reason(field=each.field, code=each.code, values=each.values)
+            for each in findings
+            if each.severity == CRITICAL
+        ],
         "open_questions": [question.name for question in QUESTIONS if evidence.answers[question.name] is None],
         "clients_of_one_person": several,
         "tuning_runs": evidence.answers["tuning_runs"],
@@ -171,15 +150,8 @@ def population(evidence: Evidence) -> int | None:
 class Judgement:
     """The files of a run and everything that is derived from them: a report takes all its facts from here.
 
-    Attributes:
-        evidence: The content of the run's folder.
-        assumptions: Each assumption of the guarantee, with its state.
-        planned: Figures for the schema of the claim; `None` if there is no intact mechanism.
-        seen: Figures for the observed rounds of the clients; `None` if there are none.
-        figures: The figures that the report states.
-        audit: What the report says about the audit; `None` without one.
-        findings: Everything to know about the run.
-        claim: What the headline states, with everything that may forbid it.
+    Figures are for the schema of the claim (`planned`), for the observed rounds (`seen`), and as the report states
+    them; each is `None` if there are none. `audit` is what the report says about it; `None` without one.
     """
 
     evidence: Evidence
@@ -193,17 +165,14 @@ class Judgement:
 
     @property
     def record(self) -> RunRecord:
-        """The content of `run.json`."""
         return self.evidence.record
 
     @property
     def ledger(self) -> LedgerRecord | None:
-        """The ledger, if there is one."""
         return self.evidence.ledger
 
     @property
     def refused(self) -> bool:
-        """Whether no ε is stated."""
         return self.claim.state == statements.REFUSED
 
 
@@ -213,15 +182,16 @@ def judge(evidence: Evidence, *, audited: bool, summarised: bool) -> Judgement:
     assumptions = assess(evidence)
     planned = None if evidence.mechanism is None else _figures.planned(record, evidence.mechanism)
     # A ledger that no run can have written supports no figures.
-    seen = _figures.realised(evidence) if realised and not evidence.impossible else None
+    seen = _figures.realised(evidence) if realised and not (evidence.ledger and evidence.ledger.impossible) else None
     figures = _figures.stated(evidence, planned, seen)
-    contradiction = _figures.contradiction(evidence, planned, seen)
-    audit, audit_findings = read_audit(evidence) if audited else (None, [])
-    findings = findings_of(evidence, assumptions, figures, contradiction=contradiction)
-    findings += audit_findings + ([] if realised else [found(NOTE, "rounds", "a_plan")])
-    if realised and summarised:
-        findings += summary_findings(evidence)
-    findings += device_findings(evidence)
+    audit, of_audit = read_audit(evidence) if audited else (None, [])
+    findings = [
+        *findings_of(evidence, assumptions, figures, contradiction=_figures.contradiction(evidence, planned, seen)),
+        *of_audit,
+        *([] if realised else [found(NOTE, "rounds", "a_plan")]),
+        *(summary_findings(evidence) if realised and summarised else []),
+        *device_findings(evidence),
+    ]
     return Judgement(
         evidence=evidence,
         assumptions=assumptions,
@@ -235,7 +205,7 @@ def judge(evidence: Evidence, *, audited: bool, summarised: bool) -> Judgement:
 
 
 def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
-    """Returns what the headline of the final report would state if no further round followed.
+    """Returns what the headline of the final report would state if no further round followed; `None` if no ε could be.
 
     Formal guarantee: the guarantee is the headline's, for the observed rounds of each client, and at least the
     plan's, since the run would stop early: see `_figures.stated`. Open questions are taken to be answered with
@@ -243,9 +213,6 @@ def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
 
     Args:
         folder: The run's folder, whose ledger has the last round as released.
-
-    Returns:
-        The claim; `None` if no ε could be stated.
     """
     evidence = gather(folder, realised=True)
     if evidence.ledger is not None:

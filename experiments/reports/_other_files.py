@@ -58,15 +58,29 @@ def summary_findings(evidence: Evidence) -> list[Finding]:
     expected = _validated(evidence.metrics.accuracies)
     if record.settings is not None:
         expected["validation_split"] = record.settings.validation_split
+    known = {*expected, *_CLAIMED, "model_sha256", _MADE_BY}
     wrong = [
         # Without the value: it may be an ε, and findings are part of a headline that must not state one.
-        _finding("summary_other", name=name)
-        for name, value in stored.items()
-        if name in expected and not _agrees(value, expected[name])
+        *(
+            _finding("summary_other", name=name)
+            for name, value in stored.items()
+            if name in expected and not _agrees(value, expected[name])
+        ),
+        *[_finding("summary_unknown", name=name) for name in stored if name not in known][:1],
+        *(
+            _finding("summary_no_number", name=f"{name}={stored[name]!r:.80}")
+            for name, types in _CLAIMED.items()
+            if name in stored and (not isinstance(stored[name], types) or isinstance(stored[name], bool))
+        ),
     ]
-    unknown = [name for name in stored if name not in {*expected, *_CLAIMED, "model_sha256", _MADE_BY}]
-    wrong += [_finding("summary_unknown", name=name) for name in unknown[:1]]
-    return wrong + _claimed(stored) + _model(evidence.folder / MODEL, stored)
+    version = stored.get(_MADE_BY, "0.0")
+    if not isinstance(version, str) or not re.fullmatch(RELEASE, version):
+        wrong.append(_finding("summary_no_version", name=f"{_MADE_BY}={version!r:.80}"))
+    model = evidence.folder / MODEL
+    hashed = file_hash(model) if model.is_file() else "missing"
+    if stored.get("model_sha256", hashed) != hashed:
+        wrong.append(found(CRITICAL, "model", "model_other", file=MODEL, summary=SUMMARY))
+    return wrong
 
 
 def _validated(curve: Sequence[tuple[int, float]]) -> dict[str, Any]:
@@ -75,27 +89,6 @@ def _validated(curve: Sequence[tuple[int, float]]) -> dict[str, Any]:
         return {_VALIDATED: curve[-1][1], _SMOOTHED: smoothed(curve)} if curve else {}
     except (ValueError, OverflowError):
         return {}
-
-
-def _model(path: pathlib.Path, stored: Mapping[str, Any]) -> list[Finding]:
-    hashed = file_hash(path) if path.is_file() else "missing"
-    if stored.get("model_sha256", hashed) == hashed:
-        return []
-    return [found(CRITICAL, "model", "model_other", file=MODEL, summary=SUMMARY)]
-
-
-def _claimed(stored: Mapping[str, Any]) -> list[Finding]:
-    """Returns findings on the fields that cannot be recomputed: each must have its type."""
-    wrong = [
-        _finding("summary_no_number", name=f"{name}={value!r:.80}")
-        for name, types in _CLAIMED.items()
-        for value in [stored.get(name)]
-        if name in stored and (not isinstance(value, types) or isinstance(value, bool))
-    ]
-    version = stored.get(_MADE_BY, "0.0")
-    if not isinstance(version, str) or not re.fullmatch(RELEASE, version):
-        wrong.append(_finding("summary_no_version", name=f"{_MADE_BY}={version!r:.80}"))
-    return wrong
 
 
 def _agrees(value: Any, expected: Any) -> bool:
@@ -114,26 +107,22 @@ _SHARE = 0.1
 
 def device_reports(evidence: Evidence) -> dict[str, Any] | None:
     """Returns the counts over all rounds, as JSON; `None` if no reports were counted."""
-    counts = _counts(evidence)
-    if not counts:
+    counts, total = _counts(evidence)
+    if total is None:
         return None
-    return {
-        "rounds": len(counts),
-        "rounds_without_updates": sum(not each.in_the_model for each in counts.values()),
-        **msgspec.to_builtins(_together(counts)),
-    }
+    empty = sum(not each.in_the_model for each in counts.values())
+    return {"rounds": len(counts), "rounds_without_updates": empty, **msgspec.to_builtins(total)}
 
 
 def device_findings(evidence: Evidence) -> list[Finding]:
     """Returns findings on the device reports: rounds without an update, and rounds with many bad reports."""
-    counts = _counts(evidence)
+    counts, total = _counts(evidence)
     empty = [number for number, each in counts.items() if not each.in_the_model]
     many = [number for number, each in counts.items() if each.bad > _SHARE * each.came]
     said = []
     if empty:
         said.append(found(WARNING, DEVICE_REPORTS, "rounds_without_updates", rounds=len(empty), first=empty[0]))
-    if many:
-        total = _together(counts)
+    if many and total is not None:
         reasons = {**total.refused, "above the clip norm": total.clipped, "not finite": total.zeroed}
         values = {"rounds": len(many), "first": many[0], "came": total.came, "reasons": reasons}
         said.append(found(WARNING, DEVICE_REPORTS, "bad_reports", **values))
@@ -150,12 +139,10 @@ def published(report: Mapping[str, Any]) -> dict[str, Any]:
     return rest
 
 
-def _counts(evidence: Evidence) -> Mapping[int, ReportCounts]:
-    return dict(sorted(evidence.ledger.reports.items())) if evidence.ledger else {}
-
-
-def _together(counts: Mapping[int, ReportCounts]) -> ReportCounts:
-    return functools.reduce(operator.add, counts.values())
+def _counts(evidence: Evidence) -> tuple[Mapping[int, ReportCounts], ReportCounts | None]:
+    """Returns the counts of each round, and of all rounds together if there are any."""
+    counts = dict(sorted(evidence.ledger.reports.items())) if evidence.ledger else {}
+    return counts, functools.reduce(operator.add, counts.values()) if counts else None
 
 
 def audit_setting(record: RunRecord, mechanism: tff_mf.Mechanism, **more: Any) -> auditing.Setting:
@@ -172,13 +159,15 @@ def read_audit(evidence: Evidence) -> tuple[dict[str, Any] | None, list[Finding]
     path = evidence.folder / AUDIT
     if not path.exists():
         return None, []
-    unread = dict.fromkeys(("rounds", "coordinates", "claimed_epsilon", "shown_epsilon"))
+
+    def refused(state: str, finding: Finding, tests: Sequence[Any] = ()) -> tuple[dict[str, Any], list[Finding]]:
+        unread = dict.fromkeys(("rounds", "coordinates", "claimed_epsilon", "shown_epsilon"))
+        return {"state": state, "tests": list(tests), **unread}, [finding]
+
     try:
         stored = typed.read(path, dict[str, Any], "audit")
     except InputError as error:
-        return {"state": "damaged", "tests": [], **unread}, [
-            found(CRITICAL, "audit", "file_damaged", file=AUDIT, why=str(error))
-        ]
+        return refused("damaged", found(CRITICAL, "audit", "file_damaged", file=AUDIT, why=str(error)))
     tests = [
         {"name": str(each.get("name", "")), "passed": each.get("passed") is True}
         for each in (stored["tests"] if isinstance(stored.get("tests"), list) else [])
@@ -186,11 +175,9 @@ def read_audit(evidence: Evidence) -> tuple[dict[str, Any] | None, list[Finding]
     ]
     if stored.get("passed") is False:
         failed = [each["name"] for each in tests if not each["passed"]]
-        return {"state": "failed", "tests": tests, **unread}, [found(CRITICAL, "audit", "audit_failed", tests=failed)]
+        return refused("failed", found(CRITICAL, "audit", "audit_failed", tests=failed), tests)
     if problems := _problems(evidence, stored):
-        return {"state": "of another run", "tests": [], **unread}, [
-            found(CRITICAL, "audit", "audit_other", file=AUDIT, why=problems[0])
-        ]
+        return refused("of another run", found(CRITICAL, "audit", "audit_other", file=AUDIT, why=problems[0]))
     shown = max(stored["canaries"]["epsilon"], stored["canaries"]["epsilon_gaussian"])
     about = {name: stored[name] for name in ("rounds", "coordinates", "claimed_epsilon")}
     return {"state": "passed", "tests": tests, **about, "shown_epsilon": shown}, []
@@ -210,8 +197,6 @@ def _problems(evidence: Evidence, stored: Mapping[str, Any]) -> list[str]:
 
 # The csv module ends lines with \r\n, all other writers of a run with \n.
 _TABLES = (METRICS, PARTICIPATION)
-
-
 _TEXTS = (".json", ".jsonl", ".md", ".toml")
 
 

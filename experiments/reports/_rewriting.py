@@ -6,8 +6,8 @@ from typing import Any
 from tff_mf.base.errors import InputError, InputValueError
 
 from ..runs.ledger import read_ledger
-from ..runs.names import AUDIT, LEDGER, PLANNED, REPORT
-from ._check import check, has_begun, has_report, inconsistent_plan, names, stored_report, write
+from ..runs.names import AUDIT, LEDGER, PLANNED
+from ._check import Stored, check, has_begun, inconsistent_plan, write
 from ._evidence import CRITICAL, Finding, found
 
 # What a report may differ in from the one that is written now.
@@ -19,18 +19,14 @@ def contradictions(folder: pathlib.Path) -> list[Finding]:
 
     Nothing contradicts a report that there is not, one of another version of the format, nor one that was written
     before answers changed, before the audit, or before further rounds of the same run.
-
-    Raises:
-        InputValueError: If `run.json` is missing or damaged, or `answers.json` is damaged.
     """
-    if not has_report(folder):
+    stored = Stored(folder)
+    if not stored.exists:
         return []
     explained = (*_EXPLAINED, *(("report_differs", "report_other_files") if _went_on(folder) else ()))
-    as_json, _ = names(realised=has_begun(folder))
-    stored, _ = stored_report(folder, as_json)
     # Whatever else explains a difference: an audit that failed must not go in silence.
-    audited = isinstance(stored, dict) and stored.get("audit") is not None
-    lost = [found(CRITICAL, "report", "report_differs", file=as_json, name="audit")]
+    audited = stored.report.get("audit") is not None
+    lost = [found(CRITICAL, "report", "report_differs", file=stored.as_json, name="audit")]
     return (lost if audited and not (folder / AUDIT).exists() else []) + [
         each
         for each in check(folder)
@@ -45,18 +41,17 @@ def contradictions(folder: pathlib.Path) -> list[Finding]:
 def _went_on(folder: pathlib.Path) -> bool:
     """Returns whether a run was not over when its report was written, and no earlier line of its ledger changed."""
     try:
-        stored, _ = stored_report(folder, REPORT)
         ledger = read_ledger(folder / LEDGER)
     except InputError:
         return False
     before = ledger.chain[:-1] if ledger.ended else ledger.chain
-    return isinstance(stored, dict) and stored.get("ledger_head") in (None, *before)
+    report = Stored(folder, realised=True).report
+    return bool(report) and report.get("ledger_head") in (None, *before)
 
 
 def stored_digest(folder: pathlib.Path) -> str | None:
     """Returns the digest that the report in a folder has; `None` if there is no report, or a damaged one."""
-    stored, _ = stored_report(folder, names(realised=has_begun(folder))[0])
-    return stored.get("digest") if isinstance(stored, dict) else None
+    return Stored(folder).report.get("digest")
 
 
 def refuse_contradicted(folder: pathlib.Path) -> list[Finding]:
@@ -71,13 +66,12 @@ def refuse_contradicted(folder: pathlib.Path) -> list[Finding]:
     """
     differing = contradictions(folder)
     if wrong := [each for each in differing if not each.code.startswith("page_")]:
-        as_json, as_markdown = names(realised=has_begun(folder))
-        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        stored, more = Stored(folder), f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise InputValueError(
             f"path={str(folder)!r}: the report is not overwritten, since the folder contradicts it: "
             f"{wrong[0].text}{more}. "
-            f"`tff-mf report {folder} --check` lists all of it; put back what was edited, or move {as_json} and "
-            f"{as_markdown} away to report the folder as it is now."
+            f"`tff-mf report {folder} --check` lists all of it; put back what was edited, or move {stored.as_json} and "
+            f"{stored.as_markdown} away to report the folder as it is now."
         )
     return differing
 

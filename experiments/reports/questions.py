@@ -17,11 +17,9 @@ from ..runs.names import ANSWERS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """A question that is answered in `answers.json`.
+    """A question that is answered in `answers.json`, under its name.
 
     Attributes:
-        name: Key of the answer.
-        text: The question, with its possible answers.
         fits: Whether a value answers the question.
         parse: From typed text to an answer; raises `ValueError` if it is not one.
         voids: Code of why an answer voids the guarantee; an empty text if it does not.
@@ -131,17 +129,16 @@ def checked(given: Any, source: str, mend: str = "correct it") -> dict[str, Any]
             )
         if answer is not None and not by_name[name].fits(answer):
             raise InputValueError(
-                f"answers={source!r}: {name}={answer!r:.80} does not answer: {by_name[name].text} {_upper(mend)}."
+                f"answers={source!r}: {name}={answer!r:.80} does not answer: {by_name[name].text} "
+                f"{mend[:1].upper()}{mend[1:]}."
             )
     return {name: given.get(name) for name in by_name}
 
 
 def as_text(answers: Mapping[str, Any]) -> str:
     """Returns the text of `answers.json` for answers: every question, with `null` for the open ones."""
-    return (
-        json.dumps({question.name: answers.get(question.name) for question in ASKED}, indent=1, ensure_ascii=False)
-        + "\n"
-    )
+    content = {question.name: answers.get(question.name) for question in ASKED}
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def _loaded(path: pathlib.Path) -> Any:
@@ -158,7 +155,3 @@ def _loaded(path: pathlib.Path) -> Any:
         raise
     except (ValueError, RecursionError) as error:
         raise InputValueError(f"answers={str(path)!r} is damaged ({error}): {mend}.") from error
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

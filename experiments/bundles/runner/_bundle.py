@@ -120,15 +120,16 @@ def parsed(raw: bytes) -> dict[str, Any]:
         )
     if digest != manifest_digest(manifest):
         raise InputValueError("it was modified, and its digest does not match its content")
-    if not isinstance(stages, dict) or not isinstance(files, dict) or not all(map(_is_entry, files.values())):
+    entries = isinstance(files, dict) and all(
+        isinstance(each, dict)
+        and each.keys() == {"sha256", "bytes"}
+        and isinstance(each["sha256"], str)
+        and type(each["bytes"]) is int
+        for each in files.values()
+    )
+    if not isinstance(stages, dict) or not entries:
         raise InputValueError("it is damaged: it needs stages, and sha256 and bytes of each file")
     return manifest
-
-
-def _is_entry(entry: Any) -> bool:
-    if not isinstance(entry, dict) or entry.keys() != {"sha256", "bytes"}:
-        return False
-    return isinstance(entry["sha256"], str) and type(entry["bytes"]) is int
 
 
 def manifest_digest(manifest: Mapping[str, Any]) -> str:
@@ -257,12 +258,10 @@ class Stages:
         return self._run("work", {**examples, **sent})
 
     def tokenize(self, sentences: Sequence[str]) -> dict[str, np.ndarray]:
-        """Returns sentences as examples."""
         found = self.signature(TOKENIZE)(sentences=np.asarray(sentences, object))
         return {name: value.numpy() for name, value in found.items()}
 
     def zero(self) -> dict[str, Any]:
-        """Returns a sum of no updates."""
         return self._run("zero", {})
 
     def accumulate(self, total: Tensors, update: Tensors) -> dict[str, Any]:
@@ -270,7 +269,6 @@ class Stages:
         return self._run("accumulate", {**total, **update})
 
     def merge(self, total: Tensors, other: Tensors) -> dict[str, Any]:
-        """Returns the sum of two sums."""
         renamed = {f"other{name.removeprefix('sum')}": value for name, value in other.items()}
         return self._run("merge", {**total, **renamed})
 

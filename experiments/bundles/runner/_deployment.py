@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,16 +20,20 @@ from ....base.errors import InputValueError
 from ....base.tensor_files import decoded, encoded
 from ...output.files import FOLDER_LOCK, alone
 from ...runs import server_loop
+from ...runs.checkpoints import Checkpoints
 from ...runs.ledger import ReportCounts
 from ...runs.names import CHECKPOINTS, LEDGER, RUN_JSON
 from ._bundle import SUFFIX, RefusedUpdateError, Stages, Tensors, check_files, read_regular, read_update, remove
-from ._states import States
 
 SENT, SUM, DEADLINE = "sent.safetensors", "sum.safetensors", "deadline.json"
 UPDATES, TAKEN, MODELS = "updates", "taken", "models"
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 # Endings of the scalars in a sum that count the updates that the graphs scaled, or replaced with zero.
 SCALED, ZEROED = "__clipped", "__zeroed"
+_KEYS, _ROUND = "__noise__keys", "__noise__round"
+_WEIGHTS = "state__global_model_weights__"
+# Texts are stored as bytes.
+_TEXT = "text:"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -37,10 +41,7 @@ class RoundSum:
     """The sum of a round's updates, and the number of reports by what became of them.
 
     Attributes:
-        stages: The bundle's stages.
-        chosen: The devices of the round.
-        total: The sum.
-        counted: The devices in it.
+        counted: The devices in the sum.
         refused: Numbers of refused reports by reason.
         batches: Number of batches of files that were taken.
     """
@@ -80,6 +81,50 @@ class RoundSum:
         )
 
 
+class States(Checkpoints):
+    """The states of a deployment, of which only the newest is kept.
+
+    If the bundle has a stage that draws the rows of noise again, the keys are stored in place of the rows.
+    """
+
+    def __init__(self, deployment: pathlib.Path, stages: Stages) -> None:
+        super().__init__(deployment / CHECKPOINTS, {"bundle": stages.manifest["digest"]})
+        self._stages = stages
+        replay = stages.described.get("replay")
+        self._drawn = frozenset(replay["outputs"] if replay else ())
+
+    def save(self, round_number: int, state: Tensors, about: Mapping[str, Any]) -> None:
+        """Saves a state of the stages; see `Checkpoints.save`."""
+        kept = {}
+        for name in state.keys() - self._drawn:
+            array = np.asarray(state[name])
+            if array.dtype.kind in "OSU":
+                text = array[()]
+                kept[_TEXT + name] = np.frombuffer(text.encode() if isinstance(text, str) else bytes(text), np.uint8)
+            else:
+                kept[name] = array
+        if self._drawn:
+            past = int(state[_one(state, _ROUND)])
+            kept["keys"] = np.asarray(state[_one(state, _KEYS)])[:past]
+        super().save(round_number, kept, about)
+
+    def state(self, round_number: int) -> dict[str, Any]:
+        """Returns a state, with its rows of noise drawn again if they are not stored."""
+        kept, _ = self.load(round_number)
+        state: dict[str, Any] = {name: value for name, value in kept.items() if not name.startswith(_TEXT)}
+        state |= {name.removeprefix(_TEXT): value.tobytes() for name, value in kept.items() if name.startswith(_TEXT)}
+        return {**state, **self._stages.replay(state.pop("keys"))} if self._drawn else state
+
+    def model(self, round_number: int) -> dict[str, np.ndarray]:
+        kept, _ = self.load(round_number)
+        return {name.removeprefix(_WEIGHTS): value for name, value in kept.items() if name.startswith(_WEIGHTS)}
+
+
+def _one(state: Tensors, ending: str) -> str:
+    (name,) = (each for each in state if each.endswith(ending))
+    return name
+
+
 class Deployment:
     """A deployment on disk, made by `start` and opened by `opened`, by one process at a time.
 
@@ -87,10 +132,6 @@ class Deployment:
     state before it is recorded as released, and that before its model is written; each state is stepped once. The next
     process finishes what a killed one left half done: a round whose state is on disk is released; of a round whose
     state is not on disk nothing was released, and it continues where it was.
-
-    Args:
-        loop: The loop of its rounds.
-        stages: The stages of its bundle.
     """
 
     def __init__(self, loop: server_loop.ServerLoop, stages: Stages) -> None:
@@ -227,7 +268,6 @@ class Deployment:
         return {"run": self._loop.run, "round": begun.number, "attempt": begun.attempt}
 
     def _sum(self, begun: server_loop.BegunRound) -> RoundSum:
-        """Returns the sum of a round so far."""
         path, chosen = self._folder / SUM, frozenset(begun.clients)
         if path.exists():
             tensors, about = checkpoint_files.read(path)
@@ -243,7 +283,6 @@ class Deployment:
         return RoundSum(stages=self._stages, chosen=chosen, total=self._stages.zero())
 
     def _state(self) -> dict[str, Any]:
-        """Returns the state after the last round that was released."""
         return self._states.state(self._loop.last_released)
 
     def _resume(self) -> None:
@@ -252,7 +291,8 @@ class Deployment:
             raise InputValueError(
                 f"{self._where} has lost its state: it ends here. What was released keeps its guarantee."
             )
-        published = max(self._models(), default=0)
+        models = (path.stem.removeprefix("round-") for path in (self._folder / MODELS).glob(f"round-*{SUFFIX}"))
+        published = max((int(name) for name in models if name.isdecimal()), default=0)
         if published > self._loop.last_released:
             raise InputValueError(
                 f"{self._where} has the model of round {published} and a ledger that is older than it: put the newest "
@@ -289,13 +329,7 @@ class Deployment:
     def _model(self, number: int) -> pathlib.Path:
         return self._folder / MODELS / f"round-{number:06d}{SUFFIX}"
 
-    def _models(self) -> list[int]:
-        """Returns the rounds whose models are stored."""
-        names = (path.stem.removeprefix("round-") for path in (self._folder / MODELS).glob(f"round-*{SUFFIX}"))
-        return [int(name) for name in names if name.isdecimal()]
-
     def _clear(self) -> None:
-        """Deletes the files of a round that is over."""
         for name in (SUM, SENT):
             (self._folder / name).unlink(missing_ok=True)
         for path in (self._folder / TAKEN).glob("*"):

@@ -44,14 +44,6 @@ from ....base.errors import InputError, InputValueError
 from ._deployment import opened, start
 
 
-def _devices(path: pathlib.Path) -> list[str]:
-    """Returns the devices that a file names, one a line."""
-    try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputValueError(f"devices={str(path)!r} cannot be read: {error}.") from error
-
-
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("start", "prepare", "accumulate", "update", "stop", "resume", "status"))
@@ -77,20 +69,22 @@ def _run(given: argparse.Namespace, bundle: pathlib.Path) -> dict[str, Any]:
             raise InputValueError("--devices is missing: name the file of the chosen devices.")
         if given.minutes is not None and not 0 < given.minutes < math.inf:
             raise InputValueError(f"--minutes={given.minutes} must be more than 0.")
-        return deployment.prepare(_devices(given.devices), minutes=given.minutes, again=given.again)
-
-
-def _bundle() -> pathlib.Path:
-    """Returns the folder of the program that this file is in."""
-    return next(each.parent for each in pathlib.Path(__file__).resolve().parents if each.suffix == ".pyz")
+        try:
+            lines = given.devices.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputValueError(f"devices={str(given.devices)!r} cannot be read: {error}.") from error
+        devices = [line.strip() for line in lines if line.strip()]
+        return deployment.prepare(devices, minutes=given.minutes, again=given.again)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command, and returns its exit status."""
     given = _arguments().parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # This file is in a program, which is in a bundle.
+    bundle = next(each.parent for each in pathlib.Path(__file__).resolve().parents if each.suffix == ".pyz")
     try:
-        found = _run(given, _bundle())
+        found = _run(given, bundle)
     except (InputError, OSError) as error:
         print(f"runner: {error}", file=sys.stderr)
         return 2 if isinstance(error, InputError) else 1

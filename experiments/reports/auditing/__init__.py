@@ -2,9 +2,9 @@
 
 from ._audit import Audit as Audit
 from ._audit import audit as audit
+from ._audit import disagreements as disagreements
 from ._canaries import CanaryBound as CanaryBound
 from ._canaries import canary_bound as canary_bound
 from ._canaries import reached_sensitivity as reached_sensitivity
-from ._rederive import disagreements as disagreements
 from ._setting import Setting as Setting
 from ._setting import Test as Test

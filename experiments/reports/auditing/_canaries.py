@@ -17,14 +17,11 @@ _MARGIN = 6.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CanaryBound:
-    """Lower bounds of ε and μ from an attack.
+    """Lower bounds of ε and μ from an attack, which hold with `confidence`.
 
     Attributes:
         epsilon: Lower bound of ε for any mechanism.
         epsilon_gaussian: Lower bound of ε for a Gaussian release, from `mu`.
-        mu: Lower bound of μ.
-        confidence: Probability that the bounds hold.
-        canaries: Number of canaries.
         true_positives: Share of the participating canaries that the attack recognized.
         false_positives: Share of the other canaries that the attack took for participating ones.
         at_most: The largest `epsilon_gaussian` that this number of canaries can show.
@@ -38,6 +35,11 @@ class CanaryBound:
     true_positives: float
     false_positives: float
     at_most: float
+
+    @property
+    def shown(self) -> float:
+        """The larger lower bound of ε of a Gaussian release."""
+        return max(self.epsilon, self.epsilon_gaussian)
 
 
 def canary_bound(
@@ -86,7 +88,7 @@ def can_tell_half(claimed: tff_mf.Guarantee, *, count: int, delta: float) -> boo
     bound = bound_of_rates(
         hits=count - wrong, alarms=wrong, count=count, others=count, delta=delta, confidence=CONFIDENCE
     )
-    return max(bound.epsilon, bound.epsilon_gaussian) > claimed.epsilon(delta)
+    return bound.shown > claimed.epsilon(delta)
 
 
 def bound_of_rates(*, hits: int, alarms: int, count: int, others: int, delta: float, confidence: float) -> CanaryBound:

@@ -18,8 +18,7 @@ COUNTS = "counts: "
 
 _OF_NOISE = ("variance", "covariance", "normality", "repeats")
 _NAMES = (*_OF_NOISE, "fresh steps", "sensitivity", "canaries", "control")
-# Of noise on a grid.
-ON_GRID = ("integers", "pairs")
+_ON_GRID = ("integers", "pairs")
 
 # Coordinates are samples: fewer prove nothing, and more do not fit in memory with all rounds.
 FEWEST_COORDINATES = 1024
@@ -57,7 +56,6 @@ class Setting:
 
     @property
     def rounds(self) -> int:
-        """Number of rounds n."""
         return self.plan.rounds
 
     @property
@@ -82,30 +80,24 @@ class Setting:
 
     @property
     def samples(self) -> int:
-        """Number of coordinates of the noise."""
-        if self.coordinates is None:
-            return min(_MOST_COORDINATES, max(FEWEST_COORDINATES, _NUMBERS // self.rounds))
-        return self.coordinates
+        fitting = min(_MOST_COORDINATES, max(FEWEST_COORDINATES, _NUMBERS // self.rounds))
+        return fitting if self.coordinates is None else self.coordinates
+
+    @property
+    def of_stream(self) -> dict[str, Any]:
+        """What the stream of its noise has beside mechanism and standard deviation."""
+        return {"coordinates": self.samples, "insecure_seed": self.plan.insecure_seed, "grid": self.plan.grid}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the tests of an audit."""
-        on_grid = () if self.plan.grid is None else ON_GRID
+        on_grid = () if self.plan.grid is None else _ON_GRID
         counts = () if self.plan.adaptive_count_stddev is None else tuple(COUNTS + name for name in _OF_NOISE)
         return (*_NAMES, *on_grid, *counts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Test:
-    """The result of one test.
-
-    Attributes:
-        name: Name of the test.
-        passed: Whether it passed.
-        value: The measured value.
-        limit: The value that it was compared with.
-        about: More of what was measured, as JSON.
-    """
+    """The result of one test: a measured value, the limit that it was compared with, and more as JSON."""
 
     # Not a class of tests, although its name suggests so to pytest.
     __test__ = False
@@ -118,7 +110,6 @@ class Test:
 
     @property
     def text(self) -> str:
-        """The result in words."""
         form = _TEXTS[self.name.removeprefix(COUNTS)]
         shown = {"value": self.value, "limit": self.limit, **self.about}
         return form.format(**shown) if isinstance(form, str) else form(**shown)
