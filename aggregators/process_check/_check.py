@@ -50,13 +50,16 @@ def check_process(
     the state, since an exact value there influences later models. There are seven checks:
 
     - `metrics`, `state`: only the trainable weights change if one client's data or number of examples changes, its
-    update is NaN, or the client is absent. The noised query alone has metrics. The state contains   one stream of
-    noise, and no adaptive bound of clipping or zeroing. - `noise`: rounds without clients add σζ·C⁻¹z /
-    `clients_per_round`, by χ² tests of the whitened rounds; and the   state has the fingerprint of that noise, which
-    covers later rounds too. With `grid`, the first round is on it,   digit by digit. - `fresh_noise`: a state that is
-    stepped twice draws different noise, and so do two initial states. - `clipping`: clients with the longest updates
-    that can be made up move the model by `clip_norm` each at most; NaN   does not move it at all. - `divisor`,
-    `weights`: twice as many clients move the model twice as far; clients with more examples move it no   further.
+      update is NaN, or the client is absent. The noised query alone has metrics. The state contains
+      one stream of noise, and no adaptive bound of clipping or zeroing.
+    - `noise`: rounds without clients add σζ·C⁻¹z / `clients_per_round`, by χ² tests of the whitened rounds; and the
+      state has the fingerprint of that noise, which covers later rounds too. With `grid`, the first round is on it,
+      digit by digit.
+    - `fresh_noise`: a state that is stepped twice draws different noise, and so do two initial states.
+    - `clipping`: clients with the longest updates that can be made up move the model by `clip_norm` each at most; NaN
+      does not move it at all.
+    - `divisor`, `weights`: twice as many clients move the model twice as far; clients with more examples move it no
+      further.
 
     On models of some 10,000 weights or more, `measured["pairs_of_float32_normals"]` is near 1 if an adversary who knows
     all other updates can recognize clients by pairs of float32 normals, as in floating point, and near 0 on a grid
