@@ -88,14 +88,14 @@ def ours(setting: Setting, objective: str) -> Iterator[Point]:
         return Point("ours", name, rows, losses(mechanism, setting), seconds)
 
     yield found("banded inverse, drawn again", 0, tff_mf.optimize_banded_inverse, bands=_DRAWN_AGAIN)
-    yield found("scaled banded inverse, drawn again", 0, tff_mf.optimize_scaled_banded_inverse, bands=_DRAWN_AGAIN)
+    yield found("scaled inverse, drawn again", 0, tff_mf.optimize_scaled_inverse, bands=_DRAWN_AGAIN)
     for buffers in (1, 2, 3, 4):
         yield found("BLT", buffers, tff_mf.optimize_blt, buffers=buffers)
         yield found("scaled BLT", buffers, tff_mf.optimize_scaled_blt, buffers=buffers)
     for buffers in (6, 8) if setting.most > 1 else ():
         yield found("scaled BLT", buffers, tff_mf.optimize_scaled_blt, buffers=buffers)
     for rows in (4, 8, 16, 64):
-        yield found("scaled banded inverse", rows, tff_mf.optimize_scaled_banded_inverse, bands=rows + 1)
+        yield found("scaled inverse", rows, tff_mf.optimize_scaled_inverse, bands=rows + 1)
     for rows in (8, 16, 64, setting.min_sep - 1):
         yield found("banded Toeplitz", rows, tff_mf.optimize_banded_toeplitz, bands=rows + 1)
     for rows in (16, setting.min_sep - 1) if setting.most > 1 else ():

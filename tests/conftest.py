@@ -161,7 +161,7 @@ def _scaled_blt(rounds):
 
 def _scaled_inverse(rounds):
     scales = np.random.default_rng(rounds).uniform(0.5, 2, size=rounds)
-    return tff_mf.ScaledBandedInverse(inverse_column=[1.25, -0.5, 0.125, -0.25], scales=scales)
+    return tff_mf.ScaledInverse(inverse_column=[1.25, -0.5, 0.125, -0.25], scales=scales)
 
 
 def _turning_blt(rounds):
@@ -197,7 +197,7 @@ STREAMED = {
     "banded toeplitz by 1": lambda rounds: tff_mf.BandedToeplitz(column=[1.5]),
     "banded toeplitz by 48": lambda rounds: tff_mf.BandedToeplitz.square_root(48),
     "banded inverse": lambda rounds: tff_mf.BandedInverse.square_root(6),
-    "scaled banded inverse": _scaled_inverse,
+    "scaled inverse": _scaled_inverse,
     "dense": _dense,
     "structured, 1 and 2": lambda rounds: _structured(rounds, 1, 2),
     "structured, 4 and 1": lambda rounds: _structured(rounds, 4, 1),

@@ -20,8 +20,8 @@ from tff_mf.mechanisms import (
     Dense,
     Identity,
     OptimizedFor,
-    ScaledBandedInverse,
     ScaledBLT,
+    ScaledInverse,
     Tree,
 )
 from tff_mf.mechanisms.registry import Codec, Search, register_mechanism, whole_number
@@ -77,9 +77,9 @@ register_mechanism(
     ),
 )
 register_mechanism(
-    ScaledBandedInverse,
+    ScaledInverse,
     sensitivity=scaled_columns_sensitivity,
-    search=Search(optimizer=optimize.optimize_scaled_banded_inverse, options=("bands", "objective")),
+    search=Search(optimizer=optimize.optimize_scaled_inverse, options=("bands", "objective")),
 )
 register_mechanism(
     Dense,

@@ -179,7 +179,7 @@ MORE = (*MORE_OF_SAMPLING, "server_warmup", "server_cooldown")
 
 _MECHANISMS = (
     "FILE is an artifact, tree-full, tree-online, tree-vanilla, identity or production:NAME (b100, b400, b1000); or "
-    "blt, scaled-blt, banded, banded-toeplitz, banded-inverse, scaled-banded-inverse or dense, which are optimized for "
+    "blt, scaled-blt, banded, banded-toeplitz, banded-inverse, scaled-inverse or dense, which are optimized for "
     "the setting."
 )
 

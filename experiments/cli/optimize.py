@@ -248,7 +248,7 @@ def optimize(
     """Optimize a mechanism for a setting, and save it.
 
     KIND is blt (a buffered linear Toeplitz mechanism), banded (BandMF), banded-toeplitz, banded-inverse (noise of a few
-    draws per round, without a state of the model's size), scaled-blt or scaled-banded-inverse (less error, for exactly
+    draws per round, without a state of the model's size), scaled-blt or scaled-inverse (less error, for exactly
     so many rounds), dense (of minimal RmsLoss, with a bound on its distance from the optimum), or structured: a decoder
     of a few diagonals plus a low-rank part, which approximates the decoder of another mechanism.
 

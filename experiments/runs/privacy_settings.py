@@ -21,7 +21,7 @@ class PrivacySettings(Record, kw_only=True):
 
     Attributes:
         delta: δ of the guarantee; well below 1 / population.
-        mechanism: `blt`, `scaled-blt`, `banded`, `banded-toeplitz`, `banded-inverse`, `scaled-banded-inverse` or
+        mechanism: `blt`, `scaled-blt`, `banded`, `banded-toeplitz`, `banded-inverse`, `scaled-inverse` or
             `dense`, optimized for the run; `tree-full`, `tree-online`, `tree-vanilla`, `identity`, `production:NAME`,
             or a file.
         buffers: Buffers of an optimized `blt`; chosen by the optimizer if not given.

@@ -65,7 +65,7 @@ def files(tmp_path_factory):
         "banded": ["--bands", "2", "--set", "unit_norms=false"],
         "banded-toeplitz": ["--bands", "4"],
         "banded-inverse": ["--bands", "3"],
-        "scaled-banded-inverse": ["--bands", "3"],
+        "scaled-inverse": ["--bands", "3"],
         "dense": [],
         "structured": ["--diagonals", "2", "--rank", "2"],
     }

@@ -34,7 +34,7 @@ KINDS = {
     "blt, a simulated cohort": "--mechanism blt --cohort 30 --epsilon 2",
     "banded, shuffled epochs": "--mechanism banded --sampling spaced-epochs --set dropout=0.3",
     "banded-toeplitz, fixed epochs": "--mechanism banded-toeplitz --sampling fixed-epochs",
-    "scaled-banded-inverse, timer": "--mechanism scaled-banded-inverse --sampling timer",
+    "scaled-inverse, timer": "--mechanism scaled-inverse --sampling timer",
     "dense, poisson": "--mechanism dense --sampling poisson",
     "tree-vanilla, cyclic poisson": "--mechanism tree-vanilla --sampling cyclic-poisson",
     "tree-full, once each": "--mechanism tree-full --sampling single",

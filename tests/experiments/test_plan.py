@@ -44,7 +44,7 @@ def test_every_mechanism_is_there_and_keeps_epsilon(found):
             "banded-inverse",
             "dense",
             "scaled-blt",
-            "scaled-banded-inverse",
+            "scaled-inverse",
             "tree-full",
             "tree-online",
             "tree-vanilla",
@@ -93,7 +93,7 @@ def test_wrong_estimates_cost_what_they_cost(found):
 def test_fitted_norms_are_a_row_of_their_own_and_not_recommended(found):
     rows = {row["name"]: row for row in found["mechanisms"]}
     fitted, unit, scaled = rows.pop("banded, fitted"), rows["banded"], rows.pop("scaled-blt")
-    without_memory = rows.pop("scaled-banded-inverse")
+    without_memory = rows.pop("scaled-inverse")
     assert fitted["rms_loss"] < min(row["rms_loss"] for row in rows.values())
     assert scaled["rms_loss"] < rows["blt"]["rms_loss"]
     assert without_memory["rms_loss"] < rows["banded-inverse"]["rms_loss"]

@@ -107,7 +107,7 @@ CALLS = (
     _called(tff_mf.MinSep, min_sep=_ROUNDS, max_participations=_ROUNDS),
     _called(tff_mf.FixedEpoch, min_sep=_ROUNDS, max_participations=_ROUNDS),
     _called(tff_mf.BLT, theta=_array((1,), (2,), (3,)), omega=_array((1,), (2,), (3,))),
-    _called(tff_mf.ScaledBandedInverse, inverse_column=_array((1,), (2,)), scales=_array((1,), (2,), (3,))),
+    _called(tff_mf.ScaledInverse, inverse_column=_array((1,), (2,)), scales=_array((1,), (2,), (3,))),
     _called(
         tff_mf.ScaledBLT,
         theta=_array((1,), (2,)),
@@ -226,7 +226,7 @@ CALLS = (
     ),
     *(
         _called(search, rounds=_ROUNDS, bands=_ROUNDS, participation=_SCHEMA, slow=True)
-        for search in (tff_mf.optimize_banded_inverse, tff_mf.optimize_scaled_banded_inverse)
+        for search in (tff_mf.optimize_banded_inverse, tff_mf.optimize_scaled_inverse)
     ),
     _called(tff_mf.optimize_dense, rounds=st.integers(1, 8), participation=_SCHEMA, slow=True),
 )

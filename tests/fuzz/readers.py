@@ -72,7 +72,7 @@ def _mechanisms() -> list[tff_mf.Mechanism]:
     return [
         tff_mf.BLT(theta=[0.9, 0.5], omega=[0.2, 0.1], optimized_for=optimized_for),
         tff_mf.ScaledBLT(theta=[0.9], omega=[0.2], scales=[1.0] * 8),
-        tff_mf.ScaledBandedInverse(inverse_column=[1.0, -0.5], scales=[1.0] * 8),
+        tff_mf.ScaledInverse(inverse_column=[1.0, -0.5], scales=[1.0] * 8),
         tff_mf.Banded(values=generator.uniform(0.5, 1, size=(2, 8)), optimized_for=optimized_for),
         tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25]),
         tff_mf.BandedInverse(inverse_column=[1.0, -0.5, -0.1]),

@@ -153,7 +153,7 @@ SEARCHES = {
     "banded": lambda: tff_mf.optimize_banded(rounds=20, bands=3),
     "banded_toeplitz": lambda: tff_mf.optimize_banded_toeplitz(rounds=20, bands=3, participation=ONCE),
     "banded_inverse": lambda: tff_mf.optimize_banded_inverse(rounds=20, bands=3, participation=ONCE),
-    "scaled_banded_inverse": lambda: tff_mf.optimize_scaled_banded_inverse(rounds=20, bands=3, participation=ONCE),
+    "scaled_inverse": lambda: tff_mf.optimize_scaled_inverse(rounds=20, bands=3, participation=ONCE),
     "dense": lambda: tff_mf.optimize_dense(rounds=20, participation=ONCE),
     "structured": lambda: tff_mf.optimize_banded_plus_low_rank(
         mechanism=tff_mf.optimize_dense(rounds=20, participation=ONCE), diagonals=2, rank=2
@@ -194,7 +194,7 @@ def test_the_details_of_a_search_change_neither_equality_nor_hash_nor_file(kind,
         ("_descent", "banded", "_STATIONARY"),
         ("_descent", "banded_toeplitz", "_STATIONARY"),
         ("_descent", "banded_inverse", "_STATIONARY"),
-        ("_descent", "scaled_banded_inverse", "_STATIONARY"),
+        ("_descent", "scaled_inverse", "_STATIONARY"),
         ("dense", "dense", "_GAP"),
         ("banded_plus_low_rank", "structured", "_STATIONARY"),
     ],

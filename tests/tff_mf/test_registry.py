@@ -112,7 +112,7 @@ def test_what_is_registered_has_a_class_and_a_kind():
         "banded",
         "banded_toeplitz",
         "banded_inverse",
-        "scaled_banded_inverse",
+        "scaled_inverse",
         "dense",
         "structured",
         "tree",
@@ -127,7 +127,7 @@ def test_what_is_registered_has_a_class_and_a_kind():
         "banded",
         "banded-toeplitz",
         "banded-inverse",
-        "scaled-banded-inverse",
+        "scaled-inverse",
         "dense",
     ]
 

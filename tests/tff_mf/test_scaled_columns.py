@@ -13,8 +13,8 @@ import scipy.linalg
 
 import tff_mf
 from tff_mf.mechanisms import series
-from tff_mf.optimize.scaled_banded_inverse import ScaledInverseLoss
 from tff_mf.optimize.scaled_blt import ScaledBLTLoss
+from tff_mf.optimize.scaled_inverse import ScaledInverseLoss
 from tff_mf.sensitivities._check import attained_by_any
 from tff_mf.sensitivities.losses import round_errors
 
@@ -48,7 +48,7 @@ def inverse(rounds, *, seed=0):
     generator = np.random.default_rng(seed)
     bands = generator.integers(1, 5)
     scales = generator.uniform(0.5, 2, size=rounds)
-    return tff_mf.ScaledBandedInverse(
+    return tff_mf.ScaledInverse(
         inverse_column=[generator.uniform(0.5, 2), *generator.uniform(-0.6, 0.6, size=bands)], scales=scales
     )
 
@@ -157,13 +157,13 @@ def test_wrong_scales_are_refused(scales):
     with pytest.raises(tff_mf.InputError, match="scales"):
         tff_mf.ScaledBLT(theta=[0.5], omega=[0.5], scales=scales)
     with pytest.raises(tff_mf.InputError, match="scales"):
-        tff_mf.ScaledBandedInverse(inverse_column=[1.0, -0.5], scales=scales)
+        tff_mf.ScaledInverse(inverse_column=[1.0, -0.5], scales=scales)
 
 
 @pytest.mark.parametrize("inverse_column", [[], [0.0, 1.0], [-1.0], [1.0, np.nan], [1.0, 1e39]])
 def test_wrong_inverses_are_refused(inverse_column):
     with pytest.raises(tff_mf.InputError, match="inverse_column"):
-        tff_mf.ScaledBandedInverse(inverse_column=inverse_column, scales=[1.0, 1.0])
+        tff_mf.ScaledInverse(inverse_column=inverse_column, scales=[1.0, 1.0])
 
 
 def test_the_round_after_the_last_is_refused():
@@ -248,14 +248,14 @@ def test_scaled_columns_never_lose_against_the_blt(rounds, participation, object
     assert found.optimized_for.search.loss == pytest.approx(loss_of(found, rounds, participation))
     assert tff_mf.explain_sensitivity(found, rounds, participation).exact
     setting = {"rounds": rounds, "participation": participation, "objective": objective, "bands": min(3, rounds)}
-    scaled, inverse = tff_mf.optimize_scaled_banded_inverse(**setting), tff_mf.optimize_banded_inverse(**setting)
+    scaled, inverse = tff_mf.optimize_scaled_inverse(**setting), tff_mf.optimize_banded_inverse(**setting)
     assert loss_of(scaled, rounds, participation) <= loss_of(inverse, rounds, participation) * (1 + 1e-12)
     assert scaled.optimized_for.search.loss == pytest.approx(loss_of(scaled, rounds, participation))
 
 
 def test_more_participations_than_are_searched_have_the_scales_of_the_banded_inverse():
     setting = {"rounds": 50, "participation": tff_mf.MinSep(min_sep=1, max_participations=50), "bands": 3}
-    found, inverse = tff_mf.optimize_scaled_banded_inverse(**setting), tff_mf.optimize_banded_inverse(**setting)
+    found, inverse = tff_mf.optimize_scaled_inverse(**setting), tff_mf.optimize_banded_inverse(**setting)
     assert found.inverse_column == inverse.inverse_column
     assert found.scales == (1.0,) * 50
     assert found.optimized_for.search.loss == pytest.approx(inverse.optimized_for.search.loss)
@@ -341,7 +341,7 @@ def test_orders_of_patterns_do_not_matter():
 
 @pytest.mark.parametrize("inverse_column", [[1.0, -2.0], [1.0, -3.0], [1.0, 0.0, 2.0]])
 def test_columns_that_overflow_are_refused(inverse_column):
-    mechanism = tff_mf.ScaledBandedInverse(inverse_column=inverse_column, scales=[1.0] * 3000)
+    mechanism = tff_mf.ScaledInverse(inverse_column=inverse_column, scales=[1.0] * 3000)
     for participation in (tff_mf.MinSep(min_sep=3, max_participations=3), tff_mf.SingleParticipation()):
         with pytest.raises(tff_mf.InputError, match="overflow"):
             tff_mf.sensitivity(mechanism, 3000, participation)
@@ -352,7 +352,7 @@ def test_a_short_column_is_not_lost_beside_sums_that_it_is_no_part_of(schema):
     """Running sums of a block of coefficients may differ by more than float64 has digits."""
     column = np.array([1.0] * 7 + [0.0] * 5 + [1e10] + [0.0] * 27)
     inverse_column = series.quotient(np.eye(1, 40)[0], column)
-    mechanism = tff_mf.ScaledBandedInverse(inverse_column=inverse_column, scales=[2e-38] * 32 + [1.0] + [2e-38] * 7)
+    mechanism = tff_mf.ScaledInverse(inverse_column=inverse_column, scales=[2e-38] * 32 + [1.0] + [2e-38] * 7)
     found = tff_mf.explain_sensitivity(mechanism, 40, schema(min_sep=13, max_participations=3))
     assert found.value >= 7**0.5 * (1 - 1e-12)
     assert found.exact == (found.value == pytest.approx(7**0.5, rel=1e-12))

@@ -16,6 +16,6 @@ from tff_mf.mechanisms.identity import Identity as Identity
 from tff_mf.mechanisms.recursion import NEW as NEW
 from tff_mf.mechanisms.recursion import Case as Case
 from tff_mf.mechanisms.recursion import Recursion as Recursion
-from tff_mf.mechanisms.scaled_banded_inverse import ScaledBandedInverse as ScaledBandedInverse
 from tff_mf.mechanisms.scaled_blt import ScaledBLT as ScaledBLT
+from tff_mf.mechanisms.scaled_inverse import ScaledInverse as ScaledInverse
 from tff_mf.mechanisms.tree import Tree as Tree

@@ -43,11 +43,11 @@ _FITTED_NORMS = {
     _FITTED: "--mechanism banded --set unit_norms=false, its column norms fitted to this participation and to one "
     "loss: the other may be larger, and plan never recommends it",
     "scaled-blt": _SCALED,
-    "scaled-banded-inverse": _SCALED,
+    "scaled-inverse": _SCALED,
 }
 
 _NO_ERROR = Errors(math.inf, math.inf)
-_BUILT_IN = ("blt", "scaled-blt", "banded", "banded-toeplitz", "banded-inverse", "scaled-banded-inverse", "dense")
+_BUILT_IN = ("blt", "scaled-blt", "banded", "banded-toeplitz", "banded-inverse", "scaled-inverse", "dense")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -343,10 +343,10 @@ def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, 
         )
     yield "banded-toeplitz", rows("banded-toeplitz"), search("banded-toeplitz", bands=bands), ""
     yield "banded-inverse", rows("banded-inverse"), search("banded-inverse", bands=inverse_bands), ""
-    scaled = search("scaled-banded-inverse", bands=inverse_bands)
+    scaled = search("scaled-inverse", bands=inverse_bands)
     yield (
-        "scaled-banded-inverse",
-        rows("scaled-banded-inverse"),
+        "scaled-inverse",
+        rows("scaled-inverse"),
         scaled,
         slow(n * _PRODUCTS_OF_A_SCALED_ROUND),
     )

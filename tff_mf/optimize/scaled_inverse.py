@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from tff_mf.base import validation
-from tff_mf.mechanisms import OptimizedFor, ScaledBandedInverse
+from tff_mf.mechanisms import OptimizedFor, ScaledInverse
 from tff_mf.optimize import _descent
 from tff_mf.optimize._descent import with_descent
 from tff_mf.optimize._scaled_columns import FIRST_FALL, MOST_PARTICIPATIONS, POWERS, LogMean, ScaledColumnsLoss
@@ -30,10 +30,10 @@ class ScaledInverseLoss(ScaledColumnsLoss):
     def matrix(self, own: np.ndarray) -> "_Matrix":
         return _Matrix(self._start + np.append(0.0, self.basis @ own), self.basis, self.rounds)
 
-    def mechanism(self, variables: np.ndarray) -> ScaledBandedInverse:
+    def mechanism(self, variables: np.ndarray) -> ScaledInverse:
         """Returns the mechanism, its first scale 1."""
         matrix = self.matrix(self.own(variables))
-        return ScaledBandedInverse(
+        return ScaledInverse(
             inverse_column=matrix.inverse.tolist(),
             scales=self.scales(variables, matrix.column).tolist(),
             optimized_for=self.optimized_for,
@@ -88,9 +88,9 @@ class _Error:
             self.by_inverse[apart:] += by_product * inverse[: bands - apart]
 
 
-def optimize_scaled_banded_inverse(
+def optimize_scaled_inverse(
     *, rounds: int, bands: int, participation: Participation, objective: str = "rms"
-) -> ScaledBandedInverse:
+) -> ScaledInverse:
     """Returns a banded inverse with scaled columns whose RmsLoss or MaxLoss for prefix sums is small.
 
     As in `optimize_scaled_blt`, columns of one participation have equal norms, and participations weigh less, or not
@@ -113,7 +113,7 @@ def optimize_scaled_banded_inverse(
     Example:
         >>> from tff_mf import MinSep, rms_loss
         >>> participation = MinSep(min_sep=64, max_participations=8)
-        >>> found = optimize_scaled_banded_inverse(rounds=512, bands=8, participation=participation)
+        >>> found = optimize_scaled_inverse(rounds=512, bands=8, participation=participation)
         >>> round(rms_loss(found, 512, participation), 2)
         9.65
 
@@ -130,9 +130,7 @@ def optimize_scaled_banded_inverse(
     start = _descent.nothing_to_choose(np.log(optimized_for.search.loss))._replace(
         iterations=optimized_for.search.iterations, gradient_norm=optimized_for.search.gradient_norm
     )
-    same = ScaledBandedInverse(
-        inverse_column=unscaled.inverse_column, scales=[1.0] * rounds, optimized_for=optimized_for
-    )
+    same = ScaledInverse(inverse_column=unscaled.inverse_column, scales=[1.0] * rounds, optimized_for=optimized_for)
     same = with_descent(same, start, objective, began)
     if participation.max_participations > MOST_PARTICIPATIONS:
         return same

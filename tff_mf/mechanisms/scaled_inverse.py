@@ -13,7 +13,7 @@ from tff_mf.mechanisms.scaled_columns import ScaledColumns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScaledBandedInverse(ScaledColumns):
+class ScaledInverse(ScaledColumns):
     """C⁻¹ = diag(d)⁻¹·LtToep(e_0, …, e_{b̂−1}, 0, 0, …): the noise of `BandedInverse`, divided by d_t in round t.
 
     As there, rows of z are drawn again, and no memory grows with the model.
@@ -23,13 +23,13 @@ class ScaledBandedInverse(ScaledColumns):
         scales: d, above 0, one number for each round.
 
     Example:
-        >>> ScaledBandedInverse(inverse_column=[1.0, -0.5], scales=[1.0, 2.0, 4.0]).encoder(3)
+        >>> ScaledInverse(inverse_column=[1.0, -0.5], scales=[1.0, 2.0, 4.0]).encoder(3)
         array([[1.  , 0.  , 0.  ],
                [0.5 , 2.  , 0.  ],
                [0.25, 1.  , 4.  ]])
     """
 
-    kind: ClassVar[str] = "scaled_banded_inverse"
+    kind: ClassVar[str] = "scaled_inverse"
     inverse_column: Sequence[float]
 
     def __post_init__(self) -> None:
