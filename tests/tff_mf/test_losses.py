@@ -10,6 +10,8 @@ import tff_mf
 from tff_mf.mechanisms import ToeplitzMechanism
 from tff_mf.sensitivities import losses
 
+from .oracles import restarted
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Growing(ToeplitzMechanism):
@@ -106,10 +108,7 @@ def test_the_closed_form_of_a_blt_is_not_used_for_a_class_that_derives_from_it()
 @pytest.mark.parametrize("every", [None, 5, 12])
 def test_the_error_of_each_round_is_the_norm_of_its_row(mechanism, workload, every):
     rounds = 12
-    encoder = np.zeros((rounds, rounds))
-    for begin in range(0, rounds, every or rounds):
-        width = min(every or rounds, rounds - begin)
-        encoder[begin : begin + width, begin : begin + width] = mechanism.encoder(width)
+    encoder = restarted(mechanism.encoder(every or rounds), rounds, every or rounds)
     rows = np.linalg.norm(workload.matrix(rounds) @ np.linalg.inv(encoder), axis=1)
     found = losses.round_errors(mechanism, rounds, restart_every=every, workload=workload)
     np.testing.assert_allclose(found, rows, rtol=1e-9)

@@ -460,6 +460,13 @@ def shapes(draw):
         "blt": lambda: tff_mf.BLT(
             theta=generator.uniform(1e-3, 1, buffers), omega=generator.uniform(0, 1, buffers) / buffers
         ),
+        "scaled blt": lambda: tff_mf.ScaledBLT(
+            theta=generator.uniform(1e-3, 1, buffers),
+            omega=generator.uniform(0, 1, buffers) / buffers,
+            scales=generator.uniform(0.5, 2, rounds),
+            turn=generator.uniform(0, 1, buffers) * generator.integers(2),
+            phase=generator.uniform(0, 1, buffers),
+        ),
         "banded": lambda: tff_mf.Banded(values=diagonals),
         "toeplitz": lambda: tff_mf.BandedToeplitz(column=column),
         "inverse": lambda: tff_mf.BandedInverse(inverse_column=column),

@@ -18,6 +18,8 @@ from tff_mf import queries  # noqa: E402
 from tff_mf.noise.tensorflow import _keys  # noqa: E402
 from tff_mf.queries import clipping  # noqa: E402
 
+from .oracles import restarted  # noqa: E402
+
 BLT = tff_mf.BLT.production("b400")
 SPECS = {
     "scalar": tf.TensorSpec([]),
@@ -183,11 +185,7 @@ def test_restarts_are_accounted_as_the_block_diagonal_matrix(every, rounds, min_
     """Against all patterns of rounds, for a matrix without negative entries."""
     max_participations = min(max_participations, -(-rounds // min_sep))
     mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25])
-    whole = np.zeros((rounds, rounds))
-    for begin in range(0, rounds, every):
-        size = min(every, rounds - begin)
-        whole[begin : begin + size, begin : begin + size] = mechanism.encoder(size)
-    worst = 0.0
+    whole, worst = restarted(mechanism.encoder(every), rounds, every), 0.0
     for pattern in itertools.product([0.0, 1.0], repeat=rounds):
         taken = np.flatnonzero(pattern)
         if len(taken) <= max_participations and np.all(np.diff(taken) >= min_sep):
