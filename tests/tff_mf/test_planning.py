@@ -135,16 +135,12 @@ def test_a_mechanism_may_be_named(tmp_path, mechanism):
 RECOMMENDED = {
     "Poisson": POISSON,
     "CyclicPoisson": tff_mf.CyclicPoisson(groups=2, population=1000, clients_per_round=10),
-    "BMinSep": tff_mf.BMinSep(min_sep=2, probability=0.01),
     "BallsInBins": tff_mf.BallsInBins(groups=10),
 }
 
 
-# Long: for b-min-sep, as for cyclic Poisson sampling, only the bands of a mechanism are limited.
 @pytest.mark.once
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name == "BMinSep" else name for name in RECOMMENDED]
-)
+@pytest.mark.parametrize("name", RECOMMENDED)
 def test_with_secret_cohorts_the_mechanism_with_the_least_amplified_error_is_recommended(name):
     """Within the tenth that counts as equal, at the σ that is proved for each."""
     chosen = {"sampling": RECOMMENDED[name], "secret_cohorts": True, "epsilon": 2.0}

@@ -42,8 +42,6 @@ KINDS = [
     "RestartedQuery of AdaptiveClippingQuery",
     f"identity{ON_A_GRID}",
 ]
-# Seconds each: tests/tff_mf/test_grid_queries.py has the same query.
-LONG_KINDS = [pytest.param(f"RestartedQuery of AdaptiveClippingQuery{ON_A_GRID}", marks=pytest.mark.long)]
 
 
 def build(kind, template, *, clip_norm=10.0, noise_multiplier=0.0, insecure_seed=None):
@@ -79,7 +77,7 @@ def assert_close(found, expected):
         np.testing.assert_allclose(left, right, atol=1e-4)
 
 
-@pytest.fixture(params=[*KINDS, *LONG_KINDS])
+@pytest.fixture(params=KINDS)
 def kind(request):
     return request.param
 
@@ -247,9 +245,7 @@ IN_A_SESSION = (
 )
 
 
-@pytest.mark.parametrize(
-    "kind", [each if each in IN_A_SESSION else pytest.param(each, marks=pytest.mark.long) for each in KINDS]
-)
+@pytest.mark.parametrize("kind", IN_A_SESSION)
 def test_rounds_in_a_session_sum_records(kind):
     """Graph mode of TensorFlow 1, where state goes in and out as arrays."""
     query = build(kind, [0.0, 0.0])
