@@ -509,21 +509,6 @@ def test_paths_that_cannot_be_written_are_refused(name, tmp_path):
     assert (tmp_path / "plain").read_bytes() == b"plain"
 
 
-@pytest.mark.parametrize("path", [None, 3, b"bytes", ["a"], 1.5])
-def test_what_is_no_path_is_refused(path):
-    with pytest.raises(InputTypeError, match="path="):
-        tff_mf.save(B400, path)
-    with pytest.raises(InputTypeError, match="path="):
-        tff_mf.load(path)
-
-
-@pytest.mark.parametrize("mechanism", [None, "b400", tff_mf.BLT, {"theta": [0.5]}])
-def test_what_is_no_mechanism_is_refused(mechanism, file):
-    with pytest.raises(InputTypeError, match="mechanism="):
-        tff_mf.save(mechanism, file)
-    assert not file.exists()
-
-
 def test_overwriting_can_be_forbidden(file):
     tff_mf.save(B400, file, overwrite=False)
     before = file.read_bytes()

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.base.errors import InputError, InputTypeError, InputValueError
 from tff_mf.mechanisms import OptimizedFor
 from tff_mf.optimize.amplified import AmplifiedSearch, BLTFamily, best_column, quadratic_form
 
@@ -136,38 +135,6 @@ def test_the_best_column_is_found_on_the_boundary():
     best = best_column(loss, np.ones(3))
     assert best.column == pytest.approx([1, 0.5, 0], abs=1e-6)
     assert best.gradient_norm < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"bins": 65}, "bins=65 exceeds rounds=64"),
-        ({"bins": 5000, "rounds": 10_000}, "bins=5000 exceeds 4096"),
-        ({"epsilon": 0}, "epsilon=0"),
-        ({"delta": 1.0}, "delta=1.0"),
-        ({"bins": 1.5}, "bins=1.5"),
-        ({"objective": "mean"}, "objective='mean'"),
-    ],
-)
-@pytest.mark.parametrize(
-    "search", [tff_mf.optimize_amplified_banded_toeplitz, tff_mf.optimize_amplified_blt], ids=["toeplitz", "blt"]
-)
-def test_bad_arguments_are_named(search, changes, named):
-    with pytest.raises(InputError, match=named):
-        search(**{**SETTING, "epsilon": 2.0, **changes})
-
-
-def test_arguments_of_one_kind_are_named():
-    with pytest.raises(InputValueError, match="bands=65 exceeds rounds=64"):
-        tff_mf.optimize_amplified_banded_toeplitz(**SETTING, epsilon=2.0, bands=65)
-    with pytest.raises(InputTypeError, match="workload"):
-        tff_mf.optimize_amplified_banded_toeplitz(
-            **SETTING, epsilon=2.0, workload=tff_mf.LearningRates(rates=[1.0] * 64)
-        )
-    with pytest.raises(InputValueError, match="buffers=0"):
-        tff_mf.optimize_amplified_blt(**SETTING, epsilon=2.0, buffers=0)
-    with pytest.raises(InputValueError, match="rounds=5000 exceeds 4096"):
-        tff_mf.optimize_amplified_blt(rounds=5000, bins=10, epsilon=2.0, delta=DELTA)
 
 
 @pytest.mark.once
