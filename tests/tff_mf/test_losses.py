@@ -7,27 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.mechanisms import ToeplitzMechanism
 from tff_mf.sensitivities import losses
 
 from .oracles import restarted
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Growing(ToeplitzMechanism):
-    """C = LtToep(1, c, 0, …): the inverse has the coefficients (−c)^i."""
-
-    kind = "growing"
-    factor: float
-
-    def coefficients(self, rounds):
-        return np.array([1.0, self.factor, *[0.0] * rounds])[:rounds]
-
-    def inverse_coefficients(self, rounds):
-        return (-self.factor) ** np.arange(rounds, dtype=np.float64)
-
-    def cast_to_float32(self):
-        return self
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +52,11 @@ def test_identity_has_the_error_of_a_random_walk():
     assert tff_mf.rms_error(tff_mf.Identity(), 99) == pytest.approx(50**0.5)
 
 
-@pytest.mark.parametrize("mechanism", [Growing(factor=3.0), Dense(of=Growing(factor=3.0)), Growing(factor=-3.0)])
+# Of its inverse, the coefficients are (−3)^i.
+GROWING = tff_mf.BandedToeplitz(column=[1.0, 3.0])
+
+
+@pytest.mark.parametrize("mechanism", [GROWING, Dense(of=GROWING), tff_mf.BandedToeplitz(column=[1.0, -3.0])])
 def test_an_unstable_inverse_has_infinite_error_and_no_warning(mechanism):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
