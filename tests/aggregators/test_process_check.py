@@ -236,6 +236,10 @@ FAULTS = {
         lambda: fed_avg(tff.learning.add_debug_measurements(ours(insecure_seed=3))),
         {"metrics": "add_debug_measurements", "fresh_noise": "insecure_seed"},
     ),
+    "zeroing, with its counts": (
+        lambda: fed_avg(tff.aggregators.zeroing_factory(1e-3, ours())),
+        {"metrics": "withhold_measurements"},
+    ),
     "noise on a part": (lambda: fed_avg(LeavesTheKernelsWithoutNoise()), {"noise": "all trainable weights"}),
     "no noise": (lambda: fed_avg(tff.aggregators.UnweightedMeanFactory()), {"noise": "build_mf_aggregator"}),
 }

@@ -74,16 +74,6 @@ def test_measurements_of_a_secure_sum_are_withheld(running):
     assert list(measurements["dp_query_metrics"]) == ["round", "noise_stddev", "rows_in_use"]
 
 
-@pytest.mark.sampled(most=1)
-def test_a_learning_process_trains_with_it(running, regression):
-    process = regression.process(secure(clients_per_round=8, noise_multiplier=0.1))
-    output = process.next(process.set_model_weights(process.initialize(), regression.weights), regression.clients)
-    assert "secure" not in str(output.metrics["aggregator"])
-    weights = process.get_model_weights(output.state)
-    moved = [np.asarray(new) - old for new, old in zip(weights.trainable, regression.weights.trainable, strict=True)]
-    assert all(np.any(step) for step in moved)
-
-
 def test_an_adaptive_threshold_is_refused():
     adaptive = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(1.0, 0.5, 0.2)
     follows = secure(record_aggregation_factory=tff.aggregators.SecureSumFactory(adaptive))
