@@ -142,9 +142,16 @@ def test_members_of_a_vmap_do_not_share_a_state_on_a_grid():
             jax.vmap(transformation.update, (0, None))(sums, transformation.init(sums[0]))
 
 
-def test_a_grid_needs_64_bits():
+def test_without_x64_floats_run_and_a_grid_is_refused():
+    stream = in_jax.build_stream(tff_mf.Tree(5), dimension=9, stddev=1.0)
+    row, state = jax.jit(stream.next)(stream.init())
+    assert row.dtype == "float32"
+    assert state.round == 1
+    grid = tff_mf.Grid(bits=16, max_clients=9)
+    with pytest.raises(tff_mf.InputError, match="grid.*jax_enable_x64"):
+        in_jax.build_stream(tff_mf.Tree(5), dimension=9, stddev=1.0, grid=grid)
     with pytest.raises(tff_mf.InputError, match="jax_enable_x64"):
-        clipped_sum(jnp.zeros([9, 3]), 1.0, grid=tff_mf.Grid(bits=16, max_clients=9))
+        clipped_sum(jnp.zeros([9, 3]), 1.0, grid=grid)
 
 
 def test_leaves_that_a_wrapper_takes_away_are_refused():
@@ -156,19 +163,6 @@ def test_leaves_that_a_wrapper_takes_away_are_refused():
 def test_more_coordinates_than_the_generator_counts_are_refused():
     with pytest.raises(tff_mf.InputError, match=f"dimension={2**32 + 1} exceeds"):
         in_jax.build_stream(tff_mf.Identity(), dimension=2**32 + 1, stddev=1.0)
-
-
-def test_without_x64_floats_run_and_a_grid_is_refused():
-    code = (
-        "import jax, tff_mf; from tff_mf.noise.jax import build_stream\n"
-        "s = build_stream(tff_mf.Tree(5), dimension=9, stddev=1.0); step = jax.jit(s.next); state = s.init()\n"
-        "for _ in range(5): row, state = step(state)\n"
-        "assert row.dtype == 'float32' and state.round == 5 and abs(row).max() > 0\n"
-        "try: build_stream(tff_mf.Tree(5), dimension=9, stddev=1.0, grid=tff_mf.Grid(bits=16, max_clients=9))\n"
-        "except tff_mf.InputError as error: assert 'grid' in str(error) and 'jax_enable_x64' in str(error)\n"
-        "else: raise SystemExit('not refused')"
-    )
-    in_a_process(code)
 
 
 def test_a_state_from_outside_of_the_compiled_function_is_refused():
