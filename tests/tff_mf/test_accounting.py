@@ -135,13 +135,6 @@ def test_pld_of_the_event_rounds_up(sigma):
     assert ours * (1 - 1e-6) <= theirs <= ours + 1e-3
 
 
-@given(st.floats(0.2, 50.0), deltas)
-def test_epsilon_is_no_worse_than_that_of_zcdp(sigma, delta):
-    rho = tff_mf.zcdp_rho(B400, 2350, FIVE, noise_multiplier=sigma)
-    epsilon = tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=sigma, delta=delta)
-    assert epsilon <= rho + 2 * math.sqrt(rho * math.log(1 / delta))
-
-
 def test_epsilon_falls_with_noise_and_delta():
     by_noise = [tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=s, delta=1e-6) for s in np.geomspace(0.1, 1e4, 40)]
     by_delta = [tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=5, delta=d) for d in np.geomspace(1e-300, 0.9, 40)]

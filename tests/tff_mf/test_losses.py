@@ -40,37 +40,28 @@ def test_errors_against_dense_matrices(rounds, theta, total):
         assert tff_mf.max_error(each, rounds) == pytest.approx(np.sqrt(squares.sum(axis=1).max()), rel=1e-9)
 
 
-def test_losses_are_errors_times_sensitivity():
-    mechanism, schema = tff_mf.BLT.production("b100"), tff_mf.MinSep(min_sep=100, max_participations=5)
-    scale = tff_mf.sensitivity(mechanism, 500, schema)
-    assert tff_mf.rms_loss(mechanism, 500, schema) == scale * tff_mf.rms_error(mechanism, 500)
-    assert tff_mf.max_loss(mechanism, 500, schema) == scale * tff_mf.max_error(mechanism, 500)
-
-
 def test_identity_has_the_error_of_a_random_walk():
     assert tff_mf.max_error(tff_mf.Identity(), 100) == pytest.approx(10.0)
     assert tff_mf.rms_error(tff_mf.Identity(), 99) == pytest.approx(50**0.5)
 
 
-# Of its inverse, the coefficients are (−3)^i.
-GROWING = tff_mf.BandedToeplitz(column=[1.0, 3.0])
+# Of the inverse of the first, the coefficients are (−3)^i.
+UNSTABLE = [
+    *(tff_mf.BandedToeplitz(column=[1.0, 3.0]), tff_mf.BandedToeplitz(column=[1.0, -3.0])),
+    *(Dense(of=tff_mf.BandedToeplitz(column=[1.0, 3.0])), tff_mf.BLT(theta=[1.0, 0.5], omega=[40.0, 30.0])),
+]
 
 
-@pytest.mark.parametrize("mechanism", [GROWING, Dense(of=GROWING), tff_mf.BandedToeplitz(column=[1.0, -3.0])])
-def test_an_unstable_inverse_has_infinite_error_and_no_warning(mechanism):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert tff_mf.rms_error(mechanism, 1000) == np.inf
-        assert tff_mf.max_error(mechanism, 1000) == np.inf
-
-
-def test_a_blt_with_an_unstable_inverse_has_infinite_loss():
-    mechanism = tff_mf.BLT(theta=[1.0, 0.5], omega=[40.0, 30.0])
+@pytest.mark.parametrize("mechanism", UNSTABLE)
+@pytest.mark.parametrize(
+    "workload", [None, tff_mf.Momentum(momentum=0.9), tff_mf.MomentumWithRates(rates=[1.0] * 1000, momentum=0.9)]
+)
+def test_an_unstable_inverse_has_infinite_errors_and_losses_and_no_warning(mechanism, workload):
     schema = tff_mf.MinSep(min_sep=10, max_participations=3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert tff_mf.max_loss(mechanism, 1000, schema) == np.inf
-        assert tff_mf.rms_loss(mechanism, 1000, schema) == np.inf
+        for error, loss in ((tff_mf.rms_error, tff_mf.rms_loss), (tff_mf.max_error, tff_mf.max_loss)):
+            assert error(mechanism, 1000, workload) == loss(mechanism, 1000, schema, workload) == np.inf
 
 
 class Halved(tff_mf.BLT):

@@ -148,7 +148,7 @@ def test_without_x64_floats_run_and_a_grid_is_refused():
     assert row.dtype == "float32"
     assert state.round == 1
     grid = tff_mf.Grid(bits=16, max_clients=9)
-    with pytest.raises(tff_mf.InputError, match="grid.*jax_enable_x64"):
+    with pytest.raises(tff_mf.InputError, match=r"grid.*jax_enable_x64"):
         in_jax.build_stream(tff_mf.Tree(5), dimension=9, stddev=1.0, grid=grid)
     with pytest.raises(tff_mf.InputError, match="jax_enable_x64"):
         clipped_sum(jnp.zeros([9, 3]), 1.0, grid=grid)
