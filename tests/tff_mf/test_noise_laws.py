@@ -53,6 +53,7 @@ except ImportError:
 
 from ..conftest import ENDED, OTHER_NOISE, SMALLER, STREAMED
 from .grid_oracle import assert_recursion, couplings, exact_scales
+from .oracles import schemas
 from .test_registry import any_matrix, geometric, geometric_class, mixed_matrix, registered_for_one_test  # noqa: F401
 
 GRID = tff_mf.Grid(bits=16, max_clients=100)
@@ -480,7 +481,11 @@ def shapes(draw):
         ),
         "tree": lambda: tff_mf.Tree(rounds, variant=("full", "online", "vanilla")[size % 3]),
     }
-    found = tff_mf.OptimizedFor(rounds=rounds, participation=tff_mf.SingleParticipation())
+    rates = generator.uniform(0.1, 1, rounds)
+    workloads = [tff_mf.PrefixSum(), tff_mf.Momentum(momentum=0), tff_mf.LearningRates(rates=rates)]
+    workloads += [tff_mf.MomentumWithRates(rates=tff_mf.LinearSchedule(warmup_rounds=1), momentum=0.95)]
+    schema = draw(st.just(tff_mf.SingleParticipation()) | schemas(rounds))
+    found = tff_mf.OptimizedFor(rounds=rounds, participation=schema, workload=draw(st.sampled_from(workloads)))
     mechanism = made[draw(st.sampled_from(sorted(made)))]()
     return dataclasses.replace(mechanism, optimized_for=draw(st.sampled_from([None, found]))), rounds
 
