@@ -1,7 +1,6 @@
 """Mechanisms made for balls-in-bins sampling: the search is exact where it claims to be, and what it finds is best."""
 
 import functools
-import math
 
 import hypothesis
 import hypothesis.strategies as st
@@ -135,13 +134,3 @@ def test_the_best_column_is_found_on_the_boundary():
     best = best_column(loss, np.ones(3))
     assert best.column == pytest.approx([1, 0.5, 0], abs=1e-6)
     assert best.gradient_norm < 1e-6
-
-
-@pytest.mark.once
-def test_the_mechanism_survives_its_file(tmp_path):
-    for kind in ("toeplitz", "blt"):
-        mechanism = found(kind, 0.5).mechanism
-        tff_mf.save(mechanism, tmp_path / kind)
-        assert tff_mf.load(tmp_path / kind) == mechanism
-        assert mechanism.optimized_for.participation == tff_mf.FixedEpoch(min_sep=BINS, max_participations=4)
-        assert math.isfinite(mechanism.optimized_for.search.loss)
