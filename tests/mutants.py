@@ -26,7 +26,7 @@ SECONDS = 600
 PACKAGES = {
     "tff_mf/sensitivities": (
         4,
-        "test_sensitivity test_registry test_tree test_scaled_blt test_banded_plus_low_rank",
+        "test_sensitivity test_tree test_registry test_banded_plus_low_rank",
     ),
     "tff_mf/mechanisms": (
         6,
