@@ -133,6 +133,8 @@ class InTorch:
 
 FRAMEWORKS = {} if jax is None else {"jax": InJAX, "compiled jax": InCompiledJAX}
 FRAMEWORKS |= {} if torch is None else {"torch": InTorch}
+if not FRAMEWORKS:
+    pytest.skip("neither optax nor PyTorch", allow_module_level=True)
 
 
 @pytest.fixture(params=FRAMEWORKS.values(), ids=FRAMEWORKS)
