@@ -240,14 +240,6 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
             asyncio.run(manager.load(1, {"x": 0}))
 
 
-def test_a_failed_write_leaves_no_file(tmp_path, monkeypatch):
-    manager = aggregators.CheckpointManager(tmp_path)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError("full")))
-    with pytest.raises(OSError, match="full"):
-        asyncio.run(manager.save({"x": np.zeros(100)}, 1))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_aggregator_whose_grid_depends_on_the_values_is_refused_before_any_round(tmp_path):
     aggregator = aggregators.build_mf_aggregator(
         tff_mf.Identity(), clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2.0, grid="auto"
