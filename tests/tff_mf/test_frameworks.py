@@ -150,7 +150,7 @@ def clipped(request):
 
 def plan(**changes):
     given = {"mechanism": BLT, "rounds": 6, "clients_per_round": 4, "noise_multiplier": 2.0, "delta": 1e-5}
-    return tff_mf.plan(sampling=tff_mf.FixedEpoch(min_sep=3, max_participations=2), **given | changes)
+    return tff_mf.plan(**{"sampling": tff_mf.FixedEpoch(min_sep=3, max_participations=2), **given} | changes)
 
 
 def flat(leaves):
