@@ -26,7 +26,7 @@ SECONDS = 600
 PACKAGES = {
     "tff_mf/sensitivities": (
         4,
-        "test_sensitivity test_observed_patterns test_registry test_tree test_banded_plus_low_rank",
+        "test_sensitivity test_tree test_registry test_banded_plus_low_rank",
     ),
     "tff_mf/mechanisms": (
         6,
@@ -44,7 +44,7 @@ PACKAGES = {
     "tff_mf/optimize": (3, "test_optimize_blt test_optimize_banded test_optimize_dense test_optimize_amplified"),
     "tff_mf/problem": (
         3,
-        "test_participation test_cohorts test_workloads test_observed_patterns test_sensitivity test_grids",
+        "test_participation test_cohorts test_workloads test_sensitivity test_grids",
     ),
     "tff_mf/numerics": (3, "test_gaussian test_normals test_composed_losses test_least_squares"),
     "tff_mf/planning": (3, "test_planning test_one_question"),

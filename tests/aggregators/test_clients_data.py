@@ -4,7 +4,6 @@ import collections
 import functools
 
 import numpy as np
-import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -183,62 +182,3 @@ def test_clients_data_of_every_shape_is_read_as_tffs_own_context_reads_it(reques
         assert of_all() == expected
     # A digest that did not depend on the data would be the same for all; two pipelines may well read the same.
     assert len(set(expected.values())) >= len(expected) - 4
-
-
-def emnist():
-    """The clients of "Federated Learning for Image Classification", preprocessed as there."""
-    data = tff.simulation.datasets.emnist.get_synthetic()
-
-    def batch_format_fn(element):
-        return collections.OrderedDict(
-            x=tf.reshape(element["pixels"], [-1, 784]), y=tf.reshape(element["label"], [-1, 1])
-        )
-
-    (client, *_) = data.client_ids
-    dataset = data.create_tf_dataset_for_client(client).repeat(5).shuffle(100, seed=1).batch(20)
-    return [dataset.map(batch_format_fn).prefetch(10)] * 3
-
-
-def model_fn():
-    """The model of the tutorial: one dense layer."""
-    layers = [tf.keras.layers.InputLayer(input_shape=(784,)), tf.keras.layers.Dense(10), tf.keras.layers.Softmax()]
-    return tff.learning.models.from_keras_model(
-        tf.keras.Sequential(layers),
-        input_spec=collections.OrderedDict(x=tf.TensorSpec([None, 784]), y=tf.TensorSpec([None, 1], tf.int32)),
-        loss=tf.keras.losses.SparseCategoricalCrossentropy(),
-    )
-
-
-# Long: test_tff_tutorials.py trains this tutorial, and both loops read data of every shape above.
-@pytest.mark.long
-def test_the_tutorial_on_images_trains_the_same_model_with_both_loops():
-    weights = tff.learning.models.ModelWeights([np.full((784, 10), 0.01, np.float32), np.zeros(10, np.float32)], [])
-    evaluation = tff.learning.algorithms.build_fed_eval(model_fn)
-    optimizers = {
-        "client_optimizer_fn": tff.learning.optimizers.build_sgdm(0.02),
-        "server_optimizer_fn": tff.learning.optimizers.build_sgdm(1.0),
-    }
-
-    def trained(process):
-        tf.keras.utils.set_random_seed(3)
-        clients = emnist()
-        state = process.set_model_weights(process.initialize(), weights)
-        for cohort in (clients, [*clients[:2], clients[0].take(0)]):
-            state = process.next(state, cohort).state
-        model = process.get_model_weights(state)
-        output = evaluation.next(evaluation.set_model_weights(evaluation.initialize(), model), clients)
-        return [np.asarray(each) for each in model.trainable], output.metrics["client_work"]["eval"]
-
-    found = []
-    for loop in LOOPS:
-        process = tff.learning.algorithms.build_weighted_fed_avg(
-            model_fn, **optimizers, loop_implementation=tff.learning.LoopImplementation[loop]
-        )
-        found.append(trained(process))
-        with aggregators.resident_context():
-            found.append(trained(process))
-    for model, metrics in found:
-        assert all(map(np.array_equal, model, found[0][0]))
-        assert metrics == found[0][1]
-    assert metrics["current_round_metrics"]["num_examples"] > 0
-    assert not np.array_equal(model[0], weights.trainable[0])

@@ -78,27 +78,6 @@ def test_a_process_with_variables_and_metrics(regression, both, lengths):
     assert np.any(both(two_rounds)[0] != regression.weights.trainable[0])
 
 
-# Long: the test before trains with variables, and test_clients_data.py with both loops.
-@pytest.mark.long
-def test_batch_normalization_and_the_other_loop_over_batches(both):
-    def model():
-        layers = [tf.keras.layers.InputLayer(input_shape=(5,)), tf.keras.layers.BatchNormalization(momentum=0.5)]
-        return tff.learning.models.from_keras_model(
-            tf.keras.Sequential([*layers, tf.keras.layers.Dense(1)]),
-            loss=tf.keras.losses.MeanSquaredError(),
-            input_spec=(tf.TensorSpec([None, 5]), tf.TensorSpec([None, 1])),
-        )
-
-    process = tff.learning.algorithms.build_weighted_fed_avg(
-        model,
-        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05, 0.9),
-        loop_implementation=tff.learning.LoopImplementation.DATASET_ITERATOR,
-    )
-    clients = data(6, 0, 4, 9, 1)
-    state = process.initialize()
-    both(lambda: process.get_model_weights(process.next(state, clients).state).trainable)
-
-
 def test_arguments_of_any_shape_and_strings_with_zero_bytes(both):
     @tff.tensorflow.computation(
         tff.StructType([

@@ -112,19 +112,11 @@ def test_the_worker_reads_the_elements_that_were_sent(digested, name):
     assert digested([dataset, dataset]) == 2 * digest
 
 
-def test_functions_of_datasets_are_compiled_for_one_device():
-    lightened = graph_pb2.GraphDef.FromString(
-        _datasets.lightened(serialized(DATASETS["map"](tf.data.Dataset.range(3))))
-    )
-    (function,) = lightened.library.function
-    # TensorFlow looks for the attribute by this name (kIntsOnDeviceAttr in its source).
-    assert function.attr["experimental_ints_on_device"].b
-
-
 PAIRS = {
     "two numbers, one int32": (tf.int32, tf.float32),
     "two int32": (tf.int32, tf.int32),
     "one int32": (tf.int32,),
+    "one int64": (tf.int64,),
 }
 
 
@@ -135,10 +127,11 @@ def pairs(dtypes):
 
 
 @pytest.mark.parametrize("dtypes", PAIRS.values(), ids=PAIRS)
-def test_functions_that_return_an_int32_are_compiled_for_one_device_too(dtypes):
+def test_functions_of_datasets_are_compiled_for_one_device(dtypes):
     dataset = pairs(dtypes)
     lightened = _datasets.lightened(serialized(dataset))
     (function,) = graph_pb2.GraphDef.FromString(lightened).library.function
+    # TensorFlow looks for the attribute by this name (kIntsOnDeviceAttr in its source).
     assert function.attr["experimental_ints_on_device"].b
     variant = tf.raw_ops.DatasetFromGraph(graph_def=lightened)
     again = tf.data.experimental.from_variant(variant, dataset.element_spec)

@@ -86,22 +86,3 @@ def test_fed_sgd_with_momentum_matches_numpy():
     # Clipping and momentum have an effect.
     assert not np.allclose(found, by_hand(clients, kernel, bias, clip_norm=1e9, **arguments), rtol=1e-2)
     assert output.metrics["client_work"]["train"] == {}
-
-
-def test_weights_are_ignored():
-    process = tff.aggregators.as_weighted_aggregator(mean(noise_multiplier=1.0, insecure_seed=3)).create(
-        tff.TensorType(np.float32, [2]), tff.TensorType(np.float32)
-    )
-    values = [[0.3, 0.4], [0.0, 0.6]]
-    results = [process.next(process.initialize(), values, weights).result for weights in ([1.0, 1.0], [1.0, 1000.0])]
-    np.testing.assert_array_equal(*results)
-
-
-def test_training_metrics_are_withheld(regression):
-    process = tff.learning.algorithms.build_unweighted_fed_avg(
-        regression.model,
-        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.05),
-        model_aggregator=mean(),
-        metrics_aggregator=aggregators.withhold_metrics,
-    )
-    assert process.next(process.initialize(), regression.clients[:2]).metrics["client_work"]["train"] == {}

@@ -18,18 +18,9 @@ import tff_mf
 from tff_mf import aggregators, queries
 
 ROUNDS, CLIENTS, EXAMPLES = 12, 2, 6
-MECHANISMS = {
-    "blt": lambda: tff_mf.BLT.production("b400"),
-    "banded": lambda: tff_mf.Banded(values=np.vstack([np.full((1, 600), 1.2), np.full((5, 600), 0.1)])),
-    "tree": lambda: tff_mf.Tree(ROUNDS, variant="full"),
-    "identity": tff_mf.Identity,
-    "blt on a grid": lambda: tff_mf.BLT.production("b400"),
-    "dense": lambda: tff_mf.Dense(matrix=tff_mf.BandedToeplitz.square_root(64).encoder(64)),
-}
-# "banded" has a matrix and rows of floats. Bundles of tests/experiments are of trees, whose models test_runner.py
-# compares, and of BLTs on a grid, whose graphs test_grid_bundles.py runs beside TFF.
-LONG = ("blt", "tree", "identity", "blt on a grid", "dense")
-EACH = [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in MECHANISMS]
+# With a matrix and rows of floats. Bundles of tests/experiments are of trees, whose models test_runner.py compares, and
+# of BLTs on a grid, whose graphs test_grid_bundles.py runs beside TFF.
+BANDED = tff_mf.Banded(values=np.vstack([np.full((1, 600), 1.2), np.full((5, 600), 0.1)]))
 
 # An operator's own server could look like this: it needs TensorFlow, NumPy, safetensors and the exported files.
 RUN = """
@@ -89,29 +80,25 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory, data, request):
-    """A folder with an export of each mechanism, the processes, and the initial weights."""
+def exported(tmp_path_factory, data):
+    """A folder with an export, its process, and the initial weights."""
     root = tmp_path_factory.mktemp("exported")
     np.savez(root / "data.npz", features=data[0], targets=data[1])
     learned = model()
     weights = tff.learning.models.ModelWeights(*learned.initial_weights)
-    processes = {}
-    for name, mechanism in MECHANISMS.items():
-        if name in LONG and not request.config.getoption("--long"):
-            continue
-        mean = aggregator(mechanism(), grid="auto" if "grid" in name else None)
-        processes[name] = process(learned, mean)
-        description = aggregators.export_process(
-            processes[name],
-            root / name,
-            initial_weights=weights,
-            batch_size=4,
-            client_epochs=2,
-            max_examples=10,
-            aggregator=mean,
-        )
-        (root / name / "stages.json").write_text(json.dumps(description))
-    return root, processes, weights
+    mean = aggregator(BANDED)
+    trained = process(learned, mean)
+    description = aggregators.export_process(
+        trained,
+        root / "banded",
+        initial_weights=weights,
+        batch_size=4,
+        client_epochs=2,
+        max_examples=10,
+        aggregator=mean,
+    )
+    (root / "banded" / "stages.json").write_text(json.dumps(description))
+    return root, trained, weights
 
 
 def aggregator(mechanism, **changes):
@@ -130,32 +117,29 @@ def process(learned, mean):
 
 @pytest.fixture(scope="module")
 def ended(exported):
-    """The state of each process after all rounds, computed by TensorFlow alone."""
-    root, processes, _ = exported
+    """The state of the process after all rounds, computed by TensorFlow alone."""
+    root, _, _ = exported
     with (root / "log").open("w") as log:
         # An environment with only TensorFlow and safetensors can be named; in the tests' own, TFF is hidden.
         command = [os.environ.get("TFF_MF_PLAIN_PYTHON", sys.executable), "-c", RUN, root, str(ROUNDS)]
         subprocess.run(command, check=True, stdout=log, stderr=log, timeout=900)
-    return {name: safetensors.numpy.load_file(root / name / "end") for name in processes}
+    return safetensors.numpy.load_file(root / "banded" / "end")
 
 
-@pytest.mark.parametrize("name", EACH)
-def test_exported_stages_give_the_model_of_tff(name, exported, ended, data):
-    _, processes, weights = exported
+def test_exported_stages_give_the_model_of_tff(exported, ended, data):
+    _, trained, weights = exported
     clients = []
     for features, targets in zip(*data, strict=True):
         examples = tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=features, y=targets))
         clients.append(examples.repeat(2).take(10).batch(4))
-    state = processes[name].set_model_weights(processes[name].initialize(), weights)
+    state = trained.set_model_weights(trained.initialize(), weights)
     with aggregators.resident_context():
         for _ in range(ROUNDS):
-            state = processes[name].next(state, clients).state
-        expected = [np.asarray(weight) for weight in processes[name].get_model_weights(state).trainable]
-    found = [ended[name][f"state__global_model_weights__trainable__{index}"] for index in range(len(expected))]
-    # On a grid, an update that differs in its last bit may round to the next integer, and later updates follow.
-    atol = 1e-3 if "grid" in name else 1e-6
+            state = trained.next(state, clients).state
+        expected = [np.asarray(weight) for weight in trained.get_model_weights(state).trainable]
+    found = [ended[f"state__global_model_weights__trainable__{index}"] for index in range(len(expected))]
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=atol)
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     assert any(np.abs(one - np.asarray(start)).max() > 0.1 for one, start in zip(found, weights.trainable, strict=True))
 
 
@@ -168,18 +152,17 @@ def secrets(state):
             yield value.tobytes()[:12]
 
 
-@pytest.mark.parametrize("name", EACH)
-def test_devices_receive_neither_keys_nor_state(name, exported, ended):
-    root, _, _ = exported
-    on_device = b"".join(path.read_bytes() for path in sorted((root / name / "device").rglob("*")) if path.is_file())
-    searched = [secret for secret in secrets(ended[name]) if secret.strip(b"\0")]
+def test_devices_receive_neither_keys_nor_state(exported, ended):
+    folder = exported[0] / "banded"
+    on_device = b"".join(path.read_bytes() for path in sorted((folder / "device").rglob("*")) if path.is_file())
+    searched = [secret for secret in secrets(ended) if secret.strip(b"\0")]
     assert len(searched) > ROUNDS
-    in_state = (root / name / "end").read_bytes()
+    in_state = (folder / "end").read_bytes()
     assert all(secret in in_state for secret in searched)
     assert not any(secret in on_device for secret in searched)
     assert b"urandom" not in on_device
     assert b"noise__" not in on_device
-    description = json.loads((root / name / "stages.json").read_text())
+    description = json.loads((folder / "stages.json").read_text())
     assert not any("state" in given or "noise" in given for given in description["stages"]["work"]["inputs"])
 
 
@@ -353,19 +336,17 @@ def test_a_failed_conversion_gives_the_reason(tmp_path):
 
 
 def test_a_process_that_cannot_be_exported_is_refused(tmp_path, exported):
-    _, processes, weights = exported
+    _, trained, weights = exported
     with pytest.raises(tff_mf.InputError, match="process"):
-        aggregators.export_process(processes["banded"].next, tmp_path / "a", initial_weights=weights, batch_size=4)
+        aggregators.export_process(trained.next, tmp_path / "a", initial_weights=weights, batch_size=4)
     with pytest.raises(tff_mf.InputError, match="batch_size"):
-        aggregators.export_process(processes["banded"], tmp_path / "a", initial_weights=weights, batch_size=0)
+        aggregators.export_process(trained, tmp_path / "a", initial_weights=weights, batch_size=0)
     fewer = tff.learning.models.ModelWeights(weights.trainable[:1], [])
     with pytest.raises(tff_mf.InputError, match="initial_weights has 1 tensors"):
-        aggregators.export_process(processes["banded"], tmp_path / "b", initial_weights=fewer, batch_size=4)
-    other = aggregator(MECHANISMS["banded"](), noise_multiplier=0.1)
+        aggregators.export_process(trained, tmp_path / "b", initial_weights=fewer, batch_size=4)
+    other = aggregator(BANDED, noise_multiplier=0.1)
     with pytest.raises(tff_mf.InputError, match="aggregator is not the one in process"):
-        aggregators.export_process(
-            processes["banded"], tmp_path / "c", initial_weights=weights, batch_size=4, aggregator=other
-        )
+        aggregators.export_process(trained, tmp_path / "c", initial_weights=weights, batch_size=4, aggregator=other)
 
 
 @pytest.mark.sampled(most=1)
@@ -394,8 +375,8 @@ def test_a_process_without_clipping_on_the_server_is_refused(changes, reason, tm
 
 
 def test_a_process_that_sends_rows_of_noise_to_clients_is_refused(tmp_path, exported):
-    _, processes, weights = exported
-    inner = processes["banded"]
+    _, trained, weights = exported
+    inner = trained
     state_type = inner.next.type_signature.parameter[0]
 
     @tff.tensorflow.computation(state_type.member)

@@ -5,7 +5,6 @@ import collections
 import dp_accounting
 import numpy as np
 import pytest
-import scipy.stats
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -89,12 +88,20 @@ def test_full_type_signature(mechanism, name):
     assert process.next.type_signature.is_equivalent_to(expected_next)
 
 
-# In CI few: test_noise_laws.py has the same law for every mechanism, in the graphs of this engine.
-@pytest.mark.sampled(most=4)
-@pytest.mark.parametrize(("name", "rounds"), [("scalar", 3), ("model", 24), ("list", 12)])
-def test_noise_is_the_inverse_times_the_recorded_noise_and_the_round_after_the_last_fails(make_mechanism, name, rounds):
+# Few: test_noise_laws.py has the same law for every mechanism, in the graphs of this engine.
+@pytest.mark.parametrize(
+    ("mechanism", "name"),
+    [
+        (BLT, "scalar"),
+        (tff_mf.BandedToeplitz.square_root(29), "model"),
+        (tff_mf.Tree(24, variant="full"), "list"),
+        (tff_mf.Dense(matrix=np.tri(24) / 4 + np.eye(24)), "vector"),
+    ],
+    ids=["blt", "banded", "tree", "dense"],
+)
+def test_noise_is_the_inverse_times_the_recorded_noise_and_the_round_after_the_last_fails(mechanism, name):
     """In the worker, with the graphs that TFF traces, in which operators of tensors may behave differently."""
-    mechanism = make_mechanism(rounds)
+    rounds = 24
     process, value = build(mechanism).create(VALUE_TYPES[name]), zeros(VALUE_TYPES[name])
     results, state = stream(process, value, rounds)
     z = np.stack([_keys.standard_normal(key, results.shape[1]).numpy() for key in keys_of(state)])
@@ -137,26 +144,6 @@ def test_the_round_after_the_last_that_a_mechanism_was_optimized_for_is_refused(
     with pytest.raises(Exception, match=ENDED(3)):
         process.next(state, [value])
     stream(build(blt, rounds=4).create(VALUE_TYPES["vector"]), value, 4)
-
-
-@MECHANISMS
-def test_covariance_through_tff(mechanism):
-    """The independent coordinates of one model are 2,000 streams of six rounds."""
-    dimension, rounds = 2000, 6
-    value_type = tff.TensorType(np.float32, [dimension])
-    results, _ = stream(build(mechanism).create(value_type), np.zeros(dimension, np.float32), rounds)
-    white = mechanism.encoder(rounds) @ results * 4 / (1.5 * 2.0)
-    covariance = white @ white.T / dimension
-
-    def plausible(scale):
-        total = dimension * np.trace(covariance) / scale**2
-        degrees = dimension * rounds
-        return 2 * min(scipy.stats.chi2.cdf(total, degrees), scipy.stats.chi2.sf(total, degrees)) > 1e-9
-
-    correlations = dimension * covariance[np.triu_indices(rounds, 1)] ** 2
-    assert scipy.stats.chi2.sf(correlations.sum(), correlations.size) > 1e-9
-    assert plausible(1.0)
-    assert not plausible(1.1)
 
 
 def test_two_initial_states_and_two_steps_of_one_state_never_share_noise():
@@ -232,13 +219,6 @@ def test_noise_restarts_after_restart_every_rounds():
         np.testing.assert_allclose(results[begin : begin + 3], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_restarts_are_accounted_for():
-    participation = tff_mf.MinSep(min_sep=4, max_participations=4)
-    once = build(tff_mf.Tree(4), restart_every=4).dp_event(4, tff_mf.SingleParticipation()).noise_multiplier
-    often = build(tff_mf.Tree(4), restart_every=4).dp_event(16, participation).noise_multiplier
-    assert often == pytest.approx(once / 2, rel=1e-9)
-
-
 def test_the_clip_norm_adapts_only_at_restarts():
     clipping = queries.AdaptiveClipping(count_stddev=0.0, target_quantile=0.5, learning_rate=1.0)
     factory = build(tff_mf.Tree(2), noise_multiplier=0.0, restart_every=2, adaptive_clipping=clipping)
@@ -251,14 +231,6 @@ def test_the_clip_norm_adapts_only_at_restarts():
     up = 2.0 * np.exp(0.5)
     # Measured after the round, and after the restart at its end.
     np.testing.assert_allclose(norms, [2.0, up, up, 2.0, 2.0], rtol=1e-5)
-
-
-def test_debug_measurements_can_wrap_the_aggregator():
-    factory = tff.learning.add_debug_measurements(build(noise_multiplier=0.0))
-    output = factory.create(VALUE_TYPES["vector"])
-    output = output.next(output.initialize(), [np.full(7, 0.1, np.float32)] * 4)
-    assert output.measurements["server_update_norm"] == pytest.approx(0.1 * 7**0.5, rel=1e-4)
-    assert output.measurements["dp_query_metrics"]["round"] == 1
 
 
 def test_accountants_refuse_the_event_of_a_round_and_that_of_the_run_is_one_gaussian():
@@ -292,7 +264,6 @@ def test_insecure_seed_is_marked():
     ("changes", "field", "error"),
     [
         ({"clip_norm": 0}, "clip_norm", ValueError),
-        ({"clip_norm": float("nan")}, "clip_norm", ValueError),
         ({"noise_multiplier": -1.0}, "noise_multiplier", ValueError),
         ({"clients_per_round": 0}, "clients_per_round", ValueError),
         ({"clients_per_round": float("inf")}, "clients_per_round", ValueError),

@@ -9,7 +9,6 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.aggregators.factories import factory
-from tff_mf.aggregators.process_check import _clients, _probe
 
 ALGORITHMS = tff.learning.algorithms
 SGD = tff.learning.optimizers.build_sgdm
@@ -75,16 +74,10 @@ REFUSED = {
         TypeError,
         r"shape \(3,\)",
     ),
-    "integers": (lambda: ours().create(tff.TensorType(np.int32, [2])), tff_mf.InputError, "float"),
     "a dimension that is not known": (
         lambda: ours().create(tff.TensorType(np.float32, [None])),
         tff_mf.InputError,
         "shape",
-    ),
-    "a mean inside": (
-        lambda: ours(record_aggregation_factory=tff.aggregators.UnweightedMeanFactory()),
-        tff_mf.InputError,
-        "record_aggregation_factory",
     ),
 }
 
@@ -138,59 +131,3 @@ def test_what_this_package_builds_for_itself_warns_of_nothing(regression):
             aggregators.check_process(
                 None, ENDLESS, clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2, clients=regression.clients
             )
-
-
-def without_noise(**changes):
-    return ours(noise_multiplier=0.0, grid=None, **changes).create(VALUE)
-
-
-# Clients of a round, and the mean that is released with clip norm 1 and the divisor 2.
-HARMLESS = {
-    "NaN": ([ONE / 2, ONE * np.float32(np.nan)], ONE / 4),
-    "infinite": ([ONE / 2, ONE * np.float32(np.inf)], ONE / 4),
-    "too long": ([ONE * 1e6], ONE / np.sqrt(2) / 2),
-    "nobody": ([], ONE * 0),
-}
-
-
-@pytest.mark.parametrize("name", HARMLESS)
-def test_what_a_client_sends_moves_the_mean_by_no_more_than_its_bound(name):
-    clients, mean = HARMLESS[name]
-    np.testing.assert_allclose(stepped(without_noise(), clients=clients).result, mean, rtol=1e-5)
-
-
-def sums_of_examples(metric_finalizers, local_unfinalized_metrics_type=None):
-    """A metrics aggregator of the user's own, which sums what clients measured."""
-    return tff.learning.metrics.sum_then_finalize(metric_finalizers, local_unfinalized_metrics_type)
-
-
-MEASURED = {
-    "metrics of one's own": ({"metrics_aggregator": sums_of_examples}, lambda inner: inner, "metrics_aggregator="),
-    "debug measurements": (
-        {"metrics_aggregator": aggregators.withhold_metrics},
-        tff.learning.add_debug_measurements,
-        "add_debug_measurements",
-    ),
-    "zeroing, with its counts": (
-        {"metrics_aggregator": aggregators.withhold_metrics},
-        lambda inner: tff.aggregators.zeroing_factory(1e-3, inner),
-        "withhold_measurements",
-    ),
-}
-
-
-@pytest.mark.sampled(most=1)
-@pytest.mark.parametrize("name", MEASURED)
-def test_exact_measurements_are_found_and_the_remedy_is_named(name, regression):
-    given, around, remedy = MEASURED[name]
-    aggregator = ours(clients_per_round=8)
-    process = ALGORITHMS.build_unweighted_fed_avg(
-        regression.model, SGD(0.05), SGD(1.0), model_aggregator=around(aggregator), **given
-    )
-    findings = _probe.Findings()
-    probe = _probe.Probe(process, None, tff.framework.get_context_stack().current)
-    cohorts = _clients.neighbours(regression.clients[:3], None)
-    _clients.check_leaves(probe, cohorts, "", findings)
-    (first, *_) = [each for each in findings.result().findings if each.name == "metrics"]
-    assert first.severity == "critical"
-    assert remedy in first.remedy

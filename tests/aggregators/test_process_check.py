@@ -43,10 +43,6 @@ def dropout_model():
     return model(tf.keras.layers.Dropout(0.5))
 
 
-def normalized_model():
-    return model(tf.keras.layers.BatchNormalization())
-
-
 def ours(mechanism=BLT, **changes):
     return aggregators.build_mf_aggregator(mechanism, **{**CLAIM, **changes})
 
@@ -123,12 +119,6 @@ def banded_process():
 
 
 @pytest.fixture(scope="module")
-def normalized_process():
-    zeroing = aggregators.withhold_measurements(tff.aggregators.zeroing_factory(1e3, ours()))
-    return fed_avg(zeroing, normalized_model)
-
-
-@pytest.fixture(scope="module")
 def process_state(banded_process):
     return _clients.by_path(banded_process.initialize()._replace(global_model_weights=()))
 
@@ -146,14 +136,6 @@ def test_repeated_rounds_are_those_of_the_process(monkeypatch):
 
     monkeypatch.setattr(_probe._chains, "changes", refuse)
     np.testing.assert_array_equal(probe.noise_of_runs(2, 3), expected)
-
-
-# Long: tests/experiments/test_training.py has a process that passes, and restarts are found below.
-@pytest.mark.long
-def test_a_tree_with_restarts_passes():
-    tree = tff_mf.Tree(4, variant="full")
-    result = check(fed_avg(ours(tree, restart_every=4)), tree, restart_every=4)
-    assert result.passed, str(result)
 
 
 @pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=16, max_clients=4)])
@@ -195,26 +177,6 @@ def test_an_unknown_server_rate_is_estimated():
     assert any("whitened" in finding.text for finding in told(result, "noise")), str(result)
 
 
-class ExamplesCountTwice(tff.aggregators.WeightedAggregationFactory):
-    """Clips, then weights by the number of examples, and adds the noise of a query that does not clip again."""
-
-    def create(self, value_type, weight_type):
-        clip = tff.tensorflow.computation(lambda value: tf.clip_by_global_norm(value, 1.0)[0], value_type)
-        noised = in_tffs_own_factory(clip_norm=1e6, query=quietly).create(value_type)
-
-        @tff.federated_computation(
-            noised.state_type, tff.FederatedType(value_type, tff.CLIENTS), tff.FederatedType(weight_type, tff.CLIENTS)
-        )
-        def advance(state, value, weight):
-            clipped = tff.federated_map(clip, value)
-            weighted = tff.tensorflow.computation(
-                lambda value, weight: tf.nest.map_structure(lambda leaf: leaf * weight, value)
-            )
-            return noised.next(state, tff.federated_map(weighted, (clipped, weight)))
-
-        return tff.templates.AggregationProcess(noised.initialize, advance)
-
-
 class LeavesTheKernelsWithoutNoise(tff.aggregators.UnweightedAggregationFactory):
     def create(self, value_type):
         noised = ours().create(value_type)
@@ -253,10 +215,6 @@ class OwnMean(tff.aggregators.UnweightedMeanFactory):
         return tff.templates.AggregationProcess(inner.initialize, advance)
 
 
-def quietly(mechanism, **arguments):
-    return queries.build_query(mechanism, **{**arguments, "noise_multiplier": 0.1 / 4e6})
-
-
 def tree_with_a_seed_of_the_clock():
     query = tfp.TreeResidualSumQuery.build_l2_gaussian_query(1.0, 0.1, SPECS)
     return tff.aggregators.DifferentiallyPrivateFactory(tfp.NormalizedQuery(query, denominator=4.0))
@@ -277,6 +235,10 @@ FAULTS = {
     "debug measurement, repeated noise": (
         lambda: fed_avg(tff.learning.add_debug_measurements(ours(insecure_seed=3))),
         {"metrics": "add_debug_measurements", "fresh_noise": "insecure_seed"},
+    ),
+    "zeroing, with its counts": (
+        lambda: fed_avg(tff.aggregators.zeroing_factory(1e-3, ours())),
+        {"metrics": "withhold_measurements"},
     ),
     "noise on a part": (lambda: fed_avg(LeavesTheKernelsWithoutNoise()), {"noise": "all trainable weights"}),
     "no noise": (lambda: fed_avg(tff.aggregators.UnweightedMeanFactory()), {"noise": "build_mf_aggregator"}),
@@ -402,61 +364,6 @@ def test_adaptive_bounds_are_found_in_the_state(name):
     (finding,) = [finding for finding in told(result, "state") if finding.severity == "critical"]
     assert seen in finding.text
     assert remedy in finding.remedy
-
-
-def with_exact_statistics(process):
-    """Returns the process with the sum of clients' data in place of BatchNormalization's first statistic."""
-    state_type, data_type = process.next.type_signature.parameter
-    total = tff.tensorflow.computation(
-        lambda data: data.reduce(tf.zeros([FEATURES]), lambda sums, batch: sums + tf.reduce_sum(batch[0], axis=0)),
-        data_type.member,
-    )
-
-    @tff.tensorflow.computation(state_type.member, tff.TensorType(np.float32, [FEATURES]))
-    def put(state, mean):
-        weights = state.global_model_weights
-        weights = tff.learning.models.ModelWeights(weights.trainable, [mean, *weights.non_trainable[1:]])
-        return tff.learning.templates.LearningAlgorithmState(
-            weights, state.distributor, state.client_work, state.aggregator, state.finalizer
-        )
-
-    @tff.federated_computation(state_type, data_type)
-    def advance(state, data):
-        output = process.next(state, data)
-        mean = tff.federated_sum(tff.federated_map(total, data))
-        return tff.learning.templates.LearningProcessOutput(
-            tff.federated_map(put, (output.state, mean)), output.metrics
-        )
-
-    return tff.learning.templates.LearningProcess(
-        process.initialize, advance, process.get_model_weights, process.set_model_weights
-    )
-
-
-# Long: the test of adaptive bounds finds exact state.
-@pytest.mark.long
-def test_exact_statistics_in_the_released_weights_are_found(normalized_process):
-    result = beside_the_model(with_exact_statistics(normalized_process), ours())
-    assert result.statuses["state"] == "failed", str(result)
-    (finding,) = told(result, "state")
-    assert "global_model_weights" in finding.text
-    assert "non-trainable" in finding.remedy
-
-
-# Long: the faults include a mean around ours, which the same measurement finds.
-@pytest.mark.long
-def test_weighting_by_examples_is_found_with_and_without_a_known_rate():
-    server = tff.learning.optimizers.schedule_learning_rate(SGDM(1.0), one)
-    weighted = fed_avg(ExamplesCountTwice(), server_optimizer_fn=server)
-    for rate in (None, 1.0):
-        result = check(weighted, server_learning_rate=rate)
-        assert result.statuses["weights"] == "failed", str(result)
-        assert any("as_weighted_aggregator" in finding.remedy for finding in told(result, "weights"))
-        assert not result.passed
-
-
-def one(step):
-    return 1.0 + 0.0 * tf.cast(step, tf.float32)
 
 
 def test_bad_arguments_are_refused(process):

@@ -55,15 +55,6 @@ def test_copies_of_the_sum_change_nothing(regression, resident, monkeypatch, mos
     assert len(sent) == len(clients) + copies
 
 
-def test_a_cohort_may_be_empty(regression, resident):
-    process = regression.aggregator(noise_multiplier=0.0).create(tff.TensorType(np.float32, [2]))
-    output = process.next(process.initialize(), [])
-    np.testing.assert_array_equal(output.result, [0, 0])
-    output = process.next(output.state, [[0.3, 0.4]])
-    np.testing.assert_allclose(output.result, np.array([0.3, 0.4]) / 8, rtol=1e-5)
-    assert noise_of(output.state).round == 2
-
-
 def test_two_steps_of_one_state_never_share_noise(regression, resident):
     process = regression.aggregator(insecure_seed=None).create(tff.TensorType(np.float32, [7]))
     first = process.next(process.initialize(), [np.zeros(7, np.float32)])

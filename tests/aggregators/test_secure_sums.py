@@ -61,22 +61,6 @@ def test_a_modular_sum_wraps_around(running):
         assert int(process.next(process.initialize(), clients).result) == expected
 
 
-# Long: noise is added to a sum, and test_record_sums.py compares sums bit for bit.
-@pytest.mark.long
-def test_a_noised_secure_sum_equals_the_noised_plain_sum(running):
-    clients = [np.array(value, np.float32) for value in ([0.1, -0.2, 0.3], [0.5, 0.5, 0.1], [50, 0, 0])]
-    value_type = tff.TensorType(np.float32, [3])
-    found, expected = (
-        process.next(process.initialize(), clients)
-        for process in (
-            secure(noise_multiplier=0.5, insecure_seed=1, **changes).create(value_type)
-            for changes in ({}, {"record_aggregation_factory": None})
-        )
-    )
-    np.testing.assert_array_equal(found.result, expected.result)
-    assert np.abs(np.asarray(found.result)).min() > 0
-
-
 @pytest.mark.sampled(most=1)
 def test_measurements_of_a_secure_sum_are_withheld(running):
     value_type = tff.TensorType(np.float32, [3])
@@ -88,16 +72,6 @@ def test_measurements_of_a_secure_sum_are_withheld(running):
     assert list(measurements) == ["dp_query_metrics", "dp"]
     assert measurements["dp"] == ()
     assert list(measurements["dp_query_metrics"]) == ["round", "noise_stddev", "rows_in_use"]
-
-
-@pytest.mark.sampled(most=1)
-def test_a_learning_process_trains_with_it(running, regression):
-    process = regression.process(secure(clients_per_round=8, noise_multiplier=0.1))
-    output = process.next(process.set_model_weights(process.initialize(), regression.weights), regression.clients)
-    assert "secure" not in str(output.metrics["aggregator"])
-    weights = process.get_model_weights(output.state)
-    moved = [np.asarray(new) - old for new, old in zip(weights.trainable, regression.weights.trainable, strict=True)]
-    assert all(np.any(step) for step in moved)
 
 
 def test_an_adaptive_threshold_is_refused():

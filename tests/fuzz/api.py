@@ -61,9 +61,6 @@ _WORKLOAD = (
     | st.just(tff_mf.LearningRates(rates=[0.5] * 24))
     | st.just(tff_mf.MomentumWithRates(rates=[0.5] * 24, momentum=0.5))
 )
-_SETTING = {"mechanism": _MECHANISM, "rounds": _ROUNDS, "participation": _SCHEMA}
-_RUN = {"mechanism": _MECHANISM, "rounds": _ROUNDS, "sampling": _SCHEMA}
-_LOSS = {"mechanism": _MECHANISM, "rounds": _ROUNDS, "workload": _WORKLOAD}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +80,47 @@ class Called:
     slow: bool = False
 
 
-def _called(call: Callable[..., Any], *, slow: bool = False, **arguments: st.SearchStrategy[Any]) -> Called:
+# Right values by the names of arguments, which mean the same everywhere.
+ARGUMENTS: Mapping[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(("rounds", "min_sep", "max_participations", "bands", "bins", "groups", "population"), _ROUNDS),
+    **dict.fromkeys(("dimension", "max_clients", "participations", "epochs", "restart_every", "restarts"), _ROUNDS),
+    **dict.fromkeys(("checkpoint_every", "seed"), _ROUNDS),
+    **dict.fromkeys(("noise_multiplier", "epsilon", "count_stddev", "clients_per_round"), _SIGMA),
+    **dict.fromkeys(("delta", "probability"), _DELTA),
+    **dict.fromkeys(("mu", "clip_norm"), _RATE),
+    **dict.fromkeys(("theta", "omega", "scales"), _array((1,), (2,), (3,))),
+    **dict.fromkeys(("turn", "phase"), _array((1,), (2,))),
+    **dict.fromkeys(("column", "inverse_column"), _array((1,), (3,))),
+    **dict.fromkeys(("left", "right"), _array((2, 1), (3, 2))),
+    "diagonals": _array((1, 2), (2, 3)),
+    "values": _array((1, 1), (1, 3), (2, 3), (3, 2)),
+    "matrix": _array((1, 1), (2, 2), (2, 3), (4,)),
+    "rates": _array((2,), (5,)),
+    "momentum": st.floats(0, 0.99),
+    "buffers": st.integers(1, 3),
+    "bits": st.integers(8, 26),
+    "tail": st.just(0.0) | _DELTA,
+    "duality_gap": st.none() | _RATE,
+    "converged": st.none() | st.booleans(),
+    "mechanism": _MECHANISM,
+    "participation": _SCHEMA,
+    "sampling": _SCHEMA,
+    "workload": _WORKLOAD,
+    "patterns": st.just([(0, 3), (1,)]),
+    "name": st.sampled_from(["b100", "b400", "b1000", "b2"]),
+    "variant": st.sampled_from(["full", "online", "vanilla", "none"]),
+    "objective": st.sampled_from(["max", "rms", "mean"]),
+    "adjacency": st.sampled_from(["zero-out", "replace-one", "other"]),
+    "client_ids": st.sampled_from([list("abcdefgh"), list("abc")]),
+    "table": st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3),
+}
+
+
+def _called(call: Callable[..., Any], *optional: str, slow: bool = False, **own: st.SearchStrategy[Any]) -> Called:
+    """Returns a function with the arguments that it requires, and those that are named here."""
+    parameters = inspect.signature(call).parameters.items()
+    names = [name for name, each in parameters if each.default is each.empty or name in (*optional, *own)]
+    arguments = {name: own.get(name, ARGUMENTS[name]) for name in names}
     return Called(name=call.__qualname__, call=call, arguments=arguments, slow=slow)
 
 
@@ -103,132 +140,51 @@ def _read_run(table: dict[str, Any]) -> Any:
     return typed.convert(table, typed.partial(RunSettings), "file")
 
 
+_SAMPLINGS = st.sampled_from([tff_mf.Poisson(population=100, clients_per_round=5), tff_mf.ShuffledEpochs()])
+_PLANNED = ("mechanism", "sampling", "noise_multiplier", "clip_norm")
+_SLOW = {
+    tff_mf.plan: _PLANNED,
+    tff_mf.optimize_blt: ("buffers", "objective"),
+    tff_mf.optimize_scaled_blt: ("buffers", "objective"),
+    **dict.fromkeys((tff_mf.optimize_banded, tff_mf.optimize_banded_toeplitz, tff_mf.optimize_banded_inverse), ()),
+    tff_mf.optimize_scaled_inverse: ("objective",),
+    **dict.fromkeys((tff_mf.optimize_amplified_banded_toeplitz, tff_mf.optimize_amplified_blt), ()),
+}
+_METHODS = (
+    *(each for mechanism in _ALL for each in (mechanism.encoder, mechanism.inverse)),
+    *(mechanism.coefficients for mechanism in _ALL if hasattr(mechanism, "coefficients")),
+    *(workload.matrix for workload in (tff_mf.PrefixSum(), tff_mf.Momentum(momentum=0.9))),
+    *(tff_mf.LearningRates(rates=[0.5] * 24).matrix, tff_mf.Momentum(momentum=0.9).coefficients),
+    *(tff_mf.Grid.auto, tff_mf.BLT.production, tff_mf.Guarantee(mu=1.0).epsilon),
+    *(tff_mf.BandedToeplitz.square_root, tff_mf.BandedInverse.square_root),
+)
+_FUNCTIONS = (
+    *(tff_mf.MinSep, tff_mf.FixedEpoch, tff_mf.BLT, tff_mf.Banded, tff_mf.BandedToeplitz, tff_mf.BandedInverse),
+    tff_mf.ScaledInverse,
+    *(tff_mf.Dense, tff_mf.BandedPlusLowRank, tff_mf.Momentum, tff_mf.LearningRates, tff_mf.MomentumWithRates),
+    *(tff_mf.Grid, tff_mf.Poisson, tff_mf.CyclicPoisson, tff_mf.BMinSep, tff_mf.RandomAllocation),
+    *(tff_mf.sensitivity, tff_mf.explain_sensitivity, tff_mf.pattern_sensitivity, tff_mf.restart_sensitivity),
+    *(tff_mf.zcdp_rho, tff_mf.epsilon, tff_mf.calibrate_noise_multiplier, tff_mf.adaptive_clipping_guarantee),
+    _read_run,
+)
 CALLS = (
-    _called(tff_mf.MinSep, min_sep=_ROUNDS, max_participations=_ROUNDS),
-    _called(tff_mf.FixedEpoch, min_sep=_ROUNDS, max_participations=_ROUNDS),
-    _called(tff_mf.BLT, theta=_array((1,), (2,), (3,)), omega=_array((1,), (2,), (3,))),
-    _called(tff_mf.ScaledInverse, inverse_column=_array((1,), (2,)), scales=_array((1,), (2,), (3,))),
-    _called(
-        tff_mf.ScaledBLT,
-        theta=_array((1,), (2,)),
-        omega=_array((1,), (2,)),
-        scales=_array((1,), (2,), (3,)),
-        turn=_array((1,), (2,)),
-        phase=_array((1,), (2,)),
-    ),
-    _called(tff_mf.BLT.production, name=st.sampled_from(["b100", "b400", "b1000", "b2"])),
-    _called(tff_mf.Banded, values=_array((1, 1), (1, 3), (2, 3), (3, 2))),
-    _called(tff_mf.BandedToeplitz, column=_array((1,), (3,))),
-    _called(tff_mf.BandedToeplitz.square_root, bands=_ROUNDS),
-    _called(tff_mf.BandedInverse, inverse_column=_array((1,), (3,))),
-    _called(tff_mf.BandedInverse.square_root, bands=_ROUNDS),
-    _called(tff_mf.Dense, matrix=_array((1, 1), (2, 2), (2, 3), (4,))),
-    _called(
-        tff_mf.BandedPlusLowRank,
-        diagonals=_array((1, 2), (2, 3)),
-        left=_array((2, 1), (3, 2)),
-        right=_array((2, 1), (3, 2)),
-    ),
-    _called(tff_mf.Tree, rounds=_ROUNDS, variant=st.sampled_from(["full", "online", "vanilla", "none"])),
-    _called(tff_mf.Momentum, momentum=st.floats(0, 0.99)),
-    _called(tff_mf.LearningRates, rates=_array((2,), (5,))),
-    _called(tff_mf.MomentumWithRates, rates=_array((2,), (5,)), momentum=st.floats(0, 0.99)),
-    _called(
-        tff_mf.OptimizedFor,
-        rounds=_ROUNDS,
-        participation=_SCHEMA,
-        workload=_TOEPLITZ,
-        duality_gap=st.none() | _RATE,
-        converged=st.none() | st.booleans(),
-    ),
-    _called(tff_mf.Guarantee, mu=_RATE, tail=st.just(0.0) | _DELTA),
-    _called(tff_mf.Grid, bits=st.integers(8, 26), max_clients=_ROUNDS),
-    _called(tff_mf.Grid.auto, dimension=_ROUNDS, max_clients=_ROUNDS),
-    _called(
-        tff_mf.plan, **_RUN, delta=_DELTA, clients_per_round=_ROUNDS, noise_multiplier=_RATE, clip_norm=_RATE, slow=True
-    ),
-    _called(tff_mf.sensitivity, **_SETTING),
-    _called(tff_mf.explain_sensitivity, **_SETTING),
-    _called(tff_mf.pattern_sensitivity, mechanism=_MECHANISM, rounds=_ROUNDS, patterns=st.just([(0, 3), (1,)])),
-    _called(tff_mf.restart_sensitivity, **_SETTING, restart_every=_ROUNDS),
-    _called(tff_mf.rms_error, **_LOSS),
-    _called(tff_mf.max_error, **_LOSS),
-    _called(tff_mf.rms_loss, **_SETTING, workload=_WORKLOAD),
-    _called(tff_mf.max_loss, **_SETTING, workload=_WORKLOAD),
-    _called(
-        tff_mf.least_loss, rounds=_ROUNDS, participation=_SCHEMA, objective=st.sampled_from(["max", "rms", "mean"])
-    ),
-    _called(tff_mf.zcdp_rho, **_RUN, noise_multiplier=_SIGMA),
-    _called(tff_mf.epsilon, **_RUN, noise_multiplier=_SIGMA, delta=_DELTA),
-    _called(tff_mf.calibrate_noise_multiplier, **_RUN, epsilon=_SIGMA, delta=_DELTA),
-    _called(
-        tff_mf.guarantee,
-        **_RUN,
-        noise_multiplier=_SIGMA,
-        restart_every=st.none() | _ROUNDS,
-        adjacency=st.sampled_from(["zero-out", "replace-one", "other"]),
-    ),
-    _called(tff_mf.adaptive_clipping_guarantee, rounds=_ROUNDS, sampling=_SCHEMA, count_stddev=_SIGMA),
-    *(
-        _called(method, rounds=_ROUNDS)
-        for mechanism in _ALL
-        for method in (mechanism.encoder, mechanism.inverse, getattr(mechanism, "coefficients", mechanism.encoder))
-    ),
-    *(
-        _called(method, rounds=_ROUNDS)
-        for workload in (tff_mf.PrefixSum(), tff_mf.Momentum(momentum=0.9), tff_mf.LearningRates(rates=[0.5] * 24))
-        for method in (workload.matrix, getattr(workload, "coefficients", workload.matrix))
-    ),
-    _called(tff_mf.Guarantee(mu=1.0).epsilon, delta=_DELTA),
-    _called(ExecutionSettings, checkpoint_every=_ROUNDS, restarts=_ROUNDS),
+    *(_called(each) for each in (*_FUNCTIONS, *_METHODS)),
+    *(_called(each, *optional, slow=True) for each, optional in _SLOW.items()),
+    *(_called(each, "workload") for each in (tff_mf.rms_error, tff_mf.max_error, tff_mf.rms_loss, tff_mf.max_loss)),
+    _called(tff_mf.ScaledBLT, "turn", "phase"),
+    _called(tff_mf.Tree, "variant"),
+    _called(tff_mf.OptimizedFor, "duality_gap", "converged", workload=_TOEPLITZ),
+    _called(tff_mf.Guarantee, "tail"),
+    _called(tff_mf.least_loss, "objective"),
+    _called(tff_mf.guarantee, "restart_every", "adjacency"),
+    _called(tff_mf.BallsInBins, "clients_per_round"),
+    _called(tff_mf.ShuffledEpochs, "epochs"),
+    _called(tff_mf.optimize_dense, rounds=st.integers(1, 8), slow=True),
+    _called(tff_mf.epsilon, sampling=_SAMPLINGS, slow=True),
+    _called(ExecutionSettings, "checkpoint_every", "restarts"),
+    _called(sampling.plan_cohorts, "seed", rounds=st.integers(1, 6), clients_per_round=st.integers(1, 3)),
     _by_type(SamplingSettings),
-    _called(
-        sampling.plan_cohorts,
-        client_ids=st.sampled_from([list("abcdefgh"), list("abc")]),
-        clients_per_round=st.integers(1, 3),
-        rounds=st.integers(1, 6),
-        sampling=_SCHEMA,
-        seed=_ROUNDS,
-    ),
     _by_type(RunSettings),
-    _called(_read_run, table=st.dictionaries(st.sampled_from(_NAMES), JUNK, max_size=3)),
-    _called(tff_mf.Poisson, population=_ROUNDS, clients_per_round=_SIGMA),
-    _called(tff_mf.CyclicPoisson, groups=_ROUNDS, population=_ROUNDS, clients_per_round=_SIGMA),
-    _called(tff_mf.BallsInBins, groups=_ROUNDS, clients_per_round=_SIGMA),
-    _called(tff_mf.BMinSep, min_sep=_ROUNDS, probability=_DELTA),
-    _called(tff_mf.RandomAllocation, participations=_ROUNDS),
-    _called(tff_mf.ShuffledEpochs, epochs=_ROUNDS),
-    _called(
-        tff_mf.epsilon,
-        mechanism=_MECHANISM,
-        rounds=_ROUNDS,
-        sampling=st.sampled_from([tff_mf.Poisson(population=100, clients_per_round=5), tff_mf.ShuffledEpochs()]),
-        noise_multiplier=_SIGMA,
-        delta=_DELTA,
-        slow=True,
-    ),
-    *(
-        _called(
-            search,
-            rounds=_ROUNDS,
-            participation=_SCHEMA,
-            buffers=st.integers(1, 3),
-            objective=st.sampled_from(["max", "rms", "mean"]),
-            slow=True,
-        )
-        for search in (tff_mf.optimize_blt, tff_mf.optimize_scaled_blt)
-    ),
-    _called(tff_mf.optimize_banded, rounds=_ROUNDS, bands=_ROUNDS, slow=True),
-    _called(tff_mf.optimize_banded_toeplitz, rounds=_ROUNDS, bands=_ROUNDS, participation=_SCHEMA, slow=True),
-    *(
-        _called(search, rounds=_ROUNDS, bins=_ROUNDS, epsilon=_SIGMA, delta=_DELTA, slow=True)
-        for search in (tff_mf.optimize_amplified_banded_toeplitz, tff_mf.optimize_amplified_blt)
-    ),
-    *(
-        _called(search, rounds=_ROUNDS, bands=_ROUNDS, participation=_SCHEMA, slow=True)
-        for search in (tff_mf.optimize_banded_inverse, tff_mf.optimize_scaled_inverse)
-    ),
-    _called(tff_mf.optimize_dense, rounds=st.integers(1, 8), participation=_SCHEMA, slow=True),
 )
 
 

@@ -279,18 +279,6 @@ def test_several_shuffled_epochs_never_hurt():
     assert 120.0 <= clones_epsilon(100, 60.0, 1e-6, epochs=2) * (1 + 1e-9) < 120.1
 
 
-@pytest.mark.parametrize("bands", [1, 2, 3])
-def test_a_row_contains_one_round_of_a_group(bands):
-    """And rounds of a group in different queries share no row, over the border of two epochs too."""
-    encoder = tff_mf.BandedToeplitz.square_root(bands).encoder(4 * bands)
-    for group in range(bands):
-        columns = encoder[:, group::bands] != 0
-        assert np.max(np.sum(columns, axis=1)) == 1
-        first_rows = [int(np.argmax(column)) for column in columns.T]
-        last_rows = [len(column) - 1 - int(np.argmax(column[::-1])) for column in columns.T]
-        assert all(last < first for last, first in zip(last_rows[:-1], first_rows[1:], strict=True))
-
-
 @pytest.mark.parametrize(
     "sampling",
     [tff_mf.Poisson(population=1, clients_per_round=1), tff_mf.RandomAllocation(participations=2)],

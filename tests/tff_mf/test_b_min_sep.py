@@ -9,7 +9,7 @@ import pytest
 
 import tff_mf
 from tests.tff_mf import secret_rounds_oracle as oracle
-from tests.tff_mf.samplings import bins_level, min_sep_directions, min_sep_level
+from tests.tff_mf.samplings import min_sep_directions, min_sep_level
 from tff_mf.accounting.b_min_sep._samples import Add, Chain, Pairs, Remove, Signals
 from tff_mf.accounting.b_min_sep._sampling import columns_of
 from tff_mf.accounting.betting import Claim, strongest
@@ -127,14 +127,6 @@ def test_false_claims_fail():
     claims = [Claim(epsilon=1.0, mean=0.99 * exact)]
     wrong = sum(strongest(direction, claims, samples=500, failure=0.05, generator=generator) for _ in range(30))
     assert wrong <= 6
-
-
-@pytest.mark.long  # The one above compares certificates with quadrature.
-def test_with_probability_1_it_is_balls_in_bins():
-    setting = {"noise_multiplier": 1.5, "delta": 1e-4, "samples": 20_000}
-    found = min_sep_level(BANDED, 12, min_sep=3, probability=1.0, **setting)
-    bins = bins_level(BANDED, 12, bins=3, **setting)
-    assert found.estimate == pytest.approx(bins.estimate, rel=0.03)
 
 
 def test_probability_of_a_population():

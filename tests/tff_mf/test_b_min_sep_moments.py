@@ -141,16 +141,6 @@ def test_the_recursion_over_windows():
     assert log_moment(column, order, 8, min_sep, probability) == pytest.approx((four + five) / 2, rel=1e-8)
 
 
-def test_blocks_that_overlap_by_one_band_would_be_too_small():
-    """Rows that are b̂ − 1 apart share a round: a bound that takes them to be independent fails, and b̂ holds."""
-    rounds, probability, order = 8, 0.03, 3
-    column, encoder = 1.2 * np.ones(2), 1.2 * (np.eye(rounds) + np.eye(rounds, k=-1))
-    exact = exact_log_moment(encoder, *oracle.min_sep_histories(rounds, 2, probability), order)
-    # As if both classes were independent: the product of the roots' whole moments, each without Hölder's exponent.
-    four, five = (windows_log_norm(column, order, probability, 2, windows, 1) for windows in (4, 5))
-    assert four + five < exact <= log_moment(column, order, rounds, 2, probability)
-
-
 def test_a_column_that_does_not_dominate_would_be_too_small():
     columns, encoder = run_of(8, 2, 5.0, 3, is_toeplitz=True)
     histories, chances = oracle.min_sep_histories(8, 2, 0.02)

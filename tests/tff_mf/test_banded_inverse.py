@@ -1,7 +1,5 @@
 """The optimizer of banded inverses, compared with simple matrices, jax_privacy and brute force."""
 
-import itertools
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -12,6 +10,8 @@ import tff_mf
 from tff_mf.optimize import _descent, banded_inverse
 from tff_mf.optimize._descent import _STATIONARY_IF_ENDED, Value
 from tff_mf.optimize.banded_inverse import InverseLoss
+
+from .oracles import largest_norm, schemas, slopes
 
 SGDM = {
     "rounds": 150,
@@ -33,11 +33,9 @@ def loss_of(inverse, optimized_for, objective):
 
 
 @st.composite
-def cases(draw, kinds=(tff_mf.MinSep, tff_mf.FixedEpoch)):
+def cases(draw):
     rounds = draw(st.integers(2, 12))
-    min_sep = draw(st.integers(1, rounds))
-    max_participations = draw(st.integers(1, (rounds - 1) // min_sep + 1))
-    schema = draw(st.sampled_from(kinds))(min_sep=min_sep, max_participations=max_participations)
+    schema = draw(schemas(rounds))
     momentum = draw(st.sampled_from([0.0, 0.5, 0.9, 0.99]))
     workload = tff_mf.Momentum(momentum=momentum) if momentum else tff_mf.PrefixSum()
     optimized_for = tff_mf.OptimizedFor(rounds=rounds, participation=schema, workload=workload)
@@ -52,16 +50,6 @@ def searched(optimized_for, bands, objective):
         workload=optimized_for.workload,
         objective=objective,
     )
-
-
-def brute_force(encoder, schema):
-    """Largest norm over all patterns, and over the contributions +1 and −1 in each of their rounds."""
-    largest = 0.0
-    for pattern in schema.patterns(len(encoder)):
-        gram = encoder[:, pattern].T @ encoder[:, pattern]
-        for signs in itertools.product((1, -1), repeat=len(pattern)):
-            largest = max(largest, np.array(signs) @ gram @ np.array(signs))
-    return np.sqrt(largest)
 
 
 @pytest.mark.parametrize("objective", ["rms", "max"])
@@ -108,7 +96,8 @@ def test_sensitivity_of_the_result_is_never_below_brute_force(case):
     mechanism = searched(*case)
     for each in (mechanism, mechanism.cast_to_float32()):
         found = tff_mf.sensitivity(each, optimized_for.rounds, optimized_for.participation)
-        assert found >= brute_force(each.encoder(optimized_for.rounds), optimized_for.participation) * (1 - 1e-12)
+        patterns = optimized_for.participation.patterns(optimized_for.rounds)
+        assert found >= largest_norm(each.encoder(optimized_for.rounds), patterns) * (1 - 1e-12)
 
 
 @given(cases(), st.integers(0, 2**32 - 1))
@@ -134,9 +123,7 @@ def test_gradients_are_those_of_finite_differences(case, seed):
     optimized_for, bands, objective = case
     loss = InverseLoss(optimized_for, objective)
     inverse = np.append(1.0, 0.3 * np.random.default_rng(seed).standard_normal(bands - 1))
-    steps = 1e-6 * np.eye(bands)[1:]
-    expected = [(loss(inverse + step).value - loss(inverse - step).value) / 2e-6 for step in steps]
-    value = loss(inverse)
+    value, expected = loss(inverse), slopes(lambda rest: loss(np.append(1.0, rest)).value, inverse[1:])
     np.testing.assert_allclose(value.gradient[1:], expected, atol=1e-4, rtol=1e-4)
     slope = loss.slope(inverse, np.eye(bands - 1))
     assert slope <= np.abs(value.gradient[1:]).max() * (1 + 1e-3) + 1e-3

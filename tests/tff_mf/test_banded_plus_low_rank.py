@@ -90,19 +90,3 @@ def test_distance_never_rises():
         mechanism=dense(64), diagonals=3, rank=3
     ).optimized_for.search.history
     assert all(after <= before for before, after in itertools.pairwise(history))
-
-
-@pytest.mark.parametrize(
-    ("changed", "error", "message"),
-    [
-        ({"mechanism": "dense"}, TypeError, "mechanism='dense'"),
-        ({"mechanism": tff_mf.Identity()}, ValueError, "must have an `optimized_for` whose workload is the prefix sum"),
-        ({"diagonals": 0}, ValueError, "diagonals=0"),
-        ({"rank": 0}, ValueError, "rank=0"),
-        ({"rank": 8}, ValueError, "diagonals=1 and rank=8 together exceed rounds=8"),
-    ],
-)
-def test_bad_input_is_named(changed, error, message):
-    with pytest.raises(error, match=message) as raised:
-        tff_mf.optimize_banded_plus_low_rank(**({"mechanism": dense(8), "diagonals": 1, "rank": 1} | changed))
-    assert isinstance(raised.value, tff_mf.InputError)

@@ -1,11 +1,8 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-
-PRODUCTION = ("b100", "b400", "b1000")
 
 
 @st.composite
@@ -37,13 +34,6 @@ def test_inverse_parameters_give_the_inverse(mechanism):
     np.testing.assert_allclose(mechanism.encoder(30) @ column, np.eye(30)[0], atol=1e-12)
     assert np.all(omega <= 0)
     assert np.all(np.diff(theta) <= 0)
-
-
-@pytest.mark.parametrize("name", PRODUCTION)
-def test_production_blts_invert(name):
-    mechanism = tff_mf.BLT.production(name)
-    np.testing.assert_allclose(mechanism.encoder(400) @ mechanism.inverse(400), np.eye(400), atol=1e-12)
-    assert mechanism.optimized_for.participation.min_sep == int(name[1:])
 
 
 def test_coinciding_decays_are_one_buffer():

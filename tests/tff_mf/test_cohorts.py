@@ -217,23 +217,3 @@ def test_a_timer_of_rounds_lets_a_client_in_as_often_as_they_fit(min_sep, most):
     schema = tff_mf.Timer(min_sep=min_sep).schema(10)
     assert schema == tff_mf.MinSep(min_sep=min(min_sep, 10), max_participations=most)
     assert tff_mf.Timer(hours=2.0, round_minutes=60.0).schema(10).max_participations == 10
-
-
-@pytest.mark.parametrize(("size", "error"), [(-3, ValueError), (0, ValueError), (float("nan"), Exception)])
-@pytest.mark.parametrize(
-    "sampled",
-    [
-        lambda size: tff_mf.Poisson(population=9, clients_per_round=size),
-        lambda size: tff_mf.CyclicPoisson(groups=2, population=9, clients_per_round=size),
-        lambda size: tff_mf.BallsInBins(groups=3, clients_per_round=size),
-        lambda size: tff_mf.BMinSep(min_sep=2, probability=0.1, clients_per_round=size),
-        lambda size: tff_mf.BMinSep.of_population(min_sep=2, population=9, clients_per_round=size),
-        lambda size: tff_mf.RandomAllocation(participations=2, clients_per_round=size),
-        lambda size: tff_mf.MinSep(min_sep=1, max_participations=9).cohorts(20, 9, clients_per_round=size),
-        lambda size: tff_mf.Timer(min_sep=2).cohorts(20, 9, clients_per_round=size),
-    ],
-)
-def test_a_size_of_cohorts_that_is_none_is_refused(sampled, size, error):
-    with pytest.raises(tff_mf.InputError, match=f"clients_per_round={size}") as found:
-        sampled(size)
-    assert isinstance(found.value, error)

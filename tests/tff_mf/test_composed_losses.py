@@ -37,10 +37,7 @@ def test_a_delta_of_1e_12_is_not_lost_in_a_transform(queries, population, client
 
 @pytest.mark.parametrize(
     "row",
-    [
-        row if row[3] in (1e-6, 1e-12) and row[0] in (30, 13527, 10**6) else pytest.param(row, marks=pytest.mark.once)
-        for row in oracle.TABLE
-    ],
+    [row if row[0] in (30, 13527, 10**6) else pytest.param(row, marks=pytest.mark.once) for row in oracle.TABLE],
     ids=str,
 )
 def test_epsilon_is_that_of_the_exact_integral(row):
@@ -52,7 +49,7 @@ def test_epsilon_is_that_of_the_exact_integral(row):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("index", [0, 7, 13])
+@pytest.mark.parametrize("index", [0, 3, 6])
 @pytest.mark.parametrize("contour", [1.0, 0.97])
 def test_the_table_is_that_of_the_oracle(index, contour):
     *setting, with_client, without = oracle.TABLE[index]

@@ -5,8 +5,6 @@ import pytest
 
 import tff_mf
 
-SIX = tff_mf.FixedEpoch(min_sep=4, max_participations=6)
-
 
 def lower(rounds, seed=0):
     generator = np.random.default_rng(seed)
@@ -56,8 +54,3 @@ def test_equality_and_hash():
     assert one != tff_mf.Identity()
     zeros = tff_mf.Dense(matrix=[[1.0, -0.0], [-0.0, 1.0]])
     assert hash(zeros) == hash(tff_mf.Dense(matrix=np.eye(2)))
-
-
-def test_the_gap_of_an_artifact_must_be_a_number():
-    with pytest.raises(tff_mf.InputError, match="duality_gap=-1"):
-        tff_mf.OptimizedFor(rounds=24, participation=SIX, duality_gap=-1.0)

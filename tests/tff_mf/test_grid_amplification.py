@@ -137,11 +137,3 @@ def test_cohorts_that_do_not_fit_a_sum_are_part_of_delta():
     )
     assert little == math.inf
     assert enough < 1.0
-
-
-def test_grid_and_dimension_go_together():
-    for only in ({"grid": GRID}, {"dimension": 3}):
-        with pytest.raises(InputValueError, match="must be given together"):
-            cyclic_epsilon(
-                tff_mf.Identity(), 4, population=10, clients_per_round=2, noise_multiplier=1.0, delta=1e-6, **only
-            )

@@ -14,12 +14,12 @@ import scipy.stats
 
 import tff_mf
 from tests.tff_mf.samplings import bins_level
-from tff_mf.accounting import grid_charge
 from tff_mf.accounting._sampling import Question
 from tff_mf.accounting.balls_in_bins._sampling import widened
 from tff_mf.base.errors import InputValueError
 
-FREE = grid_charge.GridCharge(mu=0.0, tail=0.0, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
+from .test_grid_amplification import FREE, hockey_stick
+
 ON_GRID = {"grid": tff_mf.Grid(bits=16, max_clients=1000), "dimension": 4_050_748}
 TWO_BANDS = tff_mf.BandedToeplitz(column=[1.0, 0.5])
 STEP = 0.06
@@ -30,10 +30,6 @@ DELTA, CHARGE, SIGMA = 1e-3, 0.02, 1.2
 def density(mean):
     one, other = (np.exp(-((X - each) ** 2) / 2) / math.sqrt(2 * math.pi) for each in mean)
     return np.outer(one, other) * STEP**2
-
-
-def hockey_stick(epsilon, one, other):
-    return float(np.maximum(0, one - math.exp(epsilon) * other).sum())
 
 
 def moved_delta(epsilon, weights, means, charge):

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.base.errors import InputTypeError, InputValueError
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 4, 5, 2**20, 2**20 + 1, 2**22, 2**22 + 1, 4_050_748, 2**40])
@@ -24,22 +23,6 @@ def test_every_sum_fits(bits, max_clients):
     assert (grid.integers == "int32") == (largest <= 2**31 - 1)
     modulus = 2**grid.bits_per_coordinate
     assert modulus // 2 < 2 * largest + 1 <= modulus
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ({"bits": 7, "max_clients": 1}, InputValueError),
-        ({"bits": 27, "max_clients": 1}, InputValueError),
-        ({"bits": 16.0, "max_clients": 1}, InputTypeError),
-        ({"bits": 16, "max_clients": 0}, InputValueError),
-        ({"bits": 16, "max_clients": True}, InputTypeError),
-        ({"bits": 16, "max_clients": 2**36 + 1}, InputValueError),
-    ],
-)
-def test_other_grids_are_refused(arguments, error):
-    with pytest.raises(error):
-        tff_mf.Grid(**arguments)
 
 
 def test_the_largest_grid():

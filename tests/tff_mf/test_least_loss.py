@@ -8,7 +8,6 @@ import scipy.linalg
 import scipy.optimize
 
 import tff_mf
-from tff_mf.base.errors import InputValueError
 
 SCHEMAS = [(1, 12), (3, 4), (5, 3), (12, 1), (3, 2), (2, 5)]
 NAMES = ["all", "epochs", "partial", "once", "fewer", "two"]
@@ -89,8 +88,3 @@ def test_of_more_rounds_than_it_searches_it_is_the_nuclear_norm():
     nuclear = np.sum(1 / np.sqrt(squares))
     assert tff_mf.least_loss(rounds, schema) == pytest.approx(nuclear / np.sqrt(rounds * 500), rel=1e-7)
     assert tff_mf.least_loss(rounds, tff_mf.MinSep(min_sep=500, max_participations=2)) == 0.0
-
-
-def test_it_refuses_a_loss_that_it_does_not_know():
-    with pytest.raises(InputValueError, match=r"objective='mean'"):
-        tff_mf.least_loss(12, tff_mf.SingleParticipation(), "mean")

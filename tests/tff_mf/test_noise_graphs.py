@@ -1,10 +1,5 @@
 """What noise in TensorFlow has of its own: keys read in the graph, what graphs hold, stripped assertions."""
 
-import collections
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -14,11 +9,6 @@ tf = pytest.importorskip("tensorflow")
 from tff_mf.noise.tensorflow import _keys, _state, build_stream  # noqa: E402
 
 from .test_noise_laws import BLT, ENGINES, GRID, Run, assert_same, rows_of  # noqa: E402
-
-# The 64-bit Mersenne Twister.
-_STATE, _SHIFT, _WORD = 312, 156, (1 << 64) - 1
-_LOW, _HIGH = 0x7FFFFFFF, 0xFFFFFFFF80000000
-_TWIST = 0xB5026F5AA96619E9
 
 
 def test_keys_are_fresh_in_every_execution():
@@ -89,70 +79,3 @@ def test_noise_is_nan_where_assertions_are_stripped_from_graphs(monkeypatch, gri
     assert np.all(np.isfinite(step(stream.init())[0]))
     for state in (other, spent):
         assert np.all(np.isnan(step(state)[0]))
-
-
-@pytest.mark.long  # Of TensorFlow: that keys come from the system is tested above.
-def test_tensorflows_non_deterministic_ints_are_worth_32_bits():
-    """Why `system_key` exists: 312 words give away all that follow and all before, down to a seed of 32 bits."""
-    # In a process of its own: others have drawn from the generator of this one, and stepping back takes long.
-    script = (
-        "import tensorflow as tf; print(tf.raw_ops.NonDeterministicInts(shape=[500], dtype=tf.int64).numpy().tolist())"
-    )
-    printed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    words = np.array(json.loads(printed), np.int64).view(np.uint64).tolist()
-    state = [_untemper(word) for word in words[:_STATE]]
-    for _ in range(_STATE, len(words)):
-        state.append(_next(state))
-    assert [_temper(word) for word in state[_STATE:]] == words[_STATE:]
-    assert _seed(state[:_STATE]) < 2**32
-
-
-def _next(state):
-    mixed = (state[-_STATE] & _HIGH) | (state[1 - _STATE] & _LOW)
-    return state[_SHIFT - _STATE] ^ (mixed >> 1) ^ (_TWIST if mixed & 1 else 0)
-
-
-def _seed(state):
-    """Steps a Mersenne Twister back to the words that its seed was spread over, and returns the seed."""
-    window = collections.deque(state)
-    for _ in range(100_000):
-        window.appendleft(_previous(window))
-        if _spread_from(window[1], 2) == window[0]:
-            return _spread_from(window[0], 1)
-    raise AssertionError("no seed leads to these words")
-
-
-def _previous(window):
-    high, low = (_unmix(window[_STATE - step] ^ window[_SHIFT - step]) for step in (1, 2))
-    return (high & _HIGH) | (low & _LOW)
-
-
-def _unmix(word):
-    return ((word ^ _TWIST) << 1 | 1) & _WORD if word >> 63 else (word << 1) & _WORD
-
-
-def _spread_from(word, index):
-    """The word before word `index` of those that a seed is spread over."""
-    word = (word - index) * pow(6364136223846793005, -1, 1 << 64) & _WORD
-    return word ^ (word >> 62)
-
-
-def _temper(word):
-    word ^= (word >> 29) & 0x5555555555555555
-    word ^= (word << 17) & 0x71D67FFFEDA60000
-    word ^= (word << 37) & 0xFFF7EEE000000000
-    return (word ^ (word >> 43)) & _WORD
-
-
-def _untemper(word):
-    word = _undo(word, lambda value: value >> 43)
-    word = _undo(word, lambda value: (value << 37) & 0xFFF7EEE000000000)
-    word = _undo(word, lambda value: (value << 17) & 0x71D67FFFEDA60000)
-    return _undo(word, lambda value: (value >> 29) & 0x5555555555555555)
-
-
-def _undo(word, shifted):
-    result = word
-    for _ in range(4):
-        result = word ^ shifted(result)
-    return result & _WORD

@@ -3,8 +3,6 @@
 import hashlib
 import os
 import stat
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -141,13 +139,16 @@ def test_a_damaged_state_is_refused(message):
         stream.next(state)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -1e300])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1e300])
 def test_a_row_that_is_not_finite_is_no_integer_noise(value):
     """Cast to integers, it would be the same number everywhere, and the sum would be released without noise."""
     stream = streams.build_stream(BLT, dimension=6, stddev=1.0, grid=tff_mf.Grid(bits=16, max_clients=100))
     _, state = rows_of(stream, 2)
-    with np.errstate(all="ignore"), pytest.raises(tff_mf.InputError, match="state"):
-        stream.next({**state, "row_1": np.full_like(state["row_1"], value)})
+    for places in (slice(None), 1):
+        damaged = state["row_1"].copy()
+        damaged[places] = value
+        with np.errstate(all="ignore"), pytest.raises(tff_mf.InputError, match="state"):
+            stream.next({**state, "row_1": damaged})
 
 
 def test_a_state_of_another_generator_is_refused(generator):
@@ -222,23 +223,6 @@ def test_a_forked_process_draws_other_keys():
         os._exit(0)
     os.waitpid(child, 0)
     assert os.read(read, 16) != stream.next(state)[1]["keys"].tobytes()
-
-
-@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
-def test_memory_that_is_not_finite_releases_nothing(wrong):
-    """It would be cast to one integer in each round: a release without noise."""
-    stream = streams.build_stream(BLT, dimension=4, stddev=3.0, grid=tff_mf.Grid(bits=16, max_clients=100))
-    _, state = stream.next(stream.init())
-    damaged = {name: value.copy() for name, value in state.items()}
-    damaged["row_0"][1] = wrong
-    with pytest.raises(tff_mf.InputError, match="state"):
-        stream.next(damaged)
-
-
-def test_streams_bring_in_no_framework():
-    program = "import sys, tff_mf.noise.numpy; print([each for each in ('tensorflow', 'jax') if each in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 def test_a_missing_package_is_named(monkeypatch):

@@ -53,6 +53,7 @@ except ImportError:
 
 from ..conftest import ENDED, OTHER_NOISE, SMALLER, STREAMED
 from .grid_oracle import assert_recursion, couplings, exact_scales
+from .oracles import schemas
 from .test_registry import any_matrix, geometric, geometric_class, mixed_matrix, registered_for_one_test  # noqa: F401
 
 GRID = tff_mf.Grid(bits=16, max_clients=100)
@@ -460,6 +461,13 @@ def shapes(draw):
         "blt": lambda: tff_mf.BLT(
             theta=generator.uniform(1e-3, 1, buffers), omega=generator.uniform(0, 1, buffers) / buffers
         ),
+        "scaled blt": lambda: tff_mf.ScaledBLT(
+            theta=generator.uniform(1e-3, 1, buffers),
+            omega=generator.uniform(0, 1, buffers) / buffers,
+            scales=generator.uniform(0.5, 2, rounds),
+            turn=generator.uniform(0, 1, buffers) * generator.integers(2),
+            phase=generator.uniform(0, 1, buffers),
+        ),
         "banded": lambda: tff_mf.Banded(values=diagonals),
         "toeplitz": lambda: tff_mf.BandedToeplitz(column=column),
         "inverse": lambda: tff_mf.BandedInverse(inverse_column=column),
@@ -473,7 +481,11 @@ def shapes(draw):
         ),
         "tree": lambda: tff_mf.Tree(rounds, variant=("full", "online", "vanilla")[size % 3]),
     }
-    found = tff_mf.OptimizedFor(rounds=rounds, participation=tff_mf.SingleParticipation())
+    rates = generator.uniform(0.1, 1, rounds)
+    workloads = [tff_mf.PrefixSum(), tff_mf.Momentum(momentum=0), tff_mf.LearningRates(rates=rates)]
+    workloads += [tff_mf.MomentumWithRates(rates=tff_mf.LinearSchedule(warmup_rounds=1), momentum=0.95)]
+    schema = draw(st.just(tff_mf.SingleParticipation()) | schemas(rounds))
+    found = tff_mf.OptimizedFor(rounds=rounds, participation=schema, workload=draw(st.sampled_from(workloads)))
     mechanism = made[draw(st.sampled_from(sorted(made)))]()
     return dataclasses.replace(mechanism, optimized_for=draw(st.sampled_from([None, found]))), rounds
 
@@ -506,8 +518,8 @@ def test_what_runs_has_the_numbers_of_float32(shape):
     run = mechanism.cast_to_float32()
     assert run.optimized_for == mechanism.optimized_for
     np.testing.assert_allclose(run.encoder(rounds), mechanism.encoder(rounds), rtol=1e-5, atol=1e-6)
-    # Of a dense mechanism, C⁻¹ is cast.
-    if mechanism.kind != "dense":
+    # Of a dense mechanism, C⁻¹ is cast; of buffers that turn, their weights are (test_scaled_blt.py).
+    if mechanism.kind != "dense" and not any(getattr(mechanism, "turn", ())):
         assert run.cast_to_float32() == run
         for field in dataclasses.fields(run):
             value = getattr(run, field.name)

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
-from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.numerics import normals
 from tff_mf.numerics.normals import _error
 
@@ -289,19 +288,3 @@ def test_the_error_grows_with_what_makes_it_worse():
     # A long cell is a union of short ones, and never worse.
     assert normals.rounding_error(cell=1.0, limit=8.0).log_ratio < 4e-11
     assert normals.rounding_error(cell=1.0, limit=8.0).tail == pytest.approx(math.erfc(7 / math.sqrt(2)), rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"cell": 0.0}, InputValueError, "cell"),
-        ({"cell": "wide"}, InputTypeError, "cell"),
-        ({"cell": 1e-17}, InputValueError, "too narrow"),
-        ({"cell": 1e-6, "limit": 14.0}, InputValueError, "at most 13.25"),
-        ({"cell": 1e-6, "delta_tail": 1e-60}, InputValueError, "too small"),
-        ({"cell": 1e-6, "values": 0}, InputValueError, "values"),
-    ],
-)
-def test_bad_arguments_of_the_error_are_refused(arguments, error, message):
-    with pytest.raises(error, match=message):
-        normals.rounding_error(**arguments)

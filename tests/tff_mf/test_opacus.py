@@ -21,15 +21,11 @@ from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from tff_mf.opacus import PrivacyEngine  # noqa: E402
 from tff_mf.torch import CorrelatedNoise, clipped_sum  # noqa: E402
 
+from .test_frameworks import plan  # noqa: E402
+
 X = torch.randn(12, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(12) % 3
 DATA = torch.utils.data.TensorDataset(X, Y)
-EPOCH = tff_mf.FixedEpoch(min_sep=3, max_participations=2)
-
-
-def plan(**changes):
-    given = {"mechanism": tff_mf.BLT.production("b100"), "rounds": 6, "clients_per_round": 4, "delta": 1e-5}
-    return tff_mf.plan(**{"sampling": EPOCH, "noise_multiplier": 2.0, **given} | changes)
 
 
 def network():

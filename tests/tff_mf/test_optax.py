@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import pickle
 import re
 import runpy
 import subprocess
@@ -24,6 +23,8 @@ from tff_mf.noise.jax import _normals  # noqa: E402
 from tff_mf.numerics import normals  # noqa: E402
 from tff_mf.optax import clipped_sum, correlated_noise  # noqa: E402
 
+from .test_frameworks import plan  # noqa: E402
+
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
 BLT = tff_mf.BLT.production("b100")
@@ -35,11 +36,6 @@ def _floats():
     """As JAX begins; the laws of noise switch 64 bits on for the process."""
     with jax.enable_x64(False):
         yield
-
-
-def plan(**changes):
-    given = {"mechanism": BLT, "rounds": 6, "clients_per_round": 4, "noise_multiplier": 2.0, "delta": 1e-5}
-    return tff_mf.plan(sampling=tff_mf.FixedEpoch(min_sep=3, max_participations=2), **given | changes)
 
 
 @pytest.mark.parametrize("dimension", [1, 2**16, 2 * 2**16 + 3])
@@ -146,6 +142,18 @@ def test_members_of_a_vmap_do_not_share_a_state_on_a_grid():
             jax.vmap(transformation.update, (0, None))(sums, transformation.init(sums[0]))
 
 
+def test_without_x64_floats_run_and_a_grid_is_refused():
+    stream = in_jax.build_stream(tff_mf.Tree(5), dimension=9, stddev=1.0)
+    row, state = jax.jit(stream.next)(stream.init())
+    assert row.dtype == "float32"
+    assert state.round == 1
+    grid = tff_mf.Grid(bits=16, max_clients=9)
+    with pytest.raises(tff_mf.InputError, match=r"grid.*jax_enable_x64"):
+        in_jax.build_stream(tff_mf.Tree(5), dimension=9, stddev=1.0, grid=grid)
+    with pytest.raises(tff_mf.InputError, match="jax_enable_x64"):
+        clipped_sum(jnp.zeros([9, 3]), 1.0, grid=grid)
+
+
 def test_leaves_that_a_wrapper_takes_away_are_refused():
     masked = optax.masked(correlated_noise(plan()), {"a": True, "b": False})
     with pytest.raises(tff_mf.InputError, match="outermost"):
@@ -155,23 +163,6 @@ def test_leaves_that_a_wrapper_takes_away_are_refused():
 def test_more_coordinates_than_the_generator_counts_are_refused():
     with pytest.raises(tff_mf.InputError, match=f"dimension={2**32 + 1} exceeds"):
         in_jax.build_stream(tff_mf.Identity(), dimension=2**32 + 1, stddev=1.0)
-
-
-def test_the_sum_of_no_examples_is_zero():
-    assert not np.any(clipped_sum(jnp.zeros([0, 3]), 1.0))
-
-
-def test_without_x64_floats_run_and_a_grid_is_refused():
-    code = (
-        "import jax, tff_mf; from tff_mf.noise.jax import build_stream\n"
-        "s = build_stream(tff_mf.Tree(5), dimension=9, stddev=1.0); step = jax.jit(s.next); state = s.init()\n"
-        "for _ in range(5): row, state = step(state)\n"
-        "assert row.dtype == 'float32' and state.round == 5 and abs(row).max() > 0\n"
-        "try: build_stream(tff_mf.Tree(5), dimension=9, stddev=1.0, grid=tff_mf.Grid(bits=16, max_clients=9))\n"
-        "except tff_mf.InputError as error: assert 'grid' in str(error) and 'jax_enable_x64' in str(error)\n"
-        "else: raise SystemExit('not refused')"
-    )
-    in_a_process(code)
 
 
 def test_a_state_from_outside_of_the_compiled_function_is_refused():
@@ -247,83 +238,6 @@ def test_states_tell_no_secret():
     assert "keys" not in repr(state)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_updates_are_the_noised_means(compiled):
-    given = plan(clip_norm=0.5)
-    transformation = correlated_noise(given)
-    update = jax.jit(transformation.update) if compiled else transformation.update
-    state, found = transformation.init(PARAMS), []
-    for step in range(6):
-        sums = jax.tree.map(lambda leaf, step=step: jnp.full(leaf.shape, step, leaf.dtype), PARAMS)
-        updates, state = update(sums, state)
-        assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), updates) == jax.tree.map(
-            lambda leaf: (leaf.shape, leaf.dtype), PARAMS
-        )
-        found.append(np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(updates)]))
-    same = streams.build_stream(BLT, dimension=10, stddev=1.0, generator="tensorflow").repeating(state.past_keys)
-    expected = same.init()
-    for step, row in enumerate(found):
-        noise, expected = same.next(expected)
-        np.testing.assert_allclose(row[:6], (step + noise[:6]) / 4, atol=1e-5)
-        np.testing.assert_allclose(row[6:], (step + noise[6:]) / 4, rtol=2**-7, atol=1e-3)
-    with pytest.raises((tff_mf.InputError, jax.errors.JaxRuntimeError), match="6 rounds, and all of them have run"):
-        jax.block_until_ready(update(PARAMS, state))
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_updates_on_a_grid_are_what_the_integers_say(compiled):
-    """Bit for bit: the sum of the release that is accounted for, and of the one that runs."""
-    given, generator = plan(clip_norm=0.5).for_model(10), np.random.default_rng(0)
-    transformation = correlated_noise(given)
-
-    def step(gradients, state):
-        sums = clipped_sum(gradients, 0.5, grid=given.grid)
-        return sums, *transformation.update(sums, state, PARAMS)
-
-    with jax.enable_x64(True):
-        run, state, found = jax.jit(step) if compiled else step, transformation.init(PARAMS), []
-        for _ in range(6):
-            gradients = jax.tree.map(lambda leaf: jnp.asarray(generator.normal(size=(5, *leaf.shape))), PARAMS)
-            sums, updates, state = run(gradients, state)
-            found.append([np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(each)])
-                          for each in (sums, updates)])  # fmt: skip
-    setting = {"dimension": 10, "stddev": given.noise_multiplier, "grid": given.grid, "generator": "tensorflow"}
-    same = streams.build_stream(BLT, **setting).repeating(state.past_keys)
-    expected, unit = same.init(), 0.5 / given.grid.largest_norm
-    for total, row in found:
-        drawn, expected = same.next(expected)
-        released = (total.astype(np.int64) + drawn) * unit / 4
-        # A compiler may divide by a product of both constants: after the sum is exact, that is post-processing.
-        np.testing.assert_allclose(row[:6], released[:6], rtol=2**-23)
-        np.testing.assert_allclose(row[6:], released[6:], rtol=2**-7)
-
-
-def test_sums_in_other_units_are_refused():
-    with jax.enable_x64(True):
-        for given, kind in ((plan(), jnp.float64), (plan().for_model(10), jnp.float32)):
-            transformation = correlated_noise(given)
-            sums = jax.tree.map(lambda leaf, kind=kind: jnp.zeros(leaf.shape, kind), PARAMS)
-            with pytest.raises(tff_mf.InputError, match=r"grid=plan\.grid"):
-                transformation.update(sums, transformation.init(PARAMS))
-        with pytest.raises(tff_mf.InputError, match="dimension=9"):
-            correlated_noise(plan().for_model(9)).init(PARAMS)
-        with pytest.raises(tff_mf.InputError, match="max_clients=9"):
-            clipped_sum(jnp.zeros([10, 3]), 1.0, grid=tff_mf.Grid(bits=16, max_clients=9))
-    with pytest.raises(tff_mf.InputError, match="jax_enable_x64"):
-        clipped_sum(jnp.zeros([9, 3]), 1.0, grid=tff_mf.Grid(bits=16, max_clients=9))
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_sums_that_are_no_integers_of_the_grid_are_refused(compiled):
-    """Whole noise hides no fractions."""
-    with jax.enable_x64(True):
-        transformation = correlated_noise(plan(grid=tff_mf.Grid(bits=16, max_clients=100), dimension=3))
-        update = jax.jit(transformation.update) if compiled else transformation.update
-        for value in (0.5, 2.0**-30, 100 * 2**16 + 1, np.nan, np.inf):
-            with pytest.raises(jax.errors.JaxRuntimeError if compiled else tff_mf.InputError, match="at most 6553600"):
-                jax.block_until_ready(update(jnp.array([1.0, value, 3.0]), transformation.init(jnp.zeros(3))))
-
-
 def test_means_of_sums_on_a_grid_are_refused():
     """The mean of two sums would tell where they are odd. In a process, as each thread has a switch for x64."""
     code = """
@@ -343,84 +257,6 @@ for mean in (False, True):
     assert found is True if mean else found == 1
 """
     in_a_process(code)
-
-
-@pytest.mark.parametrize("size", [1, 10, 100_000])
-@pytest.mark.parametrize("bits", [8, 26])
-def test_no_norm_exceeds_the_clip_norm_on_a_grid(size, bits):
-    cauchy, grid = np.random.default_rng(size).standard_cauchy([3, size]), tff_mf.Grid(bits=bits, max_clients=3)
-    run = jax.jit(lambda each: clipped_sum(each, 1.0, grid=grid))
-    for scale in (1e-20, 1e-3, 1.0, 1e15, 1e30, np.nan, np.inf):
-        values = cauchy * scale
-        with jax.enable_x64(True):
-            given = jnp.asarray(values, jnp.float32)
-            terms = [np.asarray(run(each)) for each in given[:, np.newaxis]]
-            np.testing.assert_array_equal(run(given), np.sum(terms, axis=0))
-        for value, term in zip(values, terms, strict=True):
-            assert np.array_equal(term, np.rint(term))
-            assert np.sum(term.astype(np.int64) ** 2) <= 4**bits, scale
-            if 1e-3 < np.linalg.norm(value) < 1e30 and size < 2**bits:
-                away = value * min(1, 1 / np.linalg.norm(value)) - term / 2**bits
-                assert np.linalg.norm(away) <= (np.sqrt(size) + 3) / 2**bits
-
-
-def test_a_checkpoint_continues_the_noise():
-    transformation = correlated_noise(plan())
-    _, state = transformation.update(PARAMS, transformation.init(PARAMS))
-    read = pickle.loads(pickle.dumps(jax.device_get(state)))
-    _, later = jax.jit(correlated_noise(plan()).update)(PARAMS, read)
-    np.testing.assert_array_equal(later.past_keys[0], state.past_keys[0])
-    with pytest.raises(tff_mf.InputError, match="other noise"):
-        correlated_noise(plan(noise_multiplier=3.0)).update(PARAMS, read)
-    with pytest.raises(tff_mf.InputError, match="other rows"):
-        correlated_noise(plan()).update({"a": jnp.zeros([3])}, read)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"restart_every": 3},
-        {"cohort": 8},
-        {"adaptive_count_stddev": 1.0},
-    ],
-    ids=lambda changes: next(iter(changes)),
-)
-def test_plans_of_other_runs_are_refused(changes):
-    with pytest.raises(tff_mf.InputError, match=next(iter(changes))):
-        correlated_noise(plan(**changes))
-
-
-def test_clipped_sums_are_those_of_a_loop():
-    generator = np.random.default_rng(0)
-    gradients = {"a": generator.normal(size=[7, 3, 5]), "b": generator.normal(size=[7, 11]) * 0.01}
-    gradients = {name: value * generator.exponential(size=7).reshape(-1, *[1] * (value.ndim - 1)) / 5
-                 for name, value in gradients.items()}  # fmt: skip
-    present = np.arange(7) != 2
-    found = clipped_sum(jax.tree.map(jnp.asarray, gradients), 0.8, present=jnp.asarray(present))
-    norms = np.sqrt(sum((value.reshape(7, -1) ** 2).sum(axis=1) for value in gradients.values()))
-    assert norms.min() < 0.8 < norms.max()
-    factors = np.minimum(1, 0.8 / norms) * present
-    for name, value in gradients.items():
-        np.testing.assert_allclose(found[name], np.tensordot(factors, value, axes=1), atol=2e-5)
-
-
-@pytest.mark.parametrize("scale", [1e-20, 1e-3, 1.0, 1e15, 1e30, np.nan, np.inf])
-@pytest.mark.parametrize("size", [1, 10, 12_345, 300_000])
-def test_no_norm_exceeds_the_clip_norm(scale, size):
-    """In exact arithmetic: the squares of float32 numbers are exact in float64, and their sum nearly."""
-    values = np.random.default_rng(size).standard_cauchy(size) * scale
-    found = np.asarray(clipped_sum(jnp.asarray(values[np.newaxis], jnp.float32), 1.0), np.float64)
-    norm = np.linalg.norm(values)
-    assert np.linalg.norm(found) <= 1
-    if norm < 1e18:
-        assert np.linalg.norm(found) >= min(norm, 1) * (1 - 1e-3) - 1e-12
-
-
-def test_bad_gradients_are_refused():
-    with pytest.raises(tff_mf.InputError, match="clip_norm=0"):
-        clipped_sum(jnp.ones([2, 3]), 0.0)
-    with pytest.raises(tff_mf.InputError, match=r"shapes \[\(2, 3\), \(3, 3\)\]"):
-        clipped_sum([jnp.ones([2, 3]), jnp.ones([3, 3])], 1.0)
 
 
 # Updates on a grid are compared with what the integers say above, and the tutorial in PyTorch runs in CI.

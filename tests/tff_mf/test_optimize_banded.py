@@ -14,6 +14,8 @@ from tff_mf.optimize._banded_loss import BandedError, inverse_diagonals
 from tff_mf.optimize.banded_toeplitz import ToeplitzLoss
 from tff_mf.problem.workloads import ToeplitzWorkload, Workload
 
+from .oracles import largest_norm, schemas, slopes
+
 RATES = tff_mf.LinearSchedule(warmup_rounds=2, cooldown_rounds=1, cooldown_to=0.25)
 OBJECTIVES = ("rms", "max")
 
@@ -44,17 +46,10 @@ WORKLOADS = [
 ]
 
 
-def schemas(draw, rounds):
-    min_sep = draw(st.integers(1, rounds))
-    max_participations = draw(st.integers(1, (rounds - 1) // min_sep + 1))
-    kind = draw(st.sampled_from([tff_mf.MinSep, tff_mf.FixedEpoch]))
-    return kind(min_sep=min_sep, max_participations=max_participations)
-
-
 @st.composite
 def settings(draw, largest=12):
     rounds = draw(st.integers(1, largest))
-    return tff_mf.OptimizedFor(rounds=rounds, participation=schemas(draw, rounds))
+    return tff_mf.OptimizedFor(rounds=rounds, participation=draw(schemas(rounds)))
 
 
 def random_diagonals(rounds, bands, seed):
@@ -123,11 +118,9 @@ def test_column_norms_never_exceed_the_sensitivity(optimized_for, unit, seed):
         largest = max(squared[list(pattern)].sum() for pattern in patterns)
         assert largest <= optimized_for.participation.max_participations * (1 + 1e-12)
         by_squared = generator.standard_normal(optimized_for.rounds)
-        gradient = norms.gradient(variables, by_squared)
-        for index in range(len(variables)):
-            step = 1e-6 * np.eye(len(variables))[index]
-            slope = (norms.squared(variables + step) - norms.squared(variables - step)) @ by_squared / 2e-6
-            assert gradient[index] == pytest.approx(slope, abs=1e-7 * (1 + np.abs(by_squared).sum()))
+        expected = slopes(lambda at, by=by_squared: norms.squared(at) @ by, variables)
+        tolerance = 1e-7 * (1 + np.abs(by_squared).sum())
+        np.testing.assert_allclose(norms.gradient(variables, by_squared), expected, rtol=1e-6, atol=tolerance)
 
 
 def convex_oracle(optimized_for, bands, *, unit):
@@ -252,11 +245,7 @@ def test_fitted_norms_have_the_sensitivity_of_brute_force(kind, rounds, bands, m
     assert np.ptp(np.sum(np.square(mechanism.values), axis=0)) > 0.01
     encoder = mechanism.encoder(rounds)
     for schema in (each(min_sep=min_sep, max_participations=most) for each in (tff_mf.MinSep, tff_mf.FixedEpoch)):
-        worst = max(
-            np.linalg.norm(encoder[:, pattern] @ signs)
-            for pattern in map(list, schema.patterns(rounds))
-            for signs in itertools.product((1, -1), repeat=len(pattern))
-        )
+        worst = largest_norm(encoder, schema.patterns(rounds))
         found = tff_mf.explain_sensitivity(mechanism, rounds, schema)
         assert found.exact
         assert found.value == pytest.approx(worst, rel=1e-12)
@@ -347,13 +336,9 @@ def test_toeplitz_gradients_are_those_of_finite_differences(objective):
     optimized_for = tff_mf.OptimizedFor(rounds=20, participation=schema, workload=tff_mf.Momentum(momentum=0.5))
     loss = ToeplitzLoss(optimized_for, objective)
     falling = np.array([1.0, 0.6, 0.5, 0.3, 0.2, 0.1])
-    for function, point in [
-        (lambda column: loss.of_encoder(column, orthogonal=True), falling),
-        (lambda column: loss.of_encoder(column, orthogonal=False), falling),
-    ]:
-        steps = 1e-6 * np.eye(len(point))
-        expected = [(function(point + step).value - function(point - step).value) / 2e-6 for step in steps]
-        np.testing.assert_allclose(function(point).gradient, expected, atol=1e-8)
+    for orthogonal in (True, False):
+        expected = slopes(lambda at, one=orthogonal: loss.of_encoder(at, orthogonal=one).value, falling)
+        np.testing.assert_allclose(loss.of_encoder(falling, orthogonal=orthogonal).gradient, expected, atol=1e-8)
 
 
 @pytest.mark.once

@@ -35,13 +35,6 @@ def test_the_earliest_pattern_fits_exactly():
         schema.check(8)
 
 
-def test_optimized_for_checks_that_the_participations_fit():
-    with pytest.raises(InputValueError, match="rounds=5"):
-        tff_mf.OptimizedFor(rounds=5, participation=tff_mf.MinSep(min_sep=3, max_participations=3))
-    with pytest.raises(InputTypeError, match="participation="):
-        tff_mf.OptimizedFor(rounds=5, participation="min_sep")
-
-
 def test_fixed_epoch_patterns_are_those_of_the_definition():
     schema = tff_mf.FixedEpoch(min_sep=3, max_participations=2)
     subsets = {

@@ -5,8 +5,6 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import tff_mf
 
@@ -16,7 +14,6 @@ import tensorflow_privacy as tfp  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
 from tff_mf.noise.tensorflow import _keys  # noqa: E402
-from tff_mf.queries import clipping  # noqa: E402
 
 BLT = tff_mf.BLT.production("b400")
 SPECS = {
@@ -51,101 +48,22 @@ def run(query, rounds, records=()):
     return np.stack(results), state
 
 
-@pytest.mark.sampled
+@pytest.mark.parametrize("mechanism", [BLT, tff_mf.Tree(7)], ids=lambda each: each.kind)
 @pytest.mark.parametrize("specs", SPECS.values(), ids=SPECS)
-def test_noise_is_the_inverse_times_the_recorded_noise(make_mechanism, specs):
-    mechanism = make_mechanism(7)
-    results, state = run(build(mechanism, specs), 7)
+def test_noise_is_the_inverse_times_the_recorded_noise(mechanism, specs):
+    """Of records of every structure: test_noise_laws.py has the same law for every mechanism."""
+    query = build(mechanism, specs)
+    result, _, _ = query.get_noised_result(query.initial_sample_state(), query.initial_global_state())
+    tf.nest.assert_same_structure(result, specs)
+    for leaf, spec in zip(tf.nest.flatten(result), tf.nest.flatten(specs), strict=True):
+        assert (leaf.dtype, leaf.shape) == (spec.dtype, spec.shape)
+    results, state = run(query, 7)
     z = np.stack([_keys.standard_normal(key, results.shape[1]).numpy() for key in state.noise.past_keys])
     expected = mechanism.cast_to_float32().inverse(7) @ z * 3.0
     low_precision = any(leaf.dtype.size < 4 for leaf in tf.nest.flatten(specs))
     assert np.abs(results - expected).max() <= (3e-2 if low_precision else 1e-5) * np.abs(expected).max()
 
 
-def test_the_event_of_a_query_has_the_sensitivity_of_its_mechanism(make_mechanism):
-    mechanism = make_mechanism(4)
-    event = build(mechanism).dp_event(4, tff_mf.SingleParticipation())
-    assert event.noise_multiplier == pytest.approx(
-        1.5 / tff_mf.sensitivity(mechanism.cast_to_float32(), 4, tff_mf.SingleParticipation())
-    )
-
-
-@pytest.mark.parametrize("specs", SPECS.values(), ids=SPECS)
-def test_results_keep_structure_types_and_shapes(specs):
-    query = build(specs=specs)
-    result, _, _ = query.get_noised_result(query.initial_sample_state(), query.initial_global_state())
-    tf.nest.assert_same_structure(result, specs)
-    for leaf, spec in zip(tf.nest.flatten(result), tf.nest.flatten(specs), strict=True):
-        assert (leaf.dtype, leaf.shape) == (spec.dtype, spec.shape)
-
-
-def test_sum_of_clipped_records_plus_nothing_without_noise():
-    results, _ = run(build(noise_multiplier=0.0), 1, [tf.ones([7]) * 0.1, tf.constant([30.0, 40, 0, 0, 0, 0, 0])])
-    np.testing.assert_allclose(results[0], [0.1 + 1.2, 0.1 + 1.6, 0.1, 0.1, 0.1, 0.1, 0.1], rtol=2e-5)
-
-
-float_leaves = st.lists(
-    st.floats(width=32, allow_nan=True, allow_infinity=True) | st.sampled_from([3e38, -3e38, 1e-40, 1e19, 0.0]),
-    min_size=1,
-    max_size=6,
-)
-
-
-@given(
-    record=st.lists(float_leaves, min_size=1, max_size=3),
-    clip_norm=st.floats(2**-20, 1e6, width=32),
-    dtype=st.sampled_from(clipping.LEAF_TYPES),
-)
-def test_no_record_exceeds_the_clip_norm(record, clip_norm, dtype):
-    leaves = [tf.cast(tf.constant(leaf, tf.float32), dtype) for leaf in record]
-    clipped = clipping.clip_record(leaves, tf.constant(clip_norm, tf.float32))
-    values = flat(clipped)
-    assert np.all(np.isfinite(values))
-    assert np.linalg.norm(values) <= np.float32(clip_norm)
-    given_values = flat(leaves).astype(np.float32).astype(np.float64)
-    if not np.all(np.isfinite(given_values)):
-        assert not values.any()
-    elif np.linalg.norm(given_values) < 0.98 * np.float32(clip_norm):
-        np.testing.assert_array_equal(values, flat(leaves))
-
-
-@pytest.mark.parametrize("size", [1, 1000, 200_000])
-def test_clipping_holds_for_many_coordinates(size):
-    record = tf.random.stateless_normal([size], [1, 2]) * 100
-    clipped = clipping.clip_record([record], tf.constant(1.0))[0].numpy().astype(np.float64)
-    assert 0.9999 < np.linalg.norm(clipped) <= 1.0
-
-
-def test_two_initial_states_and_two_steps_never_share_noise():
-    query = build()
-    assert not np.any(run(query, 1)[0] == run(query, 1)[0])
-    _, state = run(query, 2)
-    first, second = (flat(query.get_noised_result(query.initial_sample_state(), state)[0]) for _ in range(2))
-    assert not np.any(first == second)
-
-
-def test_event_of_a_run_is_one_gaussian_with_the_effective_noise_multiplier():
-    participation = tff_mf.MinSep(min_sep=447, max_participations=5)
-    event = build(noise_multiplier=7.379).dp_event(2350, participation)
-    assert isinstance(event, dp_accounting.GaussianDpEvent)
-    assert 1 / (2 * event.noise_multiplier**2) == pytest.approx(0.195, rel=5e-3)
-
-
-def test_insecure_query_has_no_event_and_repeats_itself():
-    query = build(insecure_seed=5)
-    assert query.insecure
-    np.testing.assert_array_equal(run(query, 3)[0], run(build(insecure_seed=5), 3)[0])
-    with pytest.raises(tff_mf.InputError, match="TEST ONLY"):
-        query.dp_event(10, tff_mf.SingleParticipation())
-
-
-def test_metrics_are_of_the_noise_alone():
-    _, state = run(build(), 3)
-    metrics = {name: float(value) for name, value in build().derive_metrics(state).items()}
-    assert metrics == {"round": 3, "noise_stddev": 3.0, "rows_in_use": 4}
-
-
-@pytest.mark.sampled
 @pytest.mark.parametrize(
     "indicator",
     [
@@ -155,8 +73,8 @@ def test_metrics_are_of_the_noise_alone():
     ],
     ids=["rounds", "warmup", "time"],
 )
-def test_restarts_of_tensorflow_privacy(indicator, make_mechanism):
-    query = tfp.RestartQuery(build(make_mechanism(4)), indicator)
+def test_restarts_of_tensorflow_privacy(indicator):
+    query = tfp.RestartQuery(build(tff_mf.Tree(4)), indicator)
     state, seen = query.initial_global_state(), []
     for _ in range(4):
         _, state, _ = query.get_noised_result(query.initial_sample_state(tf.zeros([7])), state)
@@ -165,36 +83,16 @@ def test_restarts_of_tensorflow_privacy(indicator, make_mechanism):
     assert seen == ([1, 2, 3, 4] if warmup is None else [1, 0, 1, 2] if warmup else [1, 2, 0, 1])
 
 
-def test_a_restarted_query_begins_with_new_noise():
-    query = queries.RestartedQuery(build(tff_mf.Tree(2)), restart_every=2)
-    state, keys, results = query.initial_global_state(), [], []
-    for _ in range(6):
-        result, state, _ = query.get_noised_result(query.initial_sample_state(tf.zeros([7])), state)
-        results.append(result.numpy())
-        keys.append(state.inner_query_state.noise.past_keys.numpy())
-    assert [len(each) for each in keys] == [1, 0, 1, 0, 1, 0]
-    assert len({tuple(each[0]) for each in keys[::2]}) == 3
-    assert len(np.unique(results)) == 42
-    assert {name: float(value) for name, value in query.derive_metrics(state).items()}["round"] == 0
-
-
-@given(st.integers(1, 6), st.integers(1, 12), st.integers(1, 6), st.integers(1, 4))
-def test_restarts_are_accounted_as_the_block_diagonal_matrix(every, rounds, min_sep, max_participations):
-    """Against all patterns of rounds, for a matrix without negative entries."""
-    max_participations = min(max_participations, -(-rounds // min_sep))
-    mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25])
-    whole = np.zeros((rounds, rounds))
-    for begin in range(0, rounds, every):
-        size = min(every, rounds - begin)
-        whole[begin : begin + size, begin : begin + size] = mechanism.encoder(size)
-    worst = 0.0
-    for pattern in itertools.product([0.0, 1.0], repeat=rounds):
-        taken = np.flatnonzero(pattern)
-        if len(taken) <= max_participations and np.all(np.diff(taken) >= min_sep):
-            worst = max(worst, np.linalg.norm(whole @ pattern))
-    query = queries.RestartedQuery(build(mechanism, noise_multiplier=2.0), restart_every=every)
-    participation = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
-    assert query.dp_event(rounds, participation).noise_multiplier <= 2.0 / worst
+@pytest.mark.parametrize("mechanism", [BLT, tff_mf.Tree(4), tff_mf.Dense(matrix=np.tri(4) / 2 + np.eye(4))])
+def test_events_are_those_of_the_guarantee(mechanism):
+    participation = tff_mf.MinSep(min_sep=2, max_participations=2)
+    run = mechanism, 4, participation
+    expected = tff_mf.guarantee(*run, noise_multiplier=1.5).dp_event()
+    assert build(mechanism).dp_event(4, participation) == expected
+    for every in (2, 3):
+        query = queries.RestartedQuery(build(mechanism), restart_every=every)
+        expected = tff_mf.guarantee(*run, noise_multiplier=1.5, restart_every=every).dp_event()
+        assert query.dp_event(4, participation) == expected
 
 
 def test_restarts_of_something_else_are_refused():
@@ -213,20 +111,6 @@ def adaptive(**changes):
 
 def record(norm):
     return tf.one_hot(2, 7) * norm
-
-
-def test_the_clip_norm_is_adapted_at_a_restart_and_not_before():
-    query = queries.RestartedQuery(adaptive(), restart_every=2)
-    state, norms = query.initial_global_state(), []
-    for _ in range(4):
-        sample = query.initial_sample_state(record(0.0))
-        params = query.derive_sample_params(state)
-        for norm in (1.0, 3.0, 3.0, 3.0):
-            sample = query.accumulate_record(params, sample, record(norm))
-        result, state, _ = query.get_noised_result(sample, state)
-        norms.append(float(params))
-        assert result.numpy().sum() == pytest.approx(1.0 + 3 * min(3.0, norms[-1]), rel=1e-4)
-    assert norms == pytest.approx([2.0, 2.0, 2.0 * np.exp(0.25), 2.0 * np.exp(0.25)])
 
 
 def test_noise_of_adaptive_clipping_is_in_proportion_to_the_clip_norm():

@@ -1,13 +1,16 @@
-"""Wrong arguments of mechanisms, schemas, workloads, losses and searches: the error names the argument and its value.
+"""Wrong arguments of every function that needs no framework: the error names the argument and its value.
 
 A row has a function, valid arguments, one of them, and what it must not be: of a wrong type, and of a wrong value.
 """
+
+import functools
 
 import numpy as np
 import pytest
 
 import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.numerics import normals
 
 NAN, INF = float("nan"), float("inf")
 ONCE = tff_mf.SingleParticipation()
@@ -27,6 +30,39 @@ ONE_RATE = tff_mf.LearningRates(rates=[1.0])
 MANY = tff_mf.LearningRates(rates=[0.0, 1.0])
 SEARCH = {"rounds": 2052, "participation": SIX}
 OF_ROUNDS = ([2052.0], [0, 1710])
+
+AMPLIFIED = {"rounds": 64, "bins": 16, "epsilon": 2.0, "delta": 1e-5}
+FITTED = {
+    "mechanism": tff_mf.Dense(matrix=np.eye(8), optimized_for=tff_mf.OptimizedFor(rounds=8, participation=ONCE)),
+    "diagonals": 1,
+    "rank": 1,
+}
+B400 = tff_mf.BLT.production("b400")
+RUN = {"mechanism": B400, "rounds": 4000, "sampling": tff_mf.MinSep(min_sep=447, max_participations=5)}
+NO_NOISE = (["1", None, True, [1.0]], [-1, -1e-300, NAN, INF])
+NO_DELTA = (["1e-6", None, True], [0, 1, -1e-6, 1.5, NAN, INF])
+NO_EPSILON = (["1", None, True], [0, -1, NAN, INF])
+GRID = tff_mf.Grid(bits=16, max_clients=100)
+SIZE = "clients_per_round"
+NO_SIZE = ([], [-3, 0])
+CELL = {"cell": 1e-6}
+PLANNED = {
+    "mechanism": tff_mf.Identity(),
+    "rounds": 30,
+    "delta": 1e-6,
+    "clients_per_round": 10,
+    "sampling": tff_mf.MinSep(min_sep=10, max_participations=3),
+    "noise_multiplier": 1.0,
+}
+PLANNED_POISSON = {**PLANNED, "sampling": tff_mf.Poisson(population=1000, clients_per_round=10)}
+# Of each sampling: a run that is covered.
+SAMPLED = {
+    "poisson": (tff_mf.Identity(), 24, tff_mf.Poisson(population=100, clients_per_round=5)),
+    "balls in bins": (tff_mf.Identity(), 24, tff_mf.BallsInBins(groups=6)),
+    "b-min-sep": (tff_mf.Identity(), 12, tff_mf.BMinSep(min_sep=2, probability=0.1)),
+    "random allocation": (tff_mf.Identity(), 8, tff_mf.RandomAllocation(participations=2)),
+    "shuffled epochs": (tff_mf.Identity(), 4000, tff_mf.ShuffledEpochs(epochs=2)),
+}
 
 ROWS = [
     *(
@@ -117,6 +153,129 @@ ROWS = [
     ),
     (tff_mf.optimize_dense, {"rounds": 2, "participation": ONCE}, "workload", ["sum"], [MANY]),
     (tff_mf.optimize_dense, {"participation": ONCE}, "rounds", [], [10**6]),
+    (tff_mf.optimize_scaled_blt, {"participation": ONCE}, "rounds", [], [2**14 + 1]),
+    (tff_mf.optimize_scaled_inverse, {"participation": ONCE, "bands": 2}, "rounds", [2.0], [2**14 + 1]),
+    (tff_mf.optimize_scaled_inverse, {**SEARCH, "bands": 2}, "objective", [None], ["mean"]),
+    (tff_mf.optimize_scaled_inverse, SEARCH, "bands", [2.0], [0, 2053]),
+    (tff_mf.ScaledInverse, {"inverse_column": [1.0, -0.5]}, "scales", [1.0], [[], [1.0, 0.0], [NAN], [1e39]]),
+    (tff_mf.ScaledInverse, {"scales": [1.0, 1.0]}, "inverse_column", [1.0], [[], [0.0, 1.0], [1.0, NAN], [1.0, 1e39]]),
+    (tff_mf.least_loss, {"rounds": 12, "participation": ONCE}, "objective", [], ["mean"]),
+    *(
+        (tff_mf.ScaledBLT, {"theta": [0.5], "omega": [0.5], "scales": [1.0, 1.0], name: [0.0]}, name, [], wrong)
+        for name, wrong in (
+            ("scales", [[1.0, 0.0], [1.0, -1.0], [], *([each] for each in NO_ENTRY)]),
+            ("turn", [[-0.1], [3.2], [0.1, 0.1]]),
+            ("phase", [[4.0], [NAN]]),
+        )
+    ),
+    *(
+        (search, {**AMPLIFIED, **more}, *wrong)
+        for search in (tff_mf.optimize_amplified_banded_toeplitz, tff_mf.optimize_amplified_blt)
+        for more, *wrong in (
+            ({}, "bins", [1.5], [65]),
+            ({"rounds": 10_000}, "bins", [], [5000]),
+            ({}, "epsilon", [], [0]),
+            ({}, "delta", [], [1.0]),
+            ({}, "objective", [], ["mean"]),
+        )
+    ),
+    (tff_mf.optimize_amplified_banded_toeplitz, AMPLIFIED, "bands", [], [65]),
+    (tff_mf.optimize_amplified_banded_toeplitz, AMPLIFIED, "workload", [tff_mf.LearningRates(rates=[1.0] * 64)], []),
+    (tff_mf.optimize_amplified_blt, AMPLIFIED, "buffers", [], [0]),
+    (tff_mf.optimize_amplified_blt, AMPLIFIED, "rounds", [], [5000]),
+    (tff_mf.optimize_banded_plus_low_rank, FITTED, "mechanism", ["dense"], [tff_mf.Identity()]),
+    (tff_mf.optimize_banded_plus_low_rank, FITTED, "diagonals", [], [0]),
+    (tff_mf.optimize_banded_plus_low_rank, FITTED, "rank", [], [0, 8]),
+    (tff_mf.save, {"path": "mechanism"}, "mechanism", [None, "b400", tff_mf.BLT, {"theta": [0.5]}], []),
+    (tff_mf.save, {"mechanism": B400}, "path", [None, 3, b"bytes", ["a"], 1.5], []),
+    (tff_mf.load, {}, "path", [None, 3, b"bytes", ["a"], 1.5], []),
+    (tff_mf.sensitivity, {"mechanism": tff_mf.Identity(), "participation": SIX}, "rounds", [4.0], [0, 10**12]),
+    (tff_mf.sensitivity, {"mechanism": tff_mf.Dense(matrix=np.eye(3)), "participation": ONCE}, "rounds", [], [4]),
+    (tff_mf.sensitivity, {"rounds": 4, "participation": ONCE}, "mechanism", ["blt", None, tff_mf.BLT], []),
+    (tff_mf.sensitivity, {"mechanism": B400, "rounds": 4}, "participation", [(2, 2), tff_mf.FixedEpoch], []),
+    *(
+        (function, {**RUN, **more}, *wrong)
+        for function, more in (
+            (tff_mf.zcdp_rho, {"noise_multiplier": 1.0}),
+            (tff_mf.guarantee, {"noise_multiplier": 1.0}),
+            (tff_mf.epsilon, {"noise_multiplier": 1.0, "delta": 1e-6}),
+            (tff_mf.calibrate_noise_multiplier, {"epsilon": 1.0, "delta": 1e-6}),
+        )
+        for wrong in (
+            ("mechanism", ["b400"], []),
+            ("rounds", ["2350"], [1000]),
+            ("sampling", [5], []),
+            *([("noise_multiplier", *NO_NOISE)] if "noise_multiplier" in more else []),
+            *([("delta", *NO_DELTA)] if "delta" in more else []),
+            *([("epsilon", *NO_EPSILON)] if "epsilon" in more else []),
+        )
+    ),
+    *(
+        (functools.partial(tff_mf.epsilon, *run[:1], sampling=run[2]), {"rounds": run[1], **level}, *wrong)
+        for run in SAMPLED.values()
+        for level in ({"noise_multiplier": 4.0, "delta": 1e-5},)
+        for wrong in (
+            ("noise_multiplier", [], [-1.0]),
+            ("delta", [], [0.0, 1.0]),
+            ("samples", [], [10]),
+            ("rounds", [], [0]),
+        )
+    ),
+    (tff_mf.Guarantee, {}, "mu", [], [-1.0, NAN]),
+    (tff_mf.Guarantee, {"mu": 1.0}, "adjacency", [], ["add"]),
+    (tff_mf.Guarantee, {"mu": 1.0}, "tail", [], [-1e-9, 1.5, NAN]),
+    (tff_mf.Guarantee(mu=1.0).epsilon, {}, "delta", [], [0]),
+    (tff_mf.Guarantee(mu=1.0).delta, {}, "epsilon", [], [-1]),
+    (lambda guarantees: tff_mf.compose_guarantees(*guarantees), {}, "guarantees", [[1.0]], [[]]),
+    (tff_mf.adaptive_clipping_guarantee, {"rounds": 9, "sampling": ONCE}, "count_stddev", [], [-1]),
+    *(
+        (tff_mf.guarantee, {**RUN, "noise_multiplier": 1.0}, *only)
+        for only in (
+            ("grid", [], [GRID]),
+            ("dimension", [], [10]),
+        )
+    ),
+    (tff_mf.guarantee, {**RUN, "noise_multiplier": 1.0, "dimension": 10}, "grid", [16], []),
+    (tff_mf.guarantee, {**RUN, "noise_multiplier": 1.0, "grid": GRID}, "dimension", [], [0]),
+    *(
+        (
+            functools.partial(tff_mf.epsilon, tff_mf.Identity(), 4, tff_mf.Poisson(population=10, clients_per_round=2)),
+            {"noise_multiplier": 1.0, "delta": 1e-6},
+            *only,
+        )
+        for only in (("grid", [], [GRID]), ("dimension", [], [3]))
+    ),
+    (tff_mf.Grid, {"max_clients": 1}, "bits", [16.0], [7, 27]),
+    (tff_mf.Grid, {"bits": 16}, "max_clients", [True], [0, 2**36 + 1]),
+    *(
+        (normals.rounding_error, CELL, *wrong)
+        for wrong in (
+            ("cell", ["wide"], [0.0, 1e-17]),
+            ("limit", [], [14.0]),
+            ("delta_tail", [], [1e-60]),
+            ("values", [], [0]),
+        )
+    ),
+    (tff_mf.Poisson, {"population": 9}, SIZE, *NO_SIZE),
+    (tff_mf.CyclicPoisson, {"groups": 2, "population": 9}, SIZE, *NO_SIZE),
+    (tff_mf.BallsInBins, {"groups": 3}, SIZE, *NO_SIZE),
+    (tff_mf.BMinSep, {"min_sep": 2, "probability": 0.1}, SIZE, *NO_SIZE),
+    (tff_mf.BMinSep.of_population, {"min_sep": 2, "population": 9}, SIZE, *NO_SIZE),
+    (tff_mf.RandomAllocation, {"participations": 2}, SIZE, *NO_SIZE),
+    (tff_mf.MinSep(min_sep=1, max_participations=9).cohorts, {"clients": 20, "rounds": 9}, SIZE, *NO_SIZE),
+    (tff_mf.Timer(min_sep=2).cohorts, {"clients": 20, "rounds": 9}, SIZE, *NO_SIZE),
+    (tff_mf.plan, PLANNED, "sampling", ["min-sep"], []),
+    (tff_mf.plan, PLANNED, "population", [], [99]),
+    (tff_mf.plan, PLANNED, "clip_norm", [], [0.0]),
+    (tff_mf.plan, PLANNED, "rounds", [], [20]),
+    (tff_mf.plan, PLANNED, "mechanism", [3], ["bltt"]),
+    (tff_mf.plan, {**PLANNED, "noise_multiplier": None}, "epsilon", [], [None, 0.0]),
+    (tff_mf.plan, {**PLANNED, "sampling": None}, "population", [], [None, 9]),
+    (tff_mf.plan, {**PLANNED, "sampling": tff_mf.MinSep(min_sep=1, max_participations=2)}, "population", [], [100]),
+    (tff_mf.plan, {**PLANNED, "sampling": tff_mf.FixedEpoch(min_sep=10, max_participations=3)}, "population", [], [9]),
+    (tff_mf.plan, PLANNED_POISSON, "population", [], [999]),
+    (tff_mf.plan, PLANNED_POISSON, "clients_per_round", [], [11]),
+    (tff_mf.plan, {**PLANNED_POISSON, "secret_cohorts": True}, "mechanism", [], [None]),
 ]
 
 
@@ -130,6 +289,12 @@ def test_a_wrong_argument_is_named(call, arguments, name, types, values):
             assert name in message, (value, message)
             if isinstance(value, int | float | str):
                 assert f"{value!r}" in message, (value, message)
+
+
+def test_a_plan_has_one_level():
+    with pytest.raises(InputValueError) as caught:
+        tff_mf.plan(**PLANNED, epsilon=1.0)
+    assert "epsilon" in str(caught.value)
 
 
 def test_more_rates_than_a_workload_may_have_are_refused():

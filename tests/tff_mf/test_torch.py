@@ -1,6 +1,5 @@
 """Noise in PyTorch beyond the laws of all engines, and central training, against NumPy and plain loops."""
 
-import io
 import os
 import pathlib
 import re
@@ -15,22 +14,18 @@ import tff_mf
 
 torch = pytest.importorskip("torch")
 
-from tff_mf.base import required_packages  # noqa: E402
 from tff_mf.noise import numpy as streams  # noqa: E402
 from tff_mf.noise import torch as in_torch  # noqa: E402
 from tff_mf.noise.torch import _normals  # noqa: E402
 from tff_mf.numerics import normals  # noqa: E402
 from tff_mf.torch import CorrelatedNoise, clipped_sum  # noqa: E402
 
+from .test_frameworks import plan  # noqa: E402
+
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
 BLT = tff_mf.BLT.production("b100")
 CPU = torch.device("cpu")
-
-
-def plan(**changes):
-    given = {"mechanism": BLT, "rounds": 6, "clients_per_round": 4, "noise_multiplier": 2.0, "delta": 1e-5}
-    return tff_mf.plan(sampling=tff_mf.FixedEpoch(min_sep=3, max_participations=2), **given | changes)
 
 
 def model():
@@ -196,76 +191,6 @@ def test_a_gradient_scaler_takes_its_scale_from_signal_and_noise_alike():
         torch.testing.assert_close(new.detach(), old - mean / 8)
 
 
-def test_gradients_are_the_noised_means():
-    trained = model()
-    noise = CorrelatedNoise(plan(clip_norm=0.5), trained.parameters())
-    found, shapes = [], [each.shape for each in trained.parameters()]
-    for step in range(6):
-        noise.apply([torch.full(shape, float(step)) for shape in shapes])
-        assert [(each.grad.shape, each.grad.dtype) for each in trained.parameters()] == [
-            (each.shape, each.dtype) for each in trained.parameters()
-        ]
-        found.append(torch.cat([each.grad.to(torch.float64).ravel() for each in trained.parameters()]).numpy())
-    generator = "aes" if required_packages.is_installed("cryptography") else "philox"
-    same = streams.build_stream(BLT, dimension=13, stddev=1.0, generator=generator)
-    same = same.repeating(noise.state_dict()["keys"].numpy())
-    expected = same.init()
-    for step, row in enumerate(found):
-        drawn, expected = same.next(expected)
-        np.testing.assert_allclose(row[:9], (step + drawn[:9]) / 4, atol=1e-5)
-        np.testing.assert_allclose(row[9:], (step + drawn[9:]) / 4, rtol=2**-7, atol=1e-3)
-    with pytest.raises(tff_mf.InputError, match="6 rounds, and all of them have run"):
-        noise.apply([torch.zeros(shape) for shape in shapes])
-    assert noise.rounds == 6
-
-
-def test_gradients_on_a_grid_are_what_the_integers_say():
-    """Bit for bit: the sum of the release that is accounted for, and of the one that runs."""
-    given = plan(clip_norm=0.5).for_model(13)
-    trained = model()
-    noise = CorrelatedNoise(given, trained.parameters())
-    generator, found, totals = torch.Generator().manual_seed(0), [], []
-    for _ in range(6):
-        gradients = [torch.randn(5, *each.shape, generator=generator) for each in trained.parameters()]
-        sums = clipped_sum(gradients, 0.5, grid=given.grid)
-        noise.apply(sums)
-        found.append(torch.cat([each.grad.to(torch.float64).ravel() for each in trained.parameters()]).numpy())
-        totals.append(torch.cat([each.ravel() for each in sums]).numpy())
-    setting = {"dimension": 13, "stddev": given.noise_multiplier, "grid": given.grid, "generator": "tensorflow"}
-    same = streams.build_stream(BLT, **setting).repeating(noise.state_dict()["keys"].numpy())
-    expected, unit = same.init(), 0.5 / given.grid.largest_norm
-    for total, row in zip(totals, found, strict=True):
-        drawn, expected = same.next(expected)
-        released = torch.as_tensor((total.astype(np.int64) + drawn) * unit / 4)
-        np.testing.assert_array_equal(row[:9], released[:9].to(torch.float32))
-        np.testing.assert_array_equal(row[9:], released[9:].to(torch.bfloat16).to(torch.float32))
-
-
-def test_sums_in_other_units_are_refused():
-    shapes = [each.shape for each in model().parameters()]
-    for given, kind in ((plan(), torch.float64), (plan().for_model(13), torch.float32)):
-        with pytest.raises(tff_mf.InputError, match=r"grid=plan\.grid"):
-            CorrelatedNoise(given, model().parameters()).apply([torch.zeros(shape, dtype=kind) for shape in shapes])
-    with pytest.raises(tff_mf.InputError, match="dimension=12"):
-        CorrelatedNoise(plan().for_model(12), model().parameters())
-    with pytest.raises(tff_mf.InputError, match="max_clients=9"):
-        clipped_sum([torch.zeros(10, 3)], 1.0, grid=tff_mf.Grid(bits=16, max_clients=9))
-
-
-@pytest.mark.parametrize("value", [0.5, 2.0**-30, 100 * 2**16 + 1, np.nan, np.inf])
-def test_sums_that_are_no_integers_of_the_grid_are_refused(value):
-    """Whole noise hides no fractions: the mean of two sums would tell which of them are odd."""
-    given = plan(grid=tff_mf.Grid(bits=16, max_clients=100), dimension=13)
-    trained = model()
-    noise = CorrelatedNoise(given, trained.parameters())
-    sums = [torch.zeros(each.shape, dtype=torch.float64) for each in trained.parameters()]
-    sums[1][0] = value
-    with pytest.raises(tff_mf.InputError, match=r"at most 6553600, .*use_grad_mean"):
-        noise.apply(sums)
-    assert noise.rounds == 0
-    assert all(each.grad is None for each in trained.parameters())
-
-
 def test_a_round_is_not_recorded(monkeypatch):
     """Each replay would release another sum with the same noise."""
     stream = in_torch.build_stream(BLT, dimension=3, stddev=1.0)
@@ -279,81 +204,17 @@ def test_a_round_is_not_recorded(monkeypatch):
         stream.next(state)
 
 
-def test_a_checkpoint_continues_the_noise():
-    trained = model()
-    noise, file = CorrelatedNoise(plan(), trained.parameters()), io.BytesIO()
-    noise.apply([torch.zeros(each.shape) for each in trained.parameters()])
-    torch.save(noise.state_dict(), file)
-    file.seek(0)
-    read = torch.load(file)
-    later = CorrelatedNoise(plan(), trained.parameters())
-    later.load_state_dict(read)
-    later.apply([torch.zeros(each.shape) for each in trained.parameters()])
-    assert later.rounds == 2
-    assert torch.equal(later.state_dict()["keys"][0], noise.state_dict()["keys"][0])
-    with pytest.raises(tff_mf.InputError, match="other noise"):
-        CorrelatedNoise(plan(noise_multiplier=3.0), trained.parameters()).load_state_dict(read)
-    with pytest.raises(tff_mf.InputError, match="row_0"):
-        later.load_state_dict({**read, "row_0": read["row_0"][1:]})
-
-
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda: CorrelatedNoise(plan(cohort=8), model().parameters()), "cohort=8"),
         (lambda: CorrelatedNoise(plan(), []), "parameters"),
         (lambda: CorrelatedNoise("plan", model().parameters()), "plan="),
         (lambda: CorrelatedNoise(plan(), model().parameters()).apply([torch.zeros(2)]), r"sums .* \[\(2,\)\]"),
-        (lambda: clipped_sum([torch.ones(2, 3)], 0.0), "clip_norm=0"),
-        (lambda: clipped_sum([torch.ones(2, 3), torch.ones(3, 3)], 1.0), r"shapes \[\(2, 3\), \(3, 3\)\]"),
     ],
 )
 def test_bad_arguments_are_refused(call, named):
     with pytest.raises(tff_mf.InputError, match=named):
         call()
-
-
-def test_clipped_sums_are_those_of_a_loop():
-    generator = np.random.default_rng(0)
-    lengths = generator.exponential(size=7) / 5
-    gradients = [
-        generator.normal(size=shape) * lengths.reshape(-1, *[1] * (len(shape) - 1)) for shape in ([7, 3, 5], [7])
-    ]
-    present = np.arange(7) != 2
-    found = clipped_sum([torch.as_tensor(each) for each in gradients], 0.8, present=torch.as_tensor(present))
-    norms = np.sqrt(sum((each.reshape(7, -1) ** 2).sum(axis=1) for each in gradients))
-    assert norms.min() < 0.8 < norms.max()
-    factors = np.minimum(1, 0.8 / norms) * present
-    for ours, value in zip(found, gradients, strict=True):
-        np.testing.assert_allclose(ours, np.tensordot(factors, value, axes=1), atol=2e-5)
-
-
-@pytest.mark.parametrize("scale", [1e-20, 1e-3, 1.0, 1e15, 1e30, np.nan, np.inf])
-@pytest.mark.parametrize("size", [1, 10, 100_000])
-@pytest.mark.parametrize("bits", [8, 16, 26])
-def test_no_norm_exceeds_the_clip_norm_on_a_grid(scale, size, bits):
-    values = np.random.default_rng(size).standard_cauchy([3, size]) * scale
-    given, grid = torch.as_tensor(values).to(torch.float32), tff_mf.Grid(bits=bits, max_clients=3)
-    terms = [clipped_sum([each], 1.0, grid=grid)[0].numpy() for each in given[:, None]]
-    for value, term in zip(values, terms, strict=True):
-        assert np.array_equal(term, np.rint(term))
-        square = np.sum(term.astype(np.int64) ** 2)
-        assert square <= 4**bits
-        if 1e-3 < np.linalg.norm(value) < 1e30 and size < 2**bits:
-            away = value * min(1, 1 / np.linalg.norm(value)) - term / 2**bits
-            assert np.linalg.norm(away) <= (np.sqrt(size) + 3) / 2**bits
-    np.testing.assert_array_equal(clipped_sum([given], 1.0, grid=grid)[0], np.sum(terms, axis=0))
-
-
-@pytest.mark.parametrize("scale", [1e-20, 1e-3, 1.0, 1e15, 1e30, np.nan, np.inf])
-@pytest.mark.parametrize("size", [1, 10, 300_000])
-def test_no_norm_exceeds_the_clip_norm(scale, size):
-    values = np.random.default_rng(size).standard_cauchy(size) * scale
-    found = clipped_sum([torch.as_tensor(values[np.newaxis]).to(torch.float32)], 1.0)[0].to(torch.float64).numpy()
-    norm = np.linalg.norm(values)
-    assert np.linalg.norm(found) <= 1
-    if norm < 1e30:
-        assert np.linalg.norm(found) >= min(norm, 1) * (1 - 1e-3) - 1e-12
 
 
 @pytest.mark.parametrize("clip_norm", [1e-6, 1.0, 1e6])

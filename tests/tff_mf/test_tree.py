@@ -1,17 +1,13 @@
-import itertools
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.mechanisms import tree_factors
 from tff_mf.sensitivities import tree_nodes
 
 STACK_OVERFLOW = tff_mf.MinSep(min_sep=342, max_participations=6)
-VARIANTS = ["full", "online", "vanilla"]
 
 
 def node_matrix(rounds):
@@ -55,11 +51,6 @@ def vanilla_decoder(rounds):
             decoder[done - 1, nodes.index(largest)] = 1
             rest -= largest
     return decoder
-
-
-def brute_force(rounds, schema):
-    nodes = node_matrix(rounds)
-    return max(np.sum(np.square(nodes[:, list(pattern)].sum(axis=1))) for pattern in schema.patterns(rounds))
 
 
 @pytest.mark.parametrize("rounds", [*range(1, 20), 31, 64, 100])
@@ -107,101 +98,44 @@ def test_the_vanilla_factor_is_the_matrix_of_the_nodes_that_its_decoder_uses(rou
     assert np.array_equal(np.cumsum(tree.inverse(rounds), axis=0), decoder[:, in_order])
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("rounds", [*range(1, 18), 50, 64])
-def test_encoder_inverse_and_recursion_are_one_matrix(rounds, variant):
-    tree = tff_mf.Tree(rounds, variant=variant)
-    np.testing.assert_allclose(tree.encoder(rounds) @ tree.inverse(rounds), np.eye(rounds), atol=1e-13)
-    np.testing.assert_allclose(tree.recursion().responses(rounds), tree.inverse(rounds), atol=1e-14)
-
-
 def test_the_first_rounds_of_an_online_tree_are_a_smaller_tree():
     for variant in ("online", "vanilla"):
         first, whole = tff_mf.Tree(6, variant=variant), tff_mf.Tree(13, variant=variant)
         assert np.array_equal(whole.inverse(6), first.inverse(6))
 
 
-@pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
-@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12))
-def test_sensitivity_against_brute_force(schema, rounds, min_sep, max_participations):
-    min_sep = min(min_sep, rounds)
-    participation = schema(min_sep=min_sep, max_participations=min(max_participations, (rounds - 1) // min_sep + 1))
-    result = tff_mf.explain_sensitivity(tff_mf.Tree(rounds, variant="full"), rounds, participation)
-    assert result.exact
-    assert result.value**2 == pytest.approx(brute_force(rounds, participation), rel=1e-14)
+def nodes_of(rounds, *, only_left):
+    """The nodes that count: all that are complete, or those that the vanilla decoder uses."""
+    return tff_mf.Tree(rounds, variant="vanilla").encoder(rounds) if only_left else node_matrix(rounds)
 
 
-@pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
-@pytest.mark.parametrize("rounds", [1, 2, 3, 5, 8, 11])
-def test_sensitivity_of_the_vanilla_tree_against_every_pattern(schema, rounds):
-    tree = tff_mf.Tree(16, variant="vanilla")
-    encoder = tree.encoder(rounds)
+@pytest.mark.parametrize("only_left", [False, True])
+@pytest.mark.parametrize("rounds", range(1, 13))
+def test_node_counts_against_every_pattern(rounds, only_left):
+    nodes = nodes_of(rounds, only_left=only_left)
     for min_sep in range(1, rounds + 1):
-        for max_participations in range(1, (rounds - 1) // min_sep + 2):
-            participation = schema(min_sep=min_sep, max_participations=max_participations)
-            patterns = list(participation.patterns(rounds))
-            largest = max(np.sum(np.square(encoder[:, list(pattern)].sum(axis=1))) for pattern in patterns)
-            result = tff_mf.explain_sensitivity(tree, rounds, participation)
-            assert result.exact
-            assert result.value**2 == pytest.approx(largest, rel=1e-14)
+        for most in range(1, (rounds - 1) // min_sep + 2):
+            for kind, count in ((tff_mf.MinSep, tree_nodes.min_sep), (tff_mf.FixedEpoch, tree_nodes.fixed_epoch)):
+                patterns = kind(min_sep=min_sep, max_participations=most).patterns(rounds)
+                largest = max(np.sum(np.square(nodes[:, list(pattern)].sum(axis=1))) for pattern in patterns)
+                assert count(rounds, min_sep, most, only_left=only_left) == largest
 
 
+@pytest.mark.parametrize("only_left", [False, True])
 @pytest.mark.parametrize("min_sep", [1, 3, 20, 63])
-def test_the_vanilla_tree_at_sizes_where_the_program_branches(min_sep):
-    """Never below a random pattern, nor above all nodes; and the tightest for fixed epochs, which are all tried."""
+def test_node_counts_at_sizes_where_the_program_branches(min_sep, only_left):
+    """Never below a random pattern; and the largest of fixed epochs, which are all tried."""
     rounds, generator = 203, np.random.default_rng(min_sep)
-    encoder = tff_mf.Tree(rounds, variant="vanilla").encoder(rounds)
-    most = (rounds - 1) // min_sep + 1
-    largest = tree_nodes.min_sep(rounds, min_sep, most, only_left=True)
+    nodes, most = nodes_of(rounds, only_left=only_left), (rounds - 1) // min_sep + 1
+    largest = tree_nodes.min_sep(rounds, min_sep, most, only_left=only_left)
     assert largest <= tree_nodes.min_sep(rounds, min_sep, most)
     for _ in range(200):
         gaps = min_sep + generator.geometric(0.3, size=most) - 1
         pattern = np.cumsum(np.concatenate([[generator.integers(min_sep)], gaps]))
         pattern = pattern[pattern < rounds][:most]
-        assert largest >= np.sum(np.square(encoder[:, pattern].sum(axis=1)))
-    epochs = [np.sum(np.square(encoder[:, first::min_sep].sum(axis=1))) for first in range(min_sep)]
-    assert tree_nodes.fixed_epoch(rounds, min_sep, most, only_left=True) == max(epochs) <= largest
-
-
-@pytest.mark.parametrize("rounds", range(1, 13))
-def test_node_counts_against_every_pattern(rounds):
-    for min_sep in range(1, rounds + 1):
-        for max_participations in range(1, (rounds - 1) // min_sep + 2):
-            schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
-            assert tree_nodes.min_sep(rounds, min_sep, max_participations) == brute_force(rounds, schema)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@given(st.integers(1, 10), st.integers(0, 3), st.integers(1, 10), st.integers(1, 10))
-def test_no_client_is_above_it_whatever_its_signs(variant, rounds, fewer, min_sep, max_participations):
-    first = max(rounds - fewer, 1)
-    min_sep = min(min_sep, first)
-    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=min(max_participations, (first - 1) // min_sep + 1))
-    tree = tff_mf.Tree(rounds, variant=variant)
-    result, encoder = tff_mf.explain_sensitivity(tree, first, schema), tree.encoder(first)
-    largest = max(
-        np.linalg.norm(encoder[:, list(pattern)] @ np.array(signs))
-        for pattern in schema.patterns(first)
-        for signs in itertools.product((1, -1), repeat=len(pattern))
-    )
-    assert result.value >= largest * (1 - 1e-14)
-    if result.exact:
-        assert result.value == pytest.approx(largest, rel=1e-13)
-
-
-@pytest.mark.parametrize("min_sep", [1, 3, 20, 63])
-def test_node_counts_at_sizes_where_the_program_branches(min_sep):
-    """Against a dense quadratic form over random patterns: never below any of them."""
-    rounds, generator = 203, np.random.default_rng(min_sep)
-    nodes = node_matrix(rounds)
-    max_participations = (rounds - 1) // min_sep + 1
-    largest = tree_nodes.min_sep(rounds, min_sep, max_participations)
-    for _ in range(200):
-        gaps = min_sep + generator.geometric(0.3, size=max_participations) - 1
-        pattern = np.cumsum(np.concatenate([[generator.integers(min_sep)], gaps]))
-        pattern = pattern[pattern < rounds][:max_participations]
-        value = np.sum(np.square(nodes[:, pattern].sum(axis=1)))
-        assert largest >= value
+        assert largest >= np.sum(np.square(nodes[:, pattern].sum(axis=1)))
+    epochs = [np.sum(np.square(nodes[:, first::min_sep].sum(axis=1))) for first in range(min_sep)]
+    assert tree_nodes.fixed_epoch(rounds, min_sep, most, only_left=only_left) == max(epochs) <= largest
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 import dataclasses
-import warnings
 
 import numpy as np
 import pytest
@@ -124,11 +123,3 @@ def test_the_schedule_of_the_banded_paper():
     np.testing.assert_allclose(np.diff(rates[:309]), 0.95 / 308, rtol=1e-10)
     np.testing.assert_allclose(np.diff(rates[-513:]), -0.95 / 512, rtol=1e-10)
     np.testing.assert_array_equal(tff_mf.LinearSchedule().rates(3), 1.0)
-
-
-def test_an_unstable_inverse_has_infinite_error_and_no_warning():
-    mechanism = tff_mf.BLT(theta=[1.0, 0.5], omega=[40.0, 30.0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for workload in (tff_mf.Momentum(momentum=0.9), tff_mf.MomentumWithRates(rates=[1.0] * 400, momentum=0.9)):
-            assert tff_mf.rms_error(mechanism, 400, workload) == np.inf

@@ -337,32 +337,6 @@ def test_dropout_has_one_mask_for_norm_and_gradient():
     assert all(0.999 < norm <= 1 for norm in norms)
 
 
-def fast_gradients(model, x, y):
-    """The sum that TensorFlow Privacy's fast gradient clipping returns, for comparison."""
-    from tensorflow_privacy.privacy.fast_gradient_clipping import clip_grads, layer_registry
-
-    registry = layer_registry.make_default_layer_registry()
-    model.compile("sgd", tf.keras.losses.MeanSquaredError(reduction="sum"))
-    return clip_grads.compute_clipped_gradients_and_outputs(model, 1.0, registry, x, y)[0]
-
-
-def test_fast_clipping_of_tensorflow_privacy_exceeds_the_norm():
-    """Why it is not used. All of it holds for a batch of one, whose sum must have a norm of at most 1."""
-    inputs = tf.keras.Input((2,))
-    dense = layers.Dense(2, use_bias=False)
-    shared = tf.keras.Model(inputs, layers.Add()([dense(inputs), dense(inputs)]))
-    x, y = tf.constant([[3.0, 4.0]]), tf.constant([[50.0, -20.0]])
-    assert np.linalg.norm(fast_gradients(shared, x, y)[0]) == pytest.approx(2**0.5, rel=1e-3)
-    ours = keras.ClippedSum(shared, "mean_squared_error", clip_norm=1.0)(x, y)
-    assert np.linalg.norm(ours[0]) <= 1
-    dropout = tf.keras.Sequential([layers.Dropout(0.75, input_shape=(200,)), layers.Dense(1, use_bias=False)])
-    x, y = tf.ones([1, 200]), tf.constant([[1e4]])
-    assert np.linalg.norm(fast_gradients(dropout, x, y)[0]) > 1.5
-    plain = tf.keras.Sequential([layers.Dense(1, input_shape=(2,))])
-    x = tf.constant([[1.0, 1.0], [np.inf, 0.0]])
-    assert not np.all(np.isfinite(fast_gradients(plain, x, tf.ones([2, 1]))[0]))
-
-
 class Counting(layers.Layer):
     def __init__(self, **arguments):
         super().__init__(**arguments)

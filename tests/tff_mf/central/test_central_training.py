@@ -94,7 +94,7 @@ MECHANISMS = {
 }
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", ["banded", "tree"])
 def test_noise_of_fit_is_the_inverse_times_z(name):
     """On examples whose gradient is zero, over several calls of fit, in which no key is drawn twice."""
     mechanism = MECHANISMS[name]
@@ -180,8 +180,6 @@ def secret_order(sampling, rounds=12):
 SECRET = {
     "balls in bins": tff_mf.BallsInBins(groups=3),
     "b-min-sep": tff_mf.BMinSep.of_population(min_sep=2, population=N, clients_per_round=2),
-    "random allocation": tff_mf.RandomAllocation(participations=4),
-    "shuffled epochs": tff_mf.ShuffledEpochs(epochs=4),
 }
 
 

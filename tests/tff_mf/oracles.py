@@ -1,0 +1,42 @@
+"""Slow and direct oracles that several files compare with, and strategies of what they are compared on."""
+
+import itertools
+
+import numpy as np
+from hypothesis import strategies as st
+
+import tff_mf
+
+
+@st.composite
+def schemas(draw, rounds, most=None):
+    """A schema of either kind whose participations fit into `rounds`, and are at most `most`."""
+    min_sep = draw(st.integers(1, rounds))
+    fitting = (rounds - 1) // min_sep + 1
+    kind = draw(st.sampled_from([tff_mf.MinSep, tff_mf.FixedEpoch]))
+    return kind(
+        min_sep=min_sep, max_participations=draw(st.integers(1, fitting if most is None else min(most, fitting)))
+    )
+
+
+def largest_norm(matrix, patterns):
+    """Largest norm over all patterns, and over the contributions +1 and −1 in each of their rounds."""
+    squares = [0.0]
+    for pattern in patterns:
+        signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(pattern))))
+        squares.append(np.max(np.sum(np.square(signs @ matrix[:, list(pattern)].T), axis=1)))
+    return float(np.sqrt(max(squares)))
+
+
+def restarted(block, rounds, every):
+    """The block-diagonal C of noise that restarts: `block` again and again, the last one cut off at the end."""
+    whole = np.zeros((rounds, rounds))
+    for begin in range(0, rounds, every):
+        size = min(every, rounds - begin)
+        whole[begin : begin + size, begin : begin + size] = block[:size, :size]
+    return whole
+
+
+def slopes(function, point, step=1e-6):
+    """The derivatives of a function of an array by central differences."""
+    return np.array([(function(point + one) - function(point - one)) / (2 * step) for one in step * np.eye(len(point))])
