@@ -79,11 +79,7 @@ def check_new(path: pathlib.Path) -> None:
 
 
 def check_empty(path: pathlib.Path) -> None:
-    """Raises unless a folder is empty: the files of an earlier run are never overwritten.
-
-    Raises:
-        InputValueError: If it is not empty.
-    """
+    """Raises unless a folder is empty: the files of an earlier run are never overwritten."""
     if any(each.name != files.FOLDER_LOCK for each in path.iterdir()):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
 

@@ -115,9 +115,6 @@ class RunSettings(PrivacySettings, kw_only=True):
     Example:
         >>> RunSettings(rounds=8, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=2).participation()
         MinSep(min_sep=4, max_participations=2)
-
-    Raises:
-        InputValueError: If a value is of the wrong type or out of range, or values do not go with each other.
     """
 
     rounds: Whole
@@ -227,11 +224,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         raise InputValueError(f"{given}={getattr(self, given)!r} needs {missing}.")
 
     def check(self) -> None:
-        """Refuses what can be refused before anything is optimized, trained or written.
-
-        Raises:
-            InputError: If a field is out of range, or the fields do not fit each other.
-        """
+        """Refuses what can be refused before anything is optimized, trained or written."""
         setting = self.mechanism_setting()
         check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
         if self.chosen_grid() is not None and self.mechanism == "dense":
@@ -253,26 +246,15 @@ class RunSettings(PrivacySettings, kw_only=True):
         """Returns how cohorts are drawn.
 
         There is no default for its numbers: single participation, the obvious one, gives the smallest ε.
-
-        Raises:
-            InputError: If a parameter is missing, out of range, or does not go with the sampling.
         """
         return SamplingSettings(**{name: getattr(self, name) for name in SamplingSettings.__struct_fields__})
 
     def participation(self) -> tff_mf.Participation:
-        """Returns the schema that the guarantee is for: every pattern of rounds that the sampling allows a client.
-
-        Raises:
-            InputError: If the sampling does not fit the rounds.
-        """
+        """Returns the schema that the guarantee is for: every pattern of rounds that the sampling allows a client."""
         return self.sampling_settings().schema(self.rounds)
 
     def mechanism_setting(self) -> MechanismSetting:
-        """Returns the setting of the whole run that its mechanism is optimized for.
-
-        Raises:
-            InputError: If a field is out of range, or the participations do not fit in the rounds.
-        """
+        """Returns the setting of the whole run that its mechanism is optimized for."""
         workload = mechanism_names.workload(
             self.workload,
             rounds=self.rounds,
@@ -288,11 +270,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         )
 
     def privacy_plan(self, mechanism: tff_mf.Mechanism, insecure_seed: int | None = None) -> tff_mf.Plan:
-        """Returns the guarantee of a run with `mechanism`.
-
-        Raises:
-            InputError: If a field is out of range.
-        """
+        """Returns the guarantee of a run with `mechanism`."""
         grid = self.chosen_grid()
         if grid is not None and mechanism.max_rounds is not None and mechanism.kind in ("dense", "structured"):
             grid_recursion.check_rows(mechanism.kind, bands=mechanism.max_rounds, dimension=self.dimension)
@@ -314,11 +292,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         )
 
     def chosen_rate(self, privacy: tff_mf.Plan) -> float:
-        """Returns the server's rate; for "proposed", the rate that follows from the noise of `privacy`.
-
-        Raises:
-            InputValueError: If there is no noise to propose one from.
-        """
+        """Returns the server's rate; for "proposed", the rate that follows from the noise of `privacy`."""
         if not isinstance(self.server_learning_rate, str):
             return self.server_learning_rate
         return derived.PAPER.proposed(derived.rmse_of_plan(privacy), clip_norm=self.clip_norm)
@@ -329,9 +303,6 @@ class RunSettings(PrivacySettings, kw_only=True):
         Args:
             plan: The plan of the run, or the claim in its `run.json`.
             server_learning_rate: The rate that "proposed" came to.
-
-        Raises:
-            InputValueError: If the plan is one of other settings.
         """
         for name in _AS_IN_PLAN:
             if getattr(self, name) != getattr(plan, name):

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow_federated as tff
 
 import tff_mf
@@ -13,9 +14,10 @@ from tff_mf.base.errors import InputValueError
 from ... import aggregators
 from .. import sampling
 from ..runs import amplification, statable
+from ..runs.initial_model import GivenModel
 from ..runs.metrics import ALSO_TRAINING, NOT_TRAINING
 from ..runs.settings import RunSettings
-from . import checkpoints, client_batches
+from . import client_batches
 from .datasets import named_data, sentences
 from .learning_process import build_process
 from .task import Measurement, Task, build_measurement, build_task
@@ -77,7 +79,7 @@ def prepare(
     settings: RunSettings,
     privacy: tff_mf.Plan,
     data: pathlib.Path,
-    given: checkpoints.GivenModel | None = None,
+    given: GivenModel | None = None,
     *,
     draw_in_secret: DrawInSecret | None = None,
     without_epsilon: bool = False,
@@ -119,7 +121,11 @@ def prepare(
     vocabulary = given.vocabulary if given else list(named_data.load_word_counts(data, settings.vocab_size))
     language_task = build_task(settings, vocabulary)
     if given:
-        weights = given.weights(language_task.initial_weights)
+        drawn_with_seed = language_task.initial_weights
+        weights = tff.learning.models.ModelWeights(
+            trainable=given.parameters([np.asarray(each) for each in drawn_with_seed.trainable]),
+            non_trainable=drawn_with_seed.non_trainable,
+        )
         language_task = dataclasses.replace(language_task, initial_weights=weights)
     _check_grid(privacy, present, language_task)
     process, aggregator = build_process(settings, privacy, language_task)

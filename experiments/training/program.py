@@ -16,14 +16,14 @@ from tff_mf.base import checkpoint_files
 
 from .. import reports
 from ..output import files
-from ..runs import amplification, folders, layers
+from ..runs import amplification, folders, initial_model, layers
 from ..runs.folders import ExecutionSettings, versions
 from ..runs.ledger import read_ledger
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, MODEL, SETTINGS_TOML, SUMMARY, VOCABULARY
 from ..runs.run_record import RunRecord, begun_record, initial_model_of
 from ..runs.settings import RunSettings
 from ..sampling import keep_secret, secret_cohorts
-from . import checkpoints, rounds
+from . import rounds
 from .preparation import DrawInSecret, PreparedRun, prepare
 from .rounds import OnRound, TrainedRun
 from .task import METRICS
@@ -82,7 +82,7 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
         "model_sha256": hashlib.sha256(model).hexdigest(),
         "parameters": prepared.language_task.parameters,
         "dropped_participations": prepared.dropped_participations,
-        "seconds": trained.seconds,
+        "seconds": trained.progress.seconds,
         "tff_mf_version": tff_mf.__version__,
     }
     files.write_atomically(out / VOCABULARY, json.dumps(prepared.vocabulary, ensure_ascii=False) + "\n")
@@ -90,7 +90,7 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
     files.write_atomically(out / SUMMARY, json.dumps(summary, indent=2) + "\n")
     report = reports.write(out, realised=True)
     trained.saved.finish()
-    return TrainingResult(summary=summary, report=report, history=trained.history, weights=trained.weights)
+    return TrainingResult(summary=summary, report=report, history=trained.progress.history, weights=trained.weights)
 
 
 def run(
@@ -133,7 +133,7 @@ def run(
             folders.check_empty(out)
         begun = begun_record(out)
         named = initial_model_of(settings, begun)
-        given = checkpoints.read(named, out, settings.vocab_size) if named else None
+        given = initial_model.read(named, out, settings.vocab_size) if named else None
         draw, run = _draw_in_secret(out) if settings.secret_cohorts else (None, None)
         # Computed again from the noise, it could differ in last bits on another machine.
         rate = begun.server_learning_rate if begun and begun.server_learning_rate else settings.chosen_rate(privacy)
@@ -146,7 +146,7 @@ def run(
             checkpoint_files.make_private(out / CHECKPOINTS)
             keep_secret(out / CHECKPOINTS / COHORTS, prepared.secret)
         if given:
-            checkpoints.keep(given, out)
+            given.keep(out)
         cohorts = prepared.cohorts
         record = reports.write_record(
             out,

@@ -81,11 +81,6 @@ def write(path: pathlib.Path, clients: Iterable[tuple[str, str, Iterable[Mapping
     Args:
         path: The file, which must not exist.
         clients: Id and split of each client, and its examples: values by feature.
-
-    Raises:
-        FileExistsError: If there is such a file.
-        OSError: If it cannot be written.
-        sqlite3.OperationalError: If it cannot be written.
     """
     # SQLite gives a file of its own the mode 644; an empty one that is there keeps the mode of any new file.
     path.open("xb").close()
