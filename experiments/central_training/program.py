@@ -154,7 +154,7 @@ class _States:
 def resumable(folder: pathlib.Path) -> pathlib.Path:
     """Returns the folder of a training that was stopped."""
     # A run may have been stopped after the first of these files.
-    if not any((folder / name).is_file() for name in (SETTINGS_TOML, MECHANISM)):
+    if not any((folder / name).is_file() for name in (CALIBRATED, MECHANISM, SETTINGS_TOML)):
         raise InputValueError(f"out={str(folder)!r} has no run to resume: start the run without --resume.")
     if (folder / SUMMARY).is_file() and not checkpoint_files.saved_rounds(folder / CHECKPOINTS):
         raise InputValueError(f"out={str(folder)!r} holds a run that has ended: there is nothing to resume.")
