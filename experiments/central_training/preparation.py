@@ -15,8 +15,6 @@ from .settings import CentralSettings
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tff_mf import keras
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreparedTraining:
@@ -124,17 +122,3 @@ def _learning_rate(settings: CentralSettings) -> Any:
             return {"rates": rates.tolist()}
 
     return settings.learning_rate if not (settings.warmup or settings.cooldown) else _RoundRates()
-
-
-def training_of(prepared: PreparedTraining, model: "tf.keras.Sequential", examples: Any) -> "keras.Training":
-    """Returns the training of a model on examples, a pair of images and labels."""
-    from tff_mf import keras
-
-    return keras.Training(
-        model,
-        *examples,
-        order=prepared.order,
-        mechanism=prepared.mechanism,
-        clip_norm=prepared.settings.clip_norm,
-        noise_multiplier=prepared.noise_multiplier,
-    )

@@ -57,6 +57,8 @@ def run(
         on_epoch: Called after each epoch with its number and its metrics.
         resume: Whether the folder has a run that was stopped; otherwise it must be empty.
     """
+    from tff_mf import keras
+
     files.make_writable(folder)
     with contextlib.ExitStack() as ends:
         ends.enter_context(files.alone(folder))
@@ -64,16 +66,29 @@ def run(
             folders.check_empty(folder)
         keep(prepared, folder)
         loop = ends.enter_context(_loop(prepared, folder))
-        begun, secret = time.monotonic(), prepared.settings.sampling_settings.is_secret
-
-        def clock() -> float:
-            # How long secret batches take depends on how many examples they have.
-            return 0.0 if secret else round(time.monotonic() - begun, 1)
-
         model = preparation.compiled_network(prepared.settings)
-        training = preparation.training_of(prepared, model, data.train)
+        training = keras.Training(
+            model,
+            *data.train,
+            order=prepared.order,
+            mechanism=prepared.mechanism,
+            clip_norm=prepared.settings.clip_norm,
+            noise_multiplier=prepared.noise_multiplier,
+        )
         states = _States(folder / CHECKPOINTS, training)
+        begun = time.monotonic()
         rows: list[Mapping[str, object]] = [*metrics.read_metrics(folder / METRICS).rows]
+
+        def released() -> dict[str, float]:
+            """Writes the row of the newest model, and returns its metrics."""
+            found = evaluated(model, data.validation)
+            # How long secret batches take depends on how many examples they have.
+            secret = prepared.settings.sampling_settings.is_secret
+            seconds = 0.0 if secret else round(time.monotonic() - begun, 1)
+            rows.append({metrics.ROUND: training.rounds, metrics.SECONDS: seconds, **found})
+            metrics.write_metrics(folder / METRICS, rows)
+            return found
+
         # The final weights are published with the last epoch.
         published = loop.rounds if (folder / WEIGHTS).exists() else len(rows)
         last = loop.resume(states, published=published, every_round=True)
@@ -81,17 +96,13 @@ def run(
             states.restore(last)
         if len(rows) < last:
             # The run was stopped after the checkpoint and before the row of its model.
-            rows.append(_row(training.rounds, clock(), evaluated(model, data.validation)))
-            metrics.write_metrics(folder / METRICS, rows)
+            released()
         for epoch in range(last + 1, loop.rounds + 1):
             # Which examples are in a batch, a fixed order tells everybody, and a secret one nobody.
             loop.begin(())
             training.fit(epochs=1)
             loop.finish(training)
-            found = evaluated(model, data.validation)
-            rows.append(_row(training.rounds, clock(), found))
-            metrics.write_metrics(folder / METRICS, rows)
-            on_epoch(epoch, found)
+            on_epoch(epoch, released())
         if not loop.has_ended:
             loop.record_end()
         found = summarize(
@@ -191,10 +202,6 @@ def evaluated(model: "tf.keras.Model", examples: Examples) -> dict[str, float]:
         return {}
     found = model.evaluate(*examples, batch_size=_EVALUATED_AT_ONCE, verbose=0, return_dict=True)
     return {name: float(value) for name, value in found.items()}
-
-
-def _row(rounds: int, seconds: float, found: Mapping[str, float]) -> dict[str, object]:
-    return {metrics.ROUND: rounds, metrics.SECONDS: seconds, **found}
 
 
 def _write_weights(model: "tf.keras.Model", folder: pathlib.Path) -> None:

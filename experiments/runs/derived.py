@@ -67,37 +67,21 @@ def dimension_of(model: str, *, vocab_size: int, embedding_size: int, units: int
 GRID_BASE = 1.7
 
 
-def effective_rmse(
-    mechanism: tff_mf.Mechanism,
-    rounds: int,
-    *,
-    noise_multiplier: float,
-    cohort: int,
-    restart_every: int | None = None,
-) -> float:
+def rmse_of_plan(privacy: tff_mf.Plan) -> float:
     """Returns L_e, the root mean squared error of the prefix sums of averaged updates, for clip norm 1.
 
-    Equation 10 of the paper: error of the mechanism times σ / clients per round, both of C as stored.
+    Equation 10 of the paper: error of the mechanism times σ / cohort, both of C as stored, for the cohort that a round
+    stands for.
 
     Example:
-        >>> round(effective_rmse(tff_mf.Identity(), 3, noise_multiplier=10.0, cohort=10), 6)
+        >>> plan = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=3, sampling=tff_mf.SingleParticipation(),
+        ...                    noise_multiplier=10.0, delta=1e-6, clients_per_round=10)
+        >>> round(rmse_of_plan(plan), 6)
         1.414214
     """
-    cohort = validation.whole("cohort", cohort)
-    every = rounds if restart_every is None else restart_every
-    error = restart_errors(mechanism, rounds, restart_every=every).rms
-    return error * validation.nonnegative("noise_multiplier", noise_multiplier) / cohort
-
-
-def rmse_of_plan(privacy: tff_mf.Plan) -> float:
-    """Returns L_e of a run by its privacy plan: of the cohort that a round stands for."""
-    return effective_rmse(
-        privacy.mechanism,
-        privacy.rounds,
-        noise_multiplier=privacy.noise_multiplier,
-        cohort=privacy.cohort,
-        restart_every=privacy.restart_every,
-    )
+    every = privacy.rounds if privacy.restart_every is None else privacy.restart_every
+    error = restart_errors(privacy.mechanism, privacy.rounds, restart_every=every).rms
+    return error * privacy.noise_multiplier / privacy.cohort
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -109,14 +109,7 @@ class ClientBatches:
 
     A client's sentences are those that TFF's preprocessing with the same seed trains on, in the same order, in the same
     batches: shuffled in a buffer of `max_examples`, repeated, and cut after `max_examples`.
-
-    Args:
-        sentences: The clients' sentences.
-        word_ids: From serialized examples to words; see `word_ids.build_word_ids`.
-        batch_size: Sentences in a batch.
-        max_examples: Sentences that a client uses at most.
-        client_epochs: Passes over its sentences.
-        seed: Seed of the order.
+    The numbers are fields of `RunSettings`, and `word_ids` is from `build_word_ids`.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from ..runs import amplification, folders, initial_model, layers
 from ..runs.folders import ExecutionSettings, versions
 from ..runs.ledger import read_ledger
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, MODEL, SETTINGS_TOML, SUMMARY, VOCABULARY
-from ..runs.run_record import RunRecord, begun_record, initial_model_of
+from ..runs.run_record import begun_record, initial_model_of
 from ..runs.settings import RunSettings
 from ..sampling import keep_secret, secret_cohorts
 from . import rounds
@@ -29,14 +29,6 @@ from .rounds import OnRound, TrainedRun
 from .task import METRICS
 
 _ON_THIS_MACHINE = ExecutionSettings()
-
-
-def _amplified_epsilon(prepared: PreparedRun, begun: RunRecord | None) -> float | None:
-    """Returns the ε of a run with secret cohorts, which it states from its beginning on."""
-    if prepared.in_secret is None:
-        return None
-    # Computed again, a certificate by samples would differ.
-    return amplification.stated_epsilon(prepared.in_secret) if begun is None else begun.amplified_epsilon
 
 
 def _draw_in_secret(out: pathlib.Path) -> tuple[DrawInSecret, str | None]:
@@ -147,12 +139,15 @@ def run(
             keep_secret(out / CHECKPOINTS / COHORTS, prepared.secret)
         if given:
             given.keep(out)
-        cohorts = prepared.cohorts
+        cohorts, amplified = prepared.cohorts, None
+        if prepared.in_secret is not None:
+            # Computed again, a certificate by samples would differ.
+            amplified = begun.amplified_epsilon if begun else amplification.stated_epsilon(prepared.in_secret)
         record = reports.write_record(
             out,
             privacy,
             cohorts=[] if settings.secret_cohorts else [cohorts.cohort(t) for t in range(cohorts.rounds)],
-            amplified_epsilon=_amplified_epsilon(prepared, begun),
+            amplified_epsilon=amplified,
             sampler=settings.sampling_settings().sampler,
             simulation=True,
             population=prepared.population,

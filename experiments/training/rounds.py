@@ -51,13 +51,9 @@ class Progress:
 
 
 class Saved(States):
-    """The checkpoints of one run, with its progress. A `Storage` of the loop.
+    """The checkpoints of one run, with its progress: after every so many rounds, or none if `every` is 0.
 
-    Args:
-        out: Folder of the run.
-        aggregator: The run's aggregator.
-        start: The state before the first round.
-        every: Rounds between checkpoints; 0 for none.
+    A `Storage` of the loop.
     """
 
     def __init__(self, out: pathlib.Path, aggregator: aggregators.MFAggregationFactory, start: Any, *, every: int):

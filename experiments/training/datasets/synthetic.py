@@ -72,15 +72,6 @@ class SyntheticData:
         """Number of clients by split."""
         return {name: max(1, round(size * self.clients / CLIENTS["train"])) for name, size in CLIENTS.items()}
 
-    def expected_sentences(self, split: str) -> int:
-        """Returns how many sentences the clients of a split have in expectation, rounded.
-
-        Example:
-            >>> SyntheticData(clients=1000).expected_sentences("test")
-            1192
-        """
-        return round(self.split_sizes[split] * (1 + MOST_SENTENCES) / 2)
-
     def write(self, path: str | os.PathLike) -> pathlib.Path:
         """Writes the file that `load` reads, some 100 bytes, and returns its path."""
         path = pathlib.Path(path)
