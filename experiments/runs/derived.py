@@ -8,7 +8,7 @@ import numpy as np
 
 import tff_mf
 from tff_mf.base import validation
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.problem.grids import FEWEST_BITS, MOST_BITS
 from tff_mf.sensitivities.losses import restart_errors
 
@@ -44,8 +44,6 @@ def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | No
         return tff_mf.Grid.with_room(dimension=dimension, cohort=cohort)
     if isinstance(grid, str):
         raise InputValueError(f"grid={grid!r} must be a number of bits, {AUTO!r} or {NONE!r}.")
-    if isinstance(grid, bool) or not isinstance(grid, int):
-        raise InputTypeError(f"grid={grid!r} must be a whole number of bits, {AUTO!r} or {NONE!r}.")
     if not FEWEST_BITS <= grid <= MOST_BITS:
         raise InputValueError(f"grid={grid} must be at least {FEWEST_BITS} and at most {MOST_BITS} bits, or a word.")
     return tff_mf.Grid(bits=grid, max_clients=clients)
