@@ -19,6 +19,8 @@ from ..runs.curves import Points, block_ends, of_some_rounds, over_delta, over_r
 from .deployment import Deployment, kind_of
 from .signal_to_noise import of_option
 
+_HEADER = ("mechanism", "σ", "ε", "ρ", "RmsLoss", "noise of the mean", "largest model that learns")
+
 
 def curves(deployment: Deployment, options: Iterable[Option], chosen: Option, *, states: bool) -> dict[str, Any]:
     """Returns what the figures of a plan's page show.
@@ -76,9 +78,6 @@ def _errors(deployment: Deployment, option: Option) -> Points:
         return []
     scale = option.figures["noise_multiplier"] / deployment.clients_per_round
     return of_some_rounds(found, scale)
-
-
-_HEADER = ("mechanism", "σ", "ε", "ρ", "RmsLoss", "noise of the mean", "largest model that learns")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ _SPECIAL_WORDS = 4
 _KERNEL_WORDS = 3
 # Parameters of the model of the papers' StackOverflow experiments.
 PAPERS_DIMENSION = 4_050_748
+GRID_BASE = 1.7
 
 
 def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | None:
@@ -60,9 +61,6 @@ def dimension_of(model: str, *, vocab_size: int, embedding_size: int, units: int
     if model == "conv":
         return words * width + (_KERNEL_WORDS * width + 1) * units + (units + 1) * words
     return words * width + 4 * (width + units + 1) * units + (units + 1) * width + (width + 1) * words
-
-
-GRID_BASE = 1.7
 
 
 def rmse_of_plan(privacy: tff_mf.Plan) -> float:

@@ -24,6 +24,17 @@ from ..output.typed import Record
 from .names import INITIAL_MODEL, SETTINGS_TOML, VOCABULARY
 
 _Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+FIELD = "initial_model"
+# The data set of a run whose settings name none.
+DEFAULT_DATASET = "pydoc"
+SQLITE = "sqlite:"
+# Files of the cache, by which `tff-mf compare` names the data sets of its runs.
+_CACHED = {
+    "pydoc": re.compile(r"pydoc-[0-9a-f]{16}\.sqlite"),
+    "stackoverflow": re.compile(r"stackoverflow\.sqlite"),
+    "synthetic": re.compile(r"synthetic-stackoverflow\.json"),
+}
+EMBEDDED = tuple(_CACHED)
 
 
 class InitialModel(Record):
@@ -168,27 +179,6 @@ def parameters(named: InitialModel, content: bytes, expected: Sequence[np.ndarra
 def refused(named: InitialModel, reason: str) -> InputValueError:
     """Returns the error that names an initial model and the reason to refuse it."""
     return InputValueError(f"{FIELD}={named.file!r} {reason}.")
-
-
-FIELD = "initial_model"
-
-
-# The data set of a run whose settings name none.
-DEFAULT_DATASET = "pydoc"
-
-
-SQLITE = "sqlite:"
-
-
-# Files of the cache, by which `tff-mf compare` names the data sets of its runs.
-_CACHED = {
-    "pydoc": re.compile(r"pydoc-[0-9a-f]{16}\.sqlite"),
-    "stackoverflow": re.compile(r"stackoverflow\.sqlite"),
-    "synthetic": re.compile(r"synthetic-stackoverflow\.json"),
-}
-
-
-EMBEDDED = tuple(_CACHED)
 
 
 def trained_on(model: pathlib.Path, dataset: str) -> bool:

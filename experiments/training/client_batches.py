@@ -13,6 +13,10 @@ import tensorflow_federated as tff
 from .datasets.sentences import ClientSentences
 
 _T = TypeVar("_T")
+_stackoverflow = tff.simulation.baselines.stackoverflow
+SEQUENCE_LENGTH = _stackoverflow.DEFAULT_SEQUENCE_LENGTH
+PADDING = 0
+Batch = tuple[np.ndarray, np.ndarray]
 
 
 def read_ahead(chunks: Iterable[_T]) -> Generator[_T, None, None]:
@@ -34,11 +38,6 @@ def read_ahead(chunks: Iterable[_T]) -> Generator[_T, None, None]:
         finally:
             if isinstance(source, Generator):
                 thread.submit(source.close).result()
-
-
-_stackoverflow = tff.simulation.baselines.stackoverflow
-
-SEQUENCE_LENGTH = _stackoverflow.DEFAULT_SEQUENCE_LENGTH
 
 
 def build_word_ids(vocabulary: Sequence[str]) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
@@ -64,9 +63,6 @@ def build_word_ids(vocabulary: Sequence[str]) -> Callable[[tf.Tensor], tuple[tf.
         return tf.concat([begin, ended], axis=1), tf.minimum(lengths + 1, SEQUENCE_LENGTH)
 
     return word_ids
-
-
-PADDING = 0
 
 
 class Packing(NamedTuple):
@@ -99,9 +95,6 @@ def pack(words: tf.Tensor) -> Packing:
     place = tf.where(counts > 0, tf.gather(of_step, tf.maximum(counts - 1, 0)) + rank[:, None] + 1, 0)
     packed = tf.scatter_nd(place[real][:, None] - 1, words[real], [tf.reduce_sum(lengths)])
     return Packing(rows=rows, words=packed, place=place)
-
-
-Batch = tuple[np.ndarray, np.ndarray]
 
 
 class ClientBatches:

@@ -9,6 +9,10 @@ import tensorflow_federated as tff
 from ..runs.settings import RunSettings
 from .client_batches import PADDING, pack
 
+_KERNEL_WORDS = 3
+TffModel = tff.learning.models.FunctionalModel | Callable[[], tff.learning.models.VariableModel]
+Weights = Sequence[Any]
+
 
 def mean_cross_entropy(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     """Returns the mean loss per word, equal to `tf.keras.losses.SparseCategoricalCrossentropy` to rounding.
@@ -155,12 +159,6 @@ def _transposed(matrix: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.transpose(matrix[None], [0, 2, 1]), [columns, rows])
 
 
-_KERNEL_WORDS = 3
-
-
-TffModel = tff.learning.models.FunctionalModel | Callable[[], tff.learning.models.VariableModel]
-
-
 def build_keras_model(settings: RunSettings, *, extended_vocab_size: int) -> tf.keras.Model:
     """Returns an uncompiled model from words `[batch, length]` to logits `[batch, length, extended_vocab_size]`."""
     tf.keras.utils.set_random_seed(settings.seed)
@@ -192,9 +190,6 @@ def build_reference_model(
     if kind == "lstm":
         return lambda: tff.learning.models.from_keras_model(build(), build_loss(), input_spec=input_spec, metrics=[])
     return tff.learning.models.functional_model_from_keras(build(), build_loss(), input_spec=input_spec)
-
-
-Weights = Sequence[Any]
 
 
 class Hidden(NamedTuple):

@@ -30,6 +30,12 @@ from .client_batches import read_ahead
 from .learning_process import clip_norm_of
 from .preparation import PreparedRun
 
+OnRound = Callable[[int, Mapping[str, float]], None]
+_LOG = logging.getLogger(__name__)
+# Clients that run at the same time use cores better than threads that share an operation, and one thread gives the same
+# numbers whatever the number of cores.
+_THREADS = 1
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Progress:
@@ -134,9 +140,6 @@ def _upwards(epsilon: float) -> float:
     return float(kept if kept >= shown else np.nextafter(kept, np.float32(np.inf)))
 
 
-OnRound = Callable[[int, Mapping[str, float]], None]
-
-
 def release(managers: Sequence[tff.program.ReleaseManager], progress: Progress) -> None:
     """Releases the metrics of a round that is on disk."""
     for manager in managers:
@@ -201,12 +204,6 @@ def _released_again(prepared: PreparedRun, out: pathlib.Path, progress: Progress
     if progress.row:
         release(managers, progress)
     return managers
-
-
-_LOG = logging.getLogger(__name__)
-# Clients that run at the same time use cores better than threads that share an operation, and one thread gives the same
-# numbers whatever the number of cores.
-_THREADS = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
