@@ -57,54 +57,14 @@ def run(
         on_epoch: Called after each epoch with its number and its metrics.
         resume: Whether the folder has a run that was stopped; otherwise it must be empty.
     """
-    from tff_mf import keras
-
     files.make_writable(folder)
-    with contextlib.ExitStack() as ends:
-        ends.enter_context(files.alone(folder))
+    with files.alone(folder):
         if not resume:
             folders.check_empty(folder)
         keep(prepared, folder)
-        loop = ends.enter_context(_loop(prepared, folder))
         model = preparation.compiled_network(prepared.settings)
-        training = keras.Training(
-            model,
-            *data.train,
-            order=prepared.order,
-            mechanism=prepared.mechanism,
-            clip_norm=prepared.settings.clip_norm,
-            noise_multiplier=prepared.noise_multiplier,
-        )
-        states = _States(folder / CHECKPOINTS, training)
-        begun = time.monotonic()
-        rows: list[Mapping[str, object]] = [*metrics.read_metrics(folder / METRICS).rows]
-
-        def released() -> dict[str, float]:
-            """Writes the row of the newest model, and returns its metrics."""
-            found = evaluated(model, data.validation)
-            # How long secret batches take depends on how many examples they have.
-            secret = prepared.settings.sampling_settings.is_secret
-            seconds = 0.0 if secret else round(time.monotonic() - begun, 1)
-            rows.append({metrics.ROUND: training.rounds, metrics.SECONDS: seconds, **found})
-            metrics.write_metrics(folder / METRICS, rows)
-            return found
-
-        # The final weights are published with the last epoch.
-        published = loop.rounds if (folder / WEIGHTS).exists() else len(rows)
-        last = loop.resume(states, published=published, every_round=True)
-        if last:
-            states.restore(last)
-        if len(rows) < last:
-            # The run was stopped after the checkpoint and before the row of its model.
-            released()
-        for epoch in range(last + 1, loop.rounds + 1):
-            # Which examples are in a batch, a fixed order tells everybody, and a secret one nobody.
-            loop.begin(())
-            training.fit(epochs=1)
-            loop.finish(training)
-            on_epoch(epoch, released())
-        if not loop.has_ended:
-            loop.record_end()
+        with _loop(prepared, folder) as loop:
+            _train(prepared, model, data, loop, on_epoch)
         found = summarize(
             prepared, data, validation=evaluated(model, data.validation), test=evaluated(model, data.test)
         )
@@ -115,6 +75,56 @@ def run(
         # With the keys in it, the noise could be removed from the models.
         checkpoint_files.remove_all(folder / CHECKPOINTS)
         return found
+
+
+def _train(
+    prepared: PreparedTraining,
+    model: "tf.keras.Sequential",
+    data: ImageData,
+    loop: server_loop.ServerLoop,
+    on_epoch: Callable[[int, Mapping[str, float]], None],
+) -> None:
+    """Trains the epochs that are left."""
+    from tff_mf import keras
+
+    training = keras.Training(
+        model,
+        *data.train,
+        order=prepared.order,
+        mechanism=prepared.mechanism,
+        clip_norm=prepared.settings.clip_norm,
+        noise_multiplier=prepared.noise_multiplier,
+    )
+    folder, begun = loop.folder, time.monotonic()
+    states = _States(folder / CHECKPOINTS, training)
+    rows: list[Mapping[str, object]] = [*metrics.read_metrics(folder / METRICS).rows]
+
+    def released() -> dict[str, float]:
+        """Writes the row of the newest model, and returns its metrics."""
+        found = evaluated(model, data.validation)
+        # How long secret batches take depends on how many examples they have.
+        secret = prepared.settings.sampling_settings.is_secret
+        seconds = 0.0 if secret else round(time.monotonic() - begun, 1)
+        rows.append({metrics.ROUND: training.rounds, metrics.SECONDS: seconds, **found})
+        metrics.write_metrics(folder / METRICS, rows)
+        return found
+
+    # The final weights are published with the last epoch.
+    published = loop.rounds if (folder / WEIGHTS).exists() else len(rows)
+    last = loop.resume(states, published=published, every_round=True)
+    if last:
+        states.restore(last)
+    if len(rows) < last:
+        # The run was stopped after the checkpoint and before the row of its model.
+        released()
+    for epoch in range(last + 1, loop.rounds + 1):
+        # Which examples are in a batch, a fixed order tells everybody, and a secret one nobody.
+        loop.begin(())
+        training.fit(epochs=1)
+        loop.finish(training)
+        on_epoch(epoch, released())
+    if not loop.has_ended:
+        loop.record_end()
 
 
 def _loop(
