@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,6 @@ from . import client_batches
 from .datasets import named_data, sentences
 from .learning_process import build_process
 from .task import Measurement, Task, build_measurement, build_task
-
-# From the arguments of `plan_cohorts` but for the seed.
-DrawInSecret = Callable[..., tuple[sampling.CohortPlan, sampling.CohortSecret]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +78,8 @@ def prepare(
     data: pathlib.Path,
     given: GivenModel | None = None,
     *,
-    draw_in_secret: DrawInSecret | None = None,
+    key: pathlib.Path | None = None,
+    run: str | None = None,
     without_epsilon: bool = False,
 ) -> PreparedRun:
     """Returns what a run is made of; what can be refused is, before anything is built.
@@ -92,7 +90,8 @@ def prepare(
         data: File in StackOverflow's format, or of a synthetic data set.
         given: The model that training starts from, whose words the run's model knows; `None` is one drawn with the
             seed.
-        draw_in_secret: Draws the cohorts by a secret in place of the seed, if they are secret.
+        key: The file of what secret cohorts follow from; `None` if they follow from the seed.
+        run: The identifier of a run with secret cohorts that is resumed.
         without_epsilon: Whether to train although no ε can be stated.
     """
     splits = named_data.load(data)
@@ -102,10 +101,10 @@ def prepare(
         "clients_per_round": privacy.clients_per_round,
         "rounds": privacy.rounds,
     }
-    if draw_in_secret is None:
+    if key is None:
         cohorts, secret = sampling.plan_cohorts(**drawn, seed=settings.seed), None
     else:
-        cohorts, secret = draw_in_secret(**drawn)
+        cohorts, secret = sampling.secret_cohorts(key, run=run, begun=run is not None, **drawn)
     if not without_epsilon:
         statable.check_statable(
             privacy,

@@ -1,7 +1,6 @@
 """The training program: it prepares a run, trains, and writes the files of its end."""
 
 import dataclasses
-import functools
 import hashlib
 import json
 import pathlib
@@ -18,24 +17,17 @@ from .. import reports
 from ..output import files
 from ..runs import amplification, folders, initial_model, layers
 from ..runs.folders import ExecutionSettings, versions
-from ..runs.ledger import read_ledger
+from ..runs.ledger import has_begun, read_ledger
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, MODEL, SETTINGS_TOML, SUMMARY, VOCABULARY
 from ..runs.run_record import begun_record, initial_model_of
 from ..runs.settings import RunSettings
-from ..sampling import keep_secret, secret_cohorts
+from ..sampling import keep_secret
 from . import rounds
-from .preparation import DrawInSecret, PreparedRun, prepare
+from .preparation import PreparedRun, prepare
 from .rounds import OnRound, TrainedRun
 from .task import METRICS
 
 _ON_THIS_MACHINE = ExecutionSettings()
-
-
-def _draw_in_secret(out: pathlib.Path) -> tuple[DrawInSecret, str | None]:
-    """Returns what draws the secret cohorts of a run, and its identifier if it has begun."""
-    ledger = out / LEDGER
-    run = read_ledger(ledger).run if ledger.is_file() and b"\n" in ledger.read_bytes() else None
-    return functools.partial(secret_cohorts, out / CHECKPOINTS / COHORTS, run=run, begun=run is not None), run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,17 +118,18 @@ def run(
         begun = begun_record(out)
         named = initial_model_of(settings, begun)
         given = initial_model.read(named, out, settings.vocab_size) if named else None
-        draw, run = _draw_in_secret(out) if settings.secret_cohorts else (None, None)
+        key = out / CHECKPOINTS / COHORTS if settings.secret_cohorts else None
+        run = read_ledger(out / LEDGER).run if key and has_begun(out / LEDGER) else None
         # Computed again from the noise, it could differ in last bits on another machine.
         rate = begun.server_learning_rate if begun and begun.server_learning_rate else settings.chosen_rate(privacy)
         resolved = settings.resolved(privacy, rate)
-        prepared = prepare(resolved, privacy, data, given, draw_in_secret=draw, without_epsilon=without_epsilon)
+        prepared = prepare(resolved, privacy, data, given, key=key, run=run, without_epsilon=without_epsilon)
         # Whatever refuses a new run has done so: from here on its folder has files.
         if not (out / SETTINGS_TOML).exists():
             layers.write(settings, out)
-        if prepared.secret is not None and run is None and execution.checkpoint_every:
-            checkpoint_files.make_private(out / CHECKPOINTS)
-            keep_secret(out / CHECKPOINTS / COHORTS, prepared.secret)
+        if key and prepared.secret is not None and run is None and execution.checkpoint_every:
+            checkpoint_files.make_private(key.parent)
+            keep_secret(key, prepared.secret)
         if given:
             given.keep(out)
         cohorts, amplified = prepared.cohorts, None
