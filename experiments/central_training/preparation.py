@@ -21,10 +21,7 @@ class PreparedTraining:
     """Everything about a training that is decided before its data are loaded.
 
     Attributes:
-        settings: The settings.
-        mechanism: The mechanism.
         order: Which examples are in which batch.
-        noise_multiplier: σ.
         epsilon: ε of the whole training, infinite if none can be stated.
         reasons: Why no ε can be stated; empty if it is.
     """

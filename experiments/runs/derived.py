@@ -82,12 +82,7 @@ def rmse_of_plan(privacy: tff_mf.Plan) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Regression:
-    """log η = slope·log L_e + intercept, in natural logarithms.
-
-    Attributes:
-        slope: Of the line.
-        intercept: Of the line.
-    """
+    """log η = slope·log L_e + intercept, in natural logarithms."""
 
     slope: float
     intercept: float

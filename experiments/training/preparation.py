@@ -29,17 +29,12 @@ class PreparedRun:
 
     Attributes:
         settings: The settings with the numbers that they came to: `RunSettings.resolved`.
-        privacy: The mechanism and its noise.
         cohorts: Who is chosen in which round: this is logged.
         secret: What the cohorts follow from; `None` if they are known.
         present: Who of them reports.
         vocabulary: The words that the model knows, the most frequent first.
-        language_task: The model and how text becomes its input.
-        batches: The data of clients.
-        measurement: How the model is measured, while the run trains and at its end.
         measured_on: Whether any client that the model is measured on trains too: a word of `runs.metrics`.
         in_secret: What sampling in secret adds to the guarantee; `None` if cohorts are known.
-        process: The learning process.
         aggregator: The aggregator in it that adds the noise.
     """
 
@@ -85,7 +80,7 @@ def prepare(
     """Returns what a run is made of; what can be refused is, before anything is built.
 
     Args:
-        settings: The settings with the numbers that they came to: `RunSettings.resolved`.
+        settings: As for `PreparedRun`.
         privacy: The mechanism and its noise.
         data: File in StackOverflow's format, or of a synthetic data set.
         given: The model that training starts from, whose words the run's model knows; `None` is one drawn with the
