@@ -204,7 +204,7 @@ class RunSettings(PrivacySettings, kw_only=True):
             value, chosen = getattr(self, other), getattr(self, name)
             if chosen in words and value != only:
                 beside = name if chosen is True else f"{name}={chosen!r}"
-                remedy = "leave one out" if only in (None, False) else f"set it to {only!r}"
+                remedy = "leave one out" if only is None or chosen is True else f"set it to {only!r}"
                 raise InputValueError(f"{other}={value!r} does not go with {beside}, {why}; {remedy}.")
 
     def _check_adaptive_clipping(self) -> None:
