@@ -17,7 +17,8 @@ WORDS = (AUTO, NONE)
 
 # As many as TFF's task adds to the words: padding, unknown, beginning and end of a sentence.
 _SPECIAL_WORDS = 4
-_KERNEL_WORDS = 3
+# Words that the convolution sees at once.
+KERNEL_WORDS = 3
 # Parameters of the model of the papers' StackOverflow experiments.
 PAPERS_DIMENSION = 4_050_748
 GRID_BASE = 1.7
@@ -59,7 +60,7 @@ def dimension_of(model: str, *, vocab_size: int, embedding_size: int, units: int
     """
     words, width = vocab_size + _SPECIAL_WORDS, embedding_size
     if model == "conv":
-        return words * width + (_KERNEL_WORDS * width + 1) * units + (units + 1) * words
+        return words * width + (KERNEL_WORDS * width + 1) * units + (units + 1) * words
     return words * width + 4 * (width + units + 1) * units + (units + 1) * width + (width + 1) * words
 
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from ..runs.derived import KERNEL_WORDS
 from ..runs.settings import RunSettings
 from .client_batches import PADDING, pack
 
-_KERNEL_WORDS = 3
 TffModel = tff.learning.models.FunctionalModel | Callable[[], tff.learning.models.VariableModel]
 Weights = Sequence[Any]
 
@@ -168,7 +168,7 @@ def build_keras_model(settings: RunSettings, *, extended_vocab_size: int) -> tf.
         )
     words = tf.keras.layers.Input(shape=(None,), dtype=tf.int64)
     embedded = tf.keras.layers.Embedding(extended_vocab_size, settings.embedding_size)(words)
-    hidden = tf.keras.layers.Conv1D(settings.units, _KERNEL_WORDS, padding="causal", activation="relu")(embedded)
+    hidden = tf.keras.layers.Conv1D(settings.units, KERNEL_WORDS, padding="causal", activation="relu")(embedded)
     return tf.keras.Model(inputs=words, outputs=tf.keras.layers.Dense(extended_vocab_size)(hidden))
 
 

@@ -50,7 +50,7 @@ TRAIN, HELDOUT, TEST = SPLIT_NAMES = ("train", "heldout", "test")
 # To be raised whenever the same sources would give another file: the name of a cached file depends on it.
 FORMAT_VERSION = 3
 # StackOverflow has a date with every example; a docstring has none.
-_NO_DATE = "1970-01-01 00:00:00 UTC"
+NO_DATE = "1970-01-01 00:00:00 UTC"
 
 
 def cache_folder(cache_dir: str | os.PathLike | None = None) -> pathlib.Path:
@@ -278,5 +278,5 @@ def _example(name: str, sentence: str) -> dict[str, str | int]:
         "score": 0,
         "type": "answer",
         "tokens": sentence,
-        "creation_date": _NO_DATE,
+        "creation_date": NO_DATE,
     }
