@@ -43,10 +43,8 @@ class ImageSource:
     """A data set by name.
 
     Attributes:
-        name: Its name.
         examples: Number of training examples.
         shape: Height, width and channels.
-        classes: Number of classes.
         network: Name of the network that is usual for it.
         loader: What loads it, in words.
         load: Returns its training and its test examples.
@@ -239,15 +237,11 @@ def synthetic_images(
     """Returns noisy pictures of one coarse pattern for each class, the same for the same arguments.
 
     A network can learn them, and no accuracy on them says anything about real images.
-
-    Args:
-        examples: Their number N.
-        shape: Height, width and channels; height and width are multiples of 4.
-        classes: Number of classes, which occur about equally often.
-        seed: Seed of labels and pixels; the patterns are the same for all seeds.
+    Height and width, first in `shape`, are multiples of 4; classes occur about equally often; and the patterns are the
+    same for all seeds.
 
     Returns:
-        Images, uint8 `[N, height, width, channels]`, and labels, int32 `[N]`.
+        Images, uint8 `[examples, *shape]`, and labels, int32 `[examples]`.
 
     Example:
         >>> x, y = synthetic_images(3, shape=(8, 8, 1), classes=2, seed=0)

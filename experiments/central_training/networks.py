@@ -1,5 +1,6 @@
 """Networks by name: the networks of the papers' image experiments, and a small one for digits."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
 # Height and width of the smallest images that each takes.
 LEAST_SIDE = {"digits": 6, "kairouz-small": 13, "kairouz-vgg": 8}
 NAMES = tuple(LEAST_SIDE)
+
+# From the mode of Keras' variance scaling to the initializer of the next layer.
+Initial = Callable[[str], Any]
 
 
 def build(name: str, *, shape: Sequence[int], classes: int, seed: int) -> "tf.keras.Sequential":
@@ -26,54 +30,46 @@ def build(name: str, *, shape: Sequence[int], classes: int, seed: int) -> "tf.ke
     from tff_mf.base import validation
 
     validation.one_of("network", name, NAMES)
-    initial = _InitialWeights(seed)
+    initial = _initial_weights(seed)
     return tf.keras.Sequential(
         [
             tf.keras.layers.Input(tuple(shape)),
             tf.keras.layers.Rescaling(1 / 127.5, offset=-1),
             *_LAYERS[name](initial),
-            tf.keras.layers.Dense(classes, kernel_initializer=initial.dense()),
+            tf.keras.layers.Dense(classes, kernel_initializer=initial("fan_avg")),
         ]
     )
 
 
-class _InitialWeights:
-    """Initializers with a seed for each layer, since two layers with one seed would begin with the same weights."""
+def _initial_weights(seed: int) -> Initial:
+    """Returns what makes the initializer of each layer: two layers with one seed would begin with the same weights."""
+    import tensorflow as tf
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._layers = 0
+    layers = itertools.count(1)
 
-    def convolution(self) -> Any:
-        return self._scaled("fan_in")
-
-    def dense(self) -> Any:
-        return self._scaled("fan_avg")
-
-    def _scaled(self, mode: str) -> Any:
-        import tensorflow as tf
-
-        self._layers += 1
+    def initial(mode: str) -> Any:
         return tf.keras.initializers.VarianceScaling(
-            mode=mode, distribution="untruncated_normal", seed=1000 * self._seed + self._layers
+            mode=mode, distribution="untruncated_normal", seed=1000 * seed + next(layers)
         )
 
+    return initial
 
-def _convolution(initial: _InitialWeights, filters: int, size: int, **more: Any) -> Any:
+
+def _convolution(initial: Initial, filters: int, size: int, **more: Any) -> Any:
     import tensorflow as tf
 
     return tf.keras.layers.Conv2D(
-        filters, size, activation="tanh", kernel_initializer=initial.convolution(), **{"padding": "same", **more}
+        filters, size, activation="tanh", kernel_initializer=initial("fan_in"), **{"padding": "same", **more}
     )
 
 
-def _dense(initial: _InitialWeights, units: int) -> Any:
+def _dense(initial: Initial, units: int) -> Any:
     import tensorflow as tf
 
-    return tf.keras.layers.Dense(units, activation="tanh", kernel_initializer=initial.dense())
+    return tf.keras.layers.Dense(units, activation="tanh", kernel_initializer=initial("fan_avg"))
 
 
-def _digits(initial: _InitialWeights) -> list[Any]:
+def _digits(initial: Initial) -> list[Any]:
     from tensorflow.keras import layers
 
     return [
@@ -84,7 +80,7 @@ def _digits(initial: _InitialWeights) -> list[Any]:
     ]
 
 
-def _kairouz_small(initial: _InitialWeights) -> list[Any]:
+def _kairouz_small(initial: Initial) -> list[Any]:
     from tensorflow.keras import layers
 
     return [
@@ -97,7 +93,7 @@ def _kairouz_small(initial: _InitialWeights) -> list[Any]:
     ]
 
 
-def _kairouz_vgg(initial: _InitialWeights) -> list[Any]:
+def _kairouz_vgg(initial: Initial) -> list[Any]:
     from tensorflow.keras import layers
 
     blocks = [
@@ -107,7 +103,7 @@ def _kairouz_vgg(initial: _InitialWeights) -> list[Any]:
     return [*(layer for block in blocks for layer in block), layers.Flatten(), _dense(initial, 128)]
 
 
-_LAYERS: Mapping[str, Callable[[_InitialWeights], list[Any]]] = {
+_LAYERS: Mapping[str, Callable[[Initial], list[Any]]] = {
     "digits": _digits,
     "kairouz-small": _kairouz_small,
     "kairouz-vgg": _kairouz_vgg,

@@ -15,18 +15,13 @@ from .settings import CentralSettings
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tff_mf import keras
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreparedTraining:
     """Everything about a training that is decided before its data are loaded.
 
     Attributes:
-        settings: The settings.
-        mechanism: The mechanism.
         order: Which examples are in which batch.
-        noise_multiplier: σ.
         epsilon: ε of the whole training, infinite if none can be stated.
         reasons: Why no ε can be stated; empty if it is.
     """
@@ -124,17 +119,3 @@ def _learning_rate(settings: CentralSettings) -> Any:
             return {"rates": rates.tolist()}
 
     return settings.learning_rate if not (settings.warmup or settings.cooldown) else _RoundRates()
-
-
-def training_of(prepared: PreparedTraining, model: "tf.keras.Sequential", examples: Any) -> "keras.Training":
-    """Returns the training of a model on examples, a pair of images and labels."""
-    from tff_mf import keras
-
-    return keras.Training(
-        model,
-        *examples,
-        order=prepared.order,
-        mechanism=prepared.mechanism,
-        clip_norm=prepared.settings.clip_norm,
-        noise_multiplier=prepared.noise_multiplier,
-    )

@@ -13,8 +13,8 @@ import tff_mf
 from tff_mf.base import checkpoint_files, strict_json, validation
 from tff_mf.base.errors import InputValueError
 
-from ..output import files, typed
-from ..runs import folders, metrics, server_loop
+from ..output import files
+from ..runs import folders, layers, metrics, server_loop
 from ..runs.folders import versions
 from ..runs.names import CALIBRATED, CHECKPOINTS, MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
 from ..runs.rules import Rules
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from tff_mf import keras
 
-_EPOCH, _STATE = "epoch-", ".npz"
 WEIGHTS = "model.weights.h5"
 _EVALUATED_AT_ONCE = 500
 
@@ -37,12 +36,15 @@ def run(
     data: ImageData,
     folder: pathlib.Path,
     on_epoch: Callable[[int, Mapping[str, float]], None] = lambda epoch, found: None,
+    *,
+    resume: bool = False,
 ) -> dict[str, Any]:
     """Trains, or goes on from the checkpoint in the folder, and returns the content of `summary.json`.
 
-    After each epoch a checkpoint is written, and then a row of `metrics.csv`: loss and accuracy on the validation part,
-    if there is one. The test split is evaluated once, at the end. At the end the weights are written, and the
-    checkpoint, which has the keys of the noise, is removed.
+    First σ, the mechanism and the settings are written, with which the run can be resumed. After each epoch a
+    checkpoint is written, and then a row of `metrics.csv`: loss and accuracy on the validation part, if there is one.
+    The test split is evaluated once, at the end. At the end the weights are written, and the checkpoint, which has the
+    keys of the noise, is removed.
 
     Formal guarantee: as for `tff_mf.keras.Training`, for the training part of the data; weights, metrics and summary
     are computed from what it covers. As for `ServerLoop`, of which an epoch is a round: no epoch of which anything was
@@ -51,40 +53,18 @@ def run(
     Args:
         prepared: The parts of the training.
         data: The parts of its data set.
-        folder: Its folder, with its settings.
+        folder: Its folder, made if it does not exist.
         on_epoch: Called after each epoch with its number and its metrics.
+        resume: Whether the folder has a run that was stopped; otherwise it must be empty.
     """
-    with files.alone(folder), _loop(prepared, folder) as loop:
-        begun, secret = time.monotonic(), prepared.settings.sampling_settings.is_secret
-
-        def clock() -> float:
-            # How long secret batches take depends on how many examples they have.
-            return 0.0 if secret else round(time.monotonic() - begun, 1)
-
+    files.make_writable(folder)
+    with files.alone(folder):
+        if not resume:
+            folders.check_empty(folder)
+        keep(prepared, folder)
         model = preparation.compiled_network(prepared.settings)
-        training = preparation.training_of(prepared, model, data.train)
-        states = _States(folder / CHECKPOINTS, training)
-        rows: list[Mapping[str, object]] = [*metrics.read_metrics(folder / METRICS).rows]
-        # The final weights are published with the last epoch.
-        published = loop.rounds if (folder / WEIGHTS).exists() else len(rows)
-        last = loop.resume(states, published=published, every_round=True)
-        if last:
-            states.restore(last)
-        if len(rows) < last:
-            # The run was stopped after the checkpoint and before the row of its model.
-            rows.append(_row(training.rounds, clock(), evaluated(model, data.validation)))
-            metrics.write_metrics(folder / METRICS, rows)
-        for epoch in range(last + 1, loop.rounds + 1):
-            # Which examples are in a batch, a fixed order tells everybody, and a secret one nobody.
-            loop.begin(())
-            training.fit(epochs=1)
-            loop.finish(training)
-            found = evaluated(model, data.validation)
-            rows.append(_row(training.rounds, clock(), found))
-            metrics.write_metrics(folder / METRICS, rows)
-            on_epoch(epoch, found)
-        if not loop.has_ended:
-            loop.record_end()
+        with _loop(prepared, folder) as loop:
+            _train(prepared, model, data, loop, on_epoch)
         found = summarize(
             prepared, data, validation=evaluated(model, data.validation), test=evaluated(model, data.test)
         )
@@ -92,8 +72,59 @@ def run(
         files.write_atomically(
             folder / SUMMARY, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         )
-        states.remove_all()
+        # With the keys in it, the noise could be removed from the models.
+        checkpoint_files.remove_all(folder / CHECKPOINTS)
         return found
+
+
+def _train(
+    prepared: PreparedTraining,
+    model: "tf.keras.Sequential",
+    data: ImageData,
+    loop: server_loop.ServerLoop,
+    on_epoch: Callable[[int, Mapping[str, float]], None],
+) -> None:
+    """Trains the epochs that are left."""
+    from tff_mf import keras
+
+    training = keras.Training(
+        model,
+        *data.train,
+        order=prepared.order,
+        mechanism=prepared.mechanism,
+        clip_norm=prepared.settings.clip_norm,
+        noise_multiplier=prepared.noise_multiplier,
+    )
+    folder, begun = loop.folder, time.monotonic()
+    states = _States(folder / CHECKPOINTS, training)
+    rows: list[Mapping[str, object]] = [*metrics.read_metrics(folder / METRICS).rows]
+
+    def released() -> dict[str, float]:
+        """Writes the row of the newest model, and returns its metrics."""
+        found = evaluated(model, data.validation)
+        # How long secret batches take depends on how many examples they have.
+        secret = prepared.settings.sampling_settings.is_secret
+        seconds = 0.0 if secret else round(time.monotonic() - begun, 1)
+        rows.append({metrics.ROUND: training.rounds, metrics.SECONDS: seconds, **found})
+        metrics.write_metrics(folder / METRICS, rows)
+        return found
+
+    # The final weights are published with the last epoch.
+    published = loop.rounds if (folder / WEIGHTS).exists() else len(rows)
+    last = loop.resume(states, published=published, every_round=True)
+    if last:
+        states.restore(last)
+    if len(rows) < last:
+        # The run was stopped after the checkpoint and before the row of its model.
+        released()
+    for epoch in range(last + 1, loop.rounds + 1):
+        # Which examples are in a batch, a fixed order tells everybody, and a secret one nobody.
+        loop.begin(())
+        training.fit(epochs=1)
+        loop.finish(training)
+        on_epoch(epoch, released())
+    if not loop.has_ended:
+        loop.record_end()
 
 
 def _loop(
@@ -121,72 +152,47 @@ class _States:
 
     def rounds(self) -> list[int]:
         """Returns the epochs after which the state was saved and is there, in order."""
-        return saved_epochs(self._folder)
+        return checkpoint_files.saved_rounds(self._folder)
 
     def save(self, round_number: int, state: "keras.Training", about: Mapping[str, Any]) -> None:
         """Saves the training after an epoch, with facts about it, and deletes the earlier states."""
-        # The state is there once the second file is.
-        files.write_atomically(self._about(round_number), json.dumps(about) + "\n", mode=0o600)
-        state.save(self._path(round_number))
+        state.save(self._path(round_number), about=about)
         for old in self.rounds()[:-1]:
-            self._remove(old)
+            self._path(old).unlink()
 
     def about(self, round_number: int) -> Mapping[str, Any]:
         """Returns the facts that were saved with a state."""
-        return typed.read(self._about(round_number), dict[str, Any], "checkpoint")
+        return checkpoint_files.read(self._path(round_number))[1]["about"]
 
     def restore(self, round_number: int) -> None:
         """Continues from a state."""
         self._training.restore(self._path(round_number))
-        order = self._training.order
-        if self._training.rounds != min(order.rounds, round_number * order.epoch_rounds):
-            raise InputValueError(
-                f"checkpoint={str(self._path(round_number))!r} is of round {self._training.rounds}, and not of the end "
-                f"of epoch {round_number}: put the run's newest checkpoint back."
-            )
-
-    def remove_all(self) -> None:
-        """Deletes every state: with the keys in them, the noise can be removed from the models."""
-        for number in self.rounds():
-            self._remove(number)
-
-    def _remove(self, round_number: int) -> None:
-        # A state is there as long as this file is.
-        self._path(round_number).unlink()
-        self._about(round_number).unlink(missing_ok=True)
 
     def _path(self, round_number: int) -> pathlib.Path:
-        return self._folder / f"{_EPOCH}{round_number}{_STATE}"
-
-    def _about(self, round_number: int) -> pathlib.Path:
-        return self._path(round_number).with_suffix(".json")
-
-
-def saved_epochs(checkpoints: pathlib.Path) -> list[int]:
-    """Returns the epochs of which a folder of checkpoints has a state, in order."""
-    names = (path.stem.removeprefix(_EPOCH) for path in checkpoints.glob(f"{_EPOCH}*{_STATE}"))
-    return sorted(int(name) for name in names if name.isdecimal())
+        return checkpoint_files.path_of(self._folder, round_number)
 
 
 def resumable(folder: pathlib.Path) -> pathlib.Path:
     """Returns the folder of a training that was stopped."""
     # A run may have been stopped after the first of these files.
-    if not any((folder / name).is_file() for name in (SETTINGS_TOML, MECHANISM)):
+    if not any((folder / name).is_file() for name in (CALIBRATED, MECHANISM, SETTINGS_TOML)):
         raise InputValueError(f"out={str(folder)!r} has no run to resume: start the run without --resume.")
-    if (folder / SUMMARY).is_file() and not saved_epochs(folder / CHECKPOINTS):
+    if (folder / SUMMARY).is_file() and not checkpoint_files.saved_rounds(folder / CHECKPOINTS):
         raise InputValueError(f"out={str(folder)!r} holds a run that has ended: there is nothing to resume.")
     files.make_writable(folder)
     return folder
 
 
 def keep(prepared: PreparedTraining, folder: pathlib.Path) -> None:
-    """Writes the mechanism and the σ of a training, unless they are there."""
+    """Writes the σ, the mechanism and the settings of a training, unless they are there."""
     if not (folder / CALIBRATED).exists():
         files.write_atomically(
             folder / CALIBRATED, json.dumps({"noise_multiplier": prepared.noise_multiplier}, indent=1) + "\n"
         )
     if not (folder / MECHANISM).exists():
         folders.keep_mechanism(folder, prepared.mechanism)
+    if not (folder / SETTINGS_TOML).exists():
+        layers.write(prepared.settings, folder)
 
 
 def begun_noise_multiplier(folder: pathlib.Path) -> float | None:
@@ -206,10 +212,6 @@ def evaluated(model: "tf.keras.Model", examples: Examples) -> dict[str, float]:
         return {}
     found = model.evaluate(*examples, batch_size=_EVALUATED_AT_ONCE, verbose=0, return_dict=True)
     return {name: float(value) for name, value in found.items()}
-
-
-def _row(rounds: int, seconds: float, found: Mapping[str, float]) -> dict[str, object]:
-    return {metrics.ROUND: rounds, metrics.SECONDS: seconds, **found}
 
 
 def _write_weights(model: "tf.keras.Model", folder: pathlib.Path) -> None:

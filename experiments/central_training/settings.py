@@ -106,11 +106,7 @@ class CentralSettings(PrivacySettings, kw_only=True):
         )
 
     def check(self) -> None:
-        """Refuses what can be refused without loading data or TensorFlow.
-
-        Raises:
-            InputError: If a field is out of range, or the fields do not fit each other.
-        """
+        """Refuses what can be refused without loading data or TensorFlow."""
         source = self.source
         if self.network is not None:
             validation.one_of("network", self.network, networks.NAMES)
@@ -131,11 +127,7 @@ class CentralSettings(PrivacySettings, kw_only=True):
         super().check()
 
     def check_statable(self) -> None:
-        """Refuses what no ε could be stated for, as far as the settings alone show it.
-
-        Raises:
-            InputValueError: If there is no noise, or δ is too large for the number of examples.
-        """
+        """Refuses what no ε could be stated for, as far as the settings alone show it."""
         if self.noise_multiplier == 0:
             raise InputValueError(
                 "noise_multiplier=0 has no guarantee: give a σ above 0, or an epsilon, or train with without_epsilon."
@@ -208,11 +200,7 @@ class CentralSettings(PrivacySettings, kw_only=True):
         return self.sampling_settings.drawn_by(population=self.examples, clients_per_round=self.batch_size)
 
     def mechanism_setting(self) -> MechanismSetting:
-        """Returns the setting that the mechanism is optimized for.
-
-        Raises:
-            InputError: If a field is out of range.
-        """
+        """Returns the setting that the mechanism is optimized for."""
         schema = self.sampling_settings.schema(self.rounds)
         workload = mechanism_names.workload(
             self.workload, rounds=self.rounds, momentum=self.momentum, warmup=self.warmup, cooldown=self.cooldown

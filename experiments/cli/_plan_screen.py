@@ -14,8 +14,8 @@ from tff_mf.planning.options import Option
 
 from ..output.present import Block, Callout, Document, Explorer, Facts, Figure, Item, Listing, Paragraph, Section, Table
 from ..planning import integers
-from ..planning.amplified import AmplifiedOption
-from ..planning.balls_in_bins import BinsOption, CertifiedOption
+from ..planning.amplified import Amplified
+from ..planning.balls_in_bins import BinsOption, recommended
 from ..planning.deployment import Deployment
 from ..planning.signal_to_noise import Signal, warning
 from ..runs import statements
@@ -82,10 +82,10 @@ class PlanScreen:
     notes: Sequence[str]
     level: Mapping[str, Any]
     sampling: str | None
-    sampled: Sequence[AmplifiedOption] | None
+    sampled: Mapping[int, Amplified] | None
     grid: tff_mf.Grid | None = None
     in_bins: Sequence[BinsOption] = ()
-    certified: CertifiedOption | None = None
+    certified: Amplified | None = None
 
     @property
     def epsilon(self) -> float | None:
@@ -120,7 +120,7 @@ class PlanScreen:
             "least_loss": self._least_loss(),
         }
         if self.sampled is not None:
-            result |= {"sampling": self.sampling, "amplified": [_amplified(each) for each in self.sampled]}
+            result |= {"sampling": self.sampling, "amplified": [_amplified(*each) for each in self.sampled.items()]}
         if self.certified is not None:
             result |= _bins(known, self.in_bins, self.certified)
         return statements.without_epsilon(result) if self.refused else result
@@ -288,15 +288,15 @@ class PlanScreen:
             )
         return header, rows
 
-    def _amplified(self, sampled: Sequence[AmplifiedOption]) -> Section:
+    def _amplified(self, sampled: Mapping[int, Amplified]) -> Section:
         turns = "" if self.sampling == "poisson" else ", as many groups of clients in turn as there are bands"
         header = ["", "RMS error", "σ" if self.epsilon is None else "amplified σ", "amplified ε", "ε if known"]
         rows = []
-        for each in sampled:
-            epsilons = [each.epsilon, each.epsilon_if_known]
+        for bands, each in sampled.items():
+            epsilons = [each.level.epsilon, each.epsilon_if_known]
             shown = [_NONE if self.refused else digits.upwards(value) for value in epsilons]
-            name = "1 band" if each.bands == 1 else f"{each.bands} bands"
-            rows.append([name, digits.nearest(each.rms_error), digits.upwards(each.noise_multiplier), *shown])
+            name = "1 band" if bands == 1 else f"{bands} bands"
+            rows.append([name, digits.nearest(each.errors["rms"]), digits.upwards(each.noise_multiplier), *shown])
         figures = self.chosen.figures
         error = digits.nearest(figures["rms_loss"] / figures["sensitivity"] * figures["noise_multiplier"])
         blocks = [
@@ -313,7 +313,7 @@ class PlanScreen:
         if found is None or self.epsilon is None:
             return None
         objective = {"rms": "RMS error", "max": "max error"}[known.objective]
-        bins, level = found.sampling.groups, statements.level("epsilon", self.epsilon)
+        bins, level = known.min_sep, statements.level("epsilon", self.epsilon)
         rows = []
         for each in self.in_bins:
             copies = _NONE if each.memory_rows is None else str(each.memory_rows)
@@ -322,25 +322,25 @@ class PlanScreen:
             # Of more clients, cohorts would be larger than the room of a sum on the grid is for.
             Paragraph(_ONLY_IN_BINS.format(bins=bins, clients=bins * known.clients_per_round, level=level)),
             Table(["", objective, "amplified σ", "copies"], rows, "amplified by balls in bins"),
-            Paragraph("" if self.refused else _certificate(found, objective)),
+            Paragraph("" if self.refused else self._certificate(found, objective)),
         ]
         return Section("With secret groups", blocks)
 
+    def _certificate(self, found: Amplified, objective: str) -> str:
+        error = digits.nearest(found.errors[self.deployment.objective])
+        return (
+            f"Certified: {recommended(self.in_bins).name}, amplified σ = {digits.upwards(found.noise_multiplier)}, "
+            f"{objective} {error} clip norms, amplified ε {digits.upwards(found.level.epsilon)} "
+            f"({found.level.theorem} bound), and {digits.upwards(found.epsilon_if_known)} if cohorts are known; "
+            f"{integers.included(self.grid)}. `tff-mf optimize blt` or `banded-toeplitz` with --sampling "
+            "balls-in-bins saves the mechanism."
+        )
 
-def _certificate(found: CertifiedOption, objective: str) -> str:
-    return (
-        f"Certified: {found.option.name}, amplified σ = {digits.upwards(found.noise_multiplier)}, "
-        f"{objective} {digits.nearest(found.error)} clip norms, amplified ε {digits.upwards(found.level.epsilon)} "
-        f"({found.level.theorem} bound), and {digits.upwards(found.epsilon_if_known)} if cohorts are known; "
-        f"{integers.included(found.grid)}. `tff-mf optimize blt` or `banded-toeplitz` with --sampling "
-        "balls-in-bins saves the mechanism."
-    )
 
-
-def _bins(known: Deployment, options: Sequence[BinsOption], found: CertifiedOption) -> dict[str, Any]:
+def _bins(known: Deployment, options: Sequence[BinsOption], found: Amplified) -> dict[str, Any]:
     return {
         "sampling": "balls-in-bins",
-        "groups": found.sampling.groups,
+        "groups": known.min_sep,
         "amplified": [
             {
                 "name": each.name,
@@ -351,22 +351,22 @@ def _bins(known: Deployment, options: Sequence[BinsOption], found: CertifiedOpti
             for each in options
         ],
         "amplified_chosen": {
-            "name": found.option.name,
+            "name": recommended(options).name,
             "amplified_noise_multiplier": found.noise_multiplier,
             "amplified_epsilon": found.level.epsilon,
             "amplified_bound": found.level.theorem,
             "amplified_failure": found.level.failure,
             "epsilon_if_cohorts_are_known": finite(found.epsilon_if_known),
-            f"{known.objective}_error": found.error,
+            f"{known.objective}_error": found.errors[known.objective],
         },
     }
 
 
-def _amplified(option: AmplifiedOption) -> dict[str, Any]:
+def _amplified(bands: int, option: Amplified) -> dict[str, Any]:
     return {
-        "bands": option.bands,
+        "bands": bands,
         "amplified_noise_multiplier": option.noise_multiplier,
-        "amplified_epsilon": finite(option.epsilon),
+        "amplified_epsilon": finite(option.level.epsilon),
         "epsilon_if_cohorts_are_known": finite(option.epsilon_if_known),
-        "rms_error": finite(option.rms_error),
+        "rms_error": finite(option.errors["rms"]),
     }

@@ -111,7 +111,8 @@ def _compared(
     if in_bins and level["epsilon"] is not None:
         compared = balls_in_bins.options(deployment, level["epsilon"], found)
         best = balls_in_bins.recommended(compared)
-        certified = balls_in_bins.certified(deployment, level["epsilon"], best, **on_grid)
+        bins = tff_mf.BallsInBins(groups=deployment.min_sep, clients_per_round=deployment.clients_per_round)
+        certified = amplified.at(deployment, best.mechanism, bins, epsilon=level["epsilon"], **on_grid)
     return _plan_screen.PlanScreen(
         deployment=deployment,
         options=found,

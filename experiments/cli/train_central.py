@@ -1,14 +1,11 @@
 """`tff-mf train-central`: one private training on one data set of images."""
 
-import contextlib
 import pathlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import rich_click as click
 from click import get_current_context
-
-from tff_mf.base.errors import InputError
 
 from ..central_training.settings import PRESETS, CentralSettings
 from ..output import typed
@@ -17,9 +14,6 @@ from ..runs import layers, statements
 from ..runs.words import text
 from . import _options, _screens
 from ._screens import Answer
-
-if TYPE_CHECKING:
-    from ..central_training.preparation import PreparedTraining
 
 
 @_options.command()
@@ -71,12 +65,9 @@ def train_central(
     # A mechanism that differed in its last digit, or σ, could not continue the noise of the first.
     mechanism = folders.begun_mechanism(folder) if resume else None
     sigma = program.begun_noise_multiplier(folder) if resume else None
-    with _unless_refused(folder):
-        mechanism = mechanism or settings.build_mechanism()
-        more = {"noise_multiplier": sigma, "without_epsilon": without_epsilon}
-        prepared = preparation.prepare(settings, mechanism, **more)
-        data = settings.source.split(settings.validation_examples)
-    _begin(settings, folder, prepared, resume=resume)
+    mechanism = mechanism or settings.build_mechanism()
+    prepared = preparation.prepare(settings, mechanism, noise_multiplier=sigma, without_epsilon=without_epsilon)
+    data = settings.source.split(settings.validation_examples)
     if chosen and chosen.notes:
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     with progress.rounds(settings.epochs, settings.dataset, "epoch") as on_round:
@@ -84,37 +75,8 @@ def train_central(
         def on_epoch(epoch: int, found: Mapping[str, float]) -> None:
             on_round(epoch, {metrics.ACCURACY: found["accuracy"]} if found else {})
 
-        summary = program.run(prepared, data, folder, on_epoch)
+        summary = program.run(prepared, data, folder, on_epoch, resume=resume)
     return Answer(summary, _words(summary, folder))
-
-
-@contextlib.contextmanager
-def _unless_refused(folder: pathlib.Path) -> Iterator[None]:
-    """Makes the folder of a run, and removes it again if the block refuses the run."""
-    from ..output import files
-
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
-    files.make_writable(folder)
-    try:
-        yield
-    except InputError:
-        for path in new:
-            path.rmdir()
-        raise
-
-
-def _begin(settings: CentralSettings, folder: pathlib.Path, prepared: "PreparedTraining", *, resume: bool) -> None:
-    """Writes the settings, the mechanism and the σ of a run, unless they are there."""
-    from ..central_training import program
-    from ..output import files
-    from ..runs import folders, names
-
-    with files.alone(folder):
-        if not resume:
-            folders.check_empty(folder)
-        program.keep(prepared, folder)
-        if not (folder / names.SETTINGS_TOML).exists():
-            layers.write(settings, folder)
 
 
 def _words(summary: Mapping[str, Any], folder: pathlib.Path) -> list[Block | None]:

@@ -10,7 +10,7 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
-from ..runs.ledger import read_ledger
+from ..runs.ledger import has_begun, read_ledger
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, MODEL, PARTICIPATION, REPORT, SUMMARY
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def check_folder(folder: pathlib.Path) -> None:
             f"folder={str(folder)!r} holds a run that has ended: `tff-mf report` prints its report; name another "
             "folder for another run."
         )
-    if book.is_file() and b"\n" in book.read_bytes():
+    if has_begun(book):
         return
     left = [name for name in _REMAINS if (folder / name).exists()]
     if any((folder / CHECKPOINTS).glob("*")):

@@ -45,9 +45,6 @@ class GuardedDataSource(tff.program.FederatedDataSource):
             source = GuardedDataSource(guarded, train, draw)
             iterator = source.iterator()
             datasets = iterator.select(10)   # of a cohort that is on disk
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
     """
 
     def __init__(
@@ -181,9 +178,6 @@ class GuardedReleaseManager(tff.program.ReleaseManager):
         release_manager: The manager that releases.
         guard: The run's guard.
         checkpoints: The manager with which the program saves its state.
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
     """
 
     def __init__(

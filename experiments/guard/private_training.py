@@ -110,20 +110,8 @@ def private_fed_sgd(
 ) -> "PrivateTraining":
     """Returns federated SGD as a plan has it: a client's update is its mean gradient, and every client counts the same.
 
-    Formal guarantee: as for `private_fed_avg`.
-
-    Args:
-        plan: `tff_mf.plan(...)`.
-        model_fn: As for `private_fed_avg`.
-        server_optimizer_fn: As for `tff.learning.algorithms.build_fed_sgd`; `None` for SGD with learning rate 0.1.
-        folder: As for `private_fed_avg`.
-        sampler: As for `private_fed_avg`.
-        initial_weights: As for `private_fed_avg`.
-        refused: As for `private_fed_avg`.
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: As for `private_fed_avg`.
+    Formal guarantee, arguments and errors: as for `private_fed_avg`, without the clients' optimizer; the server's is
+    SGD with learning rate 0.1 if `server_optimizer_fn` is `None`.
     """
     _refuse("private_fed_sgd", refused)
     server = tff.learning.optimizers.build_sgdm(0.1) if server_optimizer_fn is None else server_optimizer_fn

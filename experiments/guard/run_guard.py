@@ -230,11 +230,7 @@ class RunGuard(ServerLoop):
             self.record_released(number, reports=reports)
 
     def record_released(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
-        """Records what `released` does, for a round whose state was checked by `check_state`.
-
-        Raises:
-            InputValueError: If the round was not begun.
-        """
+        """Records what `released` does, for a round whose state was checked by `check_state`."""
         super().released(round_number, reports=reports)
 
     def check_state(self, round_number: int, state: Any) -> None:

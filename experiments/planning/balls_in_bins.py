@@ -1,8 +1,10 @@
-"""Mechanisms compared for a deployment that puts its clients into bins in secret, by estimates at equal amplified ε."""
+"""Mechanisms compared for a deployment that puts its clients into bins in secret, by estimates at equal amplified ε.
+
+`amplified.at` certifies the one that is taken.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
@@ -30,29 +32,6 @@ class BinsOption:
     memory_rows: int | None
     noise_multiplier: float
     error: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CertifiedOption:
-    """The mechanism with the least error, and its certificate.
-
-    Attributes:
-        option: The mechanism, and its estimates.
-        sampling: How clients are put into bins.
-        noise_multiplier: σ.
-        level: The ε that is certified for it.
-        grid: The grid whose integers it is about, or `None` for real numbers.
-        error: Error of the objective at that σ.
-        epsilon_if_known: ε at the same noise if cohorts are known.
-    """
-
-    option: BinsOption
-    sampling: tff_mf.BallsInBins
-    noise_multiplier: float
-    level: tff_mf.Level
-    grid: tff_mf.Grid | None
-    error: float
-    epsilon_if_known: float
 
 
 def options(deployment: Deployment, epsilon: float, known: Sequence[Option]) -> list[BinsOption]:
@@ -87,35 +66,6 @@ def recommended(found: Sequence[BinsOption]) -> BinsOption:
         raise InputValueError("There is no mechanism for these numbers: take another workload, or another sampling.")
     close = [each for each in found if each.error <= AS_GOOD * found[0].error and each.memory_rows is not None]
     return min(close, key=lambda each: (each.name == "dense", each.memory_rows, each.error), default=found[0])
-
-
-def certified(
-    deployment: Deployment,
-    epsilon: float,
-    chosen: BinsOption,
-    *,
-    grid: tff_mf.Grid | None = None,
-    dimension: int | None = None,
-) -> CertifiedOption:
-    """Returns the certificate of a mechanism that was chosen.
-
-    Formal guarantee: as for `tff_mf.BallsInBins`: only where groups are drawn in secret, and stay secret.
-    """
-    on_grid: dict[str, Any] = {} if grid is None else {"grid": grid, "dimension": dimension}
-    sampling = tff_mf.BallsInBins(groups=deployment.min_sep, clients_per_round=deployment.clients_per_round)
-    run = (chosen.mechanism, deployment.setting.rounds, sampling)
-    sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=epsilon, delta=deployment.delta, **on_grid)
-    level = tff_mf.guarantee(*run, noise_multiplier=sigma, **on_grid).at(delta=deployment.delta)
-    by_turns = dataclasses.replace(deployment.setting, participation=sampling.schema(deployment.setting.rounds))
-    return CertifiedOption(
-        option=chosen,
-        sampling=sampling,
-        noise_multiplier=sigma,
-        level=level,
-        grid=grid,
-        error=sigma * getattr(by_turns.errors(chosen.mechanism), deployment.objective),
-        epsilon_if_known=by_turns.guarantee(chosen.mechanism, sigma, **on_grid).epsilon(deployment.delta),
-    )
 
 
 def _made(deployment: Deployment, epsilon: float) -> Iterator[BinsOption]:

@@ -50,16 +50,9 @@ class Deployment:
     ) -> "Deployment":
         """Returns the deployment of some estimates.
 
-        Args:
-            population: Clients N that can take part.
-            clients_per_round: Clients of a round.
-            rounds: Number of rounds n.
-            delta: δ.
-            min_sep: b, as far apart as a population of N allows: ⌊N / clients_per_round⌋, unless given.
-            max_participations: k, as many as fit, unless given.
-            kind: `tff_mf.MinSep`, or `tff_mf.FixedEpoch` if clients come in the same place of every epoch of b rounds.
-            objective: The loss that mechanisms are compared by, "rms" or "max".
-            more: Other fields of `MechanismSetting`.
+        Clients come as far apart and as often as the population allows, unless `min_sep` or `max_participations` is
+        given; in the same place of every epoch of b rounds if `kind` is `tff_mf.FixedEpoch`. Further arguments are
+        fields of `MechanismSetting`.
 
         Example:
             >>> found = Deployment.of(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)

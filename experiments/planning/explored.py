@@ -1,8 +1,9 @@
 """A plan at other cohorts, rounds, min-seps and levels of privacy, and its figures: every point is computed."""
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tff_mf
@@ -17,6 +18,8 @@ from ..runs import statements
 from ..runs.curves import Points, block_ends, of_some_rounds, over_delta, over_rounds
 from .deployment import Deployment, kind_of
 from .signal_to_noise import of_option
+
+_HEADER = ("mechanism", "σ", "ε", "ρ", "RmsLoss", "noise of the mean", "largest model that learns")
 
 
 def curves(deployment: Deployment, options: Iterable[Option], chosen: Option, *, states: bool) -> dict[str, Any]:
@@ -77,54 +80,50 @@ def _errors(deployment: Deployment, option: Option) -> Points:
     return of_some_rounds(found, scale)
 
 
-_COHORTS = (0.25, 0.5, 1.0, 2.0, 4.0)
-_ROUNDS = (0.5, 1.0, 2.0)
-_MIN_SEPS = (0.25, 0.5, 1.0, 2.0)
-_LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
-
-_HEADER = ("mechanism", "σ", "ε", "ρ", "RmsLoss", "noise of the mean", "largest model that learns")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Axes:
-    """What can be varied, each in rising order, with the planned value among the others.
+class Axis:
+    """What can be varied.
 
     Attributes:
-        clients_per_round: Cohorts.
-        rounds: Numbers of rounds.
-        min_sep: Min-seps b.
-        level: Values of ε, or of σ where that is given.
-        planned_level: The plan's level.
-        by_epsilon: Whether `level` is ε.
+        name: The argument that it is.
+        label: What it is called.
+        values: Its values in rising order.
+        planned: The plan's own value, which is among them.
     """
 
-    clients_per_round: Sequence[int]
-    rounds: Sequence[int]
-    min_sep: Sequence[int]
-    level: Sequence[float]
-    planned_level: float
-    by_epsilon: bool
+    name: str
+    label: str
+    values: Sequence[Any]
+    planned: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the axis with its values as texts; a level is what was given, and all of its digits are shown."""
+        texts = [f"{each:,}" if isinstance(each, int) else repr(each).removesuffix(".0") for each in self.values]
+        index = list(self.values).index(self.planned)
+        return {"name": self.name, "label": self.label, "values": texts, "planned": index}
 
 
-def axes(deployment: Deployment, *, epsilon: float | None, noise_multiplier: float | None) -> Axes:
-    """Returns the values around a plan's own.
+def axes(deployment: Deployment, *, epsilon: float | None, noise_multiplier: float | None) -> list[Axis]:
+    """Returns the values around a plan's own: cohorts, rounds, min-seps, and values of ε, or of σ where that is given.
 
     Example:
         >>> known = Deployment.of(population=3000, clients_per_round=100, rounds=96, delta=1e-6)
-        >>> axes(known, epsilon=4.0, noise_multiplier=None).min_sep
+        >>> axes(known, epsilon=4.0, noise_multiplier=None)[2].values
         [7, 15, 30, 60]
     """
-    level = epsilon if epsilon is not None else noise_multiplier
+    name, label, level = "epsilon", "largest ε", epsilon
+    if level is None:
+        name, label, level = "noise_multiplier", "noise multiplier σ", noise_multiplier
     assert level is not None
-    most_rounds = math.floor(_ROUNDS[-1] * deployment.setting.rounds)
-    return Axes(
-        clients_per_round=_around(deployment.clients_per_round, _COHORTS, deployment.population),
-        rounds=_around(deployment.setting.rounds, _ROUNDS, most_rounds),
-        min_sep=_around(deployment.min_sep, _MIN_SEPS, most_rounds),
-        level=sorted({level * times for times in _LEVELS}),
-        planned_level=level,
-        by_epsilon=epsilon is not None,
+    cohort, rounds, min_sep = deployment.clients_per_round, deployment.setting.rounds, deployment.min_sep
+    factors = (0.25, 0.5, 1.0, 2.0, 4.0)
+    found = (
+        ("clients_per_round", "clients a round", _around(cohort, factors, deployment.population), cohort),
+        ("rounds", "rounds n", _around(rounds, (0.5, 1.0, 2.0), 2 * rounds), rounds),
+        ("min_sep", "separation b, in rounds", _around(min_sep, (0.25, 0.5, 1.0, 2.0), 2 * rounds), min_sep),
+        (name, label, sorted({level * times for times in factors}), level),
     )
+    return [Axis(name=each, label=text, values=values, planned=own) for each, text, values, own in found]
 
 
 def explored(
@@ -153,43 +152,29 @@ def explored(
         `points`, in the order of the axes with the last one fastest, each with `about` and `rows`.
     """
     around, names = axes(deployment, epsilon=epsilon, noise_multiplier=noise_multiplier), list(names)
-    pairs = [(n, b) for n in around.rounds for b in around.min_sep]
+    cohorts, rounds, min_seps, levels = (each.values for each in around)
+    pairs = list(itertools.product(rounds, min_seps))
     searched = {
         (n, b): _searched(deployment, names, n, b, max_participations)
         for n, b in progress.steps(pairs, len(pairs), "plan: points of the page")
     }
     points = [
-        _point(deployment, searched[n, b], around, cohort, n, b, level, max_participations)
-        for cohort in around.clients_per_round
-        for n in around.rounds
-        for b in around.min_sep
-        for level in around.level
+        _point(
+            deployment,
+            searched[n, b],
+            {around[-1].name: level},
+            clients_per_round=cohort,
+            rounds=n,
+            min_sep=b,
+            max_participations=max_participations,
+        )
+        for cohort, n, b, level in itertools.product(cohorts, rounds, min_seps, levels)
     ]
-    return {"axes": _shown_axes(deployment, around), "header": list(_HEADER), "points": points}
+    return {"axes": [each.as_dict() for each in around], "header": list(_HEADER), "points": points}
 
 
 def _around(value: int, factors: Sequence[float], most: int) -> list[int]:
     return sorted({value, *(found for each in factors if 1 <= (found := math.floor(each * value)) <= most)})
-
-
-def _shown_axes(deployment: Deployment, around: Axes) -> list[dict[str, Any]]:
-    """Returns the axes as texts; a level is what was given, and all of its digits are shown."""
-    kind = "epsilon" if around.by_epsilon else "noise_multiplier"
-    label = "largest ε" if around.by_epsilon else "noise multiplier σ"
-    whole = {
-        "clients_per_round": ("clients a round", around.clients_per_round, deployment.clients_per_round),
-        "rounds": ("rounds n", around.rounds, deployment.setting.rounds),
-        "min_sep": ("separation b, in rounds", around.min_sep, deployment.min_sep),
-    }
-    found = [
-        {"name": name, "label": label, "values": [f"{each:,}" for each in values], "planned": values.index(planned)}
-        for name, (label, values, planned) in whole.items()
-    ]
-    levels = [repr(each).removesuffix(".0") for each in around.level]
-    return [
-        *found,
-        {"name": kind, "label": label, "values": levels, "planned": around.level.index(around.planned_level)},
-    ]
 
 
 def _searched(
@@ -206,23 +191,16 @@ def _searched(
 
 
 def _point(
-    deployment: Deployment,
-    searched: Sequence[options.Searched],
-    around: Axes,
-    cohort: int,
-    rounds: int,
-    min_sep: int,
-    level: float,
-    most: int | None,
+    deployment: Deployment, searched: Sequence[options.Searched], level: Mapping[str, float], **numbers: Any
 ) -> dict[str, Any]:
     try:
-        here = deployment.at(clients_per_round=cohort, rounds=rounds, min_sep=min_sep, max_participations=most)
+        here = deployment.at(**numbers)
     except InputValueError as error:
         return {"about": f"Not possible: {error}", "rows": []}
     rows = []
     for each in searched:
         try:
-            rows.append(_row(here, each, **{"epsilon" if around.by_epsilon else "noise_multiplier": level}))
+            rows.append(_row(here, each, level))
         except InputValueError as error:
             rows.append([each.name, str(error)])
     return {
@@ -231,18 +209,10 @@ def _point(
     }
 
 
-def _row(
-    deployment: Deployment,
-    found: options.Searched,
-    *,
-    epsilon: float | None = None,
-    noise_multiplier: float | None = None,
-) -> list[str]:
+def _row(deployment: Deployment, found: options.Searched, level: Mapping[str, float]) -> list[str]:
     if found.mechanism is None:
         return [found.name, found.note]
-    figures = options.figures(
-        deployment.setting, found, delta=deployment.delta, epsilon=epsilon, noise_multiplier=noise_multiplier
-    )
+    figures = options.figures(deployment.setting, found, delta=deployment.delta, **level)
     option = Option(name=found.name, mechanism=found.mechanism, figures=figures)
     largest, _ = of_option(deployment, option, None, advise_epsilon=False)
     error = figures["rms_loss"] / figures["sensitivity"] * figures["noise_multiplier"] / deployment.clients_per_round

@@ -84,12 +84,7 @@ class Signal:
 
 
 def of_run(privacy: tff_mf.Plan, settings: RunSettings) -> Signal:
-    """Returns the estimate of a run, for its first clip norm if that adapts.
-
-    Args:
-        privacy: Mechanism, noise and cohort: the large cohort, if a smaller one simulates it.
-        settings: The settings of the run.
-    """
+    """Returns the estimate of a run: for the large cohort if a smaller one simulates it, and the first clip norm."""
     found = of_plan(privacy, settings.dimension)
     if settings.server_optimizer in ADAPTIVE_OPTIMIZERS:
         return found

@@ -33,9 +33,6 @@ class ReportCounts:
         zeroed: Updates that were not finite, which the server replaced by zero.
         refused: Reports that are not in the sum, by reason.
 
-    Raises:
-        InputValueError: If a count is out of range, or they contradict each other.
-
     Example:
         >>> one = ReportCounts(came=5, counted=4, clipped=1, zeroed=0, refused={"late": 1})
         >>> (one + one).refused, one.bad
@@ -59,11 +56,7 @@ class ReportCounts:
 
     @classmethod
     def of(cls, content: Any) -> "ReportCounts":
-        """Returns the counts in JSON.
-
-        Raises:
-            InputValueError: If they are none.
-        """
+        """Returns the counts in JSON."""
         try:
             return cls(**content)
         except TypeError as error:

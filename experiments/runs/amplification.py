@@ -42,14 +42,7 @@ def stated_epsilon(level: tff_mf.Level) -> float:
 def of_own_cohorts(
     epsilon: float, sampling: SamplingSettings, *, rounds: int, clients_of_one_person: int | None
 ) -> dict[str, Any]:
-    """Returns the arguments of `statements.claim` in which a run with secret cohorts differs from one without.
-
-    Args:
-        epsilon: The amplified ε.
-        sampling: How cohorts are drawn.
-        rounds: Number of rounds n.
-        clients_of_one_person: The most clients that one person can have, if known.
-    """
+    """Returns the arguments of `statements.claim` in which a run with secret cohorts differs from one without."""
     if (clients_of_one_person or 1) > 1:
         # No theorem here is about several clients in groups of their own.
         return {"participation": statements.bound_to(sampling.schema(rounds))}
@@ -67,13 +60,7 @@ def statement(
 ) -> str:
     """Returns the amplified ε of a deployment in one line, with the condition that its cohorts stay secret.
 
-    Args:
-        level: The ε with its δ.
-        sampling: How cohorts are drawn: one of `sampling.settings.SECRET`.
-        rounds: Number of rounds n.
-        population: Clients that cohorts are drawn from; `None` if the sampling need not know.
-        clients_per_round: Clients of a round on average; `None` likewise.
-        grid: The grid on which updates are summed and noised, or `None` for floating point.
+    `population` and `clients_per_round` are `None` if the sampling, one of `sampling.settings.SECRET`, need not know.
 
     Example:
         >>> poisson, cohorts = SamplingSettings(sampling="poisson"), {"population": 1000, "clients_per_round": 10}

@@ -44,11 +44,7 @@ class Checkpoints:
         return checkpoint_files.saved_rounds(self._folder)
 
     def save(self, round_number: int, state: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-        """Saves the state after a round, and deletes the earlier ones.
-
-        Raises:
-            FileExistsError: If a state of that round exists.
-        """
+        """Saves the state after a round, and deletes the earlier ones."""
         checkpoint_files.write(self._path(round_number), state, {"settings": self._settings, "about": about})
         for old in self.rounds()[:-1]:
             self._path(old).unlink()

@@ -8,7 +8,7 @@ import numpy as np
 
 import tff_mf
 from tff_mf.base import validation
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.problem.grids import FEWEST_BITS, MOST_BITS
 from tff_mf.sensitivities.losses import restart_errors
 
@@ -17,9 +17,11 @@ WORDS = (AUTO, NONE)
 
 # As many as TFF's task adds to the words: padding, unknown, beginning and end of a sentence.
 _SPECIAL_WORDS = 4
-_KERNEL_WORDS = 3
+# Words that the convolution sees at once.
+KERNEL_WORDS = 3
 # Parameters of the model of the papers' StackOverflow experiments.
 PAPERS_DIMENSION = 4_050_748
+GRID_BASE = 1.7
 
 
 def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | None:
@@ -44,8 +46,6 @@ def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | No
         return tff_mf.Grid.with_room(dimension=dimension, cohort=cohort)
     if isinstance(grid, str):
         raise InputValueError(f"grid={grid!r} must be a number of bits, {AUTO!r} or {NONE!r}.")
-    if isinstance(grid, bool) or not isinstance(grid, int):
-        raise InputTypeError(f"grid={grid!r} must be a whole number of bits, {AUTO!r} or {NONE!r}.")
     if not FEWEST_BITS <= grid <= MOST_BITS:
         raise InputValueError(f"grid={grid} must be at least {FEWEST_BITS} and at most {MOST_BITS} bits, or a word.")
     return tff_mf.Grid(bits=grid, max_clients=clients)
@@ -60,54 +60,30 @@ def dimension_of(model: str, *, vocab_size: int, embedding_size: int, units: int
     """
     words, width = vocab_size + _SPECIAL_WORDS, embedding_size
     if model == "conv":
-        return words * width + (_KERNEL_WORDS * width + 1) * units + (units + 1) * words
+        return words * width + (KERNEL_WORDS * width + 1) * units + (units + 1) * words
     return words * width + 4 * (width + units + 1) * units + (units + 1) * width + (width + 1) * words
 
 
-GRID_BASE = 1.7
-
-
-def effective_rmse(
-    mechanism: tff_mf.Mechanism,
-    rounds: int,
-    *,
-    noise_multiplier: float,
-    cohort: int,
-    restart_every: int | None = None,
-) -> float:
+def rmse_of_plan(privacy: tff_mf.Plan) -> float:
     """Returns L_e, the root mean squared error of the prefix sums of averaged updates, for clip norm 1.
 
-    Equation 10 of the paper: error of the mechanism times σ / clients per round, both of C as stored.
+    Equation 10 of the paper: error of the mechanism times σ / cohort, both of C as stored, for the cohort that a round
+    stands for.
 
     Example:
-        >>> round(effective_rmse(tff_mf.Identity(), 3, noise_multiplier=10.0, cohort=10), 6)
+        >>> plan = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=3, sampling=tff_mf.SingleParticipation(),
+        ...                    noise_multiplier=10.0, delta=1e-6, clients_per_round=10)
+        >>> round(rmse_of_plan(plan), 6)
         1.414214
     """
-    cohort = validation.whole("cohort", cohort)
-    every = rounds if restart_every is None else restart_every
-    error = restart_errors(mechanism, rounds, restart_every=every).rms
-    return error * validation.nonnegative("noise_multiplier", noise_multiplier) / cohort
-
-
-def rmse_of_plan(privacy: tff_mf.Plan) -> float:
-    """Returns L_e of a run by its privacy plan: of the cohort that a round stands for."""
-    return effective_rmse(
-        privacy.mechanism,
-        privacy.rounds,
-        noise_multiplier=privacy.noise_multiplier,
-        cohort=privacy.cohort,
-        restart_every=privacy.restart_every,
-    )
+    every = privacy.rounds if privacy.restart_every is None else privacy.restart_every
+    error = restart_errors(privacy.mechanism, privacy.rounds, restart_every=every).rms
+    return error * privacy.noise_multiplier / privacy.cohort
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Regression:
-    """log η = slope·log L_e + intercept, in natural logarithms.
-
-    Attributes:
-        slope: Of the line.
-        intercept: Of the line.
-    """
+    """log η = slope·log L_e + intercept, in natural logarithms."""
 
     slope: float
     intercept: float

@@ -32,6 +32,10 @@ _PACKAGES = (
     "numpy",
     "scipy",
 )
+_WRITTEN_LAST = (SUMMARY, REPORT, REPORT_TEXT)
+_COMPARISON = ".comparison"
+_MOST_AT_ONCE = 1024
+_ADDRESS = re.compile(r"[^\s:/]+:([0-9]{1,5})|unix:/[^\s,]+")
 
 
 def versions() -> dict[str, str]:
@@ -43,10 +47,6 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-_WRITTEN_LAST = (SUMMARY, REPORT, REPORT_TEXT)
-_COMPARISON = ".comparison"
 
 
 def readable_folder(path: pathlib.Path) -> pathlib.Path:
@@ -79,11 +79,7 @@ def check_new(path: pathlib.Path) -> None:
 
 
 def check_empty(path: pathlib.Path) -> None:
-    """Raises unless a folder is empty: the files of an earlier run are never overwritten.
-
-    Raises:
-        InputValueError: If it is not empty.
-    """
+    """Raises unless a folder is empty: the files of an earlier run are never overwritten."""
     if any(each.name != files.FOLDER_LOCK for each in path.iterdir()):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
 
@@ -142,10 +138,6 @@ def continued_folder(path: pathlib.Path) -> pathlib.Path:
     files.make_writable(path)
     begun.touch()
     return path
-
-
-_MOST_AT_ONCE = 1024
-_ADDRESS = re.compile(r"[^\s:/]+:([0-9]{1,5})|unix:/[^\s,]+")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """An initial model that is given: the file of another run's model, with its vocabulary beside it."""
 
+import dataclasses
 import filecmp
 import hashlib
 import json
@@ -17,12 +18,23 @@ from msgspec import Meta
 
 from tff_mf.base.errors import InputValueError
 
-from ..output import typed
+from ..output import files, typed
 from ..output.files import file_hash
 from ..output.typed import Record
-from .names import SETTINGS_TOML, VOCABULARY
+from .names import INITIAL_MODEL, SETTINGS_TOML, VOCABULARY
 
 _Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+FIELD = "initial_model"
+# The data set of a run whose settings name none.
+DEFAULT_DATASET = "pydoc"
+SQLITE = "sqlite:"
+# Files of the cache, by which `tff-mf compare` names the data sets of its runs.
+_CACHED = {
+    "pydoc": re.compile(r"pydoc-[0-9a-f]{16}\.sqlite"),
+    "stackoverflow": re.compile(r"stackoverflow\.sqlite"),
+    "synthetic": re.compile(r"synthetic-stackoverflow\.json"),
+}
+EMBEDDED = tuple(_CACHED)
 
 
 class InitialModel(Record):
@@ -94,6 +106,48 @@ def vocabulary_hash(words: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(list(words)).encode()).hexdigest()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GivenModel:
+    """An initial model that was read, and is the one of the settings.
+
+    Attributes:
+        named: The entry of the settings.
+        content: The file.
+        vocabulary: The words that it knows, the most frequent first.
+    """
+
+    named: InitialModel
+    content: bytes
+    vocabulary: list[str]
+
+    def parameters(self, expected: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns its parameters in order, of the shapes and types of the model that is to start from it."""
+        return parameters(self.named, self.content, expected)
+
+    def keep(self, folder: pathlib.Path) -> None:
+        """Writes a copy with its vocabulary to the folder of a run, which is then resumed without the file."""
+        files.write_atomically(folder / VOCABULARY, json.dumps(self.vocabulary, ensure_ascii=False) + "\n")
+        files.write_atomically(folder / INITIAL_MODEL, self.content)
+
+
+def read(named: InitialModel, folder: pathlib.Path, vocab_size: int) -> GivenModel:
+    """Returns the initial model of a run, from the copy in its folder if it has one."""
+    copy = folder / INITIAL_MODEL
+    path = copy if copy.is_file() else pathlib.Path(named.file)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise refused(named, f"cannot be read ({error.strerror or error}), and the run has no copy of it") from error
+    if hashlib.sha256(content).hexdigest() != named.sha256:
+        raise refused(named, f"is another model than at the start: the SHA-256 of {str(path)!r} differs")
+    vocabulary = vocabulary_of(path)
+    if vocabulary_hash(vocabulary) != named.vocabulary_sha256:
+        raise refused(named, f"has another vocabulary than at the start: {str(path.parent / VOCABULARY)!r} differs")
+    if len(vocabulary) > vocab_size:
+        raise refused(named, f"knows {len(vocabulary)} words: take vocab_size={len(vocabulary)}")
+    return GivenModel(named=named, content=content, vocabulary=vocabulary)
+
+
 def parameters(named: InitialModel, content: bytes, expected: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Returns the parameters in the file of an initial model, in order.
 
@@ -125,27 +179,6 @@ def parameters(named: InitialModel, content: bytes, expected: Sequence[np.ndarra
 def refused(named: InitialModel, reason: str) -> InputValueError:
     """Returns the error that names an initial model and the reason to refuse it."""
     return InputValueError(f"{FIELD}={named.file!r} {reason}.")
-
-
-FIELD = "initial_model"
-
-
-# The data set of a run whose settings name none.
-DEFAULT_DATASET = "pydoc"
-
-
-SQLITE = "sqlite:"
-
-
-# Files of the cache, by which `tff-mf compare` names the data sets of its runs.
-_CACHED = {
-    "pydoc": re.compile(r"pydoc-[0-9a-f]{16}\.sqlite"),
-    "stackoverflow": re.compile(r"stackoverflow\.sqlite"),
-    "synthetic": re.compile(r"synthetic-stackoverflow\.json"),
-}
-
-
-EMBEDDED = tuple(_CACHED)
 
 
 def trained_on(model: pathlib.Path, dataset: str) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import tomllib
@@ -336,13 +337,5 @@ def as_toml(values: Mapping[str, Any]) -> str:
         rounds = 8
         dataset = "pydoc"
     """
-    return "[run]\n" + "".join(f"{name} = {_literal(value)}\n" for name, value in values.items())
-
-
-def _literal(value: Any) -> str:
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    if isinstance(value, bool):
-        return str(value).lower()
-    return repr(value)
+    # Of texts, numbers and truth values, what JSON writes is TOML.
+    return "[run]\n" + "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items())

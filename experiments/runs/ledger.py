@@ -80,6 +80,11 @@ class LedgerRecord:
     sequence: LedgerSequence
 
 
+def has_begun(path: pathlib.Path) -> bool:
+    """Returns whether a ledger has a whole line: without one, its run never began."""
+    return path.is_file() and b"\n" in path.read_bytes()
+
+
 def read_ledger(path: pathlib.Path) -> LedgerRecord:
     """Returns the content of a ledger, as far as its lines are intact, and what is wrong with the rest.
 

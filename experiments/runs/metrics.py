@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import logging
 import math
 import pathlib
 import statistics
@@ -19,6 +20,7 @@ HARMLESS = frozenset({ROUND, SECONDS})
 # Whom evaluation is on, in `released_without_noise` of run.json. StackOverflow's test split is by date, and has users
 # who train.
 NOT_TRAINING, ALSO_TRAINING = "clients that do not train", "other sentences of clients that train"
+_LOG = logging.getLogger(__name__)
 # Choquette-Choo et al. (2023), tables 6 and 7: 400 rounds, of 2,052. Shorter runs: the same part of them.
 _SMOOTHED_ROUNDS, _SMOOTHED_PART = 400, 5
 
@@ -130,6 +132,25 @@ def write_metrics(path: pathlib.Path, rows: Iterable[Mapping[str, object]]) -> N
     writer.writeheader()
     writer.writerows(rows)
     files.write_atomically(path, text.getvalue())
+
+
+def restore_metrics(path: pathlib.Path, round_number: int, history: Sequence[Mapping[str, float]]) -> None:
+    """Rewrites the metrics of all rounds from the checkpoint if the file differs from it, with a warning.
+
+    The durations of the rounds are lost then.
+    """
+    if not round_number:
+        return
+    expected = {number: {ROUND: str(number)} for number in range(1, round_number + 1)}
+    for row in history:
+        expected[int(row[ROUND])] = {name: str(value) for name, value in row.items()}
+    metrics = read_metrics(path)
+    kept = [row for row in metrics.rows if row[ROUND] in map(str, expected)]
+    found = [{name: text for name, text in row.items() if text and name != SECONDS} for row in kept]
+    if found == list(expected.values()) and not metrics.problems:
+        return
+    _LOG.warning("%r was damaged: it is written anew, from the checkpoint of round %d.", str(path), round_number)
+    write_metrics(path, expected.values())
 
 
 def _lines(text: str, problems: list[str]) -> list[list[str]]:

@@ -63,11 +63,7 @@ class PrivacySettings(Record, kw_only=True):
         raise NotImplementedError
 
     def check(self) -> None:
-        """Refuses a mechanism or a level of noise that does not go with the other settings.
-
-        Raises:
-            InputError: If a field is out of range, or the fields do not fit each other.
-        """
+        """Refuses a mechanism or a level of noise that does not go with the other settings."""
         setting = self.mechanism_setting()
         check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
         mechanism_names.check(
@@ -75,11 +71,7 @@ class PrivacySettings(Record, kw_only=True):
         )
 
     def build_mechanism(self) -> tff_mf.Mechanism:
-        """Returns the mechanism, for one restart if there are restarts, optimized if it is of such a kind.
-
-        Raises:
-            InputError: If a field is out of range, or the mechanism cannot be built.
-        """
+        """Returns the mechanism, for one restart if there are restarts, optimized if it is of such a kind."""
         with progress.search() as report:
             return self.mechanism_setting().named(self.mechanism, **self._options, progress=report)
 

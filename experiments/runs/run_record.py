@@ -180,11 +180,7 @@ class RunRecord(Record):
 
     @property
     def training(self) -> RunSettings:
-        """The settings with the numbers that they came to: those that train.
-
-        Raises:
-            InputValueError: If the run is not one of `tff-mf train`.
-        """
+        """The settings with the numbers that they came to: those that train."""
         if self.settings is None or self.server_learning_rate is None:
             raise InputValueError("settings=None in run.json: take a run of `tff-mf train`, which has settings.")
         return self.settings.resolved(self, self.server_learning_rate)
@@ -194,9 +190,6 @@ class RunRecord(Record):
 
         Args:
             mechanism: The mechanism of the artifact in the same folder.
-
-        Raises:
-            InputError: If no plan has such fields.
         """
         same = {name: getattr(self, name) for name in (*_FROM_PLAN, *_IF_PLANNED, "grid", "dimension")}
         return tff_mf.plan(mechanism=mechanism, sampling=self.schema, **same)
@@ -208,11 +201,7 @@ class RunRecord(Record):
 
 
 def check_fields(names: Iterable[str]) -> None:
-    """Raises if a field is given that follows from the privacy plan, or that does not exist.
-
-    Raises:
-        InputValueError: If there is such a field.
-    """
+    """Raises if a field is given that follows from the privacy plan, or that does not exist."""
     given = [name for name in RunRecord.__struct_fields__ if name not in (*_FROM_PLAN, *_FOLLOW)]
     for name in names:
         if name not in given:

@@ -1,5 +1,6 @@
 """The settings of a run: one type, which presets, files and flags become, which trains, and which `run.json` keeps."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -114,9 +115,6 @@ class RunSettings(PrivacySettings, kw_only=True):
     Example:
         >>> RunSettings(rounds=8, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=2).participation()
         MinSep(min_sep=4, max_participations=2)
-
-    Raises:
-        InputValueError: If a value is of the wrong type or out of range, or values do not go with each other.
     """
 
     rounds: Whole
@@ -168,14 +166,28 @@ class RunSettings(PrivacySettings, kw_only=True):
         if isinstance(self.test_examples, str) and self.test_examples != ALL:
             raise InputValueError(f"test_examples={self.test_examples!r} must be a whole number or {ALL!r}.")
         self._check_model_size()
-        self._check_rate()
-        if self.algorithm == "fed-sgd":
-            self._check_a_single_gradient()
-        self._check_server_optimizer()
-        self._check_adaptive_clipping()
+        rate = self.server_learning_rate
+        if isinstance(rate, str) and rate != PROPOSED:
+            raise InputValueError(f"server_learning_rate={rate!r} must be a number or {PROPOSED!r}.")
+        if rate == PROPOSED and self.server_optimizer in ADAPTIVE_OPTIMIZERS:
+            raise InputValueError(
+                f"server_learning_rate={PROPOSED!r} is for SGD with momentum, not for server_optimizer="
+                f"{self.server_optimizer!r}: give a number."
+            )
         # Refuses its parameters.
         _ = self.sampling_settings()
-        self._check_secrecy()
+        if self.secret_cohorts and self.sampling not in SECRET:
+            raise InputValueError(
+                f"secret_cohorts does not go with sampling={self.sampling!r}, which secrecy does not amplify: take "
+                f"{', '.join(SECRET)}, or leave it out."
+            )
+        if self.secret_cohorts and self.cohort not in (None, self.clients_per_round):
+            raise InputValueError(
+                f"cohort={self.cohort!r} does not go with secret_cohorts, whose ε is that of the clients_per_round="
+                f"{self.clients_per_round} that train: leave one out."
+            )
+        self._check_what_goes_together()
+        self._check_adaptive_clipping()
 
     def _check_model_size(self) -> None:
         largest = self.vocab_size * max(self.embedding_size, self.units if self.model == "conv" else 1)
@@ -186,22 +198,14 @@ class RunSettings(PrivacySettings, kw_only=True):
                 f"matrix of {largest:.3g} numbers: no tensor of more than 2 GB reaches TFF's worker; take fewer."
             )
 
-    def _check_rate(self) -> None:
-        rate = self.server_learning_rate
-        if rate != PROPOSED and isinstance(rate, str):
-            raise InputValueError(f"server_learning_rate={rate!r} must be a number or {PROPOSED!r}.")
-        if rate != PROPOSED:
-            return
-        if self.adaptive_clipping is not None:
-            raise InputValueError(
-                f"server_learning_rate={PROPOSED!r} is for a fixed clip norm, and adaptive_clipping changes it: give a "
-                "number."
-            )
-        if self.server_optimizer in ADAPTIVE_OPTIMIZERS:
-            raise InputValueError(
-                f"server_learning_rate={PROPOSED!r} is for SGD with momentum, not for server_optimizer="
-                f"{self.server_optimizer!r}: give a number."
-            )
+    def _check_what_goes_together(self) -> None:
+        """Raises if a value would have no effect beside another one, or no theorem here covers the two."""
+        for name, words, other, only, why in _GOES_WITH:
+            value, chosen = getattr(self, other), getattr(self, name)
+            if chosen in words and value != only:
+                beside = name if chosen is True else f"{name}={chosen!r}"
+                remedy = "leave one out" if only is None or chosen is True else f"set it to {only!r}"
+                raise InputValueError(f"{other}={value!r} does not go with {beside}, {why}; {remedy}.")
 
     def _check_adaptive_clipping(self) -> None:
         """Raises unless the counts of adaptive clipping are accounted for if they are released, and only then."""
@@ -219,62 +223,8 @@ class RunSettings(PrivacySettings, kw_only=True):
         )
         raise InputValueError(f"{given}={getattr(self, given)!r} needs {missing}.")
 
-    def _check_server_optimizer(self) -> None:
-        """Raises if a value would have no effect with the server's optimizer, or was made for another."""
-        for optimizers, name, only, why in _ONLY_WITH_OPTIMIZERS:
-            if self.server_optimizer in optimizers and getattr(self, name) != only:
-                raise InputValueError(
-                    f"{name}={getattr(self, name)!r} does not go with server_optimizer={self.server_optimizer!r}, "
-                    f"{why}; set it to {only!r}."
-                )
-
-    def _check_a_single_gradient(self) -> None:
-        # What would silently have no effect is refused: a client sends one gradient, at the model that it was sent.
-        for name, only in (("client_epochs", 1), ("client_learning_rate", 1.0)):
-            if getattr(self, name) != only:
-                raise InputValueError(
-                    f"{name}={getattr(self, name)!r} goes with algorithm='fed-avg': with 'fed-sgd' a client sends one "
-                    f"gradient and takes no steps of its own; leave it at {only}."
-                )
-
-    def _check_secrecy(self) -> None:
-        """Raises if cohorts are to be secret and no theorem covers the run, or σ would depend on the data set."""
-        if not self.secret_cohorts:
-            return
-        if self.sampling not in SECRET:
-            raise InputValueError(
-                f"secret_cohorts does not go with sampling={self.sampling!r}, which secrecy does not amplify: take "
-                f"{', '.join(SECRET)}, or leave it out."
-            )
-        # Each would show sizes of cohorts, or depends on them, and no theorem here covers it.
-        for name, unset in (("dropout", 0), ("adaptive_clipping", None), ("tensorboard", False)):
-            if getattr(self, name) != unset:
-                raise InputValueError(
-                    f"{name}={getattr(self, name)!r} does not go with secret_cohorts, with which nothing may depend on "
-                    "who was drawn but the noised sums: leave one of the two out."
-                )
-        if self.restart_every is not None:
-            raise InputValueError(
-                f"restart_every={self.restart_every!r} does not go with secret_cohorts: no theorem here covers both; "
-                "leave one out."
-            )
-        if self.cohort not in (None, self.clients_per_round):
-            raise InputValueError(
-                f"cohort={self.cohort!r} does not go with secret_cohorts, whose ε is that of the clients_per_round="
-                f"{self.clients_per_round} that train: leave one out."
-            )
-        if self.epsilon is not None:
-            raise InputValueError(
-                f"epsilon={self.epsilon!r} does not go with secret_cohorts: σ depends on the number of clients then; "
-                "give noise_multiplier, which `tff-mf calibrate` finds with --sampling and --population."
-            )
-
     def check(self) -> None:
-        """Refuses what can be refused before anything is optimized, trained or written.
-
-        Raises:
-            InputError: If a field is out of range, or the fields do not fit each other.
-        """
+        """Refuses what can be refused before anything is optimized, trained or written."""
         setting = self.mechanism_setting()
         check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
         if self.chosen_grid() is not None and self.mechanism == "dense":
@@ -296,26 +246,15 @@ class RunSettings(PrivacySettings, kw_only=True):
         """Returns how cohorts are drawn.
 
         There is no default for its numbers: single participation, the obvious one, gives the smallest ε.
-
-        Raises:
-            InputError: If a parameter is missing, out of range, or does not go with the sampling.
         """
         return SamplingSettings(**{name: getattr(self, name) for name in SamplingSettings.__struct_fields__})
 
     def participation(self) -> tff_mf.Participation:
-        """Returns the schema that the guarantee is for: every pattern of rounds that the sampling allows a client.
-
-        Raises:
-            InputError: If the sampling does not fit the rounds.
-        """
+        """Returns the schema that the guarantee is for: every pattern of rounds that the sampling allows a client."""
         return self.sampling_settings().schema(self.rounds)
 
     def mechanism_setting(self) -> MechanismSetting:
-        """Returns the setting of the whole run that its mechanism is optimized for.
-
-        Raises:
-            InputError: If a field is out of range, or the participations do not fit in the rounds.
-        """
+        """Returns the setting of the whole run that its mechanism is optimized for."""
         workload = mechanism_names.workload(
             self.workload,
             rounds=self.rounds,
@@ -331,11 +270,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         )
 
     def privacy_plan(self, mechanism: tff_mf.Mechanism, insecure_seed: int | None = None) -> tff_mf.Plan:
-        """Returns the guarantee of a run with `mechanism`.
-
-        Raises:
-            InputError: If a field is out of range.
-        """
+        """Returns the guarantee of a run with `mechanism`."""
         grid = self.chosen_grid()
         if grid is not None and mechanism.max_rounds is not None and mechanism.kind in ("dense", "structured"):
             grid_recursion.check_rows(mechanism.kind, bands=mechanism.max_rounds, dimension=self.dimension)
@@ -357,11 +292,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         )
 
     def chosen_rate(self, privacy: tff_mf.Plan) -> float:
-        """Returns the server's rate; for "proposed", the rate that follows from the noise of `privacy`.
-
-        Raises:
-            InputValueError: If there is no noise to propose one from.
-        """
+        """Returns the server's rate; for "proposed", the rate that follows from the noise of `privacy`."""
         if not isinstance(self.server_learning_rate, str):
             return self.server_learning_rate
         return derived.PAPER.proposed(derived.rmse_of_plan(privacy), clip_norm=self.clip_norm)
@@ -372,9 +303,6 @@ class RunSettings(PrivacySettings, kw_only=True):
         Args:
             plan: The plan of the run, or the claim in its `run.json`.
             server_learning_rate: The rate that "proposed" came to.
-
-        Raises:
-            InputValueError: If the plan is one of other settings.
         """
         for name in _AS_IN_PLAN:
             if getattr(self, name) != getattr(plan, name):
@@ -395,13 +323,27 @@ _WORDS = {
     "server_optimizer": SERVER_OPTIMIZERS,
     "validation_split": VALIDATION_SPLITS,
 }
-# What a field must be with a server's optimizer, and why.
 _CONSTANT = "which weights all updates since the last restart by the present rate, and needs a constant one"
-_ONLY_WITH_OPTIMIZERS = (
-    (("dp-ftrl",), "server_warmup", 0, _CONSTANT),
-    (("dp-ftrl",), "server_cooldown", 0, _CONSTANT),
-    (("adagrad",), "server_momentum", 0, "which has no momentum"),
-    (ADAPTIVE_OPTIMIZERS, "workload", "prefix-sum", "whose steps are not those of SGD, of which the others are sums"),
-    (("sgdm", "dp-ftrl"), "server_adaptivity", _ADAPTIVITY, f"but with {', '.join(ADAPTIVE_OPTIMIZERS)}"),
+_ONE_GRADIENT = "with which a client sends one gradient and takes no steps of its own"
+_SUMS_ALONE = "with which nothing may depend on who was drawn but the noised sums"
+# Words of a field, another field, its one value that goes with them, and why no other does.
+_GOES_WITH: Sequence[tuple[str, Sequence[Any], str, Any, str]] = (
+    ("server_optimizer", ("dp-ftrl",), "server_warmup", 0, _CONSTANT),
+    ("server_optimizer", ("dp-ftrl",), "server_cooldown", 0, _CONSTANT),
+    ("server_optimizer", ("adagrad",), "server_momentum", 0, "which has no momentum"),
+    ("server_optimizer", ADAPTIVE_OPTIMIZERS, "workload", "prefix-sum", "whose steps are not sums of updates"),
+    ("server_optimizer", ("sgdm", "dp-ftrl"), "server_adaptivity", _ADAPTIVITY, "which does not divide its steps"),
+    ("server_learning_rate", (PROPOSED,), "adaptive_clipping", None, "which is for a fixed clip norm"),
+    ("algorithm", ("fed-sgd",), "client_epochs", 1, _ONE_GRADIENT),
+    ("algorithm", ("fed-sgd",), "client_learning_rate", 1.0, _ONE_GRADIENT),
+    ("secret_cohorts", (True,), "dropout", 0, _SUMS_ALONE),
+    ("secret_cohorts", (True,), "adaptive_clipping", None, _SUMS_ALONE),
+    ("secret_cohorts", (True,), "tensorboard", False, _SUMS_ALONE),
+    ("secret_cohorts", (True,), "restart_every", None, "with which no theorem here covers it"),
+    (
+        *("secret_cohorts", (True,), "epsilon", None),
+        "with which σ depends on the number of clients: `tff-mf calibrate` finds a noise_multiplier with --sampling "
+        "and --population",
+    ),
 )
 FIELDS = fields_of(RunSettings)

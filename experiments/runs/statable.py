@@ -14,9 +14,7 @@ from .words import Reason
 def check_asked(*, noise_multiplier: float | None, insecure_seed: int | None) -> None:
     """Raises if there is no noise, or repeatable noise: this is known before a mechanism is optimized.
 
-    Args:
-        noise_multiplier: σ; `None` is one that is calibrated.
-        insecure_seed: The seed of the noise, or `None`.
+    A `noise_multiplier` of `None` is one that is calibrated.
     """
     if insecure_seed is not None:
         raise _untrained(f"insecure_seed={insecure_seed}", f"{TEST_ONLY}: leave it out")

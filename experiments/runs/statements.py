@@ -20,8 +20,6 @@ from .words import Bound, Reason
 STATED, QUALIFIED, PROVISIONAL, REFUSED = STATES = ("stated", "qualified", "provisional", "refused")
 NO_EPSILON = "NO ε CAN BE STATED"
 TEST_ONLY = "TEST ONLY, NO PRIVACY"
-# The beginning of a line of a claim that is refused.
-REFUSALS = (NO_EPSILON, TEST_ONLY)
 
 # Of each tier, whose number is its place: the largest ε, and its name.
 _TIERS = ((1.0, "strong formal protection (ε ≤ 1)"), (10.0, "reasonable protection (ε ≤ 10)"))
@@ -163,11 +161,7 @@ def violations(
 
 
 def unbounded(guarantee: tff_mf.Guarantee | None, delta: float) -> Reason:
-    """Returns why ε is infinite.
-
-    Args:
-        guarantee: What ε was computed from; `None` if it is amplified or unknown.
-        delta: δ.
+    """Returns why ε is infinite, computed from a guarantee; `None` is one that is amplified or unknown.
 
     Example:
         >>> unbounded(tff_mf.Guarantee(mu=float("inf")), 1e-10).code

@@ -125,11 +125,7 @@ class CohortPlan:
         return self.indices.shape[1]
 
     def cohort(self, t: int) -> tuple[str, ...]:
-        """Returns the ids of the clients of round `t`, counted from 0.
-
-        Raises:
-            InputValueError: If the plan has no round `t`.
-        """
+        """Returns the ids of the clients of round `t`, counted from 0."""
         t = validation.whole("round", t, at_least=0)
         if t >= self.rounds:
             raise InputValueError(f"round={t} is not planned: the plan has rounds={self.rounds}, counted from 0.")
@@ -289,10 +285,6 @@ def without_dropped(plan: CohortPlan, dropout: float, *, seed: int) -> CohortPla
         ...                   participation=tff_mf.MinSep(min_sep=1, max_participations=2))
         >>> [without_dropped(plan, 0.5, seed=2).cohort(t) for t in range(2)]
         [('a',), ('c', 'a')]
-
-    Raises:
-        InputTypeError: If `dropout` is not a number.
-        InputValueError: If it is out of range.
     """
     if not 0 <= validation.real("dropout", dropout) < 1:
         raise InputValueError(f"dropout={dropout!r} must lie in [0, 1).")

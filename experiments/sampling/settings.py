@@ -64,10 +64,6 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         CyclicPoisson(groups=4, population=100, clients_per_round=5)
         >>> chosen.schema(rounds=10)
         FixedEpoch(min_sep=4, max_participations=3)
-
-    Raises:
-        InputTypeError: If a parameter is of the wrong type.
-        InputValueError: If there is no such sampling, or it needs another parameter or does not take one of these.
     """
 
     sampling: str
@@ -109,9 +105,6 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         Example:
             >>> SamplingSettings.of(tff_mf.BallsInBins(groups=4, clients_per_round=5)).parameters
             {'groups': 4}
-
-        Raises:
-            InputValueError: If no word stands for it, as for a timer, whose number of rounds is assumed.
         """
         for word, each in _WORDS.items():
             if type(sampling) is each.kind and each.kind is not tff_mf.Timer:
@@ -141,10 +134,6 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         Args:
             population: Number of clients; `None` if it is not known, which some samplings need not.
             clients_per_round: Size of a cohort, for some samplings on average; `None` likewise.
-
-        Raises:
-            InputTypeError: If an argument is of the wrong type.
-            InputValueError: If an argument is out of range or missing, or the population cannot fill the cohorts.
         """
         word, cohorts = _WORDS[self.sampling], {"population": population, "clients_per_round": clients_per_round}
         missing = [name for name in word.cohorts if cohorts[name] is None]
@@ -164,9 +153,6 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
         Args:
             rounds: Number of rounds n.
-
-        Raises:
-            InputValueError: If the sampling does not fit the rounds.
         """
         return self._of_few.schema(validation.whole("rounds", rounds))
 

@@ -13,6 +13,10 @@ import tensorflow_federated as tff
 from .datasets.sentences import ClientSentences
 
 _T = TypeVar("_T")
+_stackoverflow = tff.simulation.baselines.stackoverflow
+SEQUENCE_LENGTH = _stackoverflow.DEFAULT_SEQUENCE_LENGTH
+PADDING = 0
+Batch = tuple[np.ndarray, np.ndarray]
 
 
 def read_ahead(chunks: Iterable[_T]) -> Generator[_T, None, None]:
@@ -34,11 +38,6 @@ def read_ahead(chunks: Iterable[_T]) -> Generator[_T, None, None]:
         finally:
             if isinstance(source, Generator):
                 thread.submit(source.close).result()
-
-
-_stackoverflow = tff.simulation.baselines.stackoverflow
-
-SEQUENCE_LENGTH = _stackoverflow.DEFAULT_SEQUENCE_LENGTH
 
 
 def build_word_ids(vocabulary: Sequence[str]) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
@@ -64,9 +63,6 @@ def build_word_ids(vocabulary: Sequence[str]) -> Callable[[tf.Tensor], tuple[tf.
         return tf.concat([begin, ended], axis=1), tf.minimum(lengths + 1, SEQUENCE_LENGTH)
 
     return word_ids
-
-
-PADDING = 0
 
 
 class Packing(NamedTuple):
@@ -101,22 +97,12 @@ def pack(words: tf.Tensor) -> Packing:
     return Packing(rows=rows, words=packed, place=place)
 
 
-Batch = tuple[np.ndarray, np.ndarray]
-
-
 class ClientBatches:
     """The batches of clients, by their names.
 
     A client's sentences are those that TFF's preprocessing with the same seed trains on, in the same order, in the same
     batches: shuffled in a buffer of `max_examples`, repeated, and cut after `max_examples`.
-
-    Args:
-        sentences: The clients' sentences.
-        word_ids: From serialized examples to words; see `word_ids.build_word_ids`.
-        batch_size: Sentences in a batch.
-        max_examples: Sentences that a client uses at most.
-        client_epochs: Passes over its sentences.
-        seed: Seed of the order.
+    The numbers are fields of `RunSettings`, and `word_ids` is from `build_word_ids`.
     """
 
     def __init__(

@@ -6,8 +6,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from ..runs.derived import KERNEL_WORDS
 from ..runs.settings import RunSettings
 from .client_batches import PADDING, pack
+
+TffModel = tff.learning.models.FunctionalModel | Callable[[], tff.learning.models.VariableModel]
+Weights = Sequence[Any]
 
 
 def mean_cross_entropy(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
@@ -155,12 +159,6 @@ def _transposed(matrix: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.transpose(matrix[None], [0, 2, 1]), [columns, rows])
 
 
-_KERNEL_WORDS = 3
-
-
-TffModel = tff.learning.models.FunctionalModel | Callable[[], tff.learning.models.VariableModel]
-
-
 def build_keras_model(settings: RunSettings, *, extended_vocab_size: int) -> tf.keras.Model:
     """Returns an uncompiled model from words `[batch, length]` to logits `[batch, length, extended_vocab_size]`."""
     tf.keras.utils.set_random_seed(settings.seed)
@@ -170,7 +168,7 @@ def build_keras_model(settings: RunSettings, *, extended_vocab_size: int) -> tf.
         )
     words = tf.keras.layers.Input(shape=(None,), dtype=tf.int64)
     embedded = tf.keras.layers.Embedding(extended_vocab_size, settings.embedding_size)(words)
-    hidden = tf.keras.layers.Conv1D(settings.units, _KERNEL_WORDS, padding="causal", activation="relu")(embedded)
+    hidden = tf.keras.layers.Conv1D(settings.units, KERNEL_WORDS, padding="causal", activation="relu")(embedded)
     return tf.keras.Model(inputs=words, outputs=tf.keras.layers.Dense(extended_vocab_size)(hidden))
 
 
@@ -192,9 +190,6 @@ def build_reference_model(
     if kind == "lstm":
         return lambda: tff.learning.models.from_keras_model(build(), build_loss(), input_spec=input_spec, metrics=[])
     return tff.learning.models.functional_model_from_keras(build(), build_loss(), input_spec=input_spec)
-
-
-Weights = Sequence[Any]
 
 
 class Hidden(NamedTuple):

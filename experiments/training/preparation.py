@@ -2,9 +2,10 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow_federated as tff
 
 import tff_mf
@@ -13,15 +14,13 @@ from tff_mf.base.errors import InputValueError
 from ... import aggregators
 from .. import sampling
 from ..runs import amplification, statable
+from ..runs.initial_model import GivenModel
 from ..runs.metrics import ALSO_TRAINING, NOT_TRAINING
 from ..runs.settings import RunSettings
-from . import checkpoints, client_batches
+from . import client_batches
 from .datasets import named_data, sentences
 from .learning_process import build_process
 from .task import Measurement, Task, build_measurement, build_task
-
-# From the arguments of `plan_cohorts` but for the seed.
-DrawInSecret = Callable[..., tuple[sampling.CohortPlan, sampling.CohortSecret]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,17 +29,12 @@ class PreparedRun:
 
     Attributes:
         settings: The settings with the numbers that they came to: `RunSettings.resolved`.
-        privacy: The mechanism and its noise.
         cohorts: Who is chosen in which round: this is logged.
         secret: What the cohorts follow from; `None` if they are known.
         present: Who of them reports.
         vocabulary: The words that the model knows, the most frequent first.
-        language_task: The model and how text becomes its input.
-        batches: The data of clients.
-        measurement: How the model is measured, while the run trains and at its end.
         measured_on: Whether any client that the model is measured on trains too: a word of `runs.metrics`.
         in_secret: What sampling in secret adds to the guarantee; `None` if cohorts are known.
-        process: The learning process.
         aggregator: The aggregator in it that adds the noise.
     """
 
@@ -77,20 +71,22 @@ def prepare(
     settings: RunSettings,
     privacy: tff_mf.Plan,
     data: pathlib.Path,
-    given: checkpoints.GivenModel | None = None,
+    given: GivenModel | None = None,
     *,
-    draw_in_secret: DrawInSecret | None = None,
+    key: pathlib.Path | None = None,
+    run: str | None = None,
     without_epsilon: bool = False,
 ) -> PreparedRun:
     """Returns what a run is made of; what can be refused is, before anything is built.
 
     Args:
-        settings: The settings with the numbers that they came to: `RunSettings.resolved`.
+        settings: As for `PreparedRun`.
         privacy: The mechanism and its noise.
         data: File in StackOverflow's format, or of a synthetic data set.
         given: The model that training starts from, whose words the run's model knows; `None` is one drawn with the
             seed.
-        draw_in_secret: Draws the cohorts by a secret in place of the seed, if they are secret.
+        key: The file of what secret cohorts follow from; `None` if they follow from the seed.
+        run: The identifier of a run with secret cohorts that is resumed.
         without_epsilon: Whether to train although no ε can be stated.
     """
     splits = named_data.load(data)
@@ -100,10 +96,10 @@ def prepare(
         "clients_per_round": privacy.clients_per_round,
         "rounds": privacy.rounds,
     }
-    if draw_in_secret is None:
+    if key is None:
         cohorts, secret = sampling.plan_cohorts(**drawn, seed=settings.seed), None
     else:
-        cohorts, secret = draw_in_secret(**drawn)
+        cohorts, secret = sampling.secret_cohorts(key, run=run, begun=run is not None, **drawn)
     if not without_epsilon:
         statable.check_statable(
             privacy,
@@ -119,7 +115,11 @@ def prepare(
     vocabulary = given.vocabulary if given else list(named_data.load_word_counts(data, settings.vocab_size))
     language_task = build_task(settings, vocabulary)
     if given:
-        weights = given.weights(language_task.initial_weights)
+        drawn_with_seed = language_task.initial_weights
+        weights = tff.learning.models.ModelWeights(
+            trainable=given.parameters([np.asarray(each) for each in drawn_with_seed.trainable]),
+            non_trainable=drawn_with_seed.non_trainable,
+        )
         language_task = dataclasses.replace(language_task, initial_weights=weights)
     _check_grid(privacy, present, language_task)
     process, aggregator = build_process(settings, privacy, language_task)

@@ -1,7 +1,6 @@
 """The training program: it prepares a run, trains, and writes the files of its end."""
 
 import dataclasses
-import functools
 import hashlib
 import json
 import pathlib
@@ -16,34 +15,19 @@ from tff_mf.base import checkpoint_files
 
 from .. import reports
 from ..output import files
-from ..runs import amplification, folders, layers
+from ..runs import amplification, folders, initial_model, layers
 from ..runs.folders import ExecutionSettings, versions
-from ..runs.ledger import read_ledger
+from ..runs.ledger import has_begun, read_ledger
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, MODEL, SETTINGS_TOML, SUMMARY, VOCABULARY
-from ..runs.run_record import RunRecord, begun_record, initial_model_of
+from ..runs.run_record import begun_record, initial_model_of
 from ..runs.settings import RunSettings
-from ..sampling import keep_secret, secret_cohorts
-from . import checkpoints, rounds
-from .preparation import DrawInSecret, PreparedRun, prepare
+from ..sampling import keep_secret
+from . import rounds
+from .preparation import PreparedRun, prepare
 from .rounds import OnRound, TrainedRun
 from .task import METRICS
 
 _ON_THIS_MACHINE = ExecutionSettings()
-
-
-def _amplified_epsilon(prepared: PreparedRun, begun: RunRecord | None) -> float | None:
-    """Returns the ε of a run with secret cohorts, which it states from its beginning on."""
-    if prepared.in_secret is None:
-        return None
-    # Computed again, a certificate by samples would differ.
-    return amplification.stated_epsilon(prepared.in_secret) if begun is None else begun.amplified_epsilon
-
-
-def _draw_in_secret(out: pathlib.Path) -> tuple[DrawInSecret, str | None]:
-    """Returns what draws the secret cohorts of a run, and its identifier if it has begun."""
-    ledger = out / LEDGER
-    run = read_ledger(ledger).run if ledger.is_file() and b"\n" in ledger.read_bytes() else None
-    return functools.partial(secret_cohorts, out / CHECKPOINTS / COHORTS, run=run, begun=run is not None), run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +66,7 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
         "model_sha256": hashlib.sha256(model).hexdigest(),
         "parameters": prepared.language_task.parameters,
         "dropped_participations": prepared.dropped_participations,
-        "seconds": trained.seconds,
+        "seconds": trained.progress.seconds,
         "tff_mf_version": tff_mf.__version__,
     }
     files.write_atomically(out / VOCABULARY, json.dumps(prepared.vocabulary, ensure_ascii=False) + "\n")
@@ -90,7 +74,7 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
     files.write_atomically(out / SUMMARY, json.dumps(summary, indent=2) + "\n")
     report = reports.write(out, realised=True)
     trained.saved.finish()
-    return TrainingResult(summary=summary, report=report, history=trained.history, weights=trained.weights)
+    return TrainingResult(summary=summary, report=report, history=trained.progress.history, weights=trained.weights)
 
 
 def run(
@@ -133,26 +117,30 @@ def run(
             folders.check_empty(out)
         begun = begun_record(out)
         named = initial_model_of(settings, begun)
-        given = checkpoints.read(named, out, settings.vocab_size) if named else None
-        draw, run = _draw_in_secret(out) if settings.secret_cohorts else (None, None)
+        given = initial_model.read(named, out, settings.vocab_size) if named else None
+        key = out / CHECKPOINTS / COHORTS if settings.secret_cohorts else None
+        run = read_ledger(out / LEDGER).run if key and has_begun(out / LEDGER) else None
         # Computed again from the noise, it could differ in last bits on another machine.
         rate = begun.server_learning_rate if begun and begun.server_learning_rate else settings.chosen_rate(privacy)
         resolved = settings.resolved(privacy, rate)
-        prepared = prepare(resolved, privacy, data, given, draw_in_secret=draw, without_epsilon=without_epsilon)
+        prepared = prepare(resolved, privacy, data, given, key=key, run=run, without_epsilon=without_epsilon)
         # Whatever refuses a new run has done so: from here on its folder has files.
         if not (out / SETTINGS_TOML).exists():
             layers.write(settings, out)
-        if prepared.secret is not None and run is None and execution.checkpoint_every:
-            checkpoint_files.make_private(out / CHECKPOINTS)
-            keep_secret(out / CHECKPOINTS / COHORTS, prepared.secret)
+        if prepared.secret is not None and key and run is None and execution.checkpoint_every:
+            checkpoint_files.make_private(key.parent)
+            keep_secret(key, prepared.secret)
         if given:
-            checkpoints.keep(given, out)
-        cohorts = prepared.cohorts
+            given.keep(out)
+        cohorts, amplified = prepared.cohorts, None
+        if prepared.in_secret is not None:
+            # Computed again, a certificate by samples would differ.
+            amplified = begun.amplified_epsilon if begun else amplification.stated_epsilon(prepared.in_secret)
         record = reports.write_record(
             out,
             privacy,
             cohorts=[] if settings.secret_cohorts else [cohorts.cohort(t) for t in range(cohorts.rounds)],
-            amplified_epsilon=_amplified_epsilon(prepared, begun),
+            amplified_epsilon=amplified,
             sampler=settings.sampling_settings().sampler,
             simulation=True,
             population=prepared.population,

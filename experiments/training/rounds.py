@@ -16,19 +16,85 @@ import tff_mf
 from tff_mf.numerics import digits
 
 from ... import aggregators
+from ...aggregators.checkpoints.manager import States
 from ...aggregators.resident.workers import cores
 from .. import reports
 from ..runs import ledger, server_loop
 from ..runs.folders import ExecutionSettings
-from ..runs.metrics import ROUND, SECONDS, read_metrics
-from ..runs.names import LEDGER, METRICS, TENSORBOARD
+from ..runs.metrics import ROUND, SECONDS, read_metrics, restore_metrics
+from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, TENSORBOARD
 from ..runs.rules import Rules
 from ..runs.settings import RunSettings
-from . import checkpoints, task
-from .checkpoints import Progress, Saved
+from . import task
 from .client_batches import read_ahead
 from .learning_process import clip_norm_of
 from .preparation import PreparedRun
+
+OnRound = Callable[[int, Mapping[str, float]], None]
+_LOG = logging.getLogger(__name__)
+# Clients that run at the same time use cores better than threads that share an operation, and one thread gives the same
+# numbers whatever the number of cores.
+_THREADS = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Progress:
+    """The progress of a run after a round that is computed and not yet released.
+
+    Attributes:
+        state: State of the learning process.
+        round_number: Rounds that are finished.
+        history: Metrics of each evaluated round.
+        row: What is released of the last round: its row of metrics.
+        seconds: How long the rounds took.
+    """
+
+    state: Any
+    round_number: int = 0
+    history: Sequence[Mapping[str, float]] = ()
+    row: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class Saved(States):
+    """The checkpoints of one run, with its progress: after every so many rounds, or none if `every` is 0.
+
+    A `Storage` of the loop.
+    """
+
+    def __init__(self, out: pathlib.Path, aggregator: aggregators.MFAggregationFactory, start: Any, *, every: int):
+        self._folder, self._every = out / CHECKPOINTS, every
+        super().__init__(aggregators.CheckpointManager(self._folder, aggregator=aggregator) if every else None, start)
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run was when it was last saved, or its start if it was not."""
+        kept = self.about(self.newest).get("progress", {})
+        return Progress(state=self.state, round_number=self.newest, **kept)
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the run has checkpoints, from which it can be resumed."""
+        return self._every > 0
+
+    def is_due(self, round_number: int, *, released: bool) -> bool:
+        """Returns whether a round has to be saved: every so many rounds, and always before a release.
+
+        Formal guarantee: a round of which something is released has to be on disk before, so that it is never run
+        again: run again, it would be released twice, with different noise on the same clients, which the guarantee
+        does not cover.
+        """
+        return self.resumes and (released or round_number % self._every == 0)
+
+    def save(self, round_number: int, state: Progress, about: Mapping[str, Any]) -> None:
+        """Saves the run where it is, with facts about it."""
+        kept = {"history": state.history, "row": state.row, "seconds": state.seconds}
+        super().save(round_number, state.state, {**about, "progress": kept})
+
+    def finish(self) -> None:
+        """Deletes the checkpoints: the run is over, and with their keys the noise can be removed from its models."""
+        self.remove_all()
+        (self._folder / COHORTS).unlink(missing_ok=True)
 
 
 class Board(tff.program.ReleaseManager):
@@ -72,9 +138,6 @@ def _upwards(epsilon: float) -> float:
     shown = float(digits.rounded_up(epsilon))
     kept = np.float32(shown)
     return float(kept if kept >= shown else np.nextafter(kept, np.float32(np.inf)))
-
-
-OnRound = Callable[[int, Mapping[str, float]], None]
 
 
 def release(managers: Sequence[tff.program.ReleaseManager], progress: Progress) -> None:
@@ -133,7 +196,7 @@ def _trained(
 
 def _released_again(prepared: PreparedRun, out: pathlib.Path, progress: Progress) -> list[tff.program.ReleaseManager]:
     """Releases what was saved and may not have been released: released again, a row is the same."""
-    checkpoints.restore_metrics(out / METRICS, progress.round_number, progress.history)
+    restore_metrics(out / METRICS, progress.round_number, progress.history)
     mode = tff.program.CSVSaveMode.WRITE
     managers = [tff.program.CSVFileReleaseManager(out / METRICS, save_mode=mode, key_fieldname="round")]
     if prepared.settings.tensorboard:
@@ -143,29 +206,21 @@ def _released_again(prepared: PreparedRun, out: pathlib.Path, progress: Progress
     return managers
 
 
-_LOG = logging.getLogger(__name__)
-# Clients that run at the same time use cores better than threads that share an operation, and one thread gives the same
-# numbers whatever the number of cores.
-_THREADS = 1
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedRun:
     """A run after its last round.
 
     Attributes:
         saved: The checkpoints, which are not needed any more once the run's files are written.
-        history: Metrics of each evaluated round.
+        progress: The progress of its last round.
         measured: The fields of a summary that say how good the final model is.
         weights: The final model's parameters.
-        seconds: How long the rounds took.
     """
 
     saved: Saved
-    history: Sequence[Mapping[str, float]]
+    progress: Progress
     measured: dict[str, Any]
     weights: list[np.ndarray]
-    seconds: float
 
 
 def concurrency(execution: ExecutionSettings) -> str:
@@ -184,12 +239,7 @@ def train(
     execution: ExecutionSettings,
     run: str | None = None,
 ) -> TrainedRun:
-    """Trains a run to its last round, from the last checkpoint again whenever a worker is lost.
-
-    Raises:
-        InputValueError: If there is no such run to resume, or its files are damaged.
-        WorkerLostError: If a worker dies and no restarts are left.
-    """
+    """Trains a run to its last round, from the last checkpoint again whenever a worker is lost."""
     workers, restarts = execution.workers, execution.restarts
     while True:
         try:
@@ -203,10 +253,9 @@ def train(
                 model = prepared.process.get_model_weights(progress.state)
                 return TrainedRun(
                     saved=saved,
-                    history=progress.history,
+                    progress=progress,
                     measured=prepared.measurement.conclude(model, progress.history),
                     weights=[np.asarray(weight) for weight in model.trainable],
-                    seconds=progress.seconds,
                 )
         except aggregators.WorkerLostError as error:
             workers = tuple(address for address in workers if address != error.address)

@@ -25,6 +25,9 @@ _stackoverflow = tff.simulation.baselines.stackoverflow
 
 METRICS = evaluation.METRICS
 _ALL = 2**20
+_HELDOUT, _TEST = "heldout", "test"
+Weights = tff.learning.models.ModelWeights
+Evaluation = Callable[[Weights], dict[str, float]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,12 +98,6 @@ def build_tokenizer(vocabulary: Sequence[str]) -> tff.Computation:
         return preprocess(texts).get_single_element()
 
     return tokenize
-
-
-_HELDOUT, _TEST = "heldout", "test"
-
-Weights = tff.learning.models.ModelWeights
-Evaluation = Callable[[Weights], dict[str, float]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

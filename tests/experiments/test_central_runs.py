@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tff_mf
+from tff_mf.base import checkpoint_files
 
 tf = pytest.importorskip("tensorflow")
 
@@ -343,9 +344,9 @@ def stopped(tmp_path_factory):
 def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped, tmp_path):
     out = pathlib.Path(shutil.copytree(stopped[0], tmp_path / "run"))
     line, checkpoints = [*LINE, "--out", out], out / "checkpoints"
-    assert program.saved_epochs(checkpoints) == [2]
+    assert checkpoint_files.saved_rounds(checkpoints) == [2]
     secret = [checkpoints, *checkpoints.iterdir()]
-    assert [stat.S_IMODE(path.stat().st_mode) for path in secret] == [0o700, 0o600, 0o600]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in secret] == [0o700, 0o600]
     assert not (out / "summary.json").exists()
     (checkpoints / ".0.tff-mf.tmp").write_bytes(b"keys")
     with pytest.raises(tff_mf.InputError, match=r"learning_rate=0\.5 is not the setting"):
@@ -365,13 +366,13 @@ def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped
 
 @pytest.mark.parametrize(
     ("back", "wrong"),
-    [("none", "of round 0"), ("older", "of round 1"), ("renamed", "not of the end of epoch 2")],
+    [("none", "of round 0"), ("older", "of round 1"), ("renamed", "is of round 1 of run")],
 )
 def test_a_run_that_lost_its_newest_checkpoint_releases_no_epoch_again(stopped, back, wrong, tmp_path):
     out = pathlib.Path(shutil.copytree(stopped[0], tmp_path / "run"))
     checkpoints, kept = out / "checkpoints", stopped[1]
     if back == "renamed":
-        shutil.copy(kept / "epoch-1.npz", checkpoints / "epoch-2.npz")
+        shutil.copy(checkpoint_files.path_of(kept, 1), checkpoint_files.path_of(checkpoints, 2))
     else:
         shutil.rmtree(checkpoints)
     if back == "older":

@@ -221,9 +221,9 @@ def test_rates_of_the_paper_are_proposed_from_its_noise():
     """Table 4: each mechanism's best rate at its effective RMSE is within a step or two of the line's proposal."""
     schema = tff_mf.MinSep(min_sep=342, max_participations=6)
     best = {1.0: 0.0244, 2.0: 0.0414, 4.0: 0.0704, 8.0: 0.1197}
+    setting = {"mechanism": tff_mf.Identity(), "rounds": 2052, "sampling": schema, "clients_per_round": 1000}
     for epsilon, rate in best.items():
-        sigma = tff_mf.calibrate_noise_multiplier(tff_mf.Identity(), 2052, schema, epsilon=epsilon, delta=1e-6)
-        rmse = derived.effective_rmse(tff_mf.Identity(), 2052, noise_multiplier=sigma, cohort=1000)
+        rmse = derived.rmse_of_plan(tff_mf.plan(**setting, epsilon=epsilon, delta=1e-6))
         assert derived.PAPER.proposed(rmse) == pytest.approx(rate, rel=0.75)
     own = derived.fit([0.01, 0.1, 1.0], [2.0, 0.2, 0.02])
     assert (own.slope, own.rate(0.1)) == (pytest.approx(-1.0), pytest.approx(0.2))

@@ -19,7 +19,6 @@ from tff_mf.experiments import cli, reports
 from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import folders, ledger, metrics, run_record, server_loop
 from tff_mf.experiments.runs.settings import RunSettings
-from tff_mf.experiments.training import checkpoints
 
 from .shared import invoke
 
@@ -167,10 +166,10 @@ def test_what_was_changed_is_named(folder, check, name, old, new, reason):
 def test_metrics_are_written_anew_from_the_checkpoint(folder, damage, caplog):
     path = folder / "metrics.csv"
     before = path.read_text()
-    checkpoints.restore_metrics(path, 4, HISTORY)
+    metrics.restore_metrics(path, 4, HISTORY)
     assert path.read_text() == before
     path.unlink() if damage is None else path.write_bytes(damage.encode("latin-1"))
-    checkpoints.restore_metrics(path, 4, HISTORY)
+    metrics.restore_metrics(path, 4, HISTORY)
     assert "written anew" in caplog.text
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -19,7 +19,6 @@ import tff_mf
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import initial_model as named_models
-from tff_mf.experiments.training import checkpoints
 
 from . import stand_in
 from .shared import critical, invoke
@@ -39,11 +38,11 @@ def written(folder, tensors=TENSORS, words=WORDS, run=None):
 
 
 def expected(tensors=TENSORS):
-    return types.SimpleNamespace(trainable=[np.zeros_like(each) for each in tensors.values()], non_trainable=[])
+    return [np.zeros_like(each) for each in tensors.values()]
 
 
 def read(path, folder, vocab_size=3):
-    return checkpoints.read(named_models.given(str(path), dataset="pydoc"), folder, vocab_size)
+    return named_models.read(named_models.given(str(path), dataset="pydoc"), folder, vocab_size)
 
 
 def test_a_model_is_read_with_its_words_and_kept(tmp_path):
@@ -51,12 +50,12 @@ def test_a_model_is_read_with_its_words_and_kept(tmp_path):
     run.mkdir()
     found = read(path, run)
     assert found.vocabulary == WORDS
-    for value, own in zip(found.weights(expected()).trainable, TENSORS.values(), strict=True):
+    for value, own in zip(found.parameters(expected()), TENSORS.values(), strict=True):
         np.testing.assert_array_equal(value, own)
-    checkpoints.keep(found, run)
+    found.keep(run)
     path.unlink()
     # The copy is enough, and is the one that the settings name.
-    assert checkpoints.read(found.named, run, 3) == found
+    assert named_models.read(found.named, run, 3) == found
     assert typed.convert(msgspec.to_builtins(found.named), named_models.InitialModel) == found.named
 
 
@@ -72,14 +71,14 @@ def test_a_model_is_read_with_its_words_and_kept(tmp_path):
 )
 def test_a_model_of_other_settings_is_refused(tmp_path, tensors, named):
     with pytest.raises(tff_mf.InputError, match=f"^initial_model=.*{named}"):
-        read(written(tmp_path, tensors), tmp_path).weights(expected())
+        read(written(tmp_path, tensors), tmp_path).parameters(expected())
 
 
 def test_what_is_not_a_model_is_refused(tmp_path):
     path = written(tmp_path)
     path.write_bytes(b"no model")
     with pytest.raises(tff_mf.InputError, match="is not a model that tff-mf train wrote"):
-        read(path, tmp_path).weights(expected())
+        read(path, tmp_path).parameters(expected())
     with pytest.raises(tff_mf.InputError, match=r"initial_model=.*No such file.*name the model\.safetensors"):
         named_models.given(str(tmp_path / "nothing"), dataset="pydoc")
     with pytest.raises(tff_mf.InputError, match="knows 3 words: take vocab_size=3"):
@@ -100,13 +99,13 @@ def test_a_file_that_changed_after_the_start_is_refused(tmp_path):
     named = named_models.given(str(path), dataset="pydoc")
     (tmp_path / "vocabulary.json").write_text(json.dumps(["of", "the", "a"]))
     with pytest.raises(tff_mf.InputError, match="has another vocabulary than at the start"):
-        checkpoints.read(named, tmp_path, 3)
+        named_models.read(named, tmp_path, 3)
     written(tmp_path, {**TENSORS, "1": np.zeros(3, np.float32)})
     with pytest.raises(tff_mf.InputError, match="is another model than at the start"):
-        checkpoints.read(named, tmp_path, 3)
+        named_models.read(named, tmp_path, 3)
     path.unlink()
     with pytest.raises(tff_mf.InputError, match="and the run has no copy of it"):
-        checkpoints.read(named, tmp_path, 3)
+        named_models.read(named, tmp_path, 3)
 
 
 @pytest.mark.parametrize("entry", [3, {"file": "a"}, {"file": "a", "sha256": "0", "vocabulary_sha256": "0" * 64}])
@@ -193,7 +192,8 @@ def train(small_data, tmp_path, monkeypatch):
     def build_task(settings, vocabulary):
         made = stand_in.build_task(settings, WORDS)
         assert vocabulary == WORDS
-        return Task(made.build_batches, made.build_evaluator, expected())
+        weights = types.SimpleNamespace(trainable=expected(), non_trainable=[])
+        return Task(made.build_batches, made.build_evaluator, weights)
 
     def build_process(*given):
         return Recording(), stand_in.build_process(*given)[1]

@@ -301,8 +301,7 @@ def test_every_position_of_the_sliders_is_what_plan_prints_there(given):
     known = Deployment.of(population=60, clients_per_round=10, rounds=8, delta=1e-3)
     level = {"epsilon": None, "noise_multiplier": None, **given}
     found = explored.explored(known, ["blt", "identity"], **level, max_participations=None)
-    axes = explored.axes(known, **level)
-    grid = itertools.product(axes.clients_per_round, axes.rounds, axes.min_sep, axes.level)
+    grid = itertools.product(*(axis.values for axis in explored.axes(known, **level)))
     points = dict(zip(grid, found["points"], strict=True))
     assert len(points) == math.prod(len(axis["values"]) for axis in found["axes"])
     possible = 0

@@ -16,7 +16,7 @@ import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments.runs import folders, layers, names
 from tff_mf.experiments.runs.folders import ExecutionSettings
-from tff_mf.experiments.training import checkpoints, program
+from tff_mf.experiments.training import program, rounds
 
 from .shared import invoke, rows, small_settings
 
@@ -77,7 +77,7 @@ def stop_after(round_number):
 
 def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data, tmp_path, monkeypatch):
     """Every evaluation is on disk before it is released, whatever the distance between checkpoints."""
-    monkeypatch.setattr(checkpoints.Saved, "finish", lambda self: None)
+    monkeypatch.setattr(rounds.Saved, "finish", lambda self: None)
     out = tmp_path / "run"
     plan = privacy(insecure_seed=None)
     released, again = [], []

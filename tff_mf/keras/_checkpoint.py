@@ -1,20 +1,16 @@
 """Checkpoints of a central training: files that only their owner can read, because they have the keys of the noise."""
 
 import hashlib
-import io
 import pathlib
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tff_mf.base import files
+from tff_mf.base import checkpoint_files, files
 from tff_mf.base.errors import InputValueError
 
-_VERSION = "tff-mf central training 1"
-_MODE = 0o600
 # What secret batches follow from.
 BATCHES = "batches"
 # Fields of the state of the noise.
@@ -23,12 +19,10 @@ _FINGERPRINT, _ROUND, _KEYS = "noise/0", "noise/1", "noise/2"
 Parts = Mapping[str, list[tf.Variable]]
 
 
-def write(path: pathlib.Path, parts: Parts, state: Any, examples: Any) -> None:
-    """Writes the variables of a training, the state of its noise, and a digest of its examples."""
+def write(path: pathlib.Path, parts: Parts, state: Any, examples: Any, about: Mapping[str, Any]) -> None:
+    """Writes the variables of a training, the state of its noise, a digest of its examples, and facts about it."""
     arrays = {name: variable.numpy() for name, variable in _named(parts, state).items()}
-    content = io.BytesIO()
-    np.savez(content, version=_VERSION, examples=_digest(examples), **arrays)
-    files.write_atomically(path, content.getvalue(), mode=_MODE)
+    checkpoint_files.write(path, arrays, {"examples": _digest(examples), "about": about}, replaces=True)
 
 
 def read(path: pathlib.Path, parts: Parts, state: Any, examples: Any) -> None:
@@ -37,18 +31,14 @@ def read(path: pathlib.Path, parts: Parts, state: Any, examples: Any) -> None:
     Deletes what a killed process left unfinished beside the file.
 
     Raises:
-        InputValueError: If the file is not a checkpoint of a training with such variables, noise and examples.
-        OSError: If it cannot be read.
+        InputValueError: If the file cannot be read, has changed in any bit, or is not a checkpoint of a training with
+            such variables, noise and examples.
     """
     files.remove_unfinished(path.parent)
-    try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
-            found = {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise InputValueError(f"{path}: it is not a checkpoint, or it is damaged: {error}.") from None
-    if str(found.pop("version", None)) != _VERSION:
-        raise InputValueError(f"{path}: it is not a checkpoint of the format {_VERSION!r}.")
-    if str(found.pop("examples", None)) != _digest(examples):
+    found, description = checkpoint_files.read(path)
+    if "examples" not in description:
+        raise InputValueError(f"{path}: it is the checkpoint of a run of clients: pass one that Training.save wrote.")
+    if description["examples"] != _digest(examples):
         raise InputValueError(
             f"{path}: it is of a training on other examples, or in another order: an example that changes its place "
             "would take part in other rounds. Pass the same arrays."

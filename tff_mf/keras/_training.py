@@ -4,7 +4,7 @@ import functools
 import os
 import pathlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -243,7 +243,7 @@ class Training:
         called.on_train_end()
         return history
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, about: Mapping[str, Any] | None = None) -> None:
         """Writes a checkpoint: weights, variables of the optimizer, and the state of the noise.
 
         Only the file's owner can read it (mode 0600). It is as secret as the examples: with it, the noise can be
@@ -252,28 +252,29 @@ class Training:
 
         Args:
             path: The file.
+            about: Facts to keep in it, as JSON.
 
         Raises:
             OSError: If it cannot be written.
         """
         with self._lock:
             self._settle()
-            _checkpoint.write(pathlib.Path(path), self._parts(), self._state, self._examples)
+            _checkpoint.write(pathlib.Path(path), self._parts(), self._state, self._examples, about or {})
         self._path = pathlib.Path(path).absolute()
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continues from a checkpoint, in a new object with the same arguments.
 
         Formal guarantee: as for the class, if nothing was released that was computed after the checkpoint. The rounds
-        after it are run again with fresh noise on the same past. A checkpoint with another mechanism, noise, order or
-        data is refused.
+        after it are run again with fresh noise on the same past. A checkpoint in which any bit has changed, or with
+        another mechanism, noise, order or data, is refused.
 
         Args:
             path: The file that `save` wrote.
 
         Raises:
-            InputValueError: If the file is not a checkpoint of such a training, or rounds have run in this object.
-            OSError: If it cannot be read.
+            InputValueError: If the file is not an intact checkpoint of such a training, or rounds have run in this
+                object.
         """
         if self.rounds:
             raise InputValueError(

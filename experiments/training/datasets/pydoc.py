@@ -21,34 +21,9 @@ from ...output import progress as _progress
 from . import sqlite
 
 VARIABLE = "TFF_MF_CACHE"
-
-
-def cache_folder(cache_dir: str | os.PathLike | None = None) -> pathlib.Path:
-    """Returns the folder, made if need be: one for all folders that a user works in.
-
-    That is `cache_dir`, else TFF_MF_CACHE, else `tff-mf` in XDG_CACHE_HOME, else `~/.cache/tff-mf`. As the XDG Base
-    Directory Specification says, an XDG_CACHE_HOME that is empty or relative counts as not set.
-    """
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    of_user = pathlib.Path(base if os.path.isabs(base) else "~/.cache", "tff-mf")
-    path = pathlib.Path(cache_dir or os.environ.get(VARIABLE) or of_user)
-    try:
-        path = path.expanduser()
-        path.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path).close()
-    # Of a user without a home folder, a RuntimeError.
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputValueError(
-            f"the cache of data sets, {str(path)!r}, cannot be written ({reason}); set {VARIABLE} to a folder that can."
-        ) from error
-    return path
-
-
 STDLIB = "stdlib"
 # A module with fewer sentences than this does not become a client.
 MIN_SENTENCES = 8
-
 _OWN_NAME = "tff-mf"
 _MOST_TOKENS = 80
 _LEAST_TOKENS = 5
@@ -71,6 +46,33 @@ _FUNCTION_WORD = re.compile(
     r"\b(?:the|an?|of|to|in|on|at|by|for|with|from|as|is|are|was|be|been|its?|this|that|these|and|or|but|if|not?|when|"
     r"which|who|what|all|any|each|some|one|only|can|may|must|should|will|would|do|does|has|have|you|your|we)\b"
 )
+TRAIN, HELDOUT, TEST = SPLIT_NAMES = ("train", "heldout", "test")
+# To be raised whenever the same sources would give another file: the name of a cached file depends on it.
+FORMAT_VERSION = 3
+# StackOverflow has a date with every example; a docstring has none.
+NO_DATE = "1970-01-01 00:00:00 UTC"
+
+
+def cache_folder(cache_dir: str | os.PathLike | None = None) -> pathlib.Path:
+    """Returns the folder, made if need be: one for all folders that a user works in.
+
+    That is `cache_dir`, else TFF_MF_CACHE, else `tff-mf` in XDG_CACHE_HOME, else `~/.cache/tff-mf`. As the XDG Base
+    Directory Specification says, an XDG_CACHE_HOME that is empty or relative counts as not set.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    of_user = pathlib.Path(base if os.path.isabs(base) else "~/.cache", "tff-mf")
+    path = pathlib.Path(cache_dir or os.environ.get(VARIABLE) or of_user)
+    try:
+        path = path.expanduser()
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    # Of a user without a home folder, a RuntimeError.
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputValueError(
+            f"the cache of data sets, {str(path)!r}, cannot be written ({reason}); set {VARIABLE} to a folder that can."
+        ) from error
+    return path
 
 
 def chosen_packages(names: Iterable[str] | None = None) -> dict[str, importlib.metadata.Distribution | None]:
@@ -168,15 +170,6 @@ def _files(distribution: importlib.metadata.Distribution | None) -> Iterator[tup
     else:
         for file in distribution.files or ():
             yield file.as_posix(), pathlib.Path(str(distribution.locate_file(file)))
-
-
-TRAIN, HELDOUT, TEST = SPLIT_NAMES = ("train", "heldout", "test")
-
-# To be raised whenever the same sources would give another file: the name of a cached file depends on it.
-FORMAT_VERSION = 3
-
-# StackOverflow has a date with every example; a docstring has none.
-_NO_DATE = "1970-01-01 00:00:00 UTC"
 
 
 def write_pydoc(
@@ -285,5 +278,5 @@ def _example(name: str, sentence: str) -> dict[str, str | int]:
         "score": 0,
         "type": "answer",
         "tokens": sentence,
-        "creation_date": _NO_DATE,
+        "creation_date": NO_DATE,
     }

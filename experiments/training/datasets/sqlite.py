@@ -21,12 +21,31 @@ if TYPE_CHECKING:
     import tensorflow_federated as tff
 
 
-def feature_names(example: bytes) -> set[str] | None:
-    """Returns the names of the features of a serialized example; None if it is none."""
-    try:
-        return set(_features(example))
-    except ValueError:
-        return None
+# As TFF's writer spells them: SQLite stores their text.
+_TABLES = (
+    """CREATE TABLE examples (
+           split_name TEXT NOT NULL,
+           client_id TEXT NOT NULL,
+           serialized_example_proto BLOB NOT NULL);""",
+    """CREATE TABLE client_metadata (
+           client_id TEXT NOT NULL,
+           split_name TEXT NOT NULL,
+           num_examples INTEGER NOT NULL);""",
+)
+# In the order in which the file's features are parsed; the values are names of TensorFlow dtypes.
+FEATURES = {
+    "creation_date": "string",
+    "score": "int64",
+    "tags": "string",
+    "title": "string",
+    "tokens": "string",
+    "type": "string",
+}
+_COLUMNS = {
+    "examples": {"split_name", "client_id", "serialized_example_proto"},
+    "client_metadata": {"client_id", "split_name", "num_examples"},
+}
+_REMEDY = "write one with `tff-mf data pydoc --out FILE`"
 
 
 def strings(example: bytes, name: str) -> list[bytes]:
@@ -62,30 +81,12 @@ def _features(example: bytes) -> dict[str, Any]:
     return {entry.key: entry.value for entry in protobufs.parsed("Example", example).features.feature}
 
 
-# As TFF's writer spells them: SQLite stores their text.
-_TABLES = (
-    """CREATE TABLE examples (
-           split_name TEXT NOT NULL,
-           client_id TEXT NOT NULL,
-           serialized_example_proto BLOB NOT NULL);""",
-    """CREATE TABLE client_metadata (
-           client_id TEXT NOT NULL,
-           split_name TEXT NOT NULL,
-           num_examples INTEGER NOT NULL);""",
-)
-
-
 def write(path: pathlib.Path, clients: Iterable[tuple[str, str, Iterable[Mapping[str, str | int]]]]) -> None:
     """Writes a new file with the examples of all clients.
 
     Args:
         path: The file, which must not exist.
         clients: Id and split of each client, and its examples: values by feature.
-
-    Raises:
-        FileExistsError: If there is such a file.
-        OSError: If it cannot be written.
-        sqlite3.OperationalError: If it cannot be written.
     """
     # SQLite gives a file of its own the mode 644; an empty one that is there keeps the mode of any new file.
     path.open("xb").close()
@@ -110,23 +111,6 @@ def add_extras(path: pathlib.Path, word_counts: Iterable[tuple[str, int]]) -> No
             connection.execute("CREATE INDEX examples_of_client ON examples (client_id, split_name)")
         connection.execute("CREATE TABLE word_counts (word TEXT NOT NULL, clients INTEGER NOT NULL)")
         connection.executemany("INSERT INTO word_counts VALUES (?, ?)", word_counts)
-
-
-# In the order in which the file's features are parsed; the values are names of TensorFlow dtypes.
-FEATURES = {
-    "creation_date": "string",
-    "score": "int64",
-    "tags": "string",
-    "title": "string",
-    "tokens": "string",
-    "type": "string",
-}
-
-_COLUMNS = {
-    "examples": {"split_name", "client_id", "serialized_example_proto"},
-    "client_metadata": {"client_id", "split_name", "num_examples"},
-}
-_REMEDY = "write one with `tff-mf data pydoc --out FILE`"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -241,11 +225,13 @@ def _check_split(connection: sqlite3.Connection, path: pathlib.Path, name: str) 
     example = connection.execute(query, [name]).fetchone()
     if not example:
         raise InputValueError(f"path={str(path)!r} has no examples in its split {name!r}; {_REMEDY}.")
-    found = feature_names(example[0])
-    if found is None or set(FEATURES) - found:
+    found: set[str] = set()
+    with contextlib.suppress(ValueError):
+        found = set(_features(example[0]))
+    if set(FEATURES) - found:
         raise InputValueError(
             f"path={str(path)!r} is not in StackOverflow's format: an example of split {name!r} has the features "
-            f"{', '.join(sorted(found or ())) or 'none'}, not {', '.join(FEATURES)}; {_REMEDY}."
+            f"{', '.join(sorted(found)) or 'none'}, not {', '.join(FEATURES)}; {_REMEDY}."
         )
 
 

@@ -33,7 +33,6 @@ WORDS_A_SENTENCE = 6
 _FORMAT = "tff-mf synthetic data set 1"
 _START = json.dumps({"format": _FORMAT})[:-1].encode()
 _DIGITS = 7
-_NO_DATE = "1970-01-01 00:00:00 UTC"
 # Words that a client writes on average.
 _WORDS_A_CLIENT = WORDS_A_SENTENCE * (1 + MOST_SENTENCES) / 2
 
@@ -71,15 +70,6 @@ class SyntheticData:
     def split_sizes(self) -> Mapping[str, int]:
         """Number of clients by split."""
         return {name: max(1, round(size * self.clients / CLIENTS["train"])) for name, size in CLIENTS.items()}
-
-    def expected_sentences(self, split: str) -> int:
-        """Returns how many sentences the clients of a split have in expectation, rounded.
-
-        Example:
-            >>> SyntheticData(clients=1000).expected_sentences("test")
-            1192
-        """
-        return round(self.split_sizes[split] * (1 + MOST_SENTENCES) / 2)
 
     def write(self, path: str | os.PathLike) -> pathlib.Path:
         """Writes the file that `load` reads, some 100 bytes, and returns its path."""
@@ -204,7 +194,7 @@ def _client_data(data: SyntheticData, split: str) -> "tff.simulation.datasets.Cl
         count = tf.size(tokens)
         return tf.data.Dataset.from_tensor_slices(
             collections.OrderedDict(
-                creation_date=tf.fill([count], _NO_DATE),
+                creation_date=tf.fill([count], pydoc.NO_DATE),
                 score=tf.zeros([count], tf.int64),
                 tags=tf.fill([count], ""),
                 title=tf.fill([count], ""),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tff_mf
+from tff_mf.base import checkpoint_files
 
 tf = pytest.importorskip("tensorflow")
 import tensorflow_privacy as tfp  # noqa: E402
@@ -471,8 +472,7 @@ def test_a_resumed_training_continues_the_noise(tmp_path):
 
     def stop(epoch, logs):
         # The checkpoint of an epoch is there before its callbacks are called.
-        with np.load(path) as archive:
-            assert archive["noise/1"] == 3 * (epoch + 1)
+        assert checkpoint_files.read(path)[0]["noise/1"] == 3 * (epoch + 1)
         raise KeyboardInterrupt
 
     first, begun = recorded(mechanism, x=ZEROS)
@@ -555,15 +555,32 @@ def test_checkpoints_of_other_trainings_are_refused(tmp_path):
         with pytest.raises(tff_mf.InputError, match="damaged"):
             training(mechanism).restore(path)
     path.write_bytes(content)
-    with np.load(path) as archive:
-        arrays = dict(archive)
+    arrays, description = checkpoint_files.read(path)
+    forged = tmp_path / "forged"
     for step in (-1, 2, 2000):
-        np.savez(tmp_path / "forged.npz", **{**arrays, "noise/1": np.int64(step)})
+        checkpoint_files.write(forged, {**arrays, "noise/1": np.int64(step)}, description, replaces=True)
         with pytest.raises(tff_mf.InputError, match=f"says that {step} rounds have run"):
-            training(mechanism).restore(tmp_path / "forged.npz")
-    np.savez(tmp_path / "other.npz", version="2")
-    with pytest.raises(tff_mf.InputError, match="format"):
-        training(mechanism).restore(tmp_path / "other.npz")
+            training(mechanism).restore(forged)
+    checkpoint_files.write(forged, arrays, {}, replaces=True)
+    with pytest.raises(tff_mf.InputError, match="run of clients"):
+        training(mechanism).restore(forged)
+
+
+def test_a_checkpoint_with_a_changed_bit_is_never_trained_on(tmp_path):
+    path, mechanism = tmp_path / "training", MECHANISMS["blt"]
+    first = training(mechanism)
+    first.fit(epochs=1, checkpoint=path)
+    content = path.read_bytes()
+    for place in range(0, len(content), len(content) // 23):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        fresh = training(mechanism)
+        before = fresh.model.get_weights()[0]
+        with pytest.raises(tff_mf.InputError, match="damaged"):
+            fresh.fit(checkpoint=path)
+        assert fresh.rounds == 0
+        np.testing.assert_array_equal(fresh.model.get_weights()[0], before)
 
 
 @pytest.mark.parametrize(
