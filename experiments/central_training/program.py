@@ -162,7 +162,14 @@ class _States:
 
     def about(self, round_number: int) -> Mapping[str, Any]:
         """Returns the facts that were saved with a state."""
-        return checkpoint_files.read(self._path(round_number))[1]["about"]
+        path = self._path(round_number)
+        about = checkpoint_files.read(path)[1].get("about")
+        if not about:
+            raise InputValueError(
+                f"checkpoint={str(path)!r} is of no training that tff-mf train-central began: put the run's own "
+                "checkpoint back."
+            )
+        return about
 
     def restore(self, round_number: int) -> None:
         """Continues from a state."""

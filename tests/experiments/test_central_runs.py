@@ -366,13 +366,16 @@ def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped
 
 @pytest.mark.parametrize(
     ("back", "wrong"),
-    [("none", "of round 0"), ("older", "of round 1"), ("renamed", "is of round 1 of run")],
+    [("none", "of round 0"), ("older", "of round 1"), ("renamed", "is of round 1 of run"), ("foreign", "checkpoint=")],
 )
 def test_a_run_that_lost_its_newest_checkpoint_releases_no_epoch_again(stopped, back, wrong, tmp_path):
     out = pathlib.Path(shutil.copytree(stopped[0], tmp_path / "run"))
     checkpoints, kept = out / "checkpoints", stopped[1]
     if back == "renamed":
         shutil.copy(checkpoint_files.path_of(kept, 1), checkpoint_files.path_of(checkpoints, 2))
+    elif back == "foreign":
+        weights = {"kernel": np.zeros(2)}
+        checkpoint_files.write(checkpoint_files.path_of(checkpoints, 2), weights, {"examples": ""}, replaces=True)
     else:
         shutil.rmtree(checkpoints)
     if back == "older":
