@@ -25,7 +25,13 @@ from tff_mf.mechanisms import (
     Tree,
 )
 from tff_mf.mechanisms.registry import Codec, Search, register_mechanism, whole_number
-from tff_mf.sensitivities import blt_sensitivity, scaled_columns_sensitivity, tree_sensitivity
+from tff_mf.sensitivities import (
+    banded_inverse_sensitivity,
+    blt_sensitivity,
+    scaled_columns_sensitivity,
+    scaled_inverse_sensitivity,
+    tree_sensitivity,
+)
 
 # In the order in which artifacts count them.
 _VARIANTS = ("full", "online", "vanilla")
@@ -72,13 +78,14 @@ register_mechanism(
 )
 register_mechanism(
     BandedInverse,
+    sensitivity=banded_inverse_sensitivity,
     search=Search(
         optimizer=optimize.optimize_banded_inverse, options=("bands", "objective", "workload"), toeplitz=True
     ),
 )
 register_mechanism(
     ScaledInverse,
-    sensitivity=scaled_columns_sensitivity,
+    sensitivity=scaled_inverse_sensitivity,
     search=Search(optimizer=optimize.optimize_scaled_inverse, options=("bands", "objective")),
 )
 register_mechanism(

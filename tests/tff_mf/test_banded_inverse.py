@@ -1,5 +1,8 @@
 """The optimizer of banded inverses, compared with simple matrices, jax_privacy and brute force."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -7,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tff_mf
+from tff_mf.mechanisms import series
 from tff_mf.optimize import _descent, banded_inverse
 from tff_mf.optimize._descent import _STATIONARY_IF_ENDED, Value
 from tff_mf.optimize.banded_inverse import InverseLoss
@@ -220,3 +224,41 @@ def test_bfgs_stays_where_the_function_is_finite():
     assert path.ended
     assert 0.9 < path.variables[0] < 1
     assert np.isfinite(path.values[-1])
+
+
+GROWING = [(2, 3000), (4, 300), (4, 1100), (4, 2500), (5, 2099), (14, 60), (14, 128)]
+REFUSED = [(4, 2500), (5, 2099), (14, 128)]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(("order", "rounds"), GROWING)
+def test_c_that_grows_is_accounted_for_as_it_is_or_refused(order, rounds, scaled):
+    """C = (1 − x)^−order has binomial coefficients, of which sums of float64 lose all digits."""
+    inverse_column = [(-1.0) ** lag * math.comb(order, lag) for lag in range(order + 1)]
+    mechanism = tff_mf.BandedInverse(inverse_column=inverse_column)
+    if scaled:
+        mechanism = tff_mf.ScaledInverse(inverse_column=inverse_column, scales=[1.0] * rounds)
+    once = tff_mf.SingleParticipation()
+    if (order, rounds) in REFUSED:
+        with pytest.raises(tff_mf.InputError, match="coefficients of C"):
+            tff_mf.sensitivity(mechanism, rounds, once)
+        return
+    exact = math.sqrt(sum(math.comb(t + order - 1, order - 1) ** 2 for t in range(rounds)))
+    assert exact * (1 - 1e-12) <= tff_mf.sensitivity(mechanism, rounds, once) <= exact * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_error_of_c_is_bounded_against_exact_fractions(seed):
+    generator = np.random.default_rng(seed)
+    inverse_column = [1.0, *generator.uniform(-2.5, 1, size=generator.integers(1, 5))]
+    rounds, exact = 40, [Fraction(1)]
+    for t in range(1, rounds):
+        lags = range(1, min(t, len(inverse_column) - 1) + 1)
+        exact.append(-sum((Fraction(inverse_column[lag]) * exact[t - lag] for lag in lags), Fraction(0)))
+    # A few are off by more than their rounding.
+    computed = np.array([float(each) for each in exact]) * (1 + generator.choice([0, 1e-12, 1e-7]))
+    computed[generator.integers(rounds)] *= 1 + generator.choice([0, 1e-9])
+    bound = series.error_of_reciprocal(inverse_column, computed)
+    off = np.cumsum([float((Fraction(each) - one) ** 2) for each, one in zip(computed, exact, strict=True)])
+    assert np.max(np.sqrt(off / np.cumsum(np.square(computed)))) <= bound
+    assert bound < 1

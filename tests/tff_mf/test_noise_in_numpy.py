@@ -237,3 +237,20 @@ def test_numpys_philox_is_the_one_that_it_was():
     """NumPy promises it; noise that is drawn again from its keys relies on it."""
     words = np.random.Philox(key=[1, 2], counter=[3, 0, 0, 0]).random_raw(64)
     assert hashlib.sha256(words.astype("<u8").tobytes()).hexdigest()[:16] == "138104ef669646fa"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "stddev"),
+    [
+        (tff_mf.Banded(values=[[3e38] * 8]), 5e37),
+        (tff_mf.BandedToeplitz(column=[1e31]), 1.0),
+        (tff_mf.Dense(matrix=np.diag([1.0, 1.0, 1e35])), 1.0),
+        (tff_mf.ScaledBLT(theta=[0.5], omega=[0.5], scales=[1.0, 1e38]), 5e37),
+        (tff_mf.ScaledInverse(inverse_column=[1e-20, -5e-21], scales=[1.0, 1e5]), 1e-10),
+    ],
+)
+def test_noise_that_would_be_divided_down_to_nothing_is_refused(mechanism, stddev):
+    """Engines take numbers near the least one of float32 for 0, and the ε would be that of noise."""
+    with pytest.raises(tff_mf.InputError, match="diagonal of C"):
+        streams.build_stream(mechanism, dimension=3, stddev=stddev)
+    streams.build_stream(mechanism, dimension=3, stddev=0.0)

@@ -8,10 +8,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tff_mf.base import in_order, validation
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
 from tff_mf.mechanisms.grid_recursion import MOST_ROUNDS, ROUNDING, SLACK, GridRecursion, allowed
 from tff_mf.mechanisms.recursion import NEW, PAST, Case, Recursion
+
+# Relative, of columns of C: whoever computes with them has at least six digits.
+_LARGEST_ERROR = 2.0**-20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,8 +58,20 @@ class BandedInverse(ToeplitzMechanism):
         return len(self.inverse_column)
 
     def coefficients(self, rounds: int) -> np.ndarray:
-        """Returns the first column of C, float64 `[rounds]`, in O(rounds · bands)."""
-        return in_order.reciprocal(self.inverse_column, validation.listable(rounds))
+        """Returns the first column of C, float64 `[rounds]`, in O(rounds · bands).
+
+        Raises:
+            InputValueError: If C is not known well enough: its coefficients grow, and digits are lost. The noise is
+                that of `inverse_column`, so that another C would be accounted for.
+        """
+        column = in_order.reciprocal(self.inverse_column, validation.listable(rounds))
+        if not series.error_of_reciprocal(self.inverse_column, column) <= _LARGEST_ERROR:
+            raise InputValueError(
+                f"rounds={rounds} are too many for this {self.kind} mechanism: coefficients of C overflow, or lose "
+                f"digits, because they grow to {np.max(np.abs(column)):.1e}. Take an inverse whose C does not grow, or "
+                "fewer rounds."
+            )
+        return column
 
     def inverse_coefficients(self, rounds: int) -> np.ndarray:
         return series.padded(self.inverse_column, validation.listable(rounds))
@@ -102,7 +118,8 @@ class _OnGrid(GridRecursion[BandedInverse]):
         bound = (deviation * first * largest_normal + 1) * SLACK
         self._largest = (1 + weight) * bound
         with np.errstate(over="ignore", invalid="ignore"):
-            response = np.add.accumulate(np.abs(mechanism.coefficients(MOST_ROUNDS))) * first
+            column = in_order.reciprocal(mechanism.inverse_column, MOST_ROUNDS)
+            response = np.add.accumulate(np.abs(column)) * first
         step = ((mechanism.bands + 3) * weight + 2) * ROUNDING * bound
         self._errors = (response * step + ROUNDING * (self._largest + 1)) * SLACK
         self.rounds = allowed("banded_inverse", np.full(MOST_ROUNDS, self._largest), self._errors)

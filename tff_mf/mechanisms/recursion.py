@@ -18,6 +18,7 @@ from tff_mf.base import matrices
 # n_t, L_t, and s·z_t. On a grid there is no s·z_t to remember: n_t is rounded.
 NEW, PAST, DRAWN = -1, -2, -3
 _CASES_OF_A_DIGEST = 64
+_MOST_LINES = 2**14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,6 +236,17 @@ class Recursion:
     def case_of(self, done: Round, operations: Any = Operations) -> Any:
         """Returns the place in `cases` of the round after `done` rounds."""
         return 0 if self.case is None else self.case(done, self.tables, operations)
+
+    def smallest_scale(self, rounds: int | None) -> float:
+        """Returns the least 1 / C_tt of so many rounds, of the first 16,384 where it differs from round to round."""
+        found = [case.scale for case in self.cases if isinstance(case.scale, float)]
+        if len(found) < len(self.cases):
+            assert self.line is not None
+            for done in range(min(rounds or _MOST_LINES, _MOST_LINES)):
+                scale = self.cases[int(self.case_of(done))].scale
+                if isinstance(scale, Entry):
+                    found.append(float(self.line(done, self.tables, Operations)[scale.place]))
+        return min(found)
 
     def rows_in_use(self, done: Round, operations: Any = Operations) -> Any:
         """Returns how many rows of memory are in use after `done` rounds: not secret."""

@@ -99,6 +99,12 @@ class KeyedStream(abc.ABC):
             self._recursion: Recursion = found.kept if fast and found.kept is not None else found
             if 0 < stddev < _SMALLEST:
                 raise InputValueError(f"stddev={stddev!r} is too small for float32: the noise would be rounded to 0.")
+            smallest = self._recursion.smallest_scale(self.mechanism.max_rounds or self._recursion.rounds)
+            if 0 < smallest * min(1.0, stddev) < _SMALLEST:
+                raise InputValueError(
+                    f"mechanism has {1 / smallest:.1e} on the diagonal of C, which is too large for float32 with "
+                    f"stddev={stddev!r}: noise is divided by it, and would be rounded to 0. Divide C and stddev by it."
+                )
             self._stddev: np.floating = float32_at_least("stddev", stddev)
             last = self._recursion.rounds
         else:
