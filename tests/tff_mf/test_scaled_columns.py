@@ -258,7 +258,7 @@ def test_columns_that_overflow_are_refused(inverse_column):
 @pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
 def test_a_short_column_is_not_lost_beside_sums_that_it_is_no_part_of(schema):
     """Running sums of a block of coefficients may differ by more than float64 has digits."""
-    column = np.array([1.0] * 7 + [0.0] * 5 + [1e9] + [0.0] * 27)
+    column = np.array([1.0] * 7 + [0.0] * 5 + [1e8] + [0.0] * 27)
     inverse_column = series.quotient(np.eye(1, 40)[0], column)
     mechanism = tff_mf.ScaledInverse(inverse_column=inverse_column, scales=[2e-38] * 32 + [1.0] + [2e-38] * 7)
     found = tff_mf.explain_sensitivity(mechanism, 40, schema(min_sep=13, max_participations=3))
