@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,8 +27,12 @@ from ._judgement import judge
 from ._other_files import RELEASE, on_folder, published
 from .questions import checked, read_answers
 
-# A bound of ε in a text, in whichever words.
-_BOUND = re.compile(r"ε\s*[≤=<]\s*(\d+(?:\.\d+)?)")
+# Numbers, and what is said of ε, in whichever words: a bound, and the number that comes next.
+_NUMBER = r"((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)"
+_EPSILON = r"(?:ε|\\?(?:var)?epsilon)"
+_BOUND = re.compile(rf"{_EPSILON}\s*(?:[≤⩽=<]|\\leq?)+\s*{_NUMBER}", re.IGNORECASE)
+_NEXT = re.compile(rf"{_EPSILON}[^\d.]{{0,40}}?{_NUMBER}", re.IGNORECASE)
+_ANY = re.compile(_NUMBER, re.IGNORECASE)
 # Sections with figures that another machine recomputes with other last bits. All others repeat files.
 _COMPUTED = ("claim", "noise", "accountant", "grid")
 _VERSION = re.compile(rf"tff-mf {RELEASE}")
@@ -201,13 +206,19 @@ class Stored:
     def _has(self, page: str) -> bool:
         """Returns whether a page is the one that the report has the hash of, and bounds no ε otherwise than it does.
 
-        Its words are not compared: another release has others.
+        Its words are not compared: another release has others. But each number after a sign of comparison is a bound of
+        the report, and each other number that comes next after an ε is on the page of this release.
         """
         figures = [self.report["claim"][name] for name in ("epsilon", "epsilon_of_a_person", "epsilon_as_run")]
         # What people wrote may look like a bound.
-        written = _BOUND.findall(json.dumps(self.report, ensure_ascii=False))
-        known = {*written, *statements.TIER_BOUNDS, *(up(each) for each in figures if each is not None)}
-        return self.report["page"] == page_hash(page) and set(_BOUND.findall(page)) <= known
+        written = _plain(json.dumps(self.report, ensure_ascii=False))
+        bounds = {*_numbers(_BOUND, written), *(float(up(each)) for each in figures if each is not None)}
+        known = bounds | _numbers(_ANY, written) | _numbers(_ANY, _plain(markdown(self.report)))
+        tiers = set(map(float, statements.TIER_BOUNDS))
+        return self.report["page"] == page_hash(page) and all(
+            _numbers(_BOUND, line) <= (bounds | tiers if "tier" in line else bounds) and _numbers(_NEXT, line) <= known
+            for line in _plain(page).splitlines()
+        )
 
     def other_than_held(self, recomputed: Mapping[str, Any], held: str) -> list[Finding]:
         """Returns a finding if it, or the report that follows from the files, lacks the digest that was kept."""
@@ -348,3 +359,13 @@ def inconsistent_plan(folder: pathlib.Path) -> list[Finding]:
     if any(each.severity == CRITICAL for each in findings):
         return findings
     return findings + stored.of_its_time()
+
+
+def _plain(text: str) -> str:
+    """Returns a text with one form of each sign, and without what cannot be seen."""
+    folded = unicodedata.normalize("NFKC", text)
+    return "".join(each for each in folded if unicodedata.category(each) != "Cf")
+
+
+def _numbers(pattern: re.Pattern[str], text: str) -> set[float]:
+    return set(map(float, pattern.findall(text)))

@@ -146,7 +146,16 @@ def test_an_answer_may_look_like_a_bound(tmp_path):
 
 @pytest.mark.parametrize("stem", ["report", "planned"])
 @pytest.mark.parametrize(
-    ("old", "new", "code"), [("ε≤", "ε≤0.", "page_edited"), ("covered", "certain", "page_in_other_words")]
+    ("old", "new", "code"),
+    [
+        *(
+            ("ε≤", f"{said}0.", "page_edited")
+            for said in ("ε≤", "ε is at most ", "$\\epsilon \\le ", "ε\u200b ⩽ ", "ε < .0")
+        ),
+        ("ε≤", "ε≤1e-", "page_edited"),
+        ("covered", "certain", "page_in_other_words"),
+        ("covered", "certain, ε≤1", "page_edited"),
+    ],
 )
 def test_a_page_that_was_rewritten_with_its_hash_states_no_other_epsilon(tmp_path, stem, old, new, code):
     folder = tmp_path / "run"
