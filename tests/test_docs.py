@@ -258,6 +258,17 @@ def test_the_order_of_a_paper_is_what_its_command_found():
     for each in sorted(result["gaps"], key=lambda found: found["gap"])[:2]:
         assert f"{100 * each['gap']:.2f} ± {100 * each['half_width_95']:.2f}" in page
 
+    again = json.loads((RESULTS / "table-4-small-again.json").read_text())["runs"]
+    gaps = [each for run in again for each in run["gaps"]]
+    assert all(each["gap"] > each["half_width_95"] for each in gaps)
+    assert {(each["better"], each["worse"]) for each in gaps} == {
+        ("Band MF", "Optimal TreeAgg"),
+        ("Optimal TreeAgg", "DP-SGD"),
+    }
+    for epsilon in (2.0, 8.0):
+        over_tree = [100 * each["gap"] for each in gaps if (each["epsilon"], each["better"]) == (epsilon, "Band MF")]
+        assert f"{min(over_tree):.2f} to {max(over_tree):.2f}" in page
+
 
 def test_tables_of_peers_are_of_what_was_measured():
     page = runpy.run_path(str(HERE / "benchmarks" / "_peers_page.py"))

@@ -26,7 +26,7 @@ OTHER_NOISE = (
 )
 _INT64_LIMIT = 2**63
 # Smaller products with normals are near the least numbers of float32, which engines may take for 0.
-_SMALLEST = 2.0**-100
+_SMALLEST, _SMALLEST_PRODUCT = 2.0**-100, 2.0**-110
 # Of the recursion of a mechanism from outside, these rounds are compared with C⁻¹.
 _FEWEST_ROUNDS, _MOST_ROUNDS = 32, 2**9
 # Relative to the largest entry of a row of C⁻¹.
@@ -100,7 +100,7 @@ class KeyedStream(abc.ABC):
             if 0 < stddev < _SMALLEST:
                 raise InputValueError(f"stddev={stddev!r} is too small for float32: the noise would be rounded to 0.")
             smallest = self._recursion.smallest_scale(self.mechanism.max_rounds or self._recursion.rounds)
-            if 0 < smallest * min(1.0, stddev) < _SMALLEST:
+            if 0 < smallest * min(1.0, stddev) < _SMALLEST_PRODUCT:
                 raise InputValueError(
                     f"mechanism has {1 / smallest:.1e} on the diagonal of C, which is too large for float32 with "
                     f"stddev={stddev!r}: noise is divided by it, and would be rounded to 0. Divide C and stddev by it."
