@@ -216,7 +216,7 @@ def loss_of_the_frontier(objective, rounds, rows):
 def test_the_page_of_the_frontier_says_what_its_file_does():
     assert PROGRAM["table"](FRONTIER) in PAGE.read_text()
     assert f"{len(FRONTIER)} rows" in " ".join(PAGE.read_text().split())
-    assert all(float(row["ours"]) <= 1.001 * float(row["others"]) for row in FRONTIER)
+    assert all(1.02 * float(row["ours"]) <= float(row["others"]) for row in FRONTIER)
     for objective in ("rms", "max"):
         bound = tff_mf.least_loss(512, tff_mf.MinSep(min_sep=64, max_participations=8), objective)
         for row in FRONTIER:
