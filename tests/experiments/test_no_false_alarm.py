@@ -34,7 +34,7 @@ KINDS = {
     "blt, a simulated cohort": "--mechanism blt --cohort 30 --epsilon 2",
     "banded, shuffled epochs": "--mechanism banded --sampling spaced-epochs --set dropout=0.3",
     "banded-toeplitz, fixed epochs": "--mechanism banded-toeplitz --sampling fixed-epochs",
-    "scaled-inverse, timer": "--mechanism scaled-inverse --sampling timer",
+    "banded-inverse, timer": "--mechanism banded-inverse --sampling timer",
     "dense, poisson": "--mechanism dense --sampling poisson",
     "tree-vanilla, cyclic poisson": "--mechanism tree-vanilla --sampling cyclic-poisson",
     "tree-full, once each": "--mechanism tree-full --sampling single",
@@ -46,6 +46,7 @@ KINDS = {
     "identity, random allocation": "--mechanism identity --sampling random-allocation",
     "banded, shuffled epochs with groups": "--mechanism banded --sampling shuffled-epochs --set epochs=2",
     "identity, without checkpoints": "--mechanism identity --checkpoint-every 0",
+    "scaled-inverse, poisson": "--mechanism scaled-inverse --sampling poisson",
 }
 
 

@@ -81,4 +81,5 @@ def test_a_picture_is_what_the_script_draws(name):
 
 
 def test_every_picture_is_drawn_by_the_script():
-    assert {path.stem for path in PICTURES["FOLDER"].iterdir()} == set(PICTURES["PICTURES"])
+    # PNG files are of docs/html_pictures.py.
+    assert {path.stem for path in PICTURES["FOLDER"].glob("*.svg")} == set(PICTURES["PICTURES"])
