@@ -238,9 +238,12 @@ class Recursion:
         return 0 if self.case is None else self.case(done, self.tables, operations)
 
     def smallest_scale(self, rounds: int | None) -> float:
-        """Returns the least 1 / C_tt of so many rounds, of the first 16,384 where it differs from round to round."""
+        """Returns the least 1 / C_tt of so many rounds; where it follows from a rule, of the first 16,384."""
         found = [case.scale for case in self.cases if isinstance(case.scale, float)]
-        if len(found) < len(self.cases):
+        places = [case.scale.place for case in self.cases if isinstance(case.scale, Entry)]
+        if places and self.line is first_line and rounds is not None:
+            found.append(float(self.tables[0][:rounds, places].min()))
+        elif places:
             assert self.line is not None
             for done in range(min(rounds or _MOST_LINES, _MOST_LINES)):
                 scale = self.cases[int(self.case_of(done))].scale
