@@ -259,3 +259,12 @@ def test_a_short_sum_is_not_lost_beside_sums_that_it_is_no_part_of():
     """Sums of one block may differ by more than float64 has digits: a short column's norm is a short sum."""
     values = np.array([1.0] * 7 + [0.0] * 5 + [1e20] + [0.0] * 27)
     np.testing.assert_allclose(running_sums(values), [math.fsum(values[: end + 1]) for end in range(40)], rtol=1e-15)
+
+
+def test_many_participations_in_entries_of_both_signs_are_not_rounded_down():
+    """64 of them, whose sum of products may lose some thousand units in the last place."""
+    rounds, schema = 256, tff_mf.FixedEpoch(min_sep=4, max_participations=64)
+    mechanism = turning(rounds, seed=1)
+    encoder = mechanism.encoder(rounds).astype(np.longdouble)
+    largest = max(np.sum(np.abs(encoder[:, place::4].T @ encoder[:, place::4])) for place in range(4))
+    assert tff_mf.sensitivity(mechanism, rounds, schema) >= np.sqrt(largest) * (1 - 1e-12)

@@ -1,7 +1,9 @@
+import itertools
 import math
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import tff_mf
 from tff_mf.mechanisms import tree_factors
@@ -119,6 +121,19 @@ def test_node_counts_against_every_pattern(rounds, only_left):
                 patterns = kind(min_sep=min_sep, max_participations=most).patterns(rounds)
                 largest = max(np.sum(np.square(nodes[:, list(pattern)].sum(axis=1))) for pattern in patterns)
                 assert count(rounds, min_sep, most, only_left=only_left) == largest
+
+
+@pytest.mark.parametrize("only_left", [False, True])
+@pytest.mark.parametrize(("heights", "most"), [([4], 4), ([2, 4, 3], 7), ([3, 4], 5)])
+def test_node_counts_where_many_entries_are_dropped(heights, most, only_left):
+    """Trees side by side, against all patterns of rounds that are three apart."""
+    blocks = [nodes_of(1 << height, only_left=only_left) for height in heights]
+    nodes, largest = scipy.linalg.block_diag(*blocks), 0
+    for size in range(1, most + 1):
+        chosen = np.array(list(itertools.combinations(range(nodes.shape[1] - 2 * (size - 1)), size)))
+        counts = nodes[:, chosen + 2 * np.arange(size)].sum(axis=2)
+        largest = max(largest, np.max(np.sum(np.square(counts), axis=0)))
+    assert tree_nodes.min_sep_over(heights, 3, most, only_left=only_left) == largest
 
 
 @pytest.mark.parametrize("only_left", [False, True])
