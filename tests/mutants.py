@@ -99,7 +99,9 @@ class Mutator(ast.NodeTransformer):
         if isinstance(node, ast.UnaryOp) and self.changes(node, "without its sign"):
             return node.operand
         if isinstance(node, ast.Constant) and type(node.value) in (int, float) and self.changes(node, "constant"):
-            return ast.copy_location(ast.Constant(node.value + 1 if type(node.value) is int else node.value * 2), node)
+            return ast.copy_location(
+                ast.Constant(node.value * 2 if node.value and type(node.value) is float else node.value + 1), node
+            )
         operator = node.ops[0] if isinstance(node, ast.Compare) else getattr(node, "op", None)
         if type(operator) in FLIPPED and self.changes(node, f"{type(operator).__name__} is another operator"):
             operator = FLIPPED[type(operator)]()
