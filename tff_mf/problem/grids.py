@@ -95,6 +95,8 @@ class Grid:
         Example:
             >>> Grid.with_room(dimension=4_050_748, cohort=6500)
             Grid(bits=16, max_clients=13000)
+            >>> Grid.with_room(dimension=8, cohort=600.5).max_clients
+            1202
 
         Raises:
             InputTypeError: If an argument is of the wrong type.
