@@ -34,6 +34,8 @@ class PrivacyEngine:
     Formal guarantee: as for `tff_mf.torch.CorrelatedNoise`. Before each step of the optimizer, the gradients of its
     parameters become the noised mean of the `clipped_sum` over the examples of a batch, each once. Batches come from
     `Order.of(plan)`: the loader refuses to go on after a batch without a step, and a second step on one does not run.
+    For random batches it seeds PyTorch's generators anew: with known numbers, an example that joins would change the
+    masks of dropout of all that follow it in the batch.
     No step runs on other gradients: a closure, other parameters, and an optimizer of Opacus are refused, and gradients
     without noise are dropped before anything can take them. A gradient of Opacus depends on one example, if the model
     and the loss treat the examples of a batch one by one. PyTorch's layers that do not are refused. Not found are such
@@ -231,17 +233,24 @@ class Loader:
         begin, count = self._engine.rounds, len(self)
         rows = self._engine.batches(self._order, begin, count)
         indices = [row[row >= 0].tolist() for row in rows]
+        self._forget_seed()
         loader = torch.utils.data.DataLoader(
             self.dataset, batch_sampler=indices, collate_fn=self._collated, **self._settings
         )
         for done, batch in enumerate(loader):
             self._engine.begins(begin + done, len(indices[done]))
+            self._forget_seed()
             yield batch
             if self._engine.rounds != begin + done + 1:
                 raise InputValueError(
                     f"engine has drawn the noise of {self._engine.rounds} rounds after {begin + done + 1} batches: "
                     "step the optimizer once for each batch. The guarantee of this training is void if it goes on."
                 )
+
+    def _forget_seed(self) -> None:
+        """Makes random numbers of layers, and of a data set, unknown where the place of an example is a secret."""
+        if self._order.is_sampled:
+            torch.seed()
 
     def _collated(self, examples: list[Any]) -> Any:
         """Returns a batch; of no examples, one of the same structure, whose round is noise alone."""
@@ -255,10 +264,18 @@ def _drop(parameter: torch.Tensor) -> None:
 
 
 def _check_apart(module: torch.nn.Module) -> None:
-    """Raises if a layer computes with statistics of a batch, or keeps them: Opacus asks only layers that train."""
+    """Raises if a layer computes with statistics of a batch, or keeps them: Opacus asks only layers that train.
+
+    An embedding with `max_norm` shortens the vectors of the words of a batch in place: the weights show which they are.
+    """
     for name, each in module.named_modules():
         mixes = isinstance(each, batchnorm._BatchNorm) and (each.training or each.running_mean is None)
         keeps = isinstance(each, instancenorm._InstanceNorm) and each.training and each.running_mean is not None
+        if isinstance(each, torch.nn.Embedding | torch.nn.EmbeddingBag) and each.max_norm is not None:
+            raise InputValueError(
+                f"module {name}={type(each).__name__} has max_norm={each.max_norm!r}, which changes the weights of the "
+                "words in a batch without noise: leave it out."
+            )
         if mixes or keeps:
             raise InputValueError(
                 f"module {name}={type(each).__name__} takes statistics of the examples of a batch: call its eval() "

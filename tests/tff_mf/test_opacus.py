@@ -334,6 +334,34 @@ def test_statistics_of_a_batch_are_refused_when_the_model_trains_again():
     assert engine.rounds == 1
 
 
+@pytest.mark.parametrize("layer", [torch.nn.Embedding, torch.nn.EmbeddingBag])
+@pytest.mark.parametrize("trains", [True, False])
+def test_embeddings_that_shorten_the_vectors_of_a_batch_are_refused(layer, trains):
+    """PyTorch does so in place: the released weights show, without noise, which words were in the batch."""
+    words = layer(8, 4, max_norm=1.0)
+    words.weight.requires_grad_(trains)
+    model = torch.nn.Sequential(words, torch.nn.Flatten(), torch.nn.Linear(8 if layer is torch.nn.Embedding else 4, 3))
+    trained = [each for each in model.parameters() if each.requires_grad]
+    loader = torch.utils.data.DataLoader(DATA, batch_size=4)
+    with pytest.raises(tff_mf.InputError, match=f"0={layer.__name__} has max_norm=1.0"):
+        PrivacyEngine(plan()).make_private(module=model, optimizer=torch.optim.SGD(trained, lr=0.1), data_loader=loader)
+
+
+@pytest.mark.parametrize("random", [True, False])
+def test_numbers_of_layers_are_unknown_where_the_place_of_an_example_is_a_secret(random):
+    """Of known masks of dropout, an example that joins a batch would give all that follow it other ones."""
+    sampling = tff_mf.Poisson(population=12, clients_per_round=4)
+    given = plan(mechanism=tff_mf.Identity(), sampling=sampling, secret_cohorts=True) if random else plan()
+    drawn = []
+    for _ in range(2):
+        *_, loader = private(given)
+        torch.manual_seed(1)
+        batches = iter(loader)
+        next(batches)
+        drawn.append(torch.rand(4))
+    assert torch.equal(*drawn) is not random
+
+
 @pytest.mark.parametrize("sampling", [tff_mf.Poisson(population=12, clients_per_round=1), tff_mf.BallsInBins(groups=3)])
 def test_random_batches_may_be_empty_and_go_on_after_a_restart(sampling):
     mechanism = tff_mf.Identity() if isinstance(sampling, tff_mf.Poisson) else tff_mf.BLT.production("b100")
