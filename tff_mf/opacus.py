@@ -25,6 +25,9 @@ from tff_mf.planning.order import Order  # noqa: E402
 from tff_mf.problem.cohort_secret import CohortSecret  # noqa: E402
 from tff_mf.torch import CorrelatedNoise, clipped_sum  # noqa: E402
 
+_OVER_AN_AXIS = (torch.nn.Softmax, torch.nn.Softmin, torch.nn.LogSoftmax)
+# By name, with a count of changes.
+_Stored = Mapping[str, tuple[torch.Tensor, int | None]]
 _RUN, _KEY, _ORDER = "secret_run", "secret_key", "order"
 
 
@@ -35,12 +38,13 @@ class PrivacyEngine:
     parameters become the noised mean of the `clipped_sum` over the examples of a batch, each once. Batches come from
     `Order.of(plan)`: the loader refuses to go on after a batch without a step, and a second step on one does not run.
     For random batches it seeds PyTorch's generators anew: with known numbers, an example that joins would change the
-    masks of dropout of all that follow it in the batch.
-    No step runs on other gradients: a closure, other parameters, and an optimizer of Opacus are refused, and gradients
-    without noise are dropped before anything can take them. A gradient of Opacus depends on one example, if the model
-    and the loss treat the examples of a batch one by one. PyTorch's layers that do not are refused. Not found are such
-    layers of your own, inputs whose first axis is not the examples, and losses that are divided by what depends on the
-    whole batch: means with class weights, or over all tokens but padding. Divide these by a constant.
+    masks of dropout of all that follow it in the batch. No step runs on other gradients: a closure, other parameters,
+    and an optimizer of Opacus are refused, and gradients without noise are dropped before anything can take them. Nor
+    does a step follow a batch of which the model has stored anything. A gradient of Opacus depends on one example, if
+    the model and the loss treat the examples of a batch one by one. PyTorch's normalizations and softmax that do not
+    are refused. Not found are such layers of your own, inputs whose first axis is not the examples, and losses that are
+    divided by what depends on the whole batch: means with class weights, or over all tokens but padding. Divide these
+    by a constant.
 
     Args:
         plan: The plan, whose `clients_per_round` is the size of a batch, on average if it samples at random.
@@ -70,8 +74,9 @@ class PrivacyEngine:
         self._secret = CohortSecret.drawn()
         self._noise: CorrelatedNoise | None = None
         self._order: Order | None = None
-        # The round of the batch that the loader gave last, and its number of examples.
-        self._batch: tuple[int, int] | None = None
+        self._module: torch.nn.Module | None = None
+        # The round of the batch that the loader gave last, its number of examples, and what the model was before it.
+        self._batch: tuple[int, int, _Stored] | None = None
 
     def make_private(
         self,
@@ -114,7 +119,7 @@ class PrivacyEngine:
         _check_apart(module)
         wrapped = GradSampleModule(module, loss_reduction=loss_reduction)
         self._noise = noise = CorrelatedNoise(self._plan, trained, **self._settings)
-        self._order = order
+        self._order, self._module = order, module
         for each in trained:
             # Another optimizer, or a copy of this one, would release them.
             each.register_post_accumulate_grad_hook(_drop)
@@ -132,7 +137,7 @@ class PrivacyEngine:
     def _apply(self, noise: CorrelatedNoise, trained: list[torch.nn.Parameter]) -> None:
         """Replaces the gradients of the batch that the loader gave last by their noised mean."""
         gradients = [_of_examples(each) for each in trained]
-        begun, examples = self._batch or (None, 0)
+        begun, examples, before = self._batch or (None, 0, {})
         if begun != noise.rounds:
             raise InputValueError(
                 f"optimizer takes the step of round {noise.rounds}, and the last batch of the loader is of round "
@@ -145,6 +150,7 @@ class PrivacyEngine:
                 f"gradients are of {max(found)} examples, and the batch has {examples}: the backward passes "
                 "before a step must have each example of the loader's batch once."
             )
+        _check_unchanged(before, _stored(self._module))
         noise.apply(clipped_sum(gradients, self._plan.clip_norm, grid=self._plan.grid))
         for each in trained:
             each.grad_sample = None
@@ -160,7 +166,7 @@ class PrivacyEngine:
 
     def begins(self, begun: int, examples: int) -> None:
         """Takes note of the round of the batch that is next, and of its number of examples."""
-        self._batch = begun, examples
+        self._batch = begun, examples, _stored(self._module)
 
     def batches(self, order: Order, begin: int, count: int) -> np.ndarray:
         """Returns the batches of rounds, by the secret of this training if they must be secret."""
@@ -276,10 +282,34 @@ def _check_apart(module: torch.nn.Module) -> None:
                 f"module {name}={type(each).__name__} has max_norm={each.max_norm!r}, which changes the weights of the "
                 "words in a batch without noise: leave it out."
             )
+        if isinstance(each, _OVER_AN_AXIS) and each.dim in (0, None):
+            raise InputValueError(
+                f"module {name}={type(each).__name__} has dim={each.dim!r}, which is, or may be, the axis of the "
+                "examples of a batch: give another dim."
+            )
         if mixes or keeps:
             raise InputValueError(
                 f"module {name}={type(each).__name__} takes statistics of the examples of a batch: call its eval() "
                 "after each train() of the model, with running statistics from elsewhere, or take GroupNorm."
+            )
+
+
+def _stored(module: torch.nn.Module | None) -> _Stored:
+    """Returns the parameters and buffers of a model, each with how often it was changed in place."""
+    if module is None:
+        return {}
+    found = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return {name: (each, None if each.is_inference() else each._version) for name, each in found.items()}
+
+
+def _check_unchanged(before: _Stored, after: _Stored) -> None:
+    """Raises if a model keeps something of a batch: it would be released with the weights, without noise."""
+    for name in {**before, **after}:
+        (one, changes), (other, then) = (each.get(name, (None, None)) for each in (before, after))
+        if one is not other or changes != then:
+            raise InputValueError(
+                f"module has changed {name} since the loader gave the batch, and what it keeps of examples has no "
+                "noise: take layers that store nothing, such as no observers of quantization and no running averages."
             )
 
 

@@ -347,6 +347,52 @@ def test_embeddings_that_shorten_the_vectors_of_a_batch_are_refused(layer, train
         PrivacyEngine(plan()).make_private(module=model, optimizer=torch.optim.SGD(trained, lr=0.1), data_loader=loader)
 
 
+class Running(torch.nn.Module):
+    """A layer of a user's own: it keeps the mean of all examples so far."""
+
+    def __init__(self, *, replaces):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(1))
+        self.replaces = replaces
+
+    def forward(self, x):
+        mean = self.mean + x.detach().mean()
+        if self.replaces:
+            self.mean = mean
+        else:
+            self.mean.copy_(mean)
+        return x
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Running(replaces=True),
+        Running(replaces=False),
+        torch.ao.quantization.MovingAverageMinMaxObserver(),
+        torch.ao.quantization.FakeQuantize(),
+    ],
+    ids=["a new tensor", "in place", "observer", "quantization"],
+)
+def test_no_step_follows_a_batch_that_the_model_keeps_something_of(layer):
+    """It would be released with the weights, without noise."""
+    engine = PrivacyEngine(plan())
+    model, optimizer, loader = engine.make_private(**normalized(layer))
+    backward(model, *next(iter(loader)))
+    before = [each.clone() for each in model.parameters()]
+    with pytest.raises(tff_mf.InputError, match=r"module has changed 1\."):
+        optimizer.step()
+    assert engine.rounds == 0
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+@pytest.mark.parametrize("dim", [0, None])
+@pytest.mark.parametrize("layer", [torch.nn.Softmax, torch.nn.LogSoftmax, torch.nn.Softmin])
+def test_a_softmax_over_the_examples_is_refused(layer, dim):
+    with pytest.raises(tff_mf.InputError, match=f"1={layer.__name__} has dim={dim}"):
+        PrivacyEngine(plan()).make_private(**normalized(layer(dim=dim)))
+
+
 @pytest.mark.parametrize("random", [True, False])
 def test_numbers_of_layers_are_unknown_where_the_place_of_an_example_is_a_secret(random):
     """Of known masks of dropout, an example that joins a batch would give all that follow it other ones."""
