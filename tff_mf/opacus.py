@@ -3,6 +3,7 @@
 Every example of one data set is protected. Neither the noise of Opacus nor its accountant runs.
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ required_packages.packages("tff_mf.opacus", "torch", "opacus")
 import torch  # noqa: E402
 from opacus import GradSampleModule  # noqa: E402
 from opacus.grad_sample import AbstractGradSampleModule  # noqa: E402
+from opacus.layers.dp_rnn import RNNLinear  # noqa: E402
 from opacus.optimizers import DPOptimizer  # noqa: E402
 from opacus.validators import ModuleValidator  # noqa: E402
 from torch.nn.modules import batchnorm, instancenorm  # noqa: E402
@@ -42,9 +44,9 @@ class PrivacyEngine:
     and an optimizer of Opacus are refused, and gradients without noise are dropped before anything can take them. Nor
     does a step follow a batch of which the model has stored anything. A gradient of Opacus depends on one example, if
     the model and the loss treat the examples of a batch one by one. PyTorch's normalizations and softmax that do not
-    are refused. Not found are such layers of your own, inputs whose first axis is not the examples, and losses that are
-    divided by what depends on the whole batch: means with class weights, or over all tokens but padding. Divide these
-    by a constant.
+    are refused, and so are layers that are called on a part of the examples. Not found are such layers of your own,
+    inputs whose first axis is not the examples, and losses that are divided by what depends on the whole batch: means
+    with class weights, or over all tokens but padding. Divide these by a constant.
 
     Args:
         plan: The plan, whose `clients_per_round` is the size of a batch, on average if it samples at random.
@@ -77,6 +79,7 @@ class PrivacyEngine:
         self._module: torch.nn.Module | None = None
         # The round of the batch that the loader gave last, its number of examples, and what the model was before it.
         self._batch: tuple[int, int, _Stored] | None = None
+        self._calls = _Calls()
 
     def make_private(
         self,
@@ -117,6 +120,7 @@ class PrivacyEngine:
         _check_same(optimizer, trained)
         ModuleValidator.validate(module, strict=True)
         _check_apart(module)
+        self._calls.watch(module)
         wrapped = GradSampleModule(module, loss_reduction=loss_reduction)
         self._noise = noise = CorrelatedNoise(self._plan, trained, **self._settings)
         self._order, self._module = order, module
@@ -151,6 +155,7 @@ class PrivacyEngine:
                 "before a step must have each example of the loader's batch once."
             )
         _check_unchanged(before, _stored(self._module))
+        self._calls.check()
         noise.apply(clipped_sum(gradients, self._plan.clip_norm, grid=self._plan.grid))
         for each in trained:
             each.grad_sample = None
@@ -167,6 +172,7 @@ class PrivacyEngine:
     def begins(self, begun: int, examples: int) -> None:
         """Takes note of the round of the batch that is next, and of its number of examples."""
         self._batch = begun, examples, _stored(self._module)
+        self._calls.begin()
 
     def batches(self, order: Order, begin: int, count: int) -> np.ndarray:
         """Returns the batches of rounds, by the secret of this training if they must be secret."""
@@ -263,6 +269,49 @@ class Loader:
         if examples:
             return self._collate(examples)
         return torch.utils._pytree.tree_map(lambda each: each[:0], self._collate([self.dataset[0]]))
+
+
+class _Calls:
+    """Calls of the layers that train, each of which must be on all examples of a forward pass.
+
+    Opacus adds the gradients of several calls of a layer row by row. Of a call on some of the examples, or on tokens,
+    its rows would be added to those of other examples.
+    """
+
+    def __init__(self) -> None:
+        self._rows: int | None = None
+        self._uneven = ""
+
+    def watch(self, module: torch.nn.Module) -> None:
+        """Takes note of the calls of a model's layers from now on."""
+        module.register_forward_pre_hook(lambda module, given: self._pass())
+        for name, each in module.named_modules():
+            # Of packed sequences, whose calls are on the first, longest, of the examples: Opacus knows it.
+            if any(own.requires_grad for own in each.parameters(recurse=False)) and not isinstance(each, RNNLinear):
+                each.register_forward_pre_hook(functools.partial(self._called, name))
+
+    def begin(self) -> None:
+        """Forgets all calls."""
+        self._rows, self._uneven = None, ""
+
+    def check(self) -> None:
+        """Raises if a call was not on all examples."""
+        if self._uneven:
+            raise InputValueError(
+                f"module {self._uneven}: gradients of its rows would be added to those of other examples; call each "
+                "layer on the whole batch, and select afterwards."
+            )
+
+    def _pass(self) -> None:
+        self._rows = None
+
+    def _called(self, name: str, module: torch.nn.Module, given: tuple[Any, ...]) -> None:
+        if not (module.training and torch.is_grad_enabled() and given and isinstance(given[-1], torch.Tensor)):
+            return
+        rows = len(given[-1]) if given[-1].dim() else 0
+        self._rows = rows if self._rows is None else self._rows
+        if rows != self._rows:
+            self._uneven = f"{name}={type(module).__name__} was called on {rows} rows, and the batch had {self._rows}"
 
 
 def _drop(parameter: torch.Tensor) -> None:

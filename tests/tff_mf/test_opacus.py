@@ -386,6 +386,43 @@ def test_no_step_follows_a_batch_that_the_model_keeps_something_of(layer):
     assert all(map(torch.equal, before, model.parameters()))
 
 
+class Twice(torch.nn.Module):
+    """Computes all examples, and some, or learned queries, once more with the same layer."""
+
+    def __init__(self, which):
+        super().__init__()
+        self.which, self.layer = which, torch.nn.Linear(16, 3)
+        self.queries = torch.nn.Parameter(torch.ones(1, 16))
+
+    def forward(self, x):
+        found = self.layer(x.flatten(1))
+        if self.which == "queries":
+            return found + self.layer(self.queries)
+        chosen = torch.arange(len(x)) > (0 if self.which == "some" else -1)
+        return found.index_add(0, chosen.nonzero()[:, 0], self.layer(x.flatten(1)[chosen]))
+
+
+@pytest.mark.parametrize("which", ["some", "queries", "all"])
+def test_layers_that_are_called_on_a_part_of_the_examples_are_refused(which):
+    """Opacus adds rows of several calls by their place: gradients of one example were in the terms of others."""
+    model = Twice(which)
+    model.queries.requires_grad_(False)
+    trained = [each for each in model.parameters() if each.requires_grad]
+    engine, loader = PrivacyEngine(plan()), torch.utils.data.DataLoader(DATA, batch_size=4)
+    model, optimizer, loader = engine.make_private(
+        module=model, optimizer=torch.optim.SGD(trained, lr=0.1), data_loader=loader
+    )
+    x, y = next(iter(loader))
+    for part in (slice(0, 1), slice(1, 4)):
+        backward(model, x[part], y[part])
+    if which == "all":
+        optimizer.step()
+    else:
+        with pytest.raises(tff_mf.InputError, match="layer=Linear was called on"):
+            optimizer.step()
+    assert engine.rounds == (which == "all")
+
+
 @pytest.mark.parametrize("dim", [0, None])
 @pytest.mark.parametrize("layer", [torch.nn.Softmax, torch.nn.LogSoftmax, torch.nn.Softmin])
 def test_a_softmax_over_the_examples_is_refused(layer, dim):
