@@ -3,6 +3,7 @@
 Every example of one data set is protected. Neither the noise of Opacus nor its accountant runs.
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ required_packages.packages("tff_mf.opacus", "torch", "opacus")
 import torch  # noqa: E402
 from opacus import GradSampleModule  # noqa: E402
 from opacus.grad_sample import AbstractGradSampleModule  # noqa: E402
+from opacus.layers.dp_rnn import RNNLinear  # noqa: E402
 from opacus.optimizers import DPOptimizer  # noqa: E402
 from opacus.validators import ModuleValidator  # noqa: E402
 from torch.nn.modules import batchnorm, instancenorm  # noqa: E402
@@ -25,6 +27,9 @@ from tff_mf.planning.order import Order  # noqa: E402
 from tff_mf.problem.cohort_secret import CohortSecret  # noqa: E402
 from tff_mf.torch import CorrelatedNoise, clipped_sum  # noqa: E402
 
+_OVER_AN_AXIS = (torch.nn.Softmax, torch.nn.Softmin, torch.nn.LogSoftmax)
+# By name, with a count of changes.
+_Stored = Mapping[str, tuple[torch.Tensor, int | None]]
 _RUN, _KEY, _ORDER = "secret_run", "secret_key", "order"
 
 
@@ -34,11 +39,14 @@ class PrivacyEngine:
     Formal guarantee: as for `tff_mf.torch.CorrelatedNoise`. Before each step of the optimizer, the gradients of its
     parameters become the noised mean of the `clipped_sum` over the examples of a batch, each once. Batches come from
     `Order.of(plan)`: the loader refuses to go on after a batch without a step, and a second step on one does not run.
-    No step runs on other gradients: a closure, other parameters, and an optimizer of Opacus are refused, and gradients
-    without noise are dropped before anything can take them. A gradient of Opacus depends on one example, if the model
-    and the loss treat the examples of a batch one by one. PyTorch's layers that do not are refused. Not found are such
-    layers of your own, inputs whose first axis is not the examples, and losses that are divided by what depends on the
-    whole batch: means with class weights, or over all tokens but padding. Divide these by a constant.
+    For random batches it seeds PyTorch's generators anew: with known numbers, an example that joins would change the
+    masks of dropout of all that follow it in the batch. No step runs on other gradients: a closure, other parameters,
+    and an optimizer of Opacus are refused, and gradients without noise are dropped before anything can take them. Nor
+    does a step follow a batch of which the model has stored anything. A gradient of Opacus depends on one example, if
+    the model and the loss treat the examples of a batch one by one. PyTorch's normalizations and softmax that do not
+    are refused, and so are layers that are called on a part of the examples. Not found are such layers of your own,
+    inputs whose first axis is not the examples, and losses that are divided by what depends on the whole batch: means
+    with class weights, or over all tokens but padding. Divide these by a constant.
 
     Args:
         plan: The plan, whose `clients_per_round` is the size of a batch, on average if it samples at random.
@@ -68,8 +76,10 @@ class PrivacyEngine:
         self._secret = CohortSecret.drawn()
         self._noise: CorrelatedNoise | None = None
         self._order: Order | None = None
-        # The round of the batch that the loader gave last, and its number of examples.
-        self._batch: tuple[int, int] | None = None
+        self._module: torch.nn.Module | None = None
+        # The round of the batch that the loader gave last, its number of examples, and what the model was before it.
+        self._batch: tuple[int, int, _Stored] | None = None
+        self._calls = _Calls()
 
     def make_private(
         self,
@@ -110,9 +120,10 @@ class PrivacyEngine:
         _check_same(optimizer, trained)
         ModuleValidator.validate(module, strict=True)
         _check_apart(module)
+        self._calls.watch(module)
         wrapped = GradSampleModule(module, loss_reduction=loss_reduction)
         self._noise = noise = CorrelatedNoise(self._plan, trained, **self._settings)
-        self._order = order
+        self._order, self._module = order, module
         for each in trained:
             # Another optimizer, or a copy of this one, would release them.
             each.register_post_accumulate_grad_hook(_drop)
@@ -130,7 +141,7 @@ class PrivacyEngine:
     def _apply(self, noise: CorrelatedNoise, trained: list[torch.nn.Parameter]) -> None:
         """Replaces the gradients of the batch that the loader gave last by their noised mean."""
         gradients = [_of_examples(each) for each in trained]
-        begun, examples = self._batch or (None, 0)
+        begun, examples, before = self._batch or (None, 0, {})
         if begun != noise.rounds:
             raise InputValueError(
                 f"optimizer takes the step of round {noise.rounds}, and the last batch of the loader is of round "
@@ -143,6 +154,8 @@ class PrivacyEngine:
                 f"gradients are of {max(found)} examples, and the batch has {examples}: the backward passes "
                 "before a step must have each example of the loader's batch once."
             )
+        _check_unchanged(before, _stored(self._module))
+        self._calls.check()
         noise.apply(clipped_sum(gradients, self._plan.clip_norm, grid=self._plan.grid))
         for each in trained:
             each.grad_sample = None
@@ -158,7 +171,8 @@ class PrivacyEngine:
 
     def begins(self, begun: int, examples: int) -> None:
         """Takes note of the round of the batch that is next, and of its number of examples."""
-        self._batch = begun, examples
+        self._batch = begun, examples, _stored(self._module)
+        self._calls.begin()
 
     def batches(self, order: Order, begin: int, count: int) -> np.ndarray:
         """Returns the batches of rounds, by the secret of this training if they must be secret."""
@@ -231,17 +245,24 @@ class Loader:
         begin, count = self._engine.rounds, len(self)
         rows = self._engine.batches(self._order, begin, count)
         indices = [row[row >= 0].tolist() for row in rows]
+        self._forget_seed()
         loader = torch.utils.data.DataLoader(
             self.dataset, batch_sampler=indices, collate_fn=self._collated, **self._settings
         )
         for done, batch in enumerate(loader):
             self._engine.begins(begin + done, len(indices[done]))
+            self._forget_seed()
             yield batch
             if self._engine.rounds != begin + done + 1:
                 raise InputValueError(
                     f"engine has drawn the noise of {self._engine.rounds} rounds after {begin + done + 1} batches: "
                     "step the optimizer once for each batch. The guarantee of this training is void if it goes on."
                 )
+
+    def _forget_seed(self) -> None:
+        """Makes random numbers of layers, and of a data set, unknown where the place of an example is a secret."""
+        if self._order.is_sampled:
+            torch.seed()
 
     def _collated(self, examples: list[Any]) -> Any:
         """Returns a batch; of no examples, one of the same structure, whose round is noise alone."""
@@ -250,19 +271,94 @@ class Loader:
         return torch.utils._pytree.tree_map(lambda each: each[:0], self._collate([self.dataset[0]]))
 
 
+class _Calls:
+    """Calls of the layers that train, each of which must be on all examples of a forward pass.
+
+    Opacus adds the gradients of several calls of a layer row by row. Of a call on some of the examples, or on tokens,
+    its rows would be added to those of other examples.
+    """
+
+    def __init__(self) -> None:
+        self._rows: int | None = None
+        self._uneven = ""
+
+    def watch(self, module: torch.nn.Module) -> None:
+        """Takes note of the calls of a model's layers from now on."""
+        module.register_forward_pre_hook(lambda module, given: self._pass())
+        for name, each in module.named_modules():
+            # Of packed sequences, whose calls are on the first, longest, of the examples: Opacus knows it.
+            if any(own.requires_grad for own in each.parameters(recurse=False)) and not isinstance(each, RNNLinear):
+                each.register_forward_pre_hook(functools.partial(self._called, name))
+
+    def begin(self) -> None:
+        """Forgets all calls."""
+        self._rows, self._uneven = None, ""
+
+    def check(self) -> None:
+        """Raises if a call was not on all examples."""
+        if self._uneven:
+            raise InputValueError(
+                f"module {self._uneven}: gradients of its rows would be added to those of other examples; call each "
+                "layer on the whole batch, and select afterwards."
+            )
+
+    def _pass(self) -> None:
+        self._rows = None
+
+    def _called(self, name: str, module: torch.nn.Module, given: tuple[Any, ...]) -> None:
+        if not (module.training and torch.is_grad_enabled() and given and isinstance(given[-1], torch.Tensor)):
+            return
+        rows = len(given[-1]) if given[-1].dim() else 0
+        self._rows = rows if self._rows is None else self._rows
+        if rows != self._rows:
+            self._uneven = f"{name}={type(module).__name__} was called on {rows} rows, and the batch had {self._rows}"
+
+
 def _drop(parameter: torch.Tensor) -> None:
     parameter.grad = None
 
 
 def _check_apart(module: torch.nn.Module) -> None:
-    """Raises if a layer computes with statistics of a batch, or keeps them: Opacus asks only layers that train."""
+    """Raises if a layer computes with statistics of a batch, or keeps them: Opacus asks only layers that train.
+
+    An embedding with `max_norm` shortens the vectors of the words of a batch in place: the weights show which they are.
+    """
     for name, each in module.named_modules():
         mixes = isinstance(each, batchnorm._BatchNorm) and (each.training or each.running_mean is None)
         keeps = isinstance(each, instancenorm._InstanceNorm) and each.training and each.running_mean is not None
+        if isinstance(each, torch.nn.Embedding | torch.nn.EmbeddingBag) and each.max_norm is not None:
+            raise InputValueError(
+                f"module {name}={type(each).__name__} has max_norm={each.max_norm!r}, which changes the weights of the "
+                "words in a batch without noise: leave it out."
+            )
+        if isinstance(each, _OVER_AN_AXIS) and each.dim in (0, None):
+            raise InputValueError(
+                f"module {name}={type(each).__name__} has dim={each.dim!r}, which is, or may be, the axis of the "
+                "examples of a batch: give another dim."
+            )
         if mixes or keeps:
             raise InputValueError(
                 f"module {name}={type(each).__name__} takes statistics of the examples of a batch: call its eval() "
                 "after each train() of the model, with running statistics from elsewhere, or take GroupNorm."
+            )
+
+
+def _stored(module: torch.nn.Module | None) -> _Stored:
+    """Returns the parameters and buffers of a model, each with how often it was changed in place."""
+    if module is None:
+        return {}
+    found = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return {name: (each, None if each.is_inference() else each._version) for name, each in found.items()}
+
+
+def _check_unchanged(before: _Stored, after: _Stored) -> None:
+    """Raises if a model keeps something of a batch: it would be released with the weights, without noise."""
+    for name in {**before, **after}:
+        (one, changes), (other, then) = (each.get(name, (None, None)) for each in (before, after))
+        if one is not other or changes != then:
+            raise InputValueError(
+                f"module has changed {name} since the loader gave the batch, and what it keeps of examples has no "
+                "noise: take layers that store nothing, such as no observers of quantization and no running averages."
             )
 
 

@@ -100,6 +100,16 @@ def test_a_grid_raises_an_amplified_epsilon_by_its_charge(bands):
     assert charged < known.epsilon(1e-8)
 
 
+def test_an_event_has_what_a_grid_costs():
+    """An event of sampled Gaussians would be of real numbers, and its ε smaller than the one of the integers."""
+    run = tff_mf.Identity(), 8, tff_mf.Poisson(population=10_000, clients_per_round=1000)
+    on_grid = tff_mf.guarantee(*run, noise_multiplier=1.0, **ON_GRID)
+    known = tff_mf.guarantee(*run[:2], run[2].schema(8), noise_multiplier=1.0, **ON_GRID)
+    assert on_grid.dp_event().noise_multiplier == on_grid.effective_noise_multiplier
+    assert on_grid.effective_noise_multiplier <= known.effective_noise_multiplier
+    assert not hasattr(tff_mf.guarantee(*run, noise_multiplier=1.0).dp_event(), "noise_multiplier")
+
+
 def test_without_secrecy_nothing_is_amplified_on_a_grid():
     one = {"population": 1000, "clients_per_round": 1000, "noise_multiplier": 20.0, "delta": 1e-6}
     found = cyclic_epsilon(tff_mf.Identity(), 8, **one, **ON_GRID)

@@ -334,6 +334,117 @@ def test_statistics_of_a_batch_are_refused_when_the_model_trains_again():
     assert engine.rounds == 1
 
 
+@pytest.mark.parametrize("layer", [torch.nn.Embedding, torch.nn.EmbeddingBag])
+@pytest.mark.parametrize("trains", [True, False])
+def test_embeddings_that_shorten_the_vectors_of_a_batch_are_refused(layer, trains):
+    """PyTorch does so in place: the released weights show, without noise, which words were in the batch."""
+    words = layer(8, 4, max_norm=1.0)
+    words.weight.requires_grad_(trains)
+    model = torch.nn.Sequential(words, torch.nn.Flatten(), torch.nn.Linear(8 if layer is torch.nn.Embedding else 4, 3))
+    trained = [each for each in model.parameters() if each.requires_grad]
+    loader = torch.utils.data.DataLoader(DATA, batch_size=4)
+    with pytest.raises(tff_mf.InputError, match=f"0={layer.__name__} has max_norm=1.0"):
+        PrivacyEngine(plan()).make_private(module=model, optimizer=torch.optim.SGD(trained, lr=0.1), data_loader=loader)
+
+
+class Running(torch.nn.Module):
+    """A layer of a user's own: it keeps the mean of all examples so far."""
+
+    def __init__(self, *, replaces):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(1))
+        self.replaces = replaces
+
+    def forward(self, x):
+        mean = self.mean + x.detach().mean()
+        if self.replaces:
+            self.mean = mean
+        else:
+            self.mean.copy_(mean)
+        return x
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Running(replaces=True),
+        Running(replaces=False),
+        torch.ao.quantization.MovingAverageMinMaxObserver(),
+        torch.ao.quantization.FakeQuantize(),
+    ],
+    ids=["a new tensor", "in place", "observer", "quantization"],
+)
+def test_no_step_follows_a_batch_that_the_model_keeps_something_of(layer):
+    """It would be released with the weights, without noise."""
+    engine = PrivacyEngine(plan())
+    model, optimizer, loader = engine.make_private(**normalized(layer))
+    backward(model, *next(iter(loader)))
+    before = [each.clone() for each in model.parameters()]
+    with pytest.raises(tff_mf.InputError, match=r"module has changed 1\."):
+        optimizer.step()
+    assert engine.rounds == 0
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+class Twice(torch.nn.Module):
+    """Computes all examples, and some, or learned queries, once more with the same layer."""
+
+    def __init__(self, which):
+        super().__init__()
+        self.which, self.layer = which, torch.nn.Linear(16, 3)
+        self.queries = torch.nn.Parameter(torch.ones(1, 16))
+
+    def forward(self, x):
+        found = self.layer(x.flatten(1))
+        if self.which == "queries":
+            return found + self.layer(self.queries)
+        chosen = torch.arange(len(x)) > (0 if self.which == "some" else -1)
+        return found.index_add(0, chosen.nonzero()[:, 0], self.layer(x.flatten(1)[chosen]))
+
+
+@pytest.mark.parametrize("which", ["some", "queries", "all"])
+def test_layers_that_are_called_on_a_part_of_the_examples_are_refused(which):
+    """Opacus adds rows of several calls by their place: gradients of one example were in the terms of others."""
+    model = Twice(which)
+    model.queries.requires_grad_(False)
+    trained = [each for each in model.parameters() if each.requires_grad]
+    engine, loader = PrivacyEngine(plan()), torch.utils.data.DataLoader(DATA, batch_size=4)
+    model, optimizer, loader = engine.make_private(
+        module=model, optimizer=torch.optim.SGD(trained, lr=0.1), data_loader=loader
+    )
+    x, y = next(iter(loader))
+    for part in (slice(0, 1), slice(1, 4)):
+        backward(model, x[part], y[part])
+    if which == "all":
+        optimizer.step()
+    else:
+        with pytest.raises(tff_mf.InputError, match="layer=Linear was called on"):
+            optimizer.step()
+    assert engine.rounds == (which == "all")
+
+
+@pytest.mark.parametrize("dim", [0, None])
+@pytest.mark.parametrize("layer", [torch.nn.Softmax, torch.nn.LogSoftmax, torch.nn.Softmin])
+def test_a_softmax_over_the_examples_is_refused(layer, dim):
+    with pytest.raises(tff_mf.InputError, match=f"1={layer.__name__} has dim={dim}"):
+        PrivacyEngine(plan()).make_private(**normalized(layer(dim=dim)))
+
+
+@pytest.mark.parametrize("random", [True, False])
+def test_numbers_of_layers_are_unknown_where_the_place_of_an_example_is_a_secret(random):
+    """Of known masks of dropout, an example that joins a batch would give all that follow it other ones."""
+    sampling = tff_mf.Poisson(population=12, clients_per_round=4)
+    given = plan(mechanism=tff_mf.Identity(), sampling=sampling, secret_cohorts=True) if random else plan()
+    drawn = []
+    for _ in range(2):
+        *_, loader = private(given)
+        torch.manual_seed(1)
+        batches = iter(loader)
+        next(batches)
+        drawn.append(torch.rand(4))
+    assert torch.equal(*drawn) is not random
+
+
 @pytest.mark.parametrize("sampling", [tff_mf.Poisson(population=12, clients_per_round=1), tff_mf.BallsInBins(groups=3)])
 def test_random_batches_may_be_empty_and_go_on_after_a_restart(sampling):
     mechanism = tff_mf.Identity() if isinstance(sampling, tff_mf.Poisson) else tff_mf.BLT.production("b100")

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tff_mf
+from tff_mf.base.matrices import lower_toeplitz
 from tff_mf.mechanisms import BandedMechanism, ToeplitzMechanism
 from tff_mf.sensitivities import general
 
@@ -470,3 +471,27 @@ def test_a_banded_matrix_and_its_inverse_are_those_of_its_diagonals():
     np.testing.assert_array_equal(mechanism.encoder(3), [[1, 0, 0], [3, 2, 0], [0, 5, 4]])
     np.testing.assert_array_equal(mechanism.encoder(1), [[1]])
     np.testing.assert_allclose(mechanism.inverse(3) @ mechanism.encoder(3), np.eye(3), atol=1e-15)
+
+
+@pytest.mark.parametrize(("order", "rounds"), [(2, 64), (4, 40), (7, 12), (8, 64), (14, 128), (18, 128)])
+@pytest.mark.parametrize("kind", ["dense", "structured"])
+def test_c_that_is_solved_for_is_the_one_of_the_noise_or_refused(kind, order, rounds):
+    """C = (1 − x)^−order grows, and sums of float64 lose its digits: the sensitivity was up to 50 % too small."""
+    lags = range(min(order, rounds - 1) + 1)
+    inverse = [(-1.0) ** lag * math.comb(order, lag) for lag in lags]
+    column = [float(math.comb(t + order - 1, order - 1)) for t in range(rounds)]
+    if kind == "dense":
+        mechanism = tff_mf.Dense(matrix=lower_toeplitz(np.array(column)))
+    else:
+        # B = A·C⁻¹ has the diagonals of (1 − x)^(order − 1), which float32 holds.
+        diagonals = np.repeat(np.cumsum(inverse)[:order, np.newaxis], rounds, axis=1)
+        mechanism = tff_mf.BandedPlusLowRank(
+            diagonals=diagonals, left=np.zeros((rounds, 1)), right=np.zeros((rounds, 1))
+        )
+    once = tff_mf.SingleParticipation()
+    if (order, rounds) in ((8, 64), (14, 128), (18, 128)):
+        with pytest.raises(tff_mf.InputError, match=f"rounds={rounds} are too many for this {kind} mechanism"):
+            tff_mf.epsilon(mechanism, rounds, once, noise_multiplier=1.0, delta=1e-6)
+        return
+    exact = math.sqrt(sum(math.comb(t + order - 1, order - 1) ** 2 for t in range(rounds)))
+    assert tff_mf.sensitivity(mechanism.cast_to_float32(), rounds, once) == pytest.approx(exact, rel=1e-9)

@@ -228,7 +228,8 @@ class Guarantee:
     def dp_event(self) -> "dp_accounting.DpEvent":
         """Returns the release as one event of dp-accounting.
 
-        It is a Gaussian with the effective noise multiplier, or, for Poisson sampling, a sequence of sampled Gaussians.
+        It is a Gaussian with the effective noise multiplier, or, for Poisson sampling of real numbers, a sequence of
+        sampled Gaussians. On a grid nothing is amplified, as the event then has what the integers cost.
 
         dp-accounting has no event for a tail: add (1 + e^ε)·`tail` to the δ of whatever is computed from the event.
 

@@ -168,7 +168,10 @@ class _PoissonRun(SecretRun):
         mu = Guarantee.of_gaussian(self.norm + change, sigma).mu
         return worst(delta, _THEOREM, *poisson_epsilons(self.queries, self.probability, mu, delta))
 
-    def dp_event(self, sigma: float) -> "dp_accounting.SelfComposedDpEvent":
+    def dp_event(self, sigma: float) -> "dp_accounting.SelfComposedDpEvent | None":
+        if self.charge_of is not None:
+            # Of what a grid costs, dp-accounting has no event that is sampled.
+            return None
         # Imported here: it takes a second, and no other function needs it.
         import dp_accounting
 

@@ -7,6 +7,9 @@ import numpy as np
 
 from tff_mf.base.errors import InputTypeError, InputValueError
 
+# Of the bound of `check_digits`, which exceeds what is lost by a factor of a thousand and more.
+_LARGEST_ERROR = 2.0**-16
+
 
 def lower_toeplitz(column: np.ndarray) -> np.ndarray:
     """Returns the lower-triangular Toeplitz matrix with this first column, float64 `[rounds, rounds]`.
@@ -36,6 +39,33 @@ def shaped(name: str, found: object, shape: tuple[int, ...]) -> np.ndarray:
     if found.shape != shape:
         raise InputValueError(f"{name} has the shape {found.shape} and must have {shape}.")
     return found
+
+
+def check_digits(kind: str, rounds: int, *products: float) -> None:
+    """Raises unless the digits of a C that was found by forward substitution are known.
+
+    Where C grows, sums of numbers of both signs lose digits, and another C than the one of the noise would be accounted
+    for. By forward substitution, lower·X = right + E with |E| ≤ n·2⁻⁵³/(1 − n·2⁻⁵³)·|lower||X|, entry by entry (Higham
+    (2002), theorem 8.5). If E, or A⁻¹E, has at most η < 1 as its largest sum of a column, or as its spectral norm, then
+    columns of C are off by at most η/(1 − η) of the largest one.
+
+    Args:
+        kind: The kind of the mechanism.
+        rounds: Number n of rounds.
+        products: Bounds of |lower||X| in such a norm, which add up.
+
+    Example:
+        >>> check_digits("dense", 100, 50.0)
+
+    Raises:
+        InputValueError: If it is not.
+    """
+    # Twice the bound, for the rounding of the sums.
+    if not rounds * 2.0**-52 * sum(products) <= _LARGEST_ERROR:
+        raise InputValueError(
+            f"rounds={rounds} are too many for this {kind} mechanism: coefficients of C overflow, or lose digits, "
+            "because those of C and of its inverse grow. Take a mechanism whose C does not grow, or fewer rounds."
+        )
 
 
 def digest(arrays: Iterable[np.ndarray]) -> str:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tff_mf.base import in_order, validation
+from tff_mf.base import in_order, matrices, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
 from tff_mf.mechanisms.recursion import DRAWN, NEW, Case, Entry, Recursion
@@ -73,7 +73,14 @@ class BandedPlusLowRank(Mechanism):
 
     def encoder(self, rounds: int) -> np.ndarray:
         decoder = self.decoder(rounds)
-        return in_order.solve(decoder, np.tri(len(decoder)))
+        encoder = in_order.solve(decoder, np.tri(len(decoder)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            below = np.tril(np.abs(self.left[:rounds]) @ np.abs(self.right[:rounds].T), -len(self.diagonals))
+            # Of sums of r products in B, and of up to n in B·C; A⁻¹ at most doubles what they are off by.
+            of_decoder = below.sum(axis=0) * max(1.0, self.left.shape[1] / rounds) + np.abs(decoder).sum(axis=0)
+            products = 2 * float(np.max(of_decoder @ np.abs(encoder)))
+        matrices.check_digits(self.kind, rounds, products)
+        return encoder
 
     def inverse(self, rounds: int) -> np.ndarray:
         return np.diff(self.decoder(rounds), axis=0, prepend=0.0)

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf.base import in_order, validation
+from tff_mf.base import in_order, matrices, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
 
@@ -60,7 +60,18 @@ class Dense(Mechanism):
                 "the inverse of this dense mechanism does not fit into float32, in which noise is computed: scale the "
                 "matrix so that its diagonal is near 1."
             )
-        return dataclasses.replace(self, matrix=in_order.solve(cast, np.eye(len(cast))))
+        matrix = in_order.solve(cast, np.eye(len(cast)))
+        # Of C⁻¹·C, and of the C⁻¹ that the noise computes of C.
+        matrices.check_digits(self.kind, len(cast), *_sums_of_products(np.abs(cast), np.abs(matrix)))
+        return dataclasses.replace(self, matrix=matrix)
+
+
+def _sums_of_products(inverse: np.ndarray, matrix: np.ndarray) -> tuple[float, float]:
+    """Returns the largest sum of a column of |C⁻¹||C|, and a bound of the spectral norm of |C||C⁻¹|."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        first = np.max(inverse.sum(axis=0) @ matrix)
+        second = np.sqrt(np.max(matrix.sum(axis=0) @ inverse)) * np.sqrt(np.max(matrix @ inverse.sum(axis=1)))
+    return float(first), float(second)
 
 
 def _checked(matrix: object) -> np.ndarray:
