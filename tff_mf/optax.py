@@ -45,6 +45,10 @@ def clipped_sum(
     are scaled to a norm that is smaller by what sums of squares and products can be off in float32, in any order of
     summation. A term that is not finite is zero. The rounding of the sum over the batch is not covered.
 
+    A gradient must depend on its example alone. Where cohorts are secret, known random numbers of layers that depend
+    on the place in a batch break this: with one more example, those after it get other masks of dropout. Seed them
+    from the system's randomness.
+
     Args:
         gradients: A pytree of gradients of single examples, `[batch, ...]` each, as `jax.vmap(jax.grad(...))` gives.
         clip_norm: ζ, from 1e-6 to 1e6.

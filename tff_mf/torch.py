@@ -48,6 +48,10 @@ def clipped_sum(
     2⁻¹²⁶. The rounding of the sum over the batch is not covered; with a grid there is none: terms are whole numbers q
     with Σq² ≤ 4^bits, and sums are exact in every order.
 
+    A gradient must depend on its example alone. Where cohorts are secret, known random numbers of layers that depend
+    on the place in a batch break this: with one more example, those after it get other masks of dropout. Seed them
+    from the system's randomness.
+
     Args:
         gradients: Gradients of single examples, `[batch, ...]` each, as `torch.func.vmap(torch.func.grad(...))` gives.
         clip_norm: ζ, from 1e-6 to 1e6.
