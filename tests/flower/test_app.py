@@ -1,8 +1,13 @@
+"""The app of Flower that tff-mf writes, and the notebook that trains on Flower."""
+
 import doctest
 import importlib
 import io
 import json
+import logging
+import pathlib
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -275,3 +280,22 @@ def test_the_keys_of_a_test_are_those_that_flower_reads(tmp_path):
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     assert load_ssh_public_key((tmp_path / "keys" / "node-1.pub").read_bytes()) == key.public_key()
     assert (tmp_path / "keys" / "node-1").stat().st_mode & 0o077 == 0
+
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
+
+
+# The rounds of test_strategy.py and the app of test_app.py are what its cells run.
+@pytest.mark.long
+def test_the_notebook_prints_its_stored_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in [name for name in sys.modules if name.startswith("next_word")]:
+        monkeypatch.delitem(sys.modules, name)
+    level = logging.getLogger("flwr").level
+    try:
+        for cell, text in NOTEBOOKS["printed"](NOTEBOOKS["read"](DOCS / "tutorials" / "flower.ipynb")):
+            assert NOTEBOOKS["compared"](cell, text) == NOTEBOOKS["compared"](cell, NOTEBOOKS["stored"](cell))
+    finally:
+        logging.getLogger("flwr").setLevel(level)

@@ -41,10 +41,11 @@ from .fleet import (
 )
 
 
-def test_a_run_ends_with_a_clean_report(tmp_path):
-    fleet = Fleet(NAMES, trained)
+@pytest.mark.parametrize("restart_every", [None, 2])
+def test_a_run_ends_with_a_clean_report(tmp_path, restart_every):
+    fleet, plan = Fleet(NAMES, trained), plan_of(restart_every=restart_every)
     (tmp_path / "answers.json").write_text(json.dumps(ANSWERS))
-    with opened(tmp_path, population=NODES) as strategy:
+    with opened(tmp_path, plan, population=NODES) as strategy:
         result = strategy.start(fleet)
         report = strategy.end()
     assert reports.check(tmp_path, held=report["digest"]) == []
@@ -55,7 +56,7 @@ def test_a_run_ends_with_a_clean_report(tmp_path):
     sent = fleet.sent[-1].content["config"]
     assert sent["server-round"] == ROUNDS
     assert 0.999 * CLIP < sent["clipping_norm"] < CLIP
-    refused("has ended", tmp_path, population=NODES)
+    refused("has ended", tmp_path, plan, population=NODES)
 
 
 def dense(noise_of, optimizer, cohorts_of):
@@ -414,6 +415,14 @@ def test_models_that_cannot_be_noised_are_refused(tmp_path, arrays, error):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_secure_aggregation_is_refused_by_name(tmp_path):
+    """Of a masked update no norm is bounded: the server sees it only in a sum, and cannot clip it."""
+    with opened(tmp_path) as strategy, pytest.raises(InputValueError, match=r"SecAgg\+"):
+        # What `SecAggPlusWorkflow` calls first.
+        strategy.configure_fit(1, None, None)
+    assert rows(tmp_path) == []
+
+
 def test_adaptive_clipping_is_refused(tmp_path):
     plan = plan_of(restart_every=3, adaptive_count_stddev=1.0)
     refused("adaptive_count_stddev", tmp_path, plan)
@@ -446,14 +455,6 @@ def test_restarts_have_the_noise_of_a_new_stream_and_are_resumed_anywhere(tmp_pa
         np.testing.assert_allclose(moved, row / COHORT, atol=1e-5)
     assert ledger.read_ledger(tmp_path / LEDGER).restarts == [every + 1]
     refused("restart_every", tmp_path, plan_of(insecure_seed=1, noise_multiplier=2.0))
-
-
-def test_restarts_end_with_a_clean_report(tmp_path):
-    (tmp_path / "answers.json").write_text(json.dumps(ANSWERS))
-    with opened(tmp_path, plan_of(restart_every=2), population=NODES) as strategy:
-        strategy.start(Fleet(NAMES, trained))
-        report = strategy.end()
-    assert reports.check(tmp_path, held=report["digest"]) == []
 
 
 def test_checkpoints_have_keys_and_no_rows_and_only_their_owner_reads_them(tmp_path):
