@@ -134,21 +134,6 @@ def test_cohorts_follow_the_law_that_is_accounted_for(name, draws, runs):
     assert excess(*SETTINGS[name], draws, runs) < 1
 
 
-def test_a_law_that_is_a_little_different_is_told_apart():
-    sampling, clients, rounds, size, _ = SETTINGS["Poisson"]
-    assert excess(sampling, clients, rounds, size, product(*[coins(0.38, 2)] * 3), SeededDraws(7), 4000) > 1
-    sampling, clients, rounds, size, _ = SETTINGS["BMinSep"]
-    # As if every client were available in the first round.
-    fresh = collections.Counter()
-    for pattern in ((0, 0, 0, 0), at(4, 0), at(4, 1), at(4, 2), at(4, 3), at(4, 0, 3)):
-        fresh[pattern] = 0.4 ** sum(pattern) * 0.6 ** {0: 4, 1: next((t for t in range(4) if pattern[t]), 0)}.get(
-            sum(pattern), 0
-        )
-    fresh[at(4, 0)] *= 0.6
-    assert sum(fresh.values()) == pytest.approx(1)
-    assert excess(sampling, clients, rounds, size, product(fresh, fresh), SeededDraws(7), 4000) > 1
-
-
 def test_the_sampling_and_the_cohorts_have_one_set_of_numbers():
     """What the accountant is given cannot differ from what the sampler draws."""
     poisson = tff_mf.Poisson(population=30, clients_per_round=3)

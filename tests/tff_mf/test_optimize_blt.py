@@ -143,15 +143,6 @@ def test_more_buffers_are_never_worse(rounds, objective):
     assert history == pytest.approx(losses[: len(history)], rel=1e-7)
 
 
-@pytest.mark.once
-def test_a_million_rounds_agree_with_the_direct_sum():
-    optimized_for = setting(10**6, 10**6 // 6, 6)
-    mechanism = found(optimized_for, 4)
-    direct = tff_mf.max_loss(mechanism, optimized_for.rounds, optimized_for.participation)
-    assert np.sqrt(_direct(mechanism, optimized_for, "max")) == pytest.approx(direct, rel=1e-11)
-    assert np.sqrt(_closed_form(mechanism, optimized_for, "max")) == pytest.approx(direct, rel=1e-8)
-
-
 def test_buffers_are_chosen_by_their_gain():
     result = found(PAPER)
     losses = result.optimized_for.search.history
