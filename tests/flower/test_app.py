@@ -154,6 +154,7 @@ def begun(folder, adjacency="zero-out", **more):
     return folder
 
 
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     "schema",
     [
@@ -234,18 +235,14 @@ def test_an_app_finds_the_mechanism_in_a_folder_of_any_name(tmp_path, name):
     assert config["config"]["mechanism"] == str(run / "mechanism.safetensors")
 
 
-def test_an_app_is_not_written_over_files(tmp_path):
+def test_an_app_is_not_written_over_files(tmp_path, monkeypatch, capsys):
     (tmp_path / "notes").write_text("")
     with pytest.raises(InputValueError, match="is not empty"):
         app.write(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "tff_mf.experiments.flower", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    monkeypatch.setattr(sys, "argv", ["flower", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("tff_mf.experiments.flower", run_name="__main__")
+    assert (ended.value.code, capsys.readouterr().err.count("\n")) == (2, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 

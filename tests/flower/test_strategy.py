@@ -26,7 +26,6 @@ from .fleet import (
     SCHEMA,
     WAITING,
     Fleet,
-    arrays_of,
     counts,
     identity,
     key_of,
@@ -57,53 +56,6 @@ def test_a_run_ends_with_a_clean_report(tmp_path, restart_every):
     assert sent["server-round"] == ROUNDS
     assert 0.999 * CLIP < sent["clipping_norm"] < CLIP
     refused("has ended", tmp_path, plan, population=NODES)
-
-
-def dense(noise_of, optimizer, cohorts_of):
-    """The models of a run by its definition: clipped updates, sums, noise, division, momentum, all in float64."""
-    weights = {name: value.astype(np.float64) for name, value in ARRAYS.items()}
-    velocity = {name: np.zeros_like(value) for name, value in weights.items()}
-    models = []
-    for number in range(ROUNDS):
-        total = {name: np.zeros_like(value) for name, value in weights.items()}
-        for node in cohorts_of[number]:
-            step = steps(node, ARRAYS)
-            norm = np.sqrt(sum((value.astype(np.float64) ** 2).sum() for value in step.values()))
-            for name in total:
-                total[name] += step[name] * min(1.0, CLIP / norm)
-        noise = noise_of(number)
-        place = 0
-        for name in total:
-            size = total[name].size
-            mean = (total[name] + noise[place : place + size].reshape(total[name].shape)) / COHORT
-            velocity[name] = optimizer.momentum * velocity[name] - mean
-            weights[name] = weights[name] - optimizer.learning_rate * velocity[name]
-            place += size
-        models.append({name: value.copy() for name, value in weights.items()})
-    return models
-
-
-@pytest.mark.parametrize("replies", ["model", "update"])
-def test_models_are_those_of_the_definition(tmp_path, replies):
-    optimizer = flower.ServerOptimizer(learning_rate=0.7, momentum=0.9)
-    plan = plan_of(insecure_seed=5)
-    answer = trained if replies == "model" else lambda name, arrays, config: steps(name, arrays)
-    fleet, models = Fleet(NAMES, answer), {}
-    with opened(tmp_path, plan, optimizer, replies, draw=cohorts.repeatable(COHORT, 3)) as strategy:
-        strategy.start(fleet, evaluate_fn=lambda number, arrays: models.update({number: arrays_of(arrays)}))
-    by_identity = {identity(name): name for name in NAMES}
-    chosen = [[by_identity[client] for r, client in rows(tmp_path) if r == number + 1] for number in range(ROUNDS)]
-    stream = tff_mf.noise.numpy.build_stream(
-        plan.mechanism, dimension=15, stddev=4.0 * CLIP, insecure_seed=5, generator="aes"
-    )
-    state, noise = stream.init(), []
-    for _ in range(ROUNDS):
-        row, state = stream.next(state)
-        noise.append(row.astype(np.float64))
-    expected = dense(noise.__getitem__, optimizer, chosen)
-    for number in range(ROUNDS):
-        for name in ARRAYS:
-            np.testing.assert_allclose(models[number + 1][name], expected[number][name], rtol=2e-6, atol=2e-6)
 
 
 def test_the_schema_is_kept_over_restarts_by_nodes_with_new_ids(tmp_path):
