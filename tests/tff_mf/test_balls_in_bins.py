@@ -285,14 +285,6 @@ def test_estimates_of_zero_are_certified_as_well():
     assert 0 <= found.epsilon < 0.01
 
 
-def test_two_runs_with_the_same_groups_do_not_compose():
-    """Identity: two runs with the same groups are one of two rounds for each client."""
-    estimator, bins, sigma, delta = BallsInBinsEstimator(np.eye(64)), 64, 0.6, 1e-3
-    one = estimator.epsilon(noise_multiplier=sigma, delta=delta / 2).epsilon
-    both = oracle.by_the_definition(np.eye(2 * bins), bins, sigma, 2 * one, samples=20_000, seed=1)
-    assert max(value - 4 * error for value, error in both) > delta
-
-
 def test_a_delta_whose_estimate_underflows_is_stated():
     run = (tff_mf.BandedToeplitz(column=[1.0, 0.5]), 3, tff_mf.BallsInBins(groups=3))
     found = tff_mf.guarantee(*run, noise_multiplier=1.0, samples=1000).delta(40.0)

@@ -162,21 +162,6 @@ def test_a_schema_from_outside_is_not_drawn_by_the_rules_of_another():
         Weekly(min_sep=7, max_participations=2).cohorts(30, 14, clients_per_round=2)
 
 
-@pytest.mark.parametrize("draws", [SeededDraws(3), SystemDraws()], ids=["seeded", "of the system"])
-def test_choices_are_uniform(draws):
-    counts = np.zeros((4, 8))
-    for _ in range(2000):
-        counts[0, draws.order(8)[0]] += 1
-        counts[1, draws.chosen(8, 2)[-1]] += 1
-        counts[2, draws.places(np.arange(1), 8)[0]] += 1
-        counts[3] += np.isin(np.arange(8), draws.joining(8, 0.125))
-    assert np.all(np.sum((counts[:3] - 250) ** 2 / 250, axis=1) < chi2.isf(RARE, 7))
-    assert np.all((counts[3] - 250) ** 2 / (250 * 7 / 8) < chi2.isf(RARE, 1))
-    waits = [draws.waiting(4) for _ in range(2000)]
-    # Mean 4 and variance 4.
-    assert abs(np.mean(waits) - 4) < 8 * (4 / 2000) ** 0.5
-
-
 def test_a_place_that_would_be_more_likely_is_drawn_again(monkeypatch):
     words = iter([[2**64 - 1, 4], [7]])
     draws = SystemDraws()

@@ -121,14 +121,6 @@ def test_a_tail_enters_delta():
 TAIL_OF_A_GRID = 1e-24
 
 
-@pytest.mark.parametrize("mu", [4.0, 5.0, 8.0])
-def test_no_finite_epsilon_follows_where_the_tail_can_be_what_tells_two_laws_apart(mu):
-    """Of N(0, 1) what is above a threshold is taken away, which is the tail; N(μ, 1) has more than δ there."""
-    threshold = scipy.stats.norm.isf(TAIL_OF_A_GRID)
-    assert scipy.stats.norm.sf(threshold - mu) > 1e-10
-    assert tff_mf.Guarantee(mu=mu, tail=TAIL_OF_A_GRID).epsilon(1e-10) == math.inf
-
-
 @pytest.mark.parametrize("delta", [1e-4, 1e-10, 1e-15])
 def test_epsilon_is_finite_where_the_tail_tells_less_than_delta(delta):
     """The least δ that these laws allow at any ε is that of the threshold: ε is infinite above it, finite below."""
