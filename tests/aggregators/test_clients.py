@@ -1,6 +1,7 @@
 """Misbehaving clients and mistakes around the aggregator: refused with the remedy, warned about, or harmless."""
 
 import collections
+import functools
 import warnings
 
 import numpy as np
@@ -117,7 +118,6 @@ def test_the_bound_holds_in_tffs_worker():
 
 ALGORITHMS = tff.learning.algorithms
 SGD = tff.learning.optimizers.build_sgdm
-VALUE = tff.TensorType(np.float32, [2])
 ONE = np.ones(2, np.float32)
 AS_WEIGHTED = r"takes no weights.*as_weighted_aggregator.*counts each client equally"
 
@@ -131,6 +131,11 @@ def ours(mechanism=None, **changes):
 def resident():
     with aggregators.resident_context():
         yield
+
+
+@functools.cache
+def created(size=2, **changes):
+    return ours(**changes).create(tff.TensorType(np.float32, [size]))
 
 
 def stepped(process, state=None, client=ONE):
@@ -155,22 +160,22 @@ def test_an_algorithm_with_weights_refuses_and_names_the_remedy(algorithm, regre
 # What is done, and the type and words of the error.
 REFUSED = {
     "state of other noise": (
-        lambda: stepped(ours().create(VALUE), ours(noise_multiplier=2.0).create(VALUE).initialize()),
+        lambda: stepped(created(), created(noise_multiplier=2.0).initialize()),
         tff_mf.InputError,
         r"^This state is of other noise .*Continue it with the arguments",
     ),
     "update of another dimension": (
-        lambda: stepped(ours().create(VALUE), client=np.ones(3, np.float32)),
+        lambda: stepped(created(), client=np.ones(3, np.float32)),
         TypeError,
         r"shape \(3,\)",
     ),
     "state of another dimension": (
-        lambda: stepped(ours().create(VALUE), ours().create(tff.TensorType(np.float32, [3])).initialize()),
+        lambda: stepped(created(), created(3).initialize()),
         TypeError,
         r"shape \(3,\)",
     ),
     "a dimension that is not known": (
-        lambda: ours().create(tff.TensorType(np.float32, [None])),
+        lambda: created(None),
         tff_mf.InputError,
         "shape",
     ),

@@ -116,10 +116,14 @@ def test_two_initial_states_and_two_steps_of_one_state_never_share_noise():
     assert not np.any(again[0] == again[1])
 
 
-def test_measurements_describe_only_the_noise():
-    process = build().create(VALUE_TYPES["scalar"])
-    first = process.next(process.initialize(), [1.0])
-    second = process.next(first.state, [0.0, float("nan"), 3.0])
+@pytest.fixture(scope="module")
+def of_scalars():
+    return build().create(VALUE_TYPES["scalar"])
+
+
+def test_measurements_describe_only_the_noise(of_scalars):
+    first = of_scalars.next(of_scalars.initialize(), [1.0])
+    second = of_scalars.next(first.state, [0.0, float("nan"), 3.0])
     for output, step in ((first, 1), (second, 2)):
         metrics = collections.OrderedDict(round=step, noise_stddev=3.0, rows_in_use=4)
         assert output.measurements == collections.OrderedDict(dp_query_metrics=metrics, dp=())
@@ -193,15 +197,13 @@ def test_the_clip_norm_adapts_only_at_restarts():
     np.testing.assert_allclose(norms, [2.0, up, up, 2.0, 2.0], rtol=1e-5)
 
 
-def test_accountants_refuse_the_event_of_a_round_and_that_of_the_run_is_one_gaussian():
-    factory = build(noise_multiplier=7.379)
-    process = factory.create(VALUE_TYPES["scalar"])
-    state = process.next(process.initialize(), [1.0]).state
+def test_accountants_refuse_the_event_of_a_round_and_that_of_the_run_is_one_gaussian(of_scalars):
+    state = of_scalars.next(of_scalars.initialize(), [1.0]).state
     event = tff.aggregators.differential_privacy.extract_dp_event_from_state(state)
     for accountant in (dp_accounting.rdp.RdpAccountant(), dp_accounting.pld.PLDAccountant()):
         with pytest.raises(dp_accounting.UnsupportedEventError):
             accountant.compose(dp_accounting.ComposedDpEvent([event] * 3))
-    run = factory.dp_event(2350, tff_mf.MinSep(min_sep=447, max_participations=5))
+    run = build(noise_multiplier=7.379).dp_event(2350, tff_mf.MinSep(min_sep=447, max_participations=5))
     assert 1 / (2 * run.noise_multiplier**2) == pytest.approx(0.195, rel=5e-3)
 
 
@@ -307,11 +309,11 @@ def test_fed_sgd_with_momentum_matches_numpy():
     kernel, bias = generator.normal(size=(5, 1)).astype(np.float32), np.zeros(1, np.float32)
     state = process.set_model_weights(process.initialize(), tff.learning.models.ModelWeights([kernel, bias], []))
     data = [tf.data.Dataset.from_tensor_slices(client).batch(4) for client in clients]
-    for _ in range(6):
+    for _ in range(3):
         output = process.next(state, data)
         state = output.state
     found = np.concatenate([np.ravel(part) for part in process.get_model_weights(state).trainable])
-    arguments = {"rounds": 6, "divisor": 3, "rate": 0.3, "momentum": 0.9}
+    arguments = {"rounds": 3, "divisor": 3, "rate": 0.3, "momentum": 0.9}
     np.testing.assert_allclose(found, by_hand(clients, kernel, bias, clip_norm=0.7, **arguments), rtol=1e-4)
     # Clipping and momentum have an effect.
     assert not np.allclose(found, by_hand(clients, kernel, bias, clip_norm=1e9, **arguments), rtol=1e-2)
