@@ -141,6 +141,7 @@ class InTensorFlow:
 
         monkeypatch.setattr(_recursion, "in_parts", parts)
         monkeypatch.setattr(_recursion._Round, "_scale", lambda self: 1.0)
+        stream._stddev = products.dtype.type(1)
 
     def take_floor(self, monkeypatch, floor):
         monkeypatch.setattr(
@@ -520,7 +521,7 @@ def test_what_runs_has_the_numbers_of_float32(shape):
                 np.testing.assert_array_equal(value, np.array(getattr(mechanism, field.name), np.float32))
 
 
-@hypothesis.settings(max_examples=10)
+@hypothesis.settings(max_examples=5)
 @given(shape=shapes())
 def test_any_shape_streams_its_inverse(engine, grid, shape):
     # Not compiled: each example would be traced.
@@ -530,7 +531,7 @@ def test_any_shape_streams_its_inverse(engine, grid, shape):
 @pytest.mark.sampled(together=2)
 @pytest.mark.parametrize(
     "mechanism",
-    [tff_mf.BandedToeplitz.square_root(13), tff_mf.Tree(30), tff_mf.Tree(30, variant="online"), BLT],
+    [tff_mf.BandedToeplitz.square_root(5), tff_mf.Tree(8), tff_mf.Tree(8, variant="online"), BLT],
     ids=lambda each: f"{each.kind} {getattr(each, 'variant', '')}",
 )
 def test_rows_longer_than_a_part(monkeypatch, engine, grid, mechanism):
@@ -539,7 +540,7 @@ def test_rows_longer_than_a_part(monkeypatch, engine, grid, mechanism):
         each.take_small_parts(monkeypatch)
     for module in (normals, normals._philox):
         monkeypatch.setattr(module, "PART", 2**10)
-    Run(engine, mechanism, 16, grid=grid, dimension=2**11 + 3).assert_is_the_inverse_times_z()
+    Run(engine, mechanism, 8, grid=grid, dimension=2**11 + 3).assert_is_the_inverse_times_z()
 
 
 @pytest.mark.parametrize("stddev", [2.0**11, 2.0**14])
