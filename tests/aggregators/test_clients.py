@@ -1,6 +1,8 @@
-"""Misbehaving clients: their updates count as zero or are clipped, and change neither noise nor guarantee."""
+"""Misbehaving clients and mistakes around the aggregator: refused with the remedy, warned about, or harmless."""
 
 import collections
+import functools
+import warnings
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
+from tff_mf.aggregators.factories import factory
 
 VALUE_TYPE = tff.to_type(collections.OrderedDict(kernel=(np.float32, [3, 2]), bias=(np.float32, [2])))
 LARGEST = np.finfo(np.float32).max
@@ -111,3 +114,120 @@ def test_the_bound_holds_in_tffs_worker():
         for record in (lost * np.float32(50), np.full(size, LARGEST), np.full(size, 1e-40, np.float32), lost):
             found = np.asarray(process.next(state, [record.astype(np.float32)]).result, np.float64)
             assert np.linalg.norm(found) <= 1.0
+
+
+ALGORITHMS = tff.learning.algorithms
+SGD = tff.learning.optimizers.build_sgdm
+ONE = np.ones(2, np.float32)
+AS_WEIGHTED = r"takes no weights.*as_weighted_aggregator.*counts each client equally"
+
+
+def ours(mechanism=None, **changes):
+    arguments = {"clip_norm": 1.0, "noise_multiplier": 1.0, "clients_per_round": 2, "grid": "auto", **changes}
+    return aggregators.build_mf_aggregator(mechanism or tff_mf.Tree(4, variant="full"), **arguments)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def resident():
+    with aggregators.resident_context():
+        yield
+
+
+@functools.cache
+def created(size=2, **changes):
+    return ours(**changes).create(tff.TensorType(np.float32, [size]))
+
+
+def stepped(process, state=None, client=ONE):
+    return process.next(process.initialize() if state is None else state, [client])
+
+
+WEIGHTED = {
+    "FedAvg": lambda model: ALGORITHMS.build_weighted_fed_avg(model, SGD(0.1), model_aggregator=ours()),
+    "FedProx": lambda model: ALGORITHMS.build_weighted_fed_prox(model, 0.1, SGD(0.1), model_aggregator=ours()),
+    "FedSGD": lambda model: ALGORITHMS.build_fed_sgd(model, model_aggregator=ours()),
+    "Mime Lite": lambda model: ALGORITHMS.build_weighted_mime_lite(model, SGD(0.1), model_aggregator=ours()),
+}
+
+
+@pytest.mark.sampled(most=2)
+@pytest.mark.parametrize("algorithm", WEIGHTED)
+def test_an_algorithm_with_weights_refuses_and_names_the_remedy(algorithm, regression):
+    with pytest.raises(TypeError, match=AS_WEIGHTED):
+        WEIGHTED[algorithm](regression.model)
+
+
+# What is done, and the type and words of the error.
+REFUSED = {
+    "state of other noise": (
+        lambda: stepped(created(), created(noise_multiplier=2.0).initialize()),
+        tff_mf.InputError,
+        r"^This state is of other noise .*Continue it with the arguments",
+    ),
+    "update of another dimension": (
+        lambda: stepped(created(), client=np.ones(3, np.float32)),
+        TypeError,
+        r"shape \(3,\)",
+    ),
+    "state of another dimension": (
+        lambda: stepped(created(), created(3).initialize()),
+        TypeError,
+        r"shape \(3,\)",
+    ),
+    "a dimension that is not known": (
+        lambda: created(None),
+        tff_mf.InputError,
+        "shape",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_mistake_is_refused(name):
+    call, kind, words = REFUSED[name]
+    with pytest.raises(kind, match=words) as caught:
+        call()
+    assert "debug_error_string" not in str(caught.value)
+
+
+BLT = tff_mf.BLT.production("b400")
+ENDLESS = tff_mf.BLT(theta=[0.9], omega=[0.2])
+# Arguments, and those that the warning names.
+WARNED = {
+    "no grid": (BLT, {"grid": None}, {"grid"}),
+    "no rounds": (ENDLESS, {}, {"rounds"}),
+    "no rounds, with restarts": (BLT, {"restart_every": 8}, {"rounds"}),
+    "neither": (ENDLESS, {"grid": None}, {"grid", "rounds"}),
+    "both": (ENDLESS, {"rounds": 10}, set()),
+    "rounds of the optimization": (BLT, {}, set()),
+    "rounds of the mechanism": (tff_mf.Tree(4, variant="full"), {}, set()),
+    "seed": (ENDLESS, {"grid": None, "insecure_seed": 1}, set()),
+    "no noise": (ENDLESS, {"grid": None, "noise_multiplier": 0.0}, set()),
+}
+
+
+@pytest.mark.parametrize("name", WARNED)
+def test_what_is_left_out_is_told_once_in_one_line(name):
+    mechanism, given, expected = WARNED[name]
+    factory._tell.cache_clear()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            ours(mechanism, **given)
+    told = [one for one in found if one.category is aggregators.WeakGuaranteeWarning]
+    assert len(told) == bool(expected)
+    for one in told:
+        assert "\n" not in str(one.message)
+        assert one.filename == __file__
+        assert {name for name in ("grid", "rounds") if f"Without {name}=" in str(one.message)} == expected
+
+
+def test_what_this_package_builds_for_itself_warns_of_nothing(regression):
+    """`check_process` builds the claim without rounds, and of the grid as it is given."""
+    factory._tell.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", aggregators.WeakGuaranteeWarning)
+        with pytest.raises(TypeError, match="LearningProcess"):
+            aggregators.check_process(
+                None, ENDLESS, clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2, clients=regression.clients
+            )

@@ -1,6 +1,6 @@
-"""Clients' datasets do not accumulate in the worker."""
+"""Clients' datasets and lists of elements, as they are sent to the worker."""
 
-import functools
+import collections
 
 import numpy as np
 import pytest
@@ -9,10 +9,9 @@ import tensorflow_federated as tff
 from tensorflow.core.framework import graph_pb2
 
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import _datasets
+from tff_mf.aggregators.resident import _arguments, _datasets, _summing
 
 NUMBER = tf.TensorSpec([], tf.int64)
-_PRIME = 1_000_003
 
 
 def numbers(texts, *vocabularies):
@@ -38,9 +37,9 @@ def all_names(graph):
     return [node.name for node in graph_pb2.GraphDef.FromString(graph).node]
 
 
-def read(graph):
+def read(graph, spec=NUMBER):
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
-    return list(tf.data.experimental.from_variant(variant, NUMBER).as_numpy_iterator())
+    return list(tf.data.experimental.from_variant(variant, spec).as_numpy_iterator())
 
 
 def test_tables_are_named_by_their_content():
@@ -87,29 +86,11 @@ DATASETS = {
 }
 
 
-@pytest.fixture(scope="module")
-def digested():
-    """Returns the sum, over clients, of a polynomial with the elements of a client's dataset as coefficients."""
-
-    @tff.tensorflow.computation(tff.SequenceType(np.int64))
-    def polynomial(numbers):
-        return numbers.reduce(tf.constant(0, tf.int64), lambda so_far, number: (31 * so_far + number) % _PRIME)
-
-    @tff.federated_computation(tff.FederatedType(polynomial.type_signature.parameter, tff.CLIENTS))
-    def summed(datasets):
-        return tff.federated_sum(tff.federated_map(polynomial, datasets))
-
-    with aggregators.resident_context():
-        yield lambda datasets: int(summed(datasets))
-
-
 @pytest.mark.parametrize("name", DATASETS)
-def test_the_worker_reads_the_elements_that_were_sent(digested, name):
+def test_what_is_sent_has_the_same_elements(name):
+    """test_clients_data.py reads them in the worker."""
     dataset = DATASETS[name](tf.data.Dataset.range(1, 8))
-    sent = list(dataset.as_numpy_iterator())
-    assert read(_datasets.lightened(serialized(dataset))) == sent
-    digest = functools.reduce(lambda so_far, number: (31 * so_far + int(number)) % _PRIME, sent, 0)
-    assert digested([dataset, dataset]) == 2 * digest
+    assert read(_datasets.lightened(serialized(dataset))) == list(dataset.as_numpy_iterator())
 
 
 PAIRS = {
@@ -147,3 +128,111 @@ def test_a_function_that_is_also_called_directly_is_unchanged():
     dataset = tf.data.Dataset.range(3).map(function).map(lambda n: tf.cond(n > 2, lambda: function(n), lambda: n))
     lightened = _datasets.lightened(serialized(dataset))
     assert read(lightened) == list(dataset.as_numpy_iterator())
+
+
+PAIR = tff.StructType([(np.int64, [None, 3]), (np.float32, [None])])
+ALONE = tff.TensorType(np.float32, [None, 2])
+NESTED = tff.StructType(
+    [tff.StructWithPythonType([("x", ALONE), ("y", np.int32)], collections.OrderedDict), np.float32]
+)
+GENERATOR = np.random.default_rng(0)
+
+
+def pair(rows):
+    return GENERATOR.integers(0, 9, (rows, 3)), GENERATOR.normal(size=rows).astype(np.float32)
+
+
+def alone(rows):
+    return GENERATOR.normal(size=(rows, 2)).astype(np.float32)
+
+
+def nested(rows):
+    return collections.OrderedDict(x=alone(rows), y=np.int32(rows)), np.float32(rows)
+
+
+def spec_of(element_type):
+    if isinstance(element_type, tff.TensorType):
+        return tf.TensorSpec(element_type.shape, element_type.dtype.type)
+    pairs = [(name, spec_of(each)) for name, each in tff.structure.to_elements(element_type)]
+    return collections.OrderedDict(pairs) if pairs[0][0] else tuple(each for _, each in pairs)
+
+
+@pytest.mark.parametrize("rows", [[4], [4, 4, 1], [2, 5, 5, 2], [0, 3], []], ids=str)
+@pytest.mark.parametrize(
+    ("element_type", "make"), [(PAIR, pair), (ALONE, alone), (NESTED, nested)], ids=["pairs", "arrays", "nested"]
+)
+def test_a_worker_reads_the_elements_of_a_list(element_type, make, rows):
+    for _ in range(2):  # The second has the same shapes and other numbers.
+        elements = [make(number) for number in rows]
+        graph = _datasets.of_elements(elements, element_type)
+        found = read(graph, spec_of(element_type))
+        assert len(found) == len(elements)
+        for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(elements), strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+        assert not graph_pb2.GraphDef.FromString(graph).library.function
+
+
+NAMED = tff.StructWithPythonType([("x", ALONE)], collections.OrderedDict)
+UNSORTED = tff.StructWithPythonType([("y", ALONE), ("x", ALONE)], collections.OrderedDict)
+
+
+@pytest.mark.parametrize(
+    ("elements", "element_type"),
+    [
+        ([collections.OrderedDict(z=alone(1))], NAMED),
+        ([collections.OrderedDict(y=alone(1), x=alone(1))], UNSORTED),
+        ([[[1.0, 2.0]]], ALONE),
+        ([alone(2).astype(np.float64)], ALONE),
+        ([np.zeros((2, 3), np.float32)], ALONE),
+        ([pair(2)[:1]], PAIR),
+        ([list(pair(2))], PAIR),
+        ([np.array(["a"])], tff.TensorType(np.str_, [None])),
+    ],
+    ids=[
+        "other names",
+        "names that TensorFlow sorts",
+        "Python numbers",
+        "another type",
+        "another shape",
+        "too few",
+        "a list in a list",
+        "texts",
+    ],
+)
+def test_other_lists_are_left_to_tff(elements, element_type):
+    assert _datasets.of_elements(elements, element_type) is None
+
+
+def test_elements_of_another_shape_are_refused():
+    parameter = tff.StructType([tff.SequenceType(ALONE)])
+    with pytest.raises(TypeError, match=r"\[2,3\]|\(2, 3\)"):
+        _arguments.encoded_client(tff.structure.Struct([(None, [np.zeros((2, 3), np.float32)])]), parameter)
+
+
+def test_a_round_of_lists_is_one_of_datasets(monkeypatch):
+    @tff.tensorflow.computation(tff.SequenceType(ALONE))
+    def work(elements):
+        return elements.reduce(tf.zeros([2]), lambda total, rows: 2 * total + tf.reduce_sum(rows, axis=0))
+
+    @tff.federated_computation(tff.FederatedType(tff.SequenceType(ALONE), tff.CLIENTS))
+    def summed(clients):
+        return tff.federated_sum(tff.federated_map(work, clients))
+
+    lists = [[alone(4), alone(4), alone(1)], [], [alone(2)], [alone(3), alone(1)], [alone(4)]]
+    datasets = [
+        tf.data.Dataset.from_generator(lambda each=each: iter(each), output_signature=tf.TensorSpec([None, 2]))
+        for each in lists
+    ]
+    found = []
+    with aggregators.resident_context():
+        # As one computation, and client by client.
+        for fewest in (1, 10**9):
+            monkeypatch.setattr(_summing, "_FEWEST", fewest)
+            found.append(np.asarray(summed(lists)))
+    expected = sum(
+        (np.asarray(each.reduce(tf.zeros([2]), lambda total, rows: 2 * total + tf.reduce_sum(rows, axis=0))))
+        for each in datasets
+    )
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_allclose(found[0], expected, rtol=1e-6)

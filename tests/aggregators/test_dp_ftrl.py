@@ -5,7 +5,6 @@ import collections
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,44 +56,6 @@ def test_models_follow_the_definition(momentum, nesterov, restart_every, rates):
     gradients = list(updates(8))
     expected = by_definition(gradients, rates.__getitem__, momentum, nesterov, restart_every)
     np.testing.assert_allclose(run(optimizer, gradients, rates.__getitem__), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_without_restarts_a_constant_rate_gives_sgdm():
-    ours = run(aggregators.build_dp_ftrl(0.3, 0.9), updates(12))
-    np.testing.assert_allclose(
-        ours, run(tff.learning.optimizers.build_sgdm(0.3, 0.9), updates(12)), rtol=1e-4, atol=1e-4
-    )
-    restarted = run(aggregators.build_dp_ftrl(0.3, 0.9, restart_every=6), updates(12))
-    np.testing.assert_array_equal(restarted[:6], ours[:6])
-    assert np.all(np.abs(restarted[6] - ours[6]) > 1e-3)
-
-
-def test_noise_and_optimizer_restart_in_the_same_round():
-    """A whole learning process with the tree of DP-FTRL-TR, and a rate that changes."""
-
-    def model_fn():
-        model = tf.keras.Sequential([tf.keras.layers.InputLayer(input_shape=(2,)), tf.keras.layers.Dense(1)])
-        spec = (tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1]))
-        return tff.learning.models.from_keras_model(model, loss=tf.keras.losses.MeanSquaredError(), input_spec=spec)
-
-    process = tff.learning.algorithms.build_unweighted_fed_avg(
-        model_fn,
-        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-        server_optimizer_fn=tff.learning.optimizers.schedule_learning_rate(
-            aggregators.build_dp_ftrl(1.0, 0.5, restart_every=2), lambda step: 1.0 / tf.cast(step + 1, tf.float32)
-        ),
-        model_aggregator=aggregators.build_mf_aggregator(
-            tff_mf.Tree(2, variant="online"), clip_norm=1.0, noise_multiplier=0.1, clients_per_round=2, restart_every=2
-        ),
-    )
-    features = np.ones([4, 2], np.float32)
-    client = tf.data.Dataset.from_tensor_slices((features, features @ [[1.0], [2.0]])).batch(2)
-    client = client.map(lambda x, y: (x, tf.cast(y, tf.float32)))
-    state = process.initialize()
-    for _ in range(5):
-        state = process.next(state, [client, client]).state
-    assert np.all(np.isfinite(process.get_model_weights(state).trainable[0]))
-    assert int(state.aggregator.query_state.numerator_state.inner_query_state.noise.round) == 1
 
 
 @pytest.mark.parametrize(

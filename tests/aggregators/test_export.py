@@ -17,7 +17,7 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators, queries
 
-ROUNDS, CLIENTS, EXAMPLES = 12, 2, 6
+ROUNDS, CLIENTS, EXAMPLES = 8, 2, 6
 # With a matrix and rows of floats. Bundles of tests/experiments are of trees, whose models test_runner.py compares, and
 # of BLTs on a grid, whose graphs test_grid_bundles.py runs beside TFF.
 BANDED = tff_mf.Banded(values=np.vstack([np.full((1, 600), 1.2), np.full((5, 600), 0.1)]))

@@ -1,7 +1,8 @@
-"""The sums that clip where values are added, in floats and in integers of a grid: equal to TFF's, and bounded."""
+"""Sums that clip where values are added, bounded and equal to TFF's; secure sums."""
 
 import collections
-import dataclasses
+import functools
+import logging
 
 import numpy as np
 import pytest
@@ -10,8 +11,7 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators, queries
 from tff_mf.aggregators.factories import record_sums
-
-from ..conftest import OTHER_NOISE
+from tff_mf.aggregators.resident import secure as secure_computations
 
 GRID = tff_mf.Grid(bits=12, max_clients=40)
 SECURE = tff.aggregators.SecureSumFactory(2**12)
@@ -31,6 +31,7 @@ def factory(**changes):
     return aggregators.build_mf_aggregator(tff_mf.BLT.production("b400"), **arguments)
 
 
+@functools.cache
 def in_floats(**changes):
     """A process without noise, so that its results are the sums."""
     plain = {"grid": None, "noise_multiplier": 0.0, "insecure_seed": None}
@@ -82,11 +83,6 @@ def test_sums_of_every_kind_and_order_are_bit_identical(processes):
     assert expected != released(processes["clipping"], clients[:-2])
 
 
-def test_the_modular_sum_that_is_refused_is_wrong():
-    process = tff.aggregators.SecureModularSumFactory(2**30, symmetric_range=True).create(tff.TensorType(np.int32))
-    assert int(process.next(process.initialize(), [-(2**20)] * 3).result) != -3 * 2**20
-
-
 @pytest.mark.long  # More processes are traced: sums in 32 bits, far from their limit, are compared above.
 @pytest.mark.parametrize(("clients", "integers"), [(31, "int32"), (40, "int64")])
 def test_sums_beyond_30_bits_are_bit_identical(clients, integers):
@@ -104,7 +100,7 @@ def test_sums_beyond_30_bits_are_bit_identical(clients, integers):
 
 
 def test_types_are_those_of_an_aggregator_in_floating_point(processes):
-    for process in processes.values():
+    for process in (*processes.values(), in_floats()):
         initialize, advance = process.initialize.type_signature, process.next.type_signature
         state = str(initialize.result)
         assert advance.parameter[1].is_equivalent_to(tff.FederatedType(VALUE_TYPE, tff.CLIENTS))
@@ -113,24 +109,6 @@ def test_types_are_those_of_an_aggregator_in_floating_point(processes):
         assert not any(name in state + str(advance.result.measurements) for name in record_sums.COUNTS)
     measured = processes["clipping"].next.type_signature.result.measurements
     assert str(measured) == ("<dp_query_metrics=<round=int64,noise_stddev=float32,rows_in_use=int64>,dp=<>>@SERVER")
-
-
-def test_a_program_in_floating_point_does_not_run_on_a_grid_unchanged(processes):
-    """Why None is the default in Python, as docs/privacy.md says: each of these programs would be refused."""
-    arguments = {"clip_norm": 0.7, "noise_multiplier": 0.1, "clients_per_round": 3}
-    floats = aggregators.build_mf_aggregator(tff_mf.BLT.production("b400"), **arguments, insecure_seed=1)
-    assert floats.grid_for(10) is None
-    earlier, on_grid = floats.create(VALUE_TYPE), processes["clipping"]
-    types = [each.initialize.type_signature.result for each in (earlier, on_grid)]
-    assert not types[0].is_equivalent_to(types[1])
-    # TFF converts float32 to float64 in passing: it is the fingerprint that refuses.
-    with pytest.raises(Exception, match=OTHER_NOISE):
-        on_grid.next(earlier.initialize(), values(2))
-    participation = tff_mf.SingleParticipation()
-    unseeded = dataclasses.replace(floats, insecure_seed=None)
-    assert unseeded.dp_event(10, participation).noise_multiplier > 0
-    with pytest.raises(ValueError, match="pass the number of coordinates"):
-        dataclasses.replace(unseeded, grid="auto").dp_event(10, participation)
 
 
 @pytest.mark.parametrize("kind", SUMS)
@@ -251,8 +229,89 @@ def other_sum():
     return summed
 
 
-def test_only_clients_enforce_an_adaptive_clip_norm():
-    adaptive = queries.AdaptiveClipping(count_stddev=1.0)
-    made = in_floats(restart_every=4, adaptive_clipping=adaptive)
-    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round(made))
-    assert not any(name in str(form.accumulate.type_signature) for name in record_sums.COUNTS)
+CONTEXTS = {"session": aggregators.tff_session, "resident": aggregators.resident_context}
+AT_CLIENTS = tff.FederatedType(np.int32, tff.CLIENTS)
+
+
+@pytest.fixture(scope="module", params=CONTEXTS)
+def running(request):
+    """One session and one resident context for all tests; the session is that of the layer's tests."""
+    if request.param == "session":
+        yield request.param
+    else:
+        with aggregators.resident_context():
+            yield request.param
+
+
+def secure(**changes):
+    arguments = {
+        "clip_norm": 1.0,
+        "noise_multiplier": 0.0,
+        "clients_per_round": 2,
+        "record_aggregation_factory": tff.aggregators.SecureSumFactory(2**GRID.bits),
+        "grid": GRID,
+        **changes,
+    }
+    return aggregators.build_mf_aggregator(tff_mf.BLT.production("b400"), **arguments)
+
+
+def test_each_intrinsic_gives_the_result_of_its_secure_sum(running):
+    @tff.federated_computation(AT_CLIENTS)
+    def sums(values):
+        return collections.OrderedDict(
+            bitwidth=tff.federated_secure_sum_bitwidth(values, 8),
+            bounded=tff.federated_secure_sum(values, 100),
+            modular=tff.backends.mapreduce.federated_secure_modular_sum(values, 10),
+            plain=tff.federated_sum(values),
+        )
+
+    for clients in ([3, 4, 8], [7], [9, 9]):
+        found = {name: int(value) for name, value in sums(clients).items()}
+        expected = sum(clients)
+        assert found == {"bitwidth": expected, "bounded": expected, "modular": expected % 10, "plain": expected}
+
+
+def test_a_modular_sum_wraps_around(running):
+    process = tff.aggregators.SecureModularSumFactory(4, symmetric_range=True).create(tff.TensorType(np.int32))
+    # Modulo 7; results from 4 on stand for negative numbers.
+    for clients, expected in (([1, 3, 6], 3), ([1, 3, 1], -2), ([1], 1)):
+        assert int(process.next(process.initialize(), clients).result) == expected
+
+
+@pytest.mark.sampled(most=1)
+def test_measurements_of_a_secure_sum_are_withheld(running):
+    value_type = tff.TensorType(np.float32, [3])
+    exact = tff.aggregators.SecureSumFactory(0.1).create(value_type)
+    clients = [np.full(3, value, np.float32) for value in (0.05, 0.3)]
+    assert int(exact.next(exact.initialize(), clients).measurements["secure_upper_clipped_count"]) == 1
+    process = secure().create(value_type)
+    measurements = process.next(process.initialize(), clients).measurements
+    assert list(measurements) == ["dp_query_metrics", "dp"]
+    assert measurements["dp"] == ()
+    assert list(measurements["dp_query_metrics"]) == ["round", "noise_stddev", "rows_in_use"]
+
+
+def test_an_adaptive_threshold_is_refused():
+    adaptive = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(1.0, 0.5, 0.2)
+    follows = secure(record_aggregation_factory=tff.aggregators.SecureSumFactory(adaptive))
+    with pytest.raises(ValueError, match="other thresholds"):
+        follows.create(tff.TensorType(np.float32, [3]))
+    with pytest.raises(TypeError, match="SumFactory or SecureSumFactory"):
+        secure(record_aggregation_factory=tff.aggregators.clipping_factory(adaptive, tff.aggregators.SumFactory()))
+
+
+def test_a_secure_sum_of_floats_is_refused():
+    """It enlarges a clipped value: coordinates are rounded up to the next of 2³² numbers between the thresholds."""
+    for threshold in (1e7, 1.0, 2**16):
+        with pytest.raises(ValueError, match="needs grid="):
+            secure(grid=None, record_aggregation_factory=tff.aggregators.SecureSumFactory(threshold))
+
+
+def test_the_simulation_is_logged_once(running, caplog):
+    total = tff.federated_computation(lambda values: tff.federated_secure_sum_bitwidth(values, 8), AT_CLIENTS)
+    secure_computations._say_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert [int(total([1, 2])), int(total([1, 3]))] == [3, 4]
+    assert [record.message for record in caplog.records if "no cryptography" in record.message] == [
+        "Secure sums are simulated: the numbers equal a secure sum's, and there is no cryptography."
+    ]

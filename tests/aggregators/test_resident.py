@@ -1,8 +1,11 @@
-"""Server values stay in the worker, and programs for the ordinary context work unchanged."""
+"""Server values stay in the worker; the ordinary context warns before slow rounds, and errors are clear in both."""
 
 import asyncio
 import collections
+import contextlib
 import gc
+import traceback
+import warnings
 import weakref
 
 import numpy as np
@@ -11,8 +14,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import _summing, forms
+from tff_mf.aggregators.resident import _summing, forms, transfers
 from tff_mf.aggregators.resident.connection import Connection
 
 from .conftest import noise_of
@@ -26,14 +30,19 @@ def resident():
         yield context
 
 
-def test_only_clients_data_is_sent_and_only_small_tensors_are_read(regression, resident, monkeypatch):
-    process = regression.aggregator().create(tff.TensorType(np.float32, [5000]))
-    state = process.next(process.initialize(), [np.ones(5000, np.float32)] * 2).state
+@pytest.fixture(scope="module")
+def large(regression):
+    """A process with a state that stays in the worker."""
+    return regression.aggregator().create(tff.TensorType(np.float32, [5000]))
+
+
+def test_only_clients_data_is_sent_and_only_small_tensors_are_read(large, resident, monkeypatch):
+    state = large.next(large.initialize(), [np.ones(5000, np.float32)] * 2).state
     sent, read = [], []
     create, compute = Connection.create, Connection.read
     monkeypatch.setattr(Connection, "create", lambda self, value, spec: sent.append(spec) or create(self, value, spec))
     monkeypatch.setattr(Connection, "read", lambda self, value: read.append(compute(self, value)) or read[-1])
-    output = process.next(state, [np.ones(5000, np.float32)] * 3)
+    output = large.next(state, [np.ones(5000, np.float32)] * 3)
     assert [str(spec) for spec in sent] == ["<float32[5000]>"] * 3
     assert sum(np.size(leaf) for each in read for leaf in tff.structure.flatten(each)) < 30
     assert np.shape(np.asarray(output.result)) == (5000,)
@@ -90,17 +99,6 @@ def test_only_small_values_can_be_read_after_the_block():
         np.asarray(large)
 
 
-def test_an_error_of_a_round_is_raised_by_the_round(resident):
-    @tff.tensorflow.computation(np.int32)
-    def positive(value):
-        with tf.control_dependencies([tf.debugging.assert_positive(value, message="must be positive")]):
-            return tf.fill([5000], value)
-
-    positive(1)
-    with pytest.raises(Exception, match="must be positive"):
-        positive(-1)
-
-
 @tff.tensorflow.computation
 def _difference(first: np.float32, second: np.float32):
     return first - second
@@ -140,14 +138,13 @@ def test_kinds_of_computations_and_arguments(resident):
     assert tff.federated_computation(lambda a, b: (b, a), at_server, at_server)(1, 2) == (2, 1)
 
 
-def test_a_state_is_released_with_its_last_reference(regression, resident):
+def test_a_state_is_released_with_its_last_reference(large, resident):
     """At once, since garbage collection may be many rounds away and a state may take most of the memory."""
-    process = regression.aggregator().create(tff.TensorType(np.float32, [5000]))
     gc.disable()
     try:
-        state = process.initialize()
+        state = large.initialize()
         for _ in range(2):
-            output = process.next(state, [np.ones(5000, np.float32)])
+            output = large.next(state, [np.ones(5000, np.float32)])
             source, _ = noise_of(state).rows[0].origin
             before = weakref.ref(source)
             measured = output.measurements
@@ -169,3 +166,107 @@ def test_a_dead_worker_raises_worker_lost_error(regression):
         for _ in range(2):
             with pytest.raises(aggregators.WorkerLostError, match="last checkpoint"):
                 process.next(state, [[1.0, 0.0, 0.0]])
+
+
+CONTEXTS = {"session": contextlib.nullcontext, "resident": aggregators.resident_context}
+
+
+def process_of(mechanism, size):
+    factory = aggregators.build_mf_aggregator(mechanism, clip_norm=1.0, noise_multiplier=1.0, clients_per_round=1)
+    return factory.create(tff.TensorType(np.float32, [size]))
+
+
+@pytest.fixture(scope="module")
+def of_two_rounds():
+    return process_of(tff_mf.Tree(2, variant="full"), 3)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_the_round_after_the_last_raises_one_clear_error(of_two_rounds, context):
+    with CONTEXTS[context]():
+        state = of_two_rounds.initialize()
+        for _ in range(2):
+            state = of_two_rounds.next(state, [np.ones(3, np.float32)]).state
+        with pytest.raises(aggregators.NoRoundsLeftError) as caught:
+            of_two_rounds.next(state, [np.ones(3, np.float32)])
+    assert isinstance(caught.value, ValueError)
+    assert "The tree mechanism is defined for 2 rounds" in str(caught.value)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "rpc" not in shown.replace("grpc.RpcError", "").lower().split("norounds")[-1]
+    assert "block locals" not in shown
+    assert "debug_error_string" not in shown
+
+
+def test_other_errors_are_passed_on():
+    @tff.tensorflow.computation(np.int32)
+    def failing(value):
+        with tf.control_dependencies([tf.debugging.assert_positive(value, message="must be above zero")]):
+            return value + 1
+
+    for context in CONTEXTS.values():
+        with context(), pytest.raises(Exception, match="must be above zero") as caught:
+            failing(-1)
+        assert not isinstance(caught.value, aggregators.NoRoundsLeftError)
+
+
+@contextlib.contextmanager
+def recorded():
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield lambda: [str(one.message) for one in found if one.category is aggregators.LargeStateWarning]
+
+
+def test_the_warning_has_the_size_of_the_state():
+    banded = tff_mf.Banded(values=np.ones((8, 100)))
+    process = process_of(banded, 36_000_000)
+    assert 7 * 36e6 * 4 <= transfers.state_bytes(process.initialize.type_signature.result) < 8 * 36e6 * 4
+    with recorded() as messages:
+        assert transfers.check(process.initialize)
+        assert transfers.check(process_of(banded, 90_000_000).initialize)
+    one, larger = messages()
+    assert "about 35 to 101 s a round, and up to 14 GB" in one
+    assert "2 GB" in larger
+
+
+def test_no_warning_if_nothing_large_is_sent(monkeypatch):
+    monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)
+    with recorded() as messages:
+        small = process_of(tff_mf.BLT.production("b400"), 100)
+        small.next(small.initialize(), [np.ones(100, np.float32)])
+        with aggregators.resident_context():
+            large = process_of(tff_mf.BLT.production("b400"), 5_000)
+            large.next(large.initialize(), [np.ones(5_000, np.float32)])
+        assert messages() == []
+
+
+class _Context(tff.framework.SyncExecutionContext):
+    """Takes the place of TFF's own context, which would start a worker."""
+
+    def __init__(self):
+        self.invoked = []
+
+    def invoke(self, comp, arg):
+        self.invoked.append(comp)
+
+
+def test_tffs_own_context_warns_once_and_is_then_restored(monkeypatch):
+    monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)
+    context = _Context()
+    before = tff.framework.get_context_stack().current
+    tff.framework.get_context_stack().set_default_context(context)
+    try:
+        with recorded() as messages:
+            small = process_of(tff_mf.BLT.production("b400"), 100)
+            assert "invoke" not in vars(context)
+            for _ in range(2):
+                large = process_of(tff_mf.BLT.production("b400"), 5_000)
+            assert messages() == []
+            small.initialize()
+            assert messages() == []
+            large.initialize()
+            large.initialize()
+            assert len(messages()) == 1
+        assert context.invoked == [small.initialize, large.initialize, large.initialize]
+        assert "invoke" not in vars(context)
+    finally:
+        tff.framework.get_context_stack().set_default_context(before)

@@ -5,7 +5,6 @@ import base64
 import contextlib
 import inspect
 import logging
-import os
 import pathlib
 import pprint
 import stat
@@ -187,25 +186,6 @@ def test_no_noise_is_released_from_a_serialized_process():
     query = queries.build_query(tff_mf.Identity(), record_specs=tf.TensorSpec([2]), clip_norm=1.0, noise_multiplier=8.0)
     noise = query.initial_global_state().noise._asdict()
     assert aggregators.without_noise([3, {"noise": noise}]) == [3, {"noise": ()}]
-
-
-def test_a_file_is_private_while_it_is_written(tmp_path, monkeypatch):
-    """Whatever the umask; and a failed write leaves nothing behind."""
-    before = os.umask(0)
-    modes = []
-
-    def fsync(descriptor):
-        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    try:
-        with pytest.raises(OSError, match="disk full"):
-            checkpoint_files.write(tmp_path / "checkpoint_1.safetensors", {"a": np.arange(3)}, {"leaves": []})
-    finally:
-        os.umask(before)
-    assert modes == [0o600]
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_checkpoints_that_a_killed_process_left_unfinished_are_deleted(tmp_path):

@@ -20,10 +20,22 @@ from tff_mf.experiments.cli import cli
 DIMENSION = 3000
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def two_workers():
+    """For tests that leave them running."""
     with aggregators.running_worker() as first, aggregators.running_worker() as second:
         yield first, second
+
+
+@pytest.fixture
+def doomed():
+    with aggregators.running_worker() as first, aggregators.running_worker() as second:
+        yield first, second
+
+
+@pytest.fixture(scope="module")
+def process(regression):
+    return regression.aggregator().create(tff.TensorType(np.float32, [DIMENSION]))
 
 
 def rounds(process, cohorts):
@@ -37,24 +49,23 @@ def rounds(process, cohorts):
     return results
 
 
-def test_one_and_two_workers_give_the_same(regression, two_workers):
+def test_one_and_two_workers_give_the_same(regression, process, two_workers):
     """On a grid bit for bit: there, sums are exact in any order."""
     value_type = tff.TensorType(np.float32, [DIMENSION])
-    processes = [regression.aggregator(grid=grid).create(value_type) for grid in (None, "auto")]
+    processes = [process, regression.aggregator(grid="auto").create(value_type)]
     cohorts = [5, 2, 1, 0, 8]
     with aggregators.resident_context():
-        expected = [rounds(process, cohorts) for process in processes]
+        expected = [rounds(each, cohorts) for each in processes]
     with aggregators.resident_context(workers=tuple(worker.address for worker in two_workers)):
-        found = [rounds(process, cohorts) for process in processes]
+        found = [rounds(each, cohorts) for each in processes]
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(found[1], expected[1])
 
 
 @pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("moment", ["before a round", "in a round"])
-def test_clients_of_a_lost_worker_run_on_the_other_workers(regression, two_workers, monkeypatch, moment, caplog):
-    first, second = two_workers
-    process = regression.aggregator().create(tff.TensorType(np.float32, [DIMENSION]))
+def test_clients_of_a_lost_worker_run_on_the_other_workers(process, doomed, monkeypatch, moment, caplog):
+    first, second = doomed
     with aggregators.resident_context():
         expected = rounds(process, [8, 8, 8])
     partial_sum, calls = context._partial_sum, []
@@ -77,31 +88,14 @@ def test_clients_of_a_lost_worker_run_on_the_other_workers(regression, two_worke
     assert "is lost" in caplog.text
 
 
-def test_losing_the_first_worker_loses_the_state(regression, two_workers):
-    first, second = two_workers
-    process = regression.aggregator().create(tff.TensorType(np.float32, [DIMENSION]))
+def test_losing_the_first_worker_loses_the_state(process, doomed):
+    first, second = doomed
     with aggregators.resident_context(workers=(first.address, second.address)):
         state = process.initialize()
         first.process.kill()
         first.process.wait()
         with pytest.raises(aggregators.WorkerLostError, match=first.address):
             process.next(state, [np.ones(DIMENSION, np.float32)] * 2)
-
-
-def test_fresh_noise_is_added_once(regression, two_workers):
-    process = regression.aggregator(tff_mf.Identity(), insecure_seed=None, noise_multiplier=1.0).create(
-        tff.TensorType(np.float32, [DIMENSION])
-    )
-    zeros = [np.zeros(DIMENSION, np.float32)] * 4
-    with aggregators.resident_context(workers=tuple(worker.address for worker in two_workers)):
-        state, results = process.initialize(), []
-        for _ in range(4):
-            output = process.next(state, zeros)
-            state = output.state
-            results.append(np.asarray(output.result) * 8)
-    # Noise added twice would have a standard deviation of 1.41; the error of the mean square is 0.013.
-    assert np.mean(np.square(results)) == pytest.approx(1.0, abs=0.1)
-    assert np.all(np.abs(np.corrcoef(results)[np.triu_indices(4, 1)]) < 0.1)
 
 
 def test_addresses_and_ports_are_checked(two_workers):

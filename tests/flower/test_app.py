@@ -1,8 +1,13 @@
+"""The app of Flower that tff-mf writes, and the notebook that trains on Flower."""
+
 import doctest
 import importlib
 import io
 import json
+import logging
+import pathlib
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -149,6 +154,7 @@ def begun(folder, adjacency="zero-out", **more):
     return folder
 
 
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     "schema",
     [
@@ -229,18 +235,14 @@ def test_an_app_finds_the_mechanism_in_a_folder_of_any_name(tmp_path, name):
     assert config["config"]["mechanism"] == str(run / "mechanism.safetensors")
 
 
-def test_an_app_is_not_written_over_files(tmp_path):
+def test_an_app_is_not_written_over_files(tmp_path, monkeypatch, capsys):
     (tmp_path / "notes").write_text("")
     with pytest.raises(InputValueError, match="is not empty"):
         app.write(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "tff_mf.experiments.flower", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    monkeypatch.setattr(sys, "argv", ["flower", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("tff_mf.experiments.flower", run_name="__main__")
+    assert (ended.value.code, capsys.readouterr().err.count("\n")) == (2, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
@@ -275,3 +277,22 @@ def test_the_keys_of_a_test_are_those_that_flower_reads(tmp_path):
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     assert load_ssh_public_key((tmp_path / "keys" / "node-1.pub").read_bytes()) == key.public_key()
     assert (tmp_path / "keys" / "node-1").stat().st_mode & 0o077 == 0
+
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
+
+
+# The rounds of test_strategy.py and the app of test_app.py are what its cells run.
+@pytest.mark.long
+def test_the_notebook_prints_its_stored_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in [name for name in sys.modules if name.startswith("next_word")]:
+        monkeypatch.delitem(sys.modules, name)
+    level = logging.getLogger("flwr").level
+    try:
+        for cell, text in NOTEBOOKS["printed"](NOTEBOOKS["read"](DOCS / "tutorials" / "flower.ipynb")):
+            assert NOTEBOOKS["compared"](cell, text) == NOTEBOOKS["compared"](cell, NOTEBOOKS["stored"](cell))
+    finally:
+        logging.getLogger("flwr").setLevel(level)

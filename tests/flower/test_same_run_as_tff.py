@@ -46,9 +46,9 @@ PLAN = tff_mf.plan(
 )
 
 
-def opened(folder, arrays, **more):
+def opened(folder, arrays, replies="update", **more):
     # Other generators make other words of the same keys.
-    return fleet.opened(folder, PLAN, replies="update", generator="tensorflow", arrays=arrays, **more)
+    return fleet.opened(folder, PLAN, replies=replies, generator="tensorflow", arrays=arrays, **more)
 
 
 def answer(name, arrays, config):
@@ -57,11 +57,17 @@ def answer(name, arrays, config):
     return {"w": RUN["update_w"][number, node], "b": RUN["update_b"][number, node]}
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-def test_models_are_equal_up_to_the_order_of_float32_sums(tmp_path, stopped):
+def in_models(name, arrays, config):
+    return {key: arrays[key] + value for key, value in answer(name, arrays, config).items()}
+
+
+@pytest.mark.parametrize(
+    ("replies", "answer", "stopped"), [("update", answer, False), ("update", answer, True), ("model", in_models, False)]
+)
+def test_models_are_equal_up_to_the_order_of_float32_sums(tmp_path, replies, answer, stopped):
     optimizer, models = flower.ServerOptimizer(learning_rate=0.8, momentum=0.9), {}
     for last in range(1, ROUNDS + 1) if stopped else [ROUNDS]:
-        with opened(tmp_path, {"w": RUN["w"][0], "b": RUN["b"][0]}, optimizer=optimizer) as strategy:
+        with opened(tmp_path, {"w": RUN["w"][0], "b": RUN["b"][0]}, replies, optimizer=optimizer) as strategy:
             strategy._stream = Negated(strategy._stream)
             strategy.start(Fleet(NAMES, answer), num_rounds=last, evaluate_fn=keeping(models))
     for number in range(1, ROUNDS + 1):

@@ -185,12 +185,3 @@ def test_a_timer_of_hours_is_refused_and_one_of_rounds_keeps_its_schema(tmp_path
     for number, client in rows(tmp_path):
         assert number - last.get(client, -ROUNDS) >= 3
         last[client] = number
-
-
-def test_spaced_epochs_by_their_word(tmp_path):
-    shared = {"mechanism": tff_mf.Identity(), "rounds": ROUNDS, "delta": 1e-3, "clients_per_round": COHORT}
-    spaced = tff_mf.SpacedEpochs(min_sep=2, max_participations=2)
-    plan = tff_mf.plan(**shared, sampling=spaced, noise_multiplier=3.0)
-    with opened(tmp_path, plan) as strategy:
-        strategy.start(Fleet(NAMES, trained))
-    assert len(rows(tmp_path)) == ROUNDS * COHORT

@@ -71,16 +71,6 @@ def test_a_mechanism_of_any_kind_and_shape_comes_back_to_the_bit(tmp_path_factor
     assert (folder / "a").read_bytes() == (folder / "b").read_bytes()
 
 
-@given(st.lists(st.tuples(st.floats(1e-30, 1), st.floats(0, 1e30)), min_size=1, max_size=6))
-def test_parameters_come_back_to_the_bit(tmp_path_factory, pairs):
-    path = tmp_path_factory.mktemp("artifact") / "blt"
-    theta, omega = zip(*pairs, strict=True)
-    tff_mf.save(tff_mf.BLT(theta=theta, omega=omega), path)
-    loaded = tff_mf.load(path)
-    assert np.array(loaded.theta).tobytes() == np.array(theta).tobytes()
-    assert np.array(loaded.omega).tobytes() == np.array(omega).tobytes()
-
-
 def test_the_manifest_says_what_the_file_is(tmp_path):
     manifest, tensors = contents(B400, tmp_path)
     assert manifest.pop("sha256") == artifacts.digest(manifest, tensors)
@@ -132,28 +122,18 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("kind", SEARCHES)
-def test_every_search_says_in_the_artifact_how_it_ended(kind, file):
+def test_an_artifact_says_how_the_search_ended_and_no_details_of_it(kind, tmp_path):
     mechanism = SEARCHES[kind]()
     assert type(mechanism.optimized_for.converged) is bool
-    tff_mf.save(mechanism, file)
-    loaded = tff_mf.load(file)
-    assert loaded == mechanism
-    assert loaded.optimized_for.converged is mechanism.optimized_for.converged
-    assert loaded.optimized_for.duality_gap == mechanism.optimized_for.duality_gap
-
-
-@pytest.mark.parametrize("kind", SEARCHES)
-def test_the_details_of_a_search_change_neither_equality_nor_hash_nor_file(kind, tmp_path):
-    mechanism = SEARCHES[kind]()
     search = dataclasses.replace(mechanism.optimized_for.search, seconds=1e9, message="another")
     other = dataclasses.replace(mechanism, optimized_for=dataclasses.replace(mechanism.optimized_for, search=search))
-    assert other == mechanism
-    assert hash(other) == hash(mechanism)
-    assert repr(other) == repr(mechanism)
+    assert (other, hash(other), repr(other)) == (mechanism, hash(mechanism), repr(mechanism))
     for name, each in (("mechanism", mechanism), ("other", other)):
         tff_mf.save(each, tmp_path / name)
     assert (tmp_path / "mechanism").read_bytes() == (tmp_path / "other").read_bytes()
-    assert tff_mf.load(tmp_path / "other").optimized_for.search is None
+    loaded = tff_mf.load(tmp_path / "other")
+    assert loaded == mechanism
+    assert loaded.optimized_for.search is None
 
 
 @pytest.mark.parametrize(
@@ -218,7 +198,7 @@ def test_every_flipped_byte_is_refused_or_harmless(file):
     tff_mf.save(SMALL, file)
     intact = bytearray(file.read_bytes())
     for index in range(len(intact)):
-        for mask in (1 << index % 8, 0x20, 0x80, 0xFF):
+        for mask in (1 << index % 8, 0xFF):
             damaged = bytearray(intact)
             damaged[index] ^= mask
             file.write_bytes(damaged)

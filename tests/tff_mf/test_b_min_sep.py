@@ -1,4 +1,4 @@
-"""b-min-sep sampling, against sums over all histories of a client and quadrature over all outputs."""
+"""b-min-sep sampling, against all histories of a client, their products, and quadrature over all outputs."""
 
 import fractions
 import itertools
@@ -10,9 +10,10 @@ import pytest
 import tff_mf
 from tests.tff_mf import secret_rounds_oracle as oracle
 from tests.tff_mf.samplings import min_sep_directions, min_sep_level
+from tff_mf.accounting.b_min_sep import _moments
 from tff_mf.accounting.b_min_sep._samples import Add, Chain, Pairs, Remove, Signals
 from tff_mf.accounting.b_min_sep._sampling import columns_of
-from tff_mf.accounting.betting import Claim, strongest
+from tff_mf.numerics import gaussian
 
 BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6])
 CHAINS = [(5, 2, 0.3), (6, 3, 0.2), (4, 4, 0.7), (6, 3, 1.0), (3, 5, 0.4)]
@@ -119,16 +120,6 @@ def test_certified_epsilon_is_above_quadrature(min_sep, probability, sigma, delt
             assert oracle.quadrature(encoder, histories, chances, sigma, 0.8 * bound.value, **setting) > delta
 
 
-def test_false_claims_fail():
-    """Of 30 claims that are false by 1 %, at most 5 % may hold; more than 6 would have a probability of 1e-3."""
-    _, signals, encoder, histories, chances = parts(3, 2, 0.3)
-    direction, generator = directions(signals)[0], np.random.default_rng(4)
-    exact = oracle.quadrature(encoder, histories, chances, 1.0, 1.0, remove=True, points=121)
-    claims = [Claim(epsilon=1.0, mean=0.99 * exact)]
-    wrong = sum(strongest(direction, claims, samples=500, failure=0.05, generator=generator) for _ in range(30))
-    assert wrong <= 6
-
-
 def test_probability_of_a_population():
     """As the sampler has it, on average m clients take part."""
     p = tff_mf.BMinSep.of_population(population=400, clients_per_round=8, min_sep=10).probability
@@ -154,3 +145,290 @@ def test_an_epsilon_of_0_needs_no_samples(delta):
     """With less than δ a client takes part at all: theorems have 0, below which no claim is."""
     setting = {"min_sep": 2, "probability": 1e-6, "noise_multiplier": 1.0, "samples": 1000}
     assert min_sep_level(BANDED, 1, delta=delta, **setting).epsilon == 0
+
+
+def run_of(rounds, bands, sigma, seed, *, is_toeplitz=False):
+    """Returns the columns of a random C/σ, and C/σ."""
+    diagonals = np.random.default_rng(seed).uniform(0.0, 1.0, (bands, rounds)) + np.eye(bands, 1) * 0.2
+    if is_toeplitz:
+        diagonals = np.repeat(diagonals[:, :1], rounds, axis=1)
+    encoder = np.zeros((rounds, rounds))
+    for t, offset in itertools.product(range(rounds), range(bands)):
+        if t + offset < rounds:
+            encoder[t + offset, t] = diagonals[offset, t] / sigma
+    columns = [[encoder[t + i, t] if t + i < rounds else 0.0 for i in range(bands)] for t in range(rounds)]
+    return np.array(columns), encoder
+
+
+def log_moment(column, order, rounds, min_sep, probability):
+    setting = {"rounds": rounds, "min_sep": min_sep, "probability": probability}
+    return float(_moments.log_moments(column, np.array([order]), **setting)[0])
+
+
+def exact_log_moment(encoder, histories, chances, order):
+    """Returns log E[Z^m]: the sum over all m-tuples of histories."""
+    return sum_over_tuples(chances, np.exp(histories @ encoder.T @ encoder @ histories.T), order)
+
+
+def sum_over_tuples(chances, weights, order):
+    """Returns the logarithm of the mean of the product of the weights of all pairs in m-tuples."""
+    letters = "ijkl"[:order]
+    pairs = list(itertools.combinations(letters, 2))
+    terms = ",".join([*letters, *map("".join, pairs)])
+    operands = [chances] * order + [weights] * len(pairs)
+    return math.log(np.einsum(f"{terms}->", *operands, optimize=True))
+
+
+# n, b̂, b, p, σ.
+SETTINGS = [
+    (8, 2, 2, 0.3, 1.0),
+    (8, 3, 3, 0.02, 0.7),
+    (8, 4, 4, 0.2, 2.0),
+    (8, 2, 4, 0.45, 0.5),
+    (7, 3, 4, 0.001, 5.0),
+    (2, 2, 3, 0.4, 1.0),
+    # Where p·b̂ exceeds 1, and where a client always joins.
+    (8, 3, 4, 0.9, 1.0),
+    (8, 2, 3, 1.0, 0.8),
+    (3, 2, 6, 0.5, 1.0),
+]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize("is_toeplitz", [True, False])
+def test_moments_are_at_least_those_of_all_histories(setting, is_toeplitz):
+    rounds, bands, min_sep, probability, sigma = setting
+    for seed in range(8):
+        columns, encoder = run_of(rounds, bands, sigma, seed, is_toeplitz=is_toeplitz)
+        histories, chances = oracle.min_sep_histories(rounds, min_sep, probability)
+        for order in (2, 3, 4) if len(chances) < 30 else (2, 3):
+            exact = exact_log_moment(encoder, histories, chances, order)
+            for column in _moments.dominating(columns):
+                assert log_moment(column, order, rounds, min_sep, probability) >= exact
+            assert of_tuples(columns, order, min_sep, probability) >= exact
+
+
+def of_tuples(columns, order, min_sep, probability):
+    products = _moments.products_of(columns)
+    found = _moments.log_moment_of_tuples(
+        products, order, rounds=len(columns), min_sep=min_sep, probability=probability
+    )
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("bands", "min_sep", "probability"), [(1, 2, 0.3), (2, 2, 0.3), (2, 3, 0.4), (3, 3, 1.0)])
+def test_tuples_of_histories_are_summed_exactly(bands, min_sep, probability):
+    """Of Toeplitz C, over the histories of 6 rounds that may begin before the first: of more rounds, the last 6."""
+    rounds, before = 6, min_sep - 1
+    row = np.array([0.7, 0.5, 0.3])[:bands]
+    columns = np.tile(row, (rounds, 1))
+    # Columns of rounds before the first one, too, and no row is cut off.
+    encoder = np.array([[row[t - u] if 0 <= t - u < bands else 0.0 for u in range(-before, rounds)]
+                        for t in range(-before, rounds + bands)])  # fmt: skip
+    histories, chances = oracle.min_sep_histories(rounds + before, min_sep, probability)
+    early = histories.copy()
+    early[:, before:] = 0
+    for order in (2, 3):
+        # Products of two rounds that are both before the first one do not count.
+        weights = np.exp(histories @ encoder.T @ encoder @ histories.T - early @ encoder.T @ encoder @ early.T)
+        exact = sum_over_tuples(chances, weights, order)
+        assert of_tuples(columns, order, min_sep, probability) == pytest.approx(exact, rel=1e-8, abs=1e-10)
+
+
+@pytest.mark.parametrize("order", [2, 40])
+def test_tuples_that_underflow_are_not_lost(order):
+    """Little noise, and a client that hardly ever joins: all of the moment is where all histories join."""
+    products, probability = np.array([0.7, 0.1]), 1e-9
+    found = _moments.log_moment_of_tuples(products, order, rounds=1, min_sep=2, probability=probability)
+    share = probability / (1 + probability)
+    terms = [
+        math.log(math.comb(order, j))
+        + j * math.log(share)
+        + (order - j) * math.log1p(-share)
+        + j * (j - 1) / 2 * products[0]
+        for j in range(order + 1)
+    ]
+    assert found >= float(np.logaddexp.reduce(terms)) - 1e-9
+
+
+def windows_log_norm(column, order, probability, min_sep, windows, apart):
+    """log E[Z^m] of independent windows, by their recursion with a fine sum in place of integrals."""
+    bands, grid = len(column), np.arange(-14, 30, 0.01)
+    scaled, rest = math.sqrt(apart) * column, np.ones(min_sep)
+    density = np.exp(-grid * grid / 2) * 0.01 / math.sqrt(2 * math.pi)
+    for _ in range(windows):
+        before = np.array([rest[max(w - bands, 0)] for w in range(min_sep)])
+        for w in range(bands):
+            value = (1 - probability) ** (bands - w) * rest[0] + 0 * grid
+            for r in range(w, bands):
+                ratio = np.exp(scaled[bands - 1 - r] * grid - scaled[bands - 1 - r] ** 2 / 2)
+                value += probability * (1 - probability) ** (r - w) * ratio * rest[min_sep - bands + r]
+            before[w] = (density @ value**order) ** (1 / order)
+        rest = before
+    start = np.append(1.0, np.full(min_sep - 1, probability)) / (1 + (min_sep - 1) * probability)
+    return order * math.log(start @ rest)
+
+
+def test_the_recursion_over_windows():
+    """Of 9 rows and 2 bands, one class has 4 windows and the other 5."""
+    column, order, probability, min_sep = np.array([0.7, 0.4]), 3, 0.3, 5
+    four, five = (windows_log_norm(column, order, probability, min_sep, windows, 2) for windows in (4, 5))
+    assert log_moment(column, order, 8, min_sep, probability) == pytest.approx((four + five) / 2, rel=1e-8)
+
+
+def test_windows_beyond_those_computed_with_grow_as_the_last(monkeypatch):
+    column = np.array([0.3, 0.2])
+    exact = log_moment(column, 4, 60, 3, 0.1)
+    monkeypatch.setattr(_moments, "_MOST_ROUNDS", 12)
+    assert exact < log_moment(column, 4, 60, 3, 0.1) < 1.05 * exact
+
+
+@pytest.mark.parametrize(("bands", "min_sep", "probability"), [(2, 2, 0.01), (8, 8, 0.1), (8, 20, 0.5), (3, 40, 0.9)])
+def test_windows_that_grow_alike_are_bounded_by_one_of_them(monkeypatch, bands, min_sep, probability):
+    column, orders = np.linspace(0.3, 0.1, bands), np.array([2, 5, 30, 200])
+    setting = {"rounds": 2052, "min_sep": min_sep, "probability": probability}
+    computed = []
+    before = _moments._before_window
+    monkeypatch.setattr(_moments, "_before_window", lambda *given: computed.append(1) or before(*given))
+    few, windows = _moments.log_moments(column, orders, **setting), len(computed)
+    monkeypatch.setattr(_moments, "_ALIKE", -1.0)
+    every = _moments.log_moments(column, orders, **setting)
+    assert windows <= len(computed) - windows == (2052 + bands - 1) // bands + 1
+    assert windows < 40 or min_sep > bands
+    assert np.all(few >= every * (1 - 1e-13))
+    assert np.all(few <= every * (1 + 2e-10))
+
+
+def test_clients_that_always_join_are_not_far_above_their_known_rounds():
+    """The price of moments alone; a bound that takes each round to have a client with p has none for them."""
+    columns = np.tile([0.2, 0.1], (40, 1))
+    found, _ = _moments.epsilons(columns, min_sep=4, probability=1.0, delta=1e-6, most=50.0)
+    known = gaussian.epsilon_from_delta(1e-6, math.sqrt(10 * (0.2**2 + 0.1**2)))
+    assert found < 1.2 * known
+
+
+@pytest.mark.parametrize(("min_sep", "probability"), [(2, 0.1), (3, 0.04), (4, 0.3), (5, 0.9)])
+def test_thinning_has_the_law_of_the_sampling(min_sep, probability):
+    """All sets of rounds with the gaps of the theorem, each round taken with q: the law of a client's histories."""
+    rounds = 9
+    chance, density = _moments.thinning(min_sep, probability)
+    left, cost = [1.0], probability * (1 - chance) / chance
+    for d in range(1, 4 * rounds):
+        left.append((1 - probability) * left[-1] - (cost * left[d - min_sep] if d >= min_sep else 0.0))
+    assert min(left) > 0
+    gaps = np.array([0.0] * min_sep + left)[: 4 * rounds] * probability / chance
+    longer = 1 - np.cumsum(gaps)
+    found: dict[tuple[int, ...], float] = {}
+
+    def extended(places, weight):
+        """Adds sets that begin with these places, whose last gap is not over yet."""
+        last = places[-1] if places else -min_sep
+        ends = float(weight * longer[rounds - 1 - last] if places else 1 - density * np.sum(longer[:rounds]))
+        for kept in itertools.product((0, 1), repeat=len(places)):
+            history = [0] * rounds
+            for place, keep in zip(places, kept, strict=True):
+                history[place] = keep
+            factor = chance ** sum(kept) * (1 - chance) ** (len(kept) - sum(kept))
+            found[tuple(history)] = found.get(tuple(history), 0.0) + ends * factor
+        for place in range(last + min_sep, rounds):
+            extended([*places, place], weight * gaps[place - last] if places else density * longer[place])
+
+    extended([], 1.0)
+    histories, chances = oracle.min_sep_histories(rounds, min_sep, probability)
+    expected = {tuple(map(int, row)): value for row, value in zip(histories, chances, strict=True)}
+    assert found.keys() == expected.keys()
+    for history, value in expected.items():
+        assert found[history] == pytest.approx(value, rel=1e-6)
+
+
+SMALL = pytest.mark.parametrize(
+    ("rounds", "bands", "min_sep", "probability", "sigma"),
+    [
+        (3, 2, 2, 0.2, 1.0),
+        (3, 2, 3, 0.05, 0.6),
+        (3, 3, 3, 0.3, 2.0),
+        (2, 2, 2, 0.01, 1.0),
+        (3, 2, 3, 0.9, 1.0),
+    ],
+)
+
+
+@SMALL
+@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-12])
+def test_epsilon_is_above_quadrature(rounds, bands, min_sep, probability, sigma, delta):
+    columns, encoder = run_of(rounds, bands, sigma, 7)
+    histories, chances = oracle.min_sep_histories(rounds, min_sep, probability)
+    found = _moments.epsilons(columns, min_sep=min_sep, probability=probability, delta=delta, most=50.0)
+    for remove, epsilon in zip((True, False), found, strict=True):
+        assert epsilon < 50
+        assert oracle.quadrature(encoder, histories, chances, 1.0, epsilon, remove=remove, points=121) <= delta
+
+
+@SMALL
+@pytest.mark.parametrize("s", [0.5, 3.0, 20.0])
+def test_inverse_moments_are_at_least_those_of_quadrature(rounds, bands, min_sep, probability, sigma, s):
+    columns, encoder = run_of(rounds, bands, sigma, 7)
+    histories, chances = oracle.min_sep_histories(rounds, min_sep, probability)
+    longest = math.sqrt(float(np.max(np.sum(columns**2, axis=1))))
+    setting = {"rounds": rounds, "bands": bands, "min_sep": min_sep, "probability": probability}
+    bound = _moments.log_inverse_moment(longest, s, **setting)
+    assert bound is not None
+    assert bound >= math.log(inverse_moment(encoder, histories, chances, s)) * (1 - 1e-9)
+
+
+def inverse_moment(encoder, histories, chances, s):
+    """Returns E[Z^(−s)] by trapezoids over all outputs."""
+    axis = np.linspace(-11, 9, 141)
+    weight = np.exp(-axis * axis / 2) / math.sqrt(2 * math.pi) * (axis[1] - axis[0])
+    grids = np.meshgrid(*[axis] * len(encoder), indexing="ij")
+    weights = np.prod(np.meshgrid(*[weight] * len(encoder), indexing="ij"), axis=0)
+    ratio = sum(
+        chance * np.exp(sum(mean * grid for mean, grid in zip(signal, grids, strict=True)) - signal @ signal / 2)
+        for chance, signal in zip(chances, histories @ encoder.T, strict=True)
+    )
+    return float(np.sum(weights * ratio**-s))
+
+
+def test_one_band_is_poisson_sampling_with_p():
+    """And is above all histories, of which p is the most that a round can have."""
+    columns, encoder = run_of(3, 1, 1.0, 2)
+    histories, chances = oracle.min_sep_histories(3, 2, 0.3)
+    for delta in (1e-2, 1e-9):
+        found = _moments.epsilons(columns, min_sep=2, probability=0.3, delta=delta, most=50.0)
+        for remove, epsilon in zip((True, False), found, strict=True):
+            assert oracle.quadrature(encoder, histories, chances, 1.0, epsilon, remove=remove, points=121) <= delta
+
+
+@pytest.mark.parametrize(("order", "scale"), [(2, 1e-3), (7, 0.3), (60, 0.05), (400, 0.01)])
+def test_the_sum_in_place_of_an_integral(order, scale):
+    column = scale * np.array([1.0, 0.6, 0.3])
+    exact = windows_log_norm(column, order, 0.01, 4, 1, 3)
+    # With one round there are 3 rows, one window of each class.
+    assert exact <= log_moment(column, order, 1, 4, 0.01) <= exact * (1 + 1e-6) + order * 1e-11
+
+
+def test_few_rounds_of_many_are_not_taken_for_their_chance_when_free():
+    """b = 100 and p = 0.02: a client takes part in 1 of 150 rounds, and ε by windows with p each was 2.82."""
+    column = np.array([1.0, 0.5, 0.354, 0.289]) / 3.32
+    columns = np.array([[value if t + i < 2052 else 0.0 for i, value in enumerate(column)] for t in range(2052)])
+    found = _moments.epsilons(columns, min_sep=100, probability=0.02, delta=1e-5, most=50.0)
+    assert max(found) < 1.9
+
+
+def test_few_bands_are_near_cyclic_poisson_sampling():
+    """4 bands and n = 512: the certificate by samples was 2.05, where cyclic Poisson sampling has 0.947."""
+    column = np.array([1.0, 0.5, 0.375, 0.3125]) / 3
+    columns = np.array([[value if t + i < 512 else 0.0 for i, value in enumerate(column)] for t in range(512)])
+    found = _moments.epsilons(columns, min_sep=4, probability=0.01, delta=1e-6, most=50.0)
+    # By windows, 0.863.
+    assert max(found) < 0.79
+
+
+@pytest.mark.parametrize("probability", [1 - 1e-6, 1 - 2.0**-53, 1.0])
+def test_clients_that_hardly_ever_wait(probability):
+    """The chance of the thinned set rounds to 1, which no bound is computed for."""
+    columns = np.tile([0.5, 0.2], (6, 1))
+    found = _moments.epsilons(columns, min_sep=3, probability=probability, delta=1e-6, most=50.0)
+    assert found[0] < 10
+    assert found[1] <= 50

@@ -1,4 +1,4 @@
-"""Clipping in exact arithmetic: the bound holds, and what was clipped passes a second time bit for bit."""
+"""Clipping in exact arithmetic: what was clipped passes again bit for bit, and nothing gets past the clip norm."""
 
 import fractions
 import itertools
@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tff_mf
+
 tf = pytest.importorskip("tensorflow")
 
+from tff_mf import queries  # noqa: E402
 from tff_mf.queries import clipping  # noqa: E402
 
 # Relative errors that the norm of 2³² values can have, added up in the order that is worst.
@@ -128,3 +131,110 @@ def test_what_is_scaled_and_what_is_zeroed():
     # Above 2¹²⁶ times the clip norm.
     assert clip_again([tf.constant([3e38])], 1.0)[1:] == (False, True)
     assert clip_again([tf.constant(1e300, tf.float64)], 1.0)[1:] == (False, True)
+
+
+LARGEST = float(np.finfo(np.float32).max)
+# The corners of float32: largest, smallest normal, smallest of all, half of a bit of 1, and what cannot be.
+EXTREMES = [0.0, -0.0, 1.0, 1 + 2**-23, 2**-12, 2**-24, 2**-126, 2**-149, 1e-20, 1e20, LARGEST, -LARGEST]
+EXTREMES += [float("nan"), float("inf"), -float("inf")]
+
+clip = tf.function(
+    lambda leaf, clip_norm: clipping.clip_record([leaf], clip_norm)[0],
+    input_signature=[tf.TensorSpec([None]), tf.TensorSpec([])],
+)
+
+
+def exact_norm(leaves):
+    # Of 64 bits of mantissa, so that the oracle rounds by less than what it looks for.
+    squares = [np.sum(np.square(np.asarray(leaf, np.longdouble))) for leaf in leaves]
+    return np.sqrt(np.sum(squares))
+
+
+def assert_bounded(leaves, clip_norm):
+    for leaf in leaves:
+        assert np.all(np.isfinite(leaf))
+    assert exact_norm(leaves) <= np.longdouble(np.float32(clip_norm))
+
+
+@pytest.mark.parametrize("clip_norm", [1e-20, 1e-6, 1e-3, 0.3, 1.0, 1e3, 1e20])
+def test_every_pair_of_extremes(clip_norm):
+    for pair in itertools.product(EXTREMES, repeat=2):
+        record = np.array([pair[0], *[pair[1]] * 40], np.float32)
+        found = clip(record, clip_norm).numpy()
+        assert_bounded([found], clip_norm)
+        if not np.all(np.isfinite(record)):
+            assert not found.any()
+
+
+@pytest.mark.parametrize("exponent", [-16, -13.5, -12.25, -12, -11])
+@pytest.mark.parametrize("size", [4096, 65536, 2**20 + 77])
+def test_squares_that_float32_would_lose(size, exponent):
+    """One large value first, and many whose squares are each below half a bit of the sum so far."""
+    record = np.full(size, 2.0**exponent * 0.9995, np.float32)
+    record[0] = 1
+    for scale, clip_norm in itertools.product((1.0, 50.0, 1e30), (1e-3, 1.0)):
+        found = clip(record * np.float32(scale), clip_norm).numpy()
+        assert_bounded([found], clip_norm)
+        assert exact_norm([found]) >= clip_norm * (1 - 2e-6)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_values_of_16_bits_are_not_rounded_past_the_bound(dtype):
+    for size, clip_norm in itertools.product((10, 1000, 10**6), (1e-3, 1e-6)):
+        for value in np.linspace(0.5, 1, 9):
+            found = clipping.clip_record([tf.cast(tf.fill([size], value), dtype)], tf.constant(clip_norm, tf.float32))
+            assert_bounded(found, clip_norm)
+
+
+def test_a_sum_of_16_bits_does_not_overflow():
+    query = queries.build_query(
+        tff_mf.Identity(), record_specs=tf.TensorSpec([2], tf.float16), clip_norm=1e4, noise_multiplier=1.0
+    )
+    state, total = query.initial_global_state(), query.initial_sample_state()
+    for _ in range(100):
+        total = query.accumulate_record(query.derive_sample_params(state), total, tf.constant([3e4, 0], tf.float16))
+    # Whatever is released has been noised before it is rounded to 16 bits.
+    assert total.dtype == tf.float32
+    assert np.isfinite(total.numpy()).all()
+    assert query.get_noised_result(total, state)[0].dtype == tf.float16
+
+
+value = st.sampled_from(EXTREMES) | st.floats(width=32) | st.integers(-149, 127).map(lambda power: 2.0**power)
+
+
+@given(
+    leaves=st.lists(st.tuples(value, value, st.integers(0, 300)), min_size=1, max_size=40),
+    power=st.integers(-66, 66),
+    wide=st.booleans(),
+)
+def test_records_of_many_leaves(leaves, power, wide):
+    """Leaves of one value and a run of another, empty ones too, in float32 or mixed with float64."""
+    record = [
+        np.array([first, *[rest] * count][: count + 1 if count else 0], np.float32) for first, rest, count in leaves
+    ]
+    tensors = [tf.constant(leaf, tf.float64 if wide and index % 2 else tf.float32) for index, leaf in enumerate(record)]
+    clip_norm = 2.0**power
+    found = clipping.clip_record(tensors, tf.constant(clip_norm, tf.float32))
+    assert_bounded(found, clip_norm)
+    if not all(np.isfinite(leaf).all() for leaf in record):
+        assert not any(leaf.numpy().any() for leaf in found)
+
+
+def test_float64_beyond_float32_counts_as_infinite():
+    for beyond in (1e39, 1e200, -1e308):
+        found = clipping.clip_record([tf.constant([beyond, 1.0], tf.float64)], tf.constant(1.0))[0]
+        assert not found.numpy().any()
+
+
+@pytest.mark.parametrize("clip_norm", [1e-21, 1e-40, 1e21, 3e38])
+def test_clip_norms_without_room_in_float32_are_refused(clip_norm):
+    with pytest.raises(tff_mf.InputError, match="clip_norm="):
+        queries.build_query(
+            tff_mf.Identity(), record_specs=tf.TensorSpec([2]), clip_norm=clip_norm, noise_multiplier=1.0
+        )
+
+
+@given(st.floats(1e-20, 1e20))
+def test_the_clip_norm_is_never_rounded_up(clip_norm):
+    rounded = clipping.checked_clip_norm(clip_norm)
+    assert float(rounded) <= clip_norm < float(np.nextafter(rounded, np.float32(np.inf))) * (1 + 1e-15)

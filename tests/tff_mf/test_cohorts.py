@@ -136,21 +136,6 @@ def test_cohorts_follow_the_law_that_is_accounted_for(name, draws, runs):
     assert excess(*SETTINGS[name], draws, runs) < 1
 
 
-def test_a_law_that_is_a_little_different_is_told_apart():
-    sampling, clients, rounds, size, _ = SETTINGS["Poisson"]
-    assert excess(sampling, clients, rounds, size, product(*[coins(0.38, 2)] * 3), SeededDraws(7), 4000) > 1
-    sampling, clients, rounds, size, _ = SETTINGS["BMinSep"]
-    # As if every client were available in the first round.
-    fresh = collections.Counter()
-    for pattern in ((0, 0, 0, 0), at(4, 0), at(4, 1), at(4, 2), at(4, 3), at(4, 0, 3)):
-        fresh[pattern] = 0.4 ** sum(pattern) * 0.6 ** {0: 4, 1: next((t for t in range(4) if pattern[t]), 0)}.get(
-            sum(pattern), 0
-        )
-    fresh[at(4, 0)] *= 0.6
-    assert sum(fresh.values()) == pytest.approx(1)
-    assert excess(sampling, clients, rounds, size, product(fresh, fresh), SeededDraws(7), 4000) > 1
-
-
 def test_the_sampling_and_the_cohorts_have_one_set_of_numbers():
     """What the accountant is given cannot differ from what the sampler draws."""
     poisson = tff_mf.Poisson(population=30, clients_per_round=3)
@@ -177,21 +162,6 @@ def test_a_schema_from_outside_is_not_drawn_by_the_rules_of_another():
 
     with pytest.raises(tff_mf.InputError, match="draw your own"):
         Weekly(min_sep=7, max_participations=2).cohorts(30, 14, clients_per_round=2)
-
-
-@pytest.mark.parametrize("draws", [SeededDraws(3), SystemDraws()], ids=["seeded", "of the system"])
-def test_choices_are_uniform(draws):
-    counts = np.zeros((4, 8))
-    for _ in range(2000):
-        counts[0, draws.order(8)[0]] += 1
-        counts[1, draws.chosen(8, 2)[-1]] += 1
-        counts[2, draws.places(np.arange(1), 8)[0]] += 1
-        counts[3] += np.isin(np.arange(8), draws.joining(8, 0.125))
-    assert np.all(np.sum((counts[:3] - 250) ** 2 / 250, axis=1) < chi2.isf(RARE, 7))
-    assert np.all((counts[3] - 250) ** 2 / (250 * 7 / 8) < chi2.isf(RARE, 1))
-    waits = [draws.waiting(4) for _ in range(2000)]
-    # Mean 4 and variance 4.
-    assert abs(np.mean(waits) - 4) < 8 * (4 / 2000) ** 0.5
 
 
 def test_a_place_that_would_be_more_likely_is_drawn_again(monkeypatch):

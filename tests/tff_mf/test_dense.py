@@ -1,9 +1,17 @@
+"""Mechanisms of whole matrices: dense, banded, and banded plus low rank."""
+
 import dataclasses
+import functools
+import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tff_mf
+from tff_mf.mechanisms import series
+from tff_mf.optimize.banded_toeplitz import ToeplitzLoss
 
 
 def lower(rounds, seed=0):
@@ -11,14 +19,14 @@ def lower(rounds, seed=0):
     return np.tril(generator.standard_normal((rounds, rounds))) * 0.3 + np.eye(rounds) * 2
 
 
-def test_the_matrix_cannot_be_changed_from_outside():
-    matrix = lower(3)
-    mechanism = tff_mf.Dense(matrix=matrix)
-    matrix[0, 0] = 100.0
-    mechanism.encoder(3)[0, 0] = 100.0
-    assert mechanism.matrix[0, 0] < 10
+@pytest.mark.parametrize(("kind", "field"), [(tff_mf.Dense, "matrix"), (tff_mf.Banded, "values")])
+def test_a_matrix_cannot_be_changed_from_outside(kind, field):
+    entries = np.ones((1, 1))
+    mechanism = kind(**{field: entries})
+    entries[0, 0] = mechanism.encoder(1)[0, 0] = 100.0
+    assert getattr(mechanism, field) == mechanism.encoder(1) == 1
     with pytest.raises(ValueError, match="read-only"):
-        mechanism.matrix[0, 0] = 100.0
+        getattr(mechanism, field)[0, 0] = 100.0
 
 
 def test_what_runs_is_the_inverse_in_float32():
@@ -54,3 +62,185 @@ def test_equality_and_hash():
     assert one != tff_mf.Identity()
     zeros = tff_mf.Dense(matrix=[[1.0, -0.0], [-0.0, 1.0]])
     assert hash(zeros) == hash(tff_mf.Dense(matrix=np.eye(2)))
+
+
+@st.composite
+def diagonals(draw):
+    rounds = draw(st.integers(1, 12))
+    bands = draw(st.integers(1, rounds))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    values = 0.5 * generator.standard_normal((bands, rounds))
+    values[0] = generator.uniform(0.5, 2.0, rounds)
+    return values
+
+
+def columns():
+    return st.builds(lambda head, tail: [head, *tail], st.floats(0.5, 2.0), st.lists(st.floats(-1.0, 1.0), max_size=20))
+
+
+@given(diagonals())
+def test_a_banded_matrix_has_its_diagonals_and_nothing_else(values):
+    bands, rounds = values.shape
+    mechanism = tff_mf.Banded(values=values)
+    for offset in range(rounds):
+        expected = values[offset, : rounds - offset] if offset < bands else np.zeros(rounds - offset)
+        np.testing.assert_array_equal(np.diagonal(mechanism.encoder(rounds), -offset), expected)
+    assert (mechanism.bands, mechanism.max_rounds) == (bands, rounds)
+
+
+def test_equal_banded_matrices_are_equal_whatever_belongs_to_no_row():
+    one = tff_mf.Banded(values=[[1, 1, 2], [-0.0, 0.5, 7]])
+    other = tff_mf.Banded(values=np.array([[1, 1, 2], [0.0, 0.5, 0]], dtype=np.float32))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one.values.tobytes() == other.values.tobytes()
+    assert one != tff_mf.Banded(values=[[1, 1, 2], [0, 0.25, 0]])
+    assert one != tff_mf.Banded(values=[[1, 1, 2]])
+    assert one != tff_mf.Identity()
+
+
+@given(columns(), st.integers(1, 30))
+def test_toeplitz_matrices_and_their_inverses(column, rounds):
+    banded = tff_mf.BandedToeplitz(column=column)
+    inverse = tff_mf.BandedInverse(inverse_column=column)
+    expected = np.zeros(rounds)
+    expected[: len(column)] = column[:rounds]
+    np.testing.assert_array_equal(banded.coefficients(rounds), expected)
+    np.testing.assert_array_equal(banded.encoder(rounds), inverse.inverse(rounds))
+    np.testing.assert_array_equal(banded.inverse(rounds), inverse.encoder(rounds))
+    # Rounding is to the size of what is added up.
+    size = np.abs(banded.encoder(rounds)) @ np.abs(banded.inverse(rounds))
+    assert np.all(np.abs(banded.encoder(rounds) @ banded.inverse(rounds) - np.eye(rounds)) <= 1e-13 * (1 + size))
+    assert banded.bands == inverse.bands == len(column)
+    assert banded.max_rounds is None
+
+
+@pytest.mark.parametrize("rounds", [1, 255, 256, 257, 1500])
+@pytest.mark.parametrize("bands", [1, 2, 300, 2000])
+def test_quotients_over_several_blocks(rounds, bands):
+    generator = np.random.default_rng(rounds)
+    column = series.square_root(bands) if bands > 1 else np.array([2.0])
+    numerator = generator.standard_normal(rounds)
+    quotient = series.quotient(numerator, column)
+    np.testing.assert_allclose(np.convolve(column, quotient)[:rounds], numerator, atol=1e-11)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 40])
+def test_square_roots_square_to_prefix_sums(rounds):
+    encoder = tff_mf.BandedToeplitz.square_root(rounds).encoder(rounds)
+    np.testing.assert_allclose(encoder @ encoder, np.tril(np.ones((rounds, rounds))), atol=1e-14)
+    np.testing.assert_allclose(tff_mf.BandedInverse.square_root(rounds).encoder(rounds), encoder, atol=1e-14)
+    cut = tff_mf.BandedToeplitz.square_root(3).column
+    assert cut == (1.0, 0.5, 0.375)
+    assert tff_mf.BandedInverse.square_root(3).inverse_column == (1.0, -0.5, -0.125)
+
+
+@pytest.mark.parametrize("bands", [1, 2, 5, 60])
+def test_banded_inverse_square_roots_never_rise(bands):
+    # Kalinin et al. (2025): the rule for non-increasing coefficients holds for every number of bands.
+    for mechanism in (
+        tff_mf.BandedInverse.square_root(bands),
+        tff_mf.BandedInverse.square_root(bands).cast_to_float32(),
+    ):
+        schema = tff_mf.MinSep(min_sep=50, max_participations=6)
+        assert tff_mf.explain_sensitivity(mechanism, 300, schema).exact
+
+
+@given(columns(), st.integers(1, 12), st.integers(1, 4), st.integers(1, 4), st.sampled_from(["rms", "max"]))
+def test_toeplitz_losses_are_those_of_the_dense_matrices(column, rounds, min_sep, max_participations, objective):
+    max_participations = min(max_participations, (rounds - 1) // min_sep + 1)
+    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
+    optimized_for = tff_mf.OptimizedFor(rounds=rounds, participation=schema, workload=tff_mf.Momentum(momentum=0.25))
+    loss = ToeplitzLoss(optimized_for, objective)
+    falling = np.sort(np.abs(column))[::-1][:rounds]
+    public = tff_mf.rms_loss if objective == "rms" else tff_mf.max_loss
+    if max_participations == 1 or len(falling) <= min_sep:
+        free = np.array(column[: len(falling)])
+        expected = public(tff_mf.BandedToeplitz(column=free), rounds, schema, optimized_for.workload)
+        assert np.exp(loss.of_encoder(free, orthogonal=True).value) == pytest.approx(expected, rel=1e-9)
+    expected = public(tff_mf.BandedToeplitz(column=falling), rounds, schema, optimized_for.workload)
+    assert np.exp(loss.of_encoder(falling, orthogonal=False).value) == pytest.approx(expected, rel=1e-9)
+
+
+ONCE = tff_mf.SingleParticipation()
+
+
+@functools.cache
+def dense(rounds):
+    return tff_mf.optimize_dense(rounds=rounds, participation=ONCE)
+
+
+def random(rounds, diagonals, rank, seed=0):
+    generator = np.random.default_rng(seed)
+    values = generator.uniform(0.1, 0.5, (diagonals, rounds))
+    values[0] += 1
+    return tff_mf.BandedPlusLowRank(
+        diagonals=values,
+        left=generator.uniform(0, 0.3, (rounds, rank)),
+        right=generator.uniform(0, 0.3, (rounds, rank)),
+    )
+
+
+@given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_the_decoder_is_that_of_the_definition(rounds, diagonals, rank, seed):
+    mechanism = random(rounds, min(diagonals, rounds), rank, seed)
+    decoder = mechanism.decoder(rounds)
+    for row in range(rounds):
+        for column in range(rounds):
+            offset = row - column
+            if offset < 0:
+                expected = 0.0
+            elif offset < len(mechanism.diagonals):
+                expected = mechanism.diagonals[offset, row]
+            else:
+                expected = mechanism.left[row] @ mechanism.right[column]
+            assert decoder[row, column] == pytest.approx(expected, rel=1e-14)
+    np.testing.assert_allclose(np.cumsum(mechanism.inverse(rounds), axis=0), decoder, atol=1e-14)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("rounds", "diagonals", "rank", "published"), [(256, 4, 4, 40.4), (512, 5, 4, 62.2)])
+def test_published_errors_are_reached(rounds, diagonals, rank, published):
+    # Denisov et al. (2022), table 2, column Efficient.
+    result = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(rounds), diagonals=diagonals, rank=rank)
+    assert round(result.optimized_for.search.loss * rounds**0.5, 1) <= published
+    assert result.optimized_for.search.loss >= tff_mf.rms_loss(dense(rounds), rounds, ONCE)
+    assert result.optimized_for.search.loss == tff_mf.rms_loss(result, rounds, ONCE)
+
+
+def test_sensitivity_is_that_of_the_fitted_matrix():
+    fitted = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(128), diagonals=3, rank=2)
+    encoder = np.linalg.solve(fitted.decoder(128), np.tri(128))
+    largest = np.max(np.linalg.norm(encoder, axis=0))
+    assert tff_mf.sensitivity(fitted, 128, ONCE) == pytest.approx(largest, rel=1e-10)
+    assert largest > 1.001 * tff_mf.sensitivity(dense(128), 128, ONCE)
+
+
+def test_all_diagonals_are_the_decoder_itself():
+    result = tff_mf.optimize_banded_plus_low_rank(mechanism=dense(8), diagonals=7, rank=1)
+    np.testing.assert_allclose(result.encoder(8), dense(8).encoder(8), atol=1e-8)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_a_decoder_of_the_same_structure_is_recovered(rank):
+    wanted = random(40, 2, rank)
+    optimized_for = tff_mf.OptimizedFor(rounds=40, participation=ONCE)
+    given_mechanism = tff_mf.Dense(matrix=np.tril(wanted.encoder(40)), optimized_for=optimized_for)
+    result = tff_mf.optimize_banded_plus_low_rank(mechanism=given_mechanism, diagonals=2, rank=rank)
+    assert result.optimized_for.search.history[-1] < 1e-3
+
+
+def test_a_decoder_without_entries_below_the_diagonals():
+    twice = tff_mf.Dense(
+        matrix=np.tri(6), optimized_for=tff_mf.OptimizedFor(rounds=6, participation=tff_mf.SingleParticipation())
+    )
+    result = tff_mf.optimize_banded_plus_low_rank(mechanism=twice, diagonals=2, rank=1)
+    assert result.optimized_for.converged
+    np.testing.assert_allclose(result.decoder(6), np.eye(6), atol=1e-15)
+
+
+def test_distance_never_rises():
+    history = tff_mf.optimize_banded_plus_low_rank(
+        mechanism=dense(64), diagonals=3, rank=3
+    ).optimized_for.search.history
+    assert all(after <= before for before, after in itertools.pairwise(history))

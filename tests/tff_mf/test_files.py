@@ -3,36 +3,7 @@
 import os
 import stat
 
-import pytest
-
 from tff_mf.base import files
-
-
-@pytest.mark.parametrize("content", [b"\xff\x00", "σ = 7.379\n"])
-def test_a_file_replaces_the_one_that_was_there(tmp_path, content):
-    path = tmp_path / "file"
-    path.write_bytes(b"an older and longer file")
-    files.write_atomically(path, content)
-    assert path.read_bytes() == (content if isinstance(content, bytes) else content.encode())
-    assert os.listdir(tmp_path) == ["file"]
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with pytest.raises(TypeError), files.atomic_file(path) as file:
-        file.writelines([b"new", "no bytes"])
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
-
-
-def test_an_existing_file_is_not_replaced_where_that_is_forbidden(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with pytest.raises(FileExistsError), files.atomic_file(path, overwrite=False) as file:
-        file.write(b"new")
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_a_private_file_is_private_while_it_is_written(tmp_path):

@@ -3,8 +3,12 @@
 A framework is a class of a few functions. What each has of its own is in test_optax.py, test_torch.py, test_opacus.py.
 """
 
+import contextlib
 import io
+import pathlib
 import pickle
+import re
+import runpy
 from typing import Any
 
 import numpy as np
@@ -30,6 +34,8 @@ try:
 except ImportError:
     torch = None
 
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
 BLT = tff_mf.BLT.production("b100")
 # The first leaf is of float32, the second of bfloat16.
 SHAPES = ((2, 3), (4,))
@@ -290,3 +296,20 @@ def test_bad_gradients_are_refused(clipped):
         clipped([np.ones([2, 3])], 0.0)
     with pytest.raises(tff_mf.InputError, match=r"shapes \[\(2, 3\), \(3, 3\)\]"):
         clipped([np.ones([2, 3]), np.ones([3, 3])], 1.0)
+
+
+# Updates of JAX on a grid are compared with what the integers say above.
+@pytest.mark.parametrize("name", [pytest.param("jax", marks=pytest.mark.long), "pytorch"])
+def test_a_tutorial_prints_its_stored_output(name, tmp_path, monkeypatch):
+    pytest.importorskip("sklearn")
+    pytest.importorskip(name.removeprefix("py"))
+    monkeypatch.chdir(tmp_path)
+    notebook = NOTEBOOKS["read"](DOCS / "tutorials" / f"{name}.ipynb")
+    with jax.enable_x64(True) if name == "jax" else contextlib.nullcontext():
+        outputs = list(NOTEBOOKS["printed"](notebook))
+    if name == "jax":
+        # The notebook switches it on for good.
+        jax.config.update("jax_enable_x64", False)
+    for cell, text in outputs:
+        assert NOTEBOOKS["compared"](cell, text) == NOTEBOOKS["compared"](cell, NOTEBOOKS["stored"](cell))
+    assert float(re.search(r"([\d.]+) % of the test digits", "".join(text for _, text in outputs))[1]) > 75

@@ -1,4 +1,4 @@
-"""What noise on a grid costs in the guarantee."""
+"""What noise on a grid costs in the guarantee; the integers in which sums are exact."""
 
 import dataclasses
 import math
@@ -7,6 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tff_mf
 from tests.tff_mf.samplings import cyclic_epsilon, cyclic_sigma
@@ -90,13 +92,6 @@ def test_the_charge_of_the_papers_model():
     assert charges[16].mu == pytest.approx(parts, rel=2e-3)
 
 
-def test_without_a_grid_nothing_changes():
-    guarantee = tff_mf.guarantee(tff_mf.BLT.production("b400"), 40, SCHEMA, noise_multiplier=3.0)
-    assert guarantee.tail == 0
-    assert guarantee.epsilon(1e-6) == gaussian.epsilon_from_delta(1e-6, guarantee.mu)
-    assert guarantee.delta(1.0) == gaussian.delta_from_epsilon(1.0, guarantee.mu)
-
-
 def test_restarts_bound_the_rounds_of_a_stream():
     unstable = tff_mf.BandedToeplitz(column=[1.0, -1.5])
     arguments = {"noise_multiplier": 1.0, "grid": GRID, "dimension": 10}
@@ -126,18 +121,10 @@ def test_a_tail_enters_delta():
 TAIL_OF_A_GRID = 1e-24
 
 
-@pytest.mark.parametrize("mu", [4.0, 5.0, 8.0])
-def test_no_finite_epsilon_follows_where_the_tail_can_be_what_tells_two_laws_apart(mu):
-    """Of N(0, 1) what is above a threshold is taken away, which is the tail; N(μ, 1) has more than δ there."""
-    threshold = scipy.stats.norm.isf(TAIL_OF_A_GRID)
-    assert scipy.stats.norm.sf(threshold - mu) > 1e-10
-    assert tff_mf.Guarantee(mu=mu, tail=TAIL_OF_A_GRID).epsilon(1e-10) == math.inf
-
-
 @pytest.mark.parametrize("delta", [1e-4, 1e-10, 1e-15])
 def test_epsilon_is_finite_where_the_tail_tells_less_than_delta(delta):
     """The least δ that these laws allow at any ε is that of the threshold: ε is infinite above it, finite below."""
-    for mu in np.linspace(0.1, 9.0, 90):
+    for mu in np.linspace(0.1, 9.0, 30):
         least = scipy.stats.norm.sf(scipy.stats.norm.isf(TAIL_OF_A_GRID) - mu) + TAIL_OF_A_GRID
         epsilon = tff_mf.Guarantee(mu=float(mu), tail=TAIL_OF_A_GRID).epsilon(delta)
         assert (epsilon == math.inf) or least <= delta
@@ -300,6 +287,7 @@ def test_coarse_bounds_of_trees_are_above_those_of_the_inverse(variant, rounds, 
     assert exact.error(rounds) <= coarse.error(rounds)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("theta", "omega"), [((0.5,), (3.0,)), ((1.0,), (2.5,)), ((0.9, 0.3), (1.5, 2.0))])
 @pytest.mark.parametrize("bits", [0, 2, 16, 30])
 def test_a_stream_ends_before_its_error_voids_the_bound_on_its_integers(theta, omega, bits):
@@ -316,3 +304,23 @@ def test_a_bound_on_the_error_counts_the_subtraction_of_a_half():
         found = registry.grid_recursion(tff_mf.BLT(theta=[theta], omega=[0.25]), deviation=2.0**20, largest_normal=13.0)
         past = found.largest - found.unit
         assert found.error(9) >= 2.0**-53 * (past + 1)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3, 4, 5, 2**20, 2**20 + 1, 2**22, 2**22 + 1, 4_050_748, 2**40])
+def test_auto_takes_half_the_bits_of_the_dimension_and_five(dimension):
+    bits = math.ceil(math.log2(dimension) / 2) + 5
+    assert tff_mf.Grid.auto(dimension=dimension, max_clients=10).bits == min(max(bits, 14), 22)
+
+
+@given(bits=st.integers(8, 26), max_clients=st.integers(1, 2**26))
+def test_every_sum_fits(bits, max_clients):
+    grid = tff_mf.Grid(bits=bits, max_clients=max_clients)
+    largest = max_clients * 2**bits
+    assert grid.largest_sum == largest <= 2**52
+    assert (grid.integers == "int32") == (largest <= 2**31 - 1)
+    modulus = 2**grid.bits_per_coordinate
+    assert modulus // 2 < 2 * largest + 1 <= modulus
+
+
+def test_the_largest_grid():
+    assert tff_mf.Grid(bits=16, max_clients=2**36).integers == "int64"

@@ -157,11 +157,3 @@ def test_records_of_all_float_types_are_those_of_clip_record():
         (sent,) = check([tf.constant(values, dtype)], 1.0, 12)
         clipped = clipping.clip_record([tf.constant(values, dtype)], tf.constant(1.0))[0].numpy().astype(np.float64)
         np.testing.assert_array_equal(sent, np.rint(clipped * 2**12))
-
-
-def test_a_traced_function_gives_the_same_integers():
-    traced = tf.function(lambda leaf: clipping.clip_to_grid([leaf], tf.constant(1.0), bits=12, dtype=tf.int32))
-    generator = np.random.default_rng(1)
-    for scale in (1e-3, 1.0, 100.0):
-        values = (scale * generator.normal(size=50)).astype(np.float32)
-        np.testing.assert_array_equal(traced(tf.constant(values))[0], on_grid([tf.constant(values)], 1.0, 12)[0])

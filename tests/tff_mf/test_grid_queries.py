@@ -55,13 +55,6 @@ def test_releases_are_whole_numbers_of_the_grid():
             np.testing.assert_array_equal(found, (whole * unit).astype(found.dtype))
 
 
-def test_sums_do_not_depend_on_the_order_of_records():
-    query = build(insecure_seed=3)
-    state, sent = query.initial_global_state(), records(6)
-    one, other = (query.get_noised_result(sampled(query, state, each), state)[0] for each in (sent, sent[::-1]))
-    assert [one[name].numpy().tobytes() for name in one] == [other[name].numpy().tobytes() for name in one]
-
-
 def test_more_records_than_the_grid_has_room_for_are_refused():
     query = build()
     state = query.initial_global_state()
@@ -83,15 +76,6 @@ def test_a_result_without_assertions_is_nan():
         total, unit = query._summands.opened(sampled(query, state, records(7)), np.float32(0.3))
     assert np.isnan(unit)
     assert np.all(np.isnan(query._summands.noised(total["a"], tf.zeros([3], tf.float64), unit, tf.float32)))
-
-
-def test_a_state_of_another_grid_is_refused():
-    query, other = build(), build(tff_mf.Grid(bits=17, max_clients=6))
-    assert (
-        len({each.fingerprint for each in (query, other, build(None), build(tff_mf.Grid(bits=16, max_clients=7)))}) == 4
-    )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="other noise"):
-        other.get_noised_result(sampled(other, None, records(1)), query.initial_global_state())
 
 
 def test_the_charge_is_in_every_guarantee():

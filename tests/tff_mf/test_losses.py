@@ -1,54 +1,144 @@
+"""Workloads, errors and losses, against dense matrices and loops, and the bound that no mechanism's loss is below."""
+
 import dataclasses
+import itertools
 import warnings
 
 import numpy as np
 import pytest
+import scipy.linalg
+import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
+from tff_mf.base.errors import InputValueError
+from tff_mf.problem.workloads import ToeplitzWorkload, Workload
 from tff_mf.sensitivities import losses
 
 from .oracles import restarted
 
+RATES = (0.5, 1.0, 0.25, 0.0, 2.0, 1.0, 0.75, 0.125)
+SCHEDULE = tff_mf.LinearSchedule(warmup_rounds=3, cooldown_rounds=4)
+WORKLOADS = [
+    tff_mf.PrefixSum(),
+    tff_mf.Momentum(momentum=0.9),
+    tff_mf.Momentum(momentum=0),
+    tff_mf.LearningRates(rates=RATES),
+    tff_mf.LearningRates(rates=SCHEDULE),
+    tff_mf.MomentumWithRates(rates=RATES, momentum=0.95),
+    tff_mf.MomentumWithRates(rates=SCHEDULE, momentum=0.5),
+]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Dense(tff_mf.Mechanism):
-    kind = "dense"
-    of: tff_mf.Mechanism
+class Last(ToeplitzWorkload):
+    """The mean of two rounds."""
 
-    def encoder(self, rounds):
-        return self.of.encoder(rounds)
+    kind = "last"
 
-    def inverse(self, rounds):
-        return self.of.inverse(rounds)
-
-    def cast_to_float32(self):
-        return self
+    def coefficients(self, rounds):
+        return np.array([0.5, 0.5, *[0.0] * rounds])[:rounds]
 
 
-def decoder(mechanism, rounds):
-    return np.tril(np.ones((rounds, rounds))) @ np.linalg.inv(mechanism.encoder(rounds))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Squares(Workload):
+    kind = "squares"
+
+    def matrix(self, rounds):
+        return np.tril(np.add.outer(np.arange(rounds), np.arange(rounds)) ** 2.0)
 
 
-@given(st.integers(1, 40), st.lists(st.floats(0.01, 1.0), min_size=3, max_size=3), st.floats(0.0, 1.0))
-def test_errors_against_dense_matrices(rounds, theta, total):
+def equation_11(rates, momentum):
+    rounds = len(rates)
+    by_rates = np.tril(np.ones((rounds, 1)) * np.array(rates))
+    by_momentum = np.array([[momentum ** (i - j) if i >= j else 0.0 for j in range(rounds)] for i in range(rounds)])
+    return by_rates @ by_momentum
+
+
+@given(st.lists(st.floats(0, 2), min_size=1, max_size=20), st.floats(0, 0.999))
+def test_matrices_are_those_of_equation_11(rates, momentum):
+    rounds = len(rates)
+    ones = [1.0] * rounds
+    for workload, expected in [
+        (tff_mf.PrefixSum(), equation_11(ones, 0.0)),
+        (tff_mf.Momentum(momentum=momentum), equation_11(ones, momentum)),
+        (tff_mf.LearningRates(rates=rates), equation_11(rates, 0.0)),
+        (tff_mf.MomentumWithRates(rates=rates, momentum=momentum), equation_11(rates, momentum)),
+    ]:
+        np.testing.assert_allclose(workload.matrix(rounds), expected, rtol=1e-13, atol=0)
+
+
+def test_momentum_agrees_with_a_loop_of_sgd():
+    gradients = np.random.default_rng(0).standard_normal((8, 3))
+    position, velocity, positions = np.zeros(3), np.zeros(3), []
+    for rate, gradient in zip(RATES, gradients, strict=True):
+        velocity = 0.9 * velocity + gradient
+        position = position + rate * velocity
+        positions.append(position)
+    workload = tff_mf.MomentumWithRates(rates=RATES, momentum=0.9)
+    np.testing.assert_allclose(workload.applied_to(gradients), positions, rtol=1e-12)
+
+
+@pytest.mark.parametrize("workload", [*WORKLOADS, Last(), Squares()], ids=repr)
+def test_applied_to_is_the_product_with_the_matrix(workload):
+    values = np.random.default_rng(0).standard_normal((8, 3))
+    before = values.copy()
+    np.testing.assert_allclose(workload.applied_to(values), workload.matrix(8) @ values, rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(
+        workload.applied_to(values[:, 0]), workload.matrix(8) @ values[:, 0], rtol=1e-13, atol=1e-14
+    )
+    np.testing.assert_array_equal(values, before)
+    assert not np.triu(workload.matrix(8), 1).any()
+    if isinstance(workload, ToeplitzWorkload):
+        np.testing.assert_array_equal(workload.matrix(8)[:, 0], workload.coefficients(8))
+
+
+@pytest.mark.parametrize("workload", [*WORKLOADS, Last(), Squares()], ids=repr)
+@given(st.lists(st.floats(0.01, 1.0), min_size=3, max_size=3), st.floats(0.0, 1.0))
+def test_errors_are_those_of_the_dense_decoder(workload, theta, total):
     mechanism = tff_mf.BLT(theta=theta, omega=[total / 3] * 3)
-    squares = decoder(mechanism, rounds) ** 2
-    for each in (mechanism, Dense(of=mechanism)):
-        assert tff_mf.rms_error(each, rounds) == pytest.approx(np.sqrt(squares.sum() / rounds), rel=1e-9)
-        assert tff_mf.max_error(each, rounds) == pytest.approx(np.sqrt(squares.sum(axis=1).max()), rel=1e-9)
+    rows = np.sum((workload.matrix(8) @ np.linalg.inv(mechanism.encoder(8))) ** 2, axis=1)
+    for each in (mechanism, tff_mf.Dense(matrix=mechanism.encoder(8))):
+        assert tff_mf.rms_error(each, 8, workload) == pytest.approx(np.sqrt(np.mean(rows)), rel=1e-9)
+        assert tff_mf.max_error(each, 8, workload) == pytest.approx(np.sqrt(np.max(rows)), rel=1e-9)
 
 
-def test_identity_has_the_error_of_a_random_walk():
-    assert tff_mf.max_error(tff_mf.Identity(), 100) == pytest.approx(10.0)
-    assert tff_mf.rms_error(tff_mf.Identity(), 99) == pytest.approx(50**0.5)
+def test_losses_take_the_workload():
+    mechanism, schema = tff_mf.BLT.production("b100"), tff_mf.MinSep(min_sep=100, max_participations=2)
+    workload = tff_mf.Momentum(momentum=0.9)
+    scale = tff_mf.sensitivity(mechanism, 150, schema)
+    assert tff_mf.rms_loss(mechanism, 150, schema, workload) == scale * tff_mf.rms_error(mechanism, 150, workload)
+    assert tff_mf.max_loss(mechanism, 150, schema, workload=workload) == scale * tff_mf.max_error(
+        mechanism, 150, workload
+    )
+    assert tff_mf.rms_loss(mechanism, 150, schema) == tff_mf.rms_loss(mechanism, 150, schema, tff_mf.PrefixSum())
+
+
+def test_momentum_of_many_rounds_is_quick_and_nears_its_limit():
+    error = tff_mf.max_error(tff_mf.Identity(), 10**6, tff_mf.Momentum(momentum=0.5))
+    assert error == pytest.approx(2e3, rel=1e-5)
+    schedule = tff_mf.LearningRates(rates=tff_mf.LinearSchedule())
+    with pytest.raises(InputValueError, match="rounds=1000000 exceeds the maximum of 16,384"):
+        tff_mf.max_error(tff_mf.Identity(), 10**6, schedule)
+
+
+def test_the_schedule_of_the_banded_paper():
+    schedule = tff_mf.LinearSchedule(warmup_rounds=309, cooldown_rounds=513)
+    rates = schedule.rates(2052)
+    assert (rates[0], rates[308], rates[2052 - 513], rates[-1]) == (0.05, 1.0, 1.0, 0.05)
+    np.testing.assert_array_equal(rates[308 : 2052 - 512], 1.0)
+    np.testing.assert_allclose(np.diff(rates[:309]), 0.95 / 308, rtol=1e-10)
+    np.testing.assert_allclose(np.diff(rates[-513:]), -0.95 / 512, rtol=1e-10)
+    np.testing.assert_array_equal(tff_mf.LinearSchedule().rates(3), 1.0)
 
 
 # Of the inverse of the first, the coefficients are (−3)^i.
 UNSTABLE = [
-    *(tff_mf.BandedToeplitz(column=[1.0, 3.0]), tff_mf.BandedToeplitz(column=[1.0, -3.0])),
-    *(Dense(of=tff_mf.BandedToeplitz(column=[1.0, 3.0])), tff_mf.BLT(theta=[1.0, 0.5], omega=[40.0, 30.0])),
+    tff_mf.BandedToeplitz(column=[1.0, 3.0]),
+    tff_mf.BandedToeplitz(column=[1.0, -3.0]),
+    tff_mf.Dense(matrix=tff_mf.BandedToeplitz(column=[1.0, 3.0]).encoder(1000)),
+    tff_mf.BLT(theta=[1.0, 0.5], omega=[40.0, 30.0]),
 ]
 
 
@@ -91,3 +181,79 @@ def test_the_error_of_each_round_is_the_norm_of_its_row(mechanism, workload, eve
     np.testing.assert_allclose(found, rows, rtol=1e-9)
     whole = losses.restart_errors(mechanism, rounds, restart_every=every or rounds, workload=workload)
     assert whole == pytest.approx((np.sqrt(np.mean(rows**2)), rows.max()), rel=1e-9)
+
+
+SCHEMAS = [(1, 12), (3, 4), (5, 3), (12, 1), (3, 2), (2, 5)]
+NAMES = ["all", "epochs", "partial", "once", "fewer", "two"]
+LOSSES = {"rms": tff_mf.rms_loss, "max": tff_mf.max_loss}
+
+
+def schema_of(min_sep, most):
+    if most == 1:
+        return tff_mf.SingleParticipation()
+    return tff_mf.MinSep(min_sep=min_sep, max_participations=most)
+
+
+@pytest.mark.parametrize("objective", LOSSES)
+@pytest.mark.parametrize(("min_sep", "most"), SCHEMAS, ids=NAMES)
+def test_no_mechanism_has_less(min_sep, most, objective):
+    schema = schema_of(min_sep, most)
+    least = tff_mf.least_loss(12, schema, objective)
+    assert least > 0
+    mechanisms = [tff_mf.optimize_dense(rounds=12, participation=schema), tff_mf.Identity(), tff_mf.Tree(12)]
+    mechanisms += [tff_mf.optimize_blt(rounds=12, participation=schema, buffers=2, objective=objective)]
+    mechanisms += [tff_mf.optimize_banded(rounds=12, participation=schema, bands=min(min_sep, 12), unit_norms=False)]
+    for mechanism in mechanisms:
+        assert least <= LOSSES[objective](mechanism, 12, schema)
+
+
+@pytest.mark.parametrize("objective", LOSSES)
+@pytest.mark.parametrize(("min_sep", "most"), [(1, 5), (2, 3), (2, 2), (5, 1), (3, 2)])
+def test_the_optimum_of_few_rounds_by_brute_force_is_near_and_not_below(min_sep, most, objective):
+    rounds, lower = 5, np.tril_indices(5)
+    schema = schema_of(min_sep, most)
+    signed = np.array(
+        [
+            np.sum([sign * np.eye(rounds)[place] for sign, place in zip(signs, pattern, strict=True)], axis=0)
+            for size in range(1, most + 1)
+            for pattern in itertools.combinations(range(rounds), size)
+            if schema.allows(pattern)
+            for signs in itertools.product((-1, 1), repeat=size)
+        ]
+    )
+
+    def largest(values, power):
+        top = values.max()
+        return top if power is None else top * np.sum((values / top) ** power) ** (1 / power)
+
+    def loss(entries, power=None):
+        """The loss of C with these entries; with a power, each maximum is a sum of powers, which is smooth."""
+        encoder = np.zeros((rounds, rounds))
+        encoder[lower] = entries
+        variances = np.square(np.linalg.solve(encoder.T, np.tril(np.ones((rounds, rounds))).T)).sum(axis=0)
+        squares = np.square(signed @ encoder.T).sum(axis=1)
+        error = variances.mean() if objective == "rms" else largest(variances, power)
+        return np.sqrt(error * largest(squares, power))
+
+    entries = np.eye(rounds)[lower]
+    for power in (4, 16, 64, 256, 1024):
+        entries = scipy.optimize.minimize(loss, entries, args=(power,), method="BFGS").x
+    least = tff_mf.least_loss(rounds, schema, objective)
+    assert 0.95 * loss(entries) <= least <= loss(entries) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("rounds", [30, 400])
+def test_with_one_participation_it_is_the_optimum(rounds):
+    once = tff_mf.SingleParticipation()
+    best = tff_mf.rms_loss(tff_mf.optimize_dense(rounds=rounds, participation=once), rounds, once)
+    assert 0.998 * best <= tff_mf.least_loss(rounds, once) <= best
+
+
+def test_of_more_rounds_than_it_searches_it_is_the_nuclear_norm():
+    rounds, schema = 2501, tff_mf.MinSep(min_sep=500, max_participations=6)
+    # (AAᵀ)⁻¹ is tridiagonal.
+    diagonal = np.append(np.full(rounds - 1, 2.0), 1.0)
+    squares = scipy.linalg.eigvalsh_tridiagonal(diagonal, np.full(rounds - 1, -1.0))
+    nuclear = np.sum(1 / np.sqrt(squares))
+    assert tff_mf.least_loss(rounds, schema) == pytest.approx(nuclear / np.sqrt(rounds * 500), rel=1e-7)
+    assert tff_mf.least_loss(rounds, tff_mf.MinSep(min_sep=500, max_participations=2)) == 0.0

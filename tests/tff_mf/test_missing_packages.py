@@ -77,17 +77,6 @@ def test_other_versions_of_python_are_not_advised_to_install_tff():
     assert "pip install" not in line
 
 
-def test_account_by_command():
-    program = (
-        "sys.argv = 'tff-mf account identity --sampling single --noise-multiplier 2'.split()\n"
-        "sys.argv += '--rounds 9 --delta 1e-6'.split()\n"
-        "from tff_mf.experiments.cli import main\nmain()"
-    )
-    finished = run(program)
-    assert finished.returncode == 0, finished.stderr
-    assert "ε ≤" in finished.stdout
-
-
 DOCTOR = "from tff_mf.experiments.cli import main\nmain()"
 
 

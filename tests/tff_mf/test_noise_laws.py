@@ -141,7 +141,6 @@ class InTensorFlow:
 
         monkeypatch.setattr(_recursion, "in_parts", parts)
         monkeypatch.setattr(_recursion._Round, "_scale", lambda self: 1.0)
-        monkeypatch.setattr(_keys, "standard_normal", lambda key, dimension: known[key[0]])
         stream._stddev = products.dtype.type(1)
 
     def take_floor(self, monkeypatch, floor):
@@ -377,11 +376,6 @@ def test_covariance(run):
     assert not plausible(white, 0.9)
 
 
-def test_covariance_test_rejects_independent_noise():
-    white = np.random.default_rng(0).normal(size=(2000, 6)) @ tff_mf.BLT.production("b100").encoder(6).T
-    assert not plausible(white / np.sqrt(np.mean(white**2)), 1.0)
-
-
 def test_a_state_stepped_twice_never_repeats_noise(run):
     done, before = run.done, run.engine.leaves(run.middle)
     for step in {run.stream.next, run.step}:
@@ -456,7 +450,7 @@ def shapes(draw):
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     column = np.concatenate([[1.3], generator.uniform(-0.5, 0.5, size - 1) / size])
     diagonals = generator.uniform(-0.5, 0.5, (size, rounds)) / size + 1.3 * np.eye(size, 1)
-    buffers = min(size, 4)
+    buffers, turns = min(size, 4), generator.integers(2)
     made = {
         "blt": lambda: tff_mf.BLT(
             theta=generator.uniform(1e-3, 1, buffers), omega=generator.uniform(0, 1, buffers) / buffers
@@ -465,8 +459,8 @@ def shapes(draw):
             theta=generator.uniform(1e-3, 1, buffers),
             omega=generator.uniform(0, 1, buffers) / buffers,
             scales=generator.uniform(0.5, 2, rounds),
-            turn=generator.uniform(0, 1, buffers) * generator.integers(2),
-            phase=generator.uniform(0, 1, buffers),
+            turn=generator.uniform(0, 1, buffers) * turns,
+            phase=generator.uniform(0, 1, buffers) * turns,
         ),
         "banded": lambda: tff_mf.Banded(values=diagonals),
         "toeplitz": lambda: tff_mf.BandedToeplitz(column=column),
@@ -518,7 +512,7 @@ def test_what_runs_has_the_numbers_of_float32(shape):
     run = mechanism.cast_to_float32()
     assert run.optimized_for == mechanism.optimized_for
     np.testing.assert_allclose(run.encoder(rounds), mechanism.encoder(rounds), rtol=1e-5, atol=1e-6)
-    # Of a dense mechanism, C⁻¹ is cast; of buffers that turn, their weights are (test_scaled_blt.py).
+    # Of a dense mechanism, C⁻¹ is cast; of buffers that turn, their weights are (test_scaled_columns.py).
     if mechanism.kind != "dense" and not any(getattr(mechanism, "turn", ())):
         assert run.cast_to_float32() == run
         for field in dataclasses.fields(run):
@@ -527,7 +521,7 @@ def test_what_runs_has_the_numbers_of_float32(shape):
                 np.testing.assert_array_equal(value, np.array(getattr(mechanism, field.name), np.float32))
 
 
-@hypothesis.settings(max_examples=10)
+@hypothesis.settings(max_examples=5)
 @given(shape=shapes())
 def test_any_shape_streams_its_inverse(engine, grid, shape):
     # Not compiled: each example would be traced.
@@ -537,7 +531,7 @@ def test_any_shape_streams_its_inverse(engine, grid, shape):
 @pytest.mark.sampled(together=2)
 @pytest.mark.parametrize(
     "mechanism",
-    [tff_mf.BandedToeplitz.square_root(13), tff_mf.Tree(30), tff_mf.Tree(30, variant="online"), BLT],
+    [tff_mf.BandedToeplitz.square_root(5), tff_mf.Tree(8), tff_mf.Tree(8, variant="online"), BLT],
     ids=lambda each: f"{each.kind} {getattr(each, 'variant', '')}",
 )
 def test_rows_longer_than_a_part(monkeypatch, engine, grid, mechanism):
@@ -546,7 +540,7 @@ def test_rows_longer_than_a_part(monkeypatch, engine, grid, mechanism):
         each.take_small_parts(monkeypatch)
     for module in (normals, normals._philox):
         monkeypatch.setattr(module, "PART", 2**10)
-    Run(engine, mechanism, 16, grid=grid, dimension=2**11 + 3).assert_is_the_inverse_times_z()
+    Run(engine, mechanism, 8, grid=grid, dimension=2**11 + 3).assert_is_the_inverse_times_z()
 
 
 @pytest.mark.parametrize("stddev", [2.0**11, 2.0**14])
@@ -617,17 +611,6 @@ def test_many_rows_of_an_outside_inverse_take_no_grid(engine):
     stream = engine.build(mechanism, dimension=2, stddev=1.0)
     with pytest.raises(tff_mf.InputError, match=r"rounds=16385.*16384"):
         stream.limited_to(2**14 + 1)
-
-
-def test_one_band_is_independent_noise_bit_for_bit(engine, grid):
-    np.testing.assert_array_equal(tff_mf.Identity().encoder(5), np.eye(5))
-    arguments = {"dimension": FEW, "stddev": 2.0, "insecure_seed": 1, "grid": grid}
-    expected, state = rows_of(engine.build(tff_mf.Identity(), **arguments), 4)
-    for mechanism in (tff_mf.Banded(values=np.ones((1, 4))), tff_mf.BandedToeplitz(column=[1.0])):
-        stream = engine.build(mechanism, **arguments)
-        np.testing.assert_array_equal(rows_of(stream, 4)[0], expected)
-    if grid is None:
-        np.testing.assert_array_equal(expected, engine.drawn_again(stream, engine.keys(state)).astype(np.float32) * 2)
 
 
 def test_insecure_seeds_repeat_and_do_not_overlap(engine, grid):
@@ -741,29 +724,26 @@ def test_float32_drift_of_the_prefix_sum(engine, mechanism, rounds):
     assert np.abs(drift).max() < 1e-4 * np.abs(np.cumsum(exact, axis=0)).max()
 
 
-def taking(monkeypatch, engine, mechanism, products, grid):
+def taking(monkeypatch, engine, mechanism, products):
     """The rows of a stream for given s_t·z_t, [rounds, dimension], rounded to integers."""
     rounds, dimension = products.shape
-    stream = engine.build(mechanism, dimension=dimension, stddev=STDDEV, grid=grid)
+    stream = engine.build(mechanism, dimension=dimension, stddev=STDDEV, grid=GRID)
     stream = stream.repeating(np.stack([np.arange(rounds), np.zeros(rounds, np.int64)], axis=1))
     with monkeypatch.context() as patch:
-        engine.take_products(patch, stream, products.astype(np.float64 if grid else np.float32))
-        return np.rint(rows_of(stream, rounds, engine.compiled(stream))[0].astype(np.float64))
+        engine.take_products(patch, stream, products)
+        return rows_of(stream, rounds, engine.compiled(stream))[0].astype(np.float64)
 
 
-def shifted(monkeypatch, engine, mechanism, rounds, *, dimension=4, scale=2e5, lattice=2.0**-10, grid=GRID):
+def shifted(monkeypatch, engine, mechanism, rounds, *, dimension, lattice=2.0**-10):
     """Returns n of z, and y − x′ of the z′ for which W = Cx + z is the same, in units of the grid: integers x."""
     generator = np.random.default_rng(0)
-    products = np.rint(generator.normal(size=(rounds, dimension)) * scale / lattice) * lattice
+    products = np.rint(generator.normal(size=(rounds, dimension)) * 2e5 / lattice) * lattice
     data = np.zeros((rounds, dimension))
     # A client of the clip norm in some rounds: others' data is the same in both.
     some = generator.choice(rounds, size=max(1, rounds // 50), replace=False)
     data[some] = generator.integers(-4000, 4000, size=dimension)
     moved = products + data + couplings(found_of(mechanism), rounds) @ data
-    return (
-        taking(monkeypatch, engine, mechanism, products, grid),
-        taking(monkeypatch, engine, mechanism, moved, grid) - data,
-    )
+    return taking(monkeypatch, engine, mechanism, products), taking(monkeypatch, engine, mechanism, moved) - data
 
 
 EXACT = {
@@ -789,11 +769,6 @@ def test_equal_releases_give_equal_sums_up_to_the_error(monkeypatch, engine, mak
     """
     first, second = shifted(monkeypatch, engine, make(40), 40, dimension=2000)
     assert np.mean(first != second) < 1e-3
-
-
-def test_a_recursion_in_floats_that_is_rounded_at_its_end_fails_the_shift_test(monkeypatch, engine):
-    first, second = shifted(monkeypatch, engine, BLT, 60, dimension=50, scale=2e7, grid=None)
-    assert np.mean(first != second) > 0.05
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,6 @@
 """Noise in JAX beyond the laws of all engines, and central training with optax, against NumPy and plain loops."""
 
 import os
-import pathlib
-import re
-import runpy
 import subprocess
 import sys
 
@@ -25,8 +22,6 @@ from tff_mf.optax import clipped_sum, correlated_noise  # noqa: E402
 
 from .test_frameworks import plan  # noqa: E402
 
-DOCS = pathlib.Path(__file__).parents[2] / "docs"
-NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
 BLT = tff_mf.BLT.production("b100")
 PARAMS = {"a": jnp.zeros([2, 3], jnp.float32), "b": jnp.zeros([4], jnp.bfloat16)}
 
@@ -236,39 +231,3 @@ def test_states_tell_no_secret():
     state = in_jax.build_stream(BLT, dimension=3, stddev=1.0, insecure_seed=1).init()
     assert "secret" in repr(state)
     assert "keys" not in repr(state)
-
-
-def test_means_of_sums_on_a_grid_are_refused():
-    """The mean of two sums would tell where they are odd. In a process, as each thread has a switch for x64."""
-    code = """
-import jax, optax, tff_mf
-jax.config.update("jax_enable_x64", True)
-from tff_mf.optax import correlated_noise
-plan = tff_mf.plan(mechanism="identity", rounds=9, sampling=tff_mf.SingleParticipation(), delta=1e-5,
-                   clients_per_round=4, noise_multiplier=3.0).for_model(3)
-total = jax.numpy.array([1.0, 2.0, 3.0])
-for mean in (False, True):
-    optimizer = optax.MultiSteps(correlated_noise(plan), 2, use_grad_mean=mean)
-    _, state = optimizer.update(total, optimizer.init(total))
-    try:
-        found = int(optimizer.update(2 * total, state)[1].inner_opt_state.round)
-    except jax.errors.JaxRuntimeError as error:
-        found = "use_grad_mean" in str(error)
-    assert found is True if mean else found == 1
-"""
-    in_a_process(code)
-
-
-# Updates on a grid are compared with what the integers say above, and the tutorial in PyTorch runs in CI.
-@pytest.mark.long
-def test_the_tutorial_prints_its_stored_output(tmp_path, monkeypatch):
-    pytest.importorskip("sklearn")
-    monkeypatch.chdir(tmp_path)
-    notebook = NOTEBOOKS["read"](DOCS / "tutorials" / "jax.ipynb")
-    with jax.enable_x64(True):
-        outputs = list(NOTEBOOKS["printed"](notebook))
-    # The notebook switches it on for good.
-    jax.config.update("jax_enable_x64", False)
-    for cell, text in outputs:
-        assert NOTEBOOKS["compared"](cell, text) == NOTEBOOKS["compared"](cell, NOTEBOOKS["stored"](cell))
-    assert float(re.search(r"([\d.]+) % of the test digits", "".join(text for _, text in outputs))[1]) > 75

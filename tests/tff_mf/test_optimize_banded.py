@@ -295,6 +295,7 @@ def test_toeplitz_matrices_of_any_setting(optimized_for, bands, objective):
 
 
 @pytest.mark.once
+@pytest.mark.sampled
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize(
     ("rounds", "bands", "schema"),

@@ -143,30 +143,17 @@ def test_more_buffers_are_never_worse(rounds, objective):
     assert history == pytest.approx(losses[: len(history)], rel=1e-7)
 
 
-@pytest.mark.once
-def test_a_million_rounds_agree_with_the_direct_sum():
-    optimized_for = setting(10**6, 10**6 // 6, 6)
-    mechanism = found(optimized_for, 4)
-    direct = tff_mf.max_loss(mechanism, optimized_for.rounds, optimized_for.participation)
-    assert np.sqrt(_direct(mechanism, optimized_for, "max")) == pytest.approx(direct, rel=1e-11)
-    assert np.sqrt(_closed_form(mechanism, optimized_for, "max")) == pytest.approx(direct, rel=1e-8)
-
-
 def test_buffers_are_chosen_by_their_gain():
     result = found(PAPER)
     losses = result.optimized_for.search.history
     assert result.buffers == len(losses) == 4
     assert all(fewer / more > 1.001 for fewer, more in itertools.pairwise(losses))
     assert found(PAPER, 5).optimized_for.search.loss > result.optimized_for.search.loss / 1.001
-    assert "one more would lower the loss" in result.optimized_for.search.message
 
 
 def test_dead_buffers_are_pruned_and_reported():
     result = found(PAPER, 6, "rms")
     assert result.buffers == 3
-    assert result.optimized_for.search.message.startswith(
-        "3 of 6 buffers: one more would lower the loss by a relative "
-    )
     assert result == found(PAPER, 3, "rms")
 
 
@@ -198,7 +185,6 @@ def test_the_identity_is_one_buffer_of_weight_zero():
     result = found(setting(30, 1, 30))
     assert result.omega == (0.0,)
     assert result.optimized_for.search.history == ()
-    assert result.optimized_for.search.message == "0 buffers: one more would lower the loss by a relative 0.0e+00."
 
 
 @pytest.mark.once

@@ -228,6 +228,7 @@ ROWS = [
     (tff_mf.Guarantee(mu=1.0).delta, {}, "epsilon", [], [-1]),
     (lambda guarantees: tff_mf.compose_guarantees(*guarantees), {}, "guarantees", [[1.0]], [[]]),
     (tff_mf.adaptive_clipping_guarantee, {"rounds": 9, "sampling": ONCE}, "count_stddev", [], [-1]),
+    (tff_mf.restart_sensitivity, {"mechanism": B400, "rounds": 9, "participation": ONCE}, "restart_every", [], [0]),
     *(
         (tff_mf.guarantee, {**RUN, "noise_multiplier": 1.0}, *only)
         for only in (

@@ -13,7 +13,7 @@ import tff_mf
 from tests.tff_mf.samplings import cyclic_event
 from tff_mf import artifacts
 from tff_mf.mechanisms import BandedMechanism, ToeplitzMechanism, registry
-from tff_mf.mechanisms.registry import Codec, Search, _kinds
+from tff_mf.mechanisms.registry import Codec, _kinds
 from tff_mf.noise import numpy as streams
 from tff_mf.sensitivities import _check
 
@@ -146,25 +146,12 @@ def test_an_outsider_works_in_every_function(tmp_path):
 
 
 def test_a_banded_outsider_is_amplified_by_its_bands():
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Two(BandedMechanism):
-        kind = "two_bands"
-        second: float
-
-        @property
-        def bands(self):
-            return 2
-
-        def diagonals(self, rounds):
-            return np.outer([1.0, self.second], np.ones(rounds))
-
-        def cast_to_float32(self):
-            return dataclasses.replace(self, second=float32(self.second))
-
-    tff_mf.register_mechanism(Two)
-    found = cyclic_event(Two(second=0.5), 8, population=100, clients_per_round=5, noise_multiplier=1)
-    twin = tff_mf.BandedToeplitz(column=[1.0, 0.5])
-    assert found == cyclic_event(twin, 8, population=100, clients_per_round=5, noise_multiplier=1)
+    outsider = with_diagonals(lambda n: np.outer([1.0, 0.5], np.ones(n)), count=2)
+    found, expected = (
+        cyclic_event(each, 8, population=100, clients_per_round=5, noise_multiplier=1)
+        for each in (outsider, tff_mf.BandedToeplitz(column=[1.0, 0.5]))
+    )
+    assert found == expected
 
 
 def too_small(mechanism, rounds, participation):
@@ -439,19 +426,10 @@ def test_coefficients_that_end_after_the_rounds_of_whole_matrices_are_refused():
 
 
 def test_shapes_are_checked_of_a_class_that_is_not_registered():
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Unknown(BandedMechanism):
-        kind = "unknown"
-        bands = 3
-
-        def diagonals(self, rounds):
-            return THREE[:, np.newaxis]
-
-        def cast_to_float32(self):
-            return self
-
+    mechanism = with_diagonals(lambda n: THREE[:, np.newaxis])
+    del _kinds._KINDS["careless"]
     with pytest.raises(tff_mf.InputError, match="diagonals"):
-        tff_mf.sensitivity(Unknown(), 100, SCHEMA)
+        tff_mf.sensitivity(mechanism, 100, SCHEMA)
 
 
 def lossy(kind, **changes):
@@ -490,8 +468,7 @@ def test_a_codec_that_loses_something_is_refused(changes, message, tmp_path):
 LAST = []
 
 
-@pytest.mark.parametrize("column", [[2.0, 1.0], (2.0, 1.0)])
-def test_a_field_that_can_be_changed_is_refused(column):
+def test_a_field_that_can_be_changed_is_refused():
     """After the change, the ε would be that of another C than the noise, which has been built."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -509,11 +486,9 @@ def test_a_field_that_can_be_changed_is_refused(column):
             return self
 
     tff_mf.register_mechanism(Listed)
-    if isinstance(column, tuple):
-        assert tff_mf.sensitivity(Listed(column=column), 9, SCHEMA) > 2
-        return
+    assert tff_mf.sensitivity(Listed(column=(2.0, 1.0)), 9, SCHEMA) > 2
     with pytest.raises(tff_mf.InputError, match="column of kind 'listed' is a list, which can be changed"):
-        tff_mf.sensitivity(Listed(column=column), 9, SCHEMA)
+        tff_mf.sensitivity(Listed(column=[2.0, 1.0]), 9, SCHEMA)
 
 
 def test_what_a_codec_loses_is_found_after_a_mechanism_with_the_same_tensors_has_passed(tmp_path):
@@ -554,29 +529,22 @@ def test_whole_numbers_come_back_whole(tmp_path):
     class Delayed(ToeplitzMechanism):
         kind = "delayed"
         delay: int
-        weights: tuple[float, ...]
-
-        def __post_init__(self):
-            super().__post_init__()
-            object.__setattr__(self, "weights", tuple(self.weights))
+        weight: float
 
         def coefficients(self, rounds):
-            column = np.zeros(rounds)
-            given = np.concatenate([[1.0], np.zeros(self.delay), self.weights])[:rounds]
-            column[: len(given)] = given
-            return column
+            return np.append(1.0, self.weight * (np.arange(1, rounds) == self.delay))
 
         def inverse_coefficients(self, rounds):
-            return tff_mf.BandedToeplitz(column=self.coefficients(rounds).tolist()).inverse_coefficients(rounds)
+            return tff_mf.BandedToeplitz(column=self.coefficients(rounds)).inverse_coefficients(rounds)
 
         def cast_to_float32(self):
-            return dataclasses.replace(self, weights=tuple(map(float32, self.weights)))
+            return dataclasses.replace(self, weight=float32(self.weight))
 
     tff_mf.register_mechanism(Delayed)
-    mechanism = Delayed(delay=2, weights=(0.5, 0.25))
-    tff_mf.save(mechanism, tmp_path / "file")
-    assert tff_mf.load(tmp_path / "file") == mechanism
-    assert type(tff_mf.load(tmp_path / "file").delay) is int
+    tff_mf.save(Delayed(delay=2, weight=0.5), tmp_path / "file")
+    loaded = tff_mf.load(tmp_path / "file")
+    assert loaded == Delayed(delay=2, weight=0.5)
+    assert type(loaded.delay) is int
 
 
 def test_an_artifact_of_an_unknown_kind_names_it_and_imports_nothing(tmp_path, monkeypatch):
@@ -697,15 +665,9 @@ def test_parts_of_a_wrong_type_are_named(arguments):
         tff_mf.register_mechanism(geometric_class(), **arguments)
 
 
-def test_a_search_is_kept_for_the_command_line():
-    search = Search(optimizer=lambda **setting: None, options=("bands",), toeplitz=True)
-    assert tff_mf.register_mechanism(geometric_class(), search=search).search is search
-
-
 def test_code_that_changed_after_saving_is_found(tmp_path):
     mechanism = geometric()
     tff_mf.save(mechanism, tmp_path / "file")
-    assert tff_mf.load(tmp_path / "file") == mechanism
     type(mechanism).coefficients = lambda self, n: np.append(1.0, 0.25 * self.beta ** np.arange(n - 1))
     type(mechanism).inverse_coefficients = lambda self, n: np.append(
         1.0, -0.25 * (self.beta - 0.25) ** np.arange(n - 1)
@@ -740,7 +702,7 @@ def test_an_amplified_answer_is_of_the_mechanism_and_not_of_an_equal_one():
     small = geometric(alpha=0.1, beta=0.2, **alike)
     large = dataclasses.replace(small, alpha=0.9, beta=0.95)
     assert small == large
-    run = {"rounds": 12, "sampling": tff_mf.BallsInBins(groups=3)}
+    run = {"rounds": 12, "sampling": tff_mf.BallsInBins(groups=3), "samples": 2000}
     few, more = (tff_mf.epsilon(each, **run, noise_multiplier=4.0, delta=1e-4) for each in (small, large))
     assert few < more
 
@@ -749,9 +711,9 @@ def test_a_search_is_not_repeated_until_it_is_lucky():
     mechanism = geometric()
     run = (mechanism, 8, tff_mf.BallsInBins(groups=4))
     asked = {"epsilon": 1.0, "delta": 1e-3, "samples": 2000}
-    assert len({tff_mf.calibrate_noise_multiplier(*run, **asked) for _ in range(3)}) == 1
+    assert len({tff_mf.calibrate_noise_multiplier(*run, **asked) for _ in range(2)}) == 1
     banded, b_min_sep = tff_mf.BandedToeplitz(column=[1.0, 0.5]), tff_mf.BMinSep(min_sep=2, probability=0.2)
-    again = {tff_mf.calibrate_noise_multiplier(banded, 4, b_min_sep, **asked) for _ in range(3)}
+    again = {tff_mf.calibrate_noise_multiplier(banded, 4, b_min_sep, **asked) for _ in range(2)}
     assert len(again) == 1
     assert tff_mf.epsilon(banded, 4, b_min_sep, noise_multiplier=again.pop(), delta=1e-3, samples=2000) <= 1.0
 

@@ -93,14 +93,6 @@ def test_the_matrix_is_the_banded_inverse_with_scaled_columns_and_its_recursions
     assert mechanism.cast_to_float32().cast_to_float32() == mechanism.cast_to_float32()
 
 
-def test_scales_of_one_are_the_blt():
-    participation = tff_mf.MinSep(min_sep=9, max_participations=4)
-    blt = tff_mf.BLT.production("b400")
-    same = tff_mf.ScaledBLT(theta=blt.theta, omega=blt.omega, scales=[1.0] * 40)
-    assert tff_mf.sensitivity(same, 40, participation) == pytest.approx(tff_mf.sensitivity(blt, 40, participation))
-    assert tff_mf.max_loss(same, 40, participation) == pytest.approx(tff_mf.max_loss(blt, 40, participation))
-
-
 def test_a_late_column_that_is_large_is_never_overlooked():
     mechanism = dataclasses.replace(made(9), scales=[1.0] * 8 + [50.0])
     for most in (1, 2, 3):
@@ -119,46 +111,44 @@ def test_secret_cohorts_are_accounted_for_by_the_matrix_and_never_as_if_it_were_
     assert found == pytest.approx(known, rel=1e-9)
 
 
+def blt_loss(optimized_for, real, pairs):
+    """Returns the loss of a search, a point, and whether C may have entries below 0."""
+    variables = 2 * real + 4 * pairs + optimized_for.participation.max_participations - 1
+    return ScaledBLTLoss(optimized_for, real, pairs), 0.3 * np.random.default_rng(0).normal(size=variables) - 2, pairs
+
+
+def inverse_loss(optimized_for, *start):
+    bands = len(start) - 1
+    variables = 0.1 * np.random.default_rng(0).normal(size=bands + optimized_for.participation.max_participations - 1)
+    variables[bands:] -= 2
+    return ScaledInverseLoss(optimized_for, np.array(start)), variables, True
+
+
+@pytest.mark.sampled(together=2)
 @pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
-@pytest.mark.parametrize(("rounds", "min_sep", "most"), [(40, 10, 4), (37, 10, 3), (40, 40, 1)])
+@pytest.mark.parametrize(("rounds", "min_sep", "most"), [(40, 10, 4), (37, 10, 3), (40, 40, 1), (5, 1, 5)])
 @pytest.mark.parametrize("power", [1, 8])
-@pytest.mark.parametrize(("real", "pairs"), [(0, 0), (1, 0), (2, 0), (1, 1), (2, 2)])
-def test_the_loss_of_the_search_is_the_loss_and_has_its_gradient(schema, rounds, min_sep, most, power, real, pairs):
+@pytest.mark.parametrize(
+    ("made", "start"),
+    [
+        *((blt_loss, start) for start in ((0, 0), (1, 0), (2, 0), (1, 1), (2, 2))),
+        *((inverse_loss, start) for start in ((1.0,), (1.0, -0.5), (1.0, -0.6, 0.3), (1.0, 0.4, -0.3, -0.2))),
+    ],
+)
+def test_the_loss_of_the_search_is_the_loss_and_has_its_gradient(schema, rounds, min_sep, most, power, made, start):
     participation = schema(min_sep=min_sep, max_participations=most)
-    loss = ScaledBLTLoss(tff_mf.OptimizedFor(rounds=rounds, participation=participation), real, pairs)
-    variables = 0.3 * np.random.default_rng(0).normal(size=2 * real + 4 * pairs + most - 1) - 2
+    loss, variables, bounded = made(tff_mf.OptimizedFor(rounds=rounds, participation=participation), *start)
     value, gradient = loss(variables, power)
     np.testing.assert_allclose(gradient, slopes(lambda at: loss(at, power).value, variables), atol=1e-8)
 
     mechanism = loss.mechanism(variables)
     sensitivity = tff_mf.explain_sensitivity(mechanism, rounds, participation)
     error = np.mean(round_errors(mechanism, rounds) ** (2 * power)) ** (0.5 / power)
-    # With pairs and fixed epochs, the search has an upper bound.
+    # For fixed epochs, the search has an upper bound where entries may be below 0.
     assert np.exp(value) >= sensitivity.value * error * (1 - 1e-12)
-    if not pairs or schema is tff_mf.MinSep:
+    if not bounded or schema is tff_mf.MinSep:
         assert np.exp(value) == pytest.approx(sensitivity.value * error, rel=1e-12)
-    assert sensitivity.exact or pairs
-
-
-@pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
-@pytest.mark.parametrize(("rounds", "min_sep", "most"), [(40, 10, 4), (37, 10, 3), (40, 40, 1), (5, 1, 5)])
-@pytest.mark.parametrize("power", [1, 8])
-@pytest.mark.parametrize("start", [[1.0], [1.0, -0.5], [1.0, -0.6, 0.3], [1.0, 0.4, -0.3, -0.2]])
-def test_the_loss_of_an_inverse_is_the_loss_and_has_its_gradient(schema, rounds, min_sep, most, power, start):
-    participation = schema(min_sep=min_sep, max_participations=most)
-    loss = ScaledInverseLoss(tff_mf.OptimizedFor(rounds=rounds, participation=participation), np.array(start))
-    variables = 0.1 * np.random.default_rng(0).normal(size=len(start) + most - 2)
-    variables[len(start) - 1 :] -= 2
-    value, gradient = loss(variables, power)
-    np.testing.assert_allclose(gradient, slopes(lambda at: loss(at, power).value, variables), atol=1e-8)
-
-    mechanism = loss.mechanism(variables)
-    sensitivity = tff_mf.sensitivity(mechanism, rounds, participation)
-    error = np.mean(round_errors(mechanism, rounds) ** (2 * power)) ** (0.5 / power)
-    # For fixed epochs, the search has an upper bound.
-    assert np.exp(value) >= sensitivity * error * (1 - 1e-12)
-    if schema is tff_mf.MinSep:
-        assert np.exp(value) == pytest.approx(sensitivity * error, rel=1e-12)
+    assert sensitivity.exact or bounded
 
 
 @pytest.mark.parametrize(("objective", "loss_of"), [("rms", tff_mf.rms_loss), ("max", tff_mf.max_loss)])

@@ -13,7 +13,7 @@ import tff_mf
 
 tf = pytest.importorskip("tensorflow")
 import tensorflow_privacy as tfp  # noqa: E402
-from tensorflow_privacy.privacy.dp_query import nested_query, test_utils, tree_aggregation  # noqa: E402
+from tensorflow_privacy.privacy.dp_query import nested_query, test_utils  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
 
@@ -222,36 +222,6 @@ def test_rounds_in_a_session_sum_records(kind):
             assert_close(found, [-2.0, 2.5])
 
 
-def test_states_are_structures_of_tensors(kind):
-    """`DPQuery.initial_global_state`: "must be processable via tf.nest.map_structure"."""
-    records = [tf.constant([1.0, 2.0])]
-    query = build(kind, records[0], noise_multiplier=1.0, insecure_seed=3)
-    state = query.initial_global_state()
-    for _ in range(2):
-        copied = tf.nest.map_structure(tf.identity, state)
-        tf.nest.assert_same_structure(copied, state)
-        (result, after), (same, _) = one_round(query, state, records), one_round(query, copied, records)
-        np.testing.assert_array_equal(result, same)
-        state = after
-
-
-def test_metrics_are_an_ordered_dictionary_of_tensors(kind):
-    query = build(kind, tf.zeros([2]))
-    metrics = query.derive_metrics(query.initial_global_state())
-    assert isinstance(metrics, collections.OrderedDict)
-    assert all(isinstance(name, str) and tf.is_tensor(value) for name, value in metrics.items())
-
-
-def test_normalized_queries(kind):
-    records = [tf.constant([-6.0, 8.0]), tf.constant([4.0, -3.0])]
-    numerator = build(kind, records[0], clip_norm=5.0)
-    if not isinstance(numerator, tfp.SumAggregationDPQuery):
-        pytest.skip("TensorFlow Privacy's RestartQuery is no sum query either")
-    query = tfp.NormalizedQuery(numerator_query=numerator, denominator=2.0)
-    result, _ = test_utils.run_query(query, records)
-    np.testing.assert_allclose(result, [0.5, 0.5], atol=1e-4)
-
-
 def test_nested_queries(kind):
     inner = [build(kind, 1.0, clip_norm=4.0), {"c": build(kind, [12.0, 9.0], clip_norm=5.0)}]
     if not all(isinstance(each, tfp.SumAggregationDPQuery) for each in tf.nest.flatten(inner)):
@@ -262,28 +232,3 @@ def test_nested_queries(kind):
     records = [[1.0, {"c": [12.0, 9.0]}], [5.0, {"c": [1.0, 2.0]}]]
     result, _ = test_utils.run_query(query, records)
     assert_close(result, [5.0, {"c": [5.0, 5.0]}])
-
-
-class _Numbered(tree_aggregation.ValueGenerator):
-    """Gives the unit vectors one after another, so that a sum says of which draws it consists."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def initialize(self):
-        return tf.constant(0)
-
-    def next(self, state):
-        return tf.one_hot(state, self.count), state + 1
-
-
-def test_the_vanilla_tree_is_that_of_tensorflow_privacy():
-    """Row by row, TreeAggregator adds the same draws to a prefix sum as C⁻¹ does."""
-    rounds = 13
-    aggregator = tree_aggregation.TreeAggregator(_Numbered(rounds + 1))
-    state, rows = aggregator.init_state(), []
-    for _ in range(rounds):
-        row, state = aggregator.get_cumsum_and_update(state)
-        rows.append(row.numpy()[:rounds])
-    inverse = tff_mf.Tree(rounds, variant="vanilla").inverse(rounds)
-    np.testing.assert_array_equal(rows, np.cumsum(inverse, axis=0))

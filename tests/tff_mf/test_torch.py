@@ -1,9 +1,6 @@
 """Noise in PyTorch beyond the laws of all engines, and central training, against NumPy and plain loops."""
 
 import os
-import pathlib
-import re
-import runpy
 import subprocess
 import sys
 
@@ -22,8 +19,6 @@ from tff_mf.torch import CorrelatedNoise, clipped_sum  # noqa: E402
 
 from .test_frameworks import plan  # noqa: E402
 
-DOCS = pathlib.Path(__file__).parents[2] / "docs"
-NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
 BLT = tff_mf.BLT.production("b100")
 CPU = torch.device("cpu")
 
@@ -225,13 +220,3 @@ def test_no_norm_exceeds_the_clip_norm_by_a_factor_of_few_digits(clip_norm):
         for value in largest / np.array([1, 2, 3, 10, 1e3, 1e6]):
             (found,) = clipped_sum([torch.full((1, size), value, dtype=torch.float32)], clip_norm)
             assert torch.linalg.norm(found.to(torch.float64)) <= clip_norm
-
-
-def test_the_tutorial_prints_its_stored_output(tmp_path, monkeypatch):
-    pytest.importorskip("sklearn")
-    monkeypatch.chdir(tmp_path)
-    notebook = NOTEBOOKS["read"](DOCS / "tutorials" / "pytorch.ipynb")
-    outputs = list(NOTEBOOKS["printed"](notebook))
-    for cell, text in outputs:
-        assert NOTEBOOKS["compared"](cell, text) == NOTEBOOKS["compared"](cell, NOTEBOOKS["stored"](cell))
-    assert float(re.search(r"([\d.]+) % of the test digits", "".join(text for _, text in outputs))[1]) > 75

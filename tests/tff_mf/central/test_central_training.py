@@ -19,14 +19,9 @@ from tff_mf import keras  # noqa: E402
 from tff_mf.keras import _batches  # noqa: E402
 from tff_mf.noise.tensorflow import _keys  # noqa: E402
 
+from .test_central_clipping import poisson  # noqa: E402
+
 N, D = 6, 3
-
-
-def poisson(*, examples, batch_size, groups=1, **fields):
-    """The order of Poisson sampling, or of cyclic Poisson sampling."""
-    population = {"population": examples, "clients_per_round": batch_size}
-    drawn_by = tff_mf.CyclicPoisson(groups=groups, **population) if groups > 1 else tff_mf.Poisson(**population)
-    return tff_mf.Order(sampling=drawn_by, examples=examples, batch_size=batch_size, **fields)
 
 
 class Recorder(tf.keras.optimizers.Optimizer):
@@ -106,16 +101,6 @@ def test_noise_of_fit_is_the_inverse_times_z(name):
     np.testing.assert_allclose(trained.model.get_weights()[0][:, 0], 0.25 + np.sum(optimizer.log, axis=0), atol=1e-5)
     keys = trained.state.noise.past_keys.numpy()
     assert len(np.unique(keys)) == keys.size == 2 * ORDER.rounds
-
-
-def test_arrays_that_change_later_change_nothing():
-    examples = X.copy()
-    trained, optimizer = recorded(x=examples, noise_multiplier=0.0)
-    other, expected = recorded(noise_multiplier=0.0)
-    examples[:] = examples[::-1].copy()
-    trained.fit(epochs=1)
-    other.fit(epochs=1)
-    np.testing.assert_array_equal(optimizer.log, expected.log)
 
 
 def test_two_trainings_never_share_noise_unless_for_tests():

@@ -96,7 +96,7 @@ For one band, the rounds share no row, and Z = Π_t (1 + α_t·(w_t − 1)) wher
 probability of round t given the outputs before it. E[φ(1 + α(w − 1))] is convex in α and least at 0, and so does not
 fall: from the last round to the first, α_t may be replaced by p. Then the run is *Poisson sampling* with p.
 
-`tests/tff_mf/test_b_min_sep_moments.py` compares the moments with sums over all histories, and ε with quadrature; a
+`tests/tff_mf/test_b_min_sep.py` compares the moments with sums over all histories, and ε with quadrature; a
 bound in which rows that share a round are taken to be independent fails there.
 """
 
