@@ -460,7 +460,7 @@ def test_no_round_is_released_twice_wherever_a_process_is_killed(tmp_path):
 
         # Attempts count, so that few nodes would soon all be forbidden a round.
         many = [f"node {index}" for index in range(10 * NODES)]
-        with opened(tmp_path, plan_of(rounds=4)) as strategy:
+        with opened(tmp_path, plan_of(rounds=8)) as strategy:
             strategy.start(Fleet(many, answer))
             strategy.end()
 
@@ -472,13 +472,13 @@ def test_no_round_is_released_twice_wherever_a_process_is_killed(tmp_path):
             assert number == "refused:" or seen.setdefault(number, model) == model
         killed += status == -signal.SIGKILL
         limit = limit % 12 + 1
-    assert (status, killed > 8) in ((0, True), (2, True))
+    assert (status, killed >= 20) in ((0, True), (2, True))
     assert status == 0 or "holds a run that has ended" in said[-1]
     past = {}
     for number, client in rows(tmp_path):
         past.setdefault(client, set()).add(number)
     assert all(SCHEMA.allows(sorted(each)) for each in past.values())
-    assert sorted(seen) == ["0", "1", "2", "3"]
+    assert sorted(seen) == [str(number) for number in range(8)]
     assert ledger.read_ledger(tmp_path / LEDGER).problems == []
     assert (tmp_path / "report.json").exists()
     assert list((tmp_path / "checkpoints").glob("*")) == []

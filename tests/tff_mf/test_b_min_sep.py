@@ -46,6 +46,16 @@ def test_sums_over_histories(setting):
     assert signals.log_tilted(2.5) == pytest.approx(math.log(chances @ np.exp(2.5 * 1.5 / 2 * squares)), rel=1e-10)
 
 
+def test_exponents_of_more_rounds_than_are_multiplied_at_once():
+    chain = Chain(rounds=150, min_sep=5, probability=0.3)
+    columns = np.random.default_rng(0).uniform(0.2, 1.0, (150, 3))
+    encoder = sum(np.diag(columns[: 150 - offset, offset], -offset) for offset in range(3))
+    columns[-1, 1:] = columns[-2, 2] = 0.0
+    outputs = np.random.default_rng(1).standard_normal((4, 150))
+    expected = outputs @ encoder - np.sum(encoder**2, axis=0) / 2
+    assert Signals(chain, columns).exponents(outputs) == pytest.approx(expected.T, rel=1e-12)
+
+
 @pytest.mark.parametrize("setting", CHAINS)
 def test_sums_over_pairs_of_histories(setting):
     chain, signals, encoder, histories, chances = parts(*setting)
