@@ -416,6 +416,9 @@ def test_entries_whose_squares_are_zero_in_float64_count_all_the_same(schema, sc
     ):
         expected = scale * tff_mf.sensitivity(plain, 6, schema)
         assert tff_mf.sensitivity(tiny, 6, schema) == pytest.approx(expected, rel=1e-9, abs=0)
+        one = [(0, 3)]
+        expected = scale * tff_mf.pattern_sensitivity(plain, 6, one).value
+        assert tff_mf.pattern_sensitivity(tiny, 6, one).value == pytest.approx(expected, rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200])
