@@ -5,7 +5,6 @@ import json
 import pytest
 
 import tff_mf
-from tff_mf.experiments.planning import balls_in_bins
 
 from .shared import printed, result_of
 
@@ -103,8 +102,3 @@ def test_plan_compares_all_by_estimates_and_certifies_one():
         for row in found["amplified"]
         if row["rms_error_estimate"] <= 1.1 * errors[0]
     )
-
-
-def test_nothing_to_recommend_is_an_error():
-    with pytest.raises(tff_mf.InputError, match="no mechanism"):
-        balls_in_bins.recommended([])

@@ -12,19 +12,17 @@ import types
 import msgspec
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tff_mf
 from tff_mf.base import checkpoint_files
+from tff_mf.experiments.central_training import data_sets, networks, preparation, program
+from tff_mf.experiments.central_training.settings import PRESETS, SAMPLINGS, CentralSettings
+from tff_mf.experiments.output import typed
+from tff_mf.experiments.runs import layers, ledger, metrics
+from tff_mf.experiments.runs.layers import Layer
 
-tf = pytest.importorskip("tensorflow")
-
-from tff_mf.experiments.central_training import data_sets, networks, preparation, program  # noqa: E402
-from tff_mf.experiments.central_training.settings import PRESETS, SAMPLINGS, CentralSettings  # noqa: E402
-from tff_mf.experiments.output import typed  # noqa: E402
-from tff_mf.experiments.runs import layers, ledger, metrics  # noqa: E402
-from tff_mf.experiments.runs.layers import Layer  # noqa: E402
-
-from . import shared  # noqa: E402
+from . import shared
 
 DIGITS = {"batch_size": 256, "delta": 1e-5, "validation_examples": 220, "epsilon": 8.0}
 RESULTS = pathlib.Path(__file__).parents[2] / "docs" / "results"

@@ -5,13 +5,11 @@ import os
 import pathlib
 import subprocess
 import sys
-import types
 
 import forking
 import pytest
 
 import tff_mf
-from tff_mf.experiments.output import progress
 
 from .shared import result_of
 
@@ -35,32 +33,6 @@ def test_account_knows_restarts_and_the_other_adjacency():
     assert result["epsilon_by_pld"] == pytest.approx(found.epsilon(1e-10), abs=1e-6)
     assert result["epsilon_from_zcdp"] > result["epsilon"]
     assert result["adjacency"] == "replace-one"
-
-
-def test_a_search_of_seconds_says_where_it_is(monkeypatch, capsys):
-    clock = iter([0.0, 8.0, 16.0, 20.0, 40.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
-    with progress.search() as report:
-        for iteration in range(4):
-            report(types.SimpleNamespace(rounds=60, iteration=iteration, error=1.25))
-    assert capsys.readouterr().err.splitlines() == [
-        "optimize: 60 rounds, iteration 1, error 1.25",
-        "optimize: 60 rounds, iteration 3, error 1.25",
-    ]
-
-
-@pytest.mark.parametrize("first", [1, 81])
-def test_rounds_say_how_long_the_rest_takes(monkeypatch, capsys, first):
-    """Two seconds a round, also where a run was resumed, and its first rounds took their time elsewhere."""
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    with progress.rounds(100, "blt") as on_round:
-        for number in range(first, 101):
-            now[0] += 2.0
-            on_round(number, {progress._ACCURACY: 0.25} if number == 100 else {})
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == f"blt: round {first + 7} of 100, {2 * (100 - first - 7)} s left"
-    assert lines[-1] == "blt: round 100 of 100, 0 s left, accuracy 0.2500"
 
 
 def test_show_draws(tmp_path):

@@ -4,9 +4,6 @@ import collections
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tensorflow_federated")
-
 import tensorflow as tf
 import tensorflow_federated as tff
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 import tff_mf
 from tests.tff_mf.samplings import cyclic_epsilon
-from tff_mf.sensitivities.losses import errors, restart_errors
+from tff_mf.sensitivities.losses import restart_errors
 
 from .shared import result_of
 
@@ -158,13 +158,6 @@ def test_losses_are_those_of_whole_matrices(files, name, flags, workload, every)
         found = result_of("account", given, "--noise-multiplier", 3, "--delta", DELTA, *setting)
         assert found["rms_error"] == pytest.approx(3 * math.sqrt(np.mean(rows)))
         assert found["max_error"] == pytest.approx(3 * math.sqrt(np.max(rows)))
-
-
-@pytest.mark.parametrize("mechanism", [tff_mf.Tree(5), tff_mf.BLT.production("b100")], ids=["tree", "blt"])
-def test_errors_of_one_restart_are_those_of_the_run(mechanism):
-    assert restart_errors(mechanism, 5, restart_every=5) == errors(mechanism, 5)
-    rising = [restart_errors(mechanism, n, restart_every=5).max for n in (5, 6, 10, 11)]
-    assert rising == sorted(rising)
 
 
 def subsampled_delta(epsilon, means, q):

@@ -5,9 +5,6 @@ import types
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tensorflow_federated")
-
 import tensorflow as tf
 import tensorflow_federated as tff
 

@@ -9,12 +9,9 @@ import logging
 import pathlib
 import shutil
 
-import pytest
-
-pytest.importorskip("tensorflow_federated")
-
 import checked_elsewhere
 import environments
+import pytest
 import run_folders
 from run_folders import ANSWERS
 

@@ -168,10 +168,6 @@ def test_what_the_sliders_show_is_data_and_no_markup(texts):
     assert found.named("img") == []
 
 
-def test_the_same_facts_are_the_same_bytes(texts, tmp_path):
-    assert made("comparison", tmp_path) == texts["comparison"]
-
-
 def test_every_assumption_that_is_not_violated_can_be_ticked(texts, run_curves):
     _, report, _ = run_curves
     ticked = [each for each in Page(texts["report"]).named("input") if each["type"] == "checkbox"]
@@ -355,43 +351,6 @@ def test_steps_are_never_below_either_end():
         else:
             assert np.isnan(between).all()
     assert {(a, b) for a, b in points if b == b} <= set(zip(x.tolist(), y.tolist(), strict=True))
-
-
-def luminance(color):
-    parts = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def test_every_color_of_text_and_lines_has_contrast_on_every_ground():
-    """By WCAG 2: 4.5 for text; the colors of curves have it too. In light, which is printed, and dark."""
-    style = (pathlib.Path(present.__file__).parent / "page.css").read_text()
-    schemes = [dict(re.findall(r"--(\w+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", style, re.S)]
-    assert len(schemes) == 2
-    for colors in schemes:
-        for name in (
-            "ink",
-            "quiet",
-            "link",
-            "bad",
-            "warn",
-            "good",
-            *(each for each in colors if re.fullmatch(r"c\d", each)),
-        ):
-            for ground in ("paper", "box"):
-                light, dark = sorted((luminance(colors[name]), luminance(colors[ground])), reverse=True)
-                assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, ground)
-    rest = re.sub(r":root \{.*?\}", "", style, flags=re.S)
-    assert not re.search(r"#[0-9a-fA-F]{3,8}\b", rest), "a color that is not one of the scheme"
-
-
-def test_every_color_of_a_picture_is_one_of_the_page(text):
-    style = (pathlib.Path(present.__file__).parent / "page.css").read_text()
-    defined = set(re.findall(r"--(\w+):", style))
-    for _, attributes in Page(text).elements:
-        for name in ("fill", "stroke"):
-            color = attributes.get(name, "none")
-            assert color == "none" or re.fullmatch(r"var\(--(\w+)\)", color)[1] in defined
 
 
 @pytest.mark.parametrize(

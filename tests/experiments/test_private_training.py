@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-
-pytest.importorskip("tensorflow_federated")
-
 import tensorflow as tf
 import tensorflow_federated as tff
 import tree

@@ -16,8 +16,6 @@ from tff_mf.experiments import cli
 from tff_mf.experiments.output import native_output, progress
 from tff_mf.experiments.training.datasets import named_data
 
-from .shared import invoke
-
 SCHEMA = ["--rounds", "400", "--min-sep", "60", "--max-participations", "6"]
 SEARCH = ["optimize", "banded", *SCHEMA, "--bands", "20", "--set", "unit_norms=false", "--out", "x"]
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
@@ -79,21 +77,6 @@ def test_without_a_terminal_a_bar_writes_nothing(capsys):
         progress.say("a line")
     assert list(progress.steps(range(3), 3, "x")) == [0, 1, 2]
     assert capsys.readouterr() == ("", "a line\n")
-
-
-def counted(monkeypatch):
-    """The totals that bars are opened with, and the steps that are then made."""
-    opened, done = [], []
-    monkeypatch.setattr(progress, "bar", lambda label, total: opened.append(total) or contextlib.nullcontext())
-    monkeypatch.setattr(progress, "step", lambda note="": done.append(note))
-    return opened, done
-
-
-def test_an_audit_has_as_many_steps_as_its_bar(monkeypatch):
-    opened, done = counted(monkeypatch)
-    command = ["audit", "identity", "--rounds", "6", "--sampling", "single", "--coordinates", "2048"]
-    invoke(*command)
-    assert opened == [len(done)]
 
 
 def test_a_first_download_prints_nothing_on_standard_output(tmp_path, monkeypatch, capsys):

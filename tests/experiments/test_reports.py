@@ -431,11 +431,6 @@ def test_what_was_only_answered_is_not_said_to_be_checked(copy):
     assert "released without noise" not in shown.partition("Checked, and holds")[2]
 
 
-def test_the_web_page_advises_to_check_the_run_first(copy):
-    invoke("report", copy, "--html", copy.parent / "page.html")
-    assert "tff-mf report copy --check" in (copy.parent / "page.html").read_text()
-
-
 def test_the_check_finds_what_a_killed_process_left_unfinished(copy):
     before = reports.check(copy)
     (copy / "checkpoints").mkdir(exist_ok=True)
@@ -546,29 +541,13 @@ PAGES = {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_for_people_and_its_figures_are_rounded_to_the_safe_side(tmp_path, name):
-    """Findings first, at 80 columns, without the representations of a language, and no row twice."""
+def test_the_figures_of_a_page_are_rounded_to_the_safe_side(tmp_path, name):
     if PAGES[name] is None:
         start(tmp_path / "run")
         report = reports.write(tmp_path / "run", realised=False)
     else:
         report = finished(tmp_path / "run", **PAGES[name])
-    text = reports.markdown(report)
-    lines = text.splitlines()
-    headings = [line for line in lines if line.startswith("#")]
-    assert lines[2].startswith("**")
-    assert headings[1:3] == ["## ε, if every assumption holds", "## What it rests on"]
-    appendix = [heading.startswith("## Appendix") for heading in headings]
-    assert appendix == sorted(appendix)
-    assert max(len(line) for line in lines) <= 79
-    for wrong in ("True", "False", "None,", "None.\n", "MadeFor(", "MinSep(", "{'", "['", "nan", "1.0000", "\0"):
-        assert wrong not in text, wrong
-    body = text[: text.index("## Appendix")]
-    assert not set(re.findall(r"[a-z]+_[a-z_]+", body)) - {"plan_cohorts", "clients_of_one_person", *ANSWERS}
-    assert re.findall(r"\d\.\d{5,}", body) == []
-    table = [line for line in lines if line.startswith(("- ", "| "))]
-    assert len(set(table)) == len(table)
-    text, noise, accountant = " ".join(text.split()), report["noise"], report["accountant"]
+    text, noise, accountant = " ".join(reports.markdown(report).split()), report["noise"], report["accountant"]
     (shown,) = re.findall(r"noise multiplier σ: ([\d.]+\d|\d)", text)
     assert noise["noise_multiplier"] * 0.999 <= float(shown) <= noise["noise_multiplier"]
     (shown,) = re.findall(r"sensitivity: ([\d.]+\d|\d)", text)

@@ -8,8 +8,6 @@ import threading
 
 import pytest
 
-pytest.importorskip("tensorflow_federated")
-
 from tff_mf.experiments.runs import ledger, metrics, names, participation_log
 from tff_mf.experiments.training import rounds
 from tff_mf.experiments.training.client_batches import read_ahead

@@ -1,10 +1,8 @@
 """The files of a run folder: one name, one reader and one writer each, and one question about settings."""
 
-import ast
 import csv
 import json
 import os
-import pathlib
 
 import pytest
 import run_folders
@@ -12,25 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf import experiments
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import folders, metrics, names, run_record
 from tff_mf.experiments.runs.rules import check_same
-
-PACKAGE = pathlib.Path(experiments.__file__).parent
-# The runner is copied into bundles and imports nothing of this project.
-ALONE = ("flower/template/next_word/server_app.py",)
-FILES = {value for name, value in vars(names).items() if name.isupper() and "." in value and "/" not in value}
-
-
-def test_each_file_name_stands_in_one_place():
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and node.value in FILES:
-                found.setdefault(node.value, []).append(str(path.relative_to(PACKAGE)))
-    found = {name: [each for each in where if each not in ALONE] for name, where in found.items()}
-    assert found == {name: ["runs/names.py"] for name in FILES}
 
 
 @given(st.lists(st.tuples(st.floats(0, 9), st.one_of(st.none(), st.floats(0, 9))), max_size=6))

@@ -1,10 +1,9 @@
-"""What people read: as wide as the terminal, with the digits that mean something, and as the docs show it."""
+"""What people read: figures on the safe side, none that is refused, and as the docs show it."""
 
 import pathlib
 import re
 import runpy
 import shlex
-import unicodedata
 
 import pytest
 import run_folders
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments.output.present import Section, Table, terminal
 from tff_mf.experiments.runs import statements
 from tff_mf.numerics import digits
 
@@ -26,59 +24,9 @@ LINES = {
     "calibrate": "calibrate banded --rounds 24 --delta 1e-6 --epsilon 2 --sampling cyclic-poisson --population 600 "
     "--clients-per-round 5 --groups 6 --workload momentum --server-momentum 0.9",
     "blt": f"optimize blt {SETTING} --delta 1e-6 --epsilon 2 --out blt",
-    "banded": "optimize banded --rounds 24 --bands 6 --out banded",
-    "banded-toeplitz": f"optimize banded-toeplitz {SETTING} --restart-every 12 --out toeplitz",
-    "banded-inverse": f"optimize banded-inverse {SETTING} --bands 3 --objective max --out inverse",
     "dense": f"optimize dense {SETTING} --sampling fixed-epochs --adjacency replace-one --out dense",
-    "structured": f"optimize structured {SETTING} --diagonals 2 --rank 2 --out structured",
-    "show": f"show banded {SETTING} --workload learning-rates --set server_warmup=0.5 --bands 2",
-    "plan": "plan --population 600 --clients-per-round 100 --rounds 24 --delta 1e-6 --epsilon 2 "
-    "--adjacency replace-one --restart-every 12 --dimension 4050748",
-    "plan sampling": "plan --population 200 --clients-per-round 100 --rounds 8 --delta 1e-6 --noise-multiplier 3 "
-    "--sampling cyclic-poisson",
 }
 COMMANDS = {name: line.split() for name, line in LINES.items()}
-REPRS = re.compile(r"\b(None(?! of)|True|False|nan|PrefixSum|MinSep|\w+\(\w*=|\[)")
-
-
-def columns(line):
-    return sum(not unicodedata.combining(character) for character in line)
-
-
-@pytest.mark.sampled(most=6)
-@pytest.mark.parametrize("name", COMMANDS)
-def test_screens_fit_the_terminal_and_use_labels(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = {}
-    for width in (40, 60, 80, 120):
-        monkeypatch.setenv("COLUMNS", str(width))
-        text = printed(*COMMANDS[name])
-        if width == 40:
-            # What cannot be folded is wider, and printed all the same.
-            assert text
-            continue
-        assert max(map(columns, text.splitlines())) <= width
-        assert REPRS.search(text) is None
-        assert re.search(r"\d\.\d{6,}", text) is None
-        words[width] = len(text.splitlines())
-    assert words[60] >= words[80] >= words[120]
-
-
-# What was asked for comes first.
-FIRST = {
-    "account": "ε ≤ ",
-    "calibrate": "noise multiplier σ {figure}: ε ≤ ",
-    "blt": "file blt, RmsLoss {figure}, MaxLoss {figure}, noise multiplier σ {figure}: ε ≤ ",
-    "banded": "file banded, RmsLoss {figure}, MaxLoss {figure}\n",
-    "show": "sensitivity {figure}, RmsLoss {figure}, MaxLoss {figure}\n",
-}
-
-
-@pytest.mark.parametrize("name", FIRST)
-def test_the_first_line_has_what_was_asked_for(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    assert re.match(FIRST[name].format(figure=r"\d+\.\d+"), printed(*COMMANDS[name]))
 
 
 LABELS = {
@@ -93,7 +41,7 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize("name", ["account", "calibrate", "blt", "dense"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_copied_figures_are_safe(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = dict(re.findall(r"^(\S.*?)  +(\S+)$", printed(*COMMANDS[name]), re.M))
@@ -125,28 +73,6 @@ def test_rounded_figures_are_on_the_safe_side(value, count):
     if value > 1e-300:
         assert float(digits.nearest(value, count)) == pytest.approx(value, rel=10.0 ** (1 - count))
         assert float(digits.upwards(value, count)) <= value * (1 + 10.0 ** (1 - count)) * (1 + 1e-12)
-
-
-def test_a_table_that_is_too_wide_comes_in_parts(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    rows = [["first", *["1.000"] * 9], ["second", "why not, in a sentence that is far too long for one line"]]
-    table = Table(["", *(f"title {number}" for number in range(9))], rows, "a table")
-    lines = list(terminal(Section("", [table])))
-    assert max(map(columns, lines)) <= 40
-    text = "\n".join(lines)
-    assert all(f"title {number}" in text for number in range(9))
-    assert text.count("second") == 1 < text.count("first")
-
-
-@pytest.mark.parametrize("noise", [["--epsilon", "4"], ["--noise-multiplier", "0.3"]])
-def test_the_table_of_a_plan_is_whole_on_80_columns(noise, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    plan = ["plan", "--population", "24000", "--clients-per-round", "200", "--rounds", "240", "--delta", "1e-6", *noise]
-    for more in ([], ["--dimension", "4050748"]):
-        lines = printed(*plan, *more).splitlines()
-        (header,) = [line.split() for line in lines if line.startswith(" " * 9) and "RmsLoss" in line]
-        assert header[-1] == "1.5n"
-        assert sum(line.startswith("identity ") for line in lines) == 1
 
 
 def test_parameters_close_to_one_are_distinguishable_from_it():
@@ -187,7 +113,6 @@ def settled(text):
 
 
 def test_the_demo_ends_with_the_guarantee_of_each_mechanism(monkeypatch, tmp_path):
-    pytest.importorskip("tensorflow_federated")
     from tff_mf.experiments.comparison import demo
 
     claim = statements.facts(statements.of_plan(run_folders.plan()))

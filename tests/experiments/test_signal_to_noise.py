@@ -3,7 +3,6 @@
 import functools
 import json
 import math
-import re
 
 import msgspec
 import numpy as np
@@ -94,11 +93,8 @@ def test_what_is_advised_brings_the_noise_to_where_every_run_learned():
     mild = signal_to_noise.of_plan(plan(mechanism, cohort=30, epsilon=2.0), 10**6)
     assert mild.drowned
     assert ratio(cohort=30, epsilon=mild.epsilon_needed).noise_to_signal == least
-    first, line = signal_to_noise.warning(mild)
-    assert first.startswith("WARNING  this run will not learn: noise / signal = ")
-    assert f"cohort {mild.cohort_needed:,} ({mild.population_needed:,} clients)  |  ε = " in line
+    _, line = signal_to_noise.warning(mild)
     assert float(line.split("ε = ")[1].split(" ")[0]) >= mild.epsilon_needed
-    assert f"  |  {mild.dimension_needed:,} parameters" in line
 
 
 def test_the_old_example_of_the_readme_is_warned_of_for_its_rate():
@@ -106,9 +102,7 @@ def test_the_old_example_of_the_readme_is_warned_of_for_its_rate():
     assert found.hopeless
     assert found.too_fast
     assert found.per_parameter > 3
-    line = signal_to_noise.warning(found)[-1]
-    assert "learning rate too high" in line
-    assert f"--server-learning-rate {digits.downwards(found.rate_needed, 2)} at most" in line
+    assert f"--server-learning-rate {digits.downwards(found.rate_needed, 2)} " in signal_to_noise.warning(found)[-1]
     slower = of(msgspec.structs.replace(DROWNED, server_learning_rate=found.rate_needed))
     assert slower.per_parameter == pytest.approx(signal_to_noise.MOST_PER_PARAMETER)
 
@@ -149,7 +143,6 @@ def test_no_noise_and_noise_without_bounds_have_a_line(noise_multiplier):
 
 @pytest.mark.parametrize("model", ["conv", "lstm"])
 def test_the_number_of_parameters_is_the_models(model):
-    pytest.importorskip("tensorflow_federated")
     from tff_mf.experiments.training import task
 
     words = [f"w{number}" for number in range(50)]
@@ -169,24 +162,16 @@ def test_plan_says_so_and_json_is_json_alone():
     drowned = run("--noise-multiplier", "3", "--dimension", "1000000", "--json")
     signal = json.loads(drowned.stdout)["signal"]
     assert signal["hopeless"]
-    assert drowned.stderr.startswith("WARNING  this run will not learn: noise / signal = ")
+    assert drowned.stderr.startswith("WARNING")
     assert signal["largest_dimension"] == signal["dimension_needed"] < 1_000_000
-    shown = run("--noise-multiplier", "3", "--dimension", "1000000").stdout
-    said = " ".join(shown.split()).replace("fixes it:", "fixes it").replace("; any one", " any one")
-    assert " ".join(drowned.stderr.removeprefix("WARNING").split()) in said
     fine = run("--noise-multiplier", "3", "--dimension", "10", "--json")
     assert not json.loads(fine.stdout)["signal"]["hopeless"]
     assert fine.stderr == ""
 
 
 def test_plan_without_a_dimension_says_which_would_learn():
-    shown = run("--noise-multiplier", "3", "--json")
-    signal = json.loads(shown.stdout)["signal"]
+    signal = json.loads(run("--noise-multiplier", "3", "--json").stdout)["signal"]
     assert not signal["hopeless"]
-    about = re.search(
-        r"models of up to about ([\d,]+) parameters", " ".join(run("--noise-multiplier", "3").stdout.split())
-    )
-    assert int(about[1].replace(",", "")) == pytest.approx(signal["largest_dimension"], rel=0.05)
     at_it = json.loads(run("--noise-multiplier", "3", "--dimension", str(signal["largest_dimension"]), "--json").stdout)
     assert at_it["signal"]["noise_to_signal"] == pytest.approx(signal_to_noise.LEARNS, rel=0.1)
 
