@@ -102,6 +102,31 @@ def small_settings(plan: tff_mf.Plan | None = None, **changes: Any) -> RunSettin
     return RunSettings(**{**(any_plan if plan is None else of_plan(plan)), **model, **data, **changes})
 
 
+class StoppedError(Exception):
+    """Stands for the end of a process in the middle of a run."""
+
+
+def stop_after(round_number: int) -> Callable[..., None]:
+    """Returns what stops a run after a round."""
+
+    def on_round(number: int, metrics: Any) -> None:
+        if number == round_number:
+            raise StoppedError
+
+    return on_round
+
+
+def train(data: pathlib.Path, out: pathlib.Path, plan: tff_mf.Plan, settings: RunSettings, **more: Any) -> Any:
+    """Trains a run without an ε in a folder, with TFF; what is given more is of its execution, but for `on_round`."""
+    from tff_mf.experiments.runs.folders import ExecutionSettings
+    from tff_mf.experiments.training import program
+
+    out.mkdir(exist_ok=True)
+    own = {"on_round": more.pop("on_round", lambda *given: None), "without_epsilon": True}
+    execution = ExecutionSettings(**{"checkpoint_every": 2, **more})
+    return program.run(settings, plan, data=data, out=out, execution=execution, **own)
+
+
 def refused(typed: Callable[..., tuple[int, str, str]], *arguments: str) -> str:
     """Returns the line in which a command line is refused."""
     status, out, err = typed(*arguments)

@@ -312,10 +312,6 @@ def test_a_run_that_has_ended_is_neither_resumed_nor_overwritten(finished):
         invoke(*TREE, "--out", out)
 
 
-class StoppedError(Exception):
-    """Stands for the end of a process."""
-
-
 LINE = ["--preset", "digits", "--epochs", 3, "--mechanism", "identity"]
 
 
@@ -329,12 +325,12 @@ def stopped(tmp_path_factory):
         if len(rows) == 1:
             shutil.copytree(out / "checkpoints", kept)
         if len(rows) == 2:
-            raise StoppedError
+            raise shared.StoppedError
         written(path, rows)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metrics, "write_metrics", stop)
-        with pytest.raises(StoppedError):
+        with pytest.raises(shared.StoppedError):
             invoke(*LINE, "--out", out)
     return out, kept
 

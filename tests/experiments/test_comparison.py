@@ -24,7 +24,7 @@ from tff_mf.experiments.output.present import markdown
 from tff_mf.experiments.runs import derived, statements
 from tff_mf.experiments.runs.words import Reason
 
-from . import test_cli
+from . import test_command_line
 
 SPEC = """
 [run]
@@ -255,7 +255,7 @@ def wait_for(condition):
 def test_a_killed_comparison_continues(small_data, tmp_path):
     spec, out = tmp_path / "spec.toml", tmp_path / "out"
     spec.write_text(SPEC + f'dataset = "sqlite:{small_data}"\n[[grid]]\nmechanism = "identity"\nseed = [0, 1]\n')
-    command = [test_cli.COMMAND, "compare", str(spec), "--out", str(out)]
+    command = [test_command_line.COMMAND, "compare", str(spec), "--out", str(out)]
     with (tmp_path / "first.txt").open("w") as log:
         first = subprocess.Popen(command, stdout=log, stderr=log)
     wait_for(lambda: list(out.glob("runs/*/report.json")) and len(list(out.glob("runs/*/participation.csv"))) == 2)
@@ -269,7 +269,7 @@ def test_a_killed_comparison_continues(small_data, tmp_path):
     wait_for(lambda: not any(alive(process.pid) for process in started))
     assert len(list(out.glob("runs/*/report.json"))) == 1
 
-    again = test_cli.run("compare", spec, "--out", out, "--json")
+    again = test_command_line.run("compare", spec, "--out", out, "--json")
     assert again.returncode == 0, again.stderr
     assert "2 runs, 1 done already" in again.stderr
     assert done.stat().st_mtime_ns == before

@@ -333,7 +333,6 @@ POLICIES = (
 
 
 _OTHER = ("other",)
-_INSECURE = ("insecure",)
 _GRAPHS = ("server", "device", "forms")
 _GRID = grids.description(tff_mf.Grid(bits=14, max_clients=1000))
 _STATED = ("run.json", "planned.json", "planned.md", "device-policy.json")
