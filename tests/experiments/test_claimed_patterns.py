@@ -176,10 +176,7 @@ def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clien
     assert all(is_of(schema, tuple(each)) and schema.allows(each) for each in patterns)
 
 
-@given(
-    st.lists(st.sets(st.integers(0, 11), max_size=4).map(sorted), min_size=1, max_size=3),
-    schemas,
-)
+@given(st.lists(st.sets(st.integers(0, 11), max_size=4).map(sorted), min_size=1, max_size=3), schemas)
 def test_what_was_observed_is_within_a_schema_if_every_pattern_is(patterns, schema):
     """From a log and from a plan, and never by chance: four numbers say whether clients kept their place."""
     seen = _evidence.observed(patterns)

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -124,14 +123,6 @@ def test_rates_are_chosen_by_validation_and_never_by_test():
     assert list(blt.accuracies.values()) == [0.1, 0.1, 0.1]
 
 
-def test_a_level_has_its_best_rate_and_what_it_was_measured_on():
-    runs = [finished("blt", rate, seed, 0.2, rate) for rate in (0.5, 1.0) for seed in range(2)]
-    (level,) = _results.levels(runs)
-    assert (level.rate, level.tried, level.accuracies) == (1.0, {0.5: 0.5, 1.0: 1.0}, {0: 0.2, 1: 0.2})
-    text = markdown(_report.document(_report.as_dict([level], planned=4, done=4, failed={})))
-    assert "on 70 sentences of test clients" in " ".join(text.split())
-
-
 def test_rates_are_compared_over_the_seeds_that_all_have():
     """The second rate has no run of the seed whose validation is easiest."""
     runs = [finished("blt", 0.5, 0, 0.1, 0.9), finished("blt", 0.5, 1, 0.1, 0.1), finished("blt", 1.0, 1, 0.1, 0.2)]
@@ -163,11 +154,6 @@ def test_gaps_are_paired_by_seed():
         ("blt", "identity"): (False, pytest.approx(0.1)),
         ("tree", "identity"): (True, pytest.approx(0.14 / 3)),
     }
-    result = _report.as_dict(_results.levels(better + worse + third), planned=9, done=9, failed={})
-    text = markdown(_report.document(result))
-    assert re.search(r"\| blt +\| tree +\|", text)
-    assert not re.search(r"\| blt +\| identity +\|", text)
-    assert "(edge)" not in text
 
 
 def test_a_level_states_no_more_than_each_of_its_runs():

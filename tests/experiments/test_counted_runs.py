@@ -19,7 +19,6 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.runs import ledger, metrics, names, participation_log, server_loop
 from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.training import program, rounds
-from tff_mf.experiments.training.client_batches import read_ahead
 from tff_mf.experiments.training.datasets import named_data
 from tff_mf.numerics import digits
 
@@ -170,29 +169,6 @@ def test_what_tensorboard_keeps_is_never_smaller(epsilon):
 
 
 ROUNDS = stand_in.ROUNDS
-
-
-def test_one_chunk_is_read_ahead_and_errors_come_when_they_are_due():
-    asked = []
-    second = threading.Event()
-
-    def chunks():
-        for number in range(4):
-            asked.append((number, threading.get_ident()))
-            if number == 1:
-                second.set()
-            if number == 3:
-                raise OSError("disk")
-            yield number
-
-    with contextlib.closing(read_ahead(chunks())) as ahead:
-        assert next(ahead) == 0
-        assert second.wait(10)
-        assert [next(ahead), next(ahead)] == [1, 2]
-        with pytest.raises(OSError, match="disk"):
-            next(ahead)
-    assert [number for number, _ in asked] == [0, 1, 2, 3]
-    assert threading.get_ident() not in {thread for _, thread in asked}
 
 
 @pytest.fixture

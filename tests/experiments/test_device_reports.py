@@ -125,8 +125,7 @@ def another_finding(said, _):
 
 @pytest.mark.parametrize("name", ["run", "plain"])
 @pytest.mark.parametrize(
-    "edit",
-    [counts(zeroed=0), counts(note="ε≤0.01"), counts(more=1), counts(refused={"ε≤0.01": 1}), another_finding],
+    "edit", [counts(zeroed=0), counts(note="ε≤0.01"), counts(more=1), counts(refused={"ε≤0.01": 1}), another_finding]
 )
 def test_edited_counts_and_findings_are_found(counted, tmp_path, name, edit):
     root, _, report = counted

@@ -14,7 +14,6 @@ import tff_mf
 from tff_mf import aggregators
 from tff_mf.accounting import grid_charge
 from tff_mf.experiments import reports
-from tff_mf.experiments.comparison import _spec as spec
 from tff_mf.experiments.comparison import demo
 from tff_mf.experiments.guard._checks import check_aggregator
 from tff_mf.experiments.reports import auditing
@@ -197,13 +196,6 @@ def test_a_guard_takes_the_grid_of_the_plan_alone():
     for other in (None, tff_mf.Grid(bits=18, max_clients=1000), "auto"):
         with pytest.raises(tff_mf.InputError, match="grid="):
             check_aggregator(aggregators.build_mf_aggregator(MECHANISM, **given, grid=other), privacy, {})
-
-
-def test_grids_are_compared(tmp_path):
-    path = tmp_path / "spec.toml"
-    setting = "rounds = 8\nclients_per_round = 2\ndelta = 1e-6\nmin_sep = 4\nmax_participations = 2\nepsilon = 8.0\n"
-    path.write_text(f'[run]\n{setting}[[grid]]\nmechanism = "identity"\ngrid = ["none", "auto"]\n')
-    assert len({each.name for each in spec.read(path)}) == 2
 
 
 def test_the_audit_of_a_run_on_a_grid(whole):

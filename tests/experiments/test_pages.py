@@ -8,6 +8,7 @@ import math
 import pathlib
 import re
 import runpy
+import shutil
 from html import escape
 
 import numpy as np
@@ -190,9 +191,8 @@ def test_a_violated_assumption_cannot_be_ticked(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def run_curves(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("curves") / "run"
-    run_folders.whole(folder, audited=False)
+def run_curves(whole_run):
+    folder, _ = whole_run
     return folder, reports.build(folder, realised=True), reports.curves(folder, realised=True)
 
 
@@ -372,8 +372,8 @@ def refuse(*arguments, **more):
     raise OSError(28, "No space left on device")
 
 
-def test_a_page_changes_no_report(tmp_path):
-    run_folders.whole(tmp_path / "run", audited=False)
+def test_a_page_changes_no_report(whole_run, tmp_path):
+    shutil.copytree(whole_run[0], tmp_path / "run")
     invoke("report", tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     shown = invoke("report", tmp_path / "run", "--json", "--html", tmp_path / "run" / "page.html")

@@ -2,7 +2,9 @@
 
 import importlib
 import json
+import pathlib
 import re
+import shutil
 
 import pytest
 import run_folders
@@ -103,9 +105,8 @@ WORDINGS = {
 
 
 @pytest.mark.parametrize("wording", WORDINGS)
-def test_another_wording_changes_no_file_and_no_check(tmp_path, monkeypatch, wording):
-    folder = tmp_path / "run"
-    digest = run_folders.whole(folder, audited=False)["digest"]
+def test_another_wording_changes_no_file_and_no_check(whole_run, tmp_path, monkeypatch, wording):
+    folder, digest = pathlib.Path(shutil.copytree(whole_run[0], tmp_path / "run")), whole_run[1]["digest"]
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     page = reports.markdown(json.loads(before["report.json"]))
     WORDINGS[wording](monkeypatch)
@@ -140,9 +141,8 @@ def test_an_answer_may_look_like_a_bound(tmp_path):
         ("covered", "certain, ε≤1", "page_edited"),
     ],
 )
-def test_a_page_that_was_rewritten_with_its_hash_states_no_other_epsilon(tmp_path, stem, old, new, code):
-    folder = tmp_path / "run"
-    digest = run_folders.whole(folder, audited=False)["digest"]
+def test_a_page_that_was_rewritten_with_its_hash_states_no_other_epsilon(whole_run, tmp_path, stem, old, new, code):
+    folder, digest = pathlib.Path(shutil.copytree(whole_run[0], tmp_path / "run")), whole_run[1]["digest"]
     report = json.loads((folder / f"{stem}.json").read_text())
     (folder / f"{stem}.md").write_text(page := (folder / f"{stem}.md").read_text().replace(old, new))
     forged = {**report, "page": reports.page_hash(page)}

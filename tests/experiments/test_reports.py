@@ -76,10 +76,7 @@ CLAIMS = {
     "restarts, norms that return": ({**ADAPTIVE, "clip_norms": [1.0] * 3 + [0.8] * 3 + [1.0] * 3}, set()),
     # No more norms than restarts, and correlated noise of two of them lies side by side all the same.
     "restarts, a norm within one": ({**ADAPTIVE, "clip_norms": [1.0] * 4 + [0.8] * 2 + [1.0] * 3}, {"clipping"}),
-    "other norms without restarts": (
-        {"clip_norms": [1.0] * 3 + [0.8] * 6, "adaptive_count_stddev": 2.0},
-        {"clipping"},
-    ),
+    "other norms without restarts": ({"clip_norms": [1.0] * 3 + [0.8] * 6, "adaptive_count_stddev": 2.0}, {"clipping"}),
     "replace-one": ({"adjacency": "replace-one"}, set()),
     "a simulated cohort": ({"privacy": plan(cohort=200), "simulation": True, **answered(population=1000)}, set()),
     "a cohort that is not simulated": ({"privacy": plan(cohort=200)}, {"cohort"}),
@@ -221,29 +218,22 @@ def refused(report, folder, *, paged):
         assert re.findall(r"ε\s*(?:≤|=|at δ)", text) == []
 
 
-@pytest.fixture(scope="module")
-def good(tmp_path_factory):
-    """A finished run without an audit, and its report."""
-    folder = tmp_path_factory.mktemp("runs") / "good"
-    return folder, run_folders.whole(folder, audited=False)
-
-
 @pytest.fixture
-def copy(good, tmp_path):
-    return pathlib.Path(shutil.copytree(good[0], tmp_path / "copy"))
+def copy(whole_run, tmp_path):
+    return pathlib.Path(shutil.copytree(whole_run[0], tmp_path / "copy"))
 
 
-def test_a_good_run_assumes_what_nobody_can_check_and_nothing_else(good):
-    states = {each["name"]: each["state"] for each in good[1]["assumptions"]}
+def test_a_good_run_assumes_what_nobody_can_check_and_nothing_else(whole_run):
+    states = {each["name"]: each["state"] for each in whole_run[1]["assumptions"]}
     assumed = {"participation_depends_on_data", "state_is_secret", "choice of settings", "arithmetic"}
     assumed.add("released without noise")
     assert {name for name, state in states.items() if state == "assumed"} == assumed
     assert set(states.values()) == {"assumed", "holds"}
 
 
-def test_realised_figures_are_the_worst_client(good):
+def test_realised_figures_are_the_worst_client(whole_run):
     """Over all signs of all contributions of every client that took part."""
-    _, report = good
+    _, report = whole_run
     encoder = plan().mechanism.cast_to_float32().encoder(9)
     worst = 0.0
     for client in {client for cohort in cohorts() for client in cohort}:
@@ -312,8 +302,8 @@ def test_a_headline_of_fixed_epochs_does_not_speak_of_min_sep(tmp_path):
 
 @settings(max_examples=20)
 @given(st.sets(st.sampled_from([question.name for question in QUESTIONS]), min_size=1), st.booleans())
-def test_no_set_of_open_questions_leaves_a_bare_epsilon(good, tmp_path_factory, names, left_out):
-    folder = pathlib.Path(shutil.copytree(good[0], tmp_path_factory.mktemp("open") / "run"))
+def test_no_set_of_open_questions_leaves_a_bare_epsilon(whole_run, tmp_path_factory, names, left_out):
+    folder = pathlib.Path(shutil.copytree(whole_run[0], tmp_path_factory.mktemp("open") / "run"))
     # A summary would be another claim than that of the answers.
     (folder / "summary.json").unlink()
     given = {name: value for name, value in ANSWERS.items() if name not in names}
@@ -383,7 +373,7 @@ def with_another_page(folder):
 
 
 @pytest.mark.parametrize("change", [answers_changed, of_another_format, without_its_page, with_another_page])
-def test_a_report_that_nothing_contradicts_is_written_anew(copy, good, change):
+def test_a_report_that_nothing_contradicts_is_written_anew(copy, whole_run, change):
     change(copy)
     done = invoke("report", copy)
     assert done.exit_code == 0
@@ -412,10 +402,10 @@ def test_a_report_of_a_run_that_goes_on_is_written_anew_unless_its_past_changed(
 
 
 @pytest.mark.parametrize("version", [0, -1], ids=["of this format", "of another"])
-def test_an_audit_does_not_go_in_silence(tmp_path, version):
+def test_an_audit_does_not_go_in_silence(audited_run, tmp_path, version):
     """Also beside an edit that by itself explains why the report differs."""
-    copy = tmp_path / "run"
-    assert run_folders.whole(copy)["audit"] is not None
+    assert audited_run[1]["audit"] is not None
+    copy = pathlib.Path(shutil.copytree(audited_run[0], tmp_path / "run"))
     (copy / "audit.json").unlink()
     change_json(copy / "report.json", lambda found: {**found, "report": found["report"] + version})
     before = (copy / "report.json").read_bytes()
@@ -440,7 +430,7 @@ def test_the_check_finds_what_a_killed_process_left_unfinished(copy):
     assert "checkpoints/.0.tff-mf.tmp" in found.text
 
 
-def test_the_check_names_files_whose_line_ends_were_changed(good, copy):
+def test_the_check_names_files_whose_line_ends_were_changed(whole_run, copy):
     def named():
         return [each.text for each in reports.check(copy) if each.field == "files"]
 
@@ -451,7 +441,7 @@ def test_the_check_names_files_whose_line_ends_were_changed(good, copy):
     (text,) = named()
     assert "ledger.jsonl, report.json: " in text
     assert "autocrlf" in text
-    shutil.copytree(good[0], copy, dirs_exist_ok=True)
+    shutil.copytree(whole_run[0], copy, dirs_exist_ok=True)
     table = (copy / "participation.csv").read_bytes()
     (copy / "participation.csv").write_bytes(table.replace(b"\r\n", b"\n"))
     assert [each.split(":")[0] for each in named()] == ["participation.csv"]
@@ -476,9 +466,9 @@ def test_anything_of_a_run_is_a_run(tmp_path, left):
     assert any("ledger.jsonl" in each for each in critical(folder))
 
 
-def test_a_plan_says_that_it_is_one(good, copy):
+def test_a_plan_says_that_it_is_one(whole_run, copy):
     """All that a run writes is removed: what is left is a plan, which says that nothing ran."""
-    digest = good[1]["digest"]
+    digest = whole_run[1]["digest"]
     for path in copy.iterdir():
         if path.name not in ("run.json", "mechanism.safetensors", "answers.json", "planned.json", "planned.md"):
             path.unlink()
@@ -519,12 +509,12 @@ def test_a_report_says_what_it_is_about(tmp_path):
         assert "log" in violated(reports.build(folder, realised=True))
 
 
-def test_reports_are_as_their_schema_says(good):
-    assert reports.problem(good[1]) == ""
-    assert "kind='guessed'" in reports.problem({**good[1], "kind": "guessed"})
-    assert "'more'" in reports.problem({**good[1], "more": 1})
-    assert "noise=…" in reports.problem({k: v for k, v in good[1].items() if k != "noise"})
-    assert json.loads(invoke("report", good[0], "--schema").stdout) == JSON_SCHEMA
+def test_reports_are_as_their_schema_says(whole_run):
+    assert reports.problem(whole_run[1]) == ""
+    assert "kind='guessed'" in reports.problem({**whole_run[1], "kind": "guessed"})
+    assert "'more'" in reports.problem({**whole_run[1], "more": 1})
+    assert "noise=…" in reports.problem({k: v for k, v in whole_run[1].items() if k != "noise"})
+    assert json.loads(invoke("report", whole_run[0], "--schema").stdout) == JSON_SCHEMA
 
 
 PAGES = {
@@ -575,12 +565,12 @@ def begins(text):
 
 
 @pytest.mark.parametrize("answer", [*MARKUP, *HTML, *HIDING])
-def test_no_answer_is_markup_or_hides_anything(good, copy, answer):
+def test_no_answer_is_markup_or_hides_anything(whole_run, copy, answer):
     """In Markdown, in HTML that is in Markdown, and on a screen."""
     answers = {**ANSWERS, "trusted": f"us {answer}\n\n{answer}", "enforcement": answer}
     (copy / "answers.json").write_text(json.dumps(answers))
     text = reports.markdown(reports.build(copy, realised=True))
-    assert begins(text) == begins(reports.markdown(reports.build(good[0], realised=True)))
+    assert begins(text) == begins(reports.markdown(reports.build(whole_run[0], realised=True)))
     assert f"us \\{answer}" in " ".join(text.split()) or answer not in HTML
     if answer in HIDING:
         record = json.loads((copy / "run.json").read_text())

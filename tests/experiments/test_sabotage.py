@@ -28,12 +28,10 @@ from .shared import critical, invoke
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory):
+def good(audited_run):
     """A finished run with every file that there is, which was killed in rounds 5 and 8, and its report."""
-    folder = tmp_path_factory.mktemp("runs") / "good"
-    report = run_folders.whole(folder)
-    assert critical(folder) == []
-    return folder, report
+    assert critical(audited_run[0]) == []
+    return audited_run
 
 
 @pytest.fixture

@@ -117,11 +117,7 @@ def test_stackoverflow_scale_is_planned_in_seconds():
 
 def test_single_participation_takes_every_client_once():
     plan = sampling.plan_cohorts(
-        client_ids=list("abcdef"),
-        clients_per_round=2,
-        rounds=3,
-        sampling=tff_mf.SingleParticipation(),
-        seed=0,
+        client_ids=list("abcdef"), clients_per_round=2, rounds=3, sampling=tff_mf.SingleParticipation(), seed=0
     )
     assert sorted(plan.indices.reshape(-1)) == list(range(6))
     assert plan.observed() == sampling.ObservedParticipation(min_sep=None, max_participations=1)

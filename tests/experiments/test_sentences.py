@@ -177,10 +177,7 @@ def by_keras(model, words):
     masks += ([*masks[1], special.end_of_sentence],)
     logits, targets = model(words[:, :-1]), words[:, 1:]
     loss = tf.keras.metrics.SparseCategoricalCrossentropy(from_logits=True, ignore_class=special.padding)
-    found = [
-        loss,
-        *(baselines.keras_metrics.MaskedCategoricalAccuracy(masked_tokens=mask) for mask in masks),
-    ]
+    found = [loss, *(baselines.keras_metrics.MaskedCategoricalAccuracy(masked_tokens=mask) for mask in masks)]
     for metric in found:
         metric.update_state(targets, logits)
     return dict(zip(evaluation.METRICS, (float(metric.result()) for metric in found), strict=True))

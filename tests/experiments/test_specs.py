@@ -77,16 +77,6 @@ def one(runs, label, **settings):
     return found
 
 
-def test_every_specification_says_what_it_is_and_is_for_stackoverflow(full):
-    for name, runs in full.items():
-        about = _spec.about(specs.path_of(name))
-        assert about["title"]
-        assert about["paper"].removeprefix("after ").startswith(("Kairouz", "Denisov", "Choquette-Choo", "McMahan"))
-        small = about["paper"].startswith("after ")
-        assert {run.settings.dataset for run in runs} == {"pydoc" if small else "stackoverflow"}
-        assert {run.settings.units for run in runs} == {32 if small else 670}
-
-
 SMALL_TABLES = ("table-4-small", "blt-table-1-small", "table-4-night")
 
 

@@ -175,12 +175,6 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
     assert realised["setting"]["simulation"]
 
 
-def test_a_population_that_is_too_small_is_refused(small_data, tmp_path):
-    plan = privacy(clients_per_round=5000)
-    with pytest.raises(tff_mf.InputError, match="would fit"):
-        program.run(small_settings(plan, **SMALL), plan, data=small_data, out=tmp_path)
-
-
 # Long: test_hoisted_models.py has TFF's own steps, and the runs above what is done with them.
 @pytest.mark.long
 def test_the_model_learns_without_noise(small_data, tmp_path):

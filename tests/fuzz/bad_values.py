@@ -40,7 +40,7 @@ BASES: Mapping[str, Sequence[str]] = {
     "import-matrix": ["matrices", "--min-sep", "5", "--max-participations", "2", "--out", "out.safetensors"],
     "optimize": ["structured", *_OPTIMIZED, "--diagonals", "3", "--rank", "2", "--of", "blt"],
     "plan": [
-        *("--population", "1000", "--clients-per-round", "10", "--rounds", "20", "--delta", "1e-6", "--epsilon", "8"),
+        *("--population", "1000", "--clients-per-round", "10", "--rounds", "20", "--delta", "1e-6", "--epsilon", "8")
     ],
     "report": ["run"],
     "show": ["blt.safetensors", *_SCHEMA],
