@@ -1,12 +1,16 @@
 """What tests of runs share: commands in this process, what a check finds, and tables of a run folder."""
 
 import csv
+import itertools
 import json
+import math
 import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click.testing
+import numpy as np
+from scipy import stats
 
 import tff_mf
 from tff_mf.experiments import reports, sampling
@@ -92,6 +96,19 @@ def of_plan(plan: tff_mf.Plan) -> dict[str, Any]:
         "sampling": kinds.get(type(schema), "min-sep"),
         **({} if isinstance(schema, tff_mf.SingleParticipation) else numbers),
     }
+
+
+def moved(matrix: np.ndarray, pattern: Iterable[int]) -> float:
+    """Returns how far a client with a pattern moves Cx, over all signs of its contributions along one coordinate."""
+    columns = matrix[:, list(pattern)]
+    signs = itertools.product((1, -1), repeat=columns.shape[1])
+    return max(float(np.linalg.norm(columns @ np.array(each, np.float64))) for each in signs)
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """Returns δ of the Gaussian mechanism: Balle and Wang (2018), theorem 8, as it is printed there."""
+    normal = stats.norm.cdf
+    return normal(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal(-mu / 2 - epsilon / mu)
 
 
 def small_settings(plan: tff_mf.Plan | None = None, **changes: Any) -> RunSettings:

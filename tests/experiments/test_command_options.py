@@ -12,7 +12,7 @@ import tff_mf
 from tests.tff_mf.samplings import cyclic_epsilon
 from tff_mf.sensitivities.losses import restart_errors
 
-from .shared import printed, result_of
+from .shared import gaussian_delta, moved, printed, result_of
 
 N = 8
 DELTA = 1e-6
@@ -41,19 +41,9 @@ def whole(mechanism, every):
 
 def least_sensitivity(matrix, allowed, limit):
     """The largest ‖Cu‖ over every pattern and all signs: the true sensitivity, or less than that."""
-    best = 0.0
-    for size in range(1, limit + 1):
-        for pattern in itertools.combinations(range(N), size):
-            if allowed([later - sooner for sooner, later in itertools.pairwise(pattern)]) or size == 1:
-                signs = np.array(list(itertools.product((1, -1), repeat=size))).T
-                best = max(best, float(np.max(np.linalg.norm(matrix[:, pattern] @ signs, axis=0))))
-    return best
-
-
-def delta_of(epsilon, mu):
-    """δ of the Gaussian mechanism, as the textbook has it."""
-    normal = stats.norm.cdf
-    return normal(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal(-mu / 2 - epsilon / mu)
+    patterns = (pattern for size in range(1, limit + 1) for pattern in itertools.combinations(range(N), size))
+    kept = (each for each in patterns if allowed([later - sooner for sooner, later in itertools.pairwise(each)]))
+    return max(moved(matrix, each) for each in itertools.chain(kept, [(t,) for t in range(N)]))
 
 
 @pytest.fixture(scope="module")
@@ -106,59 +96,42 @@ def test_no_figure_is_below_that_of_every_pattern(files, name, schema, every):
         accounted = result_of("account", given, "--noise-multiplier", 3, *more)
         assert accounted["sensitivity"] >= least * (1 - 1e-12)
         assert accounted["mu"] >= factor * least / 3
-        assert delta_of(accounted["epsilon"], factor * least / 3) <= DELTA * (1 + 1e-9)
+        assert gaussian_delta(accounted["epsilon"], factor * least / 3) <= DELTA * (1 + 1e-9)
         assert accounted.get("sensitivity_replace_one", accounted["sensitivity"]) == factor * accounted["sensitivity"]
         calibrated = result_of("calibrate", given, "--epsilon", 2, *more)
         assert calibrated["epsilon"] <= 2
-        assert delta_of(2, factor * least / calibrated["noise_multiplier"]) <= DELTA * (1 + 1e-9)
+        assert gaussian_delta(2, factor * least / calibrated["noise_multiplier"]) <= DELTA * (1 + 1e-9)
         if accounted["sensitivity_exact"] and np.all(whole(mechanism, block) >= 0):
             assert accounted["sensitivity"] == pytest.approx(least, rel=1e-9)
-            assert delta_of(1.999, factor * least / calibrated["noise_multiplier"]) > DELTA
+            assert gaussian_delta(1.999, factor * least / calibrated["noise_multiplier"]) > DELTA
     shown = result_of("show", given, *setting)
     assert shown["sensitivity_as_run"] == accounted["sensitivity"]
 
 
-@pytest.mark.parametrize("every", [None, 3])
-@pytest.mark.parametrize(
-    ("flags", "workload"),
-    [
-        ([], tff_mf.PrefixSum()),
-        (["--workload", "momentum", "--server-momentum", "0.9"], tff_mf.Momentum(momentum=0.9)),
-        (
-            [
-                "--workload",
-                "momentum-with-rates",
-                "--server-momentum",
-                "0.5",
-                "--set",
-                "server_warmup=0.25",
-                "--set",
-                "server_cooldown=0.5",
-            ],
-            tff_mf.MomentumWithRates(momentum=0.5, rates=tff_mf.LinearSchedule(warmup_rounds=2, cooldown_rounds=4)),
-        ),
-    ],
-    ids=["prefix sums", "momentum", "rates"],
-)
-@pytest.mark.parametrize("name", ["tree-online", "blt", "dense"])
-def test_losses_are_those_of_whole_matrices(files, name, flags, workload, every):
-    given = name if name in NAMES else files / name
-    block = every or N
-    mechanism = tff_mf.Tree(block, variant="online") if name in NAMES else tff_mf.load(given)
-    matrix = np.zeros((N, N))
-    for begin in range(0, N, block):
-        end = min(begin + block, N)
-        matrix[begin:end, begin:end] = mechanism.encoder(block)[: end - begin, : end - begin]
-    rows = np.sum(np.square(workload.matrix(N) @ np.linalg.inv(matrix)), axis=1)
-    setting = ["--rounds", N, *SCHEMAS["min-sep"][0], *(["--restart-every", every] if every else []), *flags]
-    shown = result_of("show", given, *setting)
+RATES = tff_mf.LinearSchedule(warmup_rounds=2, cooldown_rounds=4)
+# Against whole matrices, losses are tested in tests/tff_mf/test_losses.py.
+WORKLOADS = {
+    "": tff_mf.PrefixSum(),
+    "--workload momentum --server-momentum 0.9": tff_mf.Momentum(momentum=0.9),
+    "--workload momentum-with-rates --server-momentum 0.5 --set server_warmup=0.25 --set server_cooldown=0.5": (
+        tff_mf.MomentumWithRates(momentum=0.5, rates=RATES)
+    ),
+}
+
+
+@pytest.mark.parametrize("flags", WORKLOADS)
+def test_losses_are_those_of_the_workload(files, flags):
+    workload, mechanism = WORKLOADS[flags], tff_mf.load(files / "dense")
+    setting = [files / "dense", "--rounds", N, *SCHEMAS["min-sep"][0], *flags.split()]
+    shown = result_of("show", *setting)
     assert shown["workload"] == repr(workload)
-    assert shown["rms_loss"] == pytest.approx(shown["sensitivity"] * math.sqrt(np.mean(rows)))
-    assert shown["max_loss"] == pytest.approx(shown["sensitivity"] * math.sqrt(np.max(rows)))
+    schema = tff_mf.MinSep(min_sep=2, max_participations=3)
+    assert shown["rms_loss"] == pytest.approx(tff_mf.rms_loss(mechanism, N, schema, workload))
+    assert shown["max_loss"] == pytest.approx(tff_mf.max_loss(mechanism, N, schema, workload))
     if flags:
-        found = result_of("account", given, "--noise-multiplier", 3, "--delta", DELTA, *setting)
-        assert found["rms_error"] == pytest.approx(3 * math.sqrt(np.mean(rows)))
-        assert found["max_error"] == pytest.approx(3 * math.sqrt(np.max(rows)))
+        found = result_of("account", *setting, "--noise-multiplier", 3, "--delta", DELTA)
+        assert found["rms_error"] == pytest.approx(3 * tff_mf.rms_error(mechanism, N, workload))
+        assert found["max_error"] == pytest.approx(3 * tff_mf.max_error(mechanism, N, workload))
 
 
 def subsampled_delta(epsilon, means, q):

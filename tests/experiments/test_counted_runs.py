@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import run_folders
 import tensorflow as tf
-import tensorflow_federated as tff
 from run_folders import ANSWERS
 
 import tff_mf
@@ -19,7 +18,6 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.runs import ledger, metrics, names, participation_log, server_loop
 from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.training import program, rounds
-from tff_mf.experiments.training.datasets import named_data
 from tff_mf.numerics import digits
 
 from . import stand_in
@@ -72,29 +70,6 @@ def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path
     assert (result.report["claim"]["epsilon"], result.report["claim"]["zcdp_rho"]) == (None, None)
     with pytest.raises(tff_mf.InputError, match="is not empty"):
         program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
-
-
-def test_tffs_synthetic_stackoverflow_goes_through_the_same_path(of_stackoverflow, tmp_path, monkeypatch):
-    """TFF's clients, written by TFF; the vocabulary is counted from the file."""
-    vocabularies = []
-
-    def build_task(settings, vocabulary):
-        vocabularies.append(vocabulary)
-        return stand_in.build_task(settings, vocabulary)
-
-    stand_in.put_in_place(monkeypatch, build_task=build_task)
-    data = tff.simulation.datasets.stackoverflow.get_synthetic()
-    (tmp_path / "run").mkdir()
-    plan = privacy(2, 1, 2, clients_per_round=1)
-    named = named_data.data_file(f"sqlite:{of_stackoverflow}")
-    program.run(small_settings(plan, **SMALL), plan, data=named, out=tmp_path / "run")
-    assert [row["client"] for row in rows(tmp_path / "run" / names.PARTICIPATION)] == ["synthetic_1"] * 2
-    words = {
-        word
-        for example in data.create_tf_dataset_for_client("synthetic_1").as_numpy_iterator()
-        for word in example["tokens"].decode().split()
-    }
-    assert [set(each) for each in vocabularies] == [words]
 
 
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)

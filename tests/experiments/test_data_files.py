@@ -44,33 +44,6 @@ def test_tffs_own_stackoverflow_clients_are_read_unchanged(of_stackoverflow):
         assert read == list(original.create_tf_dataset_for_client(client).as_numpy_iterator())
 
 
-def test_what_pydoc_writes_is_of_that_format_to_the_letter(written, of_stackoverflow):
-    def schema(path):
-        connection = sqlite3.connect(path)
-        query = "SELECT sql FROM sqlite_master WHERE name IN ('examples', 'client_metadata') ORDER BY name"
-        rows = connection.execute(query).fetchall()
-        connection.close()
-        return rows
-
-    assert schema(written) == schema(of_stackoverflow)
-    splits = sqlite.load(written)
-    spec = tff.simulation.datasets.stackoverflow.get_synthetic().element_type_structure
-    for split, name in zip((splits.train, splits.validation, splits.test), CLIENTS.values(), strict=True):
-        assert split.client_ids == [name]
-        assert split.element_type_structure == spec
-        assert list(split.create_tf_dataset_for_client(name).as_numpy_iterator()) == [
-            {
-                "creation_date": b"1970-01-01 00:00:00 UTC",
-                "score": 0,
-                "tags": name.replace(".", "|").encode(),
-                "title": name.encode(),
-                "tokens": text,
-                "type": b"answer",
-            }
-            for text in (b"a b", b"b c d")
-        ]
-
-
 def test_one_client_is_found_without_reading_all(written):
     connection = sqlite3.connect(written)
     query = "EXPLAIN QUERY PLAN SELECT * FROM examples WHERE client_id = 'a' and split_name ='train'"

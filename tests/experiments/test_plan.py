@@ -93,7 +93,7 @@ def test_fitted_norms_are_a_row_of_their_own_and_not_recommended(found):
     assert "never recommends" in scaled["note"]
     assert "never recommends" in without_memory["note"]
     assert fitted["max_loss"] > unit["max_loss"]
-    assert "--set", "unit_norms=false" in fitted["note"]
+    assert "unit_norms=false" in fitted["note"]
     assert {row["note"] for row in rows.values()} == {""}
     assert found["recommended"] in rows
     once = Deployment.of(population=3000, clients_per_round=10, rounds=96, delta=1e-6)
@@ -135,13 +135,6 @@ def test_a_dense_matrix_is_not_recommended_for_the_rows_that_it_draws_again():
     assert options.recommend([dense])[0].name == "dense"
 
 
-def test_copies_are_the_rows_of_the_streams(found):
-    rows = {row["name"]: row["memory_rows"] for row in found["mechanisms"] if not row["note"]}
-    # 64 rounds of 96 are the largest block of a tree; the rows of a dense matrix are drawn again.
-    expected = {"tree-full": 6, "tree-online": 6, "tree-vanilla": 6, "dense": 0, "blt": 4, "identity": 0}
-    assert {name: rows[name] for name in expected} == expected
-
-
 def test_a_limit_of_one_mechanism_is_noted_in_its_row(monkeypatch):
     searches, names = options._searches, ("tree-full", "identity")
     monkeypatch.setattr(options, "_searches", lambda *given: [each for each in searches(*given) if each[0] in names])
@@ -163,9 +156,6 @@ def test_a_table_for_people_rounds_epsilon_up():
     schema = tff_mf.MinSep(min_sep=30, max_participations=4)
     exact = tff_mf.epsilon(tff_mf.Identity(), 96, schema, noise_multiplier=3.0, delta=1e-6)
     assert 0 <= float(row.split()[3]) - exact <= 1e-3
-    assert "∞" in shown.stdout
-    assert "= N^-1.1" not in shown.stdout
-    assert ": ε ≤ " in shown.stdout
     shown = run("--epsilon", "4").stdout.splitlines()
     sigma = float(next(line for line in shown if line.startswith("identity")).split()[3])
     assert tff_mf.epsilon(tff_mf.Identity(), 96, schema, noise_multiplier=sigma, delta=1e-6) <= 4
@@ -332,24 +322,18 @@ def with_three(*words):
     return invoke(*PLAN, *words, standalone_mode=False)
 
 
-def test_plan_says_so_and_json_is_json_alone():
+def test_plan_says_which_models_would_learn_and_json_is_json_alone():
+    shown = with_three("--noise-multiplier", "3", "--json")
+    unknown = json.loads(shown.stdout)["signal"]
+    assert (unknown["hopeless"], shown.stderr) == (False, "")
     drowned = with_three("--noise-multiplier", "3", "--dimension", "1000000", "--json")
     signal = json.loads(drowned.stdout)["signal"]
     assert signal["hopeless"]
     assert drowned.stderr.startswith("WARNING")
     assert signal["largest_dimension"] == signal["dimension_needed"] < 1_000_000
-    fine = with_three("--noise-multiplier", "3", "--dimension", "10", "--json")
-    assert not json.loads(fine.stdout)["signal"]["hopeless"]
-    assert fine.stderr == ""
-
-
-def test_plan_without_a_dimension_says_which_would_learn():
-    signal = json.loads(with_three("--noise-multiplier", "3", "--json").stdout)["signal"]
-    assert not signal["hopeless"]
-    at_it = json.loads(
-        with_three("--noise-multiplier", "3", "--dimension", str(signal["largest_dimension"]), "--json").stdout
-    )
-    assert at_it["signal"]["noise_to_signal"] == pytest.approx(signal_to_noise.LEARNS, rel=0.1)
+    largest = str(unknown["largest_dimension"])
+    at_it = with_three("--noise-multiplier", "3", "--dimension", largest, "--json")
+    assert json.loads(at_it.stdout)["signal"]["noise_to_signal"] == pytest.approx(signal_to_noise.LEARNS, rel=0.1)
 
 
 def test_no_epsilon_is_advised_where_none_can_be_stated():

@@ -5,7 +5,6 @@ import pathlib
 import re
 import shutil
 
-import numpy as np
 import pytest
 import run_folders
 from hypothesis import given, settings
@@ -19,7 +18,7 @@ from tff_mf.experiments.reports.questions import QUESTIONS
 from tff_mf.experiments.runs import statements
 from tff_mf.numerics.digits import rounded_up
 
-from .shared import critical, invoke, said, violated
+from .shared import critical, invoke, moved, said, violated
 
 EPOCHS = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
 LONG_EPOCHS = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
@@ -235,12 +234,8 @@ def test_realised_figures_are_the_worst_client(whole_run):
     """Over all signs of all contributions of every client that took part."""
     _, report = whole_run
     encoder = plan().mechanism.cast_to_float32().encoder(9)
-    worst = 0.0
-    for client in {client for cohort in cohorts() for client in cohort}:
-        columns = encoder[:, [t for t, cohort in enumerate(cohorts()) if client in cohort]]
-        for signs in range(2 ** columns.shape[1]):
-            weights = [1 - 2 * (signs >> index & 1) for index in range(columns.shape[1])]
-            worst = max(worst, float(np.linalg.norm(columns @ weights)))
+    clients = {client for cohort in cohorts() for client in cohort}
+    worst = max(moved(encoder, [t for t, cohort in enumerate(cohorts()) if each in cohort]) for each in clients)
     assert report["noise"]["sensitivity"] == pytest.approx(worst, rel=1e-12)
     assert report["noise"]["sensitivity_exact"]
     exact = tff_mf.Guarantee(mu=worst / 5.0).epsilon(1e-6)
@@ -350,8 +345,8 @@ def test_a_report_that_its_folder_contradicts_is_not_overwritten(copy, name):
     assert {path: path.read_bytes() for path in copy.iterdir() if path.is_file()} == before
     # The remedy.
     assert invoke("report", copy, "--check").exit_code == 1
-    for moved in ("report.json", "report.md"):
-        (copy / moved).rename(copy.parent / moved)
+    for aside in ("report.json", "report.md"):
+        (copy / aside).rename(copy.parent / aside)
     assert invoke("report", copy).exit_code == 0
 
 
