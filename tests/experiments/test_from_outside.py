@@ -180,7 +180,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def tff_mf(folder, *words, status=0, server=None, **environment):
+def command(folder, *words, status=0, server=None, **environment):
     """Runs the command in a process of its own: a kind is registered once in a process."""
     given = {"folder": folder, "environment": {**os.environ, **environment}}
     arguments = [str(word) for word in words]
@@ -196,33 +196,33 @@ SETTING = ("--rounds", 4, "--min-sep", 2, "--max-participations", 2, "--json")
 
 
 def test_commands_know_the_kind_if_the_plugin_is_named(folder):
-    shown = tff_mf(folder, "show", "geometric.safetensors", *SETTING, TFF_MF_PLUGINS="geometric.py")
+    shown = command(folder, "show", "geometric.safetensors", *SETTING, TFF_MF_PLUGINS="geometric.py")
     assert json.loads(shown)["mechanism"] == "geometric"
     twice = ("--plugin", folder / "geometric.py", "--plugin", "geometric.py")
     privacy = ("--noise-multiplier", 3, "--delta", 1e-6)
-    found = tff_mf(folder, *twice, "account", "geometric.safetensors", *privacy, *SETTING)
+    found = command(folder, *twice, "account", "geometric.safetensors", *privacy, *SETTING)
     assert json.loads(found)["epsilon"] > 0
 
 
 def test_the_optimizer_of_the_page_is_a_command(folder):
     """It does not say how its search ended, which is known only to the optimizers of this package."""
     optimize = ("--plugin", "geometric.py", "optimize", "geometric", "--out", "found.safetensors")
-    found = json.loads(tff_mf(folder, *optimize, *SETTING))
+    found = json.loads(command(folder, *optimize, *SETTING))
     assert (found["mechanism"], found["objective"], found["converged"], found["message"]) == (
         "geometric",
         "max",
         True,
         "",
     )
-    assert "search              converged\n" in tff_mf(folder, *optimize, *SETTING[:-1])
-    error = tff_mf(folder, *optimize, "--objective", "rms", *SETTING, status=2)
+    assert "search              converged\n" in command(folder, *optimize, *SETTING[:-1])
+    error = command(folder, *optimize, "--objective", "rms", *SETTING, status=2)
     assert error.endswith("geometric minimizes MaxLoss.\n")
 
 
 def test_an_optimizer_that_does_not_say_its_setting_is_named(folder):
     given = (folder / "geometric.py").read_text().replace("optimized_for=setting", "optimized_for=None")
     (folder / "silent.py").write_text(given)
-    error = tff_mf(
+    error = command(
         folder, *("--plugin", "silent.py", "optimize", "geometric", "--out", "none.safetensors"), *SETTING, status=2
     )
     assert error.startswith("tff-mf: ")
@@ -244,7 +244,7 @@ def test_commands_refuse_the_kind_by_name_without_its_plugin(folder, plugin, mes
 
 def test_a_model_is_trained_and_its_report_checked(folder, small_data, forks):
     plugin = ("--plugin", "geometric.py")
-    tff_mf(
+    command(
         folder,
         *(*plugin, "train", "--force", "--dataset", small_data, "--mechanism", "geometric.safetensors", "--out", "run"),
         *("--rounds", 4, "--clients-per-round", 2, "--min-sep", 2, "--max-participations", 2, "--epsilon", 6),
@@ -252,7 +252,7 @@ def test_a_model_is_trained_and_its_report_checked(folder, small_data, forks):
         *("--max-examples", 2, "--evaluation-examples", 20),
         server=forks,
     )
-    checked = tff_mf(folder, *plugin, "report", "run", "--check")
+    checked = command(folder, *plugin, "report", "run", "--check")
     assert checked.startswith("0 critical of ")
     assert "geometric" in (folder / "run" / "report.json").read_text()
     without = forking.run_command(["report", "run", "--check"], folder=folder, environment=dict(os.environ))
@@ -273,6 +273,6 @@ def test_a_deployment_is_exported(folder, small_data):
         "max_examples = 4\n"
     )
     bundle = ("--out", "bundle", "--longest-round", 15, "--population", 80, "--json")
-    exported = json.loads(tff_mf(folder, "--plugin", "geometric.py", "export", "settings.toml", *bundle))
+    exported = json.loads(command(folder, "--plugin", "geometric.py", "export", "settings.toml", *bundle))
     assert exported["epsilon"] > 0
     assert (folder / "bundle" / "mechanism.safetensors").is_file()
