@@ -144,13 +144,22 @@ class _Process:
 
     def __init__(self, data: pathlib.Path) -> None:
         small = {"model": "conv", "vocab_size": 100, "embedding_size": 4, "units": 4}
-        noise = {"mechanism": "identity", "noise_multiplier": 5.0, "delta": 1e-6}
         settings = RunSettings(
-            rounds=small_run.ROUNDS, clients_per_round=3, sampling="single", cohort=4, **noise, **small
+            rounds=small_run.ROUNDS, clients_per_round=3, delta=1e-6, sampling="single", cohort=4, **small
         )
         words = list(sqlite.load_word_counts(data, 100))
         language = training_task.build_task(settings, words)
-        plan = settings.privacy_plan(settings.build_mechanism())
+        plan = mock.Mock(
+            grid=settings.chosen_grid(),
+            mechanism=tff_mf.Identity(),
+            noise_multiplier_as_run=5.0,
+            rounds=small_run.ROUNDS,
+            clients_per_round=3,
+            insecure_seed=None,
+            restart_every=None,
+            adaptive_count_stddev=None,
+            adaptive_count_stddev_as_run=None,
+        )
         with aggregators.tff_session():
             process, self.mean = learning_process.build_process(settings, plan, language)
             self._start = process.initialize()
