@@ -1,12 +1,16 @@
 """What tests of runs share: commands in this process, what a check finds, and tables of a run folder."""
 
 import csv
+import itertools
 import json
+import math
 import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click.testing
+import numpy as np
+from scipy import stats
 
 import tff_mf
 from tff_mf.experiments import reports, sampling
@@ -94,12 +98,50 @@ def of_plan(plan: tff_mf.Plan) -> dict[str, Any]:
     }
 
 
+def moved(matrix: np.ndarray, pattern: Iterable[int]) -> float:
+    """Returns how far a client with a pattern moves Cx, over all signs of its contributions along one coordinate."""
+    columns = matrix[:, list(pattern)]
+    signs = itertools.product((1, -1), repeat=columns.shape[1])
+    return max(float(np.linalg.norm(columns @ np.array(each, np.float64))) for each in signs)
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """Returns δ of the Gaussian mechanism: Balle and Wang (2018), theorem 8, as it is printed there."""
+    normal = stats.norm.cdf
+    return normal(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal(-mu / 2 - epsilon / mu)
+
+
 def small_settings(plan: tff_mf.Plan | None = None, **changes: Any) -> RunSettings:
     """Returns settings of a run that trains in a second, with one sentence of a client: their order is random."""
     any_plan = {"rounds": 4, "clients_per_round": 2, "delta": 1e-6, "sampling": "single"}
     model = {"model": "conv", "vocab_size": 100, "embedding_size": 4, "units": 4}
     data = {"max_examples": 1, "batch_size": 1, "evaluate_every": 4, "evaluation_examples": 20}
     return RunSettings(**{**(any_plan if plan is None else of_plan(plan)), **model, **data, **changes})
+
+
+class StoppedError(Exception):
+    """Stands for the end of a process in the middle of a run."""
+
+
+def stop_after(round_number: int) -> Callable[..., None]:
+    """Returns what stops a run after a round."""
+
+    def on_round(number: int, metrics: Any) -> None:
+        if number == round_number:
+            raise StoppedError
+
+    return on_round
+
+
+def train(data: pathlib.Path, out: pathlib.Path, plan: tff_mf.Plan, settings: RunSettings, **more: Any) -> Any:
+    """Trains a run without an ε in a folder, with TFF; what is given more is of its execution, but for `on_round`."""
+    from tff_mf.experiments.runs.folders import ExecutionSettings
+    from tff_mf.experiments.training import program
+
+    out.mkdir(exist_ok=True)
+    own = {"on_round": more.pop("on_round", lambda *given: None), "without_epsilon": True}
+    execution = ExecutionSettings(**{"checkpoint_every": 2, **more})
+    return program.run(settings, plan, data=data, out=out, execution=execution, **own)
 
 
 def refused(typed: Callable[..., tuple[int, str, str]], *arguments: str) -> str:

@@ -233,8 +233,5 @@ def test_damaged_answers_are_named_everywhere(run, content, text):
         assert str(path) in message
         assert f"`tff-mf report {run} --answer` asks anew" in message
         assert "\n" not in message
-    with (
-        pytest.raises(tff_mf.InputError, match="answer"),
-        guard.open_guard(run, run_folders.plan(), sampler="x"),
-    ):
+    with pytest.raises(tff_mf.InputError, match="answer"), guard.open_guard(run, run_folders.plan(), sampler="x"):
         pass

@@ -9,13 +9,12 @@ import pytest
 import run_folders
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 import tff_mf
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.reports import _evidence, _figures
 
-from .shared import drawn, said, violated
+from .shared import drawn, gaussian_delta, moved, said, violated
 
 SIGMA = 5.0
 DELTA = 1e-6
@@ -29,17 +28,6 @@ def is_of(schema, pattern):
     if isinstance(schema, tff_mf.FixedEpoch):
         return any(set(pattern) <= {j + index * b for index in range(k)} for j in range(max(pattern, default=0) + 1))
     return len(pattern) <= k and all(abs(s - t) >= b for s, t in itertools.combinations(pattern, 2))
-
-
-def moved(encoder, pattern):
-    """Returns how far one client moves Cx, over all signs of its contributions along one coordinate."""
-    signs = itertools.product((1, -1), repeat=len(pattern))
-    return max(float(np.linalg.norm(encoder[:, list(pattern)] @ np.array(each))) for each in signs)
-
-
-def true_delta(epsilon, mu):
-    """Balle and Wang (2018), theorem 8, as it is printed there."""
-    return stats.norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
 
 
 schemas = st.builds(
@@ -87,7 +75,7 @@ def test_a_headline_is_never_below_what_a_client_could_move(tmp_path_factory, me
     assert violated(report) == set()
     stated = float(re.search(r"ε≤([0-9.]+)", reports.headline(report))[1])
     mu = moved(mechanism.cast_to_float32().encoder(12)[:ran, :ran], pattern) / SIGMA
-    assert true_delta(stated, mu) <= DELTA
+    assert gaussian_delta(stated, mu) <= DELTA
     if ran < 12:
         for name in ("planned", "realised"):
             assert stated >= report["accountant"][name]["epsilon"]
@@ -176,10 +164,7 @@ def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clien
     assert all(is_of(schema, tuple(each)) and schema.allows(each) for each in patterns)
 
 
-@given(
-    st.lists(st.sets(st.integers(0, 11), max_size=4).map(sorted), min_size=1, max_size=3),
-    schemas,
-)
+@given(st.lists(st.sets(st.integers(0, 11), max_size=4).map(sorted), min_size=1, max_size=3), schemas)
 def test_what_was_observed_is_within_a_schema_if_every_pattern_is(patterns, schema):
     """From a log and from a plan, and never by chance: four numbers say whether clients kept their place."""
     seen = _evidence.observed(patterns)

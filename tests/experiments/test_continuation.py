@@ -20,8 +20,6 @@ from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import folders, ledger, metrics, run_record, server_loop
 from tff_mf.experiments.runs.settings import RunSettings
 
-from .shared import invoke
-
 COHORTS = [["a", "c"], ["b", "d"], ["a", "c"], ["b", "d"], ["a", "c"]]
 HISTORY = [{"round": 2, "loss": 0.25}, {"round": 4, "loss": 0.1 + 0.2}]
 
@@ -241,15 +239,6 @@ def test_what_the_machine_lacks_is_one_line_and_no_fault_of_the_input(monkeypatc
     assert end.value.code == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
-
-
-def test_a_grid_of_more_runs_than_fit_in_memory_is_refused(tmp_path):
-    path = tmp_path / "grid.toml"
-    axes = "\n".join(f"{name} = {list(range(1, 60))}" for name in ("units", "batch_size", "max_examples", "seed"))
-    path.write_text(f"[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-6\n[[grid]]\n{axes}\n")
-    result = invoke("compare", path, "--out", tmp_path / "out", catch_exceptions=True)
-    assert isinstance(result.exception, InputError)
-    assert "combinations" in str(result.exception)
 
 
 def test_a_number_beyond_float64_is_none_of_a_report(folder):

@@ -145,10 +145,7 @@ def specification_class():
     text, int32, int64, enum = 9, 5, 3, 14
     package = ".google.internal.federated.plan"
     file = descriptor_pb2.FileDescriptorProto(
-        name="spec.proto",
-        package=package[1:],
-        syntax="proto3",
-        dependency=["google/protobuf/duration.proto"],
+        name="spec.proto", package=package[1:], syntax="proto3", dependency=["google/protobuf/duration.proto"]
     )
     info = message(task_name=(1, text, False), eligibility_policy_indices=(3, int32, True))
     info.field.add(name="task_assignment_mode", number=2, label=1, type=enum, type_name=f"{package}.TaskAssignmentMode")

@@ -16,7 +16,7 @@ from tff_mf.experiments.output.present import terminal
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.runs.ledger import ReportCounts
 
-from .shared import said
+from .shared import critical, said
 
 COUNTS = ReportCounts(came=3, counted=2, clipped=1, zeroed=0, refused={"late": 1})
 
@@ -99,7 +99,7 @@ def test_the_operator_s_report_names_them(counted):
     shown = "\n".join(terminal(reports.document(report)))
     assert re.search(r"refused\s+late 8\n", shown)
     assert "late 8" not in (root / "run" / "report.md").read_text()
-    assert [each.text for each in reports.check(root / "run") if each.severity == "critical"] == []
+    assert critical(root / "run") == []
     assert reports.headline(report) == reports.headline(plain)
 
 
@@ -125,8 +125,7 @@ def another_finding(said, _):
 
 @pytest.mark.parametrize("name", ["run", "plain"])
 @pytest.mark.parametrize(
-    "edit",
-    [counts(zeroed=0), counts(note="ε≤0.01"), counts(more=1), counts(refused={"ε≤0.01": 1}), another_finding],
+    "edit", [counts(zeroed=0), counts(note="ε≤0.01"), counts(more=1), counts(refused={"ε≤0.01": 1}), another_finding]
 )
 def test_edited_counts_and_findings_are_found(counted, tmp_path, name, edit):
     root, _, report = counted
@@ -135,7 +134,7 @@ def test_edited_counts_and_findings_are_found(counted, tmp_path, name, edit):
     (folder / "report.json").write_text(reports.as_text(said))
     with contextlib.suppress(KeyError):
         (folder / "report.md").write_text(reports.markdown(said))
-    assert any(each.severity == "critical" for each in reports.check(folder, held=said["digest"]))
+    assert critical(folder, held=said["digest"])
 
 
 def test_counts_that_are_changed_in_every_file_are_found_by_the_digest(counted, tmp_path):
@@ -148,6 +147,4 @@ def test_counts_that_are_changed_in_every_file_are_found_by_the_digest(counted, 
             entry["reports"] = {**entry["reports"], "clipped": 0}
     run_folders.write_ledger(folder, entries)
     reports.write(folder, realised=True)
-    assert [each.field for each in reports.check(folder, held=report["digest"]) if each.severity == "critical"] == [
-        "digest"
-    ]
+    assert [each.split(":")[0] for each in critical(folder, held=report["digest"])] == ["digest"]

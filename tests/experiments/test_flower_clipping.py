@@ -7,11 +7,10 @@ import sys
 import hypothesis
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import strategies
 
-tf = pytest.importorskip("tensorflow")
-
-from tff_mf.queries import clipping as of_queries  # noqa: E402
+from tff_mf.queries import clipping as of_queries
 
 # The package itself needs Flower, which is not in this environment. Apps copy these files alone, too.
 FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "flower"

@@ -1,5 +1,6 @@
 """A guard whose cohorts the plan's sampling draws: logged, or secret with the amplified ε."""
 
+import functools
 import os
 import pathlib
 import shutil
@@ -35,15 +36,14 @@ def run_in(folder, plan, *, until=ROUNDS, clients=IDS, **more):
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """A function from a sampling to its run with secret cohorts, stopped once, and the cohorts."""
-    root, made = tmp_path_factory.mktemp("secret"), {}
+    root = tmp_path_factory.mktemp("secret")
 
+    @functools.cache
     def make(word):
-        if word not in made:
-            folder = root / word
-            first = run_in(folder, plan_of(word), until=STOPPED)
-            assert (folder / names.CHECKPOINTS / names.COHORTS).stat().st_mode & 0o777 == 0o600
-            made[word] = folder, first + run_in(folder, plan_of(word), clients=IDS[::-1])
-        return made[word]
+        folder = root / word
+        first = run_in(folder, plan_of(word), until=STOPPED)
+        assert (folder / names.CHECKPOINTS / names.COHORTS).stat().st_mode & 0o777 == 0o600
+        return folder, first + run_in(folder, plan_of(word), clients=IDS[::-1])
 
     return make
 

@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tensorflow_federated")
-
 import tensorflow as tf
 
 from tff_mf.experiments.training import models

@@ -10,9 +10,6 @@ import msgspec
 import numpy as np
 import pytest
 import run_folders
-
-pytest.importorskip("tensorflow_federated")
-
 import safetensors.numpy
 
 import tff_mf

@@ -4,17 +4,15 @@ Everything is what `tff-mf train` does, but for the rounds themselves: a stand-i
 What must alarm is in `test_sabotage.py`, `test_reports.py` and `tests/fuzz/test_forged_runs.py`.
 """
 
+import functools
 import json
 import logging
 import pathlib
 import shutil
 
-import pytest
-
-pytest.importorskip("tensorflow_federated")
-
 import checked_elsewhere
 import environments
+import pytest
 import run_folders
 from run_folders import ANSWERS
 
@@ -53,16 +51,15 @@ KINDS = {
 @pytest.fixture(scope="module")
 def kept(small_data, tmp_path_factory):
     """A function from the name of a kind to its run, as it was left, each made once."""
-    root, made = tmp_path_factory.mktemp("kinds"), {}
+    root = tmp_path_factory.mktemp("kinds")
 
+    @functools.cache
     def make(kind):
-        if kind not in made:
-            with pytest.MonkeyPatch.context() as patch:
-                put_in_place(patch)
-                made[kind] = root / f"run{len(made)}"
-                done = trained(made[kind], small_data, KINDS[kind].split())
-            assert done.exit_code == 0, done.output + repr(done.exception)
-        return made[kind]
+        with pytest.MonkeyPatch.context() as patch:
+            put_in_place(patch)
+            done = trained(root / kind, small_data, KINDS[kind].split())
+        assert done.exit_code == 0, done.output + repr(done.exception)
+        return root / kind
 
     return make
 

@@ -2,9 +2,10 @@
 
 import importlib
 import json
+import pathlib
 import re
+import shutil
 
-import msgspec
 import pytest
 import run_folders
 
@@ -12,8 +13,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.output import present
 from tff_mf.experiments.output.present import _document as parts
 from tff_mf.experiments.output.present.html import html
-from tff_mf.experiments.output.typed import record
-from tff_mf.experiments.reports import _document, _facts
+from tff_mf.experiments.reports import _document
 from tff_mf.experiments.runs import words
 
 from .page_content import Page
@@ -93,21 +93,6 @@ def test_a_medium_shows_an_epsilon_only_if_one_is_stated(report):
             assert first < line.index("DP, central")
 
 
-def test_a_new_fact_is_added_in_one_place_and_appears_in_every_medium(tmp_path, monkeypatch):
-    """`SECTIONS` alone has it: its type, which the schema follows from, and where it comes from."""
-    fact = (int, lambda source: 1234 + source.record.rounds)
-    sections = {**_facts.SECTIONS, "setting": {**_facts.SECTIONS["setting"], "moons": fact}}
-    monkeypatch.setattr(_facts, "SECTIONS", sections)
-    kinds = {name: kind for name, (kind, _) in sections["setting"].items()}
-    with_it = msgspec.json.schema(record("Setting", **kinds))["$defs"]["Setting"]["properties"]
-    assert with_it["moons"] == {"type": "integer"}
-    made = run_folders.finished(tmp_path / "run")
-    assert made["setting"]["moons"] == 1243
-    assert json.loads((tmp_path / "run" / "report.json").read_text())["setting"]["moons"] == 1243
-    for text in media(reports.document(made)).values():
-        assert re.search(r"moons:?\s*1243", text)
-
-
 WORDINGS = {
     "of a fact": lambda patch: patch.setitem(words.TEXTS, "participation_kept", "they kept to it"),
     "of the formal statement": lambda patch: patch.setattr(_document, "_statement", lambda *_, **__: "It is private."),
@@ -120,9 +105,8 @@ WORDINGS = {
 
 
 @pytest.mark.parametrize("wording", WORDINGS)
-def test_another_wording_changes_no_file_and_no_check(tmp_path, monkeypatch, wording):
-    folder = tmp_path / "run"
-    digest = run_folders.whole(folder, audited=False)["digest"]
+def test_another_wording_changes_no_file_and_no_check(whole_run, tmp_path, monkeypatch, wording):
+    folder, digest = pathlib.Path(shutil.copytree(whole_run[0], tmp_path / "run")), whole_run[1]["digest"]
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     page = reports.markdown(json.loads(before["report.json"]))
     WORDINGS[wording](monkeypatch)
@@ -157,9 +141,8 @@ def test_an_answer_may_look_like_a_bound(tmp_path):
         ("covered", "certain, ε≤1", "page_edited"),
     ],
 )
-def test_a_page_that_was_rewritten_with_its_hash_states_no_other_epsilon(tmp_path, stem, old, new, code):
-    folder = tmp_path / "run"
-    digest = run_folders.whole(folder, audited=False)["digest"]
+def test_a_page_that_was_rewritten_with_its_hash_states_no_other_epsilon(whole_run, tmp_path, stem, old, new, code):
+    folder, digest = pathlib.Path(shutil.copytree(whole_run[0], tmp_path / "run")), whole_run[1]["digest"]
     report = json.loads((folder / f"{stem}.json").read_text())
     (folder / f"{stem}.md").write_text(page := (folder / f"{stem}.md").read_text().replace(old, new))
     forged = {**report, "page": reports.page_hash(page)}

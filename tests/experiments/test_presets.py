@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import tff_mf
+from tff_mf.experiments.central_training import settings as central
 from tff_mf.experiments.comparison import _runs
+from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import layers, names
 from tff_mf.experiments.runs.amplification import own
 from tff_mf.experiments.runs.layers import Layer
@@ -18,35 +20,50 @@ from tff_mf.planning import mechanism_names
 
 from .shared import drawn, result_of
 
-NAMES = layers.PRESETS.names()
-
 
 def resolved(preset=None, config=None, **flags):
     return layers.resolve(preset, config, flags)[1]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_preset_is_whole_and_every_value_has_a_source(name):
-    preset = layers.PRESETS.load(name)
+# Presets of each command, and how their values become settings.
+PRESETS = {
+    "train": (layers.PRESETS, layers.settings),
+    "train-central": (central.PRESETS, lambda layer: typed.convert(layer.values, central.CentralSettings)),
+}
+
+
+def presets():
+    for command, (folder, settings) in PRESETS.items():
+        for name in folder.names():
+            yield pytest.param(folder.load(name), settings, id=f"{command} {name}")
+
+
+@pytest.mark.parametrize(("preset", "settings"), presets())
+def test_every_preset_is_whole_and_every_value_has_a_source(preset, settings):
     assert preset.title
     assert preset.paper
     assert preset.layer.values.keys() == preset.layer.sources.keys()
     assert all(preset.layer.sources.values())
-    settings = layers.settings(preset.over(Layer.of({}, "")))
-    settings.check()
-    participation = settings.participation()
-    assert participation.check(settings.rounds) == settings.rounds
-    assert (settings.epsilon is None) != (settings.noise_multiplier is None)
+    found = settings(preset.over(Layer.of({}, "")))
+    found.check()
+    assert (found.epsilon is None) != (found.noise_multiplier is None)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_row_of_a_table_can_be_reached(name):
-    preset = layers.PRESETS.load(name)
+@pytest.mark.parametrize(("preset", "settings"), presets())
+def test_every_row_of_a_table_can_be_reached(preset, settings):
     for row in preset.rows:
-        reached = preset.over(Layer.of(row.when, "flag"))
+        # The row of digits for any ε comes after those for the ε of the study.
+        flags = {"epsilon": 3.0} | dict(row.when) if preset.name == "digits" else row.when
+        reached = preset.over(Layer.of(flags, "flag"))
         assert preset.row(reached.values) is row
         assert {**reached.values, **row.run} == reached.values
-        assert layers.settings(reached).sampling_settings()
+        settings(reached).check()
+
+
+@pytest.mark.parametrize("name", layers.PRESETS.names())
+def test_the_schema_of_every_preset_fits_its_rounds(name):
+    found = layers.settings(layers.PRESETS.load(name).layer)
+    assert found.participation().check(found.rounds) == found.rounds
 
 
 def test_presets_have_what_their_papers_say():
@@ -207,11 +224,25 @@ def test_a_mechanism_is_optimized_for_the_workload_of_the_server(name):
     assert tff_mf.rms_loss(best, 8, schema, workload) <= tff_mf.rms_loss(other, 8, schema, workload) + 1e-9
 
 
-def test_show_by_command():
-    shown = result_of("train", "--preset", "choquette2023-banded", "--epsilon", "2", "--show")
-    assert shown["run"]["server_learning_rate"] == {"value": 0.5882, "source": "table 4, Band MF"}
-    assert shown["run"]["epsilon"] == {"value": 2.0, "source": "flag"}
-    assert shown["published"]["test_accuracy"] == 23.19
+# What is shown of a preset by a command: settings with the source of each, and what the paper has.
+SHOWN = {
+    "train --preset choquette2023-banded --epsilon 2": (
+        {"server_learning_rate": (0.5882, "table 4, Band MF"), "epsilon": (2.0, "flag")},
+        {"test_accuracy": 23.19},
+    ),
+    "train-central --preset kairouz2021-cifar10 --noise-multiplier 27": (
+        {"learning_rate": (0.02, "table 6b, DP-FTRLM, λ = 50"), "noise_multiplier": (27.0, "flag")},
+        {"epsilon": 6.91},
+    ),
+}
+
+
+@pytest.mark.parametrize("line", SHOWN)
+def test_show_names_the_source_of_each_value(line):
+    values, published = SHOWN[line]
+    shown = result_of(*line.split(), "--show")
+    assert {name: (shown["run"][name]["value"], shown["run"][name]["source"]) for name in values} == values
+    assert published.items() <= shown["published"].items()
 
 
 def configured(**changes):

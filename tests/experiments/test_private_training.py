@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-
-pytest.importorskip("tensorflow_federated")
-
 import tensorflow as tf
 import tensorflow_federated as tff
 import tree
@@ -391,55 +388,37 @@ class World:
 
     def __init__(self, folder):
         self._folder, self._count = folder, itertools.count()
-        self._begun = {}
 
     @property
     def new(self):
         """A folder that does not exist."""
         return self._folder / str(next(self._count))
 
-    def _once(self, name, make):
-        if name not in self._begun:
-            self._begun[name] = make()
-        return self._begun[name]
-
-    @property
+    @functools.cached_property
     def waiting(self):
         """A training whose first cohort waits for its data."""
-
-        def make():
-            training = opened(self.new)
-            next(training.cohorts(IDS))
-            return training
-
-        return self._once("waiting", make)
+        training = opened(self.new)
+        next(training.cohorts(IDS))
+        return training
 
     @property
     def cohort(self):
         """The cohort that `waiting` waits with."""
         return self.waiting._begun.clients
 
-    @property
+    @functools.cached_property
     def left(self):
         """A folder with a run of one round."""
+        with opened(self.new) as training:
+            trained(training, 1)
+            return training.guard.folder
 
-        def make():
-            with opened(self.new) as training:
-                trained(training, 1)
-                return training.guard.folder
-
-        return self._once("left", make)
-
-    @property
+    @functools.cached_property
     def done(self):
         """A training without rounds that are left."""
-
-        def make():
-            training = opened(self.new)
-            trained(training)
-            return training
-
-        return self._once("done", make)
+        training = opened(self.new)
+        trained(training)
+        return training
 
     def moved(self, *data, **more):
         """The model before and after a round with hardly any noise."""
@@ -452,7 +431,7 @@ class World:
             return before, training.model()
 
     def close(self):
-        for each in self._begun.values():
+        for each in vars(self).values():
             if isinstance(each, aggregators.PrivateTraining):
                 each.close()
 

@@ -18,7 +18,7 @@ from tff_mf.experiments.runs import folders, layers, names
 from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.training import program, rounds
 
-from .shared import invoke, rows, small_settings
+from .shared import StoppedError, invoke, rows, small_settings, stop_after, train
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -31,18 +31,9 @@ def privacy(**changes):
     return run_folders.plan(**{**own, **changes})
 
 
-def run(data, out, *, plan=None, on_round=lambda *given: None, **execution):
-    out.mkdir(exist_ok=True)
+def run(data, out, *, plan=None, **more):
     plan = plan or privacy()
-    return program.run(
-        small_settings(plan),
-        plan,
-        data=data,
-        out=out,
-        on_round=on_round,
-        execution=ExecutionSettings(**{"checkpoint_every": 2, **execution}),
-        without_epsilon=True,
-    )
+    return train(data, out, plan, small_settings(plan), **more)
 
 
 def assert_same_files(found_in, expected_in):
@@ -61,18 +52,6 @@ def assert_same_files(found_in, expected_in):
 def whole(small_data, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole")
     return run(small_data, out), out
-
-
-class StoppedError(Exception):
-    pass
-
-
-def stop_after(round_number):
-    def on_round(number, metrics):
-        if number == round_number:
-            raise StoppedError
-
-    return on_round
 
 
 def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data, tmp_path, monkeypatch):

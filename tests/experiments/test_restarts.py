@@ -1,4 +1,4 @@
-"""Runs whose noise restarts, with and without adaptive clipping: their ε, their files, and how they resume."""
+"""Runs whose noise restarts, adaptive clipping and adaptive servers: their ε, their files, and how they resume."""
 
 import csv
 import dataclasses
@@ -8,6 +8,7 @@ import types
 import msgspec
 import numpy as np
 import pytest
+import run_folders
 import tensorflow as tf
 
 import tff_mf
@@ -15,13 +16,12 @@ from tff_mf import aggregators
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import amplification, derived, ledger, names, statements
-from tff_mf.experiments.runs.folders import ExecutionSettings
-from tff_mf.experiments.runs.settings import RunSettings
+from tff_mf.experiments.runs.settings import ADAPTIVE_OPTIMIZERS, RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
-from tff_mf.experiments.training import learning_process, preparation, program
+from tff_mf.experiments.training import learning_process, preparation
 from tff_mf.experiments.training.task import build_task
 
-from .shared import critical, invoke, small_settings
+from .shared import StoppedError, critical, invoke, small_settings, stop_after, train
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -46,14 +46,6 @@ def of_python(noise_multiplier, count_stddev=None, mechanism=None):
     if count_stddev is None:
         return sums
     return tff_mf.compose_guarantees(sums, tff_mf.adaptive_clipping_guarantee(9, SCHEMA, count_stddev=count_stddev))
-
-
-def train(data, out, changes, privacy, **execution):
-    out.mkdir(exist_ok=True)
-    settings = small_settings(privacy, **changes)
-    given = {"on_round": execution.pop("on_round", lambda *each: None)}
-    where = ExecutionSettings(**{"checkpoint_every": 2, **execution})
-    return program.run(settings, privacy, data=data, out=out, execution=where, without_epsilon=True, **given)
 
 
 @pytest.mark.parametrize("count_stddev", [None, 20.0])
@@ -267,3 +259,61 @@ def test_preparing_computes_nothing_that_needs_a_worker(small_data):
     assert isinstance(prepared.aggregator, aggregators.MFAggregationFactory)
     # Enough for cohorts of 30 of which two in a row have no client in common.
     assert prepared.population == len(prepared.cohorts.client_ids) > 60
+
+
+THRICE = tff_mf.MinSep(min_sep=2, max_participations=3)
+TAU = 1e-2
+
+
+def of(name, **changes):
+    """Settings of a run with an optimizer."""
+    plan = run_folders.plan(sampling=THRICE, rounds=6, clients_per_round=3, noise_multiplier=0.1, insecure_seed=7)
+    own = {"server_optimizer": name, "server_learning_rate": 0.5}
+    own |= {"server_momentum": 0.0 if name == "adagrad" else 0.5}
+    own |= {"server_adaptivity": TAU} if name in ADAPTIVE_OPTIMIZERS else {}
+    return small_settings(plan, **own, **changes), plan
+
+
+def by_the_papers(name, gradients):
+    """Steps of the formulas of FedAdagrad, FedAdam and FedYogi in float64, the latter two without bias at the start."""
+    momentum = 0.0 if name == "adagrad" else 0.5
+    mean, square, steps = 0.0, 0.0 if name == "adam" else TAU**2, []
+    for number, gradient in enumerate(gradients, 1):
+        mean = momentum * mean + (1 - momentum) * gradient
+        if name == "adagrad":
+            square += gradient**2
+            steps.append(0.5 * gradient / np.sqrt(square))
+            continue
+        square -= 0.01 * (square - gradient**2 if name == "adam" else gradient**2 * np.sign(square - gradient**2))
+        unbiased = np.sqrt(1 - 0.99**number) / (1 - momentum**number)
+        steps.append(0.5 * unbiased * mean / (np.sqrt(square) + TAU))
+    return steps
+
+
+@pytest.mark.parametrize("name", ADAPTIVE_OPTIMIZERS)
+def test_steps_are_those_of_the_paper_and_follow_the_rates(name):
+    gradients = [0.3, -0.001, 0.02, 0.1, 0.0, -0.5]
+    optimizer = learning_process.server_optimizer(*of(name, server_warmup=0.0, server_cooldown=0.5))
+    state, weight, found = optimizer.initialize(tf.TensorSpec([], tf.float32)), tf.constant(0.0), []
+    for gradient in gradients:
+        state, after = optimizer.next(state, weight, tf.constant(gradient))
+        found.append(float(weight - after))
+        weight = after
+    ramp = 0.05 + 0.95 * np.minimum(1, (6 - np.arange(6)) / 3)
+    np.testing.assert_allclose(found, ramp * by_the_papers(name, gradients), rtol=1e-4)
+
+
+@pytest.mark.sampled(most=1)
+@pytest.mark.parametrize("name", ADAPTIVE_OPTIMIZERS)
+def test_a_resumed_run_ends_as_one_that_was_not_stopped(small_data, tmp_path, name):
+    """It would not without the squares of past updates, which are in the checkpoint."""
+    settings, privacy = of(name)
+    whole = train(small_data, tmp_path / "whole", privacy, settings)
+    with pytest.raises(StoppedError):
+        train(small_data, tmp_path / "stopped", privacy, settings, on_round=stop_after(5))
+    resumed = train(small_data, tmp_path / "stopped", privacy, settings, resume=True)
+    for one, other in zip(resumed.weights, whole.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert resumed.history == whole.history
+    settings = reports.read_record(tmp_path / "stopped").settings
+    assert (settings.server_optimizer, settings.server_adaptivity) == (name, TAU)

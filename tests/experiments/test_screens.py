@@ -1,19 +1,30 @@
-"""What people read: as wide as the terminal, with the digits that mean something, and as the docs show it."""
+"""What people read: pictures, figures on the safe side, screens as the docs show them, and bars on a terminal alone."""
 
+import contextlib
+import json
+import os
 import pathlib
+import pty
 import re
 import runpy
 import shlex
-import unicodedata
+import subprocess
+import sys
+import types
 
+import numpy as np
 import pytest
 import run_folders
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments.output.present import Section, Table, terminal
+from tff_mf.experiments import cli
+from tff_mf.experiments.comparison import _report, _results, charts
+from tff_mf.experiments.output import figures as output_figures
+from tff_mf.experiments.output import mechanism_plots, native_output, progress
 from tff_mf.experiments.runs import statements
+from tff_mf.experiments.training.datasets import named_data
 from tff_mf.numerics import digits
 
 from .shared import printed, result_of
@@ -26,59 +37,9 @@ LINES = {
     "calibrate": "calibrate banded --rounds 24 --delta 1e-6 --epsilon 2 --sampling cyclic-poisson --population 600 "
     "--clients-per-round 5 --groups 6 --workload momentum --server-momentum 0.9",
     "blt": f"optimize blt {SETTING} --delta 1e-6 --epsilon 2 --out blt",
-    "banded": "optimize banded --rounds 24 --bands 6 --out banded",
-    "banded-toeplitz": f"optimize banded-toeplitz {SETTING} --restart-every 12 --out toeplitz",
-    "banded-inverse": f"optimize banded-inverse {SETTING} --bands 3 --objective max --out inverse",
     "dense": f"optimize dense {SETTING} --sampling fixed-epochs --adjacency replace-one --out dense",
-    "structured": f"optimize structured {SETTING} --diagonals 2 --rank 2 --out structured",
-    "show": f"show banded {SETTING} --workload learning-rates --set server_warmup=0.5 --bands 2",
-    "plan": "plan --population 600 --clients-per-round 100 --rounds 24 --delta 1e-6 --epsilon 2 "
-    "--adjacency replace-one --restart-every 12 --dimension 4050748",
-    "plan sampling": "plan --population 200 --clients-per-round 100 --rounds 8 --delta 1e-6 --noise-multiplier 3 "
-    "--sampling cyclic-poisson",
 }
 COMMANDS = {name: line.split() for name, line in LINES.items()}
-REPRS = re.compile(r"\b(None(?! of)|True|False|nan|PrefixSum|MinSep|\w+\(\w*=|\[)")
-
-
-def columns(line):
-    return sum(not unicodedata.combining(character) for character in line)
-
-
-@pytest.mark.sampled(most=6)
-@pytest.mark.parametrize("name", COMMANDS)
-def test_screens_fit_the_terminal_and_use_labels(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = {}
-    for width in (40, 60, 80, 120):
-        monkeypatch.setenv("COLUMNS", str(width))
-        text = printed(*COMMANDS[name])
-        if width == 40:
-            # What cannot be folded is wider, and printed all the same.
-            assert text
-            continue
-        assert max(map(columns, text.splitlines())) <= width
-        assert REPRS.search(text) is None
-        assert re.search(r"\d\.\d{6,}", text) is None
-        words[width] = len(text.splitlines())
-    assert words[60] >= words[80] >= words[120]
-
-
-# What was asked for comes first.
-FIRST = {
-    "account": "ε ≤ ",
-    "calibrate": "noise multiplier σ {figure}: ε ≤ ",
-    "blt": "file blt, RmsLoss {figure}, MaxLoss {figure}, noise multiplier σ {figure}: ε ≤ ",
-    "banded": "file banded, RmsLoss {figure}, MaxLoss {figure}\n",
-    "show": "sensitivity {figure}, RmsLoss {figure}, MaxLoss {figure}\n",
-}
-
-
-@pytest.mark.parametrize("name", FIRST)
-def test_the_first_line_has_what_was_asked_for(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    assert re.match(FIRST[name].format(figure=r"\d+\.\d+"), printed(*COMMANDS[name]))
 
 
 LABELS = {
@@ -93,7 +54,7 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize("name", ["account", "calibrate", "blt", "dense"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_copied_figures_are_safe(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = dict(re.findall(r"^(\S.*?)  +(\S+)$", printed(*COMMANDS[name]), re.M))
@@ -125,28 +86,6 @@ def test_rounded_figures_are_on_the_safe_side(value, count):
     if value > 1e-300:
         assert float(digits.nearest(value, count)) == pytest.approx(value, rel=10.0 ** (1 - count))
         assert float(digits.upwards(value, count)) <= value * (1 + 10.0 ** (1 - count)) * (1 + 1e-12)
-
-
-def test_a_table_that_is_too_wide_comes_in_parts(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    rows = [["first", *["1.000"] * 9], ["second", "why not, in a sentence that is far too long for one line"]]
-    table = Table(["", *(f"title {number}" for number in range(9))], rows, "a table")
-    lines = list(terminal(Section("", [table])))
-    assert max(map(columns, lines)) <= 40
-    text = "\n".join(lines)
-    assert all(f"title {number}" in text for number in range(9))
-    assert text.count("second") == 1 < text.count("first")
-
-
-@pytest.mark.parametrize("noise", [["--epsilon", "4"], ["--noise-multiplier", "0.3"]])
-def test_the_table_of_a_plan_is_whole_on_80_columns(noise, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    plan = ["plan", "--population", "24000", "--clients-per-round", "200", "--rounds", "240", "--delta", "1e-6", *noise]
-    for more in ([], ["--dimension", "4050748"]):
-        lines = printed(*plan, *more).splitlines()
-        (header,) = [line.split() for line in lines if line.startswith(" " * 9) and "RmsLoss" in line]
-        assert header[-1] == "1.5n"
-        assert sum(line.startswith("identity ") for line in lines) == 1
 
 
 def test_parameters_close_to_one_are_distinguishable_from_it():
@@ -187,7 +126,6 @@ def settled(text):
 
 
 def test_the_demo_ends_with_the_guarantee_of_each_mechanism(monkeypatch, tmp_path):
-    pytest.importorskip("tensorflow_federated")
     from tff_mf.experiments.comparison import demo
 
     claim = statements.facts(statements.of_plan(run_folders.plan()))
@@ -203,3 +141,207 @@ def test_the_demo_ends_with_the_guarantee_of_each_mechanism(monkeypatch, tmp_pat
     shown = " ".join(printed("demo", "--out", tmp_path / "demo").split())
     assert shown.count(statements.at_a_glance(claim)) == 2
     assert "most frequent word: 8.00 %" in shown
+
+
+SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
+SCHEMA = tff_mf.MinSep(min_sep=8, max_participations=4)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that were drawn while it was asked for."""
+    figures = []
+    original = output_figures.figure.Figure
+
+    def build(*arguments, **options):
+        figures.append(original(*arguments, **options))
+        return figures[-1]
+
+    monkeypatch.setattr(output_figures.figure, "Figure", build)
+    return figures
+
+
+def draw_mechanism(path, mechanism=None, schema=SCHEMA):
+    mechanism_plots.mechanism(mechanism or tff_mf.Tree(32), 32, schema, tff_mf.PrefixSum(), path)
+
+
+@pytest.mark.sampled(most=2)
+@pytest.mark.parametrize("ending", [*SIGNATURES, "SVG"])
+def test_the_ending_is_the_format_and_bytes_are_reproducible(tmp_path, ending):
+    paths = [tmp_path / f"{number}.{ending}" for number in range(2)]
+    for path in paths:
+        draw_mechanism(path)
+    first, second = (path.read_bytes() for path in paths)
+    assert first.startswith(SIGNATURES[ending.lower()])
+    assert ending.lower() != "svg" or b"<svg" in first
+    assert first == second
+    assert sorted(tmp_path.iterdir()) == paths
+
+
+def test_nothing_of_matplotlib_is_changed_for_others(tmp_path):
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    draw_mechanism(tmp_path / "x.svg")
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.sampled(most=1)
+@pytest.mark.parametrize("most", [7, 16, 32])
+def test_a_large_matrix_is_drawn_by_means_of_squares(tmp_path, drawn, monkeypatch, most):
+    """All entries of 4,000 rounds took a minute and 1.6 GB."""
+    monkeypatch.setattr(mechanism_plots, "_MOST_CELLS", most)
+    draw_mechanism(tmp_path / "x.png")
+    image = drawn[0].axes[0].get_images()[0]
+    matrix, side = tff_mf.Tree(32).encoder(32), -(-32 // most)
+    squares = [[matrix[i : i + side, j : j + side].mean() for j in range(0, 32, side)] for i in range(0, 32, side)]
+    np.testing.assert_allclose(image.get_array(), squares)
+    assert len(squares) <= most
+    assert tuple(image.get_extent()) == (-0.5, 31.5, 31.5, -0.5)
+
+
+def level(label, privacy, accuracies, rmse=0.1):
+    best = [
+        _results.Finished(
+            label=label, privacy=privacy, seed=seed, rate=1.0, effective_rmse=rmse, accuracy=accuracy,
+            validation_accuracy=accuracy, history=[(2, accuracy / 2), (4, accuracy)], claim={"state": "stated"},
+            test_sentences=70,
+        )
+        for seed, accuracy in enumerate(accuracies)
+    ]  # fmt: skip
+    return _results.Level(label=label, privacy=privacy, best=best, tried={0.5: 0.1, 1.0: 0.2, 2.0: 0.1})
+
+
+def draw_comparison(found, folder):
+    result = _report.as_dict(found, planned=9, done=9, failed={})
+    return charts.draw(result, folder, clip_norm=1.0, setting="n = 4, b = 2, k = 2", min_sep=2)
+
+
+def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
+    found = [
+        level("blt", ("epsilon", 2.0), (0.9, 0.999)),
+        level("identity", ("epsilon", 2.0), (0.0001, 0.02)),
+        level("banded", ("epsilon", 2.0), (0.1,)),
+    ]
+    mean, half = _results.mean_and_half_width([0.01, 2.0])
+    assert mean < half, "the interval as it is reaches below 0"
+    draw_comparison(found, tmp_path)
+    axes = drawn[1].axes[0]
+    segments = np.concatenate([bars.get_segments() for container in axes.containers for bars in container.lines[2]])
+    assert len(segments) == 3
+    assert segments[..., 1].min() >= 0
+    assert segments[1, :, 1].max() == pytest.approx(mean + half), "the other side is whole"
+    assert segments[..., 1].max() <= 100
+    assert axes.get_ylim()[0] == 0
+    assert len({x for (x, _), _ in segments}) == 3, "intervals are side by side"
+
+
+def test_a_picture_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "x.png"
+    path.write_bytes(b"as it was")
+
+    def full(self, *arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(output_figures.figure.Figure, "savefig", full)
+    with pytest.raises(tff_mf.InputError, match="No space left"):
+        draw_mechanism(path)
+    assert path.read_bytes() == b"as it was"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+SEARCHED = ["--rounds", "400", "--min-sep", "60", "--max-participations", "6"]
+SEARCH = ["optimize", "banded", *SEARCHED, "--bands", "20", "--set", "unit_norms=false", "--out", "x"]
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
+
+
+def on_a_terminal(program, cwd, *arguments):
+    """What a program writes to standard output, a pipe, and to standard error, a terminal."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", program, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, cwd=cwd) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                some = os.read(ours, 4096)
+            except OSError:  # Linux says so when nobody is at the other end any more.
+                break
+            if not some:
+                break
+            shown += some
+        out = process.stdout.read()
+    os.close(ours)
+    assert process.returncode == 0, shown
+    return out.decode(), shown.decode()
+
+
+def lines(shown):
+    """What was on a line of the terminal at some time, without what moves the cursor or sets a color."""
+    return [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line).rstrip() for line in re.split(r"[\r\n]+", shown)]
+
+
+COMMAND = "import sys\nfrom tff_mf.experiments.cli import main\nmain()"
+
+
+def test_a_command_has_a_bar_on_a_terminal_and_no_trace_of_one_elsewhere(tmp_path):
+    out, shown = on_a_terminal(COMMAND, tmp_path, *SEARCH, "--json")
+    assert json.loads(out)
+    assert any(line.startswith("optimize") for line in lines(shown))
+    assert "\r" in shown.replace("\r\n", "")
+    piped = subprocess.run(
+        [sys.executable, "-c", COMMAND, *SEARCH, "--json"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert json.loads(piped.stdout).keys() == json.loads(out).keys()
+    assert not CONTROL.search(piped.stdout + piped.stderr)
+    assert "optimize" not in piped.stderr
+
+
+def test_an_interrupted_bar_restores_the_cursor(tmp_path):
+    program = "import contextlib\nfrom tff_mf.experiments.output import progress\n"
+    program += "with contextlib.suppress(ValueError), progress.bar('x', 2):\n    raise ValueError"
+    _, shown = on_a_terminal(program, tmp_path)
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+
+
+def test_without_a_terminal_a_bar_writes_nothing(capsys):
+    with progress.bar("x", 3) as advance:
+        progress.step("a")
+        advance(2, "b")
+        progress.say("a line")
+    assert list(progress.steps(range(3), 3, "x")) == [0, 1, 2]
+    assert capsys.readouterr() == ("", "a line\n")
+
+
+def test_a_first_download_prints_nothing_on_standard_output(tmp_path, monkeypatch, capsys):
+    import tensorflow_federated as tff
+
+    def download(cache_dir):
+        print("Downloading data")
+        print("50%\r100%", file=sys.stderr)
+        raise OSError("no connection")
+
+    monkeypatch.setenv("TFF_MF_CACHE", str(tmp_path))
+    fake = types.SimpleNamespace(load_word_counts=download, load_data=download)
+    monkeypatch.setattr(tff.simulation.datasets, "stackoverflow", fake)
+    with pytest.raises(tff_mf.InputError, match="could not be downloaded"):
+        named_data.data_file("stackoverflow")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_only_lines_with_the_beginning_are_removed(capfd):
+    with contextlib.suppress(ValueError), native_output.without("INFO: "):
+        os.write(2, b"INFO: made a delegate\nERROR: it matters\n\nanother line\n")
+        raise ValueError
+    os.write(2, b"INFO: after\n")
+    assert capfd.readouterr().err == "ERROR: it matters\nanother line\nINFO: after\n"
+
+
+def test_a_log_level_of_the_user_is_kept(monkeypatch):
+    for asked, kept in (("0", "0"), ("1", "3"), ("2", "3"), ("", "3")):
+        monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", asked)
+        cli._quiet()
+        assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == kept
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
+    cli._quiet()
+    assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3"

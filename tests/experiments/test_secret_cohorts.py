@@ -1,10 +1,12 @@
 """Runs whose cohorts are secret: nothing shows them, they state the amplified ε, and a forged claim states nothing."""
 
 import contextlib
+import functools
 import json
 import pathlib
 import shutil
 import sqlite3
+import types
 
 import pytest
 import run_folders
@@ -31,25 +33,22 @@ RUNS = {
 @pytest.fixture(scope="module")
 def kept(small_data, tmp_path_factory):
     """A function from a sampling to its run, stopped and resumed, and the cohorts whose data it read."""
-    root, made = tmp_path_factory.mktemp("secret"), {}
+    root = tmp_path_factory.mktemp("secret")
 
+    @functools.cache
     def make(word):
-        if word not in made:
-            read = []
+        read = []
 
-            def build_task(settings, vocabulary):
-                task = stand_in.build_task(settings, vocabulary)
-                task.build_batches = lambda sentences: type(
-                    "Read", (), {"of": lambda self, clients: read.append(clients) or []}
-                )()
-                return task
+        def build_task(settings, vocabulary):
+            task = stand_in.build_task(settings, vocabulary)
+            task.build_batches = lambda sentences: types.SimpleNamespace(of=lambda clients: read.append(clients) or [])
+            return task
 
-            with pytest.MonkeyPatch.context() as patch:
-                stand_in.put_in_place(patch, build_task=build_task)
-                done = stand_in.trained(root / word, small_data, [*RUNS[word].split(), "--secret-cohorts"])
-            assert done.exit_code == 0, done.output + repr(done.exception)
-            made[word] = root / word, read
-        return made[word]
+        with pytest.MonkeyPatch.context() as patch:
+            stand_in.put_in_place(patch, build_task=build_task)
+            done = stand_in.trained(root / word, small_data, [*RUNS[word].split(), "--secret-cohorts"])
+        assert done.exit_code == 0, done.output + repr(done.exception)
+        return root / word, read
 
     return make
 

@@ -9,15 +9,17 @@ import hypothesis
 import hypothesis.strategies as st
 import msgspec
 import pytest
+import tensorflow as tf
 
 import tff_mf
+from tff_mf import queries
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import comparison
 from tff_mf.experiments.comparison import _estimate, _scaling, _spec, specs
 from tff_mf.experiments.runs import derived, layers, statements
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.runs.settings import RunSettings
-from tff_mf.experiments.training.datasets import named_data, synthetic
+from tff_mf.experiments.training.datasets import named_data, sqlite, synthetic
 from tff_mf.planning import deployed_population, mechanism_names
 
 from .shared import printed, result_of
@@ -75,36 +77,6 @@ def one(runs, label, **settings):
     return found
 
 
-def test_every_specification_says_what_it_is_and_is_for_stackoverflow(full):
-    for name, runs in full.items():
-        about = _spec.about(specs.path_of(name))
-        assert about["title"]
-        assert about["paper"].removeprefix("after ").startswith(("Kairouz", "Denisov", "Choquette-Choo", "McMahan"))
-        small = about["paper"].startswith("after ")
-        assert {run.settings.dataset for run in runs} == {"pydoc" if small else "stackoverflow"}
-        assert {run.settings.units for run in runs} == {32 if small else 670}
-
-
-def test_tables_have_the_rows_of_the_papers(full):
-    sizes = {name: len(runs) for name, runs in full.items()}
-    assert sizes == {
-        "banded-table-4": 25,
-        "banded-table-5": 15,
-        "banded-table-6": 91,
-        "banded-table-7": 49,
-        "blt-table-1": 16,
-        "blt-table-1-small": 24,
-        "denisov-figure-6": 40,
-        "denisov-table-4": 200,
-        "kairouz-figure-13": 20,
-        "kairouz-figure-7": 12,
-        "kairouz-table-3": 40,
-        "kairouz-table-4": 10,
-        "table-4-night": 375,
-        "table-4-small": 24,
-    }
-
-
 SMALL_TABLES = ("table-4-small", "blt-table-1-small", "table-4-night")
 
 
@@ -154,49 +126,59 @@ ALL_1600 = {"server_learning_rate": 0.1, "clip_norm": 1.0}
 # A row of each table: its label and what is chosen of it, its settings, and what the paper has for it.
 TABLES = [
     # Choquette-Choo et al. (2023), tables 4 and 5.
-    ("banded-table-4", "Single-epoch MF", {"epsilon": 4.0}, {"cohort": 167, "server_learning_rate": 0.3460}, 22.90),
-    ("banded-table-4", "Band MF", {"epsilon": 2.0}, {"cohort": 1000, "server_learning_rate": 0.5882}, 23.19),
-    ("banded-table-5", "Multi-epoch MF, no ampl.", {"epsilon": 2.0}, {"sampling": "fixed-epochs"}, 23.24),
-    ("banded-table-5", "Band MF, w/ ampl.", {"bands": 18}, {"server_learning_rate": 0.5882}, None),
+    (
+        "banded-table-4", "Single-epoch MF", {"epsilon": 4.0},
+        {"cohort": 167, "server_learning_rate": 0.3460}, {"test_accuracy": 22.90},
+    ),
+    (
+        "banded-table-4", "Band MF", {"epsilon": 2.0},
+        {"cohort": 1000, "server_learning_rate": 0.5882}, {"test_accuracy": 23.19},
+    ),
+    (
+        "banded-table-5", "Multi-epoch MF, no ampl.", {"epsilon": 2.0},
+        {"sampling": "fixed-epochs"}, {"test_accuracy": 23.24},
+    ),
+    (
+        "banded-table-5", "Band MF, w/ ampl.", {"bands": 18},
+        {"server_learning_rate": 0.5882, "noise_multiplier": pytest.approx(0.64708 * 6**0.5, abs=1e-5)},
+        {"epsilon": 2.0},
+    ),
     # Kairouz et al. (2021), tables 4 and 3, and figure 7.
-    ("kairouz-table-4", "DP-FTRLM", {"noise_multiplier": 4.03}, ALL_1600, 18.49),
+    (
+        "kairouz-table-4", "DP-FTRLM", {"noise_multiplier": 4.03}, ALL_1600,
+        {"test_accuracy": 18.49, "epsilon": 4.66},
+    ),
     (
         "kairouz-table-3", "DP-FTRL", {"noise_multiplier": 2.33, "seed": 4},
-        {"mechanism": "tree-vanilla", "server_momentum": 0, "server_learning_rate": 3.0, "clip_norm": 0.3}, 15.46,
+        {"mechanism": "tree-vanilla", "server_momentum": 0, "server_learning_rate": 3.0, "clip_norm": 0.3},
+        {"test_accuracy": 15.46, "epsilon": 8.5},
     ),
     (
         "kairouz-table-3", "DP-SGDM", {"noise_multiplier": 0.4, "seed": 0},
-        {"sampling": "poisson", "server_momentum": 0.9, "client_learning_rate": 0.5, **ALL_1600}, None,
+        {"sampling": "poisson", "server_momentum": 0.9, "client_learning_rate": 0.5, **ALL_1600}, {},
     ),
     (
         "kairouz-figure-7", "DP-FTRLM-vanilla", {"noise_multiplier": 0.067, "server_learning_rate": 3.0},
-        {"mechanism": "tree-vanilla", "clip_norm": 1.0}, None,
+        {"mechanism": "tree-vanilla", "clip_norm": 1.0}, {},
     ),
     # Denisov et al. (2022), table 4.
     (
         "denisov-table-4", "Optimal M = BC", {"noise_multiplier": 0.341, "seed": 3},
-        {"server_learning_rate": 1.0, "client_learning_rate": 1.0, "server_momentum": 0.9}, None,
+        {"server_learning_rate": 1.0, "client_learning_rate": 1.0, "server_momentum": 0.9}, {},
     ),
     # McMahan et al. (2024), table 1.
-    ("blt-table-1", "BLT (nbuf=2,k=1)", {"epsilon": 8.0}, {"max_participations": 6}, 24.64),
+    (
+        "blt-table-1", "BLT (nbuf=2,k=1)", {"epsilon": 8.0},
+        {"max_participations": 6}, {"test_accuracy": 24.64, "max_loss": 11.80},
+    ),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "label", "chosen", "settings", "accuracy"), TABLES)
-def test_rows_of_tables_have_the_settings_and_results_of_the_papers(full, name, label, chosen, settings, accuracy):
+@pytest.mark.parametrize(("name", "label", "chosen", "settings", "published"), TABLES)
+def test_rows_of_tables_have_the_settings_and_results_of_the_papers(full, name, label, chosen, settings, published):
     row = one(full[name], label, **chosen)
     assert {field: getattr(row.settings, field) for field in settings} == settings
-    assert accuracy is None or row.published["test_accuracy"] == accuracy
-
-
-def test_what_rows_have_beside_their_settings_is_the_papers(full):
-    amplified = one(full["banded-table-5"], "Band MF, w/ ampl.", bands=18)
-    assert amplified.published["epsilon"] == 2.0
-    assert amplified.settings.noise_multiplier == pytest.approx(0.64708 * 6**0.5, abs=1e-5)
-    assert one(full["kairouz-table-4"], "DP-FTRLM", noise_multiplier=4.03).published["epsilon"] == 4.66
-    assert one(full["kairouz-table-3"], "DP-FTRL", noise_multiplier=2.33, seed=4).published["epsilon"] == 8.5
-    blt = one(full["blt-table-1"], "BLT (nbuf=2,k=1)", epsilon=8.0)
-    assert (blt.published["max_loss"], blt.optimized_for.sampling) == (11.80, "single")
+    assert published.items() <= row.published.items()
 
 
 def test_the_papers_delta_fits_the_population_of_their_simulated_cohorts(full):
@@ -305,11 +287,9 @@ def test_what_was_made_smaller_is_said(tmp_path):
     runs = _spec.read(path, fraction=0.25)
     changed = _scaling.changes([*runs, *_spec.read(specs.path_of("kairouz-table-4"), fraction=0.25)])
     assert changed["test_examples"] == {"from": [20_000, "all"], "to": [5000]}
-    assert "test examples 20,000 to all → 5,000" in _scaling.in_words(0.25, changed)
     changed = _scaling.changes(runs)
     assert changed["rounds"] == {"from": [24], "to": [6]}
     assert changed["min_sep"] == {"from": [8], "to": [2]}
-    assert "rounds 24 → 6; min sep 8 → 2" in _scaling.in_words(0.25, changed)
 
 
 def test_published_values_are_only_for_tables_that_say_what_they_are(tmp_path):
@@ -362,16 +342,9 @@ def test_an_estimate_counts_what_will_run(tmp_path, monkeypatch):
     assert not list(pathlib.Path(named_data.data_file("synthetic").parent).glob("stackoverflow*"))
 
 
-@pytest.mark.parametrize(
-    "name", ["banded", "banded-toeplitz", "blt", "dense", "identity", "tree-full", "tree-online", "tree-vanilla"]
-)
+@pytest.mark.parametrize("name", mechanism_names.names())
 def test_rows_of_state_are_those_of_the_stream(name):
-    pytest.importorskip("tensorflow")
-    import tensorflow as tf
-
-    from tff_mf import queries
-
-    options = {"bands": 3} if name.startswith("banded") else {"buffers": 2} if name == "blt" else {}
+    options = {"buffers": 2} if "blt" in name else {"bands": 3} if name.startswith(("banded", "scaled")) else {}
     schema = tff_mf.MinSep(min_sep=4, max_participations=2)
     mechanism = mechanism_names.build(name, rounds=16, participation=schema, **options)
     specs = tf.TensorSpec([50_000])
@@ -381,9 +354,6 @@ def test_rows_of_state_are_those_of_the_stream(name):
 
 
 def test_the_synthetic_data_set_has_stackoverflows_clients_and_one_text_for_each(tmp_path):
-    pytest.importorskip("tensorflow_federated")
-    from tff_mf.experiments.training.datasets import named_data, sqlite
-
     path = named_data.data_file("synthetic")
     assert path.stat().st_size < 200
     data = synthetic.read(path)
@@ -399,12 +369,6 @@ def test_the_synthetic_data_set_has_stackoverflows_clients_and_one_text_for_each
         ]
         assert {len(each) for each in sentences} == set(range(1, synthetic.MOST_SENTENCES + 1))
         texts[split] = sentences
-    again = named_data.load(tmp_path / "small.json").train
-    first = [
-        bytes(each["tokens"]).decode()
-        for each in again.create_tf_dataset_for_client(again.client_ids[0]).as_numpy_iterator()
-    ]
-    assert first == texts[splits.train][0]
     # The vocabulary's counts are expectations: within five standard deviations of what clients say.
     counts = named_data.load_word_counts(tmp_path / "small.json")
     for word in (synthetic.word_of(1), synthetic.word_of(10)):

@@ -250,10 +250,3 @@ def test_the_guarantee_of_a_bundle_is_shown(bundle, tmp_path):
     shown = verified(bundle.folder, "--files-only")
     assert f"guarantee {reports.headline(planned)}" in " ".join(shown.stdout.split())
     assert json.loads(verified(bundle.folder, "--files-only", "--json").stdout)["headline"] == reports.headline(planned)
-
-
-def test_there_are_ways_enough():
-    assert len(tampering_ways.WAYS) >= 60
-    assert len({way.name for way in tampering_ways.WAYS}) == len(tampering_ways.WAYS)
-    grouped = [way.name for ways in tampering_ways.GROUPS.values() for way in ways]
-    assert sorted(grouped) == sorted(way.name for way in tampering_ways.WAYS)

@@ -27,9 +27,7 @@ _COUNTS = {
     "export": _WRITER,
 }
 # SIGKILL of `train` and of its worker: tests/experiments/test_recovery.py, which compares with an undisturbed run too.
-_SHORT_COUNTS: dict[str, dict[str, int | None]] = {
-    "optimize": {"SIGKILL": 2, "Ctrl-C": 1, "disk full (ENOSPC)": 1},
-}
+_SHORT_COUNTS: dict[str, dict[str, int | None]] = {"optimize": {"SIGKILL": 2, "Ctrl-C": 1, "disk full (ENOSPC)": 1}}
 
 
 def main() -> None:

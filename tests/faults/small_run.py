@@ -5,7 +5,6 @@ TFF takes ten seconds to import: this process imports it once, computes nothing 
 
 import atexit
 import contextlib
-import json
 import os
 import pathlib
 import signal
@@ -19,18 +18,6 @@ import psutil
 from tff_mf.experiments import cli
 
 ROUNDS = 9
-ANSWERS = {
-    "trusted": "the server's operator",
-    "unit": "one module",
-    "clients_of_one_person": 1,
-    "population": 20_000,
-    "enforcement": "the server's sampler",
-    "participation_depends_on_data": False,
-    "tuning_runs": 0,
-    "pretraining": "none",
-    "other_releases": "none",
-    "state_is_secret": True,
-}
 
 
 def flags(data: pathlib.Path, out: pathlib.Path, *, mechanism: str, seed: int | None) -> list[str]:
@@ -148,8 +135,3 @@ def finish(arguments: list[str], log: pathlib.Path, prepare: Callable[[], None] 
         child.wait(10)
         raise RuntimeError(f"{arguments[:2]} hangs: {child.text()[-1000:]}")
     return child
-
-
-def answer(folder: pathlib.Path) -> None:
-    """Writes the answers without which no ε is stated."""
-    (folder / "answers.json").write_text(json.dumps(ANSWERS))

@@ -14,7 +14,7 @@ import tff_mf
 from tff_mf.experiments import cli
 from tff_mf.experiments.runs.settings import FIELDS
 
-_SCHEMA = ("--rounds", "20", "--min-sep", "5", "--max-participations", "2")
+_SCHEMA = "--rounds 20 --min-sep 5 --max-participations 2"
 BEYOND, LARGEST = "99999999999999999999999", str(2**63 - 1)
 _NUMBERS = ("-1", "nan", "inf", "-inf", "abc", "", " ", "1e400", "0x10", BEYOND, "1,5", "--json", "1\n2")
 _WHOLE = (*_NUMBERS, "1.5", "²", LARGEST)
@@ -23,46 +23,39 @@ _WORDS = (*_NO_TEXT, "nonsense", "../../x", "a" * 5000, "--help-me")
 _INPUTS = (*_NO_TEXT, "missing", "missing/x", "folder", "empty", "garbage", "text.toml", "/dev/null", "x" * 300)
 _INPUTS += ("x" * 5000, "empty/x", "loop")
 _OUTPUTS = (*_NO_TEXT, "empty/x", "/proc/none/x", "x" * 300, "x" * 5000, "/dev/full/x", "loop/x")
-_OPTIMIZED = [*_SCHEMA, "--out", "out.safetensors"]
-
+_OPTIMIZED = f"{_SCHEMA} --out out.safetensors"
+_COHORTS = "--population 1000 --clients-per-round 10 --rounds 20 --delta 1e-6"
+_IN_BINS = f"{_COHORTS} --groups 5 --sampling balls-in-bins"
+_DATA = "--dataset sqlite:data.sqlite"
 # Valid lines; each case changes one value.
-BASES: Mapping[str, Sequence[str]] = {
-    "account": ["blt.safetensors", "--noise-multiplier", "3", *_SCHEMA, "--delta", "1e-6"],
-    "audit": ["blt.safetensors", *_SCHEMA],
-    "calibrate": ["blt.safetensors", "--epsilon", "2", *_SCHEMA, "--delta", "1e-6"],
-    "compare": ["spec.toml", "--out", "out"],
-    "data pydoc": ["--packages", "click", "--out", "out.sqlite"],
-    "data synthetic": ["--clients", "100", "--out", "out.json"],
-    "demo": ["--out", "out"],
-    "doctor": [],
-    "export": ["run.toml", "--out", "out"],
-    "export-model": ["run", "--out", "out"],
-    "import-matrix": ["matrices", "--min-sep", "5", "--max-participations", "2", "--out", "out.safetensors"],
-    "optimize": ["structured", *_OPTIMIZED, "--diagonals", "3", "--rank", "2", "--of", "blt"],
-    "plan": [
-        *("--population", "1000", "--clients-per-round", "10", "--rounds", "20", "--delta", "1e-6", "--epsilon", "8"),
-    ],
-    "report": ["run"],
-    "show": ["blt.safetensors", *_SCHEMA],
-    "train": [
-        *("--dataset", "sqlite:data.sqlite", "--clients-per-round", "2", "--epsilon", "4", "--delta", "1e-6"),
-        *(*_SCHEMA, "--out", "out"),
-    ],
-    "train-central": [
-        *("--preset", "digits", "--epochs", "2", "--set", "batch_size=256", "--delta", "1e-5"),
-        *("--epsilon", "8", "--out", "out"),
-    ],
-    "verify": ["bundle", "--files-only"],
-    "worker": ["--port", "7000"],
+_LINES = {
+    "account": f"blt.safetensors --noise-multiplier 3 {_SCHEMA} --delta 1e-6",
+    "audit": f"blt.safetensors {_SCHEMA}",
+    "calibrate": f"blt.safetensors --epsilon 2 {_SCHEMA} --delta 1e-6",
+    "compare": "spec.toml --out out",
+    "data pydoc": "--packages click --out out.sqlite",
+    "data synthetic": "--clients 100 --out out.json",
+    "demo": "--out out",
+    "doctor": "",
+    "export": "run.toml --out out",
+    "export-model": "run --out out",
+    "import-matrix": "matrices --min-sep 5 --max-participations 2 --out out.safetensors",
+    "optimize": f"structured {_OPTIMIZED} --diagonals 3 --rank 2 --of blt",
+    "plan": f"{_COHORTS} --epsilon 8",
+    "report": "run",
+    "show": f"blt.safetensors {_SCHEMA}",
+    "train": f"{_DATA} --clients-per-round 2 --epsilon 4 --delta 1e-6 {_SCHEMA} --out out",
+    "train-central": "--preset digits --epochs 2 --set batch_size=256 --delta 1e-5 --epsilon 8 --out out",
+    "verify": "bundle --files-only",
+    "worker": "--port 7000",
 }
-_IN_BINS = ["--rounds", "20", "--groups", "5", "--population", "1000", "--clients-per-round", "10"]
-_IN_BINS += ["--sampling", "balls-in-bins", "--delta", "1e-6"]
 # Other valid lines, in which further options have a meaning.
-_OTHER_BASES: Mapping[str, Sequence[str]] = {
-    "account": ["blt.safetensors", "--noise-multiplier", "3", *_IN_BINS],
-    "optimize": ["blt", *_OPTIMIZED, "--epsilon", "2", "--delta", "1e-6"],
-    "calibrate": ["blt.safetensors", "--epsilon", "2", *_IN_BINS],
+_OTHER_LINES = {
+    "account": f"blt.safetensors --noise-multiplier 3 {_IN_BINS}",
+    "optimize": f"blt {_OPTIMIZED} --epsilon 2 --delta 1e-6",
+    "calibrate": f"blt.safetensors --epsilon 2 {_IN_BINS}",
 }
+BASES, _OTHER_BASES = ({name: line.split() for name, line in lines.items()} for lines in (_LINES, _OTHER_LINES))
 # Options that have a meaning only together with others.
 _BESIDE: Mapping[tuple[str, str], Sequence[str]] = {
     ("report", "--digest"): ["--check"],

@@ -21,6 +21,7 @@ from unittest import mock
 
 import click
 import numpy as np
+import run_folders
 import tensorflow as tf
 import tree
 from outcomes import CRASHED, DETECTED, HARMLESS, SILENT, Outcome
@@ -125,7 +126,7 @@ def make(data: pathlib.Path, work: pathlib.Path) -> Runs:
         (work / name / ".lock").unlink()
     finished = work / "finished"
     shutil.copytree(work / "stopped", finished)
-    small_run.answer(finished)
+    (finished / names.ANSWERS).write_text(json.dumps(run_folders.ANSWERS))
     child = small_run.finish([*arguments(finished), "--resume"], work / "finished.log")
     if child.status:
         raise RuntimeError(child.text()[-2000:])

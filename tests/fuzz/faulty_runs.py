@@ -111,11 +111,7 @@ FAULTS = (
         set_to={"privacy": run_folders.plan(insecure_seed=3)},
         strike=_set(insecure_seed=None),
     ),
-    Fault(
-        name="noised counts removed",
-        set_to={"adaptive_count_stddev": 0.3},
-        strike=_set(adaptive_count_stddev=None),
-    ),
+    Fault(name="noised counts removed", set_to={"adaptive_count_stddev": 0.3}, strike=_set(adaptive_count_stddev=None)),
     Fault(
         name="what is released without noise removed",
         set_to={"released_without_noise": _LEAK},
@@ -137,11 +133,7 @@ FAULTS = (
         set_to={"privacy": run_folders.plan(delta=1e-3), "population": 20_000, **_answered(population=100)},
         strike=_set(population=None),
     ),
-    Fault(
-        name="adjacency, the weaker",
-        set_to={"adjacency": "replace-one"},
-        strike=_set(adjacency="zero-out"),
-    ),
+    Fault(name="adjacency, the weaker", set_to={"adjacency": "replace-one"}, strike=_set(adjacency="zero-out")),
     Fault(name="divisors made one", ran={"divisors": [2, 3] * 4 + [2]}, strike=_every_begin(divisor=2)),
     Fault(name="clip norms made one", ran={"clip_norms": [1.0, 2.0] * 4 + [1.0]}, strike=_every_begin(clip_norm=1.0)),
     Fault(name="attempt struck from both logs", then=_too_soon_in_an_attempt, strike=_strike_attempts),
@@ -149,11 +141,7 @@ FAULTS = (
     Fault(name="second release struck", ran={"twice": (4,), "killed": ()}, strike=_strike_attempts),
     Fault(name="all logs removed", ran={"rounds": [cohorts()[0]] * 9}, strike=_strike_logs),
     *(
-        Fault(
-            name=f"answers, {name}",
-            set_to=_answered(**{name: wrong}),
-            strike=_set("answers.json", **{name: right}),
-        )
+        Fault(name=f"answers, {name}", set_to=_answered(**{name: wrong}), strike=_set("answers.json", **{name: right}))
         for name, (wrong, right) in _VOID.items()
     ),
 )

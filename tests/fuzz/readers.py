@@ -34,16 +34,12 @@ from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.output import protobufs
 from tff_mf.experiments.planning import published_matrices
 from tff_mf.experiments.reports import problem, questions
-from tff_mf.experiments.runs import (
-    initial_model,
-    layers,
-    ledger,
-    participation_log,
-)
+from tff_mf.experiments.runs import initial_model, layers, ledger, participation_log
 from tff_mf.mechanisms import registry
 
 _HANG_SECONDS = 120.0
 _TIME = "2026-01-02T03:04:05+00:00"
+_JSON = (type(None), bool, int, float, str, list, dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,6 +59,17 @@ class Reader:
 
 def _bytes_of(valid: list[bytes]) -> Callable[[random.Random], bytes]:
     return lambda generator: mutations.of_bytes(generator.choice(valid), generator)
+
+
+def _json_of(value: Any) -> Callable[[random.Random], bytes]:
+    """Returns what makes a JSON text of a value with changes: of its bytes, or of its structure."""
+
+    def made(generator: random.Random) -> bytes:
+        if generator.random() < 0.4:
+            return mutations.of_bytes(json.dumps(value).encode(), generator)
+        return json.dumps(mutations.of_structure(value, generator, _JSON)).encode()
+
+    return made
 
 
 def _mechanisms() -> list[tff_mf.Mechanism]:
@@ -96,7 +103,7 @@ def _artifacts() -> list[Reader]:
         manifest, tensors = generator.choice(parts)
         tensors = dict(tensors)
         if generator.random() < 0.6:
-            manifest = mutations.of_structure(manifest, generator, (type(None), bool, int, float, str, list, dict))
+            manifest = mutations.of_structure(manifest, generator, _JSON)
         if tensors and generator.random() < 0.6:
             name = generator.choice(list(tensors))
             tensor = np.array(tensors[name], dtype=np.float64)
@@ -309,7 +316,7 @@ def _logs() -> list[Reader]:
         return "".join(lines).encode()
 
     def forged(generator: random.Random) -> bytes:
-        return chained(mutations.of_structure(entries, generator, (type(None), bool, int, float, str, list, dict)))
+        return chained(mutations.of_structure(entries, generator, _JSON))
 
     log = b"round,attempt,client\n1,1,a\n1,1,b\n2,1,c\n2,2,c\n3,1,a\n"
     clients = {(1, 1): ["a", "b"], (2, 1): ["c"], (2, 2): ["c"]}
@@ -384,18 +391,12 @@ def _plans(folder: pathlib.Path) -> list[Reader]:
     )
     plan.save(folder)
     content = json.loads((folder / "plan.json").read_text())
-    jsonable = (type(None), bool, int, float, str, list, dict)
-
-    def made(generator: random.Random) -> bytes:
-        if generator.random() < 0.4:
-            return mutations.of_bytes(json.dumps(content).encode(), generator)
-        return json.dumps(mutations.of_structure(content, generator, jsonable)).encode()
 
     def read(data: bytes) -> tff_mf.Plan:
         (folder / "plan.json").write_bytes(data)
         return tff_mf.Plan.load(folder)
 
-    return [Reader(name="plan", made=made, read=read)]
+    return [Reader(name="plan", made=_json_of(content), read=read)]
 
 
 def _reports(folder: pathlib.Path) -> list[Reader]:
@@ -413,16 +414,6 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
     report = reports.write(folder, realised=False)
     run = (folder / "run.json").read_bytes()
     answers = json.dumps({question.name: None for question in questions.QUESTIONS}).encode()
-    jsonable = (type(None), bool, int, float, str, list, dict)
-
-    def changed(value: Any) -> Callable[[random.Random], bytes]:
-        def made(generator: random.Random) -> bytes:
-            if generator.random() < 0.4:
-                return mutations.of_bytes(json.dumps(value).encode(), generator)
-            found = mutations.of_structure(value, generator, jsonable)
-            return json.dumps(found).encode()
-
-        return made
 
     def read_run(data: bytes) -> Any:
         # By way of the disk: the reader is given a folder, and looks whether it is one.
@@ -439,9 +430,9 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
         return None
 
     return [
-        Reader(name="report (JSON)", made=changed(report), read=read_report),
-        Reader(name="run.json", made=changed(json.loads(run)), read=read_run),
-        Reader(name="answers.json", made=changed(json.loads(answers)), read=_OneFile(questions.read_answers)),
+        Reader(name="report (JSON)", made=_json_of(report), read=read_report),
+        Reader(name="run.json", made=_json_of(json.loads(run)), read=read_run),
+        Reader(name="answers.json", made=_json_of(json.loads(answers)), read=_OneFile(questions.read_answers)),
     ]
 
 
@@ -481,7 +472,6 @@ def _bundles() -> list[Reader]:
             name: {"sha256": "ab" * 32, "bytes": 1000} for name in (*bundle_manifest.FILES, bundle_manifest.LITE)
         },
     }
-    jsonable = (type(None), bool, int, float, str, list, dict)
 
     def signed(content: Any) -> bytes:
         if isinstance(content, dict):
@@ -490,7 +480,7 @@ def _bundles() -> list[Reader]:
         return json.dumps(content).encode()
 
     def forged(value: Any, encode: Callable[[Any], bytes]) -> Callable[[random.Random], bytes]:
-        return lambda generator: encode(mutations.of_structure(value, generator, jsonable))
+        return lambda generator: encode(mutations.of_structure(value, generator, _JSON))
 
     def plain(value: Any) -> bytes:
         return json.dumps(value).encode()

@@ -56,11 +56,7 @@ def plan(**changes: Any) -> tff_mf.Plan:
 def cohorts(rounds: int = 9) -> list[list[str]]:
     """Returns the planned cohorts."""
     drawn = sampling.plan_cohorts(
-        client_ids=[f"c{index}" for index in range(8)],
-        clients_per_round=2,
-        rounds=rounds,
-        sampling=SCHEMA,
-        seed=1,
+        client_ids=[f"c{index}" for index in range(8)], clients_per_round=2, rounds=rounds, sampling=SCHEMA, seed=1
     )
     return [list(drawn.cohort(t)) for t in range(rounds)]
 

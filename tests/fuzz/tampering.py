@@ -114,17 +114,6 @@ def renamed(name: str) -> Change:
     return lambda folder, material: _device_file.write_device_policy(folder, task_name=name)
 
 
-def replaced(name: str, old: str, new: str) -> Change:
-    """Replaces a part of a text, which must occur once."""
-
-    def edit(folder: pathlib.Path, material: Material) -> None:
-        text = (folder / name).read_text()
-        assert text.count(old) == 1, old
-        (folder / name).write_text(text.replace(old, new))
-
-    return edit
-
-
 def programmed(module: str, old: str, new: str) -> Change:
     """Replaces a part, which must occur once, of a module of the runner."""
 

@@ -62,8 +62,7 @@ WAYS = (
     ),
     _of_file("an index that is kept", lambda file: file["client_persisted_data"].update(min_sep_policy_index=17)),
     _of_file(
-        "an index that is not kept",
-        lambda file: file["client_flags"].update(log_min_sep_index_to_phase_stats=False),
+        "an index that is not kept", lambda file: file["client_flags"].update(log_min_sep_index_to_phase_stats=False)
     ),
     _of_file("a history of a day", lambda file: file["client_flags"].update(opstats_ttl_days=1)),
     _of_file("a flag more", lambda file: file["client_flags"].update(audited=True)),

@@ -58,11 +58,7 @@ RUNNERS = (
                 "    if update.keys() != types.keys():",
                 "    return dict(update)\n    if False:",
             ),
-            "a runner that asks for no digest": (
-                f"{_OWN}/_bundle",
-                "if digest not in (None,",
-                "if False and (None,",
-            ),
+            "a runner that asks for no digest": (f"{_OWN}/_bundle", "if digest not in (None,", "if False and (None,"),
             "a runner that chooses anybody": (f"{_SHARED}/rules", _RULE, '        return ""\n' + _RULE),
             "a runner that prints the keys": (
                 f"{_OWN}/_states",
@@ -91,60 +87,50 @@ RUNNERS = (
     Way("a second runner beside it", placed(lambda f: (f / "tensorflow.py").write_text("print('mine')\n"))),
     Way("a graph in its place", written(RUNNER, lambda old: b"\0" * 100)),
 )
+
+
+def _in_place_of(name: str, make: Callable[[pathlib.Path], object]) -> Callable[[pathlib.Path], object]:
+    """Returns what makes something else of a file's name."""
+    return lambda folder: ((folder / name).unlink(), make(folder / name))
+
+
+# Changes of the folder itself, of which the manifest says nothing, and those that it lists.
+_UNLISTED = {
+    "a fingerprint": placed(lambda f: (f / "server/update/fingerprint.pb").write_bytes(b"")),
+    "a link to a file inside": placed(_in_place_of("planned.md", lambda path: path.symlink_to("run.json"))),
+    "a link to a file outside": linked("run.json", "outside.json"),
+    "a link to a folder outside": linked("server/update", "outside"),
+    "a manifest that is a link": linked("manifest.json", "outside.manifest"),
+    "a pipe": placed(_in_place_of("run.json", os.mkfifo)),
+    "a manifest that is a pipe": placed(_in_place_of("manifest.json", os.mkfifo)),
+    "a socket": placed(_in_place_of("run.json", socket_at)),
+    "a device": placed(_in_place_of("run.json", lambda path: path.symlink_to("/dev/zero"))),
+    "one file more": placed(lambda f: (f / "device/more").write_text("")),
+    "a folder in the place of a file": placed(_in_place_of("run.json", pathlib.Path.mkdir)),
+    "a name of two lines": placed(lambda f: (f / "a\nverified: its files").write_text("")),
+    "a name that moves the cursor": placed(lambda f: (f / "\x1b[2Jverified").write_text("")),
+    "a name that is no text": placed(lambda f: pathlib.Path(os.fsdecode(bytes(f) + b"/\xff")).write_text("")),
+    "folders 3,000 deep": placed(deep),
+    "a folder that holds itself": placed(lambda f: (f / "server/loop").symlink_to("..")),
+    "a file of ten gigabytes": placed(lambda f: sparse(f / "run.json", 10 * 10**9)),
+    "a file of 200 megabytes, listed": together(
+        manifested(lambda m: m["files"]["server/initial.safetensors"].update(bytes=2 * 10**8)),
+        placed(lambda f: sparse(f / "server/initial.safetensors", 2 * 10**8)),
+    ),
+    "a signature in it": placed(lambda f: (f / "manifest.json.sig").write_text("")),
+}
+_LISTED = {
+    "a file that runs as its owner": lambda f: (f / "run.json").chmod(0o4755),
+    "a file that all may write": lambda f: (f / "run.json").chmod(0o666),
+    "a folder that its group may write": lambda f: (f / "server").chmod(0o770),
+    "one file more, listed": lambda f: (f / "device/more").write_text(""),
+    "an empty folder": lambda f: (f / "device/work/assets").mkdir(),
+    "a name of two lines, listed": lambda f: (f / "a\nverified: its files").write_text(""),
+    "a name in capitals": lambda f: (f / "Run.json").write_text(""),
+}
 FOLDERS = (
-    Way("a fingerprint", placed(lambda f: (f / "server/update/fingerprint.pb").write_bytes(b"")), listed=False),
-    Way(
-        "a link to a file inside",
-        placed(lambda f: ((f / "planned.md").unlink(), (f / "planned.md").symlink_to("run.json"))),
-        listed=False,
-    ),
-    Way("a link to a file outside", linked("run.json", "outside.json"), listed=False),
-    Way("a link to a folder outside", linked("server/update", "outside"), listed=False),
-    Way("a manifest that is a link", linked("manifest.json", "outside.manifest"), listed=False),
-    Way("a pipe", placed(lambda f: ((f / "run.json").unlink(), os.mkfifo(f / "run.json"))), listed=False),
-    Way(
-        "a manifest that is a pipe",
-        placed(lambda f: ((f / "manifest.json").unlink(), os.mkfifo(f / "manifest.json"))),
-        listed=False,
-    ),
-    Way("a socket", placed(lambda f: ((f / "run.json").unlink(), socket_at(f / "run.json"))), listed=False),
-    Way(
-        "a device",
-        placed(lambda f: ((f / "run.json").unlink(), (f / "run.json").symlink_to("/dev/zero"))),
-        listed=False,
-    ),
-    Way("a file that runs as its owner", placed(lambda f: (f / "run.json").chmod(0o4755))),
-    Way("a file that all may write", placed(lambda f: (f / "run.json").chmod(0o666))),
-    Way("a folder that its group may write", placed(lambda f: (f / "server").chmod(0o770))),
-    Way("one file more", placed(lambda f: (f / "device/more").write_text("")), listed=False),
-    Way("one file more, listed", placed(lambda f: (f / "device/more").write_text(""))),
-    Way("an empty folder", placed(lambda f: (f / "device/work/assets").mkdir())),
-    Way(
-        "a folder in the place of a file",
-        placed(lambda f: ((f / "run.json").unlink(), (f / "run.json").mkdir())),
-        listed=False,
-    ),
-    Way("a name of two lines", placed(lambda f: (f / "a\nverified: its files").write_text("")), listed=False),
-    Way("a name of two lines, listed", placed(lambda f: (f / "a\nverified: its files").write_text(""))),
-    Way("a name that moves the cursor", placed(lambda f: (f / "\x1b[2Jverified").write_text("")), listed=False),
-    Way("a name in capitals", placed(lambda f: (f / "Run.json").write_text(""))),
-    Way(
-        "a name that is no text",
-        placed(lambda f: pathlib.Path(os.fsdecode(bytes(f) + b"/\xff")).write_text("")),
-        listed=False,
-    ),
-    Way("folders 3,000 deep", placed(deep), listed=False),
-    Way("a folder that holds itself", placed(lambda f: (f / "server/loop").symlink_to("..")), listed=False),
-    Way("a file of ten gigabytes", placed(lambda f: sparse(f / "run.json", 10 * 10**9)), listed=False),
-    Way(
-        "a file of 200 megabytes, listed",
-        together(
-            manifested(lambda m: m["files"]["server/initial.safetensors"].update(bytes=2 * 10**8)),
-            placed(lambda f: sparse(f / "server/initial.safetensors", 2 * 10**8)),
-        ),
-        listed=False,
-    ),
-    Way("a signature in it", placed(lambda f: (f / "manifest.json.sig").write_text("")), listed=False),
+    *(Way(name, change, listed=False) for name, change in _UNLISTED.items()),
+    *(Way(name, placed(change)) for name, change in _LISTED.items()),
 )
 
 
@@ -154,6 +140,19 @@ ANOTHER_RUN = "it is another run, which its report describes as it is"
 
 def _in_run(name: str, **changes: object) -> Way:
     return Way(name, run_field(**changes), reported=True)
+
+
+def _everywhere(name: str, digest_only: str = "", **changes: object) -> Way:
+    """In run.json and in its settings."""
+    return Way(name, together(run_field(**changes), settings_field(**changes)), digest_only, reported=True)
+
+
+def _made_with(python: str) -> tuple[Callable, Callable]:
+    """Another version of Python, in run.json and in the manifest."""
+    return (
+        edited("run.json", lambda run: run["versions"].update(python=python)),
+        manifested(lambda manifest: manifest["versions"].update(python=python)),
+    )
 
 
 def _times(name: str, factor: float):
@@ -176,11 +175,7 @@ STATEMENTS = (
     _in_run("more noise in run.json", noise_multiplier=16.0),
     _in_run("repeatable noise", insecure_seed=5),
     _in_run("restarts", restart_every=100),
-    Way(
-        "a separation that only the report has",
-        together(run_field(min_sep=16), settings_field(min_sep=16)),
-        reported=True,
-    ),
+    _everywhere("a separation that only the report has", min_sep=16),
     Way("half of ε", together(edited("planned.json", smaller_epsilon(0.5)), with_page)),
     Way("an ε that is less in its ninth digit", together(edited("planned.json", smaller_epsilon(2e-9)), with_page)),
     Way("an ε of devices that is less in its ninth digit", edited("device-policy.json", smaller_claims(2e-9))),
@@ -203,26 +198,11 @@ STATEMENTS = (
         "a number beyond all bounds", written("run.json", lambda old: old.replace(b'"delta": 1e-06', b'"delta": 1e999'))
     ),
     Way("run.json that nests", written("run.json", lambda old: b'{"a":' * 100_000)),
-    Way(
-        "a version that is a claim, everywhere",
-        together(
-            edited("run.json", lambda run: run["versions"].update(python="3.11 (audited)")),
-            manifested(lambda manifest: manifest["versions"].update(python="3.11 (audited)")),
-        ),
-        reported=True,
-    ),
+    Way("a version that is a claim, everywhere", together(*_made_with("3.11 (audited)")), reported=True),
 )
 STATEMENTS_REBUILT = (
-    Way(
-        "more noise in run.json and in the settings",
-        together(run_field(noise_multiplier=16.0), settings_field(noise_multiplier=16.0)),
-        reported=True,
-    ),
-    Way(
-        "a smaller clip norm everywhere",
-        together(run_field(clip_norm=0.5), settings_field(clip_norm=0.5)),
-        reported=True,
-    ),
+    _everywhere("more noise in run.json and in the settings", noise_multiplier=16.0),
+    _everywhere("a smaller clip norm everywhere", clip_norm=0.5),
     *(
         Way(
             f"{name} that is another in its sixth digit, in the settings too",
@@ -250,27 +230,15 @@ STATEMENTS_REBUILT = (
     _in_run("a cohort that was planned", cohorts=["0" * 64] * 200),
     _in_run("replace-one", adjacency="replace-one"),
     _in_run("a simulation", simulation=True),
-    Way(
-        "a version that is a claim",
-        edited("run.json", lambda run: run["versions"].update(python="3.11 (audited)")),
-        reported=True,
-    ),
-    Way("rounds", together(run_field(rounds=150), settings_field(rounds=150)), reported=True),
+    Way("a version that is a claim", _made_with("3.11 (audited)")[0], reported=True),
+    _everywhere("rounds", rounds=150),
     Way(
         "another version, everywhere",
-        together(
-            edited("run.json", lambda run: run["versions"].update(python="3.11.99")),
-            manifested(lambda manifest: manifest["versions"].update(python="3.11.99")),
-        ),
+        together(*_made_with("3.11.99")),
         reported=True,
         digest_only="a note of what it was made with, where what was made is equal",
     ),
-    Way(
-        "larger δ everywhere",
-        together(run_field(delta=1e-4), settings_field(delta=1e-4)),
-        reported=True,
-        digest_only=ANOTHER_RUN,
-    ),
+    _everywhere("larger δ everywhere", ANOTHER_RUN, delta=1e-4),
     Way(
         "a larger population",
         run_field(population=10**6),
@@ -315,12 +283,17 @@ TASKS = (
     ),
 )
 POLICIES = (
-    Way("a shorter separation", edited("participation.json", lambda policy: policy.update(min_sep=9))),
-    Way("more participations", edited("participation.json", lambda policy: policy.update(max_participations=13))),
-    Way("a shorter timer", edited("participation.json", lambda policy: policy.update(timer_hours=2.0))),
-    Way("a separation that is a text", edited("participation.json", lambda policy: policy.update(min_sep="10"))),
-    Way("a policy with one key more", edited("participation.json", lambda policy: policy.update(audited=True))),
-    Way("a policy of another form", edited("participation.json", lambda policy: policy.clear())),
+    *(
+        Way(name, edited("participation.json", change))
+        for name, change in {
+            "a shorter separation": lambda policy: policy.update(min_sep=9),
+            "more participations": lambda policy: policy.update(max_participations=13),
+            "a shorter timer": lambda policy: policy.update(timer_hours=2.0),
+            "a separation that is a text": lambda policy: policy.update(min_sep="10"),
+            "a policy with one key more": lambda policy: policy.update(audited=True),
+            "a policy of another form": dict.clear,
+        }.items()
+    ),
     Way("an artifact that run.json does not name", placed(exchanged_mechanism)),
     Way("another artifact", another_mechanism, reported=True),
     Way(
@@ -333,7 +306,6 @@ POLICIES = (
 
 
 _OTHER = ("other",)
-_INSECURE = ("insecure",)
 _GRAPHS = ("server", "device", "forms")
 _GRID = grids.description(tff_mf.Grid(bits=14, max_clients=1000))
 _STATED = ("run.json", "planned.json", "planned.md", "device-policy.json")
@@ -376,12 +348,7 @@ GRAPHS_OF_OTHERS = (
         needs=_OTHER,
         reported=True,
     ),
-    Way(
-        "another run as a whole",
-        taken(*_GRAPHS, *_STATED, "vocabulary.json"),
-        needs=_OTHER,
-        digest_only=ANOTHER_RUN,
-    ),
+    Way("another run as a whole", taken(*_GRAPHS, *_STATED, "vocabulary.json"), needs=_OTHER, digest_only=ANOTHER_RUN),
     Way(
         "other words, with their tokenizer",
         taken("vocabulary.json", "device/tokenize"),

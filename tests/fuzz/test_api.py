@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-pytest.importorskip("tensorflow_federated")
 from api import CALLS, JUNK, named
 
 from tff_mf.base.errors import InputError

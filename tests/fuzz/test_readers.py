@@ -8,7 +8,6 @@ import tracemalloc
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-pytest.importorskip("tensorflow_federated")
 from readers import all_readers, outcome
 from seeds import SEEDS
 

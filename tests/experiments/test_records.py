@@ -1,10 +1,8 @@
-"""The files of a run folder: one name, one reader and one writer each, and one question about settings."""
+"""What a file holds becomes a record, or is refused by the table, the field and the rule."""
 
-import ast
 import csv
 import json
 import os
-import pathlib
 
 import pytest
 import run_folders
@@ -12,25 +10,82 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf import experiments
+from tff_mf.base import strict_json
 from tff_mf.experiments import reports
+from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import folders, metrics, names, run_record
 from tff_mf.experiments.runs.rules import check_same
 
-PACKAGE = pathlib.Path(experiments.__file__).parent
-# The runner is copied into bundles and imports nothing of this project.
-ALONE = ("flower/template/next_word/server_app.py",)
-FILES = {value for name, value in vars(names).items() if name.isupper() and "." in value and "/" not in value}
+
+class Part(typed.Record):
+    rate: typed.Number = 1.0
+    name: str | None = None
 
 
-def test_each_file_name_stands_in_one_place():
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and node.value in FILES:
-                found.setdefault(node.value, []).append(str(path.relative_to(PACKAGE)))
-    found = {name: [each for each in where if each not in ALONE] for name, where in found.items()}
-    assert found == {name: ["runs/names.py"] for name in FILES}
+class Whole(typed.Record):
+    rounds: typed.Count
+    seed: typed.Whole = 0
+    on: bool = False
+    part: Part = Part()
+    parts: list[Part] = []  # noqa: RUF012
+
+
+GOOD = {"rounds": 3, "seed": -1, "on": True, "part": {"rate": 2}, "parts": [{"name": "a"}]}
+
+
+def test_what_fits_is_read():
+    part = Part(rate=2.0)
+    assert typed.convert(GOOD, Whole) == Whole(rounds=3, seed=-1, on=True, part=part, parts=[Part(name="a")])
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"round": 3}, "'round' is not a known key; did you mean 'rounds'?"),
+        ({"rounds": "3"}, "rounds='3' must be a whole number"),
+        ({"rounds": True}, "rounds=True"),
+        ({"rounds": 3.0}, "rounds=3.0"),
+        ({"rounds": 0}, "rounds=0 must be a whole number of at least 1"),
+        ({"rounds": None}, "rounds=None"),
+        ({"rounds": 10**5000}, "rounds="),
+        ({"seed": 2**63}, f"seed={2**63}"),
+        ({"on": 1}, "on=1 must be true or false"),
+        ({"part": 3}, "part=3 must be a table"),
+        ({"part": {"rate": True}}, "[part]: rate=True"),
+        ({"part": {"rate": float("nan")}}, "[part]: rate=nan"),
+        ({"part": {"rate": float("-inf")}}, "[part]: rate=-inf"),
+        ({"part": {"rate": 10**400}}, "[part]: rate="),
+        ({"part": {"rates": 1}}, "[part]: 'rates'"),
+        ({"parts": [{}, {"name": 3}]}, "[parts]: name=3 must be a text or null"),
+        ({"part": {"name": "\ud800"}, "\ud800": 1}, "file"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(changes, named):
+    with pytest.raises(tff_mf.InputError) as raised:
+        typed.convert(GOOD | changes, Whole, "file")
+    assert named in str(raised.value)
+    assert str(raised.value).startswith("file")
+
+
+def test_a_missing_field_is_named():
+    with pytest.raises(tff_mf.InputError, match="rounds=… missing"):
+        typed.convert({}, Whole)
+
+
+def test_a_partial_record_has_what_was_given():
+    partial = typed.partial(Part)
+    assert typed.given(typed.convert({"rate": 5}, partial)) == {"rate": 5.0}
+    with pytest.raises(tff_mf.InputError, match="rate="):
+        typed.convert({"rate": [5]}, partial)
+    assert typed.given(typed.convert({"rate": [5, 6]}, typed.partial(Part, listed=True))) == {"rate": [5.0, 6.0]}
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"a": NaN}', '{"a": 1e400}', "[" * 100_000, "", '{"a": "\\'])
+def test_a_file_that_is_no_strict_json_is_refused(tmp_path, text):
+    path = tmp_path / "file.json"
+    path.write_text(text)
+    with pytest.raises(tff_mf.InputError, match=r"file=.*file\.json"):
+        strict_json.read(path, "file")
 
 
 @given(st.lists(st.tuples(st.floats(0, 9), st.one_of(st.none(), st.floats(0, 9))), max_size=6))

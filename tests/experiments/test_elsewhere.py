@@ -1,7 +1,8 @@
-"""Reports are believed on every machine, and figures that are changed by less than a tolerance lower no ε."""
+"""What one machine made is believed, and goes on, on every other; changes within a tolerance lower no ε."""
 
 import functools
 import json
+import math
 import pathlib
 import random
 import re
@@ -11,10 +12,13 @@ import checked_elsewhere
 import environments
 import forged_runs
 import pytest
-import run_folders
+import used_elsewhere
+from used_elsewhere import BUNDLE, calibrate_to_account, export_to_files, save_to_load
 
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import agreement
+
+from .shared import critical
 
 FILE = checked_elsewhere.__file__
 FORGERIES = 250
@@ -23,10 +27,10 @@ SIZES = [10.0**-exponent for exponent in range(3, 13)] + [0.99e-9, 1.01e-9, 0.99
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(audited_run, tmp_path_factory):
     root = tmp_path_factory.mktemp("made")
     checked_elsewhere.make(str(root), ["blt-grid", "dense-grid"])
-    run_folders.whole(root / "audited")
+    shutil.copytree(audited_run[0], root / "audited")
     return root
 
 
@@ -117,7 +121,7 @@ def test_small_changes_with_everything_written_anew_are_believed_or_found_by_the
         (folder / "report.json").write_text(reports.as_text(forged))
         (folder / "report.md").write_text(reports.markdown(forged))
         with forged_runs.remembered():
-            found = {each.field for each in reports.check(folder) if each.severity == "critical"}
+            found = {each.split(":")[0] for each in critical(folder)}
         assert (found == set()) == (reports.differences(forged, recomputed) == []), paths
         assert found <= {"report"}
 
@@ -146,4 +150,105 @@ def test_a_report_that_is_printed_on_another_machine_keeps_its_digest(made, tmp_
     (folder / "report.json").write_text(reports.as_text(elsewhere := changed(report, claims, 1 + 1e-12)))
     assert elsewhere["digest"] != report["digest"]
     assert reports.write(folder, realised=True) == elsewhere
-    assert [each for each in reports.check(folder, held=elsewhere["digest"]) if each.severity == "critical"] == []
+    assert critical(folder, held=elsewhere["digest"]) == []
+
+
+CLAIM, STRENGTH, OTHER, INPUT = "epsilon", "effective_noise_multiplier", "limit", "noise_multiplier"
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "agrees"),
+    [
+        *((CLAIM, 1 - 5e-10, True), (CLAIM, 1 - 2e-9, False), (CLAIM, 1 + 5e-7, True), (CLAIM, 1 + 2e-6, False)),
+        *((STRENGTH, 1 + 5e-10, True), (STRENGTH, 1 + 2e-9, False), (STRENGTH, 1 - 5e-7, True)),
+        *((OTHER, 1 - 5e-7, True), (OTHER, 1 + 5e-7, True), (OTHER, 1 - 2e-6, False), (OTHER, 1 + 2e-6, False)),
+        *((INPUT, 1.0, True), (INPUT, 1 + 2**-52, False)),
+    ],
+)
+@pytest.mark.parametrize("value", [3.0, 1e-25, 1e12])
+def test_each_float_is_compared_by_the_rule_of_its_name(name, factor, agrees, value):
+    assert agreement.agrees(name, value * factor, value) is agrees
+    assert agreement.agrees("several", [{name: value * factor}], [{name: value}]) is agrees
+    assert (agreement.differing({name: value * factor}, {name: value}) == []) is agrees
+
+
+def test_a_bound_on_rounding_errors_has_a_tolerance_of_its_own():
+    for stored in (2.5e-9 + 5e-13, 2.5e-9 - 5e-13, 2.5e-9):
+        assert agreement.agrees("added_sensitivity", stored, 2.5e-9)
+    assert not agreement.agrees("added_sensitivity", 2.4e-9, 2.5e-9)
+    assert not agreement.agrees("sensitivity", 2.5e-9 - 5e-13, 2.5e-9)
+
+
+@pytest.mark.parametrize(("stored", "recomputed"), [(1, 1.0), (1.0, 1), (True, 1), (None, 0.0), ("1", 1.0), ([], 1.0)])
+def test_types_are_compared_too(stored, recomputed):
+    for name in (CLAIM, STRENGTH, OTHER, INPUT):
+        assert not agreement.agrees(name, stored, recomputed)
+
+
+def test_only_equal_values_agree_with_zero_and_with_infinity():
+    for value in (0.0, math.inf):
+        assert agreement.agrees(CLAIM, value, value)
+        assert not agreement.agrees(CLAIM, 1e-30, value)
+    assert not agreement.agrees(CLAIM, math.nan, 1.0)
+    assert not agreement.agrees(CLAIM, 1.0, math.inf)
+
+
+def test_missing_and_further_fields_differ():
+    whole = {"epsilon": 1.0, "at": [{"epsilon": 2.0}, {"epsilon": 3.0}]}
+    assert agreement.differing({"epsilon": 1.0}, whole) == ["at"]
+    assert agreement.differing({**whole, "more": 1}, whole) == ["more"]
+    assert agreement.differing({**whole, "at": whole["at"][:1]}, whole) == ["at"]
+    assert agreement.differing({**whole, "at": [*whole["at"][:1], {"epsilon": 3.0, "more": None}]}, whole) == ["at"]
+
+
+def test_the_adopted_value_is_the_stored_one_where_it_agrees_and_the_recomputed_one_elsewhere():
+    recomputed = {"epsilon": 8.000000000000002, "mu": 1.0, "rounds": 3}
+    stored = {"epsilon": 8.0, "mu": 0.9, "rounds": 4, "more": 1}
+    assert agreement.adopted(stored, recomputed) == {"epsilon": 8.0, "mu": 1.0, "rounds": 3}
+
+
+HERE = "machine"
+_ALL = tuple(name for name in environments.ENVIRONMENTS if name != HERE)
+
+
+@pytest.fixture(scope="module")
+def there(once_for_all):
+    """A run, one that was stopped, a bundle and its deployment, artifacts and noise, as this machine makes them."""
+
+    def make(root):
+        environments.call(HERE, used_elsewhere.__file__, "make", root / "made")
+        return root / "made"
+
+    return once_for_all("machines", make)
+
+
+def alarms(environment, root, *what):
+    names = [each.__name__ for each in what] or None
+    found = environments.call(environment, used_elsewhere.__file__, "used", root, names)
+    return "\n".join(filter(None, found.values()))
+
+
+def test_artifacts_are_loaded_and_their_noise_is_enough(tmp_path):
+    used_elsewhere.make(tmp_path / "made", trained=False)
+    assert not alarms("oldest", tmp_path / "made", save_to_load, calibrate_to_account)
+
+
+def test_a_bundle_is_verified_without_its_graphs(bundle, tmp_path):
+    shutil.copytree(bundle.folder, tmp_path / BUNDLE)
+    assert not alarms("oldest", tmp_path, export_to_files)
+
+
+# Long: beside what is tested above, test_same_integers.py has the numbers and fingerprints that a run or a deployment
+# goes on with, and test_tampered_bundles.py builds graphs in two processes.
+@pytest.mark.long
+@pytest.mark.parametrize("environment", _ALL)
+def test_what_was_made_here_is_used_there(environment, there):
+    assert not alarms(environment, there)
+
+
+# Long: what was there here is used there above, by the same rules.
+@pytest.mark.long
+@pytest.mark.parametrize("environment", _ALL)
+def test_what_was_made_there_is_used_here(environment, tmp_path):
+    environments.call(environment, used_elsewhere.__file__, "make", tmp_path / "made")
+    assert not alarms(HERE, tmp_path / "made")

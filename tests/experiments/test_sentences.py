@@ -1,43 +1,135 @@
-"""What a model is measured on, and that the metrics are those of TFF's task."""
+"""What clients train on, and what a model is measured on: batches, sentences and metrics are those of TFF's task."""
 
+import collections
 import threading
 import types
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tensorflow_federated")
-
 import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf.experiments.runs.metrics import smoothed
-from tff_mf.experiments.training import evaluation, task
-from tff_mf.experiments.training.datasets import sentences, sqlite
+from tff_mf.experiments.sampling import data_source
+from tff_mf.experiments.training import client_batches, evaluation, task
+from tff_mf.experiments.training.datasets import sentences, sqlite, synthetic
 
 from .shared import small_settings, write_sentences
 
-VOCABULARY = [f"w{number}" for number in range(12)]
+baselines = tff.simulation.baselines
+preprocessing = baselines.stackoverflow.word_prediction_preprocessing
+VOCABULARY = [*(f"w{number}" for number in range(12)), "é", "a\0b"]
+SIZES = (1, 2, 3, 5, 7, 20)
 LENGTHS = (0, 1, 2, 18, 19, 20, 21, 30)
-_baselines = tff.simulation.baselines
+# Two of the first 14 are unknown; an empty word makes two spaces.
+WORDS = (*(f"w{number}" for number in range(14)), "", "é", "日本", "a\0b", "w1\tw2")
 
 
-def text(rng, length):
-    # Two of 14 words are unknown; two spaces make an empty word, which TFF's preprocessing keeps.
-    words = [f"w{number}" for number in rng.integers(0, 14, length)]
-    return " ".join(words) + ("  w1" if length == 2 else "")
+def text(rng):
+    length = rng.choice(LENGTHS)
+    return " ".join(WORDS[number] for number in rng.integers(0, len(WORDS), length)) + ("  w1" if length == 2 else "")
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Test clients with 1, 2, … 9 sentences, and one client of each other split."""
+    """Training clients with 1 to 20 sentences each, one that only validates, and test clients with 1 to 9."""
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("data") / "data.sqlite"
-    sizes = {("a", "train"): 2, ("b", "heldout"): 7, **{(f"c{size}", "test"): size for size in range(1, 10)}}
-
-    write_sentences(path, sizes, lambda: text(rng, rng.choice(LENGTHS)))
+    sizes = {(f"c{size}", "train"): size for size in SIZES}
+    sizes |= {("it's", "heldout"): 7, **{(f"t{size}", "test"): size for size in range(1, 10)}}
+    write_sentences(path, sizes, lambda: text(rng))
     return path
+
+
+def batches_of(data, *, seed, batch_size, max_examples, client_epochs):
+    return client_batches.ClientBatches(
+        sentences.ClientSentences(data, "train"),
+        client_batches.build_word_ids(VOCABULARY),
+        batch_size=batch_size,
+        max_examples=max_examples,
+        client_epochs=client_epochs,
+        seed=seed,
+    )
+
+
+def batches_of_tff(data, clients, *, seed, batch_size, max_examples, client_epochs):
+    spec = baselines.ClientSpec(
+        num_epochs=client_epochs, batch_size=batch_size, max_elements=max_examples, shuffle_buffer_size=max_examples
+    )
+    tf.random.set_seed(seed)
+    found = data_source.ClientDatasets(
+        sqlite.load(data).train, preprocessing.create_preprocess_fn(spec, VOCABULARY, num_parallel_calls=1)
+    )
+    return [[tuple(each.numpy() for each in batch) for batch in dataset] for dataset in found.of(clients)]
+
+
+@pytest.mark.sampled(most=2)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"seed": 0, "batch_size": 4, "max_examples": 4, "client_epochs": 1},
+        {"seed": 7, "batch_size": 3, "max_examples": 8, "client_epochs": 3},
+        {"seed": 1, "batch_size": 2, "max_examples": 1, "client_epochs": 1},
+        {"seed": 2**31, "batch_size": 16, "max_examples": 256, "client_epochs": 2},
+    ],
+    ids=str,
+)
+def test_batches_are_those_of_tffs_preprocessing(data, given):
+    clients = [f"c{size}" for size in SIZES]
+    expected, batches = batches_of_tff(data, clients, **given), batches_of(data, **given)
+    # Twice, since an order must not go on where it ended; in another order, alone and together, and one client twice.
+    for chosen in (clients, clients[::-1], clients[2:3], clients[3:4] * 2):
+        # Another seed of the program does not matter.
+        tf.random.set_seed(99)
+        found = batches.of(chosen)
+        for client, of_client in zip(chosen, found, strict=True):
+            for one, other in zip(of_client, expected[clients.index(client)], strict=True):
+                for array, wanted in zip(one, other, strict=True):
+                    assert array.dtype == wanted.dtype
+                    np.testing.assert_array_equal(array, wanted)
+
+
+def test_clients_without_sentences_have_no_batches(data):
+    batches = batches_of(data, seed=0, batch_size=4, max_examples=4, client_epochs=1)
+    assert batches.of(["it's", "nobody"]) == [[], []]
+    assert [len(each) for each in batches.of(["nobody", "c5", "it's"])] == [0, 1, 0]
+    assert batches.of([]) == []
+
+
+def test_sentences_of_a_synthetic_data_set_are_those_of_its_clients(tmp_path):
+    path = synthetic.SyntheticData(clients=20, vocabulary=30).write(tmp_path / "synthetic.json")
+    clients = synthetic.load(path).train
+    found = sentences.ClientSentences(path, "train").of(clients.client_ids[:3], most=2)
+    expected = [
+        [element["tokens"].numpy() for element in clients.create_tf_dataset_for_client(client)]
+        for client in clients.client_ids[:3]
+    ]
+    assert [[sqlite.strings(each, "tokens")[0] for each in of_client] for of_client in found] == [
+        each[:2] for each in expected
+    ]
+    assert max(map(len, expected)) > 2
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        lambda size: (np.arange(size, dtype=np.int32),),
+        lambda size: (np.arange(2 * size, dtype=np.float32).reshape(size, 2), np.arange(size)),
+        lambda size: collections.OrderedDict(label=np.arange(size), pixels=np.ones([size, 2, 2], np.float32)),
+        lambda size: (np.array([f"word {index}" for index in range(size)]),),
+    ],
+    ids=["one array", "pairs", "names", "texts"],
+)
+def test_clients_that_are_read_together_have_the_elements_of_their_datasets(examples):
+    clients = {"ann": examples(5), "bob": examples(1), "eve": examples(4)}
+    found = data_source.ClientDatasets(tff.simulation.datasets.TestClientData(clients), lambda each: each.batch(2))
+    for names in (["eve", "ann", "eve"], ["bob"], []):
+        together = found.read(names)
+        assert len(together) == len(names)
+        for one, alone in zip(together, found.of(names), strict=True):
+            read = one.as_numpy_iterator() if isinstance(one, tf.data.Dataset) else one
+            tf.nest.map_structure(np.testing.assert_array_equal, list(read), list(alone.as_numpy_iterator()))
 
 
 def tokens_of(chunks):
@@ -49,7 +141,7 @@ def of_tff(data):
 
 
 def evaluator(architecture):
-    settings = small_settings(model=architecture, vocab_size=12, embedding_size=3, units=4)
+    settings = small_settings(model=architecture, vocab_size=len(VOCABULARY), embedding_size=3, units=4)
     return evaluation.Evaluator(
         architecture, lambda: task.build_keras_model(settings, vocabulary=VOCABULARY), VOCABULARY
     )
@@ -67,8 +159,8 @@ def test_sentences_are_in_the_order_of_the_papers_code(data):
 
 
 def test_words_are_those_of_tffs_preprocessing(data):
-    spec = _baselines.ClientSpec(num_epochs=1, batch_size=45, shuffle_buffer_size=1)
-    preprocess = _baselines.stackoverflow.word_prediction_preprocessing.create_preprocess_fn(spec, VOCABULARY)
+    spec = baselines.ClientSpec(num_epochs=1, batch_size=45, shuffle_buffer_size=1)
+    preprocess = preprocessing.create_preprocess_fn(spec, VOCABULARY)
     words, targets = preprocess(of_tff(data)).get_single_element()
     found = list(evaluator("conv").tokens(sentences.chunks(data, "test", size=8)))
     np.testing.assert_array_equal(np.concatenate([each.words for each in found])[:, :-1], words)
@@ -80,12 +172,12 @@ def test_words_are_those_of_tffs_preprocessing(data):
 
 def by_keras(model, words):
     """Returns TFF's own metrics on padded sentences."""
-    special = _baselines.stackoverflow.word_prediction_preprocessing.get_special_tokens(len(VOCABULARY))
+    special = preprocessing.get_special_tokens(len(VOCABULARY))
     masks = ([special.padding], [special.padding, *special.out_of_vocab])
     masks += ([*masks[1], special.end_of_sentence],)
     logits, targets = model(words[:, :-1]), words[:, 1:]
     loss = tf.keras.metrics.SparseCategoricalCrossentropy(from_logits=True, ignore_class=special.padding)
-    found = [loss, *(_baselines.keras_metrics.MaskedCategoricalAccuracy(masked_tokens=mask) for mask in masks)]
+    found = [loss, *(baselines.keras_metrics.MaskedCategoricalAccuracy(masked_tokens=mask) for mask in masks)]
     for metric in found:
         metric.update_state(targets, logits)
     return dict(zip(evaluation.METRICS, (float(metric.result()) for metric in found), strict=True))

@@ -1,0 +1,318 @@
+"""The command line: wrong lines, options, help, completion, results as JSON, and what is imported."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import click
+import forking
+import msgspec
+import pytest
+from bad_values import leaves
+from click.shell_completion import BashComplete
+
+import tff_mf
+from tff_mf.experiments import cli
+from tff_mf.experiments.cli import _boundary, _options
+from tff_mf.experiments.output import typed
+from tff_mf.experiments.runs import layers
+from tff_mf.experiments.runs.settings import RunSettings
+from tff_mf.experiments.sampling import settings
+from tff_mf.experiments.sampling.settings import SAMPLINGS
+from tff_mf.planning import mechanism_names
+
+from . import shared
+from .shared import printed, refused, result_of
+
+
+def refused_lines():
+    """The words of each line of the table, and what the message about it has."""
+    begin = ""
+    for line in pathlib.Path(__file__).with_name("refused_lines.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            begin = line.strip("[]")
+        elif "=> " in line:
+            words, _, named = line.partition("=> ")
+            yield pytest.param(shlex.split(f"{begin} {words}"), named, id=f"{begin.split()[0]} {words.strip()}")
+
+
+@pytest.mark.parametrize(("arguments", "named"), refused_lines())
+def test_a_wrong_line_is_refused_in_one_line_with_nothing_written(typed, tmp_path, arguments, named):
+    """By the flag that was typed, and not by the name of an argument in Python."""
+    message = refused(typed, *arguments)
+    assert named in message
+    for flag in (each for each in arguments if each.startswith("--") and each in message):
+        assert not re.search(rf"(?<![\w-]){flag.strip('-').replace('-', '_')}=", message)
+    assert list(tmp_path.iterdir()) == []
+
+
+COHORTS = ["--population", 90, "--clients-per-round", 3]
+
+
+def test_an_option_means_the_same_wherever_it_is():
+    """One help, type and default for each name; of --set and --preset, which settings there are is the command's."""
+    meanings = {}
+    for _, command in leaves():
+        for each in command.params:
+            if isinstance(each, click.Option):
+                text = each.help.partition(":")[0] if each.name == "assigned" else each.help
+                meaning = (tuple(each.opts), each.type.name, text, str(each.default), each.is_flag, each.multiple)
+                meanings.setdefault(each.name, set()).add(meaning)
+    assert {name: found for name, found in meanings.items() if len(found) > 1} == {}
+    # A flag that is spelled the same is the same option.
+    flags = [flag for found in meanings.values() for flag in next(iter(found))[0]]
+    assert len(flags) == len(set(flags))
+
+
+def test_an_option_of_a_setting_has_the_name_and_the_default_of_the_runs_record():
+    fields = {field.name: field for field in msgspec.structs.fields(RunSettings)}
+    described = typed.described(RunSettings)
+    found = 0
+    for _, command in leaves():
+        for each in command.params:
+            name = max(each.opts, key=len).removeprefix("--").replace("-", "_")
+            if isinstance(each, click.Option) and name in fields:
+                default = fields[name].default
+                shown = re.search(r"\[default: (.+)\]$", each.help)
+                assert each.help.startswith(described[name])
+                assert not isinstance(each.default, int | float | str)
+                assert (shown and shown[1]) == (
+                    None if default in (None, msgspec.NODEFAULT) or default is False else str(default)
+                )
+                found += 1
+    assert found > 100
+
+
+def test_the_command_line_is_small_enough_to_learn():
+    counted = {name: sum(isinstance(each, click.Option) for each in command.params) for name, command in leaves()}
+    assert sum(counted.values()) + len(cli.cli.params) <= 220
+    assert counted["train"] <= 45
+    for name, command in leaves():
+        brief, full = (printed(*name.split(), flag) for flag in ("--help", "--help-all" if command.rare else "--help"))
+        assert len(options_of(brief)) <= 15, name
+        assert len(options_of(full)) == counted[name], name
+
+
+def options_of(text):
+    """The options in a help, but those of help."""
+    found = re.findall(r"^  (?:-h)? +(--[a-z-]+)|^  (--[a-z-]+)", text, re.M)
+    return {each for pair in found for each in pair if each} - {"--help", "--help-all"}
+
+
+def typed_as(name, value):
+    """A parameter of a sampling as an option, or by --set."""
+    return ("--set", f"{name}={value}") if name in _options.MORE else (f"--{name.replace('_', '-')}", value)
+
+
+@pytest.mark.parametrize("word", SAMPLINGS)
+def test_every_command_and_file_reads_a_sampling_alike(word, tmp_path):
+    """What is refused of a sampling is a matter of its type: see test_sampling_kinds.py."""
+    given = shared.drawn(word).parameters
+    flags = [each for name, value in given.items() for each in typed_as(name, value)]
+    level = {"rounds": 16, "clients_per_round": 3, "delta": 1e-4, "noise_multiplier": 4.0}
+    schema = RunSettings(**level, sampling=word, **given).participation()
+    for command in (
+        ["account", "identity", "--noise-multiplier", 4, "--rounds", 16, "--delta", 1e-4, *COHORTS],
+        ["show", "identity", "--rounds", 16],
+        ["optimize", "dense", "--rounds", 16, "--out", tmp_path / "dense"],
+    ):
+        found = result_of(*command, "--sampling", word, *flags)
+        kind = type(schema).__name__
+        assert [found[name] for name in ("participation", "min_sep", "max_participations")] == [
+            *(kind, schema.min_sep, schema.max_participations)
+        ]
+
+
+COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
+SCHEMA = ["--min-sep", "4", "--max-participations", "2"]
+
+
+LEAVES = dict(leaves())
+GROUPS = {name: cli.cli.get_command(click.Context(cli.cli), name) for name in ("data",)}
+FLAGS = {flag for leaf in LEAVES.values() for each in leaf.params for flag in (*each.opts, *each.secondary_opts)} | {
+    "--help",
+    "--help-all",
+    "--version",
+    "--no-deps",
+    "--plugin",
+}
+
+
+def test_values_of_a_file_keep_their_key_and_name_the_file(typed, tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text("[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-3\nclip_norm = -1.0\nmin_sep = 0\n")
+    for arguments, named in (
+        (["--epsilon", "4", *SCHEMA], "clip_norm=-1.0 must be greater than 0. (clip_norm: from run.toml)"),
+        (["--epsilon", "4", "--clip-norm", "-2", *SCHEMA], "--clip-norm=-2.0 must be greater than 0."),
+        (["--epsilon", "4", "--clip-norm", "2"], "--max-participations missing"),
+        (["--clip-norm", "1", *SCHEMA], "Give either --epsilon=ε or --noise-multiplier=σ"),
+    ):
+        err = refused(typed, "train", "--config", "run.toml", *arguments)
+        assert named in err
+    file.write_text("[run]\nmin_sep = 'x'\n")
+    for command in (["train", "--config"], ["export", "--out", "x"], ["compare"]):
+        assert "run.toml [run]: min_sep='x' must be" in refused(typed, *command, "run.toml")
+    file.write_text(
+        "[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-3\nclip_norm = -1.0\nepsilon = 2.0\nsampling = 'single'\n"
+    )
+    for command in (["export", "--out", "x"], ["compare"]):
+        err = refused(typed, *command, "run.toml")
+        assert "clip_norm=-1.0 must be greater than 0." in err
+        assert "run.toml" in err
+
+
+def test_a_python_caller_sees_the_names_of_python():
+    with pytest.raises(tff_mf.InputError, match=r"^min_sep=0 must be") as raised:
+        tff_mf.MinSep(min_sep=0, max_participations=2)
+    assert _boundary.as_typed(raised.value, None) == str(raised.value)
+    assert raised.value.sources == {}
+
+
+def test_an_unrelated_word_gets_no_suggestion(typed):
+    assert "mean" not in refused(typed, "xxxxxx")
+
+
+@pytest.mark.parametrize("group", [[], ["data"]])
+def test_a_group_without_a_command_prints_its_help_and_status_2(typed, group):
+    status, out, err = typed(*group)
+    helped = typed(*group, "--help")
+    assert (status, out) == (2, "")
+    assert (0, err, "") == helped
+    assert err.startswith(f"Usage: {' '.join(['tff-mf', *group])} [OPTIONS] COMMAND")
+    assert "Commands:" in map(str.rstrip, err.splitlines())
+
+
+@pytest.mark.parametrize("name", ["", "data", *LEAVES])
+def test_help_breaks_no_flag_and_names_none_that_does_not_exist(name):
+    command = {**LEAVES, "": cli.cli, **GROUPS}[name]
+    settings = {"terminal_width": 78, "rich_help_config": cli._SETTINGS["rich_help_config"]}
+    text = command.get_help(_boundary.Context(command, info_name=f"tff-mf {name}".strip(), **settings))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "..." not in text.replace("[ARGS]...", "")
+    assert {word.strip(".,;:()`") for word in text.split() if word.startswith("--")} <= FLAGS
+
+
+def completed(words, *, at):
+    complete = BashComplete(cli.cli, {}, "tff-mf", "_TFF_MF_COMPLETE")
+    return [item.value for item in complete.get_completions(words, at)]
+
+
+def test_the_shell_completes_commands_flags_and_words():
+    assert completed([], at="exp") == ["export", "export-model"]
+    assert completed(["optimize"], at="banded-") == ["banded-toeplitz", "banded-inverse"]
+    assert completed(["train"], at="--pre") == ["--preset"]
+    assert completed(["train", "--preset"], at="") == layers.PRESETS.names()
+    assert completed(["train", "--sampling"], at="") == list(settings.SAMPLINGS)
+    assert completed(["account"], at="production:b1")[:2] == ["production:b100", "production:b1000"]
+    assert completed(["train", "--mechanism"], at="")[:-1] == [*mechanism_names.names(), *mechanism_names.production()]
+    assert completed(["account", "x", "--adjacency"], at="r") == ["replace-one"]
+
+
+@pytest.fixture(scope="module")
+def bash(tmp_path_factory):
+    """What bash completes a line to, in a folder with files, by the script that the command prints."""
+    folder = tmp_path_factory.mktemp("files")
+    for name in ("banded.safetensors", "two words.safetensors", "runs/train/run.json"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    source = subprocess.run(
+        [COMMAND], env={**os.environ, "_TFF_MF_COMPLETE": "bash_source"}, capture_output=True, text=True, check=True
+    ).stdout
+
+    def completes(line):
+        call = "_tff_mf_completion tff-mf; printf '%s\\n' \"${COMPREPLY[@]}\""
+        script = f"{source}\nCOMP_LINE=$1; COMP_POINT=${{#1}}; {call}"
+        environment = {**os.environ, "PATH": f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}"}
+        done = subprocess.run(
+            ["bash", "-c", script, "bash", line],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr == ""
+        return done.stdout.split("\n")[:-1]
+
+    return completes
+
+
+def test_bash_itself_completes_words_beside_files(bash):
+    """Each line is a process of the command; all other words are completed above."""
+    # bash takes `production:b4` for three words, and puts what is completed in place of the last.
+    assert bash("tff-mf show production:b4") == ["b400"]
+    found = bash("tff-mf account ban")
+    assert found == ["banded", "banded-toeplitz", "banded-inverse", "banded.safetensors"]
+    assert bash("tff-mf show two") == [r"two\ words.safetensors"]
+    assert bash("tff-mf train --dataset sqlite:ru") == ["runs/"]
+
+
+B400 = ["--rounds", "4000", "--min-sep", "400", "--max-participations", "5"]
+ACCOUNT = ["account", "production:b400", "--noise-multiplier", "7.379", *B400, "--delta", "1e-10"]
+
+
+def run(*arguments, cwd=None, **environment):
+    """The command in a process of its own, a fork; the tests of bash and test_command_lines.py start it."""
+    return forking.run_command(list(map(str, arguments)), folder=cwd, environment={**os.environ, **environment})
+
+
+def test_account_knows_restarts_and_the_other_adjacency():
+    schema = tff_mf.FixedEpoch(min_sep=400, max_participations=5)
+    result = result_of(*ACCOUNT, "--sampling", "fixed-epochs", "--restart-every", "800", "--adjacency", "replace-one")
+    blt = tff_mf.BLT.production("b400")
+    found = tff_mf.guarantee(blt, 4000, schema, noise_multiplier=7.379, restart_every=800, adjacency="replace-one")
+    assert (result["mu"], result["zcdp_rho"]) == (found.mu, found.zcdp_rho)
+    assert result["epsilon"] == found.epsilon(1e-10)
+    assert result["epsilon_by_pld"] == pytest.approx(found.epsilon(1e-10), abs=1e-6)
+    assert result["epsilon_from_zcdp"] > result["epsilon"]
+    assert result["adjacency"] == "replace-one"
+
+
+def test_show_draws(tmp_path):
+    picture = tmp_path / "b100.png"
+    shown = result_of("show", "production:b100", "--sampling", "single", "--rounds", "300", "--plot", picture)
+    assert shown["plot"] == str(picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+WITHOUT_TENSORFLOW = """
+import sys
+from tff_mf import InputError
+from tff_mf.experiments import sampling
+from tff_mf.experiments.cli import cli, guarantees
+from tff_mf.experiments.training.datasets import sqlite
+
+sampling.plan_cohorts
+try:
+    sqlite.load(sys.argv[1])
+except InputError:
+    cli.main(sys.argv[2:], standalone_mode=False)
+    assert not [name for name in sys.modules if name.startswith(("tensorflow", "jax", "matplotlib"))]
+    print("end")
+"""
+
+
+def test_what_needs_no_tensorflow_loads_none(tmp_path):
+    """Two seconds are promised for a cold start, and TensorFlow's import alone takes longer."""
+    (tmp_path / "empty.sqlite").touch()
+    plan = ["plan", "--population", "60", "--clients-per-round", "5", "--rounds", "8", "--delta", "1e-6"]
+    command = [sys.executable, "-c", WITHOUT_TENSORFLOW, tmp_path / "empty.sqlite", *plan, "--epsilon", "4"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.endswith("\nend\n")
+
+
+def test_doctor():
+    finished = run("doctor")
+    assert "Python" in finished.stdout
+    found = json.loads(run("doctor", "--json").stdout)
+    assert found["sound"] == (finished.returncode == 0)
+    assert [layer["name"] for layer in found["layers"] if layer["installed"]] == [
+        "mechanisms",
+        "pictures",
+        "noise",
+        "training",
+    ]
+    assert "tensorflow-federated==" in run("doctor", "--requirements").stdout

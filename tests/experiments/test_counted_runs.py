@@ -1,0 +1,247 @@
+"""Runs from end to end but for their rounds: sampling and data sets, curves, and what is on disk when one is killed."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import threading
+
+import numpy as np
+import pytest
+import run_folders
+import tensorflow as tf
+from run_folders import ANSWERS
+
+import tff_mf
+from tff_mf.experiments import reports
+from tff_mf.experiments.runs import ledger, metrics, names, participation_log, server_loop
+from tff_mf.experiments.runs.folders import ExecutionSettings
+from tff_mf.experiments.training import program, rounds
+from tff_mf.numerics import digits
+
+from . import stand_in
+from .shared import StoppedError, invoke, rows, small_settings, stop_after
+
+SMALL = {"client_learning_rate": 0.5, "max_examples": 4, "batch_size": 4, "evaluate_every": 2}
+
+
+@pytest.fixture(autouse=True)
+def _counted(monkeypatch):
+    """Rounds that compute nothing: all that is written is what the command writes."""
+    stand_in.put_in_place(monkeypatch)
+
+
+def privacy(rounds, min_sep, max_participations, clients_per_round=2, noise_multiplier=4.0):
+    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
+    own = {"clients_per_round": clients_per_round, "noise_multiplier": noise_multiplier}
+    return run_folders.plan(mechanism=tff_mf.Identity(), rounds=rounds, sampling=schema, **own)
+
+
+def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
+    """One client a round on average, so that some rounds have none. TFF's are in tests/aggregators/test_resident.py."""
+    plan = privacy(8, 1, 8, clients_per_round=1)
+    poisson = {"sampling": "poisson", "min_sep": None, "max_participations": None}
+    settings = small_settings(plan, **SMALL, **poisson, dropout=0.5)
+    result = program.run(settings, plan, data=small_data, out=tmp_path)
+    logged = [int(row["round"]) for row in rows(tmp_path / names.PARTICIPATION)]
+    assert set(logged) < set(range(1, 9))
+    assert len(rows(tmp_path / names.METRICS)) == 8
+    assert result.holds
+    assert 0 < result.summary["dropped_participations"] < len(logged)
+    assert result.report["covered"]["sampling_in_secret"] == "poisson"
+    assert 0 <= result.summary["validation_accuracy"] <= 1
+    # Rounds without clients are no truncation, and every figure of the summary can be computed again.
+    critical = {each.field for each in reports.check(tmp_path) if each.severity == "critical"}
+    assert critical & {"log", "summary", "model", "report", "one release a round", "sampler"} == set()
+
+
+def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path):
+    plan = privacy(4, 4, 1, clients_per_round=30)
+    settings = small_settings(plan, **SMALL, sampling="timer", hours=1.0, round_minutes=60.0)
+    with pytest.raises(tff_mf.InputError, match="max_participations=1"):
+        program.run(settings, plan, data=small_data, out=tmp_path)
+    # Nothing was written, so that the folder can be used.
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
+    assert not result.holds
+    assert result.statement.startswith("NO ε CAN BE STATED: participation: ")
+    assert "ε≤" not in result.statement
+    assert (result.report["claim"]["epsilon"], result.report["claim"]["zcdp_rho"]) == (None, None)
+    with pytest.raises(tff_mf.InputError, match="is not empty"):
+        program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
+
+
+SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
+PRIVACY = run_folders.plan(
+    mechanism=tff_mf.Tree(8), rounds=8, sampling=SCHEMA, cohort=4, noise_multiplier=8.0, clip_norm=0.5
+)
+SETTINGS = small_settings(PRIVACY, **SMALL, tensorboard=True)
+OWN = {"clip_norm", "noise_stddev_of_z_in_the_mean", "epsilon_so_far", "epsilon_so_far_of_those_that_train"}
+
+
+def scalars(folder):
+    """The values of each curve by round; of one that was released twice, the last."""
+    found = {}
+    for events in sorted((folder / names.TENSORBOARD).iterdir()):
+        for event in tf.compat.v1.train.summary_iterator(str(events)):
+            for value in event.summary.value:
+                found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
+    return found
+
+
+def headline(folder):
+    """ε as the report of a run states it, whose questions are all answered, and that of those that train."""
+    text = reports.headline(reports.build(folder, realised=True, answers=ANSWERS))
+    return [float(each) for each in re.findall(r"ε≤([\d.]+)", text)], text
+
+
+def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
+    with pytest.raises(StoppedError):
+        program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, on_round=stop_after(4))
+    ended = tmp_path.with_name("ended")
+    shutil.copytree(tmp_path, ended)
+    with server_loop.open_loop(ended) as loop:
+        loop.record_end()
+    (stated, as_float32), text = headline(ended)
+    assert "n=4 rounds" in text
+    found = scalars(tmp_path)
+    assert set(found["epsilon_so_far"]) == {2, 4}
+    assert all(0 <= each - stated < 1e-6 for each in found["epsilon_so_far"].values())
+    assert found["epsilon_so_far_of_those_that_train"][4] == pytest.approx(as_float32)
+    # A run that stops early states what was planned.
+    assert stated == float(digits.rounded_up(PRIVACY.epsilon))
+    assert set(found["clip_norm"].values()) == {0.5}
+    assert found["noise_stddev_of_z_in_the_mean"][1] == 8.0 * 2 / 4 * 0.5 / 2
+    assert set(found) - OWN == {"seconds", *reports.read_record(tmp_path).evaluation_columns}
+
+    program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, execution=ExecutionSettings(resume=True))
+    (stated, _), text = headline(tmp_path)
+    assert "n=8 rounds" in text
+    found = scalars(tmp_path)["epsilon_so_far"]
+    assert set(found) == {2, 4, 6, 8}
+    assert 0 <= found[8] - stated < 1e-6
+    assert found[8] <= found[6]
+
+    for name, change in (
+        ("insecure_seed", lambda run: run | {"insecure_seed": 3}),
+        ("delta", lambda run: run | {"delta": 0.5}),
+        ("max_participations", lambda run: run | {"max_participations": 1, "participation": "MinSep"}),
+    ):
+        file = tmp_path / names.RUN_JSON
+        before = file.read_bytes()
+        file.write_text(json.dumps(change(json.loads(before))))
+        assert reports.claim_so_far(tmp_path) is None, name
+        file.write_bytes(before)
+    assert reports.claim_so_far(tmp_path) is not None
+
+
+@pytest.mark.parametrize("epsilon", [2.0, 2.0001, 0.1, 7.999, 1e-9, 123.4567])
+def test_what_tensorboard_keeps_is_never_smaller(epsilon):
+    kept = np.float32(rounds._upwards(epsilon))
+    assert float(kept) >= float(digits.rounded_up(epsilon)) >= epsilon
+    assert float(kept) < epsilon + 0.0011 + epsilon * 1e-6
+
+
+ROUNDS = stand_in.ROUNDS
+
+
+@pytest.fixture
+def trained(small_data):
+    """A function that trains a run in a folder, and asserts that it ends."""
+
+    def run(folder, *more):
+        done = invoke(*stand_in.arguments(folder, small_data, ["--mechanism", "identity"]), *more)
+        assert done.exit_code == 0, done.output + repr(done.exception)
+
+    return run
+
+
+@pytest.fixture
+def left(monkeypatch, tmp_path):
+    """Copies of a run's folder around each `fsync`, in whatever thread: what a run that is killed then leaves."""
+    found, fsync, one_at_a_time, finished = [], os.fsync, threading.Lock(), []
+
+    def copy(folder):
+        if finished or not (folder / names.LEDGER).exists():
+            return
+        copied = tmp_path / f"left{len(found)}"
+        copied.mkdir()
+        # Other threads go on meanwhile. What must not be ahead is copied first, and what must be first on disk last.
+        ordered = [names.METRICS, names.LEDGER, names.PARTICIPATION]
+        rest = [each.name for each in folder.iterdir() if each.name not in (*ordered, names.CHECKPOINTS)]
+        for name in (*ordered, *rest):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copy2(folder / name, copied / name)
+        shutil.copytree(folder / names.CHECKPOINTS, copied / names.CHECKPOINTS, ignore=shutil.ignore_patterns(".*"))
+        found.append(copied)
+
+    def copying(folder):
+        def around(descriptor):
+            with one_at_a_time:
+                copy(folder)
+            fsync(descriptor)
+            with one_at_a_time:
+                copy(folder)
+
+        monkeypatch.setattr(os, "fsync", around)
+        return found, finished.append
+
+    return copying
+
+
+def newest(folder):
+    versions = [path.stem.removeprefix("checkpoint_") for path in (folder / names.CHECKPOINTS).glob("checkpoint_*")]
+    return max(map(int, versions), default=0)
+
+
+def without_seconds(folder):
+    return [{name: text for name, text in row.items() if name != "seconds"} for row in rows(folder / names.METRICS)]
+
+
+def participations(folder):
+    return {(each.round_number, each.client) for each in participation_log.read_entries(folder / names.PARTICIPATION)}
+
+
+def test_whenever_a_run_is_killed_nothing_is_released_that_is_not_on_disk(trained, left, tmp_path):
+    folder = tmp_path / "whole"
+    copies, finish = left(folder)
+    trained(folder)
+    finish(True)
+    assert len(copies) > 5 * ROUNDS
+    seen = set()
+    for each in copies:
+        released, begun = 0, 0
+        if (each / names.LEDGER).exists():
+            record = ledger.read_ledger(each / names.LEDGER)
+            assert not record.impossible
+            released, begun = max(record.released, default=0), max(record.attempts, default=0)
+        evaluated = metrics.read_metrics(each / names.METRICS).last_evaluated
+        # The checkpoints are deleted once everything is written.
+        if not (each / names.SUMMARY).exists():
+            assert max(released, evaluated) <= newest(each) <= begun
+        seen.add((newest(each), released, begun))
+    # Checkpoints are of every second round: one began while another was not saved, or was saved and not released.
+    assert any(begun > saved + 1 for saved, _, begun in seen)
+    assert any(begun == saved > released for saved, released, begun in seen)
+    # Resumed, some of them: the same end, and nothing runs again that was released.
+    stopped = [each for each in copies if not (each / names.SUMMARY).exists()]
+    for each in stopped[2 :: len(stopped) // 5]:
+        before = ledger.read_ledger(each / names.LEDGER) if (each / names.LEDGER).exists() else None
+        trained(each, "--resume")
+        record = ledger.read_ledger(each / names.LEDGER)
+        assert not record.impossible
+        assert record.ended
+        for number in before.released if before else ():
+            assert record.attempts[number] == before.attempts[number]
+        assert without_seconds(each) == without_seconds(folder)
+        assert participations(each) == participations(folder)
+
+
+def test_reading_ahead_changes_nothing(trained, tmp_path, monkeypatch):
+    trained(tmp_path / "ahead")
+    monkeypatch.setattr(rounds, "read_ahead", lambda chunks: (each for each in chunks))
+    trained(tmp_path / "one by one")
+    one, other = tmp_path / "ahead", tmp_path / "one by one"
+    assert without_seconds(one) == without_seconds(other)
+    assert (one / names.PARTICIPATION).read_bytes() == (other / names.PARTICIPATION).read_bytes()
