@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 
+import msgspec
 import pytest
 import run_folders
 
@@ -13,7 +14,8 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.output import present
 from tff_mf.experiments.output.present import _document as parts
 from tff_mf.experiments.output.present.html import html
-from tff_mf.experiments.reports import _document
+from tff_mf.experiments.output.typed import record
+from tff_mf.experiments.reports import _document, _facts
 from tff_mf.experiments.runs import words
 
 from .page_content import Page
@@ -91,6 +93,21 @@ def test_a_medium_shows_an_epsilon_only_if_one_is_stated(report):
         if (report["claim"]["clients_of_one_person"] or 1) > 1 and state != "refused":
             first = line.index("of a person with 3 clients")
             assert first < line.index("DP, central")
+
+
+def test_a_new_fact_is_added_in_one_place_and_appears_in_every_medium(tmp_path, monkeypatch):
+    """`SECTIONS` alone has it: its type, which the schema follows from, and where it comes from."""
+    fact = (int, lambda source: 1234 + source.record.rounds)
+    sections = {**_facts.SECTIONS, "setting": {**_facts.SECTIONS["setting"], "moons": fact}}
+    monkeypatch.setattr(_facts, "SECTIONS", sections)
+    kinds = {name: kind for name, (kind, _) in sections["setting"].items()}
+    with_it = msgspec.json.schema(record("Setting", **kinds))["$defs"]["Setting"]["properties"]
+    assert with_it["moons"] == {"type": "integer"}
+    made = run_folders.finished(tmp_path / "run")
+    assert made["setting"]["moons"] == 1243
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["setting"]["moons"] == 1243
+    for text in media(reports.document(made)).values():
+        assert re.search(r"moons:?\s*1243", text)
 
 
 WORDINGS = {

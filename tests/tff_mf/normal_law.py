@@ -78,15 +78,15 @@ def raised(row, order):
     return row
 
 
-def density_errors(table):
+def density_errors(table, levels=None, every=1):
     """A proved bound on |log(density of the tables / density of |Z|)| for each level."""
     with mpmath.workdps(DIGITS):
         powers = list(zip(*_bernstein(ORDER), strict=True))
         raising = list(zip(*(raised([mpf(i == j) for j in range(6)], ORDER) for i in range(6)), strict=True))
         found = []
-        for level in range(table.levels):
+        for level in range(table.levels) if levels is None else levels:
             worst = mpf(0)
-            for left, length, points in control_points(table, level):
+            for left, length, points in itertools.islice(control_points(table, level), 0, None, every):
                 worst = max(worst, _piece_error(left, length, points, powers, raising))
             found.append(-mpmath.log(1 - worst) if worst < 1 else mpmath.inf)
         return found

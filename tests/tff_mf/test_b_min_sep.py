@@ -13,6 +13,7 @@ from tests.tff_mf.samplings import min_sep_directions, min_sep_level
 from tff_mf.accounting.b_min_sep import _moments
 from tff_mf.accounting.b_min_sep._samples import Add, Chain, Pairs, Remove, Signals
 from tff_mf.accounting.b_min_sep._sampling import columns_of
+from tff_mf.accounting.betting import Claim, strongest
 from tff_mf.numerics import gaussian
 
 BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6])
@@ -128,6 +129,16 @@ def test_certified_epsilon_is_above_quadrature(min_sep, probability, sigma, delt
         # Where it decides, it is not far above.
         if bound.value == max(each.value for each in bounds):
             assert oracle.quadrature(encoder, histories, chances, sigma, 0.8 * bound.value, **setting) > delta
+
+
+def test_false_claims_fail():
+    """Of 30 claims that are false by 1 %, at most 5 % may hold; more than 6 would have a probability of 1e-3."""
+    _, signals, encoder, histories, chances = parts(3, 2, 0.3)
+    direction, generator = directions(signals)[0], np.random.default_rng(4)
+    exact = oracle.quadrature(encoder, histories, chances, 1.0, 1.0, remove=True, points=121)
+    claims = [Claim(epsilon=1.0, mean=0.99 * exact)]
+    wrong = sum(strongest(direction, claims, samples=500, failure=0.05, generator=generator) for _ in range(30))
+    assert wrong <= 6
 
 
 def test_probability_of_a_population():

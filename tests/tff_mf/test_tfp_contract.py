@@ -13,7 +13,7 @@ import tff_mf
 
 tf = pytest.importorskip("tensorflow")
 import tensorflow_privacy as tfp  # noqa: E402
-from tensorflow_privacy.privacy.dp_query import nested_query, test_utils  # noqa: E402
+from tensorflow_privacy.privacy.dp_query import nested_query, test_utils, tree_aggregation  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
 
@@ -232,3 +232,28 @@ def test_nested_queries(kind):
     records = [[1.0, {"c": [12.0, 9.0]}], [5.0, {"c": [1.0, 2.0]}]]
     result, _ = test_utils.run_query(query, records)
     assert_close(result, [5.0, {"c": [5.0, 5.0]}])
+
+
+class _Numbered(tree_aggregation.ValueGenerator):
+    """Gives the unit vectors one after another, so that a sum says of which draws it consists."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def initialize(self):
+        return tf.constant(0)
+
+    def next(self, state):
+        return tf.one_hot(state, self.count), state + 1
+
+
+def test_the_vanilla_tree_is_that_of_tensorflow_privacy():
+    """Row by row, TreeAggregator adds the same draws to a prefix sum as C⁻¹ does."""
+    rounds = 13
+    aggregator = tree_aggregation.TreeAggregator(_Numbered(rounds + 1))
+    state, rows = aggregator.init_state(), []
+    for _ in range(rounds):
+        row, state = aggregator.get_cumsum_and_update(state)
+        rows.append(row.numpy()[:rounds])
+    inverse = tff_mf.Tree(rounds, variant="vanilla").inverse(rounds)
+    np.testing.assert_array_equal(rows, np.cumsum(inverse, axis=0))
