@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -121,6 +122,29 @@ def test_rates_are_chosen_by_validation_and_never_by_test():
     assert not blt.at_edge
     assert identity.at_edge
     assert list(blt.accuracies.values()) == [0.1, 0.1, 0.1]
+
+
+def test_the_table_has_the_papers_numbers_and_marks_what_did_not_learn():
+    runs = [
+        dataclasses.replace(finished(label, 1.0, seed, accuracy, 0.1), baseline=0.08)
+        for label, accuracy in (("Band MF", 0.2), ("DP-SGD", 0.07))
+        for seed in range(2)
+    ]
+    paper = {"test_accuracy": 23.19, "rms_loss": 8.6}
+    runs = [dataclasses.replace(run, published=paper if run.label == "Band MF" else {}) for run in runs]
+    result = _report.as_dict(_results.levels(runs), planned=4, done=4, failed={})
+    text = markdown(_report.document(result))
+    assert re.search(r"\| Band MF +\| 20.00 ± 0.00 \(23.19\) +\|", text)
+    assert re.search(r"\| DP-SGD +\| 7.00 ± 0.00\* +\|", text)
+    assert re.search(r"\| the most frequent word +\| 8.00 +\|", text)
+    assert re.search(r"\| Band MF .*\| rms loss 8.6 +\|", text)
+    assert "did not learn" in text
+    assert text.split("\n\n")[1] == "**ε = 2: Band MF over DP-SGD by 13.00 ± 0.00 points**"
+    # A line for all guarantees of a level, at the end.
+    end = text.split("## Guarantees")[1].replace("\n  ", " ")
+    assert [line for line in end.split("\n") if line.startswith("- ")] == [
+        f"- ε = 2, {name}: {statements.at_a_glance(claimed(0))}" for name in ("Band MF; DP-SGD",)
+    ]
 
 
 def test_rates_are_compared_over_the_seeds_that_all_have():

@@ -181,6 +181,36 @@ def test_rows_of_tables_have_the_settings_and_results_of_the_papers(full, name, 
     assert published.items() <= row.published.items()
 
 
+def test_what_rows_have_beside_their_settings_is_the_papers(full):
+    amplified = one(full["banded-table-5"], "Band MF, w/ ampl.", bands=18)
+    assert amplified.published["epsilon"] == 2.0
+    assert amplified.settings.noise_multiplier == pytest.approx(0.64708 * 6**0.5, abs=1e-5)
+    assert one(full["kairouz-table-4"], "DP-FTRLM", noise_multiplier=4.03).published["epsilon"] == 4.66
+    assert one(full["kairouz-table-3"], "DP-FTRL", noise_multiplier=2.33, seed=4).published["epsilon"] == 8.5
+    blt = one(full["blt-table-1"], "BLT (nbuf=2,k=1)", epsilon=8.0)
+    assert (blt.published["max_loss"], blt.optimized_for.sampling) == (11.80, "single")
+
+
+def test_tables_have_the_rows_of_the_papers(full):
+    sizes = {name: len(runs) for name, runs in full.items()}
+    assert sizes == {
+        "banded-table-4": 25,
+        "banded-table-5": 15,
+        "banded-table-6": 91,
+        "banded-table-7": 49,
+        "blt-table-1": 16,
+        "blt-table-1-small": 24,
+        "denisov-figure-6": 40,
+        "denisov-table-4": 200,
+        "kairouz-figure-13": 20,
+        "kairouz-figure-7": 12,
+        "kairouz-table-3": 40,
+        "kairouz-table-4": 10,
+        "table-4-night": 375,
+        "table-4-small": 24,
+    }
+
+
 def test_the_papers_delta_fits_the_population_of_their_simulated_cohorts(full):
     """342,477 clients fill all cohorts of 1,000; a thousand less would not, and would stand for ten times as many."""
     run = one(full["banded-table-4"], "Band MF", epsilon=2.0).settings
