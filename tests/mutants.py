@@ -235,6 +235,10 @@ def run(tree, names, first, file):
 
     os.chdir(tree / "tests")
     sys.path.insert(0, str(tree))
+    # The packages of an editable installation lie beside each other.
+    for name, module in list(sys.modules.items()):
+        if name.startswith("__editable__"):
+            module.MAPPING = {package: str(tree / pathlib.Path(path).name) for package, path in module.MAPPING.items()}
     files = dict.fromkeys(name.partition("::")[0].removeprefix("tests/") for name in names)
     status = pytest.main([*PYTEST, *["-x"] * first, *files], plugins=[Chosen(names, file)])
     return f"pytest ended with {status}" if status else PASSED
