@@ -322,6 +322,9 @@ def test_replacing_a_client_doubles_the_sensitivity():
     replace = tff_mf.guarantee(tff_mf.Tree(40), 40, ONCE, noise_multiplier=3, adjacency="replace-one")
     assert replace.mu == 2 * zero_out.mu
     assert replace == zero_out.replace_one() == replace.replace_one()
+    run = {"mechanism": tff_mf.Tree(40), "rounds": 40, "sampling": ONCE, "epsilon": 2.0, "delta": 1e-6}
+    enough, twice = (tff_mf.calibrate_noise_multiplier(**run, adjacency=each) for each in ("zero-out", "replace-one"))
+    assert twice == pytest.approx(2 * enough, rel=1e-9)
     with pytest.raises(tff_mf.InputError, match="adjacencies"):
         tff_mf.compose_guarantees(zero_out, replace)
 
