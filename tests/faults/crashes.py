@@ -20,10 +20,10 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import grpc
 import psutil
 import small_run
 from commands import COMMANDS, Command, DifferentError, twice
+from grpc import _channel, _utilities
 from outcomes import CRASHED, LOST, RESUMED, TWICE, Outcome
 
 _PATIENCE = 600.0
@@ -158,7 +158,7 @@ def _full_disk() -> None:
 def _clock_set_back() -> None:
     """A clock that is years behind, and goes backwards."""
     # Its channels have the system's clock, and would take each deadline for one that is past, and wait for ever.
-    for module in (grpc._channel, grpc._utilities):
+    for module in (_channel, _utilities):
         module.time = types.SimpleNamespace(**vars(time))
     now = [1e9]
 
