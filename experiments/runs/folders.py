@@ -10,6 +10,7 @@ import re
 import tff_mf
 from tff_mf.base import checkpoint_files, validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.base.files import unfinished
 
 from ..output import files
 from .ledger import read_ledger
@@ -79,8 +80,8 @@ def check_new(path: pathlib.Path) -> None:
 
 
 def check_empty(path: pathlib.Path) -> None:
-    """Raises unless a folder is empty: the files of an earlier run are never overwritten."""
-    if any(each.name != files.FOLDER_LOCK for each in path.iterdir()):
+    """Raises if a folder has a file, which is never overwritten; a killed process may have left one unfinished."""
+    if set(path.iterdir()) - {path / files.FOLDER_LOCK, *unfinished(path)}:
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
 
 

@@ -19,7 +19,7 @@ from tff_mf.base import checkpoint_files
 from tff_mf.experiments.central_training import data_sets, networks, preparation, program
 from tff_mf.experiments.central_training.settings import PRESETS, SAMPLINGS, CentralSettings
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs import layers, ledger, metrics
+from tff_mf.experiments.runs import folders, layers, ledger, metrics
 from tff_mf.experiments.runs.layers import Layer
 
 from . import shared
@@ -301,6 +301,17 @@ def test_a_run_that_has_ended_is_neither_resumed_nor_overwritten(finished):
         invoke(*TREE, "--out", out, "--resume")
     with pytest.raises(tff_mf.InputError, match="is not empty"):
         invoke(*TREE, "--out", out)
+
+
+def test_a_run_begins_where_a_killed_process_left_its_first_file_unfinished(tmp_path):
+    """Otherwise it could neither be resumed nor be started."""
+    (tmp_path / ".0123456789abcdef.tff-mf.tmp").touch()
+    with pytest.raises(tff_mf.InputError, match="start the run without --resume"):
+        invoke(*TREE, "--out", tmp_path, "--resume")
+    folders.check_new(tmp_path)
+    (tmp_path / "notes").touch()
+    with pytest.raises(tff_mf.InputError, match="is not empty"):
+        folders.check_new(tmp_path)
 
 
 LINE = ["--preset", "digits", "--epochs", 3, "--mechanism", "identity"]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import small_run
 
 import tff_mf
+from tff_mf.base import files
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.training.datasets import sqlite
 
@@ -81,7 +82,7 @@ def _train(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
 
 def _train_again(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
     run = folder / "run"
-    begun = run.is_dir() and any(path.name != ".lock" for path in run.iterdir())
+    begun = run.is_dir() and set(run.iterdir()) - {run / ".lock", *files.unfinished(run)}
     return [*_train(data, folder), *(["--resume"] if begun else [])]
 
 
