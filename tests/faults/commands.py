@@ -80,10 +80,14 @@ def _train(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
     return small_run.flags(data, folder / "run", mechanism="production:b100", seed=7)
 
 
-def _train_again(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
-    run = folder / "run"
+def _to_resume(run: pathlib.Path) -> list[str]:
+    """The flag of a run that has written a file."""
     begun = run.is_dir() and set(run.iterdir()) - {run / ".lock", *files.unfinished(run)}
-    return [*_train(data, folder), *(["--resume"] if begun else [])]
+    return ["--resume"] if begun else []
+
+
+def _train_again(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    return [*_train(data, folder), *_to_resume(folder / "run")]
 
 
 def twice(folder: pathlib.Path) -> list[int]:
@@ -140,9 +144,7 @@ def _central(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
 
 
 def _central_again(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
-    run = folder / "central"
-    begun = run.is_dir() and any(path.name != ".lock" for path in run.iterdir())
-    return [*_central(data, folder), *(["--resume"] if begun else [])]
+    return [*_central(data, folder), *_to_resume(folder / "central")]
 
 
 def _central_intact(folder: pathlib.Path) -> None:
