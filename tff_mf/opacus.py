@@ -275,7 +275,7 @@ class _Calls:
     """Calls of the layers that train, each of which must be on all examples of a forward pass.
 
     Opacus adds the gradients of several calls of a layer row by row. Of a call on some of the examples, or on tokens,
-    its rows would be added to those of other examples.
+    its rows would be added to other examples' gradients.
     """
 
     def __init__(self) -> None:
@@ -298,7 +298,7 @@ class _Calls:
         """Raises if a call was not on all examples."""
         if self._uneven:
             raise InputValueError(
-                f"module {self._uneven}: gradients of its rows would be added to those of other examples; call each "
+                f"module {self._uneven}: gradients of its rows would be added to other examples'; call each "
                 "layer on the whole batch, and select afterwards."
             )
 

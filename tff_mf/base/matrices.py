@@ -64,7 +64,7 @@ def check_digits(kind: str, rounds: int, *products: float) -> None:
     if not rounds * 2.0**-52 * sum(products) <= _LARGEST_ERROR:
         raise InputValueError(
             f"rounds={rounds} are too many for this {kind} mechanism: coefficients of C overflow, or lose digits, "
-            "because those of C and of its inverse grow. Take a mechanism whose C does not grow, or fewer rounds."
+            "because C and its inverse grow. Take a mechanism whose C does not grow, or fewer rounds."
         )
 
 
