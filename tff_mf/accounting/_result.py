@@ -207,7 +207,8 @@ class Guarantee:
                 return math.inf
             return rho * order - (log_delta + math.log(order)) / (order - 1) + math.log1p(-1 / order)
 
-        middle = 0.5 * math.log(-log_delta / rho)
+        # Not of the quotient, which overflows where ρ is subnormal.
+        middle = 0.5 * (math.log(-log_delta) - math.log(rho))
         found = minimize_scalar(bound, bounds=(middle - 5, middle + 5), method="bounded")
         return max(0.0, float(found.fun) * (1 + SLACK))
 
