@@ -9,9 +9,9 @@ from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDic
 from flwr.supercore.task_identity import TaskIdentity
 
 import tff_mf
-from tff_mf.base.errors import InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import flower
-from tff_mf.experiments.flower import cohorts
+from tff_mf.experiments.flower import clipping, cohorts, mods
 from tff_mf.experiments.runs import ledger, participation_log
 from tff_mf.experiments.runs.names import LEDGER, PARTICIPATION
 
@@ -94,6 +94,8 @@ def trained(name, arrays, config):
 
 
 ROUNDS, NODES, COHORT, CLIP = 6, 12, 3, 0.5
+# Of the grid of 15 parameters and 1000 clients.
+BITS = 14
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=2)
 NAMES = [f"node {index}" for index in range(NODES)]
 ARRAYS = {"w": np.zeros((4, 3), np.float32), "b": np.ones(3, np.float32)}
@@ -136,13 +138,25 @@ def opened(folder, plan=None, optimizer=None, replies="model", floating_point=Tr
         floating_point=floating_point,
         **{"waiting": WAITING, **own},
     )
-    return flower.open_strategy(folder, plan or plan_of(), settings=settings, initial_arrays=record(**arrays), **more)
+    arguments = {"settings": settings, "initial_arrays": record(**arrays), **more}
+    return flower.open_strategy(folder, plan or plan_of(), **arguments)
 
 
 def refused(match, folder, plan=None, **more):
     """A strategy is not opened, for a reason."""
-    with pytest.raises(InputValueError, match=match), opened(folder, plan, **more):
+    with pytest.raises((InputTypeError, InputValueError), match=match), opened(folder, plan, **more):
         pass
+
+
+def sent(name, arrays, **more):
+    """The integers that an honest node sends on the grid of `BITS`."""
+    return clipping.as_integers(steps(name, arrays, **more), np.float32(CLIP), bits=BITS, dtype=np.dtype("int32"))
+
+
+def in_integers(name, arrays, config):
+    """An honest node that needs no mod."""
+    assert (config[mods.BITS], config[mods.TYPE]) == (BITS, "int32")
+    return sent(name, arrays)
 
 
 def arrays_of(found):

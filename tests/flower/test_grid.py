@@ -21,6 +21,7 @@ from . import fleet
 from .fleet import (
     ANSWERS,
     ARRAYS,
+    BITS,
     CLIP,
     COHORT,
     NAMES,
@@ -30,14 +31,15 @@ from .fleet import (
     arrays_of,
     counts,
     flat,
+    in_integers,
     plan_of,
     record,
     rows,
+    sent,
     steps,
     trained,
 )
 
-BITS = 14
 UNIT = CLIP * 2.0**-BITS
 
 
@@ -51,18 +53,6 @@ def test_a_run_is_planned_with_the_noise_that_it_began_with(tmp_path):
         pass
     with opened(tmp_path, plan_of(np.nextafter(4.0, 5.0))) as strategy:
         assert strategy.plan.noise_multiplier == 4.0
-    with pytest.raises(InputValueError, match="noise_multiplier"), opened(tmp_path, plan_of(4.0001)):
-        pass
-
-
-def in_integers(name, arrays, config):
-    """An honest node that needs no mod."""
-    assert (config[mods.BITS], config[mods.TYPE]) == (BITS, "int32")
-    return sent(name, arrays)
-
-
-def sent(name, arrays, **more):
-    return clipping.as_integers(steps(name, arrays, **more), np.float32(CLIP), bits=BITS, dtype=np.dtype("int32"))
 
 
 def test_a_cohort_without_integers_stops_the_run_before_its_round_is_released(tmp_path):
@@ -173,31 +163,6 @@ def test_floats_become_the_same_integers_on_the_server(tmp_path, replies):
         )
 
 
-INTEGERS = {
-    "too long": (lambda arrays: {**arrays, "b": np.full(3, 2**BITS, np.int32)}, "clipped"),
-    "largest": (lambda arrays: {**arrays, "b": np.full(3, 2**31 - 1, np.int32)}, "clipped"),
-    "smallest": (lambda arrays: {**arrays, "b": np.full(3, -(2**31), np.int32)}, "clipped"),
-    "wider": (lambda arrays: {**arrays, "b": np.zeros(3, np.int64)}, "dtype"),
-    "floats": (lambda arrays: {**arrays, "b": np.zeros(3, np.float32)}, "dtype"),
-    "not finite": (lambda arrays: {**arrays, "b": np.full(3, np.nan, np.float32)}, "dtype"),
-    "unsigned": (lambda arrays: {**arrays, "b": np.zeros(3, np.uint32)}, "dtype"),
-    "other byte order": (lambda arrays: {**arrays, "b": np.full(3, 2**24, ">i4")}, "dtype"),
-    "shape": (lambda arrays: {**arrays, "b": np.zeros((3, 1), np.int32)}, "shape"),
-    "missing": (lambda arrays: {"w": arrays["w"]}, "missing leaf"),
-    "twice": (lambda arrays: [arrays, arrays], "duplicate"),
-}
-
-
-@pytest.mark.parametrize("kind", INTEGERS)
-def test_no_integers_add_more_than_the_clip_norm(tmp_path, kind):
-    change, reason = INTEGERS[kind]
-    zeros = {name: np.zeros(value.shape, np.int32) for name, value in ARRAYS.items()}
-    counted, moved = fleet.moved_by_one(tmp_path, change, zeros, replies="integers", floating_point=False)
-    assert counted[reason] >= 1
-    assert moved <= CLIP * (1 + 1e-6)
-    assert (moved > 0) == (reason == "clipped")
-
-
 @pytest.mark.parametrize("replies", ["integers", "model"])
 def test_a_stopped_run_keeps_its_arithmetic_and_goes_on_with_the_same_noise_and_rules(tmp_path, replies):
     answer = in_integers if replies == "integers" else trained
@@ -205,29 +170,6 @@ def test_a_stopped_run_keeps_its_arithmetic_and_goes_on_with_the_same_noise_and_
     whole, parts = fleet.lives(tmp_path, plan_of(insecure_seed=1), answer, **floats)
     assert [array.data for array in parts.values()] == [array.data for array in whole.values()]
     assert rows(tmp_path / "whole") == rows(tmp_path / "parts")
-
-
-def test_a_run_is_not_resumed_on_another_grid_or_in_floats(tmp_path):
-    with opened(tmp_path) as strategy:
-        strategy.start(Fleet(NAMES, in_integers), num_rounds=1)
-    finer = plan_of(grid=tff_mf.Grid(bits=16, max_clients=1000), dimension=15)
-    for plan, replies, floats in ((plan_of(), "model", True), (finer, "integers", False)):
-        with pytest.raises(InputValueError, match="grid_bits"), opened(tmp_path, plan, replies, floats):
-            pass
-    with pytest.raises(InputValueError, match="replies"), opened(tmp_path, replies="model"):
-        pass
-
-
-def test_grids_that_do_not_fit_are_refused(tmp_path):
-    small = plan_of(grid=tff_mf.Grid(bits=BITS, max_clients=COHORT - 1), dimension=15)
-    narrow = plan_of(grid=tff_mf.Grid(bits=BITS, max_clients=COHORT), dimension=14)
-    for match, plan, floats in (
-        ("room for fewer", small, False),
-        ("must be at least 15", narrow, False),
-        ("needs a grid", plan_of(), True),
-    ):
-        fleet.refused(match, tmp_path, plan, replies="integers", floating_point=floats)
-    assert list(tmp_path.iterdir()) == []
 
 
 def ask(app, config, arrays=ARRAYS):

@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
 from google.protobuf.message import DecodeError
 
 import tff_mf
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.experiments import flower, reports, sampling
 from tff_mf.experiments.flower import cohorts
 from tff_mf.experiments.runs import ledger
@@ -18,6 +18,7 @@ from tff_mf.experiments.runs.names import LEDGER
 from .fleet import (
     ANSWERS,
     ARRAYS,
+    BITS,
     CLIP,
     COHORT,
     NAMES,
@@ -28,6 +29,7 @@ from .fleet import (
     Fleet,
     counts,
     identity,
+    in_integers,
     key_of,
     moved_by_one,
     opened,
@@ -106,10 +108,28 @@ def of_bytes(arrays, content, stype="numpy.ndarray"):
     return RecordDict({"arrays": ArrayRecord({**others, "b": Array("float32", (3,), stype, content)})})
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_nothing_that_a_node_sends_ends_a_run_or_adds_more_than_the_clip_norm(tmp_path, kind):
-    change, reason = HOSTILE[kind]
-    counted, moved = moved_by_one(tmp_path, change, ARRAYS)
+INTEGERS = {
+    "too long": (lambda arrays: {**arrays, "b": np.full(3, 2**BITS, np.int32)}, "clipped"),
+    "largest": (lambda arrays: {**arrays, "b": np.full(3, 2**31 - 1, np.int32)}, "clipped"),
+    "smallest": (lambda arrays: {**arrays, "b": np.full(3, -(2**31), np.int32)}, "clipped"),
+    "wider": (lambda arrays: {**arrays, "b": np.zeros(3, np.int64)}, "dtype"),
+    "floats": (lambda arrays: {**arrays, "b": np.zeros(3, np.float32)}, "dtype"),
+    "not finite": (lambda arrays: {**arrays, "b": np.full(3, np.nan, np.float32)}, "dtype"),
+    "unsigned": (lambda arrays: {**arrays, "b": np.zeros(3, np.uint32)}, "dtype"),
+    "other byte order": (lambda arrays: {**arrays, "b": np.full(3, 2**24, ">i4")}, "dtype"),
+    "shape": (lambda arrays: {**arrays, "b": np.zeros((3, 1), np.int32)}, "shape"),
+    **{kind: HOSTILE[kind] for kind in ("missing", "twice")},
+}
+
+
+@pytest.mark.parametrize(
+    ("replies", "kind"), [*(("model", each) for each in HOSTILE), *(("integers", each) for each in INTEGERS)]
+)
+def test_nothing_that_a_node_sends_ends_a_run_or_adds_more_than_the_clip_norm(tmp_path, replies, kind):
+    floats = replies == "model"
+    change, reason = (HOSTILE if floats else INTEGERS)[kind]
+    honest = ARRAYS if floats else {name: np.zeros(value.shape, np.int32) for name, value in ARRAYS.items()}
+    counted, moved = moved_by_one(tmp_path, change, honest, replies=replies, floating_point=floats)
     assert counted[reason] >= 1
     assert moved <= CLIP * (1 + 1e-6)
     assert (moved > 0) == (reason == "clipped")
@@ -260,26 +280,6 @@ def test_nodes_that_are_not_simulated_are_not_counted_by_the_order_in_which_they
     assert rows(tmp_path) == []
 
 
-def test_a_run_is_not_resumed_with_other_identities_under_which_everybody_is_new(tmp_path):
-    def by_node_id(nodes):
-        return {f"node-{node.node_id}": node.node_id for node in nodes}
-
-    with opened(tmp_path) as strategy:
-        strategy.start(Fleet(NAMES, trained), num_rounds=1)
-    refused("identities", tmp_path, identify=by_node_id)
-
-
-def test_the_noise_is_aes_and_another_generator_does_not_resume_it(tmp_path):
-    assert flower.FlowerSettings().generator == "aes"
-    with opened(tmp_path / "now") as strategy:
-        strategy.start(Fleet(NAMES, trained), num_rounds=1)
-    for other in ("philox", "tensorflow"):
-        with pytest.raises(InputValueError, match="generator"), opened(tmp_path / "now", generator=other):
-            pass
-    with pytest.raises(InputValueError, match="generator='salsa' must be one of"):
-        flower.FlowerSettings(generator="salsa")
-
-
 @pytest.mark.parametrize(("generator", "algorithm"), [("aes", "AES-128"), ("philox", "4x64-10 (NumPy)")])
 def test_the_report_names_the_generator_that_ran(tmp_path, generator, algorithm):
     (tmp_path / "answers.json").write_text(json.dumps(ANSWERS))
@@ -317,13 +317,11 @@ def test_rounds_out_of_turn_are_refused(tmp_path):
         assert list(strategy.configure_evaluate(1, arrays, ConfigRecord(), fleet)) == []
 
 
-def test_a_folder_is_used_by_one_process_and_for_one_run(tmp_path):
+def test_a_folder_is_used_by_one_process(tmp_path):
     with opened(tmp_path) as strategy:
         strategy.start(Fleet(NAMES, trained), num_rounds=1)
         with pytest.raises(InputValueError, match="in use by process"), opened(tmp_path):
             pass
-    refused("noise_multiplier", tmp_path, plan_of(noise_multiplier=3.0))
-    refused("server_momentum", tmp_path, optimizer=flower.ServerOptimizer(momentum=0.5))
 
 
 def test_an_older_checkpoint_or_one_of_another_run_is_refused(tmp_path):
@@ -348,25 +346,6 @@ def test_an_older_checkpoint_or_one_of_another_run_is_refused(tmp_path):
         assert strategy.rounds_released == 2
 
 
-@pytest.mark.parametrize(
-    ("arrays", "error"),
-    [
-        (record(w=np.zeros(3)), "of type float64"),
-        (record(w=np.zeros(3, np.int64)), "of type int64"),
-        (record(w=np.full(2, np.nan, np.float32)), "not finite"),
-        (ArrayRecord(), "no array"),
-        ({"w": np.zeros(2, np.float32)}, "must be an ArrayRecord"),
-    ],
-)
-def test_models_that_cannot_be_noised_are_refused(tmp_path, arrays, error):
-    with (
-        pytest.raises((InputTypeError, InputValueError), match=error),
-        flower.open_strategy(tmp_path, plan_of(), settings=flower.FlowerSettings(), initial_arrays=arrays),
-    ):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_secure_aggregation_is_refused_by_name(tmp_path):
     """Of a masked update no norm is bounded: the server sees it only in a sum, and cannot clip it."""
     with opened(tmp_path) as strategy, pytest.raises(InputValueError, match=r"SecAgg\+"):
@@ -375,18 +354,69 @@ def test_secure_aggregation_is_refused_by_name(tmp_path):
     assert rows(tmp_path) == []
 
 
-def test_adaptive_clipping_is_refused(tmp_path):
-    plan = plan_of(restart_every=3, adaptive_count_stddev=1.0)
-    refused("adaptive_count_stddev", tmp_path, plan)
+def test_the_noise_is_aes_by_default():
+    assert flower.FlowerSettings().generator == "aes"
+    with pytest.raises(InputValueError, match="generator='salsa'"):
+        flower.FlowerSettings(generator="salsa")
+
+
+def on_grid(plan=None, replies="integers"):
+    return {"plan": plan, "replies": replies, "floating_point": False}
+
+
+def grid_plan(bits=BITS, max_clients=1000, dimension=15):
+    return plan_of(grid=tff_mf.Grid(bits=bits, max_clients=max_clients), dimension=dimension)
+
+
+# Settings with which no run begins, behind words of the error.
+NEVER = [
+    ("adaptive_count_stddev", {"plan": plan_of(restart_every=3, adaptive_count_stddev=1.0)}),
+    # They would change the report, and not the noise.
+    ("restart_every=2", {"restart_every": 2}),
+    ("adaptive_count_stddev=1.0", {"adaptive_count_stddev": 1.0}),
+    ("grid_bits=16", {"grid_bits": 16}),
+    ("dimension=15", {"dimension": 15}),
+    ("room for fewer than clients_per_round=3", on_grid(grid_plan(max_clients=COHORT - 1))),
+    ("must be at least 15", on_grid(grid_plan(dimension=14))),
+    ("replies='integers' needs a grid", {"replies": "integers"}),
+    ("of type float64", {"arrays": {"w": np.zeros(3)}}),
+    ("of type int64", {"arrays": {"w": np.zeros(3, np.int64)}}),
+    ("not finite", {"arrays": {"w": np.full(2, np.nan, np.float32)}}),
+    ("no array", {"arrays": {}}),
+    ("must be an ArrayRecord", {"initial_arrays": {"w": np.zeros(2, np.float32)}}),
+]
+
+
+@pytest.mark.parametrize(("match", "settings"), NEVER, ids=[match for match, _ in NEVER])
+def test_what_no_run_on_flower_can_have_is_refused_before_a_file_is_written(tmp_path, match, settings):
+    refused(match, tmp_path / "run", **settings)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "more", [{"restart_every": 2}, {"adaptive_count_stddev": 1.0}, {"grid_bits": 16}, {"dimension": 15}]
-)
-def test_fields_that_would_change_the_report_and_not_the_noise_are_refused(tmp_path, more):
-    refused("not supported on Flower", tmp_path / "run", **more)
-    assert not (tmp_path / "run").exists()
+def by_node_id(nodes):
+    """Identities under which everybody is new."""
+    return {f"node-{node.node_id}": node.node_id for node in nodes}
+
+
+# Settings that a run has, and others with which it does not go on, behind the name in the error.
+OTHERS = [
+    ("identities", {}, {"identify": by_node_id}),
+    ("generator", {}, {"generator": "philox"}),
+    ("generator", {}, {"generator": "tensorflow"}),
+    ("noise_multiplier", {}, {"plan": plan_of(noise_multiplier=3.0)}),
+    ("server_momentum", {}, {"optimizer": flower.ServerOptimizer(momentum=0.5)}),
+    ("noise_multiplier", on_grid(), on_grid(plan_of(4.0001))),
+    ("grid_bits", on_grid(), {}),
+    ("grid_bits", on_grid(), on_grid(grid_plan(bits=16))),
+    ("replies", on_grid(), on_grid(replies="model")),
+]
+
+
+@pytest.mark.parametrize(("name", "own", "other"), OTHERS)
+def test_a_run_goes_on_with_its_own_settings_only(tmp_path, name, own, other):
+    with opened(tmp_path, **own) as strategy:
+        strategy.start(Fleet(NAMES, in_integers if own else trained), num_rounds=1)
+    refused(name, tmp_path, **other)
 
 
 def test_restarts_have_the_noise_of_a_new_stream_and_are_resumed_anywhere(tmp_path):
