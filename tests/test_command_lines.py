@@ -14,7 +14,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -45,7 +44,6 @@ PAGES = (
 # Their lines are what a reader starts with.
 IN_NEW_PROCESSES = ("README.md",)
 LINE_SECONDS = 600
-STARTS_IN_SECONDS = 300
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +58,6 @@ class _Entry:
     status: int = 0
     stops_at: str = ""
     typed: str = ""
-    serves: bool = False
     starts: bool = False
     long: str = ""
     needs: str = ""
@@ -107,8 +104,6 @@ class _Shell:
         self._environment = root / "environment"
         self._digest = ""
         self._ran: set[str] = set()
-        self._port = 0
-        self._served: list[subprocess.Popen] = []
         self._log = root / "log"
         self._forks: forking.Server | None = None
         _copy_checkout(self.folder)
@@ -123,38 +118,24 @@ class _Shell:
         if entry.before:
             self._done(entry.before)
         command = self._filled(line, entry)
-        if command in self._ran and not entry.serves:
+        if command in self._ran:
             return
         self._ran.add(command)
-        if entry.serves:
-            self._serve(command)
-            return
         by_shell = page in IN_NEW_PROCESSES or entry.starts or entry.stops_at or entry.typed
         arguments = None if by_shell else _arguments(command)
         printed = self._done(command, entry) if arguments is None else self._forked(arguments, entry.status)
         for found in re.findall(r"\bdigest: ([0-9a-f]{64})\b", printed):
             self._digest = found
 
-    def end(self) -> None:
-        """Terminates the servers; each ends the processes that it started."""
-        for served in self._served:
-            served.send_signal(signal.SIGTERM)
-            assert served.wait(STARTS_IN_SECONDS) in (0, 128 + signal.SIGTERM)
-        self._served = []
-
     def kill(self) -> None:
-        for served in self._served:
-            _kill(served)
         if self._forks is not None:
             self._forks.close()
 
     def _filled(self, line: str, entry: _Entry) -> str:
         line = re.sub(r"\b[0-9a-f]{64}\b", self._digest or "no-digest-was-printed", line)
-        if entry.serves:
-            self._port = _free_port()
         for old, new in entry.replace.items():
             assert old in line, (line, old)
-            line = line.replace(old, new.format(port=self._port))
+            line = line.replace(old, new)
         words = re.sub(r"\s+#.*", "", line)
         return " ".join(filter(None, (words, entry.append, "" if self._long else entry.sampled)))
 
@@ -214,15 +195,6 @@ class _Shell:
                 process_group=0,
             )
 
-    def _serve(self, command: str) -> None:
-        served = self._started(f"exec {command}")
-        self._served.append(served)
-        until = time.monotonic() + STARTS_IN_SECONDS
-        while not _listens(self._port):
-            assert served.poll() is None, self._log.read_text()
-            assert time.monotonic() < until, self._log.read_text()
-            time.sleep(0.2)
-
     def _variables(self) -> dict[str, str]:
         path = os.pathsep.join([str(self._environment / "bin"), *os.defpath.split(os.pathsep)])
         return {"PATH": path, "HOME": str(self._home), "LANG": "C.UTF-8"}
@@ -251,13 +223,13 @@ def _copy_checkout(folder: pathlib.Path) -> None:
 
 
 def _make_environment(folder: pathlib.Path) -> None:
-    """Makes an environment with all dependencies and without this package."""
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    # The pinned version is found instead of the one that every environment begins with.
-    subprocess.run([folder / "bin" / "pip", "uninstall", "--quiet", "--yes", "setuptools"], check=True)
+    """Makes an environment with all dependencies, and pip among them, without this package."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     # A path in a .pth file is searched, but the .pth files in it are not read: our editable installation stays out.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (folder / "bin" / "pip").write_text(f'#!/bin/sh\nexec "{folder}/bin/python" -m pip "$@"\n')
+    (folder / "bin" / "pip").chmod(0o700)
 
 
 def _kill(started: subprocess.Popen) -> None:
@@ -267,17 +239,6 @@ def _kill(started: subprocess.Popen) -> None:
         for each in [*process.children(recursive=True), process]:
             each.kill()
     started.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def _listens(port: int) -> bool:
-    with contextlib.closing(socket.socket()) as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")
@@ -301,4 +262,3 @@ def test_the_command_lines_of_a_page_run_in_order(page, shell, request):
         start = time.monotonic()
         shell.run(page, line)
         print(f"{time.monotonic() - start:6.1f} s  {line}")
-    shell.end()

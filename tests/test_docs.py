@@ -1,4 +1,4 @@
-"""The examples of the docs run, every public name is in the docs, and links lead to existing headings."""
+"""The examples of pages run, commands and names exist, links lead to headings, the site loads nothing from outside."""
 
 import doctest
 import importlib
@@ -11,11 +11,13 @@ import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 pytest.importorskip("tensorflow_federated")
 
+import click
 from click.testing import CliRunner
 
 import tff_mf
@@ -24,31 +26,25 @@ from tff_mf.experiments.cli import cli
 from tff_mf.noise import numpy as streams
 from tff_mf.numerics import normals
 
-from .documented import unknown
-
 HERE = pathlib.Path(__file__).resolve().parent.parent
-PAGES = sorted([HERE / "README.md", *(HERE / "docs").glob("*.md")])
+DOCS = HERE / "docs"
+PAGES = sorted([HERE / "README.md", *DOCS.glob("*.md")])
 # Programs that need the file that their page shows (tests/tff_mf/test_adding_a_mechanism.py runs them), or packages of
 # another environment (tests/tff_mf/test_opacus.py).
-RUN_ELSEWHERE = {
-    "python": {"adding-a-mechanism.md-0", "adding-a-mechanism.md-1", "jax-and-pytorch.md-0"},
-}
+RUN_ELSEWHERE = {"adding-a-mechanism.md-0", "adding-a-mechanism.md-1", "jax-and-pytorch.md-0"}
 # Calibrations of ten seconds, of functions that tests/tff_mf/test_balls_in_bins.py and tests/tff_mf/central call.
 LONG = {"amplification.md-0", "central-training.md-1"}
+# For a quick run in CI: what stands in a block, and what takes its place.
+SHORTER = {"README.md-0": ("rounds=30", "rounds=3")}
 
 
-def blocks(language):
-    """The blocks of a language in all pages, but those that other tests run."""
-    return [
-        pytest.param(
-            block,
-            id=f"{page.name}-{number}",
-            marks=[pytest.mark.long] if language == "python" and f"{page.name}-{number}" in LONG else [],
-        )
-        for page in PAGES
-        for number, block in enumerate(re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.S | re.M))
-        if f"{page.name}-{number}" not in RUN_ELSEWHERE.get(language, ())
-    ]
+def python_blocks():
+    """The blocks of all pages, but those that other tests run."""
+    for page in PAGES:
+        for number, block in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)):
+            name = f"{page.name}-{number}"
+            if name not in RUN_ELSEWHERE:
+                yield pytest.param(name, block, id=name, marks=[pytest.mark.long] if name in LONG else [])
 
 
 LIBRARIES = {
@@ -60,7 +56,7 @@ LIBRARIES = {
     "aggregators": aggregators,
 }
 # What `make docs` reads: the tables of each section.
-API = (HERE / "docs" / "api.md").read_text()
+API = (DOCS / "api.md").read_text()
 NAMED = {
     re.findall(r"`([^`]+)`", section.splitlines()[0])[0]: [
         name for row in re.findall(r"^\| (`[^|]+) \|", section, re.M) for name in re.findall(r"`([\w.]+)`", row)
@@ -69,20 +65,51 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("block", blocks("python"))
-def test_python_blocks_run(block, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("name", "block"), python_blocks())
+def test_python_blocks_run(name, block, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
+    if name in SHORTER and not request.config.getoption("--long"):
+        assert SHORTER[name][0] in block
+        block = block.replace(*SHORTER[name])
     exec(compile(block, "docs", "exec"), {"__name__": "docs"})
 
 
-@pytest.mark.parametrize("block", blocks("bash"))
-def test_commands_exist_with_their_flags(block):
+def unknown(words: Sequence[str]) -> set[str]:
+    """Returns the flags of a line after `tff-mf` that its command does not have, or the command if it is none."""
+    words = list(words)
+    context, command = click.Context(cli), cli
+    missing = set()
+    while words[0].startswith("--"):
+        missing |= {words[0]} - {flag for each in cli.params for flag in each.opts}
+        words = words[2:]
+    while isinstance(command, click.Group):
+        name = words.pop(0)
+        found = command.get_command(context, name)
+        if found is None:
+            return {name}
+        command = found
+    flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
+    return missing | {word for word in words if word.startswith("--")} - flags
+
+
+def command_lines() -> Iterator[list[str]]:
+    """Yields the words after `tff-mf` of all lines of pages and notebooks, and of the papers' tables and figures."""
+    text = "".join("".join(re.findall(r"^```bash\n(.*?)^```", page.read_text(), re.S | re.M)) for page in PAGES)
+    for path in (DOCS / "tutorials").glob("*.ipynb"):
+        for cell in json.loads(path.read_text())["cells"]:
+            text += "".join(cell["source"]).replace("!tff-mf", "tff-mf") + "\n"
+    for path in (DOCS / "papers.md", DOCS / "results" / "figures.csv"):
+        for line in re.findall(r"`tff-mf ((?:show|optimize|account|calibrate|plan|train) [^`]+)`", path.read_text()):
+            text += f"tff-mf {line}\n"
+    for line in re.findall(r"^tff-mf (.*)$", re.sub(r" *\\\n *", " ", text), re.M):
+        yield shlex.split(re.split(r" [|>] ", line)[0], comments=True)
+
+
+def test_commands_exist_with_their_flags():
     """The lines are only parsed, since a run takes minutes; `test_command_lines.py` runs them."""
-    for line in block.replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True)
-        if words and words[0] == "tff-mf":
-            words = words[1 : words.index(">")] if ">" in words else words[1:]
-            assert unknown(words) == set(), block
+    lines = list(command_lines())
+    assert len(lines) > 80
+    assert [line for line in lines if unknown(line)] == []
 
 
 def test_every_public_name_is_in_the_docs():
@@ -138,7 +165,7 @@ SWAPPED = [
 # Long: tests/aggregators/test_factory.py runs each mechanism in TFF, and the page swap-in-tff.md such a process.
 @pytest.mark.long
 def test_the_script_that_swaps_each_mechanism_runs(capfd):
-    runpy.run_path(str(HERE / "docs" / "swap.py"), run_name="__main__")
+    runpy.run_path(str(DOCS / "swap.py"), run_name="__main__")
     assert [line.split("sigma")[0].strip() for line in capfd.readouterr().out.splitlines()] == SWAPPED
 
 
@@ -148,7 +175,7 @@ def test_the_script_that_swaps_each_mechanism_runs(capfd):
 @pytest.mark.parametrize("context", ["resident", "session", "default"])
 def test_the_pipeline_with_a_guard_runs_and_its_report_passes(tmp_path, context, capfd, monkeypatch):
     """In TFF's own context it is stopped, and resumes in a new process."""
-    script = HERE / "docs" / "pipeline.py"
+    script = DOCS / "pipeline.py"
     arguments = [str(script), context, str(tmp_path / "run")]
     if context != "default":
         monkeypatch.setattr(sys, "argv", arguments)
@@ -183,7 +210,7 @@ def headings(page):
     }
 
 
-LINKING = [HERE / "CONTRIBUTING.md", HERE / "SECURITY.md", HERE / "README.md", *(HERE / "docs").rglob("*.md")]
+LINKING = [HERE / "CONTRIBUTING.md", HERE / "SECURITY.md", HERE / "README.md", *(DOCS).rglob("*.md")]
 
 
 @pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(HERE)))
@@ -201,12 +228,12 @@ def test_every_preset_and_kind_of_sampling_is_in_the_docs():
     from tff_mf.experiments.runs import layers
     from tff_mf.experiments.sampling import settings
 
-    text = (HERE / "docs" / "experiments.md").read_text()
+    text = (DOCS / "experiments.md").read_text()
     for name in (*layers.PRESETS.names(), *settings.SAMPLINGS):
         assert f"`{name}`" in text, f"{name} is missing in docs/experiments.md"
 
 
-RESULTS = HERE / "docs" / "results"
+RESULTS = DOCS / "results"
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.toml")), ids=lambda path: path.stem)
@@ -214,7 +241,7 @@ def test_settings_of_results_are_whole_and_named_in_their_page(path):
     from tff_mf.experiments.comparison import _spec
 
     assert _spec.read(path)
-    assert f"docs/results/{path.name}" in (HERE / "docs" / "results.md").read_text()
+    assert f"docs/results/{path.name}" in (DOCS / "results.md").read_text()
 
 
 def test_figures_of_results_are_what_their_command_wrote():
@@ -222,7 +249,7 @@ def test_figures_of_results_are_what_their_command_wrote():
     from tff_mf.experiments.output.present import markdown
     from tff_mf.experiments.runs import statements
 
-    page = (HERE / "docs" / "results.md").read_text()
+    page = (DOCS / "results.md").read_text()
     result = json.loads((RESULTS / "pydoc.json").read_text())
     assert result["runs_planned"] == len(_spec.read(RESULTS / "pydoc.toml"))
     _, _, heading, _, accuracies, *_ = markdown(_report.document(result)).split("\n\n")
@@ -246,7 +273,7 @@ def test_the_order_of_a_paper_is_what_its_command_found():
 
     result = json.loads((RESULTS / "table-4-small.json").read_text())
     accuracies, *_ = re.findall(r"^\|.*?(?=\n\n)", markdown(_report.document(result)), re.M | re.S)
-    page = (HERE / "docs" / "results.md").read_text()
+    page = (DOCS / "results.md").read_text()
     assert accuracies in page
     for epsilon in (2.0, 8.0):
         found = [each for each in result["levels"] if each["epsilon"] == epsilon]
@@ -273,7 +300,7 @@ def test_the_order_of_a_paper_is_what_its_command_found():
 def test_tables_of_peers_are_of_what_was_measured():
     page = runpy.run_path(str(HERE / "benchmarks" / "_peers_page.py"))
     measured = json.loads((RESULTS / "performance.json").read_text())
-    text = (HERE / "docs" / "performance.md").read_text()
+    text = (DOCS / "performance.md").read_text()
     assert page["filled"](text, measured) == text
     assert len(page["tables"](measured)) == 2
     apart = [model["apart"] for part in ("table", "full") for model in measured.get(part, {}).values()]
@@ -283,7 +310,7 @@ def test_tables_of_peers_are_of_what_was_measured():
 def test_figures_of_the_demo_are_what_their_commands_wrote():
     from tff_mf.experiments.comparison import demo
 
-    page = (HERE / "docs" / "results.md").read_text().split("## What `make demo` compares")[1]
+    page = (DOCS / "results.md").read_text().split("## What `make demo` compares")[1]
     rates, seeds = (
         {level["mechanism"].split(",")[0]: level for level in json.loads((RESULTS / name).read_text())["levels"]}
         for name in ("demo-rates.json", "demo.json")
@@ -299,3 +326,69 @@ def test_figures_of_the_demo_are_what_their_commands_wrote():
         mean = f"{100 * seeds[name]['accuracy']:.1f} ± {100 * seeds[name]['half_width_95']:.1f}"
         assert f"| {label} | {accuracies} | {mean} |" in page
         assert f"{'BLT' if name == 'blt' else name} {chosen[name]:g}" in page
+
+
+CHECK = runpy.run_path(str(DOCS / "site" / "check.py"))
+NAVIGATION = (HERE / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+# Made by docs/site/hooks.py when the site is built.
+GENERATED = {
+    "index.md": "README.md",
+    "security.md": "SECURITY.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+}
+
+
+def test_every_page_is_in_the_navigation_and_every_entry_is_a_page():
+    named = set(re.findall(r": (\S+\.md)$", NAVIGATION, re.M))
+    pages = {path.relative_to(DOCS).as_posix() for path in (DOCS).rglob("*.md")}
+    pages |= {path.relative_to(DOCS).with_suffix(".md").as_posix() for path in (DOCS).rglob("*.ipynb")}
+    generated = {name for name in named if name.startswith("reference/")} | set(GENERATED)
+    # Proofs are linked from the pages that state what they show.
+    proofs = {page for page in pages if page.startswith("proofs/")}
+    assert named - generated == pages - proofs
+    texts = [path.read_text() for path in (DOCS).glob("*.md")]
+    for proof in proofs:
+        assert any(f"({proof})" in text for text in texts), proof
+    assert all((HERE / source).is_file() for source in GENERATED.values())
+
+
+def test_each_section_of_public_names_has_its_generated_page():
+    sections = (DOCS / "api.md").read_text()
+    modules = re.findall(r"^## `([\w.]+)`", sections, re.M)
+    assert re.findall(r": reference/(\S+)\.md$", NAVIGATION, re.M) == modules
+
+
+# Texts that a file of the site may have, and whether they load something from elsewhere.
+LOADING = [
+    ("page.html", '<script src="https://example.org/a.js"></script>', True),
+    ("page.html", '<img src="//example.org/a.png">', True),
+    ("page.html", '<link rel="stylesheet" href="https://example.org/a.css">', True),
+    ("page.html", '<link rel="preconnect" href="https://example.org" crossorigin>', True),
+    ("page.html", '<p style="background: url(https://example.org/a.png)">', True),
+    ("page.html", "<style>@import 'https://example.org/a.css';</style>", True),
+    ("page.css", "@font-face{src:url(https://example.org/a.woff2)}", True),
+    ("page.js", 'load("https://unpkg.com/a")', True),
+    ("page.svg", "<style>text{font-family:url(https://example.org/a.woff2)}</style>", True),
+    ("page.html", '<a href="https://example.org">a link</a><link rel="canonical" href="https://example.org">', False),
+    ("page.css", "/* https://example.org/licence */ a{background:url(a.svg)}", False),
+    ("page.js", '/* https://example.org */ load("http://www.w3.org/2000/svg")', False),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "loads"), LOADING)
+def test_what_a_page_loads_from_elsewhere_is_found(name, text, loads, tmp_path):
+    assert "is not a site" in CHECK["main"](tmp_path)[0]
+    (tmp_path / "index.html").write_text('<script src="a.js"></script>')
+    assert CHECK["main"](tmp_path) == []
+    (tmp_path / name).write_text(text)
+    assert len(CHECK["main"](tmp_path)) == loads
+
+
+def test_the_sources_have_no_markdown_that_the_site_reads_otherwise():
+    """Python-Markdown needs an empty line before a list, and takes _ and * after some signs for emphasis."""
+    for path in [*(DOCS).rglob("*.md"), *(HERE / name for name in GENERATED.values())]:
+        text = re.sub(r"^```.*?^```|`[^`\n]+`", "", path.read_text(), flags=re.M | re.S)
+        assert not re.findall(r"^[^\s|>*\d-][^\n]*\n- .*", text, re.M), path
+        assert not re.findall(r"[\u0300-\u036f]_(?=\w)(?:(?!\n\n|\n- | \| ).)+?(?<!\\)_(?!\w)", text, re.S), path
+        assert not re.findall(r"\w\*(?=[_)])[^*]*\w\*(?=[_)])", text), path

@@ -5,14 +5,11 @@ import csv
 import importlib
 import pathlib
 import re
-import shlex
 import sys
 
 import pytest
 
 from tff_mf.experiments.comparison import specs
-
-from .documented import unknown
 
 HERE = pathlib.Path(__file__).parent.parent
 TABLES = (HERE / "docs" / "papers.md").read_text()
@@ -87,13 +84,6 @@ def test_the_totals_are_those_of_the_tables():
     near = sum(not apart or abs(float(ours) / float(printed) - 1) < 0.005 for _, printed, ours, apart in rows)
     text = " ".join(PAGE.split())
     assert f"they are {len(rows)}, of which {same} agree so, and {near} within 0.5 %" in text
-
-
-def test_commands_of_the_page_exist_with_their_flags():
-    lines = re.findall(r"`tff-mf ((?:show|optimize|account|calibrate|plan|train) [^`]+)`", PAGE)
-    assert len(lines) > 10
-    for line in lines:
-        assert unknown(shlex.split(line)) == set(), line
 
 
 def test_specifications_of_the_page_exist_and_all_are_on_it():

@@ -1,6 +1,7 @@
-"""Clients' datasets and lists of elements, as they are sent to the worker."""
+"""Clients' datasets and lists of elements, as they are sent to the worker, which reads what TFF's own context does."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -70,27 +71,116 @@ def halved(number):
     return tf.while_loop(lambda left: left > 3, lambda left: (left // 2,), (number,))[0]
 
 
-DATASETS = {
-    "map": lambda numbers: numbers.map(lambda number: number + 1),
-    "parallel map": lambda numbers: numbers.map(lambda number: number + 1, num_parallel_calls=tf.data.AUTOTUNE),
+def changed(*element):
+    """Another element of the same types, computed so that no map is an identity."""
+
+    def of_tensor(tensor):
+        if tensor.dtype == tf.string:
+            return tf.strings.join([tensor, "!"])
+        return tf.logical_not(tensor) if tensor.dtype == tf.bool else tensor * 2 + tf.cast(1, tensor.dtype)
+
+    return tf.nest.map_structure(of_tensor, element[0] if len(element) == 1 else element)
+
+
+def with_fused_maps(dataset):
+    options = tf.data.Options()
+    options.experimental_optimization.map_fusion = True
+    options.experimental_optimization.map_and_filter_fusion = True
+    options.threading.private_threadpool_size = 1
+    return dataset.map(changed).map(changed).filter(lambda number: number % 3 > 0).with_options(options)
+
+
+# Pipelines of numbers, which share a type, so that a computation of them is traced once.
+OF_NUMBERS = {
+    "parallel map": lambda numbers: numbers.map(changed, num_parallel_calls=tf.data.AUTOTUNE),
     "a condition": lambda numbers: numbers.map(lambda n: tf.cond(n % 2 == 0, lambda: n // 2, lambda: 3 * n)),
     "a loop": lambda numbers: numbers.batch(3).map(lambda row: tf.map_fn(lambda number: -number, row)).unbatch(),
     "a function that is called": lambda numbers: numbers.map(lambda number: halved(number) + halved(number + 1)),
     "a called function itself": lambda numbers: numbers.map(halved).map(lambda number: halved(number) + 1),
-    "filter": lambda numbers: numbers.filter(lambda number: number % 3 == 1),
     "datasets in a dataset": lambda numbers: numbers.flat_map(
         lambda number: tf.data.Dataset.range(number).map(lambda inner: inner * number)
     ),
     "scan": lambda numbers: numbers.scan(tf.constant(0, tf.int64), lambda so_far, number: (so_far + number, so_far)),
     "interleave": lambda numbers: numbers.interleave(tf.data.Dataset.range, cycle_length=2),
+    "shuffle and repeat": lambda numbers: numbers.shuffle(5, 1).repeat(2).map(changed),
+    "cache": lambda numbers: numbers.map(changed).cache().repeat(2),
+    "groups": lambda numbers: numbers.group_by_window(
+        lambda number: number % 3, lambda _, group: group.batch(4).map(changed), window_size=4
+    ).unbatch(),
+    "fused maps": with_fused_maps,
+    "concatenate": lambda numbers: numbers.map(changed).concatenate(numbers.skip(2)),
+    "padded": lambda numbers: (
+        numbers.map(lambda number: tf.repeat(number, number)).padded_batch(3).map(lambda rows: tf.reduce_sum(rows))
+    ),
 }
 
 
-@pytest.mark.parametrize("name", DATASETS)
-def test_what_is_sent_has_the_same_elements(name):
-    """test_clients_data.py reads them in the worker."""
-    dataset = DATASETS[name](tf.data.Dataset.range(1, 8))
-    assert read(_datasets.lightened(serialized(dataset))) == list(dataset.as_numpy_iterator())
+def everything(client):
+    """Seven examples in which every type and kind of structure occurs."""
+    numbers = np.arange(7) * 3 % 5 + client
+    kinds = (np.int32, np.int64, np.uint8, np.float16, np.float32, np.float64)
+    texts = np.array([word + str(client) for word in ("", "a", "bb", "ccc", "é", "to be", "x" * 40)])
+    shaped = np.arange(42, dtype=np.float32).reshape(7, 2, 3) / 7 + client
+    parts = collections.OrderedDict(z=tuple((numbers / 3).astype(kind) for kind in kinds), b=numbers % 2 == 0)
+    return tf.data.Dataset.from_tensor_slices((parts, (texts, shaped)))
+
+
+def datasets_of(name):
+    """The datasets of three clients, the last of which is empty."""
+    if name in OF_NUMBERS:
+        datasets = [OF_NUMBERS[name](tf.data.Dataset.range(1, last)) for last in (8, 5)]
+    else:
+        datasets = [everything(client).map(changed).batch(3).map(changed).prefetch(2) for client in (0, 1)]
+    return [*datasets, datasets[0].take(0)]
+
+
+def digested(so_far, element):
+    """The hash of a hash and of every bit, shape and place of an element."""
+    parts = [tf.io.serialize_tensor(part) for part in tf.nest.flatten(element)]
+    return tf.strings.to_hash_bucket_fast(tf.strings.join([tf.strings.as_string(so_far), *parts], "|"), 2**31 - 1)
+
+
+@functools.cache
+def digest(element_type, loop):
+    """The computation of the sum of the clients' digests, with one of tff.learning's two ways through a dataset."""
+
+    @tff.tensorflow.computation(tff.SequenceType(element_type))
+    @tf.function
+    def of_client(dataset):
+        digest = tf.constant(1, tf.int64)
+        if loop == "reduce":
+            return dataset.reduce(digest, digested)
+        for element in iter(dataset):
+            digest = digested(digest, element)
+        return digest
+
+    @tff.federated_computation(tff.FederatedType(of_client.type_signature.parameter, tff.CLIENTS))
+    def summed(datasets):
+        return tff.federated_sum(tff.federated_map(of_client, datasets))
+
+    return summed
+
+
+def test_clients_data_of_every_shape_is_read_as_tffs_own_context_reads_it():
+    def of_all():
+        found = {}
+        for number, name in enumerate([*OF_NUMBERS, "everything"]):
+            # The order of a dataset that is shuffled depends on this seed as well as on its own.
+            tf.random.set_seed(3)
+            datasets = datasets_of(name)
+            computation = digest(
+                tff.types.tensorflow_to_type(datasets[0].element_spec), ("reduce", "iterate")[number % 2]
+            )
+            found[name] = int(computation(datasets))
+            if name == "everything":
+                assert found[name] == int(computation([list(each.as_numpy_iterator()) for each in datasets]))
+        return found
+
+    expected = of_all()
+    with aggregators.resident_context():
+        assert of_all() == expected
+    # A digest that did not depend on the data would be the same for all.
+    assert len(set(expected.values())) == len(expected)
 
 
 PAIRS = {

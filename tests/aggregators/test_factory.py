@@ -19,6 +19,7 @@ BLT = tff_mf.BLT.production("b400")
 VALUE_TYPES = {
     "scalar": tff.TensorType(np.float32),
     "vector": tff.TensorType(np.float32, [7]),
+    "long": tff.TensorType(np.float32, [1000]),
     "model": tff.to_type(collections.OrderedDict(kernel=(np.float32, [3, 2]), bias=(np.float32, [2]))),
     "list": tff.to_type([(np.float32, [2]), (np.float64, [2])]),
 }
@@ -50,17 +51,22 @@ def keys_of(state):
 
 # Few: test_noise_laws.py has the same law for every mechanism, in the graphs of this engine.
 @pytest.mark.parametrize(
-    ("mechanism", "name"),
+    ("mechanism", "name", "part"),
     [
-        (BLT, "scalar"),
-        (tff_mf.BandedToeplitz.square_root(9), "model"),
-        (tff_mf.Tree(12, variant="full"), "list"),
-        (tff_mf.Dense(matrix=np.tri(12) / 4 + np.eye(12)), "vector"),
+        (BLT, "scalar", None),
+        (tff_mf.BandedToeplitz.square_root(9), "model", None),
+        # Large models are processed in parts, which the worker's TensorFlow writes in place.
+        (tff_mf.BandedToeplitz.square_root(8), "long", 128),
+        (tff_mf.Tree(12, variant="full"), "list", None),
+        (tff_mf.Dense(matrix=np.tri(12) / 4 + np.eye(12)), "vector", None),
     ],
-    ids=["blt", "banded", "tree", "dense"],
+    ids=["blt", "banded", "in parts", "tree", "dense"],
 )
-def test_noise_is_the_inverse_times_the_recorded_noise_and_the_round_after_the_last_fails(mechanism, name):
+def test_noise_is_the_inverse_times_the_recorded_noise_and_the_round_after_the_last_fails(
+    mechanism, name, part, monkeypatch
+):
     """In the worker, with the graphs that TFF traces, in which operators of tensors may behave differently."""
+    monkeypatch.setattr(_recursion, "_LARGEST_PART", part or _recursion._LARGEST_PART)
     rounds = 12
     process, value = build(mechanism).create(VALUE_TYPES[name]), zeros(VALUE_TYPES[name])
     results, state = stream(process, value, rounds)
@@ -74,36 +80,32 @@ def test_noise_is_the_inverse_times_the_recorded_noise_and_the_round_after_the_l
             process.next(state, [value])
 
 
-def test_noise_of_models_that_are_processed_in_parts(monkeypatch):
-    """Large models are processed in parts, which the worker's TensorFlow writes in place."""
-    monkeypatch.setattr(_recursion, "_LARGEST_PART", 128)
-    mechanism, value_type = tff_mf.BandedToeplitz.square_root(8), tff.TensorType(np.float32, [1000])
-    results, state = stream(build(mechanism).create(value_type), np.zeros(1000, np.float32), 12)
-    z = np.stack([_keys.standard_normal(key, 1000).numpy() for key in keys_of(state)])
-    expected = mechanism.cast_to_float32().inverse(12) @ z * 1.5 * 2.0 / 4
-    assert np.abs(results - expected).max() <= 1e-5 * np.abs(expected).max()
+OPTIMIZED = tff_mf.optimize_blt(rounds=3, participation=tff_mf.SingleParticipation(), buffers=1)
 
 
-@pytest.mark.parametrize("changes", [{}, {"restart_every": 2}], ids=["one stream", "restarts"])
-def test_the_round_after_the_last_of_a_run_is_refused(changes):
-    process = build(rounds=3, **changes).create(VALUE_TYPES["vector"])
+@pytest.mark.parametrize(
+    "build_of",
+    [
+        lambda rounds: build(rounds=rounds),
+        lambda rounds: build(rounds=rounds, restart_every=2),
+        lambda rounds: build(OPTIMIZED, rounds=None if rounds == 3 else rounds),
+    ],
+    ids=["one stream", "restarts", "optimized for three"],
+)
+def test_the_round_after_the_last_of_a_run_is_refused(build_of):
+    process = build_of(3).create(VALUE_TYPES["vector"])
     value = zeros(VALUE_TYPES["vector"])
     _, state = stream(process, value, 3)
     with pytest.raises(Exception, match=ENDED(3)):
         process.next(state, [value])
-    assert build(rounds=3, **changes).fingerprint == build(**changes).fingerprint
-    with pytest.raises(ValueError, match="rounds=5"):
-        build(tff_mf.Tree(4), rounds=5)
+    stream(build_of(4).create(VALUE_TYPES["vector"]), value, 4)
 
 
-def test_the_round_after_the_last_that_a_mechanism_was_optimized_for_is_refused():
-    blt = tff_mf.optimize_blt(rounds=3, participation=tff_mf.SingleParticipation(), buffers=1)
-    value = zeros(VALUE_TYPES["vector"])
-    process = build(blt).create(VALUE_TYPES["vector"])
-    _, state = stream(process, value, 3)
-    with pytest.raises(Exception, match=ENDED(3)):
-        process.next(state, [value])
-    stream(build(blt, rounds=4).create(VALUE_TYPES["vector"]), value, 4)
+def test_the_end_of_a_run_is_no_part_of_its_noise_and_not_beyond_that_of_the_mechanism():
+    for changes in ({}, {"restart_every": 2}):
+        assert build(rounds=3, **changes).fingerprint == build(**changes).fingerprint
+        with pytest.raises(ValueError, match="rounds=5"):
+            build(tff_mf.Tree(4), rounds=5)
 
 
 def test_two_initial_states_and_two_steps_of_one_state_never_share_noise():

@@ -81,6 +81,9 @@ def test_sums_of_every_kind_and_order_are_bit_identical(processes):
     assert expected == released(processes["secure"], clients)
     assert expected == released(processes["clipping"], [clients[0], *clients[:0:-1]])
     assert expected != released(processes["clipping"], clients[:-2])
+    types = processes["plain"].next.type_signature
+    assert all(each.next.type_signature.is_equivalent_to(types) for each in processes.values())
+    assert not any(name in str(types) for name in record_sums.COUNTS)
 
 
 @pytest.mark.long  # More processes are traced: sums in 32 bits, far from their limit, are compared above.
@@ -97,18 +100,6 @@ def test_sums_beyond_30_bits_are_bit_identical(clients, integers):
         ]
         assert found[0] == found[1]
         assert sign * np.frombuffer(found[0], np.float32)[0] > 0.7 * clients / 3 - 1
-
-
-def test_types_are_those_of_an_aggregator_in_floating_point(processes):
-    for process in (*processes.values(), in_floats()):
-        initialize, advance = process.initialize.type_signature, process.next.type_signature
-        state = str(initialize.result)
-        assert advance.parameter[1].is_equivalent_to(tff.FederatedType(VALUE_TYPE, tff.CLIENTS))
-        assert advance.result.result.is_equivalent_to(tff.FederatedType(VALUE_TYPE, tff.SERVER))
-        assert advance.result.state.is_equivalent_to(initialize.result)
-        assert not any(name in state + str(advance.result.measurements) for name in record_sums.COUNTS)
-    measured = processes["clipping"].next.type_signature.result.measurements
-    assert str(measured) == ("<dp_query_metrics=<round=int64,noise_stddev=float32,rows_in_use=int64>,dp=<>>@SERVER")
 
 
 @pytest.mark.parametrize("kind", SUMS)
@@ -134,12 +125,6 @@ def test_accumulate_clips_any_integers(processes):
     # Two of the four were shortened to the clip norm; they point in opposite directions.
     assert np.max(np.abs(one)) <= 1
     assert not any(name in str(form.update.type_signature) for name in record_sums.COUNTS)
-
-
-def test_the_distribute_aggregate_form_sums_integers(processes):
-    form = aggregators.distribute_aggregate_form(one_round(processes["clipping"]))
-    assert "int32[40]" in str(form.client_work.type_signature.result)
-    assert "float32[40]" not in str(form.client_work.type_signature.result)
 
 
 def test_the_server_enforces_an_adaptive_clip_norm_on_a_grid():
@@ -188,23 +173,7 @@ def test_sums_of_honest_clients_are_bit_identical_to_tffs():
     assert not any(name in str(ours.next.type_signature) for name in record_sums.COUNTS)
 
 
-def test_accumulate_clips_any_value():
-    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(one_round(in_floats()))
-    total = form.zero()
-    for value in (0.01, 5.0, np.nan, np.inf):
-        leaves = np.full(40, value, np.float32), np.full(3, value), np.full([2, 2], value, np.float32)
-        total = form.accumulate(total, [collections.OrderedDict(zip("abc", leaves, strict=True))])
-    (found,) = total
-    assert (int(found["clipped"]), int(found["zeroed"])) == (1, 2)
-    one = np.concatenate([np.ravel(found["total"][name]) for name in "abc"]) - 0.01
-    assert np.linalg.norm(one) == pytest.approx(0.7, rel=1e-5)
-    (merged,) = form.merge(total, total)
-    assert (int(merged["clipped"]), int(merged["zeroed"])) == (2, 4)
-    assert not any(name in str(form.report.type_signature.result) for name in record_sums.COUNTS)
-    assert not any(name in str(form.update.type_signature) for name in record_sums.COUNTS)
-
-
-def test_the_distribute_aggregate_form_uses_plain_sums():
+def test_the_distribute_aggregate_form_uses_plain_sums(processes):
     """TFF's distribute-aggregate form has only fixed sums; TFF itself refuses to compile it with our sum."""
     clipping, plain = one_round(in_floats()), in_floats(record_aggregation_factory=tff.aggregators.SumFactory())
     with pytest.raises((TypeError, ValueError)):
@@ -216,6 +185,11 @@ def test_the_distribute_aggregate_form_uses_plain_sums():
     with pytest.raises((TypeError, ValueError)):
         # A federated_aggregate of other code is unchanged, and refused.
         aggregators.distribute_aggregate_form(other_sum())
+    of_integers = str(
+        aggregators.distribute_aggregate_form(one_round(processes["clipping"])).client_work.type_signature
+    )
+    assert "int32[40]" in of_integers.split("->")[1]
+    assert "float32[40]" not in of_integers.split("->")[1]
 
 
 def other_sum():
@@ -241,18 +215,6 @@ def running(request):
     else:
         with aggregators.resident_context():
             yield request.param
-
-
-def secure(**changes):
-    arguments = {
-        "clip_norm": 1.0,
-        "noise_multiplier": 0.0,
-        "clients_per_round": 2,
-        "record_aggregation_factory": tff.aggregators.SecureSumFactory(2**GRID.bits),
-        "grid": GRID,
-        **changes,
-    }
-    return aggregators.build_mf_aggregator(tff_mf.BLT.production("b400"), **arguments)
 
 
 def test_each_intrinsic_gives_the_result_of_its_secure_sum(running):
@@ -284,7 +246,7 @@ def test_measurements_of_a_secure_sum_are_withheld(running):
     exact = tff.aggregators.SecureSumFactory(0.1).create(value_type)
     clients = [np.full(3, value, np.float32) for value in (0.05, 0.3)]
     assert int(exact.next(exact.initialize(), clients).measurements["secure_upper_clipped_count"]) == 1
-    process = secure().create(value_type)
+    process = factory(record_aggregation_factory=SECURE).create(value_type)
     measurements = process.next(process.initialize(), clients).measurements
     assert list(measurements) == ["dp_query_metrics", "dp"]
     assert measurements["dp"] == ()
@@ -293,18 +255,18 @@ def test_measurements_of_a_secure_sum_are_withheld(running):
 
 def test_an_adaptive_threshold_is_refused():
     adaptive = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(1.0, 0.5, 0.2)
-    follows = secure(record_aggregation_factory=tff.aggregators.SecureSumFactory(adaptive))
+    follows = factory(record_aggregation_factory=tff.aggregators.SecureSumFactory(adaptive))
     with pytest.raises(ValueError, match="other thresholds"):
         follows.create(tff.TensorType(np.float32, [3]))
     with pytest.raises(TypeError, match="SumFactory or SecureSumFactory"):
-        secure(record_aggregation_factory=tff.aggregators.clipping_factory(adaptive, tff.aggregators.SumFactory()))
+        factory(record_aggregation_factory=tff.aggregators.clipping_factory(adaptive, tff.aggregators.SumFactory()))
 
 
 def test_a_secure_sum_of_floats_is_refused():
     """It enlarges a clipped value: coordinates are rounded up to the next of 2³² numbers between the thresholds."""
     for threshold in (1e7, 1.0, 2**16):
         with pytest.raises(ValueError, match="needs grid="):
-            secure(grid=None, record_aggregation_factory=tff.aggregators.SecureSumFactory(threshold))
+            factory(grid=None, record_aggregation_factory=tff.aggregators.SecureSumFactory(threshold))
 
 
 def test_the_simulation_is_logged_once(running, caplog):
