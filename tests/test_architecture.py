@@ -1,5 +1,6 @@
 """The code is laid out as CONTRIBUTING.md says: layers, packages, levels, sizes."""
 
+import functools
 import importlib.util
 import pathlib
 import re
@@ -16,6 +17,7 @@ def architecture():
     spec = importlib.util.spec_from_file_location("architecture", ROOT / "docs" / "architecture.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.graph = functools.cache(module.graph)
     return module
 
 

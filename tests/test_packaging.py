@@ -28,7 +28,13 @@ NOT_OURS = (
     ".hypothesis",
     "PKG-INFO",
 )
-BUILD = "from setuptools import build_meta; build_meta.build_sdist('out'); build_meta.build_wheel('out')"
+BUILD = """
+import sys
+from setuptools import build_meta
+for kind in sys.argv[1:]:
+    getattr(build_meta, f"build_{kind}")("out")
+"""
+ENDINGS = {"sdist": "*.tar.gz", "wheel": "*.whl"}
 INSTALLED = """
 import importlib.util
 import tff_mf
@@ -62,12 +68,10 @@ def checkout(tmp_path_factory):
     return folder
 
 
-def build(folder):
+def build(folder, *kinds):
     surroundings = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
-    subprocess.run([sys.executable, "-c", BUILD], cwd=folder, env=surroundings, check=True, capture_output=True)
-    (sources,) = (folder / "out").glob("*.tar.gz")
-    (wheel,) = (folder / "out").glob("*.whl")
-    return sources, wheel
+    subprocess.run([sys.executable, "-c", BUILD, *kinds], cwd=folder, env=surroundings, check=True, capture_output=True)
+    return [next((folder / "out").glob(ENDINGS[kind])) for kind in kinds]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +79,7 @@ def built(checkout):
     """The sdist and the wheel of a clone of the checkout."""
     clone = checkout.parent / "clone"
     git(checkout.parent, "clone", "--quiet", checkout, clone)
-    return build(clone)
+    return build(clone, "sdist", "wheel")
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +99,7 @@ def test_the_sdist_has_all_files_and_builds_the_same_wheel(checkout, built, tmp_
     # Left by an earlier build: a module that no longer exists.
     (unpacked / "build" / "lib" / "tff_mf").mkdir(parents=True)
     (unpacked / "build" / "lib" / "tff_mf" / "gone.py").touch()
-    _, again = build(unpacked)
+    (again,) = build(unpacked, "wheel")
     assert (again.name, again.read_bytes()) == (wheel.name, wheel.read_bytes())
 
 

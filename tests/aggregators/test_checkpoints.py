@@ -1,4 +1,7 @@
-"""Checkpoints contain everything that cannot be recomputed, and no released round is run again."""
+"""Checkpoints contain everything that cannot be recomputed, and no released round is run again.
+
+Also TFF's own programs, as docs/tff-programs.md says how to use them.
+"""
 
 import asyncio
 import contextlib
@@ -281,3 +284,44 @@ def test_tffs_training_program_resumes_from_a_checkpoint(regression, tmp_path):
     assert list(first) + list(second) == list(whole) == [1, 2, 3]
     for number, metrics in {**first, **second}.items():
         np.testing.assert_array_equal(flat(metrics), flat(whole[number]))
+
+
+def test_run_training_process_goes_on_in_a_thread_after_rounds_that_were_awaited(regression, tmp_path):
+    """As in a notebook, whose cells run inside an event loop."""
+    process, clients = regression.process(), regression.clients
+    checkpoints = aggregators.CheckpointManager(tmp_path / "checkpoints", aggregator=regression.aggregator())
+
+    def train():
+        asyncio.set_event_loop(asyncio.new_event_loop())
+        with aggregators.resident_context():
+            state = tff.simulation.run_training_process(
+                process,
+                training_selection_fn=lambda round_number: clients[2 * round_number - 2 : 2 * round_number],
+                total_rounds=4,
+                program_state_manager=checkpoints,
+            )
+            return int(noise_of(state).round)
+
+    async def cells():
+        with aggregators.resident_context():
+            state = process.initialize()
+            for round_number in (1, 2):
+                state = process.next(state, clients[:2]).state
+                await checkpoints.save(state, round_number)
+        return await asyncio.to_thread(train), await checkpoints.get_versions()
+
+    assert asyncio.run(cells()) == (4, [3, 4])
+
+
+def test_in_the_asynchronous_context_every_call_is_awaited(regression):
+    process = regression.process()
+
+    async def train(rounds):
+        state = await process.initialize()
+        for _ in range(rounds):
+            state = (await process.next(state, regression.clients[:2])).state
+        return state
+
+    context = tff.backends.native.create_async_local_cpp_execution_context()
+    with tff.framework.get_context_stack().install(context):
+        assert noise_of(asyncio.run(train(3))).round == 3

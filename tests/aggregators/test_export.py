@@ -1,12 +1,9 @@
-"""Exported stages, run by TensorFlow in a process without TFF and tff-mf, compared with TFF."""
+"""Exported stages, run by TensorFlow, compared with TFF."""
 
 import collections
 import json
-import os
 import re
 import stat
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,51 +14,12 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators, queries
 
+from ..conftest import ENDED
+
 ROUNDS, CLIENTS, EXAMPLES = 8, 2, 6
 # With a matrix and rows of floats. Bundles of tests/experiments are of trees, whose models test_runner.py compares, and
 # of BLTs on a grid, whose graphs test_grid_bundles.py runs beside TFF.
 BANDED = tff_mf.Banded(values=np.vstack([np.full((1, 600), 1.2), np.full((5, 600), 0.1)]))
-
-# An operator's own server could look like this: it needs TensorFlow, NumPy, safetensors and the exported files.
-RUN = """
-import json, pathlib, sys
-for name in ("tensorflow_federated", "tensorflow_privacy", "tff_mf"):
-    sys.modules[name] = None
-import numpy as np, safetensors.numpy, tensorflow as tf
-# Optimizing such small graphs in each call takes longer than running them.
-tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-root, rounds = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-data = {name: list(value) for name, value in np.load(root / "data.npz").items()}
-for folder in sorted(path for path in root.iterdir() if path.is_dir()):
-    stages = json.loads((folder / "stages.json").read_text())["stages"]
-    loaded = {name: tf.saved_model.load(str(folder / stage["path"])) for name, stage in stages.items()}
-
-    def run(stage, values):
-        taken = {name: tf.convert_to_tensor(values[name]) for name in stages[stage]["inputs"]}
-        return loaded[stage].signatures["serving_default"](**taken)
-
-    state = run("initialize", safetensors.numpy.load_file(folder / "server" / "initial.safetensors"))
-    for _ in range(rounds):
-        sent, sums = run("prepare", state), [run("zero", {}), run("zero", {})]
-        for client in range(len(data["features"])):
-            examples = {"examples__x": data["features"][client], "examples__y": data["targets"][client]}
-            sums[client % 2] = run("accumulate", {**sums[client % 2], **run("work", {**examples, **sent})})
-        other = {name.replace("sum", "other", 1): value for name, value in sums[1].items()}
-        result = run("update", {**state, **run("report", run("merge", {**sums[0], **other}))})
-        state = {name: value for name, value in result.items() if name.startswith("state__")}
-    try:
-        run("update", {**state, **run("report", run("zero", {}))})
-    except tf.errors.InvalidArgumentError as error:
-        assert f"defined for {rounds} rounds, and all of them have run" in str(error), error
-    else:
-        raise AssertionError(f"{folder.name} ran another round")
-    keys = next(value for name, value in state.items() if name.endswith("__noise__keys"))
-    fed = safetensors.numpy.load_file(folder / "server" / "initial.safetensors")
-    for name, value in run("replay", {**fed, "keys": keys[:rounds]}).items():
-        assert value.shape == state[name].shape and value.numpy().tobytes() == state[name].numpy().tobytes(), name
-    arrays = {name: value.numpy() for name, value in state.items() if value.dtype != tf.string}
-    safetensors.numpy.save_file({name: np.ascontiguousarray(value) for name, value in arrays.items()}, folder / "end")
-"""
 
 
 def model():
@@ -80,24 +38,23 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory, data):
+def exported(tmp_path_factory):
     """A folder with an export, its process, and the initial weights."""
-    root = tmp_path_factory.mktemp("exported")
-    np.savez(root / "data.npz", features=data[0], targets=data[1])
+    root = tmp_path_factory.mktemp("exported") / "banded"
     learned = model()
     weights = tff.learning.models.ModelWeights(*learned.initial_weights)
     mean = aggregator(BANDED)
     trained = process(learned, mean)
     description = aggregators.export_process(
         trained,
-        root / "banded",
+        root,
         initial_weights=weights,
         batch_size=4,
         client_epochs=2,
         max_examples=10,
         aggregator=mean,
     )
-    (root / "banded" / "stages.json").write_text(json.dumps(description))
+    (root / "stages.json").write_text(json.dumps(description))
     return root, trained, weights
 
 
@@ -115,34 +72,6 @@ def process(learned, mean):
     )
 
 
-@pytest.fixture(scope="module")
-def ended(exported):
-    """The state of the process after all rounds, computed by TensorFlow alone."""
-    root, _, _ = exported
-    with (root / "log").open("w") as log:
-        # An environment with only TensorFlow and safetensors can be named; in the tests' own, TFF is hidden.
-        command = [os.environ.get("TFF_MF_PLAIN_PYTHON", sys.executable), "-c", RUN, root, str(ROUNDS)]
-        subprocess.run(command, check=True, stdout=log, stderr=log, timeout=900)
-    return safetensors.numpy.load_file(root / "banded" / "end")
-
-
-def test_exported_stages_give_the_model_of_tff(exported, ended, data):
-    _, trained, weights = exported
-    clients = []
-    for features, targets in zip(*data, strict=True):
-        examples = tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=features, y=targets))
-        clients.append(examples.repeat(2).take(10).batch(4))
-    state = trained.set_model_weights(trained.initialize(), weights)
-    with aggregators.resident_context():
-        for _ in range(ROUNDS):
-            state = trained.next(state, clients).state
-        expected = [np.asarray(weight) for weight in trained.get_model_weights(state).trainable]
-    found = [ended[f"state__global_model_weights__trainable__{index}"] for index in range(len(expected))]
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert any(np.abs(one - np.asarray(start)).max() > 0.1 for one, start in zip(found, weights.trainable, strict=True))
-
-
 def secrets(state):
     """Bytes that reveal noise or state: every key, and the first bytes of rows and momentum."""
     for name, value in state.items():
@@ -152,45 +81,31 @@ def secrets(state):
             yield value.tobytes()[:12]
 
 
-def test_devices_receive_neither_keys_nor_state(exported, ended):
-    folder = exported[0] / "banded"
-    on_device = b"".join(path.read_bytes() for path in sorted((folder / "device").rglob("*")) if path.is_file())
-    searched = [secret for secret in secrets(ended) if secret.strip(b"\0")]
-    assert len(searched) > ROUNDS
-    in_state = (folder / "end").read_bytes()
-    assert all(secret in in_state for secret in searched)
-    assert not any(secret in on_device for secret in searched)
-    assert b"urandom" not in on_device
-    assert b"noise__" not in on_device
-    description = json.loads((folder / "stages.json").read_text())
-    assert not any("state" in given or "noise" in given for given in description["stages"]["work"]["inputs"])
-
-
 def test_files_of_an_export(exported):
     root, _, weights = exported
-    description = json.loads((root / "banded" / "stages.json").read_text())
+    description = json.loads((root / "stages.json").read_text())
     assert max(stage["graph_bytes"] for stage in description["stages"].values()) < 5e6
     assert description["grid"] is None
-    initial = root / "banded" / "server" / "initial.safetensors"
+    initial = root / "server" / "initial.safetensors"
     assert stat.S_IMODE(initial.stat().st_mode) == 0o600
     fed = safetensors.numpy.load_file(initial)
     # Neither the matrix nor the model is in a graph.
     assert fed["constant__0"].size >= 6 * 600
     np.testing.assert_array_equal(fed["model__trainable__0"], weights.trainable[0])
     for name, stage in description["stages"].items():
-        graph = (root / "banded" / stage["path"] / "saved_model.pb").read_bytes()
+        graph = (root / stage["path"] / "saved_model.pb").read_bytes()
         assert fed["constant__0"].tobytes()[:200] not in graph, name
     for name in (*description["forms"], "map_reduce/update", "distribute_aggregate/server_result"):
-        assert (root / "banded" / "forms" / f"{name}.pb").stat().st_size < 5e6
+        assert (root / "forms" / f"{name}.pb").stat().st_size < 5e6
 
 
 @pytest.fixture(scope="module")
 def stages(exported):
     """The stages of one export as functions in TensorFlow, and valid inputs for each stage."""
     root, _, _ = exported
-    described = json.loads((root / "banded" / "stages.json").read_text())["stages"]
-    loaded = {name: tf.saved_model.load(str(root / "banded" / stage["path"])) for name, stage in described.items()}
-    fed = safetensors.numpy.load_file(root / "banded" / "server" / "initial.safetensors")
+    described = json.loads((root / "stages.json").read_text())["stages"]
+    loaded = {name: tf.saved_model.load(str(root / stage["path"])) for name, stage in described.items()}
+    fed = safetensors.numpy.load_file(root / "server" / "initial.safetensors")
 
     def running(name):
         return lambda given: loaded[name].signatures["serving_default"](
@@ -217,6 +132,60 @@ def stages(exported):
 
 def as_other(total):
     return {name.replace("sum", "other", 1): value for name, value in total.items()}
+
+
+@pytest.fixture(scope="module")
+def ended(exported, stages, data):
+    """The state after all rounds, computed by the graphs alone, which run no other and draw rows of noise again.
+
+    In a process of TensorFlow alone, tests/experiments/test_runner.py runs the graphs of a bundle.
+    """
+    run, _ = stages
+    fed = safetensors.numpy.load_file(exported[0] / "server" / "initial.safetensors")
+    state = run["initialize"](fed)
+    for _ in range(ROUNDS):
+        sent, sums = run["prepare"](state), [run["zero"]({}), run["zero"]({})]
+        for client, (features, targets) in enumerate(zip(*data, strict=True)):
+            update = run["work"]({"examples__x": features, "examples__y": targets, **sent})
+            sums[client % 2] = run["accumulate"]({**sums[client % 2], **update})
+        total = run["merge"]({**sums[0], **as_other(sums[1])})
+        result = run["update"]({**state, **run["report"](total)})
+        state = {name: value for name, value in result.items() if name.startswith("state__")}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=ENDED(ROUNDS)):
+        run["update"]({**state, **run["report"](run["zero"]({}))})
+    keys = next(value for name, value in state.items() if name.endswith("__noise__keys"))
+    for name, value in run["replay"]({**fed, "keys": keys[:ROUNDS]}).items():
+        assert (value.shape, value.numpy().tobytes()) == (state[name].shape, state[name].numpy().tobytes()), name
+    return {name: np.asarray(value) for name, value in state.items() if value.dtype != tf.string}
+
+
+def test_exported_stages_give_the_model_of_tff(exported, ended, data):
+    _, trained, weights = exported
+    clients = []
+    for features, targets in zip(*data, strict=True):
+        examples = tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=features, y=targets))
+        clients.append(examples.repeat(2).take(10).batch(4))
+    state = trained.set_model_weights(trained.initialize(), weights)
+    with aggregators.resident_context():
+        for _ in range(ROUNDS):
+            state = trained.next(state, clients).state
+        expected = [np.asarray(weight) for weight in trained.get_model_weights(state).trainable]
+    found = [ended[f"state__global_model_weights__trainable__{index}"] for index in range(len(expected))]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert any(np.abs(one - np.asarray(start)).max() > 0.1 for one, start in zip(found, weights.trainable, strict=True))
+
+
+def test_devices_receive_neither_keys_nor_state(exported, ended):
+    folder = exported[0]
+    on_device = b"".join(path.read_bytes() for path in sorted((folder / "device").rglob("*")) if path.is_file())
+    searched = [secret for secret in secrets(ended) if secret.strip(b"\0")]
+    assert len(searched) > ROUNDS
+    assert not any(secret in on_device for secret in searched)
+    assert b"urandom" not in on_device
+    assert b"noise__" not in on_device
+    description = json.loads((folder / "stages.json").read_text())
+    assert not any("state" in given or "noise" in given for given in description["stages"]["work"]["inputs"])
 
 
 def wrong(value):
@@ -306,9 +275,9 @@ def test_the_server_clips_updates_and_counts_those_that_it_changed(stages):
 
 def test_tensorflow_lite_trains_the_same_model(exported, data):
     root, _, _ = exported
-    description = json.loads((root / "banded" / "stages.json").read_text())
-    runner = tf.lite.Interpreter(str(root / "banded" / description["lite"]["path"])).get_signature_runner()
-    work = tf.saved_model.load(str(root / "banded" / "device" / "work"))
+    description = json.loads((root / "stages.json").read_text())
+    runner = tf.lite.Interpreter(str(root / description["lite"]["path"])).get_signature_runner()
+    work = tf.saved_model.load(str(root / "device" / "work"))
     fed = {
         name: np.random.default_rng(2).normal(size=spec["shape"]).astype(spec["dtype"])
         for name, spec in description["stages"]["work"]["inputs"].items()

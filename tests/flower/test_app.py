@@ -14,7 +14,6 @@ import tomllib
 import types
 import zipfile
 
-import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
@@ -91,37 +90,6 @@ def test_nodes_need_no_tff_mf(tmp_path):
     for path in (tmp_path / "next_word").glob("*.py"):
         imports = [line for line in path.read_text().splitlines() if line.lstrip().startswith(("import ", "from "))]
         assert path.name == "server_app.py" or not [line for line in imports if "tff_mf" in line], path
-
-
-@pytest.fixture
-def torch_task(tmp_path, monkeypatch):
-    pytest.importorskip("torch")
-    app.write(tmp_path / "numpy")
-    app.write(tmp_path / "torch", framework="torch")
-    names = {path.name for path in (tmp_path / "numpy" / "next_word").iterdir()}
-    assert names == {path.name for path in (tmp_path / "torch" / "next_word").iterdir()}
-    tasks = []
-    for name in ("numpy", "torch"):
-        with monkeypatch.context() as patched:
-            patched.syspath_prepend(str(tmp_path / name))
-            for each in [each for each in sys.modules if each.split(".")[0] == "next_word"]:
-                del sys.modules[each]
-            tasks.append(importlib.import_module("next_word.task"))
-    return *tasks, importlib.import_module("next_word.data")
-
-
-def test_pytorch_trains_as_numpy_does(torch_task):
-    plain, torch, data = torch_task
-    model, examples = plain.initial_model(), data.examples_of(3, 8)
-    assert {value.dtype.name for value in torch.initial_model().values()} == {"float32"}
-    trained = torch.train(
-        dict(zip(torch.initial_model(), (model["embedding"], model["output"].T, model["bias"]), strict=True)), examples
-    )
-    expected = plain.train(model, examples)
-    np.testing.assert_allclose(trained["embedding.weight"], expected["embedding"], atol=2e-6)
-    np.testing.assert_allclose(trained["output.weight"], expected["output"].T, atol=2e-6)
-    np.testing.assert_allclose(trained["output.bias"], expected["bias"], atol=2e-6)
-    assert torch.accuracy(trained, examples) == pytest.approx(plain.accuracy(expected, examples), abs=1e-3)
 
 
 @pytest.mark.parametrize("framework", ["numpy", "torch"])

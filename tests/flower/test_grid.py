@@ -10,7 +10,6 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 
 import tff_mf
-from tff_mf.base.errors import InputValueError
 from tff_mf.experiments import reports
 from tff_mf.experiments.flower import clipping, cohorts, mods
 from tff_mf.experiments.flower import strategy as strategies
@@ -104,10 +103,8 @@ def test_the_default_is_the_grid_of_train_and_its_report_is_clean(tmp_path):
     assert counts(tmp_path)[ROUNDS].clipped == 0
 
 
-@pytest.mark.parametrize("engine", ["numpy", "torch"])
-def test_released_models_are_exact_integers_of_the_definition(tmp_path, engine):
+def test_released_models_are_exact_integers_of_the_definition(tmp_path):
     """Each mean is (sum of the nodes' integers + the row of the stream's integers)·g/m, to the bit."""
-    pytest.importorskip(engine)
     models, plan = {0: ARRAYS}, plan_of(insecure_seed=5).for_model(15)
     chosen = {}
 
@@ -116,20 +113,12 @@ def test_released_models_are_exact_integers_of_the_definition(tmp_path, engine):
         return in_integers(name, arrays, config)
 
     for life in (2, ROUNDS):
-        with opened(tmp_path, plan, draw=cohorts.repeatable(COHORT, 3), engine=engine) as strategy:
+        with opened(tmp_path, plan, draw=cohorts.repeatable(COHORT, 3)) as strategy:
             strategy.start(
                 Fleet(NAMES, answer, life=life),
                 num_rounds=life,
                 evaluate_fn=lambda number, arrays: models.update({number: arrays_of(arrays)}),
             )
-    if engine == "torch":
-        with pytest.raises(InputValueError, match="noise"), opened(tmp_path, plan, draw=cohorts.repeatable(COHORT, 3)):
-            pass
-        with (
-            pytest.raises(InputValueError, match="restart_every=2"),
-            opened(tmp_path / "restarts", plan_of(restart_every=2), engine=engine),
-        ):
-            pass
     stream = tff_mf.noise.numpy.build_stream(
         plan.mechanism, dimension=15, stddev=4.0, insecure_seed=5, grid=plan.grid, generator="aes"
     )
