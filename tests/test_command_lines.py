@@ -6,7 +6,6 @@ left to `make check-long`. Of README each line is a process of its own; of other
 with its arguments is a fork of a process that has the installed package and TFF imported.
 """
 
-import contextlib
 import dataclasses
 import os
 import pathlib
@@ -24,8 +23,6 @@ from collections.abc import Iterator
 import pytest
 
 pytest.importorskip("tensorflow_federated")
-
-import psutil
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "forks"))
 import forking
@@ -56,8 +53,6 @@ class _Entry:
     replace: dict[str, str] = dataclasses.field(default_factory=dict)
     before: str = ""
     status: int = 0
-    stops_at: str = ""
-    typed: str = ""
     starts: bool = False
     long: str = ""
     needs: str = ""
@@ -116,14 +111,18 @@ class _Shell:
             language = "python" if name.endswith(".py") else "toml"
             (self.folder / name).write_text(_blocks(page, language)[number])
         if entry.before:
-            self._done(entry.before)
+            status, printed = self._by_shell(entry.before)
+            assert status == 0, f"{entry.before}\n{printed}"
         command = self._filled(line, entry)
         if command in self._ran:
             return
         self._ran.add(command)
-        by_shell = page in IN_NEW_PROCESSES or entry.starts or entry.stops_at or entry.typed
-        arguments = None if by_shell else _arguments(command)
-        printed = self._done(command, entry) if arguments is None else self._forked(arguments, entry.status)
+        arguments = None if page in IN_NEW_PROCESSES or entry.starts else _arguments(command)
+        status, printed = self._by_shell(command) if arguments is None else self._forked(arguments)
+        assert status == entry.status, f"{command}\n{printed}"
+        assert "Traceback" not in printed, f"{command}\n{printed}"
+        # TensorFlow's own log, as of cuDNN, is shown on request only.
+        assert not command.startswith("tff-mf ") or "tensorflow/" not in printed, f"{command}\n{printed}"
         for found in re.findall(r"\bdigest: ([0-9a-f]{64})\b", printed):
             self._digest = found
 
@@ -139,28 +138,27 @@ class _Shell:
         words = re.sub(r"\s+#.*", "", line)
         return " ".join(filter(None, (words, entry.append, "" if self._long else entry.sampled)))
 
-    def _done(self, command: str, entry: _Entry | None = None) -> str:
-        """Runs a line, and returns all that it printed."""
-        status, stops_at = (entry.status, entry.stops_at) if entry else (0, "")
-        started = self._started(command, entry.typed if entry else "")
-        until = time.monotonic() + LINE_SECONDS
-        while started.poll() is None:
-            if time.monotonic() > until:
-                _kill(started)
-                raise AssertionError(f"{command}: no end after {LINE_SECONDS} s\n{self._log.read_text()}")
-            if stops_at and (self.folder / stops_at).exists():
-                os.killpg(started.pid, signal.SIGINT)
-                stops_at = ""
-            time.sleep(0.05)
-        printed = self._log.read_text()
-        assert started.returncode == status, f"{command}\n{printed}"
-        assert "Traceback" not in printed, f"{command}\n{printed}"
-        # TensorFlow's own log, as of cuDNN, is shown on request only.
-        assert not command.startswith("tff-mf ") or "tensorflow/" not in printed, f"{command}\n{printed}"
-        return printed
+    def _by_shell(self, command: str) -> tuple[int, str]:
+        """Runs a line in a process group of its own, as a terminal does: its exit status, and all that it printed."""
+        # Into a file: TFF's worker may outlive the line, and would keep a pipe open.
+        with self._log.open("w") as log:
+            started = subprocess.Popen(
+                ["bash", "-c", command],
+                cwd=self.folder,
+                env=self._variables(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+        try:
+            return started.wait(LINE_SECONDS), self._log.read_text()
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, signal.SIGKILL)
+            raise
 
-    def _forked(self, arguments: list[str], status: int) -> str:
-        """Runs `tff-mf` as it is installed, and returns all that it printed."""
+    def _forked(self, arguments: list[str]) -> tuple[int, str]:
+        """Runs `tff-mf` as it is installed."""
         if self._forks is None:
             # After README's line that installs it.
             self._forks = forking.Server(python=self._environment / "bin" / "python")
@@ -172,28 +170,7 @@ class _Shell:
             environment=self._variables(),
             timeout=LINE_SECONDS,
         )
-        printed = done.stdout + done.stderr
-        assert done.returncode == status, f"{arguments}\n{printed}"
-        assert "Traceback" not in printed, f"{arguments}\n{printed}"
-        assert "tensorflow/" not in printed, f"{arguments}\n{printed}"
-        return printed
-
-    def _started(self, command: str, typed: str = "") -> subprocess.Popen:
-        """Starts a line in a process group of its own, as a terminal does; `typed` is typed into it."""
-        keyboard, screen = os.openpty() if typed else (-1, os.open(os.devnull, os.O_RDONLY))
-        if typed:
-            # Open as long as this process is: a closed terminal would hang up on the line.
-            os.write(keyboard, typed.encode())
-        with self._log.open("w") as log, open(screen, "rb", buffering=0) as keys:
-            return subprocess.Popen(
-                ["bash", "-c", command],
-                cwd=self.folder,
-                env=self._variables(),
-                stdin=keys,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-            )
+        return done.returncode, done.stdout + done.stderr
 
     def _variables(self) -> dict[str, str]:
         path = os.pathsep.join([str(self._environment / "bin"), *os.defpath.split(os.pathsep)])
@@ -230,15 +207,6 @@ def _make_environment(folder: pathlib.Path) -> None:
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     (folder / "bin" / "pip").write_text(f'#!/bin/sh\nexec "{folder}/bin/python" -m pip "$@"\n')
     (folder / "bin" / "pip").chmod(0o700)
-
-
-def _kill(started: subprocess.Popen) -> None:
-    """Kills a line, and what it started, which may be in sessions of their own."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(started.pid)
-        for each in [*process.children(recursive=True), process]:
-            each.kill()
-    started.wait()
 
 
 @pytest.fixture(scope="module")

@@ -1,3 +1,4 @@
+import collections
 import functools
 
 import numpy as np
@@ -8,6 +9,7 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.aggregators.resident import forms
+from tff_mf.experiments import sampling
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,42 +48,6 @@ def noise_of(state):
     return getattr(state, "aggregator", state).query_state.numerator_state.noise
 
 
-class Source(tff.program.FederatedDataSource):
-    """The clients of a list in turn; its iterator can be copied, as TFF's training program does."""
-
-    def __init__(self, datasets):
-        Rotation.datasets = datasets
-
-    @property
-    def federated_type(self):
-        return self.iterator().federated_type
-
-    def iterator(self):
-        return Rotation()
-
-
-class Rotation(tff.program.FederatedDataSourceIterator):
-    datasets = ()
-
-    def __init__(self, start=0):
-        self.start = start
-
-    @classmethod
-    def from_bytes(cls, buffer):
-        return cls(int(buffer))
-
-    def to_bytes(self):
-        return str(self.start).encode()
-
-    @property
-    def federated_type(self):
-        return tff.FederatedType(tff.types.tensorflow_to_type(self.datasets[0].element_spec), tff.CLIENTS)
-
-    def select(self, k=None):
-        self.start += k
-        return [self.datasets[(self.start - index) % len(self.datasets)] for index in range(k)]
-
-
 class Regression:
     def __init__(self):
         generator = np.random.default_rng(0)
@@ -96,7 +62,20 @@ class Regression:
         self.weights = tff.learning.models.ModelWeights(initial, [])
 
     def source(self):
-        return Source(self.clients)
+        """A source of cohorts of four, whose iterator can be copied, as TFF's training program does."""
+        arrays = {str(number): next(iter(each.unbatch().batch(32))) for number, each in enumerate(self.clients)}
+        examples = {name: collections.OrderedDict(x=x.numpy(), y=y.numpy()) for name, (x, y) in arrays.items()}
+        plan = sampling.plan_cohorts(
+            client_ids=list(examples),
+            clients_per_round=4,
+            rounds=3,
+            sampling=tff_mf.MinSep(min_sep=1, max_participations=3),
+            seed=0,
+        )
+        data = tff.simulation.datasets.TestClientData(examples)
+        return sampling.MinSepDataSource(
+            data, plan, lambda dataset: dataset.map(lambda one: (one["x"], one["y"])).batch(8)
+        )
 
     def model(self):
         layers = [tf.keras.layers.InputLayer(input_shape=(5,)), tf.keras.layers.Dense(4, activation="tanh")]

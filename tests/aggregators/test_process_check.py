@@ -197,24 +197,6 @@ class LeavesTheKernelsWithoutNoise(tff.aggregators.UnweightedAggregationFactory)
         return tff.templates.AggregationProcess(start, advance)
 
 
-class OwnMean(tff.aggregators.UnweightedMeanFactory):
-    """Divides the noised sum by the exact number of clients in a `create` of its own."""
-
-    def create(self, value_type):
-        inner = self._value_sum_factory.create(value_type)
-
-        @tff.federated_computation(inner.state_type, tff.FederatedType(value_type, tff.CLIENTS))
-        def advance(state, value):
-            output, one = inner.next(state, value), tff.federated_value(1.0, tff.CLIENTS)
-            divide = tff.tensorflow.computation(
-                lambda total, count: tf.nest.map_structure(lambda leaf: leaf / tf.maximum(count, 1), total)
-            )
-            mean = tff.federated_map(divide, (output.result, tff.federated_sum(one)))
-            return tff.templates.MeasuredProcessOutput(output.state, mean, output.measurements)
-
-        return tff.templates.AggregationProcess(inner.initialize, advance)
-
-
 def tree_with_a_seed_of_the_clock():
     query = tfp.TreeResidualSumQuery.build_l2_gaussian_query(1.0, 0.1, SPECS)
     return tff.aggregators.DifferentiallyPrivateFactory(tfp.NormalizedQuery(query, denominator=4.0))
@@ -231,7 +213,6 @@ FAULTS = {
         lambda: fed_avg(tff.aggregators.UnweightedMeanFactory(ours())),
         {"divisor": "MeanFactory"},
     ),
-    "own mean around": (lambda: fed_avg(OwnMean(ours(clients_per_round=1))), {"divisor": "MeanFactory"}),
     "debug measurement, repeated noise": (
         lambda: fed_avg(tff.learning.add_debug_measurements(ours(insecure_seed=3))),
         {"metrics": "add_debug_measurements", "fresh_noise": "insecure_seed"},
