@@ -3,16 +3,11 @@
 import pathlib
 import re
 import runpy
-import shlex
-import subprocess
 
 import pytest
 
 pytest.importorskip("tensorflow_federated")
 
-from click.testing import CliRunner
-
-from tff_mf.experiments.cli import cli
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = HERE / "docs" / "tutorials"
@@ -21,14 +16,12 @@ PATHS = {path.stem: path for path in sorted(FOLDER.glob("*.ipynb"))}
 LINKS = re.compile(r"\]\(([^)\s#]+)")
 # For a quick run in CI: what stands in a notebook, and what takes its place; what it prints then is not compared.
 SHORTER = {
-    "emnist": {
-        "range(200)": "range(40)",
-        "ROUNDS = 40": "ROUNDS = 2",
-        "min_sep=20, max": "min_sep=1, max",
-        "dataset.repeat(NUM_EPOCHS)": "dataset",
-        "(swapped(name)) for name in mechanisms}": '(swapped(name)) for name in ["BLT"]}',
-        'assert accuracies["BLT"] > accuracies["independent"]': "",
-    },
+    "range(200)": "range(40)",
+    "ROUNDS = 40": "ROUNDS = 2",
+    "min_sep=20, max": "min_sep=1, max",
+    "dataset.repeat(NUM_EPOCHS)": "dataset",
+    "(swapped(name)) for name in mechanisms}": '(swapped(name)) for name in ["BLT"]}',
+    'assert accuracies["BLT"] > accuracies["independent"]': "",
 }
 
 
@@ -37,44 +30,23 @@ def sources(path, kind):
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == kind]
 
 
-def in_this_process(line):
-    """What a line prints: tff-mf's without another import of TensorFlow."""
-    if not line.startswith("tff-mf "):
-        return NOTEBOOKS["shell"](line)
-    command, _, filtered = line.partition(" | ")
-    done = CliRunner().invoke(cli, shlex.split(command)[1:], catch_exceptions=False, standalone_mode=False)
-    if not filtered:
-        return done.stdout
-    piped = subprocess.run(["bash", "-c", filtered], input=done.stdout, capture_output=True, text=True, check=True)
-    return piped.stdout
-
-
-# Long: another test runs a notebook with less data.
+# Long: a shorter "emnist" runs in CI; lines as those of "next-word" in docs/command-line.md; test_runner.py runs a
+# bundle as "deploy" does; tests/tff_mf/central trains as "central-keras" does.
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("emnist", marks=pytest.mark.long),  # A shorter one runs in CI.
-        "central-keras",
-        pytest.param("next-word", marks=pytest.mark.long),  # Lines as those of docs/command-line.md, which run in CI.
-        pytest.param("deploy", marks=pytest.mark.long),  # test_runner.py runs a bundle, docs/deployment.md the lines.
-    ],
-)
+@pytest.mark.parametrize("name", ["emnist", "central-keras", "next-word", "deploy"])
 def test_a_notebook_prints_its_stored_output(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    for cell, text in NOTEBOOKS["printed"](NOTEBOOKS["read"](PATHS[name]), in_this_process):
+    for cell, text in NOTEBOOKS["printed"](NOTEBOOKS["read"](PATHS[name])):
         assert NOTEBOOKS["compared"](cell, text) == NOTEBOOKS["compared"](cell, NOTEBOOKS["stored"](cell))
 
 
-@pytest.mark.parametrize("name", SHORTER)
-def test_a_notebook_runs_with_less_data(name, tmp_path, monkeypatch):
+def test_a_notebook_runs_with_less_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    notebook = NOTEBOOKS["read"](PATHS[name])
-    text = "".join(sources(PATHS[name], "code"))
-    assert all(old in text for old in SHORTER[name])
+    notebook = NOTEBOOKS["read"](PATHS["emnist"])
+    assert all(old in "".join(sources(PATHS["emnist"], "code")) for old in SHORTER)
     for cell in notebook["cells"]:
-        for old, new in SHORTER[name].items():
+        for old, new in SHORTER.items():
             cell["source"] = ["".join(cell["source"]).replace(old, new)]
     *_, (_, said) = NOTEBOOKS["printed"](notebook)
     assert said.startswith("client-level DP (zero-out): ε = 2.000")

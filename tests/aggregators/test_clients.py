@@ -144,13 +144,10 @@ def stepped(process, state=None, client=ONE):
 
 WEIGHTED = {
     "FedAvg": lambda model: ALGORITHMS.build_weighted_fed_avg(model, SGD(0.1), model_aggregator=ours()),
-    "FedProx": lambda model: ALGORITHMS.build_weighted_fed_prox(model, 0.1, SGD(0.1), model_aggregator=ours()),
     "FedSGD": lambda model: ALGORITHMS.build_fed_sgd(model, model_aggregator=ours()),
-    "Mime Lite": lambda model: ALGORITHMS.build_weighted_mime_lite(model, SGD(0.1), model_aggregator=ours()),
 }
 
 
-@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("algorithm", WEIGHTED)
 def test_an_algorithm_with_weights_refuses_and_names_the_remedy(algorithm, regression):
     with pytest.raises(TypeError, match=AS_WEIGHTED):

@@ -30,17 +30,24 @@ def resident():
         yield context
 
 
+@pytest.fixture
+def sent(monkeypatch):
+    """The types of all that is sent to a worker."""
+    found, create = [], Connection.create
+    monkeypatch.setattr(Connection, "create", lambda self, value, spec: found.append(spec) or create(self, value, spec))
+    return found
+
+
 @pytest.fixture(scope="module")
 def large(regression):
     """A process with a state that stays in the worker."""
     return regression.aggregator().create(tff.TensorType(np.float32, [5000]))
 
 
-def test_only_clients_data_is_sent_and_only_small_tensors_are_read(large, resident, monkeypatch):
+def test_only_clients_data_is_sent_and_only_small_tensors_are_read(large, resident, sent, monkeypatch):
     state = large.next(large.initialize(), [np.ones(5000, np.float32)] * 2).state
-    sent, read = [], []
-    create, compute = Connection.create, Connection.read
-    monkeypatch.setattr(Connection, "create", lambda self, value, spec: sent.append(spec) or create(self, value, spec))
+    sent.clear()
+    read, compute = [], Connection.read
     monkeypatch.setattr(Connection, "read", lambda self, value: read.append(compute(self, value)) or read[-1])
     output = large.next(state, [np.ones(5000, np.float32)] * 3)
     assert [str(spec) for spec in sent] == ["<float32[5000]>"] * 3
@@ -50,7 +57,7 @@ def test_only_clients_data_is_sent_and_only_small_tensors_are_read(large, reside
 
 
 @pytest.mark.parametrize(("most_bytes", "copies"), [(10**9, 3), (8, 0)])
-def test_copies_of_the_sum_change_nothing(regression, resident, monkeypatch, most_bytes, copies):
+def test_copies_of_the_sum_change_nothing(regression, resident, sent, monkeypatch, most_bytes, copies):
     """Seven clients with a copy after every two, or with a sum that is too large for a message."""
     process = regression.aggregator(noise_multiplier=0.0).create(tff.TensorType(np.float32, [5]))
     clients = list(np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32))
@@ -58,8 +65,8 @@ def test_copies_of_the_sum_change_nothing(regression, resident, monkeypatch, mos
     expected = np.asarray(process.next(process.initialize(), clients).result)
     monkeypatch.setattr(_summing, "_CLIENTS_BETWEEN_COPIES", 2)
     monkeypatch.setattr(_summing, "MAX_MESSAGE_BYTES", most_bytes)
-    state, sent, create = process.initialize(), [], Connection.create
-    monkeypatch.setattr(Connection, "create", lambda self, value, spec: sent.append(spec) or create(self, value, spec))
+    state = process.initialize()
+    sent.clear()
     np.testing.assert_array_equal(np.asarray(process.next(state, clients).result), expected)
     assert len(sent) == len(clients) + copies
 

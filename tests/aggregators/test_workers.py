@@ -110,12 +110,6 @@ def test_addresses_and_ports_are_checked(two_workers):
             pass
 
 
-def test_a_worker_that_was_started_elsewhere_is_left_running(two_workers):
-    with aggregators.resident_context(workers=(two_workers[0].address,)):
-        assert tff.tensorflow.computation(lambda: tf.constant(3))() == 3
-    assert two_workers[0].process.poll() is None
-
-
 def test_tffs_worker_listens_on_every_interface(two_workers):
     """As the pages say: all of 127.0.0.0/8 is this machine, and nothing binds to this address by itself."""
     port = int(two_workers[0].address.rpartition(":")[2])
@@ -129,7 +123,7 @@ def _forward(source, sink):
             sink.sendall(part)
 
 
-def test_a_worker_is_reached_by_a_unix_socket(two_workers, tmp_path):
+def test_a_worker_is_reached_by_a_unix_socket_and_left_running(two_workers, tmp_path):
     host, port = two_workers[0].address.split(":")
     with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as ends:
         listener.bind(str(tmp_path / "own.sock"))
@@ -146,6 +140,7 @@ def test_a_worker_is_reached_by_a_unix_socket(two_workers, tmp_path):
         threading.Thread(target=serve, daemon=True).start()
         with aggregators.resident_context(workers=(f"unix:{tmp_path / 'own.sock'}",)):
             assert tff.tensorflow.computation(lambda: tf.constant(3))() == 3
+    assert two_workers[0].process.poll() is None
 
 
 LOOPBACK, OUTSIDE = ("127.0.0.1", "::1"), ("192.0.2.2", "fe80::1%eth0")
