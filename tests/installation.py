@@ -19,16 +19,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent.parent
 VERSIONS = ("3.11", "3.12", "3.13")
 NOT_OURS = (".venv*", "build", "dist", "runs", "__pycache__", "*.egg-info", ".*cache", ".hypothesis")
-QUICK = (
-    "accounting",
-    "blt",
-    "identity",
-    "layers",
-    "missing_packages",
-    "new_process",
-    "public_names",
-    "sensitivity_rules",
-)
+QUICK = ("blt", "guarantees", "layers", "missing_packages", "sensitivity")
 
 
 def interpreters() -> dict[str, str]:
