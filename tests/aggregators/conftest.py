@@ -68,8 +68,8 @@ class Regression:
         plan = sampling.plan_cohorts(
             client_ids=list(examples),
             clients_per_round=4,
-            rounds=3,
-            sampling=tff_mf.MinSep(min_sep=1, max_participations=3),
+            rounds=2,
+            sampling=tff_mf.MinSep(min_sep=1, max_participations=2),
             seed=0,
         )
         data = tff.simulation.datasets.TestClientData(examples)
