@@ -109,6 +109,12 @@ OF_NUMBERS = {
     ).unbatch(),
     "fused maps": with_fused_maps,
     "concatenate": lambda numbers: numbers.map(changed).concatenate(numbers.skip(2)),
+    "take_while": lambda numbers: numbers.map(changed).take_while(lambda number: number < 9),
+    "zip": lambda numbers: tf.data.Dataset.zip((numbers, numbers.skip(1))).map(lambda one, other: one * other),
+    "window": lambda numbers: numbers.window(3, shift=2).flat_map(lambda window: window.map(changed)),
+    "ragged": lambda numbers: (
+        numbers.map(tf.range).ragged_batch(3).map(lambda rows: tf.reduce_sum(rows.to_tensor()) + rows.nrows())
+    ),
     "padded": lambda numbers: (
         numbers.map(lambda number: tf.repeat(number, number)).padded_batch(3).map(lambda rows: tf.reduce_sum(rows))
     ),
