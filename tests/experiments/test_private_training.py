@@ -2,13 +2,10 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import itertools
 import shutil
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import psutil
@@ -30,13 +27,22 @@ from tff_mf.noise.tensorflow import NoiseState
 from .shared import critical
 
 ROUNDS, EACH = 4, 2
+SGD = tff.learning.optimizers.build_sgdm(1.0)
+# The squares of past updates are in the state.
 OPTIMIZERS = {
     "client_optimizer_fn": tff.learning.optimizers.build_sgdm(0.1),
-    "server_optimizer_fn": tff.learning.optimizers.build_sgdm(1.0),
+    "server_optimizer_fn": tff.learning.optimizers.build_adam(0.1),
 }
 IDS = [f"client {index}" for index in range(EACH * ROUNDS)]
 HELD_OUT = {"other 1": 1.0, "other 2": 2.0}
-SETTING = {"mechanism": "tree-full", "rounds": ROUNDS, "clients_per_round": EACH, "delta": 1e-3, "epsilon": 8.0}
+SETTING = {
+    "mechanism": "tree-full",
+    "rounds": ROUNDS,
+    "clients_per_round": EACH,
+    "delta": 1e-3,
+    "noise_multiplier": 1.0,
+}
+SECRET = {"sampling": tff_mf.BallsInBins(groups=4, clients_per_round=2), "secret_cohorts": True}
 
 
 def dataset(value=1.0, width=2):
@@ -49,9 +55,9 @@ def keras_model(*, normalized=False):
     return tf.keras.Sequential([*layers, *([tf.keras.layers.BatchNormalization()] if normalized else [])])
 
 
-def model_fn():
+def model_fn(**more):
     return tff.learning.models.from_keras_model(
-        keras_model(),
+        keras_model(**more),
         tf.keras.losses.MeanSquaredError(),
         dataset().element_spec,
         metrics=[tf.keras.metrics.MeanAbsoluteError()],
@@ -59,9 +65,7 @@ def model_fn():
 
 
 def normalized_model_fn():
-    return tff.learning.models.from_keras_model(
-        keras_model(normalized=True), tf.keras.losses.MeanSquaredError(), dataset().element_spec
-    )
+    return model_fn(normalized=True)
 
 
 def planned(**changes):
@@ -69,8 +73,8 @@ def planned(**changes):
 
 
 def opened(folder, plan=None, **more):
-    arguments = {"plan": plan or planned(), "model_fn": model_fn, **OPTIMIZERS, **more}
-    return aggregators.private_fed_avg(**arguments, folder=folder)
+    arguments = {"model_fn": model_fn, **OPTIMIZERS, **more}
+    return aggregators.private_fed_avg(plan or planned(), **arguments, folder=folder)
 
 
 def of(clients, **more):
@@ -112,6 +116,9 @@ def _built_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tff.learning.algorithms, "build_unweighted_fed_avg", built)
         patch.setattr(forms, "take_apart", functools.cache(forms.take_apart))
+        patch.setattr(
+            tff.learning.algorithms, "build_fed_eval", functools.cache(tff.learning.algorithms.build_fed_eval)
+        )
         yield
 
 
@@ -149,7 +156,7 @@ def test_a_run_of_a_plan_has_a_report_that_passes(tmp_path):
     assert sorted(itertools.chain(*cohorts)) == IDS
     assert critical(tmp_path / "run", held=report["digest"]) == []
     assert report["participation"]["sampler"] == "tff_mf.SingleParticipation"
-    assert report["claim"]["epsilon"] <= 8.0
+    assert report["claim"]["epsilon"] == pytest.approx(training.plan.epsilon, rel=1e-9)
     assert str(report) == reports.headline(report)
     assert list((tmp_path / "run" / names.CHECKPOINTS).iterdir()) == []
     model = keras_model()
@@ -157,8 +164,12 @@ def test_a_run_of_a_plan_has_a_report_that_passes(tmp_path):
     assert np.array_equal(model.get_weights()[0], weights.trainable[0])
 
 
-def test_fed_sgd_takes_the_same_plan(tmp_path):
-    with aggregators.private_fed_sgd(planned(), model_fn, folder=tmp_path / "run") as training:
+def test_fed_sgd_takes_the_same_plan_and_a_functional_model_which_has_its_grid(tmp_path):
+    model = tff.learning.models.functional_model_from_keras(
+        keras_model(), tf.keras.losses.MeanSquaredError(), dataset().element_spec
+    )
+    with aggregators.private_fed_sgd(planned(), model, folder=tmp_path / "run") as training:
+        assert training.plan.dimension == 3
         trained(training)
         assert training.report()["rounds"]["ended"]
     assert critical(tmp_path / "run") == []
@@ -172,26 +183,22 @@ def test_training_starts_from_given_weights(tmp_path):
         assert np.array_equal(training.model().trainable[0], given.trainable[0])
 
 
-def functional_model():
-    return tff.learning.models.functional_model_from_keras(
-        keras_model(), tf.keras.losses.MeanSquaredError(), dataset().element_spec
-    )
-
-
-def test_a_functional_model_has_its_grid(tmp_path):
-    with opened(tmp_path / "run", model_fn=functional_model()) as training:
-        assert training.plan.dimension == 3
-        trained(training, 1)
+def values(training):
+    """All numbers of the state: of the model, the server's optimizer and the noise."""
+    with training._context.installed():
+        return [np.asarray(each) for each in tree.flatten(training._state)]
 
 
 def test_a_run_that_was_left_goes_on_with_its_cohorts(tmp_path):
     """Left after a release, in a cohort that waits for its data, and without an end."""
     first = opened(tmp_path / "run")
     done = trained(first, 1)
-    waiting = next(first.cohorts(IDS))
+    waiting, left = next(first.cohorts(IDS)), values(first)
     first.close()
     second = opened(tmp_path / "run")
     assert second.rounds_done == 1
+    for one, other in zip(values(second), left, strict=True):
+        np.testing.assert_array_equal(one, other)
     rest = second.cohorts(list(reversed(IDS)))
     assert next(rest) == waiting
     second.next(of(waiting))
@@ -206,20 +213,6 @@ def test_a_run_that_was_left_goes_on_with_its_cohorts(tmp_path):
     third.close()
     assert critical(tmp_path / "run") == []
     assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).attempts == {1: 1, 2: 2, 3: 1, 4: 1}
-
-
-def test_an_adaptive_server_goes_on_to_the_same_model(tmp_path):
-    """The squares of its past updates are in the checkpoint; all clients have the same data."""
-    adam = {"server_optimizer_fn": tff.learning.optimizers.build_adam(0.1), "plan": planned(insecure_seed=3)}
-    models = []
-    for folder, stops in (("whole", [ROUNDS]), ("stopped", [2, ROUNDS])):
-        for stop in stops:
-            with opened(tmp_path / folder, **adam) as training:
-                trained(training, stop)
-                model = training.model().trainable
-        models.append(model)
-    for one, other in zip(*models, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_a_data_set_is_read_by_cohorts(tmp_path, monkeypatch):
@@ -254,11 +247,14 @@ def test_a_data_set_is_read_by_cohorts(tmp_path, monkeypatch):
 
 def test_a_run_of_secret_cohorts_states_the_amplified_epsilon_and_shows_nobody(tmp_path, recwarn):
     """Left after two rounds, and gone on with the same groups."""
-    plan = tff_mf.plan(**{**SETTING, **SECRET, "delta": 1e-2}, population=len(IDS))
+    plan = planned(**SECRET, delta=1e-2)
     with opened(tmp_path / "run", plan) as first:
         cohorts = trained(first, 2)
         assert (tmp_path / "run" / names.CHECKPOINTS / names.COHORTS).stat().st_mode & 0o777 == 0o600
     with opened(tmp_path / "run", plan) as second:
+        # No log has the clients.
+        with pytest.raises(tff_mf.InputError, match=r"training\.cohorts"):
+            second.evaluate({IDS[0]: dataset()})
         for cohort in second.cohorts(IDS[::-1]):
             # Whoever has no data is left out, and no warning shows it.
             second.next(of(cohort[1:]))
@@ -401,11 +397,6 @@ class World:
         next(training.cohorts(IDS))
         return training
 
-    @property
-    def cohort(self):
-        """The cohort that `waiting` waits with."""
-        return self.waiting._begun.clients
-
     @functools.cached_property
     def left(self):
         """A folder with a run of one round."""
@@ -420,10 +411,10 @@ class World:
         trained(training)
         return training
 
-    def moved(self, *data, **more):
+    def moved(self, *data):
         """The model before and after a round with hardly any noise."""
-        plan = planned(epsilon=None, noise_multiplier=1e-3)
-        with opened(self.new, plan, **more) as training, warnings.catch_warnings():
+        given = {"plan": planned(noise_multiplier=1e-3), "server_optimizer_fn": SGD, "model_fn": normalized_model_fn}
+        with opened(self.new, **given) as training, warnings.catch_warnings():
             warnings.simplefilter("ignore", private_training.CohortSizeWarning)
             cohort = next(training.cohorts(IDS))
             before = training.model()
@@ -440,35 +431,6 @@ class World:
 def world(tmp_path_factory):
     with contextlib.closing(World(tmp_path_factory.mktemp("mistakes"))) as made:
         yield made
-
-
-@dataclasses.dataclass(frozen=True)
-class Mistake:
-    """A mistake, and what comes of it: an error that names it, a warning, or nothing at all.
-
-    Attributes:
-        do: Makes it.
-        error: The error's type; None if there is none.
-        words: What the message has; of a warning, if there is no error.
-        then: What must hold instead of an error.
-    """
-
-    do: Callable[[World], Any]
-    error: type[Exception] | None = tff_mf.InputError
-    words: str = ""
-    then: Callable[[Any], bool] = bool
-
-
-def refused(words, do, error=tff_mf.InputError):
-    return Mistake(do, error, words)
-
-
-def warned(words, do):
-    return Mistake(do, None, words)
-
-
-def harmless(then, do):
-    return Mistake(do, None, "", then)
 
 
 def distance(models):
@@ -516,160 +478,152 @@ def skipped(world):
         list(training.cohorts(IDS))
 
 
-def repeatable(world):
-    with opened(world.new, planned(insecure_seed=1)) as training:
-        return str(training.report(end=True))
-
-
 def closed(world):
     training = opened(world.new)
     training.close()
     training.model()
 
 
-def with_metrics(world):
-    with opened(world.new) as training:
-        return training.next(of(next(training.cohorts(IDS))))["client_work"]["train"]
-
-
-def without_data(world):
-    with opened(world.new) as training:
-        training.next(of(next(training.cohorts(IDS))[:1]))
-
-
-SECRET = {
-    "sampling": tff_mf.BallsInBins(groups=4, clients_per_round=2),
-    "secret_cohorts": True,
-    "epsilon": None,
-    "noise_multiplier": 1.0,
-}
-
-
-def secret_and_left(world):
-    """The folder and the plan of a run with secret cohorts that was left after a round."""
-    folder, plan = world.new, planned(**SECRET)
-    with opened(folder, plan) as training:
-        trained(training, 1)
-    return folder, plan
-
-
-def evaluated_in_secret(world):
-    with opened(*secret_and_left(world)) as training:
-        training.evaluate({IDS[0]: dataset()})
-
-
 ADAPTIVE = {"mechanism": "identity", "restart_every": 2, "adaptive_count_stddev": 50.0}
 TWO_NUMBERS = {"grid": tff_mf.Grid(bits=14, max_clients=99), "dimension": 2}
-NAN, HUGE = float("nan"), 1e6
-MISTAKES = {
-    # Of the plan; others are in tests/tff_mf/test_planning.py.
-    "larger cohorts than clients": refused("population=1", lambda _: planned(population=1)),
-    "clients that come too often": refused(
-        "needs 40 clients", lambda _: planned(rounds=20, sampling=tff_mf.MinSep(min_sep=20, max_participations=1))
-    ),
-    "a δ that means nothing": refused("delta=", lambda _: planned(delta=0.2)),
-    # Of the pipeline.
-    "TFF's own metrics": refused("metrics_aggregator", lambda w: opened(w.new, metrics_aggregator=None)),
-    "another aggregator": refused(
-        "model_aggregator", lambda w: opened(w.new, model_aggregator=tff.learning.robust_aggregator())
-    ),
-    "debug measurements": refused(
-        "model_aggregator",
-        lambda w: opened(w.new, model_aggregator=tff.learning.add_debug_measurements(w.waiting.aggregator)),
-    ),
-    "weights of clients": refused("client_weighting", lambda w: opened(w.new, client_weighting="num_examples")),
-    "an argument that does not exist": refused("rounds=", lambda w: opened(w.new, rounds=3), TypeError),
-    "no plan": refused("plan=", lambda w: opened(w.new, "8.0"), TypeError),
-    "a Keras model": refused("model_fn=Sequential", lambda w: opened(w.new, model_fn=keras_model()), TypeError),
-    "a Keras optimizer": refused(
+# Arguments that are refused, the words of the refusal, and its type if it is another.
+ARGUMENTS = {
+    "TFF's own metrics": ({"metrics_aggregator": None}, "metrics_aggregator"),
+    "another aggregator": ({"model_aggregator": tff.learning.robust_aggregator()}, "model_aggregator"),
+    "weights of clients": ({"client_weighting": "num_examples"}, "client_weighting"),
+    "an argument that does not exist": ({"rounds": 3}, "rounds=", TypeError),
+    "no plan": ({"plan": "8.0"}, "plan=", TypeError),
+    "a Keras model": ({"model_fn": keras_model()}, "model_fn=Sequential", TypeError),
+    "a Keras optimizer": (
+        {"client_optimizer_fn": tf.keras.optimizers.SGD},
         "client_optimizer_fn=.*build_sgdm",
-        lambda w: opened(w.new, client_optimizer_fn=tf.keras.optimizers.SGD),
         TypeError,
     ),
-    "no folder": refused("folder=None", lambda _: opened(None), TypeError),
-    "a file as folder": refused("folder=.*cannot be made", lambda _: opened(__file__)),
-    "secret cohorts by a sampler": refused(
-        "sampler=.*secret_cohorts", lambda w: opened(w.new, planned(**SECRET), sampler=lambda allowed: allowed[:2])
+    "no folder": ({"folder": None}, "folder=None", TypeError),
+    "a file as folder": ({"folder": __file__}, "folder=.*cannot be made"),
+    "secret cohorts by a sampler": (
+        {"plan": planned(**SECRET), "sampler": lambda allowed: allowed[:2]},
+        "sampler=.*secret_cohorts",
     ),
-    "secret cohorts of an unknown population": refused(
-        "population=len", lambda w: opened(w.new, planned(**SECRET, population=None))
-    ),
-    "evaluation beside secret cohorts, of which nobody is known": refused("training.cohorts", evaluated_in_secret),
-    "adaptive clipping": refused("adaptive_count_stddev", lambda w: opened(w.new, planned(**ADAPTIVE))),
-    "a plan for a smaller model": refused("dimension=2", lambda w: opened(w.new, planned(**TWO_NUMBERS))),
-    "a forgotten grid": harmless(
-        lambda plan: plan.grid == tff_mf.Grid.with_room(dimension=3, cohort=EACH) and plan.dimension == 3,
-        lambda w: w.waiting.plan,
-    ),
-    "forgotten metrics, and metrics of one's own": harmless(lambda found: not found, with_metrics),
-    "BatchNormalization": harmless(
-        lambda models: all(map(np.array_equal, *(model.non_trainable for model in models))),
-        lambda w: w.moved(dataset(100.0), model_fn=normalized_model_fn),
-    ),
-    "repeatable noise": harmless(lambda text: "TEST ONLY" in text and "ε≤" not in text, repeatable),
-    # Of the folder; other settings are in test_guard.py and test_reports.py.
-    "another σ in the folder": refused("noise_multiplier", lambda w: opened(w.left, planned(epsilon=9.0))),
-    "a run that has ended": refused("has ended", ended),
-    # Of cohorts.
-    "other clients than planned": refused("population=8", lambda w: w.waiting.cohorts(IDS[1:])),
-    "one text in place of ids": refused("clients=", lambda w: w.waiting.cohorts("abcdefgh"), TypeError),
-    "ids that are numbers": refused("every id", lambda w: w.waiting.cohorts(range(8)), TypeError),
-    "a client twice": refused("different", lambda w: w.waiting.cohorts([*IDS[1:], IDS[1]])),
-    "other clients after a restart": refused("those that the run began with", other_clients),
-    "a sampler that keeps no schema": refused("may not take part", by(lambda allowed: IDS[:2], 2), RefusedCohortError),
-    "a sampler of strangers": refused("none of the clients", by(lambda allowed: ["mallory", allowed[0]])),
-    "a cohort that is too large": refused("are more than 2", by(lambda allowed: allowed[:3])),
-    "a cohort that is too small": warned("1 clients in round 1", by(lambda allowed: allowed[:1])),
-    "a cohort that is not trained": refused("next was not called", skipped),
-    # Of data.
-    "no cohort, or a cohort twice": refused("no cohort waits", lambda w: w.done.next(of(IDS[:1]))),
-    "data of others": refused(
-        f"data of {len(IDS) - 2} clients", lambda w: w.waiting.next(of([each for each in IDS if each not in w.cohort]))
-    ),
-    "data of nobody in particular": refused("client: dataset", lambda w: w.waiting.next([dataset()] * 2), TypeError),
-    "clients without data": warned("1 clients in round 1", without_data),
-    "one dataset in place of a dict": refused(
-        "must be .client: dataset", lambda w: w.waiting.next(dataset()), TypeError
-    ),
-    "arrays in place of datasets": refused(
-        "cohort_data=", lambda w: w.waiting.next({w.cohort[0]: np.ones(2)}), TypeError
-    ),
-    "data of another shape": refused(
-        "cohort_data has a dataset of .*3", lambda w: w.waiting.next(of(w.cohort, width=3)), TypeError
-    ),
-    "a data set without the cohort": refused("lacks 2 clients", lambda w: w.waiting.next(client_data(HELD_OUT))),
-    "a data set of another shape": refused(
-        "cohort_data has a dataset of .*3", lambda w: w.waiting.next(client_data(IDS, width=3)), TypeError
-    ),
-    "evaluation on the data set that trains": refused(
-        "train or may train", lambda w: w.waiting.evaluate(client_data(IDS))
-    ),
-    "evaluation on data of another shape": refused(
-        "data has a dataset of .*3", lambda w: w.waiting.evaluate({"client 8": dataset(width=3)}), TypeError
-    ),
-    "NaN": harmless(lambda found: np.isfinite(distance(found)), lambda w: w.moved(dataset(NAN), dataset())),
-    "huge examples": harmless(lambda found: distance(found) < 1.1, lambda w: w.moved(dataset(HUGE), dataset(HUGE))),
-    "several epochs": harmless(lambda found: distance(found) < 1.1, lambda w: w.moved(dataset().repeat(50))),
-    "a round more of the process": Mistake(one_more_of_the_process, aggregators.NoRoundsLeftError, "rounds"),
-    # Of what is released.
-    "evaluation on clients that train": refused(
-        "train or may train", lambda w: w.waiting.evaluate({"client 0": dataset()})
-    ),
-    "evaluation without ids": refused("pass {id: dataset}", lambda w: w.waiting.evaluate([dataset()]), TypeError),
-    "training on clients that evaluated": refused("training.evaluate used", trained_after_evaluation),
-    "an end before its time": refused("was begun and not computed", lambda w: w.waiting.report(end=True)),
-    "a training that was closed": refused("was closed", closed),
+    "secret cohorts of an unknown population": ({"plan": planned(**SECRET, population=None)}, "population=len"),
+    "adaptive clipping": ({"plan": planned(**ADAPTIVE)}, "adaptive_count_stddev"),
+    "a plan for a smaller model": ({"plan": planned(**TWO_NUMBERS)}, "dimension=2"),
 }
+# Clients, data of the waiting cohort and data to evaluate on, likewise; data may be a function of the cohort.
+CLIENTS = {
+    "other clients than planned": (IDS[1:], "population=8"),
+    "one text in place of ids": ("abcdefgh", "clients=", TypeError),
+    "ids that are numbers": (range(8), "every id", TypeError),
+    "a client twice": ([*IDS[1:], IDS[1]], "different"),
+}
+DATA = {
+    "data of others": (
+        lambda cohort: of([each for each in IDS if each not in cohort]),
+        f"data of {len(IDS) - 2} clients",
+    ),
+    "data of nobody in particular": ([dataset()] * 2, "client: dataset", TypeError),
+    "one dataset in place of a dict": (dataset(), "must be .client: dataset", TypeError),
+    "arrays in place of datasets": (lambda cohort: {cohort[0]: np.ones(2)}, "cohort_data=", TypeError),
+    "data of another shape": (lambda cohort: of(cohort, width=3), "cohort_data has a dataset of .*3", TypeError),
+    "a data set without the cohort": (client_data(HELD_OUT), "lacks 2 clients"),
+    "a data set of another shape": (client_data(IDS, width=3), "cohort_data has a dataset of .*3", TypeError),
+}
+EVALUATED = {
+    "the data set that trains": (client_data(IDS), "train or may train"),
+    "clients that train": ({"client 0": dataset()}, "train or may train"),
+    "data of another shape": ({"client 8": dataset(width=3)}, "data has a dataset of .*3", TypeError),
+    "data without ids": ([dataset()], "pass {id: dataset}", TypeError),
+}
+# What is done, likewise.
+MISTAKES = {
+    "a δ that means nothing": (lambda _: planned(delta=0.2), "delta="),
+    # Other settings are in test_guard.py and test_reports.py.
+    "another plan in the folder": (lambda w: opened(w.left, planned(insecure_seed=1)), "insecure_seed=1 is not the"),
+    "a run that has ended": (ended, "has ended"),
+    "other clients after a restart": (other_clients, "those that the run began with"),
+    "a sampler that keeps no schema": (by(lambda allowed: IDS[:2], 2), "may not take part", RefusedCohortError),
+    "a sampler of strangers": (by(lambda allowed: ["mallory", allowed[0]]), "none of the clients"),
+    "a cohort that is too large": (by(lambda allowed: allowed[:3]), "are more than 2"),
+    "a cohort that is not trained": (skipped, "next was not called"),
+    "no cohort, or a cohort twice": (lambda w: w.done.next(of(IDS[:1])), "no cohort waits"),
+    "a round more of the process": (one_more_of_the_process, "rounds", aggregators.NoRoundsLeftError),
+    "training on clients that evaluated": (trained_after_evaluation, "training.evaluate used"),
+    "an end before its time": (lambda w: w.waiting.report(end=True), "was begun and not computed"),
+    "a training that was closed": (closed, "was closed"),
+}
+
+
+def refusal(words, error=tff_mf.InputError):
+    return pytest.raises(error, match=words)
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_argument_that_voids_the_guarantee_is_refused(name, tmp_path):
+    given, *refused = ARGUMENTS[name]
+    with refusal(*refused):
+        opened(**{"folder": tmp_path / "run", **given})
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_clients_that_are_not_those_of_the_plan_are_refused(name, world):
+    clients, *refused = CLIENTS[name]
+    with refusal(*refused):
+        world.waiting.cohorts(clients)
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_data_that_are_not_those_of_the_cohort_are_refused(name, world):
+    data, *refused = DATA[name]
+    with refusal(*refused):
+        world.waiting.next(data(world.waiting._begun.clients) if callable(data) else data)
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_evaluation_is_on_clients_that_do_not_train(name, world):
+    data, *refused = EVALUATED[name]
+    with refusal(*refused):
+        world.waiting.evaluate(data)
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_impossible_refused_or_warned_about(name, world):
-    mistake = MISTAKES[name]
-    if mistake.error is not None:
-        with pytest.raises(mistake.error, match=mistake.words):
-            mistake.do(world)
-    elif mistake.words:
-        with pytest.warns(private_training.CohortSizeWarning, match=mistake.words):
-            mistake.do(world)
-    else:
-        assert mistake.then(mistake.do(world))
+def test_a_mistake_is_refused(name, world):
+    do, *refused = MISTAKES[name]
+    with refusal(*refused):
+        do(world)
+
+
+def test_a_cohort_that_is_too_small_is_warned_about(world):
+    with pytest.warns(private_training.CohortSizeWarning, match="1 clients in round 1"):
+        by(lambda allowed: allowed[:1])(world)
+    # Clients without data, and metrics that are withheld.
+    with opened(world.new) as training:
+        with pytest.warns(private_training.CohortSizeWarning, match="1 clients in round 1"):
+            metrics = training.next(of(next(training.cohorts(IDS))[:1]))
+        assert not metrics["client_work"]["train"]
+
+
+def test_a_forgotten_grid_is_the_models(world):
+    assert world.waiting.plan.grid == tff_mf.Grid.with_room(dimension=3, cohort=EACH)
+    assert world.waiting.plan.dimension == 3
+
+
+def test_a_report_on_repeatable_noise_states_no_epsilon(tmp_path):
+    with opened(tmp_path, planned(insecure_seed=1)) as training:
+        text = str(training.report(end=True))
+    assert "TEST ONLY" in text
+    assert "ε≤" not in text
+
+
+NAN, HUGE = float("nan"), 1e6
+
+
+@pytest.mark.parametrize(
+    "data",
+    [[dataset(NAN), dataset()], [dataset(HUGE), dataset(HUGE)], [dataset().repeat(50)], [dataset(100.0)]],
+    ids=["NaN", "huge examples", "several epochs", "other means and variances"],
+)
+def test_whatever_the_data_of_a_cohort_is_it_moves_the_trainable_weights_by_a_bounded_step(world, data):
+    """What is not trainable, as of BatchNormalization, stays as it is."""
+    before, now = world.moved(*data)
+    assert distance((before, now)) < 1.1
+    assert all(map(np.array_equal, before.non_trainable, now.non_trainable))
