@@ -23,6 +23,8 @@ from .shared import StoppedError, invoke, rows, small_settings, stop_after, trai
 pytestmark = pytest.mark.usefixtures("traced_once")
 
 ROUNDS = 9
+# The squares of past updates are in the checkpoint.
+ADAM = {"server_optimizer": "adam", "server_learning_rate": 0.5, "server_momentum": 0.5, "server_adaptivity": 0.01}
 
 
 def privacy(**changes):
@@ -33,7 +35,7 @@ def privacy(**changes):
 
 def run(data, out, *, plan=None, **more):
     plan = plan or privacy()
-    return train(data, out, plan, small_settings(plan), **more)
+    return train(data, out, plan, small_settings(plan, **ADAM), **more)
 
 
 def assert_same_files(found_in, expected_in):
@@ -108,7 +110,7 @@ def test_a_run_that_was_stopped_before_its_settings_were_written_has_them_once_i
     with pytest.raises(StoppedError):
         run(tmp_path / "data", tmp_path, resume=True)
     nothing = layers.Layer.of({}, layers.FLAG)
-    assert layers.settings(layers.begun(nothing, tmp_path)) == small_settings(privacy())
+    assert layers.settings(layers.begun(nothing, tmp_path)) == small_settings(privacy(), **ADAM)
 
 
 def test_the_mechanism_of_a_run_is_kept_as_it_was_found(tmp_path):
@@ -129,7 +131,7 @@ FLAGS = shlex.split(
     --delta 1e-6 --noise-multiplier 0.01 --insecure-seed 7 --model conv --vocab-size 100 --embedding-size 4 --units 4
     --max-examples 1 --batch-size 1 --evaluate-every 4 --evaluation-examples 20 --checkpoint-every 2
     --grid none --without-epsilon"""
-)
+) + [word for name, value in ADAM.items() for word in ("--set", f"{name}={value}")]
 
 
 COMMAND = "from tff_mf.experiments.cli import main; main()"

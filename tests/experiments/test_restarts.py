@@ -21,7 +21,7 @@ from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import learning_process, preparation
 from tff_mf.experiments.training.task import build_task
 
-from .shared import StoppedError, critical, invoke, small_settings, stop_after, train
+from .shared import critical, invoke, small_settings
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -261,17 +261,7 @@ def test_preparing_computes_nothing_that_needs_a_worker(small_data):
     assert prepared.population == len(prepared.cohorts.client_ids) > 60
 
 
-THRICE = tff_mf.MinSep(min_sep=2, max_participations=3)
 TAU = 1e-2
-
-
-def of(name, **changes):
-    """Settings of a run with an optimizer."""
-    plan = run_folders.plan(sampling=THRICE, rounds=6, clients_per_round=3, noise_multiplier=0.1, insecure_seed=7)
-    own = {"server_optimizer": name, "server_learning_rate": 0.5}
-    own |= {"server_momentum": 0.0 if name == "adagrad" else 0.5}
-    own |= {"server_adaptivity": TAU} if name in ADAPTIVE_OPTIMIZERS else {}
-    return small_settings(plan, **own, **changes), plan
 
 
 def by_the_papers(name, gradients):
@@ -293,7 +283,10 @@ def by_the_papers(name, gradients):
 @pytest.mark.parametrize("name", ADAPTIVE_OPTIMIZERS)
 def test_steps_are_those_of_the_paper_and_follow_the_rates(name):
     gradients = [0.3, -0.001, 0.02, 0.1, 0.0, -0.5]
-    optimizer = learning_process.server_optimizer(*of(name, server_warmup=0.0, server_cooldown=0.5))
+    plan = run_folders.plan(sampling=tff_mf.MinSep(min_sep=2, max_participations=3), rounds=6)
+    own = {"server_learning_rate": 0.5, "server_momentum": 0.0 if name == "adagrad" else 0.5, "server_adaptivity": TAU}
+    settings = small_settings(plan, server_optimizer=name, **own, server_warmup=0.0, server_cooldown=0.5)
+    optimizer = learning_process.server_optimizer(settings, plan)
     state, weight, found = optimizer.initialize(tf.TensorSpec([], tf.float32)), tf.constant(0.0), []
     for gradient in gradients:
         state, after = optimizer.next(state, weight, tf.constant(gradient))
@@ -301,19 +294,3 @@ def test_steps_are_those_of_the_paper_and_follow_the_rates(name):
         weight = after
     ramp = 0.05 + 0.95 * np.minimum(1, (6 - np.arange(6)) / 3)
     np.testing.assert_allclose(found, ramp * by_the_papers(name, gradients), rtol=1e-4)
-
-
-@pytest.mark.sampled(most=1)
-@pytest.mark.parametrize("name", ADAPTIVE_OPTIMIZERS)
-def test_a_resumed_run_ends_as_one_that_was_not_stopped(small_data, tmp_path, name):
-    """It would not without the squares of past updates, which are in the checkpoint."""
-    settings, privacy = of(name)
-    whole = train(small_data, tmp_path / "whole", privacy, settings)
-    with pytest.raises(StoppedError):
-        train(small_data, tmp_path / "stopped", privacy, settings, on_round=stop_after(5))
-    resumed = train(small_data, tmp_path / "stopped", privacy, settings, resume=True)
-    for one, other in zip(resumed.weights, whole.weights, strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert resumed.history == whole.history
-    settings = reports.read_record(tmp_path / "stopped").settings
-    assert (settings.server_optimizer, settings.server_adaptivity) == (name, TAU)

@@ -1,4 +1,4 @@
-"""The runner that each bundle carries: by its own command, in a process that has TensorFlow alone, against TFF."""
+"""The runner that each bundle carries: its models against those of TFF, and its commands."""
 
 import ast
 import contextlib
@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tampering
-from runner_fleet import HIDDEN, loaded_runner, operated
+from runner_fleet import HIDDEN, Fleet, loaded_runner
 
 import tff_mf
 from tff_mf.experiments.bundles import runner as packaged
@@ -28,17 +28,13 @@ ROUNDS, COHORT = 3, 3
 
 
 @pytest.fixture(scope="module")
-def ran(bundle, tmp_path_factory):
-    """A deployment of three rounds without TFF, and the words of its devices."""
-    root = tmp_path_factory.mktemp("ran")
-    examples = np.random.default_rng(1).integers(1, 60, size=(ROUNDS, COHORT, 3, 20))
-    cohorts = [[f"device{number}-{index}" for index in range(COHORT)] for number in range(ROUNDS)]
-    words = dict(zip(itertools.chain(*cohorts), examples.reshape(-1, 3, 20), strict=True))
-    assert operated(bundle.folder, root, cohorts=cohorts, words=words, hostile={}, kills=[]) == [0]
-    return root / "run", examples
+def runner(bundle):
+    """The bundle's own runner as a module, which loads its graphs once."""
+    return loaded_runner(bundle.folder)
 
 
-def test_the_runner_without_tff_makes_the_models_of_tff(bundle, ran):
+def test_the_runner_makes_the_models_of_tff(bundle, runner, tmp_path):
+    """Without TFF, it runs in test_hostile_devices.py."""
     import tensorflow as tf
     import tensorflow_federated as tff
 
@@ -47,7 +43,18 @@ def test_the_runner_without_tff_makes_the_models_of_tff(bundle, ran):
     from tff_mf.experiments.training import learning_process
     from tff_mf.experiments.training.task import build_task
 
-    folder, examples = ran
+    folder = tmp_path / "run"
+    examples = np.random.default_rng(1).integers(1, 60, size=(ROUNDS, COHORT, 3, 20))
+    cohorts = [[f"device{number}-{index}" for index in range(COHORT)] for number in range(ROUNDS)]
+    words = dict(zip(itertools.chain(*cohorts), examples.reshape(-1, 3, 20), strict=True))
+    fleet = Fleet(tmp_path / "devices", runner, bundle.folder, folder, words=words, hostile={})
+    runner.start(folder, bundle.folder)
+    with runner.opened(folder, bundle.folder) as deployment:
+        for cohort in cohorts:
+            deployment.prepare(cohort, minutes=30)
+            for _ in itertools.chain(*map(fleet.report, cohort)):
+                deployment.accumulate()
+            deployment.update()
     keys = safetensors.numpy.load_file(folder / "checkpoints" / f"checkpoint_{ROUNDS}.safetensors")["keys"]
     settings, privacy, vocabulary = deployed_again(bundle.folder)
     task = build_task(settings, vocabulary)
@@ -67,12 +74,6 @@ def test_the_runner_without_tff_makes_the_models_of_tff(bundle, ran):
             for index, expected in enumerate(map(np.asarray, weights)):
                 # Up to the last bits: TFF optimizes the graph of clients' work, which the runner runs as it is.
                 np.testing.assert_allclose(found[f"trainable__{index}"], expected, rtol=1e-5, atol=1e-7)
-
-
-@pytest.fixture(scope="module")
-def runner(bundle):
-    """The bundle's own runner as a module, which loads its graphs once."""
-    return loaded_runner(bundle.folder)
 
 
 @pytest.fixture
