@@ -42,8 +42,7 @@ def _table_6():
         preset = PRESETS.load(f"kairouz2021-{name}")
         for row in preset.rows:
             if row.published:
-                flags = {**row.when}
-                yield configured(preset.name, **flags), row.published["epsilon"]
+                yield configured(preset.name, **row.when), row.published["epsilon"]
 
 
 def test_trees_of_kairouz_have_the_published_epsilon_at_the_published_sensitivity_and_more_at_their_own():
@@ -59,16 +58,12 @@ def test_trees_of_kairouz_have_the_published_epsilon_at_the_published_sensitivit
         assert preparation.prepare(found, found.build_mechanism()).epsilon > 1.6 * epsilon
 
 
-def _close_to_published(found, epsilon):
-    # Theirs by Rényi divergences; of EMNIST, ours has 4 % fewer examples.
-    assert 0.84 * epsilon < preparation.prepare(found, tff_mf.Identity()).epsilon < 1.16 * epsilon
-
-
 def test_dp_sgd_of_kairouz_has_about_the_published_epsilon():
     rows = [each for each in _table_6() if each[0].mechanism == "identity"]
     assert len(rows) == 26
     for found, epsilon in rows[:2]:
-        _close_to_published(found, epsilon)
+        # Theirs by Rényi divergences; of EMNIST, ours has 4 % fewer examples.
+        assert 0.84 * epsilon < preparation.prepare(found, tff_mf.Identity()).epsilon < 1.16 * epsilon
 
 
 def test_identity_alone_is_sampled_by_the_presets():
@@ -138,11 +133,7 @@ SAMPLED = {
 }
 
 
-def test_every_sampling_of_batches_is_tried():
-    assert {*SAMPLED, "fixed-epochs"} == set(SAMPLINGS)
-
-
-@pytest.mark.parametrize("word", SAMPLED)
+@pytest.mark.parametrize("word", sorted({*SAMPLINGS} - {"fixed-epochs"}))
 def test_the_sampling_that_draws_is_the_one_whose_epsilon_is_stated(word):
     found = CentralSettings(
         epochs=4,
