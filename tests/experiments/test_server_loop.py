@@ -1,6 +1,7 @@
 """Rounds are begun and released once, or refused: writes that fail, forks, copies of a folder, older logs."""
 
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -124,19 +125,86 @@ def test_a_state_of_a_copy_of_the_folder_that_went_on_is_refused(folder, tmp_pat
         train(folder, 5)
 
 
-def test_a_log_that_is_newer_than_ledger_and_state_tells_that_a_round_was_released(folder, tmp_path):
-    train(folder, 2)
-    with opened(folder) as loop:
-        resumed(loop)
-        loop.begin(["a"])
-        shutil.copytree(folder, tmp_path / "before")
-        loop.finish({"weights": np.full(2, 3)})
-        loop.begin(["b"])
-    shutil.copy(tmp_path / "before" / names.LEDGER, folder)
+@pytest.fixture
+def versions(folder):
+    """Each version of the ledger, of the log and of the checkpoint of a run whose fourth round was begun twice.
+
+    With what it tells: the attempts that began and the last release, the attempts, and the attempt of the state.
+    """
+    began, released, state = [], 0, (0, 0)
+    books, logs, states = {None: ([], 0)}, {None: []}, {}
+
+    def keep():
+        books[(folder / names.LEDGER).read_bytes()] = (began[:], released)
+        logs[(folder / names.PARTICIPATION).read_bytes()] = began[:]
+        files = (folder / names.CHECKPOINTS).glob("*.safetensors")
+        states[tuple((path.name, path.read_bytes()) for path in files)] = state
+
+    for process in ([(1, 1), (2, 1), (3, 1), (4, 1)], [(4, 2)]):
+        with opened(folder) as loop:
+            resumed(loop)
+            keep()
+            for round_number, attempt in process:
+                loop.begin([f"{round_number}.{attempt}"])
+                began.append((round_number, attempt))
+                keep()
+                if (round_number, attempt) != (4, 1):
+                    loop.finish({"weights": np.full(2, round_number)})
+                    released, state = round_number, began[-1]
+                    keep()
     shutil.rmtree(folder / names.CHECKPOINTS)
-    shutil.copytree(tmp_path / "before" / names.CHECKPOINTS, folder / names.CHECKPOINTS)
-    with pytest.raises(tff_mf.InputError, match="was released, and its newest checkpoint is of round 2"):
-        train(folder, 3)
+    return books, logs, states
+
+
+@pytest.mark.parametrize("more", [{"every_round": True}, {"published": 3}, None], ids=str)
+def test_files_of_several_ages_release_nothing_twice_and_forget_nobody(folder, versions, more):
+    """A run goes on exactly if its files tell one story, after its newest checkpoint or the round that its caller says.
+
+    Against what each version tells, in all combinations. The log may be an attempt ahead of the ledger.
+    """
+    went_on = 0
+    for (book, (began, released)), (log, came), (state, (newest, attempt)) in itertools.product(
+        *(each.items() for each in versions)
+    ):
+        for name, content in ((names.LEDGER, book), (names.PARTICIPATION, log)):
+            (folder / name).unlink(missing_ok=True)
+            if content is not None:
+                (folder / name).write_bytes(content)
+        shutil.rmtree(folder / names.CHECKPOINTS, ignore_errors=True)
+        (folder / names.CHECKPOINTS).mkdir()
+        for name, content in state:
+            (folder / names.CHECKPOINTS / name).write_bytes(content)
+        # Who takes part is on disk before the ledger says that the round begins.
+        agree = came[: len(began)] == began and len(came) <= len(began) + (book is not None)
+        agree &= book is not None or log is None
+        if more is None:
+            expected = agree and newest >= released and newest in {0, *(number for number, _ in came)}
+        else:
+            # If every round is saved before the next begins, the log tells of releases too.
+            logged = came[-1][0] - 1 if came and "every_round" in more else 0
+            expected = agree and newest >= max(released, logged, more.get("published", 0))
+            expected &= newest == 0 or (newest, attempt) in began
+        found = True
+        try:
+            with opened(folder) as loop:
+                if more is None:
+                    loop.record_resumed(newest)
+                else:
+                    loop.resume(Checkpoints(folder / names.CHECKPOINTS, {}), **more)
+                assert loop.next_round == newest + 1
+                clients = [f"{number}.{again}" for number, again in came]
+                free = [who for who in clients if abs(newest + 1 - int(who[0])) not in (1, 2)]
+                assert loop.allowed(clients) == free
+        except tff_mf.InputError:
+            found = False
+        assert found == expected, (began, released, came, newest, attempt)
+        if found:
+            went_on += 1
+            record = read_ledger(folder / names.LEDGER)
+            assert (record.impossible, record.problems) == ([], [])
+            assert [(each.round, each.attempt) for each in record.begun] == came
+            assert list(record.released) == list(range(1, newest + 1))
+    assert went_on > 5
 
 
 PAIRS = tff_mf.MinSep(min_sep=2, max_participations=2)
@@ -148,45 +216,8 @@ def guarded(folder):
     return guard.open_guard(folder, plan(rounds=6, sampling=PAIRS), sampler="by hand")
 
 
-def listed(folder):
-    return [(each.round_number, each.attempt, each.client) for each in read_entries(folder / "participation.csv")]
-
-
 def began(folder):
     return [(each.round, each.attempt) for each in read_ledger(folder / "ledger.jsonl").begun]
-
-
-@pytest.fixture
-def put_back(tmp_path):
-    """A run that released three rounds, with the ledger of before the third."""
-    with guarded(tmp_path / "run") as guards:
-        for number, _ in guards.cohorts([["a", "b"], ["c", "d"], ["e", "f"]]):
-            if number == 3:
-                before = (tmp_path / "before").read_bytes()
-            guards.released(number)
-            (tmp_path / "before").write_bytes((tmp_path / "run" / "ledger.jsonl").read_bytes())
-    (tmp_path / "run" / "ledger.jsonl").write_bytes(before)
-    return tmp_path / "run"
-
-
-def test_a_ledger_of_before_does_not_forget_who_took_part(put_back):
-    with guarded(put_back) as guards:
-        assert (3, 1) in began(put_back)
-        guards.goes_on_after(2)
-        guards.begin(["g", "h"])
-        assert guards.allowed(["e", "i"]) == ["i"]
-        guards.released(3)
-    assert listed(put_back)[4:6] == [(3, 1, "e"), (3, 1, "f")]
-    assert began(put_back) == [(1, 1), (2, 1), (3, 1), (3, 2)]
-
-
-def test_a_ledger_of_before_and_a_checkpoint_of_now_release_nothing_twice(put_back):
-    with guarded(put_back) as guards:
-        guards.goes_on_after(3)
-        assert guards.next_round == 4
-    record = read_ledger(put_back / "ledger.jsonl")
-    assert record.released == {1: 1, 2: 1, 3: 1}
-    assert record.impossible == []
 
 
 def test_a_kill_between_the_two_logs_leaves_an_attempt_that_counts(tmp_path, monkeypatch):
@@ -212,36 +243,11 @@ def test_a_kill_between_the_two_logs_leaves_an_attempt_that_counts(tmp_path, mon
     assert reports.build(folder, realised=True)["participation"]["observed_max_participations"] == 2
 
 
-@pytest.mark.parametrize("lines", [0, 1])
-def test_an_emptied_ledger_is_no_new_run(tmp_path, lines):
-    with guarded(tmp_path / "one") as guards:
-        guards.released(guards.begin(["a", "b"]))
-    with guarded(tmp_path / "two") as guards:
-        for number, _ in guards.cohorts([["a", "b"], ["c", "d"]]):
-            guards.released(number)
-    for name in ("one", "two"):
-        path = tmp_path / name / "ledger.jsonl"
-        path.write_text("".join(path.read_text().splitlines(keepends=True)[:lines]))
-    before = listed(tmp_path / "two")
-    if lines:
-        # As a kill within the first round leaves it.
-        with guarded(tmp_path / "one") as guards:
-            assert not guards.knows_its_round
-        assert began(tmp_path / "one") == [(1, 1)]
-    else:
-        with pytest.raises(tff_mf.InputError, match=r"no ledger\.jsonl"), guarded(tmp_path / "one"):
-            pass
-    assert listed(tmp_path / "one") == [(1, 1, "a"), (1, 1, "b")]
-    refusal = "the ledger lacks" if lines else r"no ledger\.jsonl"
-    with pytest.raises(tff_mf.InputError, match=refusal), guarded(tmp_path / "two"):
-        pass
-    assert listed(tmp_path / "two") == before
-
-
-def test_an_attempt_that_cannot_follow_is_refused(put_back):
-    text = (put_back / "participation.csv").read_text()
-    (put_back / "participation.csv").write_text(text.replace("3,1,", "3,2,"), newline="")
-    with pytest.raises(tff_mf.InputError, match="does not follow from the ledger"), guarded(put_back):
+def test_an_attempt_that_cannot_follow_is_refused(folder):
+    train(folder, 2)
+    with (folder / names.PARTICIPATION).open("a") as file:
+        file.write("3,2,c\r\n")
+    with pytest.raises(tff_mf.InputError, match="does not follow from the ledger"), opened(folder):
         pass
 
 
