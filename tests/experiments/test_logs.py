@@ -294,12 +294,6 @@ def test_names_with_commas_quotes_and_newlines_survive(tmp_path):
     assert [entry.client for entry in read_entries(tmp_path / "log.csv")] == [*names, *names, "z"]
 
 
-def test_an_existing_log_is_never_overwritten(tmp_path):
-    path = written(tmp_path / "log.csv", [(1, 1, ["a"])])
-    with pytest.raises(tff_mf.InputError, match="another run"), open_log(path):
-        pass
-
-
 @pytest.mark.parametrize(
     ("tail", "clients"),
     [
@@ -321,15 +315,6 @@ def test_one_attempt_that_the_ledger_lacks_is_kept_but_for_what_is_damaged(tmp_p
     with open_log(path, begun=attempts(cohorts)):
         pass
     assert path.read_bytes() == whole + b"".join(f"3,1,{client}\r\n".encode() for client in clients)
-
-
-def test_a_log_that_is_not_of_the_ledger_does_not_go_on(tmp_path):
-    cohorts = [(1, 1, ["a", "b"]), (2, 1, ["c"]), (3, 1, ["d"])]
-    path = written(tmp_path / "log.csv", cohorts)
-    others = [(1, 1, ["a", "c"]), *cohorts[1:]]
-    for begun, reason in ((attempts(others), "other clients in round 1"), (attempts(cohorts[:1]), "ledger lacks")):
-        with pytest.raises(tff_mf.InputError, match=reason), open_log(path, begun=begun):
-            pass
 
 
 @pytest.mark.parametrize(

@@ -115,14 +115,6 @@ def test_stackoverflow_scale_is_planned_in_seconds():
     assert plan.observed().within(tff_mf.MinSep(min_sep=342, max_participations=6))
 
 
-def test_single_participation_takes_every_client_once():
-    plan = sampling.plan_cohorts(
-        client_ids=list("abcdef"), clients_per_round=2, rounds=3, sampling=tff_mf.SingleParticipation(), seed=0
-    )
-    assert sorted(plan.indices.reshape(-1)) == list(range(6))
-    assert plan.observed() == sampling.ObservedParticipation(min_sep=None, max_participations=1)
-
-
 def test_observed_of_the_rounds_that_were_run():
     plan = _plan(population=6, clients_per_round=2, rounds=9, min_sep=3, max_participations=3)
     assert plan.observed(rounds=3) == sampling.ObservedParticipation(min_sep=None, max_participations=1)

@@ -22,14 +22,12 @@ class Command:
         name: Its name.
         arguments: From data set and folder to what starts it there.
         again: From data set and folder to what goes on there.
-        intact: Raises if something in the folder is there in part.
         same: Raises unless the folder has what an undisturbed run has in the other.
     """
 
     name: str
     arguments: Callable[[pathlib.Path, pathlib.Path], list[str]]
     again: Callable[[pathlib.Path, pathlib.Path], list[str]]
-    intact: Callable[[pathlib.Path], None]
     same: Callable[[pathlib.Path, pathlib.Path], None]
 
 
@@ -53,11 +51,6 @@ def _optimize(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
     return ["optimize", "blt", *schema, "--buffers", "3", "--out", str(folder / "blt.safetensors")]
 
 
-def _artifact_intact(folder: pathlib.Path) -> None:
-    if (folder / "blt.safetensors").exists():
-        tff_mf.load(folder / "blt.safetensors")
-
-
 def _artifact_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
     _equal("artifact", *(tff_mf.load(each / "blt.safetensors") for each in (folder, expected)))
 
@@ -65,11 +58,6 @@ def _artifact_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
 def _data(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
     del data
     return ["data", "pydoc", "--packages", "click", "--out", str(folder / "data.sqlite")]
-
-
-def _data_intact(folder: pathlib.Path) -> None:
-    if (folder / "data.sqlite").exists():
-        sqlite.load_word_counts(folder / "data.sqlite")
 
 
 def _data_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
@@ -106,14 +94,18 @@ def twice(folder: pathlib.Path) -> list[int]:
     return again
 
 
-def _run_intact(folder: pathlib.Path) -> None:
-    run = folder / "run"
-    _equal("rounds released twice", twice(run), [])
-    for name in ("run.json", "planned.json", "summary.json", "report.json", "checkpoints/run.json"):
-        if (run / name).exists():
-            json.loads((run / name).read_text())
-    if (run / "mechanism.safetensors").exists():
-        tff_mf.load(run / "mechanism.safetensors")
+def check_intact(folder: pathlib.Path) -> None:
+    """Raises if something in the folder of a command is there in part, or a round was released twice."""
+    for path in folder.rglob("*.json"):
+        json.loads(path.read_text())
+    for path in (*folder.rglob("mechanism.safetensors"), *folder.glob("blt.safetensors")):
+        tff_mf.load(path)
+    for path in folder.glob("data.sqlite"):
+        sqlite.load_word_counts(path)
+    for path in folder.rglob("ledger.jsonl"):
+        _equal("rounds released twice", twice(path.parent), [])
+    for path in folder.glob("bundle"):
+        _equal("refusals", bundles.refusals(path), [])
 
 
 def _who_took_part(path: pathlib.Path) -> list[tuple[int, str]]:
@@ -123,7 +115,6 @@ def _who_took_part(path: pathlib.Path) -> list[tuple[int, str]]:
 
 def _run_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
     run, whole = folder / "run", expected / "run"
-    _run_intact(folder)
     _equal("participation", *(_who_took_part(each / "participation.csv") for each in (run, whole)))
     for name in ("round", "loss"):
         column = [[row[name] for row in _rows(each / "metrics.csv")] for each in (run, whole)]
@@ -147,16 +138,7 @@ def _central_again(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
     return [*_central(data, folder), *_to_resume(folder / "central")]
 
 
-def _central_intact(folder: pathlib.Path) -> None:
-    run = folder / "central"
-    if (run / "summary.json").exists():
-        json.loads((run / "summary.json").read_text())
-    if (run / "mechanism.safetensors").exists():
-        tff_mf.load(run / "mechanism.safetensors")
-
-
 def _central_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
-    _central_intact(folder)
     runs = [each / "central" for each in (folder, expected)]
     _equal("rounds", *([row["round"] for row in _rows(run / "metrics.csv")] for run in runs))
     kept = [json.loads((run / "summary.json").read_text()) for run in runs]
@@ -197,15 +179,7 @@ def _compare(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
     return ["compare", str(spec), "--out", str(folder / "comparison"), "--jobs", "2"]
 
 
-def _comparison_intact(folder: pathlib.Path) -> None:
-    for path in (folder / "comparison").glob("runs/*/summary.json"):
-        json.loads(path.read_text())
-    for path in (folder / "comparison").glob("*.json"):
-        json.loads(path.read_text())
-
-
 def _comparison_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
-    _comparison_intact(folder)
     kept = [json.loads((each / "comparison" / "comparison.json").read_text()) for each in (folder, expected)]
     for name in ("runs_planned", "runs_done", "runs_failed"):
         _equal(name, *(each.get(name) for each in kept))
@@ -240,23 +214,17 @@ def _export_again(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
     return _export(data, folder)
 
 
-def _bundle_intact(folder: pathlib.Path) -> None:
-    if (folder / "bundle").exists():
-        _equal("refusals", bundles.refusals(folder / "bundle"), [])
-
-
 def _bundle_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
-    _bundle_intact(folder)
     policies = [bundles.read_policy(each / "bundle") for each in (folder, expected)]
     _equal("policy", *policies)
     _equal("files", *(sorted(bundles.read_manifest(each / "bundle")[0].files) for each in (folder, expected)))
 
 
 COMMANDS = (
-    Command("optimize", _optimize, _optimize, _artifact_intact, _artifact_same),
-    Command("data", _data, _data, _data_intact, _data_same),
-    Command("train", _train, _train_again, _run_intact, _run_same),
-    Command("train-central", _central, _central_again, _central_intact, _central_same),
-    Command("compare", _compare, _compare, _comparison_intact, _comparison_same),
-    Command("export", _export, _export_again, _bundle_intact, _bundle_same),
+    Command("optimize", _optimize, _optimize, _artifact_same),
+    Command("data", _data, _data, _data_same),
+    Command("train", _train, _train_again, _run_same),
+    Command("train-central", _central, _central_again, _central_same),
+    Command("compare", _compare, _compare, _comparison_same),
+    Command("export", _export, _export_again, _bundle_same),
 )

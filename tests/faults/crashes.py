@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 import small_run
-from commands import COMMANDS, Command, DifferentError, twice
+from commands import COMMANDS, Command, DifferentError, check_intact, twice
 from grpc import _channel, _utilities
 from outcomes import CRASHED, LOST, RESUMED, TWICE, Outcome
 
@@ -70,6 +70,7 @@ class Target:
 
     def same(self, folder: pathlib.Path) -> bool:
         with contextlib.suppress(Exception):
+            check_intact(folder)
             self.command.same(folder, self.expected)
             return True
         return False
@@ -232,7 +233,7 @@ def crash(target: Target, name: str, number: int, generator: random.Random) -> O
         struck = Struck(target=target, folder=folder, child=child, generator=generator)
         wrong += fault.strike(struck) if child.stands_still(_PATIENCE) else struck.goes_on()
         try:
-            command.intact(folder)
+            check_intact(folder)
         except Exception as error:
             result = TWICE if isinstance(error, DifferentError) else LOST
             wrong.append(f"{type(error).__name__}: {error}")
