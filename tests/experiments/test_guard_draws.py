@@ -1,7 +1,6 @@
 """A guard whose cohorts the plan's sampling draws: logged, or secret with the amplified ε."""
 
 import functools
-import os
 import pathlib
 import shutil
 
@@ -201,20 +200,6 @@ def test_a_run_goes_on_with_its_key_alone_and_as_secret_as_it_began(begun, tmp_p
     key.unlink()
     with pytest.raises(InputValueError, match="is lost"):
         run_in(begun, plan_of("balls-in-bins"))
-
-
-def test_a_forked_process_begins_nothing(tmp_path):
-    with guard.open_guard(tmp_path, plan_of("balls-in-bins")) as guarded:
-        guarded.draws_from(IDS)
-        child = os.fork()
-        if child == 0:
-            try:
-                guarded.begin(guarded.allowed(IDS))
-            except InputValueError:
-                os._exit(7)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-        assert guarded.begin(guarded.allowed(IDS)) == 1
 
 
 def test_the_key_is_deleted_if_the_end_of_the_run_was_interrupted(begun, run):

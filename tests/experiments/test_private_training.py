@@ -104,21 +104,27 @@ def trained(training, rounds=ROUNDS, clients=IDS):
 
 @pytest.fixture(scope="module", autouse=True)
 def _built_once():
-    """Equal processes are built, and taken apart, once: that takes seconds."""
-    build, processes = tff.learning.algorithms.build_unweighted_fed_avg, {}
+    """Equal processes, and what draws their noise again, are built and taken apart once: that takes seconds."""
+    of_tff, factory, made = tff.learning.algorithms, aggregators.MFAggregationFactory, {}
+    build, replay = of_tff.build_unweighted_fed_avg, factory.replay_computation
+
+    def once(key, make):
+        if key not in made:
+            made[key] = make()
+        return made[key]
 
     def built(model_fn, *, model_aggregator, **more):
         key = (model_fn, model_aggregator.fingerprint, model_aggregator.rounds, more["server_optimizer_fn"])
-        if key not in processes:
-            processes[key] = build(model_fn, model_aggregator=model_aggregator, **more)
-        return processes[key]
+        return once(key, lambda: build(model_fn, model_aggregator=model_aggregator, **more))
+
+    def replayed(self, *, dimension):
+        return once((self.fingerprint, dimension), lambda: replay(self, dimension=dimension))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tff.learning.algorithms, "build_unweighted_fed_avg", built)
+        patch.setattr(of_tff, "build_unweighted_fed_avg", built)
+        patch.setattr(of_tff, "build_fed_eval", functools.cache(of_tff.build_fed_eval))
+        patch.setattr(factory, "replay_computation", replayed)
         patch.setattr(forms, "take_apart", functools.cache(forms.take_apart))
-        patch.setattr(
-            tff.learning.algorithms, "build_fed_eval", functools.cache(tff.learning.algorithms.build_fed_eval)
-        )
         yield
 
 
