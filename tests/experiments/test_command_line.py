@@ -110,7 +110,7 @@ def typed_as(name, value):
 
 @pytest.mark.parametrize("word", SAMPLINGS)
 def test_every_command_and_file_reads_a_sampling_alike(word, tmp_path):
-    """What is refused of a sampling is a matter of its type: see test_sampling_kinds.py."""
+    """What is refused of a sampling is a matter of its type: see test_sampling.py."""
     given = shared.drawn(word).parameters
     flags = [each for name, value in given.items() for each in typed_as(name, value)]
     level = {"rounds": 16, "clients_per_round": 3, "delta": 1e-4, "noise_multiplier": 4.0}

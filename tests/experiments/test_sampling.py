@@ -1,14 +1,283 @@
+"""Each kind of sampling keeps what it guarantees, draws as it says, and refuses what it cannot keep."""
+
 import copy
+import dataclasses
 import itertools
+import json
+import math
 
 import hypothesis
 import hypothesis.strategies as st
+import msgspec
 import numpy as np
 import pytest
 
 import tff_mf
+from tff_mf import accounting
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
+from tff_mf.experiments.output import typed
+from tff_mf.experiments.runs import ledger
+from tff_mf.experiments.runs.settings import RunSettings
+from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
+from tff_mf.problem.draws import SeededDraws
+
+from .shared import drawn
+
+TWO = "2" * 32
+
+
+def made(word, population=40, clients_per_round=4, rounds=30, min_sep=5, max_participations=None, seed=1, **more):
+    limit = max_participations or math.ceil(rounds / min_sep)
+    chosen = drawn(word, min_sep=min_sep, max_participations=limit, groups=min_sep, participations=limit)
+    chosen = SamplingSettings(sampling=word, **{**chosen.parameters, **more})
+    return sampling.plan_cohorts(
+        sampling=chosen.drawn_by(population=population, clients_per_round=clients_per_round),
+        client_ids=[f"client{i}" for i in range(population)],
+        clients_per_round=clients_per_round,
+        rounds=rounds,
+        seed=seed,
+    )
+
+
+def rounds_of_clients(plan):
+    taken = {}
+    for t in range(plan.rounds):
+        cohort = plan.cohort(t)
+        assert len(set(cohort)) == len(cohort)
+        for client in cohort:
+            taken.setdefault(client, []).append(t)
+    return taken
+
+
+@hypothesis.given(population=st.integers(4, 40), rounds=st.integers(1, 60), seed=st.integers(0, 5))
+def test_a_shuffled_epoch_has_each_client_at_most_once(population, rounds, seed):
+    epoch = population // 4
+    plan = made(
+        "spaced-epochs", population, rounds=rounds, min_sep=max(1, epoch // 2), max_participations=60, seed=seed
+    )
+    for client_rounds in rounds_of_clients(plan).values():
+        assert len({t // epoch for t in client_rounds}) == len(client_rounds)
+
+
+def test_epochs_are_shuffled_anew_and_their_borders_are_kept():
+    plan = made("spaced-epochs", rounds=60, min_sep=6, max_participations=6)
+    assert {len(rounds) for rounds in rounds_of_clients(plan).values()} == {6}
+    assert plan.observed().min_sep == 6
+    assert set(plan.cohort(0)) != set(plan.cohort(10))
+    for kind, rounds, min_sep in (("spaced-epochs", 60, 6), ("fixed-epochs", 30, 5)):
+        with pytest.raises(InputValueError, match=r"max_participations|SpacedEpochs"):
+            made(kind, rounds=rounds, min_sep=min_sep, max_participations=5)
+
+
+def test_a_timer_of_rounds_keeps_its_distance_but_not_the_assumed_number():
+    plan = made("timer", population=20, rounds=50, max_participations=2)
+    assert plan.observed().min_sep >= 5
+    assert not plan.observed().within(tff_mf.MinSep(min_sep=5, max_participations=2))
+
+
+def test_a_timer_of_hours_keeps_hours_and_its_rounds_are_known_afterwards():
+    plan = made("timer", 60, 2, 400, min_sep=12, hours=12.0, round_minutes=60.0)
+    # By night more rounds than twelve fit into twelve hours, and fewer by day.
+    apart = [
+        later - sooner for taken in rounds_of_clients(plan).values() for sooner, later in itertools.pairwise(taken)
+    ]
+    assert plan.participation == tff_mf.MinSep(
+        min_sep=min(apart), max_participations=plan.observed().max_participations
+    )
+    assert min(apart) < 12 < max(apart)
+
+
+def test_rounds_wait_for_devices_whose_timer_runs():
+    plan = made("timer", population=4, clients_per_round=4, rounds=5, min_sep=1, hours=100.0, round_minutes=1.0)
+    assert plan.observed() == sampling.ObservedParticipation(min_sep=1, max_participations=5)
+
+
+def test_cyclic_poisson_takes_each_client_from_its_own_group():
+    plan = made("cyclic-poisson", population=43, clients_per_round=4, rounds=2000)
+    for rounds in rounds_of_clients(plan).values():
+        assert len({t % 5 for t in rounds}) == 1
+    assert len(rounds_of_clients(plan)) == 40
+    sizes = np.array([len(plan.cohort(t)) for t in range(2000)])
+    # Eight clients a group, each with probability 4 / ⌊43 / 5⌋.
+    assert abs(sizes.mean() - 4) < 5 * math.sqrt(2 / 2000)
+    assert sizes.min() < 4 < sizes.max()
+
+
+def group_of(secret, names, groups=6):
+    """Returns the place of every client, as `BallsInBins` asks for it."""
+    return secret.draws(names, tff_mf.BallsInBins(groups=groups)).places(np.arange(len(names)), groups)
+
+
+def test_a_secret_outlasts_a_run_and_is_seen_nowhere(tmp_path):
+    setting = {
+        "client_ids": [f"client{i}" for i in range(600)],
+        "rounds": 12,
+        "sampling": tff_mf.BallsInBins(groups=6, clients_per_round=100),
+    }
+    secret = sampling.CohortSecret.drawn()
+    secret.save(tmp_path / "cohorts.key")
+    assert (tmp_path / "cohorts.key").stat().st_mode & 0o777 == 0o600
+    assert secret.key.hex() not in repr(secret)
+    assert "key" not in repr(secret)
+    plan = sampling.plan_cohorts(**setting, secret=secret)
+    loaded = sampling.CohortSecret.load(tmp_path / "cohorts.key", run=secret.run)
+    assert loaded == secret
+    sizes = np.array([len(plan.cohort(t)) for t in range(6)])
+    assert np.abs(sizes - 100).max() < 6 * math.sqrt(600 * 5 / 36)
+    with pytest.raises(InputValueError, match="exists"):
+        sampling.CohortSecret.drawn().save(tmp_path / "cohorts.key")
+    assert sampling.CohortSecret.load(tmp_path / "cohorts.key", run=secret.run) == secret
+
+
+def test_the_group_of_a_client_follows_from_its_id_and_the_sampling():
+    secret, names = sampling.CohortSecret.drawn(), [f"client{i}" for i in range(6000)]
+    groups = group_of(secret, names)
+    assert np.array_equal(groups[::-1], group_of(secret, names[::-1]))
+    draws = secret.draws(names, tff_mf.BallsInBins(groups=6))
+    # Another choice, and another sampling: binomial(6000, 1/6).
+    draws.places(np.arange(1), 6)
+    for others in (draws.places(np.arange(6000), 6), group_of(secret, names, groups=12) % 6):
+        assert abs(np.sum(groups == others) - 1000) < 7 * math.sqrt(6000 * 5 / 36)
+
+
+def test_another_run_cannot_have_the_same_groups(tmp_path):
+    """Their file is refused; the key under another name leads to groups that agree by chance only."""
+    secret = sampling.CohortSecret.drawn()
+    secret.save(tmp_path / "cohorts.key")
+    with pytest.raises(InputValueError, match="secret of another run than run='2222"):
+        sampling.CohortSecret.load(tmp_path / "cohorts.key", run=TWO)
+    names = [f"client{i}" for i in range(6000)]
+    other = sampling.CohortSecret(run=TWO, key=secret.key)
+    # Binomial(6000, 1/6).
+    assert abs(np.sum(group_of(secret, names) == group_of(other, names)) - 1000) < 7 * math.sqrt(6000 * 5 / 36)
+    for name in ("", "first", secret.run[:-1], secret.run[:-1] + "G", secret.run + "\n"):
+        with pytest.raises(InputValueError, match="random identifier"):
+            sampling.CohortSecret.drawn(run=name)
+    with pytest.raises(InputTypeError, match="run=1"):
+        sampling.CohortSecret(run=1, key=secret.key)
+
+
+def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
+    """Same folder, same settings, same file of groups: only the run whose ledger goes on gets them."""
+    folder = tmp_path / "first"
+    folder.mkdir()
+    (folder / "run.json").write_text("{}")
+    with ledger.open_ledger(folder / "ledger.jsonl") as begun:
+        secret = sampling.CohortSecret.drawn(run=begun.run)
+        secret.save(tmp_path / "cohorts.key")
+    with ledger.open_ledger(folder / "ledger.jsonl") as resumed:
+        assert sampling.CohortSecret.load(tmp_path / "cohorts.key", run=resumed.run) == secret
+    folder.rename(tmp_path / "aside")
+    folder.mkdir()
+    (folder / "run.json").write_text("{}")
+    with ledger.open_ledger(folder / "ledger.jsonl") as second:
+        with pytest.raises(InputValueError, match="secret of another run"):
+            sampling.CohortSecret.load(tmp_path / "cohorts.key", run=second.run)
+        with pytest.raises(InputValueError, match="random identifier"):
+            sampling.CohortSecret.load(tmp_path / "cohorts.key", run="first")
+
+
+def test_who_takes_part_says_nothing_about_the_group():
+    names, drawn_by = [f"client{i}" for i in range(8000)], tff_mf.BallsInBins(groups=2, clients_per_round=2000)
+    cohorts = drawn_by.cohorts(8000, 2, draws=sampling.CohortSecret.drawn().draws(names, drawn_by))
+    sizes = np.sum(cohorts >= 0, axis=1)
+    assert sizes.sum() == 4000
+    # Binomial(4000, 1/2).
+    assert abs(sizes[0] - 2000) < 7 * math.sqrt(1000)
+
+
+def test_misuse_of_a_secret_is_refused(tmp_path):
+    (tmp_path / "other").write_bytes(f'another file\n"{TWO}"\n'.encode() + bytes(32))
+    (tmp_path / "short").write_bytes(f'tff-mf secret of cohorts\n"{TWO}"\n'.encode() + bytes(31))
+    setting = {"client_ids": ["a", "b"], "clients_per_round": 1, "rounds": 2}
+    setting["sampling"] = tff_mf.BallsInBins(groups=2)
+    for wrong in ({}, {"seed": 1, "secret": sampling.CohortSecret.drawn()}):
+        with pytest.raises(InputValueError, match="either seed"):
+            sampling.plan_cohorts(**setting, **wrong)
+    with pytest.raises(InputValueError, match="no secret of cohorts"):
+        sampling.CohortSecret.load(tmp_path / "other", run=TWO)
+    with pytest.raises(InputValueError, match="no secret of cohorts"):
+        sampling.CohortSecret.load(tmp_path / "short", run=TWO)
+    with pytest.raises(InputTypeError, match="bytes"):
+        sampling.CohortSecret(run=TWO, key="secret")
+
+
+def test_random_allocation_gives_each_client_the_same_number_of_rounds():
+    setting = {"population": 700, "clients_per_round": 40, "rounds": 30, "min_sep": 1, "max_participations": 2}
+    plan = made("random-allocation", **setting)
+    taken = rounds_of_clients(plan)
+    assert len(taken) == 600
+    assert {len(rounds) for rounds in taken.values()} == {2}
+    assert plan.observed().min_sep == 1
+    # 15 clients are expected for each difference of 29, and of 1 as many as rounds allow.
+    apart = [later - sooner for sooner, later in taken.values()]
+    assert abs(apart.count(1) - 600 * 29 / 435) < 5 * math.sqrt(600 * 29 / 435)
+
+
+@pytest.mark.parametrize("kind", SAMPLINGS)
+def test_one_seed_or_secret_gives_one_plan_and_another_another(kind):
+    chosen = drawn(kind, min_sep=3, max_participations=12, groups=3)
+    setting = {"client_ids": [f"c{i}" for i in range(60)], "clients_per_round": 5, "rounds": 12}
+    setting["sampling"] = chosen.drawn_by(population=60, clients_per_round=5)
+    secrets = (sampling.CohortSecret.drawn() for _ in range(2))
+    for one, other in (({"seed": 1}, {"seed": 2}), ({"secret": secret} for secret in secrets)):
+        plan = sampling.plan_cohorts(**setting, **one)
+        assert plan == sampling.plan_cohorts(**setting, **one)
+        assert plan != sampling.plan_cohorts(**setting, **other)
+
+
+def test_dropped_clients_are_gone_from_the_data_and_stay_in_the_plan():
+    plan = made("min-sep", population=400, clients_per_round=40)
+    reporting = sampling.without_dropped(plan, 0.25, seed=7)
+    assert sampling.without_dropped(plan, 0.0, seed=7) is plan
+    assert reporting == sampling.without_dropped(plan, 0.25, seed=7)
+    kept = 0
+    for t in range(plan.rounds):
+        assert set(reporting.cohort(t)) <= set(plan.cohort(t))
+        kept += len(reporting.cohort(t))
+    assert abs(kept / 1200 - 0.75) < 5 * math.sqrt(0.25 * 0.75 / 1200)
+    assert plan.observed().max_participations >= reporting.observed().max_participations
+    with pytest.raises(InputValueError, match="dropout=1"):
+        sampling.without_dropped(plan, 1, seed=7)
+
+
+@pytest.mark.parametrize("word", SAMPLINGS)
+def test_a_word_has_the_fields_of_its_sampling_and_refuses_others_by_name(word):
+    chosen = drawn(word)
+    made_by = chosen.drawn_by(population=100, clients_per_round=5)
+    assert chosen.sampler == f"tff_mf.{type(made_by).__name__}"
+    assert chosen.is_secret == isinstance(made_by, accounting.SecretSampling) == (word in SECRET)
+    assert all(getattr(made_by, name) == value for name, value in chosen.parameters.items() if hasattr(made_by, name))
+    assert {*parameters_of(word)} - {"max_participations"} <= {field.name for field in dataclasses.fields(made_by)}
+    for name in {*PARAMETERS} - {*parameters_of(word)}:
+        with pytest.raises(InputValueError, match=rf"^{name}=3 does not go with sampling='{word}': leave it out"):
+            SamplingSettings(sampling=word, **chosen.parameters, **{name: 3})
+    for name in chosen.parameters if word != "shuffled-epochs" else ():
+        with pytest.raises(InputValueError, match=rf"^{name} missing, which sampling='{word}' needs"):
+            SamplingSettings(
+                sampling=word, **{other: chosen.parameters[other] for other in chosen.parameters if other != name}
+            )
+        with pytest.raises(InputValueError, match=rf"{name}=0"):
+            SamplingSettings(sampling=word, **{**chosen.parameters, name: 0})
+    # What run.json has is the same sampling.
+    given = {"rounds": 12, "clients_per_round": 2, "delta": 1e-6}
+    stored = json.loads(msgspec.json.encode(RunSettings(**given, **msgspec.structs.asdict(chosen))))
+    assert typed.convert(stored, RunSettings).sampling_settings() == chosen
+
+
+@pytest.mark.parametrize("kind", SAMPLINGS)
+def test_the_object_that_is_accounted_for_draws_the_cohorts(kind):
+    drawn_by = drawn(kind, min_sep=2, groups=2).drawn_by(population=9, clients_per_round=2)
+    clients = [f"c{index}" for index in range(9)]
+    plan = sampling.plan_cohorts(sampling=drawn_by, client_ids=clients, clients_per_round=2, rounds=4, seed=1)
+    assert np.array_equal(drawn_by.cohorts(9, 4, clients_per_round=2, draws=SeededDraws(1)), plan.indices)
+
+
+@pytest.mark.parametrize("kind", SAMPLINGS)
+def test_a_population_that_is_too_small_is_refused(kind):
+    with pytest.raises(InputValueError, match="clients"):
+        made(kind, population=3, min_sep=2 if kind == "b-min-sep" else 1)
 
 
 def _plan(population=12, clients_per_round=2, rounds=10, min_sep=3, max_participations=4, seed=1):
@@ -19,14 +288,6 @@ def _plan(population=12, clients_per_round=2, rounds=10, min_sep=3, max_particip
         sampling=tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations),
         seed=seed,
     )
-
-
-def _rounds_of_each_client(plan):
-    taken = {}
-    for t in range(plan.rounds):
-        for client_id in plan.cohort(t):
-            taken.setdefault(client_id, []).append(t)
-    return taken
 
 
 def _feasible(population, clients_per_round, rounds, min_sep, max_participations):
@@ -55,9 +316,8 @@ def test_a_plan_is_made_whenever_one_exists_and_never_breaks_the_schema(seed, **
         return
     plan = _plan(**setting, seed=seed)
     assert plan.rounds == setting["rounds"]
-    for t in range(plan.rounds):
-        assert len(set(plan.cohort(t))) == setting["clients_per_round"]
-    taken = _rounds_of_each_client(plan)
+    assert all(len(plan.cohort(t)) == setting["clients_per_round"] for t in range(plan.rounds))
+    taken = rounds_of_clients(plan)
     most = max(len(rounds) for rounds in taken.values())
     apart = [later - sooner for rounds in taken.values() for sooner, later in itertools.pairwise(rounds)]
     assert most <= setting["max_participations"]
