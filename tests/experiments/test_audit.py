@@ -1,6 +1,7 @@
 """Audits: right noise passes, and noise that is wrong on purpose is found out, or refused."""
 
 import itertools
+import json
 import math
 import pathlib
 
@@ -240,6 +241,10 @@ def test_the_audit_of_a_run_is_of_all_that_it_claims(tmp_path):
     planned = reports.build(tmp_path, realised=False)["accountant"]["planned"]["epsilon"]
     assert (found["passed"], found["adjacency"]) == (True, "replace-one")
     assert found["claimed_epsilon"] == pytest.approx(planned, rel=1e-9)
+    (tmp_path / "audit.json").write_text(json.dumps(found))
+    canaries = found["canaries"]
+    shown = reports.build(tmp_path, realised=False)["audit"]["shown_epsilon"]
+    assert shown == max(canaries["epsilon"], canaries["epsilon_gaussian"]) > min(canaries.values())
 
 
 @pytest.mark.sampled(most=2)

@@ -121,10 +121,12 @@ def test_noise_and_rate_are_those_that_the_run_began_with(folder):
     assert found.settings == settings
     assert (found.training.epsilon, found.training.noise_multiplier) == (None, 5.0)
     assert (found.training.server_learning_rate, found.training.grid) == (0.1 + 0.2, "none")
-    del own["server_learning_rate"]
-    (folder / "run.json").write_text(json.dumps({**record, **own}))
-    with pytest.raises(InputError, match="server_learning_rate=None"):
-        run_record.read_record(folder)
+    of_a_guard = {"sampling": "min-sep", "min_sep": 2, "max_participations": 4}
+    wrong = {"server_learning_rate=None": {"server_learning_rate": None}, "secret_cohorts": {"secret_cohorts": True}}
+    for words, changes in {**wrong, "sampling and": {"sampling": of_a_guard}}.items():
+        (folder / "run.json").write_text(json.dumps({**record, **own, **changes}))
+        with pytest.raises(InputError, match=words):
+            run_record.read_record(folder)
     assert run_record.begun_record(folder / "none") is None
 
 
