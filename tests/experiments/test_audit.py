@@ -245,6 +245,13 @@ def test_the_audit_of_a_run_is_of_all_that_it_claims(tmp_path):
     canaries = found["canaries"]
     shown = reports.build(tmp_path, realised=False)["audit"]["shown_epsilon"]
     assert shown == max(canaries["epsilon"], canaries["epsilon_gaussian"]) > min(canaries.values())
+    # Of half of the noise such an audit says what the whole noise says: it could not fail.
+    setting = reports.audit_setting(reports.read_record(tmp_path), privacy.mechanism)
+    assert auditing.disagreements(found, setting) == []
+    values = {test["name"]: test for test in found["tests"]}
+    values["control"]["value"] = values["canaries"]["value"]
+    [problem] = auditing.disagreements({**found, "control": canaries}, setting)
+    assert "control" in problem
 
 
 @pytest.mark.sampled(most=2)
