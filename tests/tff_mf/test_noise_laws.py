@@ -390,7 +390,6 @@ def test_a_state_stepped_twice_never_repeats_noise(run):
         np.testing.assert_array_equal(leaf, old)
 
 
-@pytest.mark.sampled(together=2)
 def test_recorded_keys_rebuild_the_state_and_not_what_follows(run):
     again = run.stream.replay(run.engine.keys(run.middle))
     assert_same(run.engine, again, run.middle)
