@@ -59,6 +59,13 @@ def test_right_noise_passes(mechanism):
     assert found.control.epsilon_gaussian > found.claimed_epsilon
 
 
+@pytest.mark.parametrize(("rounds", "samples"), [(20, 16384), (4096, 4096), (2**15, 1024)])
+def test_longer_runs_are_audited_in_fewer_coordinates(rounds, samples):
+    own = {"mechanism": tff_mf.Identity(), "rounds": rounds, "sampling": tff_mf.SingleParticipation()}
+    plan = tff_mf.plan(**own, delta=1e-6, clients_per_round=1, noise_multiplier=4.0)
+    assert auditing.Setting(plan=plan).samples == samples
+
+
 def test_half_of_the_noise_is_found_out():
     found = audit(noise_scale=0.5)
     assert {"variance", "canaries"} <= failed(found)
