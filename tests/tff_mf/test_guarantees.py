@@ -315,6 +315,7 @@ def test_ends_of_the_range():
     nothing = tff_mf.Guarantee(mu=0)
     assert (nothing.zcdp_rho, nothing.epsilon(1e-6), nothing.epsilon_by_pld(1e-6), nothing.delta(0)) == (0, 0, 0, 0)
     assert tff_mf.Guarantee(mu=1e-3).delta(100.0) > 0
+    assert tff_mf.Guarantee(mu=1e-300).epsilon_from_zcdp(1e-6) == 0
 
 
 def test_replacing_a_client_doubles_the_sensitivity():
