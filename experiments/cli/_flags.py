@@ -142,7 +142,7 @@ class Flags:
     ) -> MechanismSetting:
         """Returns the setting of the flags; what they leave open is as a mechanism was optimized for."""
         # Refused before a search.
-        _ = self.chosen_grid()
+        grid = self.chosen_grid()
         rounds = self.rounds_for(mechanism)
         optimized_for = None if mechanism is None else mechanism.optimized_for
         return MechanismSetting(
@@ -151,12 +151,9 @@ class Flags:
             restart_every=self.restart_every,
             adjacency=self.adjacency,
             workload=self.chosen_workload(rounds) or (None if optimized_for is None else optimized_for.workload),
+            grid=grid,
+            dimension=None if grid is None else self.dimension,
         )
-
-    def on_grid(self) -> dict[str, Any]:
-        """Returns the grid of the flags, with the number of parameters that its cost is of."""
-        grid = self.chosen_grid()
-        return {"grid": grid, "dimension": None if grid is None else self.dimension}
 
     def chosen_grid(self) -> tff_mf.Grid | None:
         """Returns the grid of the flags; refuses one whose cost no --dimension tells."""

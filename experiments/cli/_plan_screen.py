@@ -1,6 +1,7 @@
 """The result of `tff-mf plan`, as JSON and as a document."""
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,6 @@ from tff_mf.optimize.least_loss import least_loss
 from tff_mf.planning.options import Option
 
 from ..output.present import Block, Callout, Document, Explorer, Facts, Figure, Item, Listing, Paragraph, Section, Table
-from ..planning import integers
 from ..planning.amplified import Amplified
 from ..planning.balls_in_bins import BinsOption, recommended
 from ..planning.deployment import Deployment
@@ -30,7 +30,7 @@ _ONLY_IF = (
 _ONLY_IN_BINS = (
     "Only if each of {clients:,} clients is put at random into one of {bins} groups, independently, once for the run, "
     "no other client takes part, and nobody ever learns a group or a cohort: amplification by balls-in-bins sampling. "
-    "It does not hold if clients decide when they are available. Estimates at {level}:"
+    "It does not hold if clients decide when they are available. Estimates at {level}, for real numbers:"
 )
 
 _LOSSES = (
@@ -44,8 +44,7 @@ _POSITIONS = (
 )
 _OF_POSITIONS = (
     "Noise of the mean: standard deviation of the noise in a parameter of the sum of all mean updates so far, root "
-    "mean square over the rounds, in clip norms. All figures hold for real numbers; what integers cost is in the line "
-    "on numbers above."
+    "mean square over the rounds, in clip norms."
 )
 
 
@@ -61,12 +60,10 @@ class PlanScreen:
         claim: Its guarantee.
         largest_dimension: Of a model that learns, see `signal_to_noise.of_option`.
         signal: Signal and noise, if the dimension is known.
-        numbers: The grid and what it costs, see `integers.of_option`.
         notes: Further remarks.
         level: The ε that the noise follows from, or the σ that ε follows from; the other one is None.
         sampling: The kind of --sampling, if given.
         sampled: Numbers of bands with amplification, if --sampling was given.
-        grid: The grid whose cost the amplified figures include, if any.
         in_bins: Estimates with balls in bins, the mechanism with the least error first, if --sampling named it.
         certified: The one of them that is recommended.
     """
@@ -78,12 +75,10 @@ class PlanScreen:
     claim: statements.Claim
     largest_dimension: int | None
     signal: Signal | None
-    numbers: Mapping[str, Any]
     notes: Sequence[str]
     level: Mapping[str, Any]
     sampling: str | None
     sampled: Mapping[int, Amplified] | None
-    grid: tff_mf.Grid | None = None
     in_bins: Sequence[BinsOption] = ()
     certified: Amplified | None = None
 
@@ -114,10 +109,10 @@ class PlanScreen:
                 "largest_dimension": self.largest_dimension,
                 **({"hopeless": False} if self.signal is None else self.signal.as_dict()),
             },
-            "numbers": {name: value for name, value in finite(self.numbers).items() if name != "line"},
+            "numbers": self._numbers(),
             "mechanisms": [self._row(option) for option in self.options],
             "frontier": self._frontier(),
-            "least_loss": self._least_loss(),
+            "least_loss": self._least_loss,
         }
         if self.sampled is not None:
             result |= {"sampling": self.sampling, "amplified": [_amplified(*each) for each in self.sampled.items()]}
@@ -145,7 +140,7 @@ class PlanScreen:
             ("setting", setting),
             ("why", self.why.removeprefix(f"{self.chosen.name}: ")),
             ("learns", self._learns()),
-            ("numbers", self.numbers["line"]),
+            ("numbers", self._in_integers()),
             *(("note", each) for each in self.notes),
             ("written", ", ".join(written)),
         ]
@@ -160,6 +155,24 @@ class PlanScreen:
             Section("What it rests on", [Listing(self._assumptions(), ticked="assumption")]),
         ]
         return Document("Plan", blocks)
+
+    def _numbers(self) -> dict[str, Any]:
+        """Returns the grid, and what its integers cost in the guarantee of the recommended mechanism."""
+        setting, mechanism = self.deployment.setting, self.chosen.mechanism
+        assert mechanism is not None
+        if setting.grid is None:
+            return {"grid": None}
+        charge = setting.charge(mechanism, self.chosen.figures["noise_multiplier"])
+        cost = {} if charge is None else {"mu": charge.mu, "tail": charge.tail}
+        return {"grid": dataclasses.asdict(setting.grid), "dimension": setting.dimension, **cost}
+
+    def _in_integers(self) -> str:
+        grid, dimension = self.deployment.setting.grid, self.deployment.setting.dimension
+        if grid is None:
+            return "floats; figures hold for real numbers only, and --grid auto closes that gap"
+        assumed = " (--dimension)" if self.signal is None else ""
+        but = ", the estimates with secret groups excepted" if self.in_bins else ""
+        return f"integers of {grid.bits} bits, for {dimension:,} parameters{assumed}: figures include their cost{but}"
 
     def _learns(self) -> str:
         if self.signal is not None:
@@ -196,11 +209,13 @@ class PlanScreen:
         known = self.deployment
         drawn = f"cohorts are drawn at random by {self.sampling} sampling and stay secret, or no amplified figure holds"
         k = known.setting.participation.max_participations
+        suits = known.delta < 1 / known.population
         found = {
             "participation": f"no client takes part more than {k:,} times, or twice within {known.min_sep:,} rounds; "
             "something enforces it",
             "who takes part when": "it does not depend on the clients' data",
-            "population": f"at least {known.population:,} clients can take part, and δ = {known.delta} suits them",
+            "population": f"at least {known.population:,} clients can take part"
+            + (f", and δ = {known.delta} suits them" if suits else ""),
             "cohort": f"the noise is calibrated for {known.clients_per_round:,} clients a round, and the divisor is a "
             "constant",
             "one client": "is one person, or ε is a client's and not a person's",
@@ -245,6 +260,7 @@ class PlanScreen:
                 found.append({"name": each.name} | {key: each.figures[key] for key in ("memory_rows", name)})
         return found
 
+    @functools.cached_property
     def _least_loss(self) -> float | None:
         """Returns what no mechanism's loss is below; None where no bound is known."""
         setting = self.deployment.setting
@@ -253,7 +269,7 @@ class PlanScreen:
         return least_loss(setting.rounds, setting.participation, self.deployment.objective) or None
 
     def _by_copies(self) -> str:
-        name, bound = self.deployment.objective, self._least_loss()
+        name, bound = self.deployment.objective, self._least_loss
         found = [
             f"{digits.nearest(each[f'{name}_loss'])} with {each['memory_rows']} ({each['name']})"
             for each in self._frontier()
@@ -301,7 +317,6 @@ class PlanScreen:
         error = digits.nearest(figures["rms_loss"] / figures["sensitivity"] * figures["noise_multiplier"])
         blocks = [
             Paragraph(_ONLY_IF.format(kind=self.sampling, turns=turns)),
-            Paragraph(f"In the table below, {integers.included(self.grid)}."),
             Table(header, rows, "amplified by sampling"),
             Paragraph(f"Without amplification, {self.chosen.name} has an RMS error of {error} clip norms."),
         ]
@@ -331,8 +346,8 @@ class PlanScreen:
         return (
             f"Certified: {recommended(self.in_bins).name}, amplified σ = {digits.upwards(found.noise_multiplier)}, "
             f"{objective} {error} clip norms, amplified ε {digits.upwards(found.level.epsilon)} "
-            f"({found.level.theorem} bound), and {digits.upwards(found.epsilon_if_known)} if cohorts are known; "
-            f"{integers.included(self.grid)}. `tff-mf optimize blt` or `banded-toeplitz` with --sampling "
+            f"({found.level.theorem} bound), and {digits.upwards(found.epsilon_if_known)} if cohorts are known. "
+            "`tff-mf optimize blt` or `banded-toeplitz` with --sampling "
             "balls-in-bins saves the mechanism."
         )
 

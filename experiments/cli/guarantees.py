@@ -29,8 +29,8 @@ class Found:
 
     Attributes:
         mechanism: The mechanism.
-        setting: Its setting.
-        flags: The flags, with the cohorts, and the grid whose cost is in every figure.
+        setting: Its setting, with the grid whose cost is in every figure.
+        flags: The flags, with the cohorts.
         drawn: How cohorts are drawn; `None` if that was assumed, or does not matter.
     """
 
@@ -79,7 +79,7 @@ class Found:
         }
 
     def _guarantee(self, noise_multiplier: float) -> tff_mf.Guarantee:
-        return self.setting.guarantee(self.mechanism, noise_multiplier, **self.flags.on_grid())
+        return self.setting.guarantee(self.mechanism, noise_multiplier)
 
     def compared(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns ε as others compute it."""
@@ -90,27 +90,37 @@ class Found:
         """Returns ε with amplification, in its own entries, if the sampling amplifies where cohorts are secret."""
         if self.drawn is None or not self.drawn.is_secret:
             return {}
-        rounds, cohorts, on_grid = self.setting.rounds, self.flags.cohorts, self.flags.on_grid()
+        rounds, cohorts = self.setting.rounds, self.flags.cohorts
         level = tff_mf.guarantee(
-            self.mechanism, rounds, self.drawn.drawn_by(**cohorts), noise_multiplier=noise_multiplier, **on_grid
+            self.mechanism,
+            rounds,
+            self.drawn.drawn_by(**cohorts),
+            noise_multiplier=noise_multiplier,
+            grid=self.setting.grid,
+            dimension=self.setting.dimension,
         ).at(delta=delta)
         return {
             "amplified_epsilon": level.epsilon,
             "amplified_bound": level.theorem,
             "amplified_failure": level.failure,
             "amplified_statement": amplification.statement(
-                level, self.drawn, rounds=rounds, **cohorts, grid=on_grid["grid"]
+                level, self.drawn, rounds=rounds, **cohorts, grid=self.setting.grid
             ),
         }
 
     def calibrated(self, epsilon: float, delta: float) -> dict[str, Any]:
         """Returns the noise multiplier of a target with its guarantee, and the amplified one in its own entries."""
-        target, on_grid = {"epsilon": epsilon, "delta": delta}, self.flags.on_grid()
-        found = self.noised(self.setting.noise_multiplier(self.mechanism, **target, **on_grid), delta)
+        target = {"epsilon": epsilon, "delta": delta}
+        found = self.noised(self.setting.noise_multiplier(self.mechanism, **target), delta)
         if self.drawn is None or not self.drawn.is_secret:
             return found
         multiplier = tff_mf.calibrate_noise_multiplier(
-            self.mechanism, self.setting.rounds, self.drawn.drawn_by(**self.flags.cohorts), **target, **on_grid
+            self.mechanism,
+            self.setting.rounds,
+            self.drawn.drawn_by(**self.flags.cohorts),
+            **target,
+            grid=self.setting.grid,
+            dimension=self.setting.dimension,
         )
         return {
             **found,
@@ -157,11 +167,10 @@ class Found:
 
     def _charge(self, noise_multiplier: float) -> dict[str, Any]:
         """Returns the grid and what its integers cost, which is part of every figure; nothing for real numbers."""
-        on_grid = self.flags.on_grid()
-        found, grid = self.setting.charge(self.mechanism, noise_multiplier, **on_grid), on_grid["grid"]
+        found, grid = self.setting.charge(self.mechanism, noise_multiplier), self.setting.grid
         if found is None or grid is None:
             return {}
-        dimension = on_grid["dimension"]
+        dimension = self.setting.dimension
         return {"grid_bits": grid.bits, "dimension": dimension, "grid_mu": found.mu, "grid_tail": found.tail}
 
     def _errors(self, noise_multiplier: float) -> dict[str, Any]:

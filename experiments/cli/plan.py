@@ -12,7 +12,7 @@ from ..output import files
 from ..planning import signal_to_noise
 from ..planning.deployment import Deployment, claim, options
 from ..runs import folders
-from ..runs.derived import AUTO, NONE
+from ..runs.derived import AUTO, NONE, PAPERS_DIMENSION
 from ..sampling.settings import DEFAULT, SECRET, parameters_of
 from . import _options, _plan_screen
 from ._flags import Flags
@@ -62,14 +62,14 @@ def plan(
     `private_fed_avg`, Flower and Keras; --html has sliders over cohort, rounds, min-sep and ε.
     """
     page = _options.html_page(html)
-    deployment = _deployment(flags, delta)
+    deployment = _deployment(flags, delta, grid=grid, dimension=dimension)
     level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
     if out is not None:
         _check_saved(flags, out, grid=grid, dimension=dimension)
-    screen = _compared(deployment, level, flags, grid=grid, dimension=dimension, thorough=thorough)
+    screen = _compared(deployment, level, flags, dimension=dimension, thorough=thorough)
     if out is not None:
         files.make_writable(pathlib.Path(out))
-        _saved(screen, dimension).save(pathlib.Path(out))
+        _saved(screen).save(pathlib.Path(out))
     if page is not None:
         _write_page(screen, page, max_participations=flags.parameters.get("max_participations"))
     if screen.signal is not None and screen.signal.hopeless:
@@ -82,26 +82,23 @@ def _compared(
     level: dict[str, float | None],
     flags: Flags,
     *,
-    grid: int | str | None,
     dimension: int | None,
     thorough: bool,
 ) -> _plan_screen.PlanScreen:
     """Returns all mechanisms for a deployment, with the recommendation."""
-    from ..planning import amplified, balls_in_bins, integers
+    from ..planning import amplified, balls_in_bins
     from ..runs import statements, words
 
     in_bins, sampling = flags.sampling == "balls-in-bins", flags.sampling if flags.sampling in SECRET else None
     if in_bins and level["epsilon"] is None:
         raise click.UsageError("--epsilon is missing: with --sampling balls-in-bins, mechanisms are made for an ε.")
-    wanted = AUTO if grid is None else grid
-    chosen_grid, parameters = integers.of_deployment(deployment, grid=wanted, dimension=dimension)
     found = options(deployment, **level, dimension=dimension, thorough=thorough)
     chosen, why = recommend(found, deployment.objective)
     stated = claim(deployment, chosen)
-    sampled, on_grid = None, {"grid": chosen_grid, "dimension": parameters}
+    sampled = None
     if sampling is not None and not in_bins:
         sampled = amplified.options(
-            deployment, sampling, groups=flags.parameters.get("groups"), **level, thorough=thorough, **on_grid
+            deployment, sampling, groups=flags.parameters.get("groups"), **level, thorough=thorough
         )
     customary = statements.customary_delta(deployment.delta, deployment.population)
     delta = {"delta": deployment.delta, "population": deployment.population}
@@ -112,7 +109,7 @@ def _compared(
         compared = balls_in_bins.options(deployment, level["epsilon"], found)
         best = balls_in_bins.recommended(compared)
         bins = tff_mf.BallsInBins(groups=deployment.min_sep, clients_per_round=deployment.clients_per_round)
-        certified = amplified.at(deployment, best.mechanism, bins, epsilon=level["epsilon"], **on_grid)
+        certified = amplified.at(deployment, best.mechanism, bins, epsilon=level["epsilon"])
     return _plan_screen.PlanScreen(
         deployment=deployment,
         options=found,
@@ -121,19 +118,10 @@ def _compared(
         claim=stated,
         largest_dimension=largest,
         signal=signal,
-        numbers=integers.of_option(
-            deployment,
-            chosen,
-            grid=wanted,
-            dimension=dimension,
-            states=not refused,
-            amplified=sampling is not None,
-        ),
         notes=[words.text("delta_not_customary", delta)] if customary else [],
         level=level,
         sampling=sampling,
         sampled=sampled,
-        grid=chosen_grid,
         in_bins=compared,
         certified=certified,
     )
@@ -159,8 +147,8 @@ def _check_saved(flags: Flags, out: str, *, grid: int | str | None, dimension: i
         files.check_file(folder)
 
 
-def _saved(screen: _plan_screen.PlanScreen, dimension: int | None) -> tff_mf.Plan:
-    """Returns the plan of the recommended mechanism, whose noise includes what its grid costs."""
+def _saved(screen: _plan_screen.PlanScreen) -> tff_mf.Plan:
+    """Returns the plan of the recommended mechanism."""
     deployment = screen.deployment
     return tff_mf.plan(
         mechanism=screen.chosen.mechanism,
@@ -170,8 +158,8 @@ def _saved(screen: _plan_screen.PlanScreen, dimension: int | None) -> tff_mf.Pla
         sampling=deployment.setting.participation,
         **screen.level,
         delta=deployment.delta,
-        grid=screen.grid,
-        dimension=None if screen.grid is None else dimension,
+        grid=deployment.setting.grid,
+        dimension=deployment.setting.dimension,
     )
 
 
@@ -190,7 +178,7 @@ def _write_page(screen: _plan_screen.PlanScreen, page: pathlib.Path, *, max_part
     html.write_page(page, screen.document(curves=drawn, explored=points))
 
 
-def _deployment(flags: Flags, delta: float) -> Deployment:
+def _deployment(flags: Flags, delta: float, *, grid: int | str | None, dimension: int | None) -> Deployment:
     """Returns the deployment of the flags."""
     flags.refuse_sampling("plan", *_TAKEN)
     word = flags.sampling or DEFAULT
@@ -212,4 +200,6 @@ def _deployment(flags: Flags, delta: float) -> Deployment:
         adjacency=flags.adjacency,
         workload=flags.chosen_workload(flags.rounds),
         objective="rms" if flags.objective is None else flags.objective,
+        grid=AUTO if grid is None else grid,
+        dimension=PAPERS_DIMENSION if dimension is None else dimension,
     )

@@ -14,13 +14,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf.base import files, strict_json, validation
+from tff_mf.base import files, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ... import aggregators
 from ...aggregators.checkpoints.manager import States
 from .. import reports
 from ..runs import names
+from ..runs.participation_log import read_evaluated
 from ..sampling import CohortPlan
 from ..sampling.data_source import CohortReader
 from ._computing import Computing
@@ -91,9 +92,7 @@ class PrivateTraining:
         self._clients: frozenset[str] = frozenset()
         self._reader = ends.enter_context(CohortReader())
         self._drawn: CohortPlan | None = None
-        evaluated = guard.folder / names.EVALUATED
-        # The clients that the run was evaluated on so far.
-        self._evaluated = set(strict_json.read(evaluated, "evaluated")) if evaluated.exists() else set[str]()
+        self._evaluated = read_evaluated(guard.folder / names.EVALUATED)
         self._report: RunReport | None = None
         # Of its own, since a worker that died is replaced.
         self._context = ends.enter_context(Computing())
@@ -209,9 +208,7 @@ class PrivateTraining:
                 self._check_elements("data", datasets)
             else:
                 datasets = self._read("data", data, clients)
-            self._evaluated.update(clients)
-            # First: whoever was evaluated may not train, also after a restart.
-            files.write_atomically(self.guard.folder / names.EVALUATED, json.dumps(sorted(self._evaluated)) + "\n")
+            self._add_evaluated(clients)
         if self._evaluation is None:
             self._evaluation = tff.learning.algorithms.build_fed_eval(self._model_fn, loop_implementation=LOOP)
         with self._released():
@@ -276,6 +273,17 @@ class PrivateTraining:
                 f"folder={str(self.guard.folder)!r}: this training was closed, by close() or because its folder was "
                 "opened again: go on with the newer training, or call private_fed_avg with the same plan and folder."
             )
+
+    def _add_evaluated(self, clients: Iterable[str]) -> None:
+        """Writes the clients of an evaluation down before it: whoever was evaluated may not train, ever after."""
+        found = self._evaluated.union(clients)
+        if found == self._evaluated:
+            return
+        self._evaluated = found
+        files.write_atomically(self.guard.folder / names.EVALUATED, json.dumps(sorted(found)) + "\n")
+        if self._report is not None:
+            # The report has the hash of the file.
+            self._report = RunReport(reports.write(self.guard.folder, realised=True))
 
     def _population(self, clients: Iterable[str]) -> list[str]:
         """Returns the ids of all clients in an order that depends on nothing else."""

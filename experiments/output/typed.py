@@ -114,13 +114,27 @@ def _reason(error: msgspec.ValidationError, value: Any, kind: Any) -> tuple[list
     field = names.pop() if names else "content"
     part = inside.strip("`.")
     entries = f"in each entry{f', {part}:' if part else ''} " if entry else ""
-    return names, f"{field}={shown(value)} must be {entries}{_rule(text, value)}."
+    rule = _one_of(kind, field) if text.startswith("Invalid enum value") else _rule(text, value)
+    return names, f"{field}={shown(value)} must be {entries}{rule}."
+
+
+def _fields(kind: Any) -> list[tuple[str, Any]]:
+    """Returns the names and schemas of all fields of a record, and of the records in it."""
+    found = msgspec.json.schema(kind).get("$defs", {}).values()
+    return [field for each in found for field in each.get("properties", {}).items()]
 
 
 def _known(kind: Any) -> list[str]:
-    """Returns the names of all fields of a record, and of the records in it."""
-    found = msgspec.json.schema(kind).get("$defs", {}).values()
-    return list(dict.fromkeys(name for each in found for name in each.get("properties", {})))
+    return list(dict.fromkeys(name for name, _ in _fields(kind)))
+
+
+def _one_of(kind: Any, field: str) -> str:
+    """Returns the values that fields of a name may have, in words."""
+    of_field = [schema for name, schema in _fields(kind) if name == field]
+    values = [
+        value for schema in of_field for each in [schema, *schema.get("anyOf", [])] for value in each.get("enum", [])
+    ]
+    return " or ".join(map(repr, dict.fromkeys(values))) or "another value"
 
 
 def _rule(text: str, value: Any) -> str:

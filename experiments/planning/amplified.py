@@ -39,36 +39,33 @@ def at(
     *,
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
-    grid: tff_mf.Grid | None = None,
-    dimension: int | None = None,
 ) -> Amplified:
     """Returns the figures of a mechanism at an ε or a σ.
 
     Formal guarantee: as for the sampling: only where cohorts are drawn in secret, and stay secret.
 
     Args:
-        deployment: The estimates; the participation follows from the sampling, not from `min_sep`.
+        deployment: The estimates, with the grid whose cost is included in σ and ε; the participation follows from the
+            sampling, not from `min_sep`.
         mechanism: The mechanism.
         sampling: How cohorts are drawn.
         epsilon: ε that the whole run may reach.
         noise_multiplier: σ, in place of ε.
-        grid: The grid of the run, whose cost is included in σ and ε, or `None` for floating point.
-        dimension: Number of model parameters d, with a grid.
     """
-    on_grid: dict[str, Any] = {} if grid is None else {"grid": grid, "dimension": dimension}
-    rounds, delta = deployment.setting.rounds, deployment.delta
+    setting, delta = deployment.setting, deployment.delta
+    rounds, on_grid = setting.rounds, {"grid": setting.grid, "dimension": setting.dimension}
     if epsilon is not None:
         noise_multiplier = tff_mf.calibrate_noise_multiplier(
             mechanism, rounds, sampling, epsilon=epsilon, delta=delta, **on_grid
         )
     assert noise_multiplier is not None
     found = tff_mf.guarantee(mechanism, rounds, sampling, noise_multiplier=noise_multiplier, **on_grid)
-    by_turns = dataclasses.replace(deployment.setting, participation=sampling.schema(rounds))
+    by_turns = dataclasses.replace(setting, participation=sampling.schema(rounds))
     errors = by_turns.errors(mechanism)
     return Amplified(
         noise_multiplier=noise_multiplier,
         level=found.at(delta=delta),
-        epsilon_if_known=by_turns.guarantee(mechanism, noise_multiplier, **on_grid).epsilon(delta),
+        epsilon_if_known=by_turns.guarantee(mechanism, noise_multiplier).epsilon(delta),
         errors={"rms": noise_multiplier * errors.rms, "max": noise_multiplier * errors.max},
     )
 

@@ -12,6 +12,7 @@ from tff_mf.planning.setting import MechanismSetting
 
 from ..output import progress
 from ..runs import statements
+from ..runs.derived import NONE, PAPERS_DIMENSION, grid_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,7 @@ class Deployment:
         delta: δ.
         min_sep: b; of clients that come once too, of whose schema it is no part.
         objective: The loss that mechanisms are compared by, "rms" or "max".
+        grid: Bits of the grid, "auto", or "none" for floating point: with the cohort, it gives the setting's grid.
     """
 
     setting: MechanismSetting
@@ -33,6 +35,7 @@ class Deployment:
     delta: float
     min_sep: int
     objective: str = "rms"
+    grid: int | str = NONE
 
     @classmethod
     def of(
@@ -46,13 +49,16 @@ class Deployment:
         max_participations: int | None = None,
         kind: type[tff_mf.MinSep] | type[tff_mf.FixedEpoch] = tff_mf.MinSep,
         objective: str = "rms",
+        grid: int | str = NONE,
+        dimension: int = PAPERS_DIMENSION,
         **more: Any,
     ) -> "Deployment":
         """Returns the deployment of some estimates.
 
         Clients come as far apart and as often as the population allows, unless `min_sep` or `max_participations` is
-        given; in the same place of every epoch of b rounds if `kind` is `tff_mf.FixedEpoch`. Further arguments are
-        fields of `MechanismSetting`.
+        given; in the same place of every epoch of b rounds if `kind` is `tff_mf.FixedEpoch`. On a grid, figures
+        include what its integers cost for `dimension` model parameters. Further arguments are fields of
+        `MechanismSetting`.
 
         Example:
             >>> found = Deployment.of(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
@@ -73,13 +79,21 @@ class Deployment:
         if max_participations is not None:
             most = min(validation.whole("max_participations", max_participations), most)
         validation.one_of("objective", objective, ("rms", "max"))
+        chosen = grid_of(grid, dimension=validation.whole("dimension", dimension), cohort=clients_per_round)
         return cls(
-            setting=MechanismSetting(rounds=rounds, participation=schema(apart, most, kind=kind), **more),
+            setting=MechanismSetting(
+                rounds=rounds,
+                participation=schema(apart, most, kind=kind),
+                grid=chosen,
+                dimension=None if chosen is None else dimension,
+                **more,
+            ),
             population=population,
             clients_per_round=clients_per_round,
             delta=delta,
             min_sep=apart,
             objective=objective,
+            grid=grid,
         )
 
     def at(self, *, clients_per_round: int, rounds: int, min_sep: int, max_participations: int | None) -> "Deployment":
@@ -94,6 +108,8 @@ class Deployment:
             max_participations=max_participations,
             kind=kind_of(setting.participation),
             objective=self.objective,
+            grid=self.grid,
+            dimension=PAPERS_DIMENSION if setting.dimension is None else setting.dimension,
             restart_every=setting.restart_every,
             adjacency=setting.adjacency,
             workload=setting.workload,
@@ -122,6 +138,5 @@ def claim(deployment: Deployment, option: Option) -> statements.Claim:
     if option.mechanism is None:
         raise InputValueError(f"option={option.name!r} was not optimized: {option.note}.")
     setting = deployment.setting
-    sigma = option.figures["noise_multiplier"]
-    found = tff_mf.Guarantee.of_gaussian(option.figures["sensitivity"], sigma).under(setting.adjacency)
+    found = setting.guarantee(option.mechanism, option.figures["noise_multiplier"])
     return statements.of_setting(setting, found, delta=deployment.delta, population=deployment.population)

@@ -153,23 +153,15 @@ def explored(
     """
     around, names = axes(deployment, epsilon=epsilon, noise_multiplier=noise_multiplier), list(names)
     cohorts, rounds, min_seps, levels = (each.values for each in around)
-    pairs = list(itertools.product(rounds, min_seps))
-    searched = {
-        (n, b): _searched(deployment, names, n, b, max_participations)
-        for n, b in progress.steps(pairs, len(pairs), "plan: points of the page")
-    }
-    points = [
-        _point(
-            deployment,
-            searched[n, b],
-            {around[-1].name: level},
-            clients_per_round=cohort,
-            rounds=n,
-            min_sep=b,
-            max_participations=max_participations,
-        )
-        for cohort, n, b, level in itertools.product(cohorts, rounds, min_seps, levels)
-    ]
+    pairs, found = list(itertools.product(rounds, min_seps)), {}
+    # All points of a mechanism together: what its integers are bounded by is found once.
+    for n, b in progress.steps(pairs, len(pairs), "plan: points of the page"):
+        searched = _searched(deployment, names, n, b, max_participations)
+        numbers = {"rounds": n, "min_sep": b, "max_participations": max_participations}
+        for cohort, level in itertools.product(cohorts, levels):
+            at = {around[-1].name: level}
+            found[cohort, n, b, level] = _point(deployment, searched, at, clients_per_round=cohort, **numbers)
+    points = [found[each] for each in itertools.product(cohorts, rounds, min_seps, levels)]
     return {"axes": [each.as_dict() for each in around], "header": list(_HEADER), "points": points}
 
 

@@ -9,7 +9,7 @@ from tff_mf.base.errors import InputError
 from ..runs.initial_model import InitialModel
 from ..runs.ledger import cohort_digest
 from ..runs.metrics import ALSO_TRAINING, HARMLESS, NOT_TRAINING
-from ..runs.names import INITIAL_MODEL, LEDGER, METRICS, PARTICIPATION, RUN_JSON
+from ..runs.names import EVALUATED, INITIAL_MODEL, LEDGER, METRICS, PARTICIPATION, RUN_JSON
 from ..runs.run_record import RunRecord
 from ..runs.words import Said
 from ._evidence import ASSUMED, HOLDS, VIOLATED, Assumption, Evidence, State
@@ -58,6 +58,8 @@ def without_noise(evidence: Evidence) -> Judged:
         return _violated("unnamed_column", file=METRICS, column=unknown[0], record=RUN_JSON)
     if problem := _problem(evidence, "released without noise"):
         return problem
+    if both := sorted(evidence.evaluated & evidence.rounds_by_client.keys()):
+        return _violated("evaluated_trained", file=EVALUATED, log=PARTICIPATION, clients=len(both))
     other = evidence.answers["other_releases"]
     if other is not None and other.strip().lower() != "none":
         return _violated("other_release", answer=other)

@@ -175,6 +175,10 @@ class Stored:
         """Returns its page; raises `OSError` or `ValueError` if that cannot be read."""
         return (self._folder / self.as_markdown).read_bytes().decode()
 
+    def is_written(self, report: Mapping[str, Any]) -> bool:
+        """Returns whether its file has the bytes of a report."""
+        return (self._folder / self.as_json).read_bytes() == as_text(report).encode(errors="surrogatepass")
+
     def inconsistent(self, *, is_held: bool) -> list[Finding]:
         """Returns findings on the report and its page, without the other files.
 
@@ -189,7 +193,7 @@ class Stored:
             findings.append(self._found("report_digest"))
         if self.report.get("kind") != ("realised" if self.realised else "planned"):
             findings.append(self._found("report_kind", kind=self.report.get("kind")))
-        if (self._folder / self.as_json).read_bytes() != as_text(self.report).encode(errors="surrogatepass"):
+        if not self.is_written(self.report):
             findings.append(self._found("report_bytes"))
         try:
             page = self.page()
@@ -292,7 +296,8 @@ def write(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
         report = {**stored.report, "digest": digest(stored.report)}
         with contextlib.suppress(OSError, ValueError):
             if page_hash(stored.page()) == report["page"]:
-                write_atomically(folder / stored.as_json, as_text(report))
+                if not stored.is_written(report):
+                    write_atomically(folder / stored.as_json, as_text(report))
                 return report
         report = sealed(report)
     write_atomically(folder / stored.as_json, as_text(report))

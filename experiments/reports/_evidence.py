@@ -15,8 +15,8 @@ from tff_mf.base.errors import InputError
 from ..output.files import file_hash
 from ..runs.ledger import LedgerRecord, read_ledger
 from ..runs.metrics import Metrics, read_metrics
-from ..runs.names import INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, PARTICIPATION, RUN_JSON
-from ..runs.participation_log import read_entries
+from ..runs.names import EVALUATED, INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, PARTICIPATION, RUN_JSON
+from ..runs.participation_log import read_entries, read_evaluated
 from ..runs.run_record import RunRecord, read_record
 from ..runs.words import Reason, Said
 from ..sampling import ObservedParticipation
@@ -67,6 +67,7 @@ class Evidence:
         problems: What is wrong with the files, with the field of the report that it is about.
         initial_model_sha256: Hash of the copy of the initial model; empty if there is none.
         parameters: Number of values in the trained model.
+        evaluated: Clients that a private training was evaluated on.
     """
 
     folder: pathlib.Path
@@ -81,6 +82,7 @@ class Evidence:
     problems: list[Reason]
     initial_model_sha256: str = ""
     parameters: int | None = None
+    evaluated: frozenset[str] = frozenset()
 
     @property
     def rounds(self) -> int:
@@ -163,6 +165,7 @@ def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] |
         problems=problems,
         initial_model_sha256=file_hash(folder / INITIAL_MODEL) if (folder / INITIAL_MODEL).is_file() else "",
         parameters=_parameters(folder / MODEL) if realised else None,
+        evaluated=_evaluated(folder / EVALUATED, problems) if realised else frozenset(),
     )
 
 
@@ -206,6 +209,14 @@ def _metrics(path: pathlib.Path, problems: list[Reason]) -> Metrics:
         return found
     problems.append(_damaged("log", METRICS, damage))
     return Metrics()
+
+
+def _evaluated(path: pathlib.Path, problems: list[Reason]) -> frozenset[str]:
+    try:
+        return read_evaluated(path)
+    except InputError as error:
+        problems.append(_damaged("released without noise", EVALUATED, error))
+        return frozenset()
 
 
 def _damaged(field: str, file: str, error: object) -> Reason:

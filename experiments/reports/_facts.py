@@ -144,7 +144,7 @@ _Schema = Literal["MinSep", "FixedEpoch", "SingleParticipation"]
 _PLANNED_FILES = (names.RUN_JSON, names.MECHANISM, names.ANSWERS)
 _FINAL_FILES = (
     *(*_PLANNED_FILES, names.LEDGER, names.PARTICIPATION, names.METRICS, names.SUMMARY, names.MODEL),
-    *(names.AUDIT, names.SETTINGS_TOML, names.VOCABULARY, names.PLANNED),
+    *(names.EVALUATED, names.AUDIT, names.SETTINGS_TOML, names.VOCABULARY, names.PLANNED),
 )
 
 

@@ -206,6 +206,8 @@ TEXTS: Mapping[str, str] = {
     "unnamed_column": "{file} has {column}, which {record} does not name: released without noise",
     "foreign_table": "{file!a} is not a file of a run, and nothing says on whose data it was computed: released "
     "without noise",
+    "evaluated_trained": "{file} has {clients} of the clients in {log}: metrics on clients that train are released "
+    "without noise",
     "other_release": "released without noise: {answer}",
     "clean": "nothing of the training clients leaves without noise; evaluation is on clients that do not train",
     "clean_answered": "nothing of the training clients leaves without noise: this was answered, and cannot be checked "

@@ -209,9 +209,15 @@ def test_plan_knows_the_same_settings():
     found = result_of(*arguments, *more)
     rows = {row["name"]: row for row in found["mechanisms"]}
     schema = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
+    numbers = found["numbers"]
+    setting = {
+        "restart_every": 6,
+        "adjacency": "replace-one",
+        "grid": tff_mf.Grid(**numbers["grid"]),
+        "dimension": numbers["dimension"],
+    }
     for name, mechanism in (("identity", tff_mf.Identity()), ("tree-full", tff_mf.Tree(6))):
-        sigma = rows[name]["noise_multiplier"]
-        run = tff_mf.guarantee(mechanism, N, schema, noise_multiplier=sigma, restart_every=6, adjacency="replace-one")
+        run = tff_mf.guarantee(mechanism, N, schema, noise_multiplier=rows[name]["noise_multiplier"], **setting)
         assert rows[name]["epsilon"] == run.epsilon(DELTA) <= 4
         assert rows[name]["max_loss"] == pytest.approx(
             rows[name]["sensitivity"] * restart_errors(mechanism, N, restart_every=6).max

@@ -278,5 +278,6 @@ def test_plan_states_the_grid_and_its_charge():
     given = ("plan", "--population", "600", "--clients-per-round", "100", "--rounds", "8", "--delta", "1e-6")
     found = result_of(*given, "--epsilon", "2", "--dimension", "1000")["numbers"]
     assert found["grid"] == {"bits": 14, "max_clients": 1000}
-    assert 2 < found["epsilon"] < 2.01
+    assert 0 < found["mu"] < 1e-2
+    assert 0 < found["tail"] < 1e-20
     assert result_of(*given, "--epsilon", "2", "--grid", "none")["numbers"]["grid"] is None

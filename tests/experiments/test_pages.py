@@ -282,14 +282,16 @@ def test_the_curve_of_a_plan_ends_at_its_epsilon_where_the_bound_of_fewer_rounds
     assert max(each for _, each in points) == epsilon
 
 
-@pytest.mark.parametrize("given", [{"epsilon": 4.0}, {"noise_multiplier": 3.0}])
-def test_every_position_of_the_sliders_is_what_plan_prints_there(given):
+@pytest.mark.parametrize(
+    ("given", "numbers"), [({"epsilon": 4.0}, {"grid": 12, "dimension": 10**6}), ({"noise_multiplier": 3.0}, {})]
+)
+def test_every_position_of_the_sliders_is_what_plan_prints_there(given, numbers):
     """Against `options.options` at the point, and with the accountant called anew."""
-    known = Deployment.of(population=60, clients_per_round=10, rounds=8, delta=1e-3)
+    known = Deployment.of(population=60, clients_per_round=10, rounds=8, delta=1e-3, **numbers)
     level = {"epsilon": None, "noise_multiplier": None, **given}
     found = explored.explored(known, ["blt", "identity"], **level, max_participations=None)
-    grid = itertools.product(*(axis.values for axis in explored.axes(known, **level)))
-    points = dict(zip(grid, found["points"], strict=True))
+    positions = itertools.product(*(axis.values for axis in explored.axes(known, **level)))
+    points = dict(zip(positions, found["points"], strict=True))
     assert len(points) == math.prod(len(axis["values"]) for axis in found["axes"])
     possible = 0
     for index, ((cohort, rounds, min_sep, value), point) in enumerate(points.items()):
@@ -305,11 +307,19 @@ def test_every_position_of_the_sliders_is_what_plan_prints_there(given):
                 k = -(-rounds // b)
                 schema = tff_mf.MinSep(min_sep=b, max_participations=k) if k > 1 else tff_mf.SingleParticipation()
                 # The printed σ with the printed ε is a true statement.
-                exact = tff_mf.epsilon(tff_mf.Identity(), rounds, schema, noise_multiplier=float(sigma), delta=1e-3)
-                assert exact <= float(epsilon)
+                noise = {"noise_multiplier": float(sigma), "delta": 1e-3}
+                if numbers:
+                    room = tff_mf.Grid.with_room(dimension=1, cohort=cohort).max_clients
+                    noise |= {"grid": tff_mf.Grid(bits=12, max_clients=room), "dimension": 10**6}
+                assert tff_mf.epsilon(tff_mf.Identity(), rounds, schema, **noise) <= float(epsilon)
         if index % 60 == 0:
             here = Deployment.of(
-                population=60, clients_per_round=cohort, rounds=rounds, delta=1e-3, min_sep=min(min_sep, rounds)
+                population=60,
+                clients_per_round=cohort,
+                rounds=rounds,
+                delta=1e-3,
+                min_sep=min(min_sep, rounds),
+                **numbers,
             )
             oracle = {each.name: each.figures for each in compared(here, **{next(iter(given)): value})}
             for name, sigma, epsilon, rho, loss, *_ in point["rows"]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tff_mf
+from tff_mf.base.errors import InputValueError
 from tff_mf.experiments.planning import signal_to_noise
 from tff_mf.experiments.planning.deployment import Deployment
 from tff_mf.experiments.planning.deployment import options as compared
@@ -20,6 +21,10 @@ from tff_mf.planning import mechanism_names, options
 
 from .shared import invoke, small_settings
 
+SCHEMA_OF_30 = tff_mf.MinSep(min_sep=30, max_participations=4)
+# What --dimension 1000 makes of the default grid, and what is assumed without it.
+SMALL = {"grid": tff_mf.Grid.with_room(dimension=1000, cohort=100), "dimension": 1000}
+PAPERS = {"grid": tff_mf.Grid.with_room(dimension=4_050_748, cohort=100), "dimension": 4_050_748}
 ARGUMENTS = ["plan", "--population", "3000", "--clients-per-round", "100", "--rounds", "96", "--delta", "1e-6"]
 
 
@@ -61,20 +66,41 @@ def test_the_frontier_has_what_no_smaller_memory_reaches(found):
 
 
 def test_figures_are_those_of_the_package(found):
-    schema = tff_mf.MinSep(min_sep=30, max_participations=4)
     row = next(row for row in found["mechanisms"] if row["name"] == "tree-full")
     tree = tff_mf.Tree(96)
-    sigma = tff_mf.calibrate_noise_multiplier(tree, 96, schema, epsilon=4, delta=1e-6)
+    sigma = tff_mf.calibrate_noise_multiplier(tree, 96, SCHEMA_OF_30, epsilon=4, delta=1e-6, **SMALL)
     assert row["noise_multiplier"] == sigma
-    assert row["rms_loss"] == pytest.approx(tff_mf.rms_loss(tree, 96, schema))
-    assert row["zcdp_rho"] == tff_mf.zcdp_rho(tree, 96, schema, noise_multiplier=sigma)
+    assert row["rms_loss"] == pytest.approx(tff_mf.rms_loss(tree, 96, SCHEMA_OF_30))
+    assert row["zcdp_rho"] == tff_mf.guarantee(tree, 96, SCHEMA_OF_30, noise_multiplier=sigma, **SMALL).zcdp_rho
+
+
+@pytest.mark.parametrize("level", [("--epsilon", 4.0), ("--noise-multiplier", 2.0)])
+@pytest.mark.parametrize(
+    ("more", "on_grid"),
+    [((), PAPERS), (("--dimension", "1000"), SMALL), (("--grid", "none"), {})],
+    ids=["auto", "dimension", "floats"],
+)
+def test_the_first_line_has_the_epsilon_of_the_run_on_its_grid(level, more, on_grid):
+    """No ε of the plan, nor of its page, is smaller than the one of the integers that a run releases."""
+    found = json.loads(run(level[0], str(level[1]), *more, "--json").stdout)
+    chosen = next(row for row in found["mechanisms"] if row["name"] == found["recommended"])
+    setting = Deployment.of(population=3000, clients_per_round=100, rounds=96, delta=1e-6).setting
+    mechanism = options.searched(setting, [found["recommended"]])[0].mechanism
+    noise = {"noise_multiplier": chosen["noise_multiplier"], "delta": 1e-6}
+    expected = tff_mf.epsilon(mechanism, 96, SCHEMA_OF_30, **noise, **on_grid)
+    assert found["claim"]["epsilon"] == chosen["epsilon"] == pytest.approx(expected, rel=1e-9)
+    if level[0] == "--epsilon":
+        assert 4 * (1 - 1e-6) < expected <= 4
+    if on_grid:
+        assert expected > tff_mf.epsilon(mechanism, 96, SCHEMA_OF_30, **noise) * (1 + 1e-8)
 
 
 def test_wrong_estimates_cost_what_they_cost(found):
     rows = {row["name"]: row for row in found["mechanisms"]}
     identity = rows["identity"]
     half = tff_mf.MinSep(min_sep=15, max_participations=7)
-    exact = tff_mf.epsilon(tff_mf.Identity(), 96, half, noise_multiplier=identity["noise_multiplier"], delta=1e-6)
+    noise = {"noise_multiplier": identity["noise_multiplier"], "delta": 1e-6}
+    exact = tff_mf.epsilon(tff_mf.Identity(), 96, half, **noise, **SMALL)
     assert identity["epsilon_if_wrong"]["half_min_sep"] == exact > 4
     assert identity["epsilon_if_wrong"]["twice_min_sep"] < 4
     for name in ("tree-full", "banded", "dense"):
@@ -164,12 +190,24 @@ def test_the_recommendation_does_not_depend_on_the_scale_of_c():
 def test_a_table_for_people_rounds_epsilon_up():
     shown = run("--noise-multiplier", "3")
     row = next(line for line in shown.stdout.splitlines() if line.startswith("identity"))
-    schema = tff_mf.MinSep(min_sep=30, max_participations=4)
-    exact = tff_mf.epsilon(tff_mf.Identity(), 96, schema, noise_multiplier=3.0, delta=1e-6)
+    exact = tff_mf.epsilon(tff_mf.Identity(), 96, SCHEMA_OF_30, noise_multiplier=3.0, delta=1e-6, **PAPERS)
     assert 0 <= float(row.split()[3]) - exact <= 1e-3
     shown = run("--epsilon", "4").stdout.splitlines()
     sigma = float(next(line for line in shown if line.startswith("identity")).split()[3])
-    assert tff_mf.epsilon(tff_mf.Identity(), 96, schema, noise_multiplier=sigma, delta=1e-6) <= 4
+    assert tff_mf.epsilon(tff_mf.Identity(), 96, SCHEMA_OF_30, noise_multiplier=sigma, delta=1e-6, **PAPERS) <= 4
+
+
+def test_a_plan_without_an_epsilon_does_not_say_that_its_delta_suits():
+    good, bad = run("--epsilon", "4").stdout, invoke(*ARGUMENTS[:-1], "0.1", "--epsilon", "4").stdout
+    assert "suits them" in " ".join(good.split())
+    assert "NO ε CAN BE STATED" in bad
+    assert "suits" not in " ".join(bad.split())
+
+
+def test_a_delta_below_the_tail_of_every_grid_is_refused():
+    with pytest.raises(InputValueError, match="grid") as caught:
+        invoke(*ARGUMENTS[:-1], "1e-25", "--epsilon", "4", standalone_mode=False)
+    assert "delta=1e-25" in str(caught.value)
 
 
 def test_long_searches_wait_until_asked_for(only):
@@ -190,9 +228,9 @@ def test_a_saved_plan_is_the_recommended_one_with_what_its_grid_costs(tmp_path):
         chosen = next(each for each in found["mechanisms"] if each["name"] == found["recommended"])
         assert plan.epsilon <= 4
         assert (plan.grid is not None) == grid
-        assert plan.noise_multiplier >= chosen["noise_multiplier"]
+        assert plan.noise_multiplier == chosen["noise_multiplier"]
         assert (plan.rounds, plan.clients_per_round, plan.delta) == (96, 100, 1e-6)
-        assert plan.participation == tff_mf.MinSep(min_sep=30, max_participations=4)
+        assert plan.participation == SCHEMA_OF_30
 
 
 SCHEMA = tff_mf.MinSep(min_sep=100, max_participations=3)

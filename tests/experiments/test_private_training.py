@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import json
 import shutil
 import warnings
 
@@ -20,7 +21,7 @@ from tff_mf.aggregators.resident import forms
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard import private_training
 from tff_mf.experiments.guard.run_guard import RefusedCohortError
-from tff_mf.experiments.runs import ledger, names
+from tff_mf.experiments.runs import ledger, names, participation_log
 from tff_mf.experiments.sampling import data_source
 from tff_mf.noise.tensorflow import NoiseState
 
@@ -155,8 +156,11 @@ def test_a_run_of_a_plan_has_a_report_that_passes(tmp_path):
         measured = training.evaluate({name: dataset(value) for name, value in HELD_OUT.items()})
         assert measured["num_examples"] == 8
         assert measured.keys() >= {"loss", "mean_absolute_error"}
+        before_others = training.report()
+        assert training.report() is before_others
+        training.evaluate({"somebody else": dataset()})
         report = training.report()
-        assert training.report() is report
+        assert report["files"][names.EVALUATED] != before_others["files"][names.EVALUATED]
         weights = training.model()
     assert len(workers()) == before
     assert sorted(itertools.chain(*cohorts)) == IDS
@@ -168,6 +172,18 @@ def test_a_run_of_a_plan_has_a_report_that_passes(tmp_path):
     model = keras_model()
     weights.assign_weights_to(model)
     assert np.array_equal(model.get_weights()[0], weights.trainable[0])
+    path = tmp_path / "run" / names.EVALUATED
+    evaluated = path.read_text()
+    assert json.loads(evaluated) == sorted([*HELD_OUT, "somebody else"])
+    for edited in (evaluated.replace("some", "Some"), "[]\n", "{}\n", "[1]\n", evaluated[:-3], None):
+        path.unlink() if edited is None else path.write_text(edited)
+        assert critical(tmp_path / "run") != [], edited
+    path.write_text(json.dumps(sorted([*HELD_OUT, IDS[0]])))
+    claim = reports.write(tmp_path / "run", realised=True)["claim"]
+    assert (claim["state"], claim["epsilon"]) == ("refused", None)
+    path.write_text("[1]")
+    with pytest.raises(tff_mf.InputError, match="evaluated="):
+        participation_log.read_evaluated(path)
 
 
 def test_fed_sgd_takes_the_same_plan_and_a_functional_model_which_has_its_grid(tmp_path):

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+from typing import Literal
 
 import pytest
 import run_folders
@@ -20,6 +21,7 @@ from tff_mf.experiments.runs.rules import check_same
 class Part(typed.Record):
     rate: typed.Number = 1.0
     name: str | None = None
+    kind: Literal["square", "round"] | None = None
 
 
 class Whole(typed.Record):
@@ -57,6 +59,7 @@ def test_what_fits_is_read():
         ({"part": {"rate": 10**400}}, "[part]: rate="),
         ({"part": {"rates": 1}}, "[part]: 'rates'"),
         ({"parts": [{}, {"name": 3}]}, "[parts]: name=3 must be a text or null"),
+        ({"part": {"kind": "oval"}}, "[part]: kind='oval' must be 'round' or 'square'"),
         ({"part": {"name": "\ud800"}, "\ud800": 1}, "file"),
     ],
 )

@@ -266,6 +266,7 @@ ROWS = [
     (tff_mf.MinSep(min_sep=1, max_participations=9).cohorts, {"clients": 20, "rounds": 9}, SIZE, *NO_SIZE),
     (tff_mf.Timer(min_sep=2).cohorts, {"clients": 20, "rounds": 9}, SIZE, *NO_SIZE),
     (tff_mf.plan, PLANNED, "sampling", ["min-sep"], []),
+    (tff_mf.plan, {**PLANNED, "mechanism": None}, "sampling", ["min-sep"], []),
     (tff_mf.plan, PLANNED, "population", [], [99]),
     (tff_mf.plan, PLANNED, "clip_norm", [], [0.0]),
     (tff_mf.plan, PLANNED, "rounds", [], [20]),

@@ -10,6 +10,7 @@ from tff_mf.accounting._result import ADJACENCIES as ADJACENCIES
 from tff_mf.accounting._result import Guarantee as Guarantee
 from tff_mf.accounting._result import Level as Level
 from tff_mf.accounting._sampling import Question as Question
+from tff_mf.accounting._sampling import check_sampling as check_sampling
 from tff_mf.accounting._secret_run import SecretSampling as SecretSampling
 from tff_mf.accounting.b_min_sep import BMinSep as BMinSep
 from tff_mf.accounting.balls_in_bins import BallsInBins as BallsInBins

@@ -46,7 +46,7 @@ class Analyzed(GridRecursion["Mechanism"]):
     ) -> None:
         super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
         known = _ByContent(mechanism.content(), mechanism)
-        self._recursion, self._norms = _analyzed(known)
+        self._recursion, self._norms, largest = _analyzed(known)
         self.column_change = 0.0 if as_stored else _change(known)
         scales = [self._recursion.step(done).scale for done in range(1 if self._recursion.alike else len(self._norms))]
         if not 0 < min(scales) <= max(scales) < math.inf:
@@ -56,9 +56,7 @@ class Analyzed(GridRecursion["Mechanism"]):
         if self._recursion.alike and scales[0] == 1.0:
             self.smallest_diagonal = self.largest_diagonal = 1.0
         with np.errstate(over="ignore"):
-            bounds = self._norms * self.unit
-        self._largest = bounds[:, 0]
-        most = bounds.max(axis=1)
+            most = largest * self.unit
         errors = functools.partial(_error, self._recursion, self._norms, self.unit)
         rounds = allowed(mechanism.kind, most)
         limit = min(LARGEST_ERROR, _LARGEST_SHARE * self.unit)
@@ -73,7 +71,7 @@ class Analyzed(GridRecursion["Mechanism"]):
         return self._recursion
 
     def largest_within(self, rounds: int) -> float:
-        return float(self._largest[rounds - 1])
+        return float(self._norms[rounds - 1, 0]) * self.unit
 
     def error(self, rounds: int) -> float:
         return self._errors(min(rounds, self.rounds))
@@ -95,8 +93,8 @@ def _recursion(mechanism: "Mechanism") -> Recursion:
 
 # A calibration asks for many deviations.
 @functools.lru_cache(maxsize=8)
-def _analyzed(of: _ByContent) -> tuple[Recursion, np.ndarray]:
-    """Returns a mechanism's recursion, and the bounds of `_bounds`."""
+def _analyzed(of: _ByContent) -> tuple[Recursion, np.ndarray, np.ndarray]:
+    """Returns a mechanism's recursion, the bounds of `_bounds`, and the largest of each round."""
     mechanism = of.mechanism
     recursion = _recursion(mechanism)
     if recursion.stored != "float64" or recursion.exact or any(case.product is not None for case in recursion.cases):
@@ -108,7 +106,7 @@ def _analyzed(of: _ByContent) -> tuple[Recursion, np.ndarray]:
     with np.errstate(over="ignore", invalid="ignore"):
         norms = _bounds(recursion, rounds)
     norms.setflags(write=False)
-    return recursion, norms
+    return recursion, norms, norms.max(axis=1)
 
 
 def _rounds_of(mechanism: "Mechanism", recursion: Recursion) -> int:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tff_mf.accounting import SecretSampling
+from tff_mf.accounting import SecretSampling, check_sampling
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.planning import options as compared
@@ -86,6 +86,7 @@ def plan(
     cohort = checked_cohort(clients_per_round, cohort)
     if sampling is None:
         sampling = _widest(population, clients_per_round, rounds)
+    check_sampling(sampling)
     fields: dict[str, Any] = {
         "rounds": rounds,
         "sampling": sampling,

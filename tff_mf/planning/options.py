@@ -1,12 +1,12 @@
 """Mechanisms compared in the setting of a run, before anything is run, and a recommendation."""
 
+import contextlib
 import dataclasses
 import math
 import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from tff_mf.accounting import Guarantee
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Identity, Mechanism, Tree
@@ -15,6 +15,7 @@ from tff_mf.planning import mechanism_names
 from tff_mf.planning._noise import check_level
 from tff_mf.planning.setting import MechanismSetting
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
+from tff_mf.sensitivities import SensitivityResult
 from tff_mf.sensitivities.losses import Errors
 
 # Cost of a search as rounds times squared bands: this many take about a second.
@@ -59,7 +60,8 @@ class Option:
         mechanism: The mechanism; `None` if it was not optimized.
         note: Why it was not optimized, or what it is for; or empty.
         figures: Columns of the table; an unbounded ε is infinite.
-        if_wrong: ε at the same noise if an estimate is wrong, by case; infinite for rounds that C is not defined for.
+        if_wrong: ε at the same noise if an estimate is wrong, by case; infinite for rounds that C is not defined for,
+            or that its integers are not bounded for.
         loss_if_wrong: The objective's loss in the same cases, which compares mechanisms at equal privacy.
     """
 
@@ -78,14 +80,14 @@ class Searched:
     Attributes:
         name: Its name.
         mechanism: The mechanism; `None` if it was not optimized.
-        sensitivity: Its sensitivity as it runs.
+        sensitivity: Its sensitivity as it runs; `None` if it was not optimized.
         error: Its RmsError and MaxError.
         note: Why it was not optimized, or empty.
     """
 
     name: str
     mechanism: Mechanism | None
-    sensitivity: float = math.inf
+    sensitivity: SensitivityResult | None = None
     error: Errors = _NO_ERROR
     note: str = ""
 
@@ -217,8 +219,7 @@ def searched(setting: MechanismSetting, names: Collection[str], objective: str =
             continue
         try:
             mechanism = search()
-            sens, error = setting.sensitivity(mechanism.cast_to_float32()).value, setting.errors(mechanism)
-            found.append(Searched(name=name, mechanism=mechanism, sensitivity=sens, error=error))
+            found.append(_in(setting, name, mechanism))
         except InputValueError as refused:
             found.append(Searched(name=name, mechanism=None, note=str(refused)))
     return found
@@ -238,16 +239,17 @@ def figures(
     `setting.noise_multiplier` if ε is given.
     """
     assert found.mechanism is not None
+    assert found.sensitivity is not None
     if epsilon is not None:
         sigma = setting.noise_multiplier(found.mechanism, epsilon=epsilon, delta=delta)
     else:
         assert noise_multiplier is not None
         sigma = noise_multiplier
-    guarantee = _guarantee(setting, found.sensitivity, sigma)
+    guarantee, sens = setting.guarantee(found.mechanism, sigma, found.sensitivity), found.sensitivity.value
     return {
-        "rms_loss": found.sensitivity * found.error.rms,
-        "max_loss": found.sensitivity * found.error.max,
-        "sensitivity": found.sensitivity,
+        "rms_loss": sens * found.error.rms,
+        "max_loss": sens * found.error.max,
+        "sensitivity": sens,
         "noise_multiplier": sigma,
         "zcdp_rho": guarantee.zcdp_rho,
         "epsilon": guarantee.epsilon(delta),
@@ -297,9 +299,9 @@ def recommend(found: list[Option], objective: str = "rms", measure: str = "loss"
     return chosen, f"{chosen.name}: {'; '.join(reasons)}."
 
 
-def _guarantee(setting: MechanismSetting, sensitivity: float, noise_multiplier: float) -> Guarantee:
-    """Returns `setting.guarantee` for a known sensitivity, which can take a second to compute."""
-    return Guarantee.of_gaussian(sensitivity, noise_multiplier).under(setting.adjacency)
+def _in(setting: MechanismSetting, name: str, mechanism: Mechanism) -> Searched:
+    sens = setting.sensitivity(mechanism.cast_to_float32())
+    return Searched(name=name, mechanism=mechanism, sensitivity=sens, error=setting.errors(mechanism))
 
 
 def _worst(option: Option) -> float:
@@ -373,17 +375,18 @@ def _at(
     level: dict[str, Any],
     about: dict[str, Any],
 ) -> Option:
-    sens, error = setting.sensitivity(mechanism.cast_to_float32()).value, setting.errors(mechanism)
-    found = Searched(name=name, mechanism=mechanism, sensitivity=sens, error=error)
+    found = _in(setting, name, mechanism)
     planned = figures(setting, found, **level) | about
     sigma = planned["noise_multiplier"]
     wrong, losses = {}, {}
     for case, other in cases(setting).items():
+        wrong[case] = losses[case] = math.inf
         if mechanism.max_rounds is not None and mechanism.max_rounds < other.searched_rounds:
-            wrong[case] = losses[case] = math.inf
             continue
-        sens = other.sensitivity(mechanism.cast_to_float32()).value
-        wrong[case] = _guarantee(other, sens, sigma).epsilon(level["delta"])
-        in_case = error if other.rounds == setting.rounds else other.errors(mechanism)
-        losses[case] = sens * getattr(in_case, objective)
+        sens = other.sensitivity(mechanism.cast_to_float32())
+        # On a grid, a mechanism may have fewer rounds than C.
+        with contextlib.suppress(InputValueError):
+            wrong[case] = other.guarantee(mechanism, sigma, sens).epsilon(level["delta"])
+            in_case = found.error if other.rounds == setting.rounds else other.errors(mechanism)
+            losses[case] = sens.value * getattr(in_case, objective)
     return Option(name=name, mechanism=mechanism, figures=planned, if_wrong=wrong, loss_if_wrong=losses)

@@ -27,6 +27,8 @@ class MechanismSetting:
         restart_every: Rounds after which noise starts anew with fresh z, or `None`.
         adjacency: "zero-out" or "replace-one".
         workload: The workload A that losses are for; `None` is the prefix sum.
+        grid: The grid whose cost is part of every guarantee, or `None` for real numbers.
+        dimension: Number d of model parameters, with a grid.
 
     Example:
         >>> import tff_mf
@@ -45,6 +47,8 @@ class MechanismSetting:
     restart_every: int | None = None
     adjacency: str = "zero-out"
     workload: Workload | None = None
+    grid: Grid | None = None
+    dimension: int | None = None
 
     def __post_init__(self) -> None:
         self.participation.check(self.rounds)
@@ -121,44 +125,35 @@ class MechanismSetting:
         return restart_sensitivity(mechanism, self.rounds, self.participation, restart_every=every)
 
     def guarantee(
-        self, mechanism: Mechanism, noise_multiplier: float, *, grid: Grid | None = None, dimension: int | None = None
+        self, mechanism: Mechanism, noise_multiplier: float, sensitivity: SensitivityResult | None = None
     ) -> accounting.Guarantee:
-        """Returns the guarantee of the whole run, for real numbers or with what the integers of a grid cost.
+        """Returns the guarantee of the whole run, for real numbers or with what the integers of the grid cost.
 
-        Formal guarantee: as for `tff_mf.guarantee`.
+        Formal guarantee: as for `tff_mf.guarantee`; a `sensitivity` that is given must be the one of
+        `mechanism.cast_to_float32()`, which can take a second to compute.
         """
         sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
-        return self._question(mechanism, grid, dimension).answered(sigma)
+        return self._question(mechanism).answered(sigma, sensitivity)
 
-    def charge(
-        self, mechanism: Mechanism, noise_multiplier: float, *, grid: Grid | None, dimension: int | None
-    ) -> grid_charge.GridCharge | None:
-        """Returns what the integers of a grid cost; `None` without one, or without noise.
+    def charge(self, mechanism: Mechanism, noise_multiplier: float) -> grid_charge.GridCharge | None:
+        """Returns what the integers of the grid cost; `None` without one, or without noise.
 
         Formal guarantee: as for `tff_mf.accounting.grid_charge.charge`; it is part of `guarantee`.
         """
-        return self._question(mechanism, grid, dimension).charge(noise_multiplier)
+        return self._question(mechanism).charge(noise_multiplier)
 
-    def _question(self, mechanism: Mechanism, grid: Grid | None, dimension: int | None) -> accounting.Question:
+    def _question(self, mechanism: Mechanism) -> accounting.Question:
         return accounting.Question(
             mechanism=mechanism,
             rounds=self.rounds,
             sampling=self.participation,
             restart_every=self.restart_every,
             adjacency=self.adjacency,
-            grid=grid,
-            dimension=dimension,
+            grid=self.grid,
+            dimension=self.dimension,
         )
 
-    def noise_multiplier(
-        self,
-        mechanism: Mechanism,
-        *,
-        epsilon: float,
-        delta: float,
-        grid: Grid | None = None,
-        dimension: int | None = None,
-    ) -> float:
+    def noise_multiplier(self, mechanism: Mechanism, *, epsilon: float, delta: float) -> float:
         """Returns the smallest σ for which the whole run is (ε, δ)-DP.
 
         Formal guarantee: as for `tff_mf.calibrate_noise_multiplier`.
@@ -171,8 +166,8 @@ class MechanismSetting:
             delta=delta,
             restart_every=self.restart_every,
             adjacency=self.adjacency,
-            grid=grid,
-            dimension=dimension,
+            grid=self.grid,
+            dimension=self.dimension,
         )
 
     def errors(self, mechanism: Mechanism) -> Errors:
