@@ -216,6 +216,7 @@ def test_the_pairs_of_true_normals_pass_and_few_pairs_decide_nothing():
     rows = np.array([few.next(few.init())[0].numpy()], np.float64)
     assert _audit.pairs(rows).passed
     assert "not tested" in _audit.pairs(rows).text
+    assert _audit.pairs(rows).about["seen"] == np.count_nonzero(np.linalg.norm(rows.reshape(-1, 2), axis=1) > 3.25)
 
 
 def test_the_audit_finds_normals_of_float32_by_their_pairs():

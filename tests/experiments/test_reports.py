@@ -1,8 +1,10 @@
 """Reports: what they claim, in a table of generated run folders; their figures, their pages and their answers."""
 
+import itertools
 import json
 import pathlib
 import re
+import shlex
 import shutil
 
 import pytest
@@ -543,6 +545,19 @@ def test_the_figures_of_a_page_are_rounded_to_the_safe_side(tmp_path, name):
     for name in ("zcdp_rho", "mu", "epsilon", "epsilon_from_zcdp"):
         figures = [accountant[kind] and accountant[kind].get(name) for kind in ("planned", "realised")]
         assert all(rounded_up(each) in text for each in figures if each is not None)
+
+
+def test_the_command_on_a_page_can_be_copied_and_fills_its_lines(tmp_path):
+    command = ["tff-mf", "train", "--name", "it's mine", *(f"--option-{'x' * n}={n}" for n in range(1, 30))]
+    report = finished(tmp_path / "run", command=command)
+    text = reports.markdown(report)
+    start = text.index("    tff-mf train")
+    lines = text[start : text.index("\n\n", start)].splitlines()
+    assert shlex.split("\n".join(lines).replace("\\\n", "")) == command
+    assert max(map(len, lines)) <= 79
+    for line, after in itertools.pairwise(lines):
+        (word, *_) = shlex.split(after.rstrip("\\"))
+        assert len(f"{line[:-2]} {word} \\") > 79
 
 
 MARKUP = ["# heading", "- item " * 30, "1. x " * 40, "**ε≤0.001** " * 20, "| a | b " * 30, "> q " * 50, "=== " * 60]
