@@ -74,15 +74,17 @@ def test_figures_are_those_of_the_package(found):
     assert row["zcdp_rho"] == tff_mf.guarantee(tree, 96, SCHEMA_OF_30, noise_multiplier=sigma, **SMALL).zcdp_rho
 
 
-@pytest.mark.parametrize("level", [("--epsilon", 4.0), ("--noise-multiplier", 2.0)])
 @pytest.mark.parametrize(
-    ("more", "on_grid"),
-    [((), PAPERS), (("--dimension", "1000"), SMALL), (("--grid", "none"), {})],
+    ("level", "more", "on_grid"),
+    [
+        (("--epsilon", "4"), (), PAPERS),
+        (("--noise-multiplier", "2"), ("--dimension", "1000"), SMALL),
+        (("--epsilon", "4"), ("--grid", "none"), {}),
+    ],
     ids=["auto", "dimension", "floats"],
 )
 def test_the_first_line_has_the_epsilon_of_the_run_on_its_grid(level, more, on_grid):
-    """No ε of the plan, nor of its page, is smaller than the one of the integers that a run releases."""
-    found = json.loads(run(level[0], str(level[1]), *more, "--json").stdout)
+    found = json.loads(run(*level, *more, "--json").stdout)
     chosen = next(row for row in found["mechanisms"] if row["name"] == found["recommended"])
     setting = Deployment.of(population=3000, clients_per_round=100, rounds=96, delta=1e-6).setting
     mechanism = options.searched(setting, [found["recommended"]])[0].mechanism
