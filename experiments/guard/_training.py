@@ -21,7 +21,7 @@ from ... import aggregators
 from ...aggregators.checkpoints.manager import States
 from .. import reports
 from ..runs import names
-from ..runs.participation_log import read_evaluated
+from ..runs.folders import read_evaluated
 from ..sampling import CohortPlan
 from ..sampling.data_source import CohortReader
 from ._computing import Computing
@@ -92,7 +92,7 @@ class PrivateTraining:
         self._clients: frozenset[str] = frozenset()
         self._reader = ends.enter_context(CohortReader())
         self._drawn: CohortPlan | None = None
-        self._evaluated = read_evaluated(guard.folder / names.EVALUATED)
+        self._evaluated = read_evaluated(guard.folder)
         self._report: RunReport | None = None
         # Of its own, since a worker that died is replaced.
         self._context = ends.enter_context(Computing())

@@ -13,10 +13,11 @@ import tff_mf
 from tff_mf.base.errors import InputError
 
 from ..output.files import file_hash
+from ..runs.folders import read_evaluated
 from ..runs.ledger import LedgerRecord, read_ledger
 from ..runs.metrics import Metrics, read_metrics
 from ..runs.names import EVALUATED, INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, PARTICIPATION, RUN_JSON
-from ..runs.participation_log import read_entries, read_evaluated
+from ..runs.participation_log import read_entries
 from ..runs.run_record import RunRecord, read_record
 from ..runs.words import Reason, Said
 from ..sampling import ObservedParticipation
@@ -165,7 +166,7 @@ def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] |
         problems=problems,
         initial_model_sha256=file_hash(folder / INITIAL_MODEL) if (folder / INITIAL_MODEL).is_file() else "",
         parameters=_parameters(folder / MODEL) if realised else None,
-        evaluated=_evaluated(folder / EVALUATED, problems) if realised else frozenset(),
+        evaluated=_evaluated(folder, problems) if realised else frozenset(),
     )
 
 
@@ -211,9 +212,9 @@ def _metrics(path: pathlib.Path, problems: list[Reason]) -> Metrics:
     return Metrics()
 
 
-def _evaluated(path: pathlib.Path, problems: list[Reason]) -> frozenset[str]:
+def _evaluated(folder: pathlib.Path, problems: list[Reason]) -> frozenset[str]:
     try:
-        return read_evaluated(path)
+        return read_evaluated(folder)
     except InputError as error:
         problems.append(_damaged("released without noise", EVALUATED, error))
         return frozenset()

@@ -12,11 +12,12 @@ from tff_mf.base import checkpoint_files, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.base.files import unfinished
 
-from ..output import files
+from ..output import files, typed
 from .ledger import read_ledger
 from .names import (
     CHECKPOINTS,
     COHORTS,
+    EVALUATED,
     LEDGER,
     MECHANISM,
     REPORT,
@@ -119,6 +120,12 @@ def begun_mechanism(folder: pathlib.Path) -> tff_mf.Mechanism | None:
     """Returns the mechanism of the run in a folder, `None` if the run was stopped before it was saved."""
     path = folder / MECHANISM
     return tff_mf.load(path) if path.is_file() else None
+
+
+def read_evaluated(folder: pathlib.Path) -> frozenset[str]:
+    """Returns the clients that the run in a folder was evaluated on, where its guard writes them down."""
+    path = folder / EVALUATED
+    return frozenset(typed.read(path, list[str], "evaluated")) if path.exists() else frozenset()
 
 
 def replaceable_folder(path: pathlib.Path) -> pathlib.Path:

@@ -1,4 +1,4 @@
-"""Clients of a run: of each attempt of each round, on disk before it begins, and those it was evaluated on."""
+"""`participation.csv`: the clients of each attempt of each round, on disk before the attempt begins."""
 
 import contextlib
 import csv
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
 from ...base.errors import InputValueError
-from ..output import files, typed
+from ..output import files
 from ._ledger_lines import Begin, cohort_digest
 
 _FIELDS = ["round", "attempt", "client"]
@@ -150,8 +150,3 @@ def _csv(lines: Iterable[Iterable[object]]) -> str:
     text = io.StringIO(newline="")
     csv.writer(text).writerows(lines)
     return text.getvalue()
-
-
-def read_evaluated(path: pathlib.Path) -> frozenset[str]:
-    """Returns the clients that a private training was evaluated on; none if there is no file."""
-    return frozenset(typed.read(path, list[str], "evaluated")) if path.exists() else frozenset()

@@ -21,7 +21,7 @@ from tff_mf.aggregators.resident import forms
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard import private_training
 from tff_mf.experiments.guard.run_guard import RefusedCohortError
-from tff_mf.experiments.runs import ledger, names, participation_log
+from tff_mf.experiments.runs import folders, ledger, names
 from tff_mf.experiments.sampling import data_source
 from tff_mf.noise.tensorflow import NoiseState
 
@@ -183,7 +183,7 @@ def test_a_run_of_a_plan_has_a_report_that_passes(tmp_path):
     assert (claim["state"], claim["epsilon"]) == ("refused", None)
     path.write_text("[1]")
     with pytest.raises(tff_mf.InputError, match="evaluated="):
-        participation_log.read_evaluated(path)
+        folders.read_evaluated(tmp_path / "run")
 
 
 def test_fed_sgd_takes_the_same_plan_and_a_functional_model_which_has_its_grid(tmp_path):

@@ -137,12 +137,13 @@ def call(name: str, path: str | pathlib.Path, function: str, *arguments: Any) ->
 
 @functools.cache
 def _features() -> frozenset[str]:
-    """Returns the SIMD features that NumPy dispatches on, and that this CPU has."""
+    """Returns the SIMD features that NumPy dispatches on, and that this CPU has, though it may not use them here."""
     try:
         from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
     except ImportError:
         from numpy.core._multiarray_umath import __cpu_dispatch__, __cpu_features__
-    return frozenset(each for each in __cpu_dispatch__ if __cpu_features__.get(each))
+    disabled = os.environ.get("NPY_DISABLE_CPU_FEATURES", "").split()
+    return frozenset(each for each in __cpu_dispatch__ if __cpu_features__.get(each) or each in disabled)
 
 
 def _answer(asked: pathlib.Path, answered: pathlib.Path) -> None:
