@@ -134,7 +134,7 @@ class PlanScreen:
         known = self.deployment
         setting = (
             f"{known.clients_per_round:,} of {known.population:,} clients a round, {known.setting.rounds:,} rounds, "
-            f"{guarantees.participation(known.setting)}; {guarantees.workload(known.setting)}"
+            f"{statements.participation(known.setting)}; {guarantees.workload(known.setting)}"
         )
         rows = [
             ("setting", setting),
@@ -145,7 +145,7 @@ class PlanScreen:
             ("written", ", ".join(written)),
         ]
         blocks: list[Block | None] = [
-            Callout(f"{self.chosen.name}: {statements.at_a_glance(statements.facts(self.claim))}", bad=self.refused),
+            Callout(f"{self._whose()}: {statements.at_a_glance(statements.facts(self.claim))}", bad=self.refused),
             Facts(rows),
             None if curves is None else Section("Try other numbers", self._explorer(explored)),
             Section("Mechanisms", self._mechanisms()),
@@ -155,6 +155,13 @@ class PlanScreen:
             Section("What it rests on", [Listing(self._assumptions(), ticked="assumption")]),
         ]
         return Document("Plan", blocks)
+
+    def _whose(self) -> str:
+        """Returns the recommended mechanism, with the cohorts that it is for if another sampling was asked for."""
+        if self.sampling is None:
+            return self.chosen.name
+        once = statements.participation(self.deployment.setting)
+        return f"{self.chosen.name}, for known cohorts with {once}, in place of {self.sampling} sampling"
 
     def _numbers(self) -> dict[str, Any]:
         """Returns the grid, and what its integers cost in the guarantee of the recommended mechanism."""
@@ -210,9 +217,12 @@ class PlanScreen:
         drawn = f"cohorts are drawn at random by {self.sampling} sampling and stay secret, or no amplified figure holds"
         k = known.setting.participation.max_participations
         suits = known.delta < 1 / known.population
+        often = f"no client takes part more than {k:,} times, or twice within {known.min_sep:,} rounds"
+        if k == 1:
+            often = "no client takes part more than once"
         found = {
-            "participation": f"no client takes part more than {k:,} times, or twice within {known.min_sep:,} rounds; "
-            "something enforces it",
+            "participation": f"{often}; something enforces it"
+            + ("" if self.sampling is None else ", or only the amplified figures hold"),
             "who takes part when": "it does not depend on the clients' data",
             "population": f"at least {known.population:,} clients can take part"
             + (f", and δ = {known.delta} suits them" if suits else ""),

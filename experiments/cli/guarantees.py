@@ -65,7 +65,7 @@ class Found:
     def noised(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns the guarantee of σ for whoever knows the cohorts, with what a grid costs, and the error."""
         run = self._guarantee(noise_multiplier)
-        claim = statements.of_setting(self.setting, run, delta=delta, population=self.flags.population)
+        claim = statements.of_setting(self.setting, run, delta=delta, **self.flags.cohorts)
         return {
             **self._charge(noise_multiplier),
             "noise_multiplier": noise_multiplier,
@@ -217,12 +217,6 @@ def described(setting: MechanismSetting) -> dict[str, Any]:
     }
 
 
-def participation(setting: MechanismSetting) -> str:
-    """Returns how often a client takes part, in words."""
-    once = setting.participation.max_participations == 1
-    return "each client at most once" if once else str(statements.bound_in(setting))
-
-
 def workload(setting: MechanismSetting) -> str:
     """Returns the workload of a setting in words.
 
@@ -261,7 +255,7 @@ def workload_of(setting: MechanismSetting) -> tff_mf.Workload:
 def _in_words(setting: MechanismSetting) -> dict[str, str | None]:
     """Returns a setting as text, in place of the entries of `described`."""
     return {
-        "participation": participation(setting),
+        "participation": statements.participation(setting),
         **dict.fromkeys(("min_sep", "max_participations", "restart_every")),
         "workload": workload(setting),
     }

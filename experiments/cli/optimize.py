@@ -14,6 +14,7 @@ from tff_mf.planning import mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 
 from ..output import files, progress
+from ..runs import statements
 from ..sampling.settings import SECRET, SamplingSettings
 from . import _options, guarantees
 from ._flags import Flags
@@ -194,7 +195,7 @@ def _answer(made: Made, out: str, seconds: float, target: Target) -> Answer:
     }
     assumed = " (assumed: none was given)" if asked.drawn is None else ""
     words = {
-        "participation": f"{guarantees.participation(setting)}{assumed}",
+        "participation": f"{statements.participation(setting)}{assumed}",
         **dict.fromkeys(("participation_assumed", "sensitivity_rule", "converged")),
         "message": _ending(message, found.converged),
     }

@@ -131,10 +131,10 @@ def _check_saved(flags: Flags, out: str, *, grid: int | str | None, dimension: i
     """Refuses a plan that no file can hold, or whose noise would not be the noise of the run."""
     if flags.sampling in SECRET:
         raise InputValueError(f"out={out!r} does not go with sampling={flags.sampling!r}: a saved plan is for min-sep.")
-    for name, usual in (("adjacency", "zero-out"), ("restart_every", None), ("workload", None)):
+    for name, saved in (("adjacency", "zero-out"), ("workload", "prefix-sum")):
         given = getattr(flags, name)
-        if given not in (None, usual):
-            raise InputValueError(f"out={out!r} does not go with {name}={given!r}: make this plan with tff_mf.plan.")
+        if given not in (None, saved):
+            raise InputValueError(f"out={out!r} does not go with {name}={given!r}: a saved plan is for {saved!r}.")
     if dimension is None and grid != NONE:
         raise InputValueError(
             f"out={out!r} needs dimension, the number of the model's parameters, on which the noise of a grid depends; "
@@ -158,6 +158,7 @@ def _saved(screen: _plan_screen.PlanScreen) -> tff_mf.Plan:
         sampling=deployment.setting.participation,
         **screen.level,
         delta=deployment.delta,
+        restart_every=deployment.setting.restart_every if deployment.setting.is_restarted else None,
         grid=deployment.setting.grid,
         dimension=deployment.setting.dimension,
     )
@@ -188,12 +189,18 @@ def _deployment(flags: Flags, delta: float, *, grid: int | str | None, dimension
     assert flags.rounds is not None
     assert flags.population is not None
     assert flags.clients_per_round is not None
+    groups, most = flags.parameters.get("groups"), flags.population // flags.clients_per_round
+    if word == "balls-in-bins" and groups is not None and 0 < most < groups:
+        raise InputValueError(
+            f"groups={groups} of clients_per_round={flags.clients_per_round} are more than "
+            f"population={flags.population}: take at most {most} groups."
+        )
     return Deployment.of(
         population=flags.population,
         clients_per_round=flags.clients_per_round,
         rounds=flags.rounds,
         delta=delta,
-        min_sep=flags.parameters.get("groups") if word == "balls-in-bins" else flags.parameters.get("min_sep"),
+        min_sep=groups if word == "balls-in-bins" else flags.parameters.get("min_sep"),
         max_participations=1 if word == "single" else flags.parameters.get("max_participations"),
         kind=tff_mf.FixedEpoch if word == "fixed-epochs" else tff_mf.MinSep,
         restart_every=flags.restart_every,

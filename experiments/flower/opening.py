@@ -173,10 +173,6 @@ def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> Su
             raise InputValueError(
                 f"replies={settings.replies!r} needs a grid: leave out floating_point, or take {MODEL!r} or {UPDATE!r}."
             )
-    elif plan.clients_per_round > plan.grid.max_clients:
-        raise InputValueError(
-            f"grid={plan.grid} has room for fewer than clients_per_round={plan.clients_per_round}: take a Grid of more."
-        )
     elif layout.dimension > plan.dimension:
         raise InputValueError(
             f"dimension={plan.dimension} of the plan must be at least {layout.dimension}, the number of the model's "

@@ -40,6 +40,10 @@ class CohortSizeWarning(UserWarning):
     """A cohort has fewer clients than its sums are divided by, so that its mean is too small beside the noise."""
 
 
+class ReportChangedWarning(UserWarning):
+    """The report of a run that has ended has another digest, as it has the hash of the list of evaluated clients."""
+
+
 class RunReport(dict[str, Any]):
     """The facts of a report; as text, the guarantee in one line."""
 
@@ -125,6 +129,9 @@ class PrivateTraining:
         """
         self._check_open()
         ids = self._population(clients)
+        if self._report is not None:
+            # What cohorts were drawn from is deleted.
+            return iter(())
         draw = self._draws(ids)
         self._clients |= frozenset(ids)
         return self._rounds(draw)
@@ -174,7 +181,8 @@ class PrivateTraining:
     def evaluate(self, data: tf.data.Dataset | Mapping[str, tf.data.Dataset] | ClientData) -> dict[str, Any]:
         """Returns the metrics of the newest released model on clients that do not train.
 
-        They are exact, and no noise covers the clients that they are computed on.
+        They are exact, and no noise covers the clients that they are computed on, whom the report lists by a hash: it
+        changes if others are evaluated after the run has ended.
 
         Args:
             data: A dataset for each client, by its id, or preprocessed clients, all of which are read; or one dataset
@@ -282,8 +290,14 @@ class PrivateTraining:
         self._evaluated = found
         files.write_atomically(self.guard.folder / names.EVALUATED, json.dumps(sorted(found)) + "\n")
         if self._report is not None:
-            # The report has the hash of the file.
+            # It has the hash of the file.
             self._report = RunReport(reports.write(self.guard.folder, realised=True))
+            warnings.warn(
+                f"{len(found)} clients were evaluated by now, and the report has their hash: its digest is "
+                f"{self._report['digest']} from here on.",
+                ReportChangedWarning,
+                stacklevel=3,
+            )
 
     def _population(self, clients: Iterable[str]) -> list[str]:
         """Returns the ids of all clients in an order that depends on nothing else."""

@@ -128,6 +128,7 @@ def options(deployment: Deployment, **more: Any) -> list[Option]:
             deployment.setting,
             delta=deployment.delta,
             objective=deployment.objective,
+            min_sep=deployment.min_sep,
             progress=lambda name: advance(1, name),
             **more,
         )
@@ -139,4 +140,10 @@ def claim(deployment: Deployment, option: Option) -> statements.Claim:
         raise InputValueError(f"option={option.name!r} was not optimized: {option.note}.")
     setting = deployment.setting
     found = setting.guarantee(option.mechanism, option.figures["noise_multiplier"])
-    return statements.of_setting(setting, found, delta=deployment.delta, population=deployment.population)
+    return statements.of_setting(
+        setting,
+        found,
+        delta=deployment.delta,
+        population=deployment.population,
+        clients_per_round=deployment.clients_per_round,
+    )

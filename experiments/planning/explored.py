@@ -196,7 +196,7 @@ def _point(
         except InputValueError as error:
             rows.append([each.name, str(error)])
     return {
-        "about": f"{statements.bound_in(here.setting)}; of {here.population:,} clients, δ = {here.delta}",
+        "about": f"{statements.participation(here.setting)}; of {here.population:,} clients, δ = {here.delta}",
         "rows": rows,
     }
 

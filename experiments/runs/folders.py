@@ -125,7 +125,10 @@ def begun_mechanism(folder: pathlib.Path) -> tff_mf.Mechanism | None:
 def read_evaluated(folder: pathlib.Path) -> frozenset[str]:
     """Returns the clients that the run in a folder was evaluated on, where its guard writes them down."""
     path = folder / EVALUATED
-    return frozenset(typed.read(path, list[str], "evaluated")) if path.exists() else frozenset()
+    try:
+        return frozenset(typed.read(path, list[str], "evaluated")) if path.exists() else frozenset()
+    except InputValueError as error:
+        raise InputValueError(f"{error} It has the clients that may not train: put a copy of it back.") from error
 
 
 def replaceable_folder(path: pathlib.Path) -> pathlib.Path:

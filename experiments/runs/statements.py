@@ -362,11 +362,23 @@ def bound_of(plan: tff_mf.Plan) -> Bound:
 
 
 def of_setting(
-    setting: MechanismSetting, guarantee: tff_mf.Guarantee, *, delta: float, population: int | None
+    setting: MechanismSetting,
+    guarantee: tff_mf.Guarantee,
+    *,
+    delta: float,
+    population: int | None,
+    clients_per_round: int | None,
 ) -> Claim:
     """Returns the claim of a guarantee of a mechanism in a setting."""
-    bound = bound_in(setting)
-    return claim(guarantee, delta=delta, rounds=setting.rounds, participation=bound, population=population)
+    return claim(
+        guarantee,
+        delta=delta,
+        rounds=setting.rounds,
+        participation=bound_in(setting),
+        population=population,
+        cohort=clients_per_round or 1,
+        clients_per_round=clients_per_round or 1,
+    )
 
 
 def bound_in(setting: MechanismSetting) -> Bound:
@@ -378,6 +390,12 @@ def bound_in(setting: MechanismSetting) -> Bound:
         'min-sep b≥4, k≤3, noise restarted every 6 rounds'
     """
     return bound_to(setting.participation, restart_every=setting.restart_every if setting.is_restarted else None)
+
+
+def participation(setting: MechanismSetting) -> str:
+    """Returns how often a client takes part, in words."""
+    once = setting.participation.max_participations == 1
+    return "each client at most once" if once else str(bound_in(setting))
 
 
 def bound_to(participation: tff_mf.Participation, **more: Any) -> Bound:

@@ -236,6 +236,9 @@ def test_plan_puts_amplified_figures_in_a_table_of_their_own():
     without = [{name: value for name, value in row.items() if name != "seconds"} for row in plain["mechanisms"]]
     assert [{name: value for name, value in row.items() if name != "seconds"} for row in found["mechanisms"]] == without
     assert found["claim"] == plain["claim"]
+    # Which is not for cohorts of the sampling that was asked for.
+    screen = " ".join(printed(*arguments, "--noise-multiplier", 2, "--sampling", "cyclic-poisson").split())
+    assert "for known cohorts with min-sep b≥4, k≤2, in place of cyclic-poisson sampling: ε ≤" in screen
     for row in found["amplified"]:
         mechanism = tff_mf.optimize_banded(rounds=N, bands=row["bands"])
         setting = {"population": 80, "clients_per_round": 20, "noise_multiplier": 2, "delta": 1e-4}

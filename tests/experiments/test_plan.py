@@ -90,6 +90,7 @@ def test_the_first_line_has_the_epsilon_of_the_run_on_its_grid(level, more, on_g
     mechanism = options.searched(setting, [found["recommended"]])[0].mechanism
     noise = {"noise_multiplier": chosen["noise_multiplier"], "delta": 1e-6}
     expected = tff_mf.epsilon(mechanism, 96, SCHEMA_OF_30, **noise, **on_grid)
+    assert (found["claim"]["clients_per_round"], found["claim"]["cohort"]) == (100, 100)
     assert found["claim"]["epsilon"] == chosen["epsilon"] == pytest.approx(expected, rel=1e-9)
     if level[0] == "--epsilon":
         assert 4 * (1 - 1e-6) < expected <= 4
@@ -108,6 +109,18 @@ def test_wrong_estimates_cost_what_they_cost(found):
     for name in ("tree-full", "banded", "dense"):
         assert rows[name]["epsilon_if_wrong"]["half_as_many_rounds_again"] is None
     assert rows["blt"]["epsilon_if_wrong"]["half_as_many_rounds_again"] > 4
+
+
+def test_a_client_that_comes_once_is_wrongly_expected_after_the_min_sep_that_was_given():
+    once = ["--min-sep", "30", "--max-participations", "1"]
+    found = json.loads(run("--noise-multiplier", "3", "--grid", "none", *once, "--json").stdout)
+    assert found["participation"] == "SingleParticipation"
+    identity = next(each for each in found["mechanisms"] if each["name"] == "identity")
+    expected = {"half_min_sep": (96, 15, 7), "twice_min_sep": (96, 60, 2), "half_as_many_rounds_again": (144, 30, 5)}
+    for case, (rounds, apart, most) in expected.items():
+        schema = tff_mf.MinSep(min_sep=apart, max_participations=most)
+        exact = tff_mf.epsilon(tff_mf.Identity(), rounds, schema, noise_multiplier=3.0, delta=1e-6)
+        assert identity["epsilon_if_wrong"][case] == exact
 
 
 def test_fitted_norms_are_a_row_of_their_own_and_not_recommended(found):
@@ -223,13 +236,14 @@ def test_long_searches_wait_until_asked_for(only):
 
 
 def test_a_saved_plan_is_the_recommended_one_with_what_its_grid_costs(tmp_path):
-    for number, (more, grid) in enumerate(((["--dimension", "1000"], True), (["--grid", "none"], False))):
+    usual = ["--grid", "none", "--workload", "prefix-sum", "--restart-every", "48"]
+    for number, (more, grid) in enumerate(((["--dimension", "1000"], True), (usual, False))):
         folder = tmp_path / str(number)
         found = json.loads(run("--epsilon", "4", *more, "--out", str(folder), "--json").stdout)
         plan = tff_mf.Plan.load(folder)
         chosen = next(each for each in found["mechanisms"] if each["name"] == found["recommended"])
         assert plan.epsilon <= 4
-        assert (plan.grid is not None) == grid
+        assert (plan.grid is not None, plan.restart_every) == (grid, None if grid else 48)
         assert plan.noise_multiplier == chosen["noise_multiplier"]
         assert (plan.rounds, plan.clients_per_round, plan.delta) == (96, 100, 1e-6)
         assert plan.participation == SCHEMA_OF_30

@@ -158,8 +158,11 @@ def test_a_run_of_a_plan_has_a_report_that_passes(tmp_path):
         assert measured.keys() >= {"loss", "mean_absolute_error"}
         before_others = training.report()
         assert training.report() is before_others
-        training.evaluate({"somebody else": dataset()})
+        with pytest.warns(private_training.ReportChangedWarning) as warned:
+            training.evaluate({"somebody else": dataset()})
         report = training.report()
+        assert report["digest"] in str(warned[0].message)
+        assert list(training.cohorts(IDS)) == []
         assert report["files"][names.EVALUATED] != before_others["files"][names.EVALUATED]
         weights = training.model()
     assert len(workers()) == before

@@ -268,6 +268,7 @@ ROWS = [
     (tff_mf.plan, PLANNED, "sampling", ["min-sep"], []),
     (tff_mf.plan, {**PLANNED, "mechanism": None}, "sampling", ["min-sep"], []),
     (tff_mf.plan, PLANNED, "population", [], [99]),
+    (tff_mf.plan, {**PLANNED, "dimension": 3}, "grid", [16], [tff_mf.Grid(bits=14, max_clients=9)]),
     (tff_mf.plan, PLANNED, "clip_norm", [], [0.0]),
     (tff_mf.plan, PLANNED, "rounds", [], [20]),
     (tff_mf.plan, PLANNED, "mechanism", [3], ["bltt"]),

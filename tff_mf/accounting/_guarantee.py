@@ -236,10 +236,15 @@ def _raised(sigma: float, of: Callable[[float], Guarantee], *, target: float, de
     What a grid costs hardly depends on σ, so that μ·σ hardly changes, and few steps are enough. A target above what the
     tail allows is replaced by that: the release is then (ε, δ)-DP with a smaller ε.
     """
-    try:
-        found = of(sigma)
-    except InputValueError as error:
-        raise InputValueError(f"epsilon={target!r} at delta={delta!r} has no noise on this grid: {error}") from error
+    asked = target
+
+    def at(tried: float) -> Guarantee:
+        try:
+            return of(tried)
+        except InputValueError as error:
+            raise InputValueError(f"epsilon={asked!r} at delta={delta!r} has no noise on this grid: {error}") from error
+
+    found = at(sigma)
     largest = gaussian.largest_epsilon_with_tail(delta, found.tail)
     if largest <= 0:
         raise InputValueError(
@@ -251,7 +256,7 @@ def _raised(sigma: float, of: Callable[[float], Guarantee], *, target: float, de
         if found.epsilon(delta) <= target:
             return sigma
         sigma = gaussian.rounded_sigma(sigma * max(found.mu / allowed, 1.0) * (1 + 2.0**exponent))
-        found = of(sigma)
+        found = at(sigma)
     raise InputValueError(
         f"epsilon={target!r} at delta={delta!r} is not reached with noise on a grid: take fewer bits, or a larger ε."
     )

@@ -94,6 +94,11 @@ class Plan:
             validation.whole("insecure_seed", self.insecure_seed, at_least=0)
         check_restarts(self.participation.check(self.rounds), self.restart_every, self.adaptive_count_stddev)
         check_grid(self.grid, self.dimension)
+        if self.grid is not None and self.clients_per_round > self.grid.max_clients:
+            raise InputValueError(
+                f"grid={self.grid} has room for fewer than clients_per_round={self.clients_per_round}: take a Grid of "
+                "more."
+            )
         validation.clip_norm(self.clip_norm)
         if self.target_epsilon is not None:
             validation.positive("target_epsilon", self.target_epsilon)

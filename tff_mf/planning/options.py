@@ -132,9 +132,12 @@ def schema(min_sep: int, max_participations: int, *, kind: type[MinSep] | type[F
     return kind(min_sep=min_sep, max_participations=max_participations)
 
 
-def cases(setting: MechanismSetting) -> dict[str, MechanismSetting]:
-    """Returns the settings of cases in which an estimate is wrong, by case."""
-    rounds, min_sep = setting.rounds, setting.separation
+def cases(setting: MechanismSetting, min_sep: int | None = None) -> dict[str, MechanismSetting]:
+    """Returns the settings of cases in which an estimate is wrong, by case.
+
+    Clients then come as often as fits. A client that comes once has no b of its own: `min_sep` is what was expected.
+    """
+    rounds, min_sep = setting.rounds, setting.separation if min_sep is None else min_sep
     longer = rounds + rounds // 2
     several = {
         "half_min_sep": (rounds, max(1, min_sep // 2)),
@@ -156,6 +159,7 @@ def options(
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
     dimension: int | None = None,
+    min_sep: int | None = None,
     thorough: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> list[Option]:
@@ -168,6 +172,7 @@ def options(
         epsilon: ε that the whole run may reach.
         noise_multiplier: σ, in place of ε.
         dimension: Number of model parameters, for the memory in bytes.
+        min_sep: b that the cases of wrong estimates start from; the setting's if not given.
         thorough: Whether searches of minutes are made.
         progress: Called with the name of each mechanism when it is done.
 
@@ -192,7 +197,7 @@ def options(
                 "memory_bytes": None if dimension is None else 4 * rows * dimension,
                 "seconds": time.perf_counter() - start,
             }
-            option = _at(setting, objective, name, mechanism, level, about)
+            option = _at(setting, objective, name, mechanism, level, about, cases(setting, min_sep))
             found.append(dataclasses.replace(option, note=_FITTED_NORMS.get(name, "")))
         except InputValueError as error:
             # A limit of one mechanism does not concern the others: the table names it.
@@ -374,12 +379,13 @@ def _at(
     mechanism: Mechanism,
     level: dict[str, Any],
     about: dict[str, Any],
+    others: dict[str, MechanismSetting],
 ) -> Option:
     found = _in(setting, name, mechanism)
     planned = figures(setting, found, **level) | about
     sigma = planned["noise_multiplier"]
     wrong, losses = {}, {}
-    for case, other in cases(setting).items():
+    for case, other in others.items():
         wrong[case] = losses[case] = math.inf
         if mechanism.max_rounds is not None and mechanism.max_rounds < other.searched_rounds:
             continue
