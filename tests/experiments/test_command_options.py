@@ -346,6 +346,24 @@ def test_account_and_calibrate_certify_a_mechanism_that_is_named():
         assert f"(groups=8) that nobody knows, {numbers}" in stated["amplified_statement"]
 
 
+def test_both_figures_of_account_and_calibrate_count_what_a_grid_costs():
+    cohorts, d = {"population": 80, "clients_per_round": 20}, 10**9
+    flags = ["identity", "--rounds", N, "--delta", 1e-4, "--sampling", "poisson", "--grid", 8, "--dimension", d]
+    flags += ["--population", 80, "--clients-per-round", 20]
+    grid = tff_mf.Grid(bits=8, max_clients=tff_mf.Grid.with_room(dimension=1, cohort=20).max_clients)
+    secret = tff_mf.Poisson(**cohorts)
+    stated = result_of("account", *flags, "--noise-multiplier", 2)
+    made = result_of("calibrate", *flags, "--epsilon", 1)
+    for prefix, sampling in (("amplified_", secret), ("", secret.schema(N))):
+        run, level = (tff_mf.Identity(), N, sampling), {"delta": 1e-4}
+        exact = tff_mf.epsilon(*run, noise_multiplier=2.0, **level, grid=grid, dimension=d)
+        assert stated[f"{prefix}epsilon"] == exact
+        assert exact > (1 + 1e-6) * tff_mf.epsilon(*run, noise_multiplier=2.0, **level)
+        level["noise_multiplier"] = made[f"{prefix}noise_multiplier"]
+        assert tff_mf.epsilon(*run, **level) < 1 - 1e-6
+        assert 0.999 < tff_mf.epsilon(*run, **level, grid=grid, dimension=d) <= 1
+
+
 def test_account_and_calibrate_know_b_min_sep(tmp_path):
     tff_mf.save(tff_mf.BandedToeplitz.square_root(2), tmp_path / "f")
     cohorts = ["--population", 400, "--clients-per-round", 10, "--rounds", 8, "--delta", 1e-3]
