@@ -9,6 +9,7 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.planning import options as compared
 from tff_mf.planning.options import Option, participations, schema, widest
 from tff_mf.planning.setting import MechanismSetting
+from tff_mf.problem.participation import check_capacity
 
 from ..output import progress
 from ..runs import statements
@@ -78,12 +79,14 @@ class Deployment:
         most = participations(rounds, apart)
         if max_participations is not None:
             most = min(validation.whole("max_participations", max_participations), most)
+        participation = schema(apart, most, kind=kind)
+        check_capacity(participation, population, clients_per_round, rounds)
         validation.one_of("objective", objective, ("rms", "max"))
         chosen = grid_of(grid, dimension=validation.whole("dimension", dimension), cohort=clients_per_round)
         return cls(
             setting=MechanismSetting(
                 rounds=rounds,
-                participation=schema(apart, most, kind=kind),
+                participation=participation,
                 grid=chosen,
                 dimension=None if chosen is None else dimension,
                 **more,

@@ -390,6 +390,10 @@ def test_a_certificate_names_the_clients_for_whose_cohorts_a_sum_has_room():
     stated = json.loads(printed("account", "identity", *sampled))["amplified_statement"]
     # 25,000 in each of four groups would overfill a sum, and end every run.
     assert "from 400 clients" in stated
+    # Of 8 rounds with 3 clients each, a client has 2.
+    sampled = ["--sampling", "random-allocation", "--set", "participations=2", "--clients-per-round", 3, "--rounds", 8]
+    stated = result_of("account", "identity", *sampled, "--delta", 1e-6, "--noise-multiplier", 4)["amplified_statement"]
+    assert "from 12 clients" in stated
 
 
 def test_plan_compares_all_by_estimates_and_certifies_one():

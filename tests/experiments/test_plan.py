@@ -19,7 +19,7 @@ from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.numerics import digits
 from tff_mf.planning import mechanism_names, options
 
-from .shared import invoke, small_settings
+from .shared import invoke, result_of, small_settings
 
 SCHEMA_OF_30 = tff_mf.MinSep(min_sep=30, max_participations=4)
 # What --dimension 1000 makes of the default grid, and what is assumed without it.
@@ -113,7 +113,8 @@ def test_wrong_estimates_cost_what_they_cost(found):
 
 def test_a_client_that_comes_once_is_wrongly_expected_after_the_min_sep_that_was_given():
     once = ["--min-sep", "30", "--max-participations", "1"]
-    found = json.loads(run("--noise-multiplier", "3", "--grid", "none", *once, "--json").stdout)
+    numbers = ["plan", "--population", "9600", "--clients-per-round", "100", "--rounds", "96", "--delta", "1e-6"]
+    found = result_of(*numbers, "--noise-multiplier", "3", "--grid", "none", *once)
     assert found["participation"] == "SingleParticipation"
     identity = next(each for each in found["mechanisms"] if each["name"] == "identity")
     expected = {"half_min_sep": (96, 15, 7), "twice_min_sep": (96, 60, 2), "half_as_many_rounds_again": (144, 30, 5)}

@@ -55,6 +55,7 @@ PLANNED = {
     "noise_multiplier": 1.0,
 }
 PLANNED_POISSON = {**PLANNED, "sampling": tff_mf.Poisson(population=1000, clients_per_round=10)}
+SECRET = tff_mf.plan(**PLANNED_POISSON, secret_cohorts=True)
 # Of each sampling: a run that is covered.
 SAMPLED = {
     "poisson": (tff_mf.Identity(), 24, tff_mf.Poisson(population=100, clients_per_round=5)),
@@ -276,8 +277,17 @@ ROWS = [
     (tff_mf.plan, {**PLANNED, "sampling": None}, "population", [], [None, 9]),
     (tff_mf.plan, {**PLANNED, "sampling": tff_mf.MinSep(min_sep=1, max_participations=2)}, "population", [], [100]),
     (tff_mf.plan, {**PLANNED, "sampling": tff_mf.FixedEpoch(min_sep=10, max_participations=3)}, "population", [], [9]),
+    (tff_mf.plan, {**PLANNED, "sampling": tff_mf.FixedEpoch(min_sep=5, max_participations=2)}, "population", [], [149]),
+    (
+        tff_mf.plan,
+        {**PLANNED, "sampling": tff_mf.SpacedEpochs(min_sep=5, max_participations=2)},
+        "population",
+        [],
+        [149],
+    ),
     (tff_mf.plan, PLANNED_POISSON, "population", [], [999]),
     (tff_mf.plan, PLANNED_POISSON, "clients_per_round", [], [11]),
+    (tff_mf.Order.of, {"plan": SECRET, "examples": 1000}, "plan", [3], [tff_mf.plan(**PLANNED_POISSON)]),
     (tff_mf.plan, {**PLANNED_POISSON, "secret_cohorts": True}, "mechanism", [], [None]),
 ]
 

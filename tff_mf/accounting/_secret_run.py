@@ -22,6 +22,8 @@ if typing.TYPE_CHECKING:
 FAILURE = 1e-3
 # Relative width to which δ at an ε is found, and the least δ that is looked for.
 _WIDTH, _LEAST = 1e-3, 1e-12
+# Parts of a smaller δ are no floats.
+_LEAST_CERTIFIED = 1e-290
 # Of a search for σ by certificates: attempts, and by how much ε may be below its target.
 _ATTEMPTS, _WANTED = 8, 0.004
 # Of a search without samples: relative width of the interval of σ, its least σ as a share of one that is known to be
@@ -67,6 +69,8 @@ class SecretRun(abc.ABC):
     ) -> Level:
         """Returns ε of the computed release from ε of the ideal one, or of real numbers without a charge."""
         delta = delta if self.certified else validation.tail_delta(delta)
+        if delta < _LEAST_CERTIFIED:
+            raise InputValueError(f"delta={delta!r} must be at least {_LEAST_CERTIFIED}.")
         if charge is None:
             return self.ideal(sigma, delta, change=0.0, share=share)
         found: list[Level] = []

@@ -21,7 +21,7 @@ from tff_mf.planning._noise import (
 )
 from tff_mf.planning._words import Alternative, shown
 from tff_mf.problem.grids import Grid
-from tff_mf.problem.participation import MinSep, Participation, Sampling, SingleParticipation, check_capacity
+from tff_mf.problem.participation import Participation, Sampling, SpacedEpochs, check_capacity
 from tff_mf.sensitivities.restarts import restart_sensitivity
 
 
@@ -115,7 +115,7 @@ class Plan:
         if self.population is None:
             return
         validation.whole("population", self.population)
-        if type(self.sampling) in (MinSep, SingleParticipation):
+        if isinstance(self.sampling, Participation | SpacedEpochs):
             check_capacity(self.participation, self.population, self.clients_per_round, self.rounds)
         elif self.population < self.clients_per_round:
             raise InputValueError(

@@ -38,11 +38,11 @@ _FITTED = "banded, fitted"
 # What is never recommended, and why.
 _SCALED = (
     "its columns are fitted to this participation, to exactly so many rounds and to one loss: the other may be larger, "
-    "and plan never recommends it"
+    "and plan never recommends it without amplification"
 )
 _FITTED_NORMS = {
     _FITTED: "--mechanism banded --set unit_norms=false, its column norms fitted to this participation and to one "
-    "loss: the other may be larger, and plan never recommends it",
+    "loss: the other may be larger, and plan never recommends it without amplification",
     "scaled-blt": _SCALED,
     "scaled-inverse": _SCALED,
 }

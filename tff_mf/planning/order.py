@@ -113,10 +113,15 @@ class Order:
 
         Raises:
             InputTypeError: If `plan` is not a plan.
-            InputValueError: If it has another number of examples, or what is not supported here: restarts, adaptive
-                clipping, or a cohort that is simulated by a smaller one.
+            InputValueError: If it has another number of examples, a sampling at random without `secret_cohorts`, or
+                what is not supported here: restarts, adaptive clipping, or a cohort that is simulated by a smaller one.
         """
         check_central(plan)
+        if isinstance(plan.sampling, accounting.SecretSampling) and not plan.secret_cohorts:
+            raise InputValueError(
+                f"secret_cohorts=False in a plan with sampling={plan.sampling!r}, whose batches training keeps secret "
+                f"to state its ε: take secret_cohorts=True, or sampling={plan.participation!r}."
+            )
         if plan.population not in (None, examples):
             raise InputValueError(f"examples={examples}, but the plan has population={plan.population}.")
         return cls(
