@@ -405,7 +405,7 @@ def bound_to(participation: tff_mf.Participation, **more: Any) -> Bound:
         >>> str(bound_to(tff_mf.MinSep(min_sep=3, max_participations=2), restart_every=6))
         'min-sep b≥3, k≤2, noise restarted every 6 rounds'
         >>> str(bound_to(tff_mf.FixedEpoch(min_sep=3, max_participations=2)))
-        'in the same place of epochs of b=3, k≤2'
+        'in the same place of epochs of b=3, k≤2 in a row'
     """
     b, k = participation.min_sep, participation.max_participations
     return Bound(schema=type(participation).__name__, min_sep=b, max_participations=k, **more)

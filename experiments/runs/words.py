@@ -75,8 +75,8 @@ class Bound(typed.Record, kw_only=True):
         parts = [self._drawn()] if self.sampling is not None else []
         if self.schema is not None:
             k = self.max_participations
-            at = "in the same place of epochs of b=" if self.schema == "FixedEpoch" else "min-sep b≥"
-            parts.append(f"{at}{self.min_sep}, k≤{k}")
+            fixed = f"in the same place of epochs of b={self.min_sep}, k≤{k} in a row"
+            parts.append(fixed if self.schema == "FixedEpoch" else f"min-sep b≥{self.min_sep}, k≤{k}")
         if self.restart_every is not None:
             parts.append(f"noise restarted every {self.restart_every} rounds")
         if self.adaptive_counts:

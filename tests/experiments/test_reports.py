@@ -293,7 +293,7 @@ def test_a_headline_of_fixed_epochs_does_not_speak_of_min_sep(tmp_path):
     """Their ε is smaller than that of clients who come b rounds apart or more, wherever they like."""
     start(tmp_path / "run", privacy=plan(sampling=EPOCHS))
     headline = reports.headline(reports.build(tmp_path / "run", realised=False))
-    assert "in the same place of epochs of b=3, k≤3" in headline
+    assert "in the same place of epochs of b=3, k≤3 in a row" in headline
     assert "min-sep" not in headline
 
 

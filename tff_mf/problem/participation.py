@@ -202,7 +202,7 @@ class MinSep(_Spaced):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FixedEpoch(_Spaced):
-    """Participation at a fixed place in each epoch of `min_sep` (b) rounds, in at most `max_participations` (k) epochs.
+    """Participation at a fixed place in epochs of `min_sep` (b) rounds, in at most `max_participations` (k) in a row.
 
     The (k, b)-participation of Choquette-Choo et al. (2023): a client's rounds are some of j, j + b, …, j + (k − 1)b.
     All of these patterns are also patterns of `MinSep`. Clients that are reshuffled in every epoch do not follow this
