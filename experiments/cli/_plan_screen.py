@@ -160,8 +160,8 @@ class PlanScreen:
         """Returns the recommended mechanism, with the cohorts that it is for if another sampling was asked for."""
         if self.sampling is None:
             return self.chosen.name
-        once = statements.participation(self.deployment.setting)
-        return f"{self.chosen.name}, for known cohorts with {once}, in place of {self.sampling} sampling"
+        often = statements.participation(self.deployment.setting)
+        return f"{self.chosen.name}, for known cohorts with {often}, in place of {self.sampling} sampling"
 
     def _numbers(self) -> dict[str, Any]:
         """Returns the grid, and what its integers cost in the guarantee of the recommended mechanism."""

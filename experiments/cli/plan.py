@@ -71,7 +71,7 @@ def plan(
         files.make_writable(pathlib.Path(out))
         _saved(screen).save(pathlib.Path(out))
     if page is not None:
-        _write_page(screen, page, max_participations=flags.parameters.get("max_participations"))
+        _write_page(screen, page, max_participations=_participations(flags))
     if screen.signal is not None and screen.signal.hopeless:
         click.echo("\n".join(signal_to_noise.warning(screen.signal)), err=True)
     return Answer(screen.as_dict(), screen.document(written=[each for each in (html, out) if each is not None]))
@@ -179,6 +179,11 @@ def _write_page(screen: _plan_screen.PlanScreen, page: pathlib.Path, *, max_part
     html.write_page(page, screen.document(curves=drawn, explored=points))
 
 
+def _participations(flags: Flags) -> int | None:
+    """Returns k, if it was given."""
+    return 1 if flags.sampling == "single" else flags.parameters.get("max_participations")
+
+
 def _deployment(flags: Flags, delta: float, *, grid: int | str | None, dimension: int | None) -> Deployment:
     """Returns the deployment of the flags."""
     flags.refuse_sampling("plan", *_TAKEN)
@@ -201,7 +206,7 @@ def _deployment(flags: Flags, delta: float, *, grid: int | str | None, dimension
         rounds=flags.rounds,
         delta=delta,
         min_sep=groups if word == "balls-in-bins" else flags.parameters.get("min_sep"),
-        max_participations=1 if word == "single" else flags.parameters.get("max_participations"),
+        max_participations=_participations(flags),
         kind=tff_mf.FixedEpoch if word == "fixed-epochs" else tff_mf.MinSep,
         restart_every=flags.restart_every,
         adjacency=flags.adjacency,

@@ -333,6 +333,14 @@ def test_every_position_of_the_sliders_is_what_plan_prints_there(given, numbers)
     assert 20 < possible < len(points)
 
 
+def test_the_sliders_of_clients_that_come_once_have_no_other(tmp_path):
+    plan = ["plan", "--population", 40, "--clients-per-round", 2, "--rounds", 8, "--delta", 1e-4, "--epsilon", 4]
+    invoke(*plan, "--sampling", "single", "--grid", "none", "--html", tmp_path / "page.html", standalone_mode=False)
+    text = (tmp_path / "page.html").read_text()
+    assert "each client at most once; of 40 clients" in text
+    assert "min-sep b" not in text
+
+
 def test_a_plan_without_a_guarantee_shows_no_epsilon_anywhere(texts):
     page = Page(texts["refused-plan"])
     assert "NO ε" in "".join(page.text_of("div", class_="headline refused"))
