@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from ... import aggregators
 from ...aggregators.checkpoints.manager import States
 from .. import reports
 from ..runs import names
-from ..runs.folders import read_evaluated
+from ..runs.folders import keep_evaluated, read_evaluated
 from ..sampling import CohortPlan
 from ..sampling.data_source import CohortReader
 from ._computing import Computing
@@ -288,7 +287,7 @@ class PrivateTraining:
         if found == self._evaluated:
             return
         self._evaluated = found
-        files.write_atomically(self.guard.folder / names.EVALUATED, json.dumps(sorted(found)) + "\n")
+        keep_evaluated(self.guard.folder, found)
         if self._report is not None:
             # It has the hash of the file.
             self._report = RunReport(reports.write(self.guard.folder, realised=True))

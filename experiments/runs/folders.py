@@ -2,10 +2,12 @@
 
 import dataclasses
 import importlib.metadata
+import json
 import os
 import pathlib
 import platform
 import re
+from collections.abc import Iterable
 
 import tff_mf
 from tff_mf.base import checkpoint_files, validation
@@ -129,6 +131,11 @@ def read_evaluated(folder: pathlib.Path) -> frozenset[str]:
         return frozenset(typed.read(path, list[str], "evaluated")) if path.exists() else frozenset()
     except InputValueError as error:
         raise InputValueError(f"{error} It has the clients that may not train: put a copy of it back.") from error
+
+
+def keep_evaluated(folder: pathlib.Path, clients: Iterable[str]) -> None:
+    """Writes down all clients that the run in a folder was evaluated on."""
+    files.write_atomically(folder / EVALUATED, json.dumps(sorted(clients)) + "\n")
 
 
 def replaceable_folder(path: pathlib.Path) -> pathlib.Path:

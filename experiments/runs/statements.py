@@ -393,9 +393,17 @@ def bound_in(setting: MechanismSetting) -> Bound:
 
 
 def participation(setting: MechanismSetting) -> str:
-    """Returns how often a client takes part, in words."""
-    once = setting.participation.max_participations == 1
-    return "each client at most once" if once else str(bound_in(setting))
+    """Returns how often a client takes part, and where the noise is restarted, in words.
+
+    Example:
+        >>> once = MechanismSetting(rounds=12, participation=tff_mf.SingleParticipation(), restart_every=6)
+        >>> participation(once)
+        'each client at most once, noise restarted every 6 rounds'
+    """
+    bound = bound_in(setting)
+    if setting.participation.max_participations > 1:
+        return str(bound)
+    return ", ".join(filter(None, ["each client at most once", str(msgspec.structs.replace(bound, schema=None))]))
 
 
 def bound_to(participation: tff_mf.Participation, **more: Any) -> Bound:
