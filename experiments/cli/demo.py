@@ -27,24 +27,24 @@ def demo(out: str | None) -> Answer:
     from ..comparison import demo as comparison
     from ..output.present import Facts, Paragraph, Table
 
-    summary = comparison.run_demo(folder)
-    runs = summary["mechanisms"]
+    result = comparison.run_demo(folder)
+    header = ["mechanism", "accuracy, %", "noise multiplier", "server rate"]
     rows = [
         [
             name,
-            digits.percent(run["accuracy"], None),
-            digits.downwards(run["noise_multiplier"]),
-            f"{run['server_learning_rate']:.3g}",
+            digits.percent(run.accuracy, None),
+            digits.downwards(run.plan.noise_multiplier),
+            f"{run.settings.server_learning_rate:.3g}",
         ]
-        for name, run in runs.items()
+        for name, run in result.runs.items()
     ]
-    best = f"blt over identity: {100 * summary['accuracy_gain']:+.2f} points"
-    baseline = digits.percent(runs["blt"]["baseline_accuracy"], None)
-    header = ["mechanism", "accuracy, %", "noise multiplier", "server rate"]
+    gain = f"blt over identity: {100 * result.accuracy_gain:+.2f} points"
+    baseline = digits.percent(result.blt.baseline_accuracy, None)
     facts = [
-        *((name, statements.at_a_glance(run["claim"])) for name, run in runs.items()),
-        ("cohort", summary["cohort_note"]),
-        ("files", f"{folder / SUMMARY}, {folder / 'accuracy.png'} ({summary['seconds']:.0f} s)"),
+        *((name, statements.at_a_glance(run.claim)) for name, run in result.runs.items()),
+        ("cohort", result.cohort_note),
+        ("picture", str(folder / comparison.PICTURE)),
+        ("numbers", f"{folder / SUMMARY} ({result.seconds:.0f} s)"),
     ]
-    said = Paragraph(f"{best}. Always the most frequent word: {baseline} %.")
-    return Answer(summary, [said, Table(header, rows, "mechanisms"), Facts(facts)])
+    said = Paragraph(f"{gain}. Always the most frequent word: {baseline} %.")
+    return Answer(result.as_json(), [said, Table(header, rows, "mechanisms"), Facts(facts)])

@@ -1,5 +1,6 @@
 """The demo: training with correlated and with independent noise at the same (ε, δ)."""
 
+import dataclasses
 import json
 import pathlib
 import time
@@ -7,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
+
+import tff_mf
 
 from ..output import figures, files, progress
 from ..output.text import up
@@ -17,10 +20,10 @@ from ..training import program, task
 from ..training.datasets import pydoc
 from ..training.program import TrainingResult
 
-_PICTURE = "accuracy.png"
+PICTURE = "accuracy.png"
 # The style of a curve is chosen by what precedes the comma.
 _LABELS = {"blt": "blt, correlated noise", "identity": "identity, independent noise"}
-_PARTS = ("blt", "identity", SUMMARY, _PICTURE)
+_PARTS = ("blt", "identity", SUMMARY, PICTURE)
 
 
 # The settings that both runs share. A light model stands in for the papers' LSTM, and 20 clients simulate a cohort of
@@ -53,66 +56,118 @@ RUNS = {
 }
 
 
-def run_demo(
-    out: pathlib.Path, data: pathlib.Path | None = None, runs: Mapping[str, RunSettings] = RUNS
-) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoRun:
+    """One of the demo's two trainings.
+
+    Attributes:
+        settings: Its settings.
+        plan: Its mechanism and noise.
+        result: What it trained, and how good that is.
+    """
+
+    settings: RunSettings
+    plan: tff_mf.Plan
+    result: TrainingResult
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy of the final model on test clients."""
+        return self.result.summary["accuracy"]
+
+    @property
+    def baseline_accuracy(self) -> float:
+        """Accuracy of always answering with the most frequent word."""
+        return self.result.summary["baseline_accuracy"]
+
+    @property
+    def claim(self) -> Mapping[str, Any]:
+        """The facts of its guarantee."""
+        return self.result.report["claim"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Demo:
+    """What the demo compares.
+
+    Attributes:
+        blt: The training with correlated noise.
+        identity: The training with independent noise.
+        seconds: How long both took.
+    """
+
+    blt: DemoRun
+    identity: DemoRun
+    seconds: float
+
+    @property
+    def runs(self) -> dict[str, DemoRun]:
+        """Both trainings by the names of their mechanisms."""
+        return {"blt": self.blt, "identity": self.identity}
+
+    @property
+    def accuracy_gain(self) -> float:
+        """How much more accurate the training with correlated noise is."""
+        return self.blt.accuracy - self.identity.accuracy
+
+    @property
+    def cohort_note(self) -> str:
+        """The cohorts that ε is for."""
+        settings = self.blt.settings
+        return (
+            f"{settings.cohort} clients a round are simulated by {settings.clients_per_round}, with the noise scaled "
+            "down in proportion; epsilon is for the large cohort, epsilon_as_run of a claim for those that trained."
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the content of `summary.json`."""
+        shared = ("rounds", "min_sep", "max_participations", "epsilon", "delta", "cohort", "clients_per_round")
+        return {
+            "mechanisms": {name: {**run.result.summary, "claim": run.claim} for name, run in self.runs.items()},
+            **{name: getattr(self.blt.settings, name) for name in shared},
+            "cohort_note": self.cohort_note,
+            "server_learning_rates": {name: run.settings.server_learning_rate for name, run in self.runs.items()},
+            "server_learning_rate_note": "Each mechanism's rate was chosen beforehand, on other seeds.",
+            "model_note": "A light causal convolution stands in for the papers' LSTM.",
+            "accuracy_gain": self.accuracy_gain,
+            "seconds": self.seconds,
+        }
+
+
+def run_demo(out: pathlib.Path) -> Demo:
     """Trains with each mechanism and writes the folder `out`; an earlier demo there is replaced at the end.
 
     Args:
         out: The folder; files in it that are not of a demo stay.
-        data: Data set in the file format of StackOverflow; the docstrings of `pydoc` if not given.
-        runs: The settings of both runs, which differ in the mechanism and the server's rate alone.
-
-    Returns:
-        The content of `summary.json`.
     """
     start = time.perf_counter()
-    dataset = "pydoc" if data is None else f"sqlite:{data}"
-    data = pydoc.cached_pydoc() if data is None else data
+    data = pydoc.cached_pydoc()
     with files.replaced_parts(out, _PARTS) as staging:
-        results = {}
-        for name, settings in runs.items():
+        runs = {}
+        for name, settings in RUNS.items():
             # In a folder like a run of `tff-mf train`: to repeat, and to export.
-            own = replace(settings, dataset=dataset)
-            plan = own.privacy_plan(own.build_mechanism())
-            with progress.rounds(own.rounds, name) as on_round:
-                results[name] = program.run(own, plan, data=data, out=staging / name, on_round=on_round)
-        summary = _summary(runs, results, time.perf_counter() - start)
-        files.write_atomically(staging / SUMMARY, json.dumps(summary, indent=2) + "\n")
-        _draw(runs["blt"], results, staging / _PICTURE)
-    return summary
+            plan = settings.privacy_plan(settings.build_mechanism())
+            with progress.rounds(settings.rounds, name) as on_round:
+                result = program.run(settings, plan, data=data, out=staging / name, on_round=on_round)
+            runs[name] = DemoRun(settings=settings, plan=plan, result=result)
+        demo = Demo(**runs, seconds=time.perf_counter() - start)
+        files.write_atomically(staging / SUMMARY, json.dumps(demo.as_json(), indent=2) + "\n")
+        _draw(demo, staging / PICTURE)
+    return demo
 
 
-def _summary(runs: Mapping[str, RunSettings], results: Mapping[str, TrainingResult], seconds: float) -> dict[str, Any]:
-    mechanisms = {name: {**result.summary, "claim": result.report["claim"]} for name, result in results.items()}
-    shared = ("rounds", "min_sep", "max_participations", "epsilon", "delta", "cohort", "clients_per_round")
-    settings = runs["blt"]
-    return {
-        "mechanisms": mechanisms,
-        **{name: getattr(settings, name) for name in shared},
-        "cohort_note": (
-            f"{settings.cohort} clients a round are simulated by {settings.clients_per_round}, with the noise scaled "
-            "down in proportion; epsilon is for the large cohort, epsilon_as_run of a claim for those that trained."
-        ),
-        "server_learning_rates": {name: each.server_learning_rate for name, each in runs.items()},
-        "server_learning_rate_note": "Each mechanism's rate was chosen beforehand, on other seeds.",
-        "model_note": "A light causal convolution stands in for the papers' LSTM.",
-        "accuracy_gain": mechanisms["blt"]["accuracy"] - mechanisms["identity"]["accuracy"],
-        "seconds": seconds,
-    }
-
-
-def _draw(settings: RunSettings, results: Mapping[str, TrainingResult], path: pathlib.Path) -> None:
+def _draw(demo: Demo, path: pathlib.Path) -> None:
+    settings = demo.blt.settings
     schema, rounds = settings.participation(), settings.rounds
     assert settings.epsilon is not None
     assert settings.cohort is not None
     noise = f"noise for ε of {up(settings.epsilon)} at δ = {settings.delta} with cohorts of {settings.cohort}"
     curves = [
         figures.Curve(
-            name=_LABELS.get(name, name),
-            points=[(row[ROUND], 100 * row[task.ACCURACY]) for row in result.history],
+            name=_LABELS[name],
+            points=[(row[ROUND], 100 * row[task.ACCURACY]) for row in run.result.history],
         )
-        for name, result in results.items()
+        for name, run in demo.runs.items()
     ]
     chart = figures.Chart(
         name="accuracy",

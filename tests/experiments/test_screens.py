@@ -14,7 +14,6 @@ import types
 
 import numpy as np
 import pytest
-import run_folders
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +22,6 @@ from tff_mf.experiments import cli
 from tff_mf.experiments.comparison import _report, _results, charts
 from tff_mf.experiments.output import figures as output_figures
 from tff_mf.experiments.output import mechanism_plots, native_output, progress
-from tff_mf.experiments.runs import statements
 from tff_mf.experiments.training.datasets import named_data
 from tff_mf.numerics import digits
 
@@ -123,24 +121,6 @@ def settled(text):
     """Without what differs from machine to machine: seconds, and the last digits of a search."""
     text = re.sub(r"\b\d+\.\d s\b|(?<=^seconds)( +)[\d.e-]+", "\\1…", text, flags=re.M)
     return re.sub(r"\d\.\de-\d\d", "…", text).split()
-
-
-def test_the_demo_ends_with_the_guarantee_of_each_mechanism(monkeypatch, tmp_path):
-    from tff_mf.experiments.comparison import demo
-
-    claim = statements.facts(statements.of_plan(run_folders.plan()))
-    run = {
-        "accuracy": 0.1,
-        "noise_multiplier": 5.0,
-        "server_learning_rate": 1.0,
-        "claim": claim,
-        "baseline_accuracy": 0.08,
-    }
-    summary = {"mechanisms": {"blt": run, "identity": run}, "accuracy_gain": 0.0, "cohort_note": "", "seconds": 1.0}
-    monkeypatch.setattr(demo, "run_demo", lambda folder: summary)
-    shown = " ".join(printed("demo", "--out", tmp_path / "demo").split())
-    assert shown.count(statements.at_a_glance(claim)) == 2
-    assert "most frequent word: 8.00 %" in shown
 
 
 SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
