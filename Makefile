@@ -147,9 +147,9 @@ test-flower: $(FLOWER_READY)
 	cd tests && nice ../$(FLOWER)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) --junitxml=../$(RESULTS)/flower.xml flower
 
 test-frameworks: $(FRAMEWORKS_READY)
-	cd tests && $(BEHIND) ../$(FRAMEWORKS)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) -k "jax or torch or optax or opacus" \
+	cd tests && $(BEHIND) ../$(FRAMEWORKS)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) -k "jax or torch or optax" \
 	  --junitxml=../$(RESULTS)/frameworks.xml tff_mf/test_noise_laws.py tff_mf/test_frameworks.py tff_mf/test_optax.py \
-	  tff_mf/test_torch.py tff_mf/test_opacus.py tff_mf/test_doctests.py
+	  tff_mf/test_torch.py tff_mf/test_doctests.py
 
 # The tff_mf layer on the other versions of Python that are installed here.
 test-interpreters: $(READY)

@@ -28,9 +28,8 @@ from tff_mf.numerics import normals
 HERE = pathlib.Path(__file__).resolve().parent.parent
 DOCS = HERE / "docs"
 PAGES = sorted([HERE / "README.md", *DOCS.glob("*.md")])
-# Programs that need the file that their page shows (tests/tff_mf/test_adding_a_mechanism.py runs them), or packages of
-# another environment (tests/tff_mf/test_opacus.py).
-RUN_ELSEWHERE = {"adding-a-mechanism.md-0", "adding-a-mechanism.md-1", "jax-and-pytorch.md-0"}
+# Programs that need the file that their page shows (tests/tff_mf/test_adding_a_mechanism.py runs them).
+RUN_ELSEWHERE = {"adding-a-mechanism.md-0", "adding-a-mechanism.md-1"}
 # Calibrations of ten seconds, of functions that tests/tff_mf/test_balls_in_bins.py and tests/tff_mf/central call.
 LONG = {"amplification.md-0", "central-training.md-1"}
 # For a quick run in CI: what stands in a block, and what takes its place.
@@ -129,7 +128,7 @@ def test_every_public_name_is_in_the_docs():
 
 
 # Of frameworks in other environments.
-OF_FRAMEWORKS = ("optax", "torch", "opacus", "noise.jax", "noise.torch")
+OF_FRAMEWORKS = ("optax", "torch", "noise.jax", "noise.torch")
 ELSEWHERE = {"tff_mf.experiments.flower", *(f"tff_mf.{name}" for name in OF_FRAMEWORKS)}
 
 

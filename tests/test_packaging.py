@@ -113,7 +113,6 @@ def test_metadata(metadata, built):
         "flower",
         "jax",
         "matrices",
-        "opacus",
         "plot",
         "test",
         "torch",

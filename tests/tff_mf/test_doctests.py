@@ -23,7 +23,6 @@ FRAMEWORKS = {
     "tff_mf.optax": ("optax", None),
     "tff_mf.noise.torch": ("torch", None),
     "tff_mf.torch": ("torch", None),
-    "tff_mf.opacus": ("opacus", None),
 }
 
 

@@ -1,6 +1,6 @@
 """Laws of central training over frameworks: clipped sums, noised means, checkpoints and refusals of optax and PyTorch.
 
-A framework is a class of a few functions. What each has of its own is in test_optax.py, test_torch.py, test_opacus.py.
+A framework is a class of a few functions. What each has of its own is in test_optax.py, test_torch.py.
 """
 
 import contextlib

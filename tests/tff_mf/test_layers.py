@@ -49,7 +49,7 @@ def forbidden(file):
         found += ["tensorflow_federated", "matplotlib"]
         if package_of(file) != "tff_mf.noise.jax" and file.name != "optax.py":
             found += ["jax", "optax", "tff_mf.noise.jax"]
-        if package_of(file) != "tff_mf.noise.torch" and file.name not in ("torch.py", "opacus.py"):
+        if package_of(file) != "tff_mf.noise.torch" and file.name != "torch.py":
             found += ["torch", "tff_mf.noise.torch"]
         name = package_of(file).removeprefix("tff_mf.")
         if not any(f"{name}.".startswith(f"{each}.") for each in TENSORFLOW):

@@ -15,7 +15,6 @@ PLOT_COMMAND = "pip install 'tff-mf[plot]'"
 FLOWER_COMMAND = "pip install 'tff-mf[flower]'"
 JAX_COMMAND = "pip install 'tff-mf[jax]'"
 TORCH_COMMAND = "pip install 'tff-mf[torch]'"
-OPACUS_COMMAND = "pip install 'tff-mf[opacus]'"
 AES_COMMAND = "pip install 'tff-mf[aes]'"
 
 
@@ -46,8 +45,6 @@ def _remedy(missing: list[str]) -> str:
         return f"In an environment without TensorFlow, run: {FLOWER_COMMAND}"
     if {"jax", "optax"} & set(missing):
         return f"In an environment without TensorFlow Federated, run: {JAX_COMMAND}"
-    if "opacus" in missing:
-        return f"Run: {OPACUS_COMMAND}"
     if "torch" in missing:
         return f"Run: {TORCH_COMMAND}"
     # Where TensorFlow is installed, only the pinned versions of other packages are compatible.
