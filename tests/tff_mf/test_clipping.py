@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tff_mf
@@ -95,21 +95,33 @@ def test_norms_that_are_off_by_as_much_as_they_can_be(errors, dtype, monkeypatch
         check(near(seed, [30], dtype, 1.0, distance), 1.0)
 
 
+NOT_FINITE = [math.nan, math.inf, -math.inf]
+SENT = (
+    st.floats(width=32)
+    | st.sampled_from([3.4e38, -3.4e38, 1e-40, -1e-45, 1.2e-38, 0.0, -0.0])
+    | st.sampled_from(NOT_FINITE)
+)
+
+
+@settings(max_examples=100)
+@example(leaves=[[math.nan]], dtype=tf.float32, clip_norm=1.0)
+@example(leaves=[[0.25], [math.nan]], dtype=tf.float64, clip_norm=1.0)
+@example(leaves=[[math.inf, -math.inf]], dtype=tf.float16, clip_norm=1e20)
+@example(leaves=[[-math.inf, 0.25], [0.0]], dtype=tf.bfloat16, clip_norm=1e-20)
+@example(leaves=[[math.inf, math.nan], []], dtype=tf.float32, clip_norm=0.3)
 @given(
-    record=st.lists(
-        st.floats(width=32, allow_nan=True, allow_infinity=True)
-        | st.sampled_from([3.4e38, -3.4e38, 1e-40, -1e-45, 1.2e-38, 0.0, -0.0]),
-        min_size=1,
-        max_size=8,
-    ),
+    leaves=st.lists(st.lists(SENT, max_size=6), min_size=1, max_size=3),
+    dtype=st.sampled_from(clipping.LEAF_TYPES),
     clip_norm=CLIP_NORMS,
 )
-def test_whatever_a_client_sends(record, clip_norm):
-    values = np.array(record, np.float32)
-    once, scaled = check([tf.constant(values)], clip_norm)
-    if not np.all(np.isfinite(values)):
-        assert not once[0].any()
+def test_whatever_a_client_sends(leaves, dtype, clip_norm):
+    """One value that is not finite makes all leaves zero, and is counted."""
+    record = [tf.cast(tf.constant(leaf, tf.float64), dtype) for leaf in leaves]
+    once, scaled = check(record, clip_norm)
+    if not all(np.isfinite(tf.cast(leaf, tf.float32)).all() for leaf in record):
+        assert not any(leaf.any() for leaf in once)
         assert not scaled
+        assert clip_again(record, clip_norm)[1:] == (False, True)
 
 
 def test_values_that_float32_holds_in_part_pass_as_they_are():
@@ -136,7 +148,7 @@ def test_what_is_scaled_and_what_is_zeroed():
 LARGEST = float(np.finfo(np.float32).max)
 # The corners of float32: largest, smallest normal, smallest of all, half of a bit of 1, and what cannot be.
 EXTREMES = [0.0, -0.0, 1.0, 1 + 2**-23, 2**-12, 2**-24, 2**-126, 2**-149, 1e-20, 1e20, LARGEST, -LARGEST]
-EXTREMES += [float("nan"), float("inf"), -float("inf")]
+EXTREMES += NOT_FINITE
 
 clip = tf.function(
     lambda leaf, clip_norm: clipping.clip_record([leaf], clip_norm)[0],

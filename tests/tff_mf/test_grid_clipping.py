@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 tf = pytest.importorskip("tensorflow")
@@ -42,31 +42,70 @@ def check(leaves, clip_norm, bits, dtype=tf.int32):
     return sent
 
 
+SENT = (
+    st.floats(width=32)
+    | st.sampled_from([3.4e38, 1e-45, -1e-20, 1e20, -1.0])
+    | st.sampled_from([math.nan, math.inf, -math.inf])
+)
+GRID_TYPES = st.sampled_from([tf.int32, tf.int64])
+
+
+@settings(max_examples=100)
+@example(leaves=[[math.nan]], leaf_type=tf.float32, clip_norm=1.0, bits=16, dtype=tf.int32)
+@example(leaves=[[0.25], [math.nan]], leaf_type=tf.float64, clip_norm=1.0, bits=26, dtype=tf.int64)
+@example(leaves=[[math.inf, -math.inf]], leaf_type=tf.float16, clip_norm=0.3, bits=1, dtype=tf.int32)
+@example(leaves=[[-math.inf, 0.25], [0.0]], leaf_type=tf.bfloat16, clip_norm=1e20, bits=8, dtype=tf.int64)
+@example(leaves=[[math.inf, math.nan], []], leaf_type=tf.float32, clip_norm=1e-20, bits=16, dtype=tf.int32)
 @given(
-    record=st.lists(
-        st.floats(width=32, allow_nan=True, allow_infinity=True) | st.sampled_from([3.4e38, 1e-45, -1e-20, 1e20, -1.0]),
-        min_size=1,
-        max_size=8,
-    ),
+    leaves=st.lists(st.lists(SENT, max_size=6), min_size=1, max_size=3),
+    leaf_type=st.sampled_from(clipping.LEAF_TYPES),
     clip_norm=CLIP_NORMS,
     bits=BITS,
-    dtype=st.sampled_from([tf.int32, tf.int64]),
+    dtype=GRID_TYPES,
 )
-def test_any_record_of_a_client(record, clip_norm, bits, dtype):
-    values = np.array(record, np.float32)
-    sent = check([tf.constant(values)], clip_norm, bits, dtype)
-    if not np.all(np.isfinite(values)):
-        assert not sent[0].any()
+def test_any_record_of_a_client(leaves, leaf_type, clip_norm, bits, dtype):
+    """One value that is not finite makes all leaves zero."""
+    record = [tf.cast(tf.constant(leaf, tf.float64), leaf_type) for leaf in leaves]
+    sent = check(record, clip_norm, bits, dtype)
+    if not all(np.isfinite(tf.cast(leaf, tf.float32)).all() for leaf in record):
+        assert not any(leaf.any() for leaf in sent)
 
 
-@given(
-    record=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**27), 2**27), min_size=1, max_size=8),
-    bits=BITS,
-    wide=st.booleans(),
-)
-def test_any_integers_at_the_server(record, bits, wide):
-    dtype = np.int64 if wide else np.int32
-    values = np.array(record, np.int64).astype(dtype)
+def filled(values, bits):
+    """Returns values that, with others before them, have a sum of squares of exactly 4^bits: greedily, by roots."""
+    rest = 4**bits - sum(value * value for value in values)
+    while rest:
+        values = [*values, math.isqrt(rest)]
+        rest -= values[-1] ** 2
+    return values
+
+
+@st.composite
+def integers(draw):
+    """Any integers, or integers whose squares add up to 4^bits within a few units, in any order and with any signs."""
+    bits, dtype = draw(BITS), draw(st.sampled_from([np.int32, np.int64]))
+    if draw(st.booleans()):
+        ends = np.iinfo(dtype)
+        record = draw(st.lists(st.integers(ends.min, ends.max) | st.integers(-(2**27), 2**27), min_size=1, max_size=8))
+        return record, bits, dtype
+    some = draw(st.lists(st.integers(0, 2**bits // 3), max_size=6))
+    values = filled(some, bits) + draw(st.sampled_from([[], [0], [1], [1, 1], [2]]))
+    place, step = draw(st.integers(0, len(values) - 1)), draw(st.sampled_from([0, 0, 1, -1]))
+    values[place] += step
+    return [draw(st.sampled_from([1, -1])) * value for value in draw(st.permutations(values))], bits, dtype
+
+
+@settings(max_examples=150)
+@example(given_integers=([2**26], 26, np.int32))
+@example(given_integers=([2**26, 1], 26, np.int32))
+@example(given_integers=([1, -(2**26)], 26, np.int64))
+@example(given_integers=([-(2**31)] * 4, 26, np.int32))
+@example(given_integers=([-(2**63), 2**63 - 1], 26, np.int64))
+@example(given_integers=([1, 1, 1, 1, 1], 1, np.int64))
+@given(given_integers=integers())
+def test_integers_pass_the_server_exactly_if_their_squares_add_up_to_4_to_the_bits(given_integers):
+    record, bits, dtype = given_integers
+    values = np.array(record, dtype)
     added, scaled, zeroed = again([values[:1], values[1:]], bits)
     passes = exact_square([values]) <= 4**bits
     assert (scaled or zeroed) == (not passes)
@@ -75,6 +114,17 @@ def test_any_integers_at_the_server(record, bits, wide):
         np.testing.assert_array_equal(np.concatenate(added), values)
     if zeroed:
         assert not np.concatenate(added).any()
+
+
+@settings(max_examples=60)
+@given(bits=BITS, size=st.integers(1, 2**14), above=st.floats(0.4, 0.6), dtype=GRID_TYPES, wide=st.booleans())
+def test_values_that_all_round_to_one_side(bits, size, above, dtype, wide):
+    """About the worst that rounding can do to a norm: every coordinate is half a unit above a whole number."""
+    value = (math.floor(2**bits / math.sqrt(size)) + above) / 2**bits
+    (sent,) = check([tf.fill([size], tf.constant(value, tf.float64 if wide else tf.float32))], 1.0, bits, dtype)
+    # Nothing is lost either: it is about as long as the clip norm or the record, where these are a few units.
+    if value * 2**bits > 8:
+        assert math.sqrt(exact_square([sent])) >= 0.8 * 2**bits * min(1.0, value * math.sqrt(size))
 
 
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 60), bits=BITS, factor=st.floats(0.9, 1.1), flat=st.booleans())
