@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tff_mf
@@ -312,12 +312,33 @@ def test_auto_takes_half_the_bits_of_the_dimension_and_five(dimension):
     assert tff_mf.Grid.auto(dimension=dimension, max_clients=10).bits == min(max(bits, 14), 22)
 
 
-@given(bits=st.integers(8, 26), max_clients=st.integers(1, 2**26))
-def test_every_sum_fits(bits, max_clients):
+@st.composite
+def sizes(draw):
+    """Bits and clients, half of the time with a sum at a power of two, or one client beside it."""
+    bits = draw(st.integers(8, 26))
+    near = st.integers(0, 52 - bits).map(lambda power: 2**power)
+    clients = draw(st.integers(1, 2**26) | st.tuples(near, st.sampled_from([-1, 0, 1])).map(sum))
+    return bits, min(max(clients, 1), 2 ** (52 - bits))
+
+
+@settings(max_examples=100)
+@example((16, 2**15))
+@example((26, 2**5))
+@example((26, 2**5 - 1))
+@example((8, 2**44))
+@given(sizes())
+def test_every_sum_fits(size):
+    bits, max_clients = size
     grid = tff_mf.Grid(bits=bits, max_clients=max_clients)
     largest = max_clients * 2**bits
     assert grid.largest_sum == largest <= 2**52
+    assert grid.largest_norm == 2**bits
     assert (grid.integers == "int32") == (largest <= 2**31 - 1)
+    # In the type itself, in which the sum of these records neither wraps around nor becomes another number.
+    assert int(np.array(largest).astype(grid.integers)) == largest
+    assert int(np.array(-largest).astype(grid.integers)) == -largest
+    with pytest.raises(InputValueError, match="exceeds the maximum"):
+        tff_mf.Grid(bits=bits, max_clients=2 ** (52 - bits) + 1)
     modulus = 2**grid.bits_per_coordinate
     assert modulus // 2 < 2 * largest + 1 <= modulus
 
