@@ -12,6 +12,8 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import tff_mf
 from tests.tff_mf.samplings import bins_level, cyclic_epsilon, cyclic_sigma
@@ -19,7 +21,6 @@ from tff_mf.accounting import grid_chain, grid_charge
 from tff_mf.accounting._sampling import Question
 from tff_mf.accounting.balls_in_bins._sampling import widened
 from tff_mf.base.errors import InputValueError
-from tff_mf.numerics import gaussian
 
 GRID = tff_mf.Grid(bits=16, max_clients=2000)
 LSTM = 4_050_748
@@ -69,17 +70,67 @@ def test_epsilon_covers_laws_that_are_moved_for_each_draw_of_the_cohort(probabil
         assert worst_delta(ideal(delta), probability, mu, charge) > delta
 
 
-@pytest.mark.parametrize("mu", [1e-3, 0.05])
-def test_the_chain_by_brute_force_over_events(mu):
-    """Of tests of the form {x > t}, which are the best of a Gaussian shift, through all four laws."""
-    cost, ideal, delta = dataclasses.replace(FREE, mu=mu, tail=1e-9), 1.0, 1e-5
-    sigma = 1 / gaussian.mu_from(ideal, delta)
-    for factor in (0.0, mu, 5 * mu):
-        bound = grid_chain.delta_of_chain(ideal, delta, cost, factor=factor)
-        threshold = np.linspace(-5, 12, 4001)
-        one = scipy.stats.norm.sf(threshold - 1 / sigma - 2 * mu) + cost.tail
-        other = np.maximum(0, scipy.stats.norm.sf(threshold) - cost.tail)
-        assert np.max(one - math.exp(ideal + 2 * factor) * other) <= bound
+def largest_delta_of_chain(level, epsilon, delta, charge):
+    """Returns the largest δ(level) that four laws can have, by brute force over the probability of an event.
+
+    The computed release and the ideal one are μ_c-GDP close up to the tail, on both data sets, and the ideal releases
+    are (ε, δ)-DP. Of an event of probability x on one data set, the three trade-offs in a row say how probable it is at
+    most on the other; there are laws that attain it.
+    """
+    x = np.concatenate([[0.0], np.logspace(-40, -level / math.log(10), 4001)])
+
+    def close(probability):
+        return scipy.stats.norm.cdf(scipy.stats.norm.ppf(np.minimum(probability, 1.0)) + charge.mu)
+
+    ideal = np.minimum(math.exp(epsilon) * close(x + charge.tail) + delta, 1.0)
+    return float(np.max(close(ideal) + charge.tail - math.exp(level) * x))
+
+
+@settings(max_examples=200)
+@example(epsilon=0.0, decades=-30.0, mu=1.0, deviations=4.0, tail=0.0)
+@example(epsilon=1.0, decades=-30.0, mu=1.0, deviations=5.0, tail=0.0)
+@example(epsilon=0.0, decades=-2.0, mu=1.0, deviations=2.8, tail=0.0)
+@example(epsilon=0.0, decades=-30.0, mu=0.0, deviations=0.0, tail=1e-3)
+@example(epsilon=2.0, decades=-30.0, mu=0.5, deviations=3.0, tail=1e-4)
+@example(epsilon=1.0, decades=-5.0, mu=1e-3, deviations=5.0, tail=1e-9)
+@given(
+    epsilon=st.floats(0, 4),
+    decades=st.floats(-12, -0.5),
+    mu=st.just(0.0) | st.floats(-4, 0.3).map(lambda exponent: 10.0**exponent),
+    deviations=st.floats(0, 7),
+    tail=st.just(0.0) | st.floats(-9, -2).map(lambda exponent: 10.0**exponent),
+)
+def test_no_four_laws_exceed_the_delta_of_their_chain(epsilon, decades, mu, deviations, tail):
+    cost, delta, factor = dataclasses.replace(FREE, mu=mu, tail=tail), 10.0**decades, mu * deviations
+    bound = grid_chain.delta_of_chain(epsilon, delta, cost, factor=factor)
+    exact = largest_delta_of_chain(epsilon + 2 * factor, epsilon, delta, cost)
+    assert exact <= bound * (1 + 1e-9) + 1e-14
+    # It is reached where the laws differ by their tails and by δ alone.
+    if factor == 0 and mu == 0 and bound < 1:
+        assert bound <= exact * (1 + 1e-6) + 1e-14
+
+
+@settings(max_examples=60)
+@example(ideal=0.0, decades=-6.0, mu=1.0, tail=0.0)
+@example(ideal=1.0, decades=-3.0, mu=0.5, tail=1e-5)
+@given(
+    ideal=st.floats(0, 4),
+    decades=st.floats(-10, -1),
+    mu=st.floats(-4, 0.3).map(lambda exponent: 10.0**exponent),
+    tail=st.just(0.0) | st.floats(-12, -4).map(lambda exponent: 10.0**exponent),
+)
+def test_no_four_laws_exceed_the_epsilon_of_their_chain(ideal, decades, mu, tail):
+    """Where the ideal release is (ε, δ)-DP for an ε that rises as δ falls, whichever δ was asked for last."""
+    cost, delta, asked = dataclasses.replace(FREE, mu=mu, tail=tail), 10.0**decades, []
+
+    def epsilon_from(part):
+        asked.append(part)
+        return ideal + math.log(delta / part) / 8
+
+    epsilon = grid_chain.epsilon_of_chain(delta, cost, epsilon_from)
+    if epsilon < math.inf:
+        exact = min(largest_delta_of_chain(epsilon, epsilon_from(part), part, cost) for part in tuple(asked))
+        assert exact <= delta * (1 + 1e-9) + 1e-14
 
 
 def test_a_charge_that_leaves_nothing_has_no_epsilon():
