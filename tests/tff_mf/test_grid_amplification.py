@@ -27,7 +27,7 @@ LSTM = 4_050_748
 ON_GRID = {"grid": GRID, "dimension": LSTM}
 STACK_OVERFLOW = {"population": 342_477, "clients_per_round": 1000}
 FREE = grid_charge.GridCharge(mu=0.0, tail=0.0, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
-X = np.linspace(-20, 20, 20_001)
+X = np.linspace(-15, 20, 3501)
 
 
 def cells(mean):
@@ -39,35 +39,53 @@ def hockey_stick(epsilon, one, other):
     return float(np.maximum(0, one - math.exp(epsilon) * other).sum())
 
 
-def worst_delta(epsilon, probability, mu, charge):
+def worst_delta(epsilon, probability, mu, charge, tail=0.0):
     """Returns the largest δ(ε), in either direction, of a sampled query whose laws are moved as far as they may be.
 
-    For every draw of the cohort, each law is that of a mean moved by ±μ_c: exactly μ_c-GDP close to the ideal one.
+    For every draw of the cohort, each law is that of a mean moved by ±μ_c: exactly μ_c-GDP close to the ideal one. The
+    tail is moved into an event on one data set, and out of it on the other.
     """
     found = 0.0
-    for absent, present, without in itertools.product((-charge, 0.0, charge), repeat=3):
-        one = (1 - probability) * cells(absent) + probability * cells(mu + present)
-        other = cells(without)
-        found = max(found, hockey_stick(epsilon, one, other), hockey_stick(epsilon, other, one))
+    for absent, present, without in itertools.product(sorted({-charge, 0.0, charge}), repeat=3):
+        laws = (1 - probability) * cells(absent) + probability * cells(mu + present), cells(without)
+        for one, other in (laws, laws[::-1]):
+            event = one > math.exp(epsilon) * other
+            moved = min(tail, one[~event].sum()) + math.exp(epsilon) * min(tail, other[event].sum())
+            found = max(found, hockey_stick(epsilon, one, other) + moved)
     return found
 
 
-@pytest.mark.parametrize(
-    ("probability", "mu", "charge", "exponent"),
-    [(0.5, 1.0, 0.1, -6), (0.02, 2.0, 0.03, -6), (0.9, 0.3, 0.01, -3), (0.3, 0.5, 0.3, -3)],
+def none_or(low, high):
+    return st.just(0.0) | st.floats(low, high).map(lambda exponent: 10.0**exponent)
+
+
+@settings(max_examples=4)
+@example(probability=0.5, mu=1.0, charge=0.1, tail=0.0, change=0.0, decades=-6.0)
+@example(probability=0.02, mu=2.0, charge=0.03, tail=0.0, change=0.0, decades=-6.0)
+@example(probability=0.9, mu=0.3, charge=0.01, tail=1e-6, change=0.0, decades=-3.0)
+@example(probability=0.3, mu=0.5, charge=0.0, tail=1e-4, change=0.0, decades=-3.0)
+@example(probability=0.3, mu=1.0, charge=0.0, tail=0.0, change=0.1, decades=-5.0)
+@example(probability=0.3, mu=0.5, charge=0.3, tail=0.0, change=0.2, decades=-3.0)
+@given(
+    probability=st.floats(0.01, 0.95),
+    mu=st.floats(0.2, 3),
+    charge=none_or(-3, -0.5),
+    tail=none_or(-10, -4),
+    change=none_or(-3, -0.5),
+    decades=st.floats(-7, -1),
 )
-def test_epsilon_covers_laws_that_are_moved_for_each_draw_of_the_cohort(probability, mu, charge, exponent):
-    delta, cost = 10.0**exponent, dataclasses.replace(FREE, mu=charge)
-
-    def ideal(part):
-        setting = {"population": 10**6, "clients_per_round": probability * 10**6}
-        return cyclic_epsilon(tff_mf.Identity(), 1, **setting, noise_multiplier=1 / mu, delta=part)
-
-    epsilon = grid_chain.epsilon_of_chain(delta, cost, ideal)
-    assert worst_delta(epsilon, probability, mu, charge) <= delta * (1 + 1e-6)
-    # The same laws refute the ε of the ideal release: the charge is needed.
-    if charge >= 1e-2 and ideal(delta) > 0.01:
-        assert worst_delta(ideal(delta), probability, mu, charge) > delta
+def test_epsilon_covers_laws_that_are_moved_for_each_draw_of_the_cohort(probability, mu, charge, tail, change, decades):
+    """By μ_c, by the tail, and with contributions that are longer by what rounding adds to a column of C."""
+    delta, cost = 10.0**decades, dataclasses.replace(FREE, mu=charge, tail=tail, sensitivity=change)
+    sampling = tff_mf.Poisson(population=10**6, clients_per_round=probability * 10**6)
+    run = sampling.run(Question(mechanism=tff_mf.Identity(), rounds=1, sampling=sampling))
+    epsilon, ideal = run.charged(1 / mu, delta, cost).epsilon, run.charged(1 / mu, delta, None).epsilon
+    longer = mu * (1 + change)
+    if epsilon < math.inf:
+        assert worst_delta(epsilon, probability, longer, charge, tail) <= delta * (1 + 1e-6) + 1e-12
+    # The same laws refute the ε of the ideal release: each part of the charge is needed.
+    if ideal > 0.01 and (charge >= 1e-2 or change >= 1e-2 or tail >= 0.05 * delta):
+        assert worst_delta(ideal, probability, longer, charge, tail) > delta
 
 
 def largest_delta_of_chain(level, epsilon, delta, charge):
@@ -188,10 +206,11 @@ def test_the_noise_multiplier_on_a_grid_suffices_and_is_the_smallest():
 
 @pytest.mark.parametrize(("mean", "room"), [(3.0, 8), (50.0, 90), (0.2, 3)])
 def test_the_room_of_a_sum_bounds_the_tail_of_a_cohort(mean, room):
-    for clients in (10, 100, 10_000):
+    for clients, rounds in itertools.product((10, 100, 10_000), (1, 7, 2000)):
         if mean < clients:
-            exact = scipy.stats.binom.sf(room, clients, mean / clients)
-            assert exact <= grid_charge.overflow(1, max_clients=room, clients_per_round=mean) < 1
+            exact = -math.expm1(rounds * math.log1p(-scipy.stats.binom.sf(room, clients, mean / clients)))
+            assert exact <= grid_charge.overflow(rounds, max_clients=room, clients_per_round=mean)
+    assert grid_charge.overflow(1, max_clients=room, clients_per_round=mean) < 1
     assert grid_charge.overflow(1, max_clients=3, clients_per_round=3.0) == 1.0
 
 
@@ -245,6 +264,11 @@ def min_sep(charge, delta):
     return charged(tff_mf.BMinSep(min_sep=2, probability=0.3), TWO_BANDS, charge, delta, share=1.0)
 
 
+def cyclic(charge, delta):
+    sampling = tff_mf.CyclicPoisson(groups=2, population=20, clients_per_round=3)
+    return charged(sampling, TWO_BANDS, charge, delta)
+
+
 def allocated(charge, delta):
     return charged(tff_mf.RandomAllocation(participations=1), tff_mf.Identity(), charge, delta)
 
@@ -253,22 +277,31 @@ FIRST, SECOND, NEVER = (1 / SIGMA, 0.5 / SIGMA), (0.0, 1 / SIGMA), (0.0, 0.0)
 # The first of two rounds, the second, or none: a client that is free joins with probability 0.3, and 1/1.3 are free.
 HISTORIES = (0.3 / 1.3, 0.3 / 1.3, 0.7 / 1.3)
 CASES = {
+    "cyclic poisson": (cyclic, (0.3, 0.7), (FIRST, NEVER)),
     "balls in bins": (in_bins, (0.5, 0.5), (FIRST, SECOND)),
     "b-min-sep": (min_sep, HISTORIES, (FIRST, SECOND, NEVER)),
     "random allocation": (allocated, (0.5, 0.5), ((1 / SIGMA, 0.0), (0.0, 1 / SIGMA))),
 }
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("name", CASES)
-def test_epsilon_covers_laws_that_are_moved_for_each_choice_of_rounds(name):
+@pytest.mark.parametrize("cost", [{"mu": CHARGE}, {"sensitivity": 0.1}, {"mu": CHARGE, "sensitivity": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.once] * (name != "cyclic poisson")) for name in CASES]
+)
+def test_epsilon_covers_laws_that_are_moved_for_each_choice_of_rounds(name, cost):
+    """And contributions that are longer, by what the rounding of C may add to its columns."""
     certified, weights, means = CASES[name]
-    cost = dataclasses.replace(FREE, mu=CHARGE)
-    assert moved_delta(certified(cost, DELTA), weights, means, CHARGE) <= DELTA * (1 + 1e-6)
+    cost = dataclasses.replace(FREE, **cost)
+    norms = [np.linalg.norm(mean) for mean in means]
+    longer = [
+        np.array(mean) * (1 + cost.sensitivity / SIGMA / norm if norm else 1.0)
+        for mean, norm in zip(means, norms, strict=True)
+    ]
+    assert moved_delta(certified(cost, DELTA), weights, longer, cost.mu) <= DELTA * (1 + 1e-6)
     # The same laws refute the ε of the ideal release: the charge is needed.
     ideal = certified(FREE, DELTA)
     assert moved_delta(ideal, weights, means, 0.0) <= DELTA * (1 + 1e-6)
-    assert moved_delta(ideal, weights, means, 2 * CHARGE) > DELTA
+    assert moved_delta(ideal, weights, longer, 2 * cost.mu) > DELTA
 
 
 @pytest.mark.parametrize(
