@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
@@ -66,17 +66,36 @@ def exact_delta(epsilon, queries, probability, mu):
     return max(both(True), both(False))
 
 
-@pytest.mark.once
+@st.composite
+def cyclic_runs(draw):
+    """A run of one or two queries with its sampling, and the probability q with which a client joins its rounds.
+
+    Groups are of whole clients, and those who are left over take part in none; the last query may miss its last rounds.
+    """
+    queries, groups, members = draw(st.integers(1, 2)), draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    probability = draw(st.floats(0.01, 0.9))
+    rounds = groups * queries - draw(st.integers(0, groups - 1))
+    column = draw(st.lists(st.floats(-1, 1, width=32), max_size=min(groups, rounds) - 1))
+    sampling = tff_mf.CyclicPoisson(
+        groups=groups,
+        population=groups * members + draw(st.integers(0, groups - 1)),
+        clients_per_round=probability * members,
+    )
+    return tff_mf.BandedToeplitz(column=[draw(st.floats(0.5, 2, width=32)), *column]), rounds, sampling, probability
+
+
+LEFT_OVER = tff_mf.CyclicPoisson(groups=4, population=7, clients_per_round=0.5)
+
+
 @settings(max_examples=10)
-@given(
-    st.sampled_from([1, 2]),
-    st.floats(0.01, 0.9),
-    st.floats(0.2, 3),
-    st.floats(-7, -2).map(lambda exponent: 10.0**exponent),
-)
-def test_epsilon_is_never_below_the_integral(queries, probability, mu, delta):
-    setting = {"population": 10**6, "clients_per_round": probability * 10**6}
-    epsilon = cyclic_epsilon(tff_mf.Identity(), queries, **setting, noise_multiplier=1 / mu, delta=delta)
+@example(run=(tff_mf.BandedToeplitz(column=[1.0, -0.75]), 4, LEFT_OVER, 0.5), mu=1.0, decades=-5.0)
+@example(run=(tff_mf.BandedToeplitz(column=[2.0, 0.5, 0.5]), 5, LEFT_OVER, 0.5), mu=0.5, decades=-3.0)
+@given(run=cyclic_runs(), mu=st.floats(0.2, 3), decades=st.floats(-7, -2))
+def test_epsilon_is_never_below_the_integral(run, mu, decades):
+    mechanism, rounds, sampling, probability = run
+    delta, queries = 10.0**decades, math.ceil(rounds / sampling.groups)
+    sigma = float(np.linalg.norm(mechanism.cast_to_float32().encoder(rounds), axis=0).max()) / mu
+    epsilon = tff_mf.epsilon(mechanism, rounds, sampling, noise_multiplier=sigma, delta=delta)
     assert exact_delta(epsilon, queries, probability, mu) <= delta * (1 + 1e-7)
     if epsilon > 0:
         assert exact_delta(0.99 * epsilon - 1e-4, queries, probability, mu) > delta
