@@ -2,12 +2,16 @@
 
 import dataclasses
 import json
+import math
 import re
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.planning import options
+from tff_mf import accounting
+from tff_mf.planning import options, run_guarantee
 from tff_mf.planning.setting import MechanismSetting
 
 SCHEMA = tff_mf.MinSep(min_sep=10, max_participations=3)
@@ -71,6 +75,72 @@ def test_a_plan_for_a_model_has_its_grid(level):
     assert plan.for_model(10) == plan
     with pytest.raises(tff_mf.InputError, match="dimension=1000"):
         plan.for_model(1001)
+
+
+RUNS = {
+    "adjacency": st.sampled_from(["zero-out", "replace-one"]),
+    "grid": st.none() | st.integers(8, 20).map(lambda bits: tff_mf.Grid(bits=bits, max_clients=1000)),
+    "every": st.sampled_from([4, 7, 12, 29]),
+    "sigma": st.floats(0.5, 20),
+    "stddev": st.none() | st.floats(0.5, 50),
+    "dimension": st.integers(1, 10**6),
+}
+GRID = tff_mf.Grid(bits=8, max_clients=1000)
+BLT = tff_mf.BLT(theta=[0.9, 0.4], omega=[0.2, 0.5])
+
+
+def sums_and_counts(mechanism, every, sigma, stddev, grid, dimension, adjacency="zero-out"):
+    """Returns μ and the tail of 30 rounds: sums with restarts beside counts, each a release of one coordinate."""
+    on_grid = {} if grid is None else {"grid": grid, "dimension": dimension}
+    setting = {"restart_every": every, "adjacency": adjacency, **on_grid}
+    sums = tff_mf.guarantee(mechanism, 30, SCHEMA, noise_multiplier=sigma, **setting)
+    if stddev is None:
+        return sums.mu, sums.tail
+    one = {} if grid is None else {"grid": grid, "dimension": 1}
+    counts = tff_mf.guarantee(tff_mf.Identity(), 30, SCHEMA, noise_multiplier=stddev, **one)
+    assert counts.mu >= math.sqrt(SCHEMA.max_participations) / stddev
+    return math.hypot(sums.mu, counts.mu), sums.tail + counts.tail
+
+
+@settings(max_examples=12)
+@example(adjacency="replace-one", grid=GRID, every=7, sigma=2.0, stddev=3.0, dimension=10**6)
+@example(adjacency="replace-one", grid=None, every=12, sigma=2.0, stddev=3.0, dimension=1)
+@example(adjacency="zero-out", grid=GRID, every=4, sigma=1.0, stddev=0.5, dimension=10**6)
+@given(**RUNS)
+def test_a_run_guarantees_what_its_sums_and_its_counts_do_together(adjacency, grid, every, sigma, stddev, dimension):
+    question = accounting.Question(
+        mechanism=BLT,
+        rounds=30,
+        sampling=SCHEMA,
+        restart_every=every,
+        adjacency=adjacency,
+        grid=grid,
+        dimension=None if grid is None else dimension,
+    )
+    found = run_guarantee(question, sigma, count_stddev=stddev)
+    mu, tail = sums_and_counts(BLT, every, sigma, stddev, grid, dimension, adjacency)
+    assert found.adjacency == adjacency
+    assert mu * (1 - 1e-12) <= found.mu <= mu * (1 + 1e-9)
+    assert tail * (1 - 1e-12) <= found.tail <= tail * (1 + 1e-9)
+
+
+@settings(max_examples=8)
+@example(grid=GRID, every=7, sigma=2.0, stddev=3.0, dimension=10**6, cohort=40)
+@given(**{name: each for name, each in RUNS.items() if name != "adjacency"}, cohort=st.integers(10, 100))
+def test_a_plan_guarantees_all_that_its_run_releases(grid, every, sigma, stddev, dimension, cohort):
+    """For the cohort that a round stands for, and for the clients that train with less noise."""
+    on_grid = {} if grid is None else {"grid": grid, "dimension": dimension}
+    setting = {"mechanism": BLT, "restart_every": every, "adaptive_count_stddev": stddev, **on_grid}
+    plan = planned(noise_multiplier=sigma, cohort=cohort, **setting)
+    run = {"mechanism": BLT, "every": every, "grid": grid, "dimension": dimension}
+    mu, tail = sums_and_counts(sigma=sigma, stddev=stddev, **run)
+    assert mu * (1 - 1e-12) <= plan.guarantee.mu <= mu * (1 + 1e-9)
+    assert plan.guarantee.tail >= tail * (1 - 1e-12)
+    as_run = sums_and_counts(sigma=sigma * 10 / cohort, stddev=stddev and stddev * 10 / cohort, **run)[0]
+    assert tff_mf.Guarantee(mu=as_run * (1 - 1e-9)).epsilon(1e-6) <= plan.epsilon_as_run
+    calibrated = plan.calibrated(plan.epsilon)
+    assert calibrated.epsilon <= plan.epsilon
+    assert calibrated.noise_multiplier <= sigma * (1 + 1e-6)
 
 
 def test_a_noise_multiplier_that_was_given_stays():
