@@ -10,8 +10,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
@@ -20,6 +18,7 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ... import aggregators
 from ..runs.metrics import NOT_TRAINING
+from ._models import checked_dimension
 from ._training import LOOP, CohortSizeWarning, Model, PrivateTraining, ReportChangedWarning, RunReport, Sampler
 from .run_guard import begun_plan, open_guard
 
@@ -67,7 +66,8 @@ def private_fed_avg(
 
     Args:
         plan: `tff_mf.plan(...)`.
-        model_fn: TFF's model: a function that returns a `tff.learning.models.VariableModel`, or a `FunctionalModel`.
+        model_fn: TFF's model: a function that returns a `tff.learning.models.VariableModel`, or a `FunctionalModel`. A
+            model whose training assigns to variables, as `BatchNormalization` does, is refused.
         client_optimizer_fn: As for `tff.learning.algorithms.build_unweighted_fed_avg`.
         server_optimizer_fn: Likewise, with momentum or adaptive: post-processing of the noised means, for whose prefix
             sums the plan's mechanism is optimized. `None` for SGD with learning rate 1.
@@ -166,11 +166,11 @@ def _opened(
             "in docs/swap-in-tff.md."
         )
     validation.instance("folder", folder, (str, os.PathLike), "name the folder of the run")
-    path = pathlib.Path(folder).resolve()
+    path, dimension = pathlib.Path(folder).resolve(), checked_dimension(model_fn)
     before = _OPEN.pop(path, None)
     if before is not None:
         before.close()
-    plan = begun_plan(path, plan.for_model(_dimension(model_fn)))
+    plan = begun_plan(path, plan.for_model(dimension))
     mean = aggregators.MFAggregationFactory.of_plan(plan)
     process = build(mean)
     with contextlib.ExitStack() as ends:
@@ -187,17 +187,3 @@ def _opened(
         training = PrivateTraining(plan, model_fn, process, mean, guard, ends=ends.pop_all(), **more)
     _OPEN[path] = training
     return training
-
-
-def _dimension(model_fn: Model) -> int:
-    """Returns the number of trainable parameters of a model."""
-    if isinstance(model_fn, tff.learning.models.FunctionalModel):
-        return sum(np.size(each) for each in tf.nest.flatten(model_fn.initial_weights[0]))
-    if isinstance(model_fn, tf.keras.Model) or not callable(model_fn):
-        raise InputTypeError(
-            f"model_fn={type(model_fn).__name__} must be a function that returns a TFF model, such as "
-            "tff.learning.models.from_keras_model(...), or a FunctionalModel."
-        )
-    weights = tff.learning.models.weights_type_from_model(model_fn)
-    specs = tff.types.type_to_tf_tensor_specs(weights["trainable"])
-    return sum(each.shape.num_elements() for each in tf.nest.flatten(specs))

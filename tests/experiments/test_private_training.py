@@ -51,9 +51,9 @@ def dataset(value=1.0, width=2):
     return tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(2)
 
 
-def keras_model(*, normalized=False):
+def keras_model(*, frozen=False):
     layers = [tf.keras.layers.InputLayer(input_shape=(2,)), tf.keras.layers.Dense(1, kernel_initializer="ones")]
-    return tf.keras.Sequential([*layers, *([tf.keras.layers.BatchNormalization()] if normalized else [])])
+    return tf.keras.Sequential([*layers, *([tf.keras.layers.BatchNormalization(trainable=False)] if frozen else [])])
 
 
 def model_fn(**more):
@@ -65,8 +65,8 @@ def model_fn(**more):
     )
 
 
-def normalized_model_fn():
-    return model_fn(normalized=True)
+def frozen_model_fn():
+    return model_fn(frozen=True)
 
 
 def planned(**changes):
@@ -438,7 +438,7 @@ class World:
 
     def moved(self, *data):
         """The model before and after a round with hardly any noise."""
-        given = {"plan": planned(noise_multiplier=1e-3), "server_optimizer_fn": SGD, "model_fn": normalized_model_fn}
+        given = {"plan": planned(noise_multiplier=1e-3), "server_optimizer_fn": SGD, "model_fn": frozen_model_fn}
         with opened(self.new, **given) as training, warnings.catch_warnings():
             warnings.simplefilter("ignore", private_training.CohortSizeWarning)
             cohort = next(training.cohorts(IDS))
@@ -648,7 +648,7 @@ NAN, HUGE = float("nan"), 1e6
     ids=["NaN", "huge examples", "several epochs", "other means and variances"],
 )
 def test_whatever_the_data_of_a_cohort_is_it_moves_the_trainable_weights_by_a_bounded_step(world, data):
-    """What is not trainable, as of BatchNormalization, stays as it is."""
+    """What is not trainable, as of a frozen BatchNormalization, stays as it is."""
     before, now = world.moved(*data)
     assert distance((before, now)) < 1.1
     assert all(map(np.array_equal, before.non_trainable, now.non_trainable))
