@@ -1,6 +1,6 @@
 """What a client's data must be, so that a worker can train on it: asked before anything is computed on it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -8,53 +8,34 @@ from tensorflow.core.framework import graph_pb2
 
 from tff_mf.base.errors import InputValueError
 
+from ..sampling.data_source import check_ends
+
 # TFF sends no larger dataset.
 MOST_DATASET_BYTES = 100 * 1024**2
 # A message to a worker, or a tensor in it, is no larger.
 _MOST_LIST_BYTES = 2 * 1000**3
-_IGNORED_STATE = 1
+# TensorFlow's number for: nothing is written to stderr about random operations, which the worker may draw anew.
+_ANY_STATE = 1
 
 
-def check_sent(argument: str, data: Mapping[str, Any]) -> None:
-    """Raises unless a worker can read each client's data to its end.
+def check_sent(argument: str, whose: str, elements: tf.data.Dataset | Sequence[Any]) -> None:
+    """Raises unless a worker can read a client's data to its end.
 
     Args:
         argument: The name of the argument that the data are of.
-        data: For each client, a dataset or a list of elements, by the words for whose it is.
+        whose: Which client's they are, in words.
+        elements: The client's dataset, or a list of its elements.
 
     Raises:
-        InputValueError: If a dataset has no end or calls Python, or is too large to be sent.
+        InputValueError: If a dataset has no end or calls Python, or the data are too large to be sent.
     """
-    for whose, elements in data.items():
-        if isinstance(elements, tf.data.Dataset):
-            _check_dataset(argument, whose, elements)
-        else:
-            arrays = tf.nest.flatten(elements)
-            _check_size(argument, whose, sum(array.nbytes for array in arrays), most=_MOST_LIST_BYTES)
-
-
-def check_ends(argument: str, whose: str, dataset: tf.data.Dataset) -> None:
-    """Raises if a dataset is known to have no end.
-
-    Raises:
-        InputValueError: If it has none.
-    """
-    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
-        raise InputValueError(
-            f"{argument}: the dataset of {whose} has no end, so that a round on it would have none either: bound it "
-            "with .take(batches), or give .repeat the number of local epochs."
-        )
-
-
-def without_elements(data: Iterable[Any]) -> list[int]:
-    """Returns the places of datasets, or lists of elements, in which there is no element."""
-    return [place for place, elements in enumerate(data) if _is_empty(elements)]
-
-
-def _check_dataset(argument: str, whose: str, dataset: tf.data.Dataset) -> None:
-    check_ends(argument, whose, dataset)
-    variant = tf.data.experimental.to_variant(dataset)
-    sent = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=_IGNORED_STATE).numpy()
+    if not isinstance(elements, tf.data.Dataset):
+        size = sum(array.nbytes for array in tf.nest.flatten(elements))
+        _check_size(argument, whose, size, most=_MOST_LIST_BYTES)
+        return
+    check_ends(argument, whose, elements)
+    variant = tf.data.experimental.to_variant(elements)
+    sent = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=_ANY_STATE).numpy()
     _check_size(argument, whose, len(sent), most=MOST_DATASET_BYTES)
     # Elements may contain the word too.
     if b"PyFunc" in sent and (python := _python_operations(sent)):
@@ -64,6 +45,20 @@ def _check_dataset(argument: str, whose: str, dataset: tf.data.Dataset) -> None:
             "or read files with TensorFlow's own operations; dataset.save(path) and tf.data.Dataset.load(path) keep "
             "what a generator makes."
         )
+
+
+def is_empty(elements: tf.data.Dataset | Sequence[Any], *, read: bool) -> bool:
+    """Returns whether a dataset, or a list of elements, has no element.
+
+    Args:
+        elements: The dataset or list.
+        read: Whether the first element is read where the number of elements is not known, as after a filter; it is
+            taken to be there otherwise.
+    """
+    if not isinstance(elements, tf.data.Dataset):
+        return not elements
+    known = elements.cardinality()
+    return bool(known == 0) or (read and bool(known == tf.data.UNKNOWN_CARDINALITY) and not list(elements.take(1)))
 
 
 def _python_operations(sent: bytes) -> list[str]:
@@ -80,11 +75,3 @@ def _check_size(argument: str, whose: str, size: int, *, most: int) -> None:
             "worker: keep them in files, with dataset.save(path), and pass tf.data.Dataset.load(path), which the "
             "worker reads itself; or pass fewer, with .take(batches)."
         )
-
-
-def _is_empty(elements: tf.data.Dataset | Sequence[Any]) -> bool:
-    if not isinstance(elements, tf.data.Dataset):
-        return not elements
-    known = int(elements.cardinality())
-    # Where the number is not known, as after a filter, the first element is read.
-    return not known or (known == tf.data.UNKNOWN_CARDINALITY and not list(elements.take(1)))

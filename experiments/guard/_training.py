@@ -23,6 +23,7 @@ from ..runs import names
 from ..runs.folders import keep_evaluated, read_evaluated
 from ..sampling import CohortPlan
 from ..sampling.data_source import CohortReader
+from ._client_data import check_sent, is_empty
 from ._computing import Computing
 from .drawing import checked_clients
 from .run_guard import RunGuard
@@ -97,6 +98,8 @@ class PrivateTraining:
         self._drawn: CohortPlan | None = None
         self._evaluated = read_evaluated(guard.folder)
         self._report: RunReport | None = None
+        # Whether the first elements of a cohort were read, where nothing else says that there are any.
+        self._looked = False
         # Of its own, since a worker that died is replaced.
         self._context = ends.enter_context(Computing())
         self._close = weakref.finalize(self, ends.close)
@@ -148,7 +151,8 @@ class PrivateTraining:
 
         Raises:
             InputTypeError: If these are no datasets, or have other elements than the model takes.
-            InputValueError: If no cohort waits for its data, or there are data of a client that is not in it.
+            InputValueError: If no cohort waits for its data, there are data of a client that is not in it, or a dataset
+                has no end, calls Python, or is too large to be sent to the worker. The cohort still waits then.
         """
         self._check_open()
         begun = self._begun
@@ -189,12 +193,14 @@ class PrivateTraining:
 
         Raises:
             InputTypeError: If it is neither, or has other elements than the model takes.
-            InputValueError: If a client trains, or may train.
+            InputValueError: If a client trains, or may train; if there is no example; or if a dataset has no end, calls
+                Python, or is too large to be sent to the worker.
         """
         self._check_open()
         if isinstance(data, tf.data.Dataset):
             datasets = [data]
             self._check_elements("data", datasets)
+            self._check_examples(datasets)
         else:
             validation.instance("data", data, (Mapping, ClientData), "pass {id: dataset}, so that ids can be compared")
             clients = list(data if isinstance(data, Mapping) else data.client_ids)
@@ -215,6 +221,7 @@ class PrivateTraining:
                 self._check_elements("data", datasets)
             else:
                 datasets = self._read("data", data, clients)
+            self._check_examples(datasets)
             self._add_evaluated(clients)
         if self._evaluation is None:
             self._evaluation = tff.learning.algorithms.build_fed_eval(self._model_fn, loop_implementation=LOOP)
@@ -384,7 +391,9 @@ class PrivateTraining:
     def _checked(self, cohort_data: Mapping[str, tf.data.Dataset] | ClientData, begun: _Begun) -> list[Any]:
         """Returns the data of a round, if they can be of its cohort."""
         if isinstance(cohort_data, ClientData):
-            return self._read("cohort_data", cohort_data, begun.clients)
+            data = self._read("cohort_data", cohort_data, begun.clients)
+            self._check_sent(begun.clients, data, begun)
+            return data
         if not isinstance(cohort_data, Mapping):
             raise InputTypeError(
                 f"cohort_data={type(cohort_data).__name__} must be {{client: dataset}} or TFF's ClientData, so that "
@@ -398,6 +407,7 @@ class PrivateTraining:
                 f"cohort_data has data of {others} clients that are not in the cohort of round {begun.number}: pass "
                 "the data of the clients that training.cohorts(clients) gave, and of nobody else."
             )
+        self._check_sent(cohort_data, data, begun)
         # A warning, in a log, would show how large a secret cohort is.
         if len(data) < len(begun.clients) and not self.plan.secret_cohorts:
             self._warn(len(data), begun.number)
@@ -413,6 +423,38 @@ class PrivateTraining:
                 "training.cohorts was given, or {client: dataset} of the clients that are there."
             )
         return self._reader.read(client_data, clients)
+
+    def _check_sent(self, clients: Iterable[str], data: Sequence[Any], begun: _Begun) -> None:
+        """Raises unless the data of a cohort can be sent, and warns of clients without an element.
+
+        A secret cohort's clients have no number: the largest would show how many there are.
+        """
+        secret, size = self.plan.secret_cohorts, len(begun.clients)
+        numbers = [begun.clients.index(client) + 1 for client in clients]
+        words = ["a client" if secret else f"client {number} of {size} in round {begun.number}" for number in numbers]
+        for whose, elements in zip(words, data, strict=True):
+            check_sent("cohort_data", whose, elements)
+        # Reading takes some time, and a pipeline without elements is one in every round.
+        read, self._looked = not self._looked, True
+        empty = [whose for whose, elements in zip(words, data, strict=True) if is_empty(elements, read=read)]
+        if empty:
+            others = "" if secret or len(empty) == 1 else f" (and of {len(empty) - 1} others)"
+            warnings.warn(
+                f"cohort_data: the dataset of {empty[0]}{others} has no batch, which adds nothing to the mean, and the "
+                "noise is the same: batch without drop_remainder=True, or leave out clients with too few examples.",
+                CohortSizeWarning,
+                stacklevel=4,
+            )
+
+    def _check_examples(self, datasets: Sequence[Any]) -> None:
+        """Raises unless datasets for evaluation can be sent, and one of them has an example."""
+        for number, elements in enumerate(datasets, 1):
+            check_sent("data", f"client {number} of {len(datasets)}", elements)
+        if all(is_empty(elements, read=True) for elements in datasets):
+            raise InputValueError(
+                f"data has no example in {len(datasets)} datasets, so that nothing could be measured: pass clients "
+                "with examples, and batch them without drop_remainder=True."
+            )
 
     def _check_elements(self, argument: str, datasets: Sequence[tf.data.Dataset]) -> None:
         """Raises unless each is a dataset of what the model takes: TFF says so below pages of its own calls."""

@@ -29,6 +29,24 @@ def saved_fields(buffer: bytes, *names: str, of: str) -> list[Any]:
         raise InputValueError(f"buffer is not a saved {of}.") from error
 
 
+def check_ends(argument: str, whose: str, dataset: tf.data.Dataset) -> None:
+    """Raises if a dataset is known to have no end.
+
+    Args:
+        argument: The name of the argument that the dataset is of.
+        whose: Which client's it is, in words.
+        dataset: The dataset.
+
+    Raises:
+        InputValueError: If it has none.
+    """
+    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        raise InputValueError(
+            f"{argument}: the dataset of {whose} has no end, so that a round on it would have none either: bound it "
+            "with .take(batches), or give .repeat the number of local epochs."
+        )
+
+
 class ClientDatasets:
     """The datasets of clients by their ids.
 
@@ -83,7 +101,12 @@ class ClientDatasets:
         """Returns the elements of clients, in their order: all are read by one pipeline, which is much faster.
 
         Elements that are no arrays of numbers are left in datasets.
+
+        Raises:
+            InputValueError: If the first client's dataset has no end: all are made in one way.
         """
+        if clients:
+            check_ends("client_data", "a client", self._dataset_of(tf.constant(clients[0])))
         numbers = (
             isinstance(each, tf.TensorSpec) and (each.dtype.is_floating or each.dtype.is_integer)
             for each in self._specs

@@ -14,12 +14,13 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 import tree
+from tensorflow_federated.python.core.impl.executors import value_serialization
 
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.aggregators.resident import forms
 from tff_mf.experiments import reports
-from tff_mf.experiments.guard import private_training
+from tff_mf.experiments.guard import _client_data, private_training
 from tff_mf.experiments.guard.run_guard import RefusedCohortError
 from tff_mf.experiments.runs import folders, ledger, names
 from tff_mf.experiments.sampling import data_source
@@ -49,6 +50,23 @@ SECRET = {"sampling": tff_mf.BallsInBins(groups=4, clients_per_round=2), "secret
 def dataset(value=1.0, width=2):
     x = np.full([4, width], value, np.float32)
     return tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(2)
+
+
+def generated():
+    def examples():
+        yield np.ones([2, 2], np.float32), np.ones([2, 1], np.float32)
+
+    return tf.data.Dataset.from_generator(examples, output_signature=dataset().element_spec)
+
+
+def too_large():
+    x = np.zeros([9_000_000, 2], np.float32)
+    return tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(1000)
+
+
+def without_batches():
+    """Two datasets: how many batches the first one has, TensorFlow does not know."""
+    return [dataset().unbatch().batch(5, drop_remainder=True), dataset().take(0)]
 
 
 def keras_model(*, frozen=False):
@@ -550,6 +568,30 @@ DATA = {
     "one dataset in place of a dict": (dataset(), "must be .client: dataset", TypeError),
     "arrays in place of datasets": (lambda cohort: {cohort[0]: np.ones(2)}, "cohort_data=", TypeError),
     "data of another shape": (lambda cohort: of(cohort, width=3), "cohort_data has a dataset of .*3", TypeError),
+    "data without end": (
+        lambda cohort: {cohort[0]: dataset(), cohort[1]: dataset().repeat()},
+        r"client 2 of 2 in round 1 has no end.*\.take",
+    ),
+    "data that Python makes": (
+        lambda cohort: {cohort[1]: generated()},
+        "client 2 of 2 in round 1 calls Python.*from_tensor_slices",
+    ),
+    "data that a Python function changes": (
+        lambda cohort: {
+            cohort[0]: dataset().map(
+                lambda x, y: (tf.ensure_shape(tf.py_function(tf.negative, [x], tf.float32), [None, 2]), y)
+            )
+        },
+        "client 1 of 2 in round 1 calls Python",
+    ),
+    "data that are too large to be sent": (
+        lambda cohort: {cohort[0]: too_large()},
+        r"client 1 of 2 in round 1 are 108,[\d,]+ bytes.*dataset\.save",
+    ),
+    "a data set of clients without end": (
+        client_data(IDS).preprocess(lambda examples: examples.repeat()),
+        r"client_data: the dataset of a client has no end.*\.take",
+    ),
     "a data set without the cohort": (client_data(HELD_OUT), "lacks 2 clients"),
     "a data set of another shape": (client_data(IDS, width=3), "cohort_data has a dataset of .*3", TypeError),
 }
@@ -558,6 +600,15 @@ EVALUATED = {
     "clients that train": ({"client 0": dataset()}, "train or may train"),
     "data of another shape": ({"client 8": dataset(width=3)}, "data has a dataset of .*3", TypeError),
     "data without ids": ([dataset()], "pass {id: dataset}", TypeError),
+    "no data": ({}, "no example"),
+    "clients without an example": (dict(zip(HELD_OUT, without_batches(), strict=True)), "no example.*drop_remainder"),
+    "a data set of clients without an example": (
+        client_data(HELD_OUT).preprocess(lambda examples: examples.take(0)),
+        "no example",
+    ),
+    "one dataset without an example": (dataset().take(0), "no example"),
+    "clients without end": ({"client 8": dataset().repeat()}, "data: the dataset of client 1 of 1 has no end"),
+    "one dataset that Python makes": (generated(), "calls Python"),
 }
 # What is done, likewise.
 MISTAKES = {
@@ -625,6 +676,57 @@ def test_a_cohort_that_is_too_small_is_warned_about(world):
         with pytest.warns(private_training.CohortSizeWarning, match="1 clients in round 1"):
             metrics = training.next(of(next(training.cohorts(IDS))[:1]))
         assert not metrics["client_work"]["train"]
+
+
+def test_a_cohort_whose_data_are_refused_waits_for_others(training):
+    cohort = next(training.cohorts(IDS))
+    with refusal("has no end"):
+        training.next(dict.fromkeys(cohort, dataset().repeat()))
+    training.next(of(cohort))
+    book = ledger.read_ledger(training.guard.folder / names.LEDGER)
+    assert (book.attempts, book.released) == ({1: 1}, {1: 1})
+
+
+def test_clients_that_evaluated_nothing_may_train(training):
+    with refusal("no example"):
+        training.evaluate(dict.fromkeys(IDS, dataset().take(0)))
+    assert len(trained(training, 1)) == 1
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["an unknown number of batches", "a known number"])
+def test_a_client_without_a_batch_is_warned_about(world, place):
+    with opened(world.new) as training:
+        cohort = next(training.cohorts(IDS))
+        with pytest.warns(private_training.CohortSizeWarning, match="client 2 of 2 in round 1 has no batch.*drop_rem"):
+            training.next({cohort[0]: dataset(), cohort[1]: without_batches()[place]})
+
+
+def test_a_client_of_a_secret_cohort_without_a_batch_is_warned_about_without_its_name_or_number(world):
+    plan = planned(**SECRET, delta=1e-2)
+    data = client_data(IDS).preprocess(lambda examples: examples.take(0))
+    with opened(world.new, plan) as training:
+        cohort = next(training.cohorts(IDS))
+        while not cohort:
+            training.next({})
+            cohort = next(training.cohorts(IDS))
+        with pytest.warns(private_training.CohortSizeWarning) as warned:
+            training.next(data)
+    (text,) = [str(each.message) for each in warned if issubclass(each.category, private_training.CohortSizeWarning)]
+    assert "the dataset of a client has no batch" in text
+    assert not any(character.isdigit() for character in text)
+
+
+def test_what_is_too_large_for_tff_is_refused_here():
+    """A list of examples, of which nothing is copied here, goes to the worker in one message."""
+    assert _client_data.MOST_DATASET_BYTES == value_serialization._DEFAULT_MAX_SERIALIZED_SEQUENCE_SIZE_BYTES
+    row = np.zeros([1, 1000], np.float32)
+    _client_data.check_sent("cohort_data", "client 1", [np.broadcast_to(row, [499_999, 1000])])
+    with refusal("client 1 are 2,000,004,000 bytes"):
+        _client_data.check_sent("cohort_data", "client 1", [np.broadcast_to(row, [500_001, 1000])])
+
+
+def test_examples_that_have_the_word_of_a_python_function_are_no_function():
+    _client_data.check_sent("cohort_data", "client 1", tf.data.Dataset.from_tensors("PyFunc"))
 
 
 def test_a_forgotten_grid_is_the_models(world):
