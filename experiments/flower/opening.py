@@ -37,6 +37,7 @@ def open_strategy(
     plan: tff_mf.Plan,
     *,
     initial_arrays: ArrayRecord,
+    left_out: Collection[str] = (),
     settings: FlowerSettings = _DEFAULT,
     draw: cohorts.Draw | None = None,
     sampler: str | None = None,
@@ -55,6 +56,10 @@ def open_strategy(
         plan: Mechanism, noise, sampling and clip norm: `tff_mf.plan(...)`. Without a grid it gets the one that fits the
             model, and a σ that was calibrated is calibrated for it, unless the settings ask for floating point.
         initial_arrays: The model that training starts from; float32 arrays of any framework.
+        left_out: Names of its arrays that no gradient trains, such as running statistics of batches. They are neither
+            sent to nodes, which keep their own, nor expected in replies, noised or released. Arrays that are called as
+            frameworks call statistics are refused unless they are named here; arrays whose names are numbers, as of
+            Keras's `get_weights()`, cannot be recognized.
         settings: The server's optimizer, and how nodes are talked to.
         draw: From a round and the allowed identities to a cohort. If not given, the plan's sampling draws all cohorts
             before the first round, from `nodes`; those of `MinSep`, `FixedEpoch` and `SingleParticipation` are drawn
@@ -68,8 +73,8 @@ def open_strategy(
     Raises:
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If the folder holds another run, one that has ended, or damaged files, another process uses it,
-            the plan has adaptive clipping, its sampling needs `nodes` that are not given, its grid fits neither model
-            nor cohort, or nodes reply in integers without one.
+            the plan has adaptive clipping, the model has statistics that are not left out, its sampling needs `nodes`
+            that are not given, its grid fits neither model nor cohort, or nodes reply in integers without one.
 
     Example:
         with open_strategy("run", plan, initial_arrays=arrays) as strategy:
@@ -80,7 +85,7 @@ def open_strategy(
     validation.instance("settings", settings, FlowerSettings, "pass FlowerSettings(...)")
     validation.instance("plan", plan, tff_mf.Plan, "make one with tff_mf.plan")
     _check_supported(plan, more)
-    initial = model_arrays(initial_arrays)
+    initial = model_arrays(initial_arrays, left_out)
     layout = Layout(shapes={name: value.shape for name, value in initial.items()})
     if plan.grid is None and not settings.floating_point:
         plan = plan.for_model(layout.dimension)

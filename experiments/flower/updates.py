@@ -6,8 +6,9 @@ Every reply is checked, clipped again, and counted.
 import dataclasses
 import io
 import math
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,11 @@ from . import clipping, mods
 
 _STYPE = "numpy.ndarray"
 _MAX_HEADER = 4096
+# What layers keep of their batches, by the names that PyTorch, Keras and Flax give it: statistics of batch and instance
+# normalization, and vectors of spectral normalization.
+_BUFFER = re.compile(
+    r"(^|[./_])(running_(mean|var)|moving_(mean|variance))(:0)?$|(^|[./])(weight)?_[uv]$|(^|[./])batch_stats[./]"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,8 +118,12 @@ class RefusedReplyError(ValueError):
     """A reply that is not in the sum; its text is one of the reasons in `ReportCounts`."""
 
 
-def model_arrays(record: ArrayRecord) -> Arrays:
-    """Returns the arrays of a model, in the order of the record.
+def model_arrays(record: ArrayRecord, left_out: Collection[str] = ()) -> Arrays:
+    """Returns the arrays of a model that are trained, in the order of the record.
+
+    Args:
+        record: The model.
+        left_out: Names of its arrays that nodes do not train.
 
     Example:
         >>> list(model_arrays(ArrayRecord({"bias": Array(np.zeros(3, np.float32))})))
@@ -121,14 +131,24 @@ def model_arrays(record: ArrayRecord) -> Arrays:
     """
     if not isinstance(record, ArrayRecord):
         raise InputTypeError(f"initial_arrays={type(record).__name__} must be an ArrayRecord of flwr.app.")
-    found = {name: np.array(array.numpy()) for name, array in record.items()}
+    if isinstance(left_out, str):
+        raise InputTypeError(f"left_out={left_out!r} must be a collection of names: write [{left_out!r}].")
+    if unknown := sorted(set(left_out) - set(record)):
+        raise InputValueError(f"left_out has {unknown[0]!r}, and initial_arrays no array of this name: see its keys().")
+    found = {name: np.array(array.numpy()) for name, array in record.items() if name not in left_out}
     if not found:
         raise InputValueError("initial_arrays has no array: pass the arrays that clients train.")
     for name, value in found.items():
         if value.dtype != np.float32:
             raise InputTypeError(
                 f"initial_arrays has {name!r} of type {value.dtype}, and noise is added to float32 only: convert it, "
-                "or leave it out of the record if clients do not train it."
+                "or name it in left_out if clients do not train it."
+            )
+        if _BUFFER.search(name):
+            raise InputValueError(
+                f"initial_arrays has {name!r}, which by its name a layer computes from its batches and no gradient "
+                "trains: noise would be added to it, with which a variance falls below zero. Name it in left_out, so "
+                "that each node keeps its own; or take GroupNorm or LayerNorm."
             )
         if not np.isfinite(value).all():
             raise InputValueError(f"initial_arrays has values in {name!r} that are not finite: start from others.")

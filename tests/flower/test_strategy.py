@@ -5,15 +5,16 @@ import signal
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
 from google.protobuf.message import DecodeError
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.experiments import flower, reports, sampling
-from tff_mf.experiments.flower import cohorts
+from tff_mf.experiments.flower import cohorts, updates
 from tff_mf.experiments.runs import ledger
-from tff_mf.experiments.runs.names import LEDGER
+from tff_mf.experiments.runs.names import LEDGER, MODEL
 
 from .fleet import (
     ANSWERS,
@@ -382,6 +383,10 @@ NEVER = [
     ("of type int64", {"arrays": {"w": np.zeros(3, np.int64)}}),
     ("not finite", {"arrays": {"w": np.full(2, np.nan, np.float32)}}),
     ("no array", {"arrays": {}}),
+    ("'w' of type int64.*left_out", {"arrays": {"w": np.zeros(3, np.int64)}}),
+    ("left_out has 'b'", {"arrays": {"w": np.zeros(3, np.float32)}, "left_out": ["b"]}),
+    (r"write \['w'\]", {"arrays": {"w": np.zeros(3, np.float32)}, "left_out": "w"}),
+    ("no array", {"arrays": {"w": np.zeros(3, np.float32)}, "left_out": ["w"]}),
     ("must be an ArrayRecord", {"initial_arrays": {"w": np.zeros(2, np.float32)}}),
 ]
 
@@ -390,6 +395,41 @@ NEVER = [
 def test_what_no_run_on_flower_can_have_is_refused_before_a_file_is_written(tmp_path, match, settings):
     refused(match, tmp_path / "run", **settings)
     assert list(tmp_path.iterdir()) == []
+
+
+STATISTICS = [
+    "bn1.running_mean",
+    "layers.3.running_var",
+    "running_var",
+    "model/batch_normalization_2/moving_variance:0",
+    "moving_mean",
+    "conv.weight_u",
+    "parametrizations.weight.0._v",
+    "batch_stats/BatchNorm_0/mean",
+]
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_statistics_of_batches_are_refused_unless_they_are_left_out(tmp_path, name):
+    arrays = {**ARRAYS, name: np.ones(3, np.float32)}
+    refused(f"{name}.*GroupNorm", tmp_path / "run", arrays=arrays)
+    assert list(tmp_path.iterdir()) == []
+    assert list(updates.model_arrays(record(**arrays), [name])) == list(ARRAYS)
+
+
+@pytest.mark.parametrize("name", ["rnn.weight_v_proj", "running", "mean", "gate_u", "block.moving.weight"])
+def test_arrays_of_other_names_are_trained(name):
+    assert list(updates.model_arrays(record(**{name: np.ones(3, np.float32)}))) == [name]
+
+
+def test_what_is_left_out_is_neither_sent_nor_released(tmp_path):
+    arrays = {**ARRAYS, "bn.running_var": np.ones(3, np.float32), "bn.num_batches_tracked": np.array(0)}
+    fleet = Fleet(NAMES, trained)
+    with opened(tmp_path, arrays=arrays, left_out=["bn.running_var", "bn.num_batches_tracked"]) as strategy:
+        strategy.start(fleet)
+        strategy.end()
+    assert {tuple(message.content["arrays"]) for message in fleet.sent} == {tuple(ARRAYS)}
+    assert safetensors.numpy.load_file(tmp_path / MODEL).keys() == ARRAYS.keys()
 
 
 def by_node_id(nodes):

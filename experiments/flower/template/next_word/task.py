@@ -8,7 +8,11 @@ WIDTH = 16
 
 
 def initial_model() -> dict[str, np.ndarray]:
-    """Returns the model that training starts from; it depends on no client."""
+    """Returns the model that training starts from; it depends on no client.
+
+    It has what gradients train alone. Statistics that a layer keeps of its batches stay on the nodes, since all that is
+    sent gets noise.
+    """
     generator = np.random.default_rng(0)
     return {
         "embedding": generator.normal(0, 0.1, (WORDS + 1, WIDTH)).astype(np.float32),
