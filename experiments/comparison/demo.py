@@ -71,16 +71,6 @@ class DemoRun:
     result: TrainingResult
 
     @property
-    def accuracy(self) -> float:
-        """Accuracy of the final model on test clients."""
-        return self.result.summary["accuracy"]
-
-    @property
-    def baseline_accuracy(self) -> float:
-        """Accuracy of always answering with the most frequent word."""
-        return self.result.summary["baseline_accuracy"]
-
-    @property
     def claim(self) -> Mapping[str, Any]:
         """The facts of its guarantee."""
         return self.result.report["claim"]
@@ -108,7 +98,7 @@ class Demo:
     @property
     def accuracy_gain(self) -> float:
         """How much more accurate the training with correlated noise is."""
-        return self.blt.accuracy - self.identity.accuracy
+        return self.blt.result.quality.accuracy - self.identity.result.quality.accuracy
 
     @property
     def cohort_note(self) -> str:

@@ -25,7 +25,7 @@ from ..sampling import keep_secret
 from . import rounds
 from .preparation import PreparedRun, prepare
 from .rounds import OnRound, TrainedRun
-from .task import METRICS
+from .task import METRICS, FinalQuality
 
 _ON_THIS_MACHINE = ExecutionSettings()
 
@@ -36,12 +36,14 @@ class TrainingResult:
 
     Attributes:
         summary: The content of `summary.json`: how good the final model is, and what it took.
+        quality: How good the final model is.
         report: The facts of the report.
         history: Metrics of each evaluated round.
         weights: The trained model's parameters.
     """
 
     summary: Mapping[str, Any]
+    quality: FinalQuality
     report: Mapping[str, Any]
     history: Sequence[Mapping[str, float]]
     weights: list[np.ndarray]
@@ -62,7 +64,7 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
     """Writes model, vocabulary, summary and report of a run, deletes its checkpoints, and returns its result."""
     model = safetensors.numpy.save({str(i): weight for i, weight in enumerate(trained.weights)})
     summary = {
-        **trained.measured,
+        **dataclasses.asdict(trained.quality),
         "model_sha256": hashlib.sha256(model).hexdigest(),
         "parameters": prepared.language_task.parameters,
         "dropped_participations": prepared.dropped_participations,
@@ -74,7 +76,13 @@ def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path)
     files.write_atomically(out / SUMMARY, json.dumps(summary, indent=2) + "\n")
     report = reports.write(out, realised=True)
     trained.saved.finish()
-    return TrainingResult(summary=summary, report=report, history=trained.progress.history, weights=trained.weights)
+    return TrainingResult(
+        summary=summary,
+        quality=trained.quality,
+        report=report,
+        history=trained.progress.history,
+        weights=trained.weights,
+    )
 
 
 def run(

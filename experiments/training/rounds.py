@@ -213,13 +213,13 @@ class TrainedRun:
     Attributes:
         saved: The checkpoints, which are not needed any more once the run's files are written.
         progress: The progress of its last round.
-        measured: The fields of a summary that say how good the final model is.
+        quality: How good the final model is.
         weights: The final model's parameters.
     """
 
     saved: Saved
     progress: Progress
-    measured: dict[str, Any]
+    quality: task.FinalQuality
     weights: list[np.ndarray]
 
 
@@ -254,7 +254,7 @@ def train(
                 return TrainedRun(
                     saved=saved,
                     progress=progress,
-                    measured=prepared.measurement.conclude(model, progress.history),
+                    quality=prepared.measurement.conclude(model, progress.history),
                     weights=[np.asarray(weight) for weight in model.trainable],
                 )
         except aggregators.WorkerLostError as error:

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -101,17 +100,41 @@ def build_tokenizer(vocabulary: Sequence[str]) -> tff.Computation:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class FinalQuality:
+    """How good the final model of a run is, in the fields of `summary.json`.
+
+    Attributes:
+        accuracy: On test clients, without unknown words and ends of sentences.
+        baseline_accuracy: Likewise, of the answer that is always the most frequent word.
+        loss: On test clients; `None` if it is not finite.
+        test_sentences: Sentences of test clients.
+        validation_accuracy: Of the last evaluated round.
+        validation_accuracy_smoothed: Its mean over the last rounds.
+        validation_sentences: Sentences of each evaluation.
+        validation_split: The clients of the evaluations.
+    """
+
+    accuracy: float
+    baseline_accuracy: float
+    loss: float | None
+    test_sentences: int
+    validation_accuracy: float
+    validation_accuracy_smoothed: float
+    validation_sentences: int
+    validation_split: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
     """How a run measures its model.
 
     Attributes:
         evaluate: Measures a model while the run trains.
-        conclude: Measures the final model, once; takes it and the metrics of each evaluated round, and returns the
-            fields of a summary.
+        conclude: Measures the final model, once; takes it and the metrics of each evaluated round.
     """
 
     evaluate: Evaluation
-    conclude: Callable[[Weights, Sequence[Mapping[str, float]]], dict[str, Any]]
+    conclude: Callable[[Weights, Sequence[Mapping[str, float]]], FinalQuality]
 
 
 def build_measurement(settings: RunSettings, data: pathlib.Path, language_task: Task) -> Measurement:
@@ -136,21 +159,21 @@ def build_measurement(settings: RunSettings, data: pathlib.Path, language_task: 
     def evaluate(weights: Weights) -> dict[str, float]:
         return evaluator.measure(_arrays(weights), kept).metrics
 
-    def conclude(weights: Weights, history: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    def conclude(weights: Weights, history: Sequence[Mapping[str, float]]) -> FinalQuality:
         # Streamed: a test split may have millions of sentences.
         streamed = evaluator.tokens(sentences.chunks(data, _TEST, skip=skip, most=most))
         tested = evaluator.measure(_arrays(weights), streamed)
         curve = [(int(row[metrics.ROUND]), row[ACCURACY]) for row in history]
-        return {
-            "accuracy": tested.metrics[ACCURACY],
-            "baseline_accuracy": tested.baseline,
-            "loss": strict_json.finite(tested.metrics["loss"]),
-            "test_sentences": tested.sentences,
-            "validation_accuracy": history[-1][ACCURACY],
-            "validation_accuracy_smoothed": metrics.smoothed(curve),
-            "validation_sentences": sum(len(chunk.lengths) for chunk in kept),
-            "validation_split": split,
-        }
+        return FinalQuality(
+            accuracy=tested.metrics[ACCURACY],
+            baseline_accuracy=tested.baseline,
+            loss=strict_json.finite(tested.metrics["loss"]),
+            test_sentences=tested.sentences,
+            validation_accuracy=history[-1][ACCURACY],
+            validation_accuracy_smoothed=metrics.smoothed(curve),
+            validation_sentences=sum(len(chunk.lengths) for chunk in kept),
+            validation_split=split,
+        )
 
     return Measurement(evaluate=evaluate, conclude=conclude)
 

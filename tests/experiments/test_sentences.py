@@ -288,10 +288,10 @@ def measured(data, weights=None, history=(), **settings):
 
 def test_validation_and_test_sentences_are_those_of_the_papers(data):
     everything = [example["tokens"] for example in of_tff(data).as_numpy_iterator()]
-    summary, seen = measured(data, evaluation_examples=11, validation_split="test", test_examples="all")
+    quality, seen = measured(data, evaluation_examples=11, validation_split="test", test_examples="all")
     assert seen == [everything[:11], everything[11:]]
-    assert (summary["validation_accuracy"], summary["accuracy"]) == (0.11, 0.34)
-    assert (summary["test_sentences"], summary["validation_sentences"], summary["validation_split"]) == (34, 11, "test")
+    assert (quality.validation_accuracy, quality.accuracy) == (0.11, 0.34)
+    assert (quality.test_sentences, quality.validation_sentences, quality.validation_split) == (34, 11, "test")
     _, seen = measured(data, evaluation_examples=11, validation_split="test", test_examples=5)
     assert seen[1] == everything[11:16]
 
@@ -299,9 +299,9 @@ def test_validation_and_test_sentences_are_those_of_the_papers(data):
 def test_heldout_clients_validate_where_a_data_set_has_them(data):
     everything = [example["tokens"] for example in of_tff(data).as_numpy_iterator()]
     heldout = tokens_of(sentences.chunks(data, "heldout"))
-    summary, seen = measured(data, evaluation_examples=4)
+    quality, seen = measured(data, evaluation_examples=4)
     assert seen == [heldout[:4], everything]
-    assert (summary["validation_split"], summary["validation_sentences"]) == ("heldout", 4)
+    assert (quality.validation_split, quality.validation_sentences) == ("heldout", 4)
 
 
 def test_settings_that_leave_nothing_to_measure_are_refused(data):
