@@ -20,7 +20,7 @@ SOURCES := $(shell find tff_mf aggregators experiments -name '*.py')
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 # Containers often switch bytecode off, and then every process compiles all of TensorFlow's Python: six seconds each.
 export PYTHONDONTWRITEBYTECODE =
-# What was typed, also where `check` calls make itself.
+# What was typed, also where `test` calls make itself.
 export ASKED ?= $(MAKECMDGOALS)
 
 # What the tff_mf layer is installed from: a copy, so that what setuptools leaves behind is neither used again nor in the tree.
@@ -28,16 +28,16 @@ export ASKED ?= $(MAKECMDGOALS)
 DISTRIBUTED := setup.py pyproject.toml requirements.txt README.md LICENSE
 DISTRIBUTED += tff_mf aggregators experiments
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
-# What is not on the longest path of `check`, the main tests.
+# What is not on the longest path of `test`, the main tests.
 BEHIND := nice -n 19
 TWO := -n 2 --dist loadfile
 
-.PHONY: help venv demo test test-core test-flower test-frameworks test-main test-interpreters lint faults faults-short fuzz check check-long docs release format clean
+.PHONY: help venv demo test test-core test-flower test-frameworks test-main test-interpreters lint faults faults-short fuzz check-long docs release format clean
 
 help:
 	@echo "make demo        train with correlated and with independent noise, and compare (about a minute on 2 cores after installation)"
-	@echo "make test        run the tests that CI runs; test-core, test-flower, test-frameworks: those of other environments"
-	@echo "make check       run what CI runs: format, lint, types, tests, a few faults"
+	@echo "make test        run what CI runs: format, lint, types, tests in four environments, a few faults"
+	@echo "                 test-main, test-core, test-flower, test-frameworks: the tests of one environment"
 	@echo "make check-long  run all of that without CI's sampling, and faults, and fuzz (two hours)"
 	@echo "make faults      strike each command at each of its writes, fsyncs and renames (half an hour); faults-short: at a few"
 	@echo "make fuzz        millions of damaged inputs for all readers, wrong values for all functions, tampered bundles (an hour)"
@@ -127,13 +127,16 @@ demo: $(READY)
 	$(BIN)/tff-mf demo --out runs/demo
 
 # The matrices of the tests are small: threads of BLAS would wait for each other longer than they work.
-TESTED := test test-core test-flower test-frameworks test-main faults faults-short fuzz check check-long
+TESTED := test test-core test-flower test-frameworks test-main faults faults-short fuzz check-long
 $(TESTED): export OPENBLAS_NUM_THREADS = 1
 $(TESTED): export OMP_NUM_THREADS = 1
 # What tests download or make stays in the checkout.
 $(TESTED): export TFF_MF_CACHE = $(CURDIR)/.cache/tff-mf
 
-test: test-core test-flower test-frameworks test-main
+# All at once, so that no core waits while TensorFlow is installed, nor for the last file of a few tests. What takes
+# longest is first.
+test:
+	$(MAKE) -j3 --keep-going --output-sync test-main test-core test-flower test-frameworks lint faults-short
 
 test-main: $(READY)
 	$(BIN)/pytest $(TWO) $(LONG) --junitxml=$(RESULTS)/tests.xml
@@ -171,13 +174,8 @@ lint: $(READY)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/pyrefly check
 
-# All at once, so that no core waits while TensorFlow is installed, nor for the last file of a few tests. What takes
-# longest is first.
-check:
-	$(MAKE) -j3 --keep-going --output-sync test-main test-core test-flower test-frameworks lint faults-short
-
 check-long:
-	$(MAKE) LONG=--long lint test test-interpreters
+	$(MAKE) LONG=--long lint test-core test-flower test-frameworks test-main test-interpreters
 	$(MAKE) faults
 	$(MAKE) fuzz
 

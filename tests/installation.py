@@ -34,11 +34,10 @@ def interpreters() -> dict[str, str]:
 
 
 def lines(*, with_tff: bool) -> list[str]:
-    """Returns README's commands, but for `make`; those for TFF only on request."""
+    """Returns README's commands for installation; those for TFF only on request."""
     text = (HERE / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^## Install\n\n```bash\n(.*?)^```", text, re.S | re.M)
-    found = [line for line in block.splitlines() if not line.startswith("make ")]
-    return [line for line in found if with_tff or "# Python 3.11:" not in line]
+    return [line for line in block.splitlines() if with_tff or "# Python 3.11:" not in line]
 
 
 def _answer(path: str) -> str:
@@ -55,9 +54,7 @@ def _install_and_test(version: str, python: str, folder: pathlib.Path, options: 
     names = [f"tff_mf/test_{name}.py" for name in QUICK] if options.quick else ["tff_mf"]
     results = pathlib.Path(options.results).resolve() / f"python{version}.xml"
     tests = f"cd tests && pytest -q -c ../pyproject.toml --rootdir=.. -n 2 --junitxml='{results}' {' '.join(names)}"
-    checks = (
-        ["tff-mf --version"] if with_tff else ["pip check", 'pip install --quiet "tff-mf[test]"', "pip check", tests]
-    )
+    checks = ["tff-mf --version"] if with_tff else ["pip check", 'pip install --quiet ".[test]"', "pip check", tests]
     path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
     for line in (*lines(with_tff=with_tff), *checks):
         started = time.monotonic()

@@ -1,9 +1,10 @@
 """Every command line of README and docs runs in a shell, as for a reader who has just installed the package.
 
 The pages are run in order, in a copy of the checkout, with the wheel installed into a separate environment by README's
-own line. `command_lines.toml` says what is run in place of lines that take too long, and which lines are
-left to `make check-long`. Of README each line is a process of its own; of other pages, a plain `tff-mf`
-with its arguments is a fork of a process that has the installed package and TFF imported.
+own line. README's first block is left out: `.ci/run` runs it, of which these tests are a part (`front_door.py`).
+`command_lines.toml` says what is run in place of lines that take too long, and which lines are left to `make
+check-long`. Of README each line is a process of its own; of other pages, a plain `tff-mf` with its arguments is a fork
+of a process that has the installed package and TFF imported.
 """
 
 import dataclasses
@@ -24,8 +25,10 @@ import pytest
 
 pytest.importorskip("tensorflow_federated")
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "forks"))
 import forking
+import front_door
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
 # A page may use what the pages before it make.
@@ -72,9 +75,10 @@ def _blocks(page: str, language: str) -> list[str]:
 
 
 def _lines(page: str) -> list[str]:
-    """The command lines of a page, each in one piece."""
+    """The command lines of a page, each in one piece, without those that CI runs before the tests."""
     whole = re.sub(r" *\\\n *", " ", "".join(_blocks(page, "bash")))
-    return [line.strip() for line in whole.splitlines() if line.strip() and not line.startswith("#")]
+    found = [line.strip() for line in whole.splitlines() if line.strip() and not line.startswith("#")]
+    return found[len(front_door.lines()) :] if page == front_door.PAGE else found
 
 
 def _entry_of(page: str, line: str) -> _Entry:
