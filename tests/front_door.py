@@ -244,7 +244,7 @@ def tail(done: Run) -> str:
     return "\n".join(said)
 
 
-DEMO = (exit_status, only_progress_on_stderr, nothing_left, the_table, the_same_epsilon, the_pictures)
+DEMO = (exit_status, nothing_left, only_progress_on_stderr, the_table, the_same_epsilon, the_pictures)
 TESTS = (exit_status, nothing_left)
 
 
@@ -253,7 +253,7 @@ def checked(done: Run, check: Callable[[Run], str]) -> str | None:
     try:
         print(f"front door: {done.line}: {check.__name__}: ok: {check(done)}", flush=True)
     except (Fault, ArithmeticError, LookupError, TypeError, ValueError, zlib.error, struct.error) as error:
-        fault = str(error) if isinstance(error, Fault) else repr(error)
+        fault = str(error) if isinstance(error, Fault) else f"a file has another form than is known: {error!r}"
         print(f"front door: {done.line}: {check.__name__}: FAILED: {fault}", flush=True)
         return fault
     return None

@@ -27,7 +27,7 @@ _LAYERS = {
     "mechanisms": (
         "optimize, show, account, calibrate, plan, report",
         ("click", "dp_accounting", "numpy", "rich_click", "safetensors", "scipy"),
-        "pip install tff-mf",
+        required_packages.CORE_COMMAND,
     ),
     "pictures": ("--plot, --html", ("jinja2", "matplotlib"), required_packages.PLOT_COMMAND),
     "noise": ("tff_mf.queries, audit", _FOR_TFF[:2], required_packages.INSTALL_COMMAND),
@@ -117,7 +117,7 @@ def _findings(missing: list[str]) -> list[Finding]:
     Args:
         missing: What the mechanisms lack.
     """
-    lacks = f"not installed: {', '.join(missing)}. {_remedy('pip install tff-mf')}"
+    lacks = f"not installed: {', '.join(missing)}. {_remedy(required_packages.CORE_COMMAND)}"
     first = [Finding(False, lacks)] if missing else []
     if len(_missing(_FOR_TFF)) == len(_FOR_TFF):
         return [*first, Finding(True, f"Python {platform.python_version()}"), _working_folder()]

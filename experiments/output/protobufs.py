@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+from tff_mf.base import required_packages
 from tff_mf.base.errors import MissingDependencyError
 
 # Number and type of each field that is used; a type with a star is repeated. A map is a list of its entries.
@@ -51,7 +52,7 @@ def _classes() -> dict[str, Any]:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError:
         raise MissingDependencyError(
-            "Reading files of TensorFlow needs protobuf, not installed here. Run: pip install 'tff-mf[matrices]'"
+            f"Reading files of TensorFlow needs protobuf, not installed here. Run: {required_packages.MATRICES_COMMAND}"
         ) from None
 
     kinds = descriptor_pb2.FieldDescriptorProto

@@ -4,12 +4,19 @@ import json
 import os
 import pathlib
 import platform
+import shlex
+import subprocess
 import sys
+import tomllib
 
 import pytest
 
+from tff_mf.base import required_packages
+
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "forks"))
 import forking
+
+HERE = pathlib.Path(__file__).resolve().parents[2]
 
 # With TensorFlow hidden; CI runs it where there is none.
 pytestmark = pytest.mark.once
@@ -26,6 +33,17 @@ HIDE = (
 
 def run(program):
     return forking.run_program(HIDE + program, [], folder=None, environment=dict(os.environ))
+
+
+def test_commands_name_the_packages_of_the_extras_and_never_tff_mf_on_an_index():
+    project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
+    groups = {"core": project["dependencies"], **project["optional-dependencies"]}
+    for name in ("core", "plot", "matrices", "flower", "jax", "torch", "aes"):
+        command = getattr(required_packages, f"{name.upper()}_COMMAND")
+        assert shlex.split(command) == ["pip", "install", *groups[name]], name
+    pattern = r"pip3? install( -[^ ]+)* +[\"']?tff[-_]mf"
+    found = subprocess.run(["git", "grep", "-nE", pattern], cwd=HERE, capture_output=True, text=True)
+    assert (found.returncode, found.stdout) == (1, "")
 
 
 @pytest.mark.parametrize("module", ["queries", "aggregators", "noise.tensorflow", "keras"])
@@ -126,13 +144,13 @@ def test_doctor_fails_if_the_installed_packages_would_not_work():
         ("jinja2", "report . --html x.html"),
     ],
 )
-def test_a_picture_or_page_without_its_package_is_refused_with_the_extra(package, line):
+def test_a_picture_or_page_without_its_package_is_refused_with_its_packages(package, line):
     finished = run(f"sys.modules['{package}'] = None\nsys.argv = 'tff-mf {line}'.split()\n" + DOCTOR)
     assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
-    assert finished.stderr.endswith("Run: pip install 'tff-mf[plot]'\n")
+    assert finished.stderr.endswith("Run: pip install 'jinja2>=3.1' 'matplotlib>=3.8'\n")
 
 
-def test_published_matrices_without_protobuf_are_refused_with_the_extra(tmp_path):
+def test_published_matrices_without_protobuf_are_refused_with_its_package(tmp_path):
     for name in ("c", "b"):
         (tmp_path / f"{name}_matrix_tensor_pb").touch()
     finished = run(
@@ -140,4 +158,4 @@ def test_published_matrices_without_protobuf_are_refused_with_the_extra(tmp_path
         f"sys.argv = 'tff-mf import-matrix {tmp_path} --out x --min-sep 3 --max-participations 4'.split()\n" + DOCTOR
     )
     assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
-    assert finished.stderr.endswith("Run: pip install 'tff-mf[matrices]'\n")
+    assert finished.stderr.endswith("Run: pip install 'protobuf>=4.25'\n")
