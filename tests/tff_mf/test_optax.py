@@ -130,6 +130,32 @@ def test_members_of_a_vmap_need_states_of_their_own(compiled):
                 update(sums, state)
 
 
+@pytest.mark.parametrize("outside", [lambda step: step, jax.jit], ids=["plain", "compiled"])
+def test_members_of_a_vmap_do_not_share_the_state_of_a_stream(outside):
+    stream = in_jax.build_stream(tff_mf.BLT.production("b100"), dimension=3, stddev=1.0)
+    members, inner = np.arange(2), jax.vmap(lambda _: stream.init())
+
+    def step(member, state):
+        return member + stream.next(state)[0]
+
+    one, other = outside(jax.vmap(step))(members, inner(members))
+    assert not np.any(one == other)
+    several = jax.vmap(inner)(np.zeros([2, 2]))
+    rows = outside(jax.vmap(jax.vmap(step)))(np.zeros([2, 2]), several)
+    assert len(np.unique(rows)) == rows.size
+    shared = [
+        (jax.vmap(step, (0, None)), (members, stream.init())),
+        (jax.vmap(step, (None, None), axis_size=2), (0, stream.init())),
+        (jax.vmap(jax.vmap(step), (0, None)), (np.zeros([2, 2]), inner(members))),
+        (jax.vmap(jax.vmap(step, (0, None))), (np.zeros([2, 2]), inner(members))),
+    ]
+    for mapped, given in shared:
+        with pytest.raises(tff_mf.InputError, match=r"one for all members of a vmap.*a state of its own"):
+            outside(mapped)(*given)
+    with pytest.raises(tff_mf.InputError, match="one for all members of a vmap"):
+        jax.vmap(lambda member: step(member, stream.init()))(members)
+
+
 def test_members_of_a_vmap_do_not_share_a_state_on_a_grid():
     with jax.enable_x64(True):
         transformation, sums = correlated_noise(plan().for_model(6)), jnp.zeros([2, 6])

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
+from jax.extend.core import take_current_trace
 
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism
@@ -89,7 +90,8 @@ class NoiseStream(KeyedStream):
     of a row to the first result of its size, and copies all rows if that is the noise.
 
     Computations that several processes or, in `pmap` and `shard_map`, several devices share would draw a key in each,
-    and are refused. Under `vmap` every member needs a state of its own.
+    and are refused. Under `vmap` every member needs a state of its own: one state for all is refused where the trace
+    shows it. It does not where `next` is compiled by itself inside of the `vmap`: all members then get one row.
     """
 
     def __init__(
@@ -146,6 +148,7 @@ class NoiseStream(KeyedStream):
                 f"a round inside of pmap or shard_map, over {', '.join(map(repr, axes))}, would draw a key on each "
                 "device, and release each sum with several noises: add up the sums first, and step the noise outside."
             )
+        _check_not_shared(state.round)
         expected = [([self._dimension], kind) for kind in self._types(0)]
         if [(list(row.shape), str(row.dtype)) for row in state.rows] != expected:
             raise InputValueError(f"state has other rows than this stream, {expected}. {OTHER_NOISE}")
@@ -311,6 +314,26 @@ class NoiseStream(KeyedStream):
             return jnp.broadcast_to(total(entry), new.shape)
 
         return new, *map(after, case.after)
+
+
+def _check_not_shared(done: Any) -> None:
+    """Raises if members of a `vmap` share a state, and so would get the same noise.
+
+    Args:
+        done: The number of rounds of the state.
+    """
+    with take_current_trace() as trace:
+        around: Any = trace
+    # What is compiled is traced once, and says nothing of what it is mapped by.
+    while around is not None and type(around).__name__ != "DynamicJaxprTrace":
+        if hasattr(around, "axis_data"):
+            if getattr(done, "_trace", None) is not around:
+                raise InputValueError(
+                    "state is one for all members of a vmap, which would all get the same noise: give each a state of "
+                    "its own, with jax.vmap of init too, and map over it."
+                )
+            done = done.val
+        around = getattr(around, "parent_trace", None)
 
 
 def _times(zero: jax.Array, weight: Any, row: jax.Array) -> jax.Array:
