@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Case, Entry, Product, Recursion, Rule, Terms
+from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Case, Entry, Product, Recursion, Rule, Terms, Weight
 from tff_mf.noise.tensorflow import _keys
 from tff_mf.noise.tensorflow._normals import by_parts, in_parts
 
@@ -126,7 +126,8 @@ class _Round:
     def run(self, key: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         runner, first = self._runner, self._recursion.cases[0]
         if not self._on_grid:
-            self._special[DRAWN] = _keys.standard_normal(key, runner._dimension) * self._stddev
+            self._normal = _keys.standard_normal(key, runner._dimension)
+            self._special[DRAWN] = self._normal * self._stddev
         before, *early = self._switch(self._before)
         if self._on_grid:
             if not runner._by_parts:
@@ -134,7 +135,7 @@ class _Round:
             self._special[NEW] = self._rounded(key)
         elif runner.remembers_past:
             self._special[PAST] = before
-            self._special[NEW] = self._scale() * self._special[DRAWN] - before
+            self._special[NEW] = self._times_scale(self._scale()) - before
         else:
             self._special[NEW] = before
         late = self._switch(self._after) if runner._late else ()
@@ -157,7 +158,7 @@ class _Round:
             past = tf.broadcast_to(self._sum(case.past, products), [self._runner._dimension])
             return (past if again is None else -self._with_earlier(-past, again)), *early
         past = [(-weight, row) for weight, row in self._known(case.past, products)]
-        new = self._added([*self._known(((DRAWN, case.scale),), products), *past])
+        new = self._added([(1.0, self._times_scale(self._exact(case.scale))), *past])
         return (new if again is None else self._with_earlier(new, again)), *early
 
     def _after(self, case: Case) -> Tensors:
@@ -172,7 +173,7 @@ class _Round:
     def _rounded(self, key: tf.Tensor) -> tf.Tensor:
         """Returns n_t, part by part."""
         case = self._recursion.cases[0]
-        scale = self._stddev * self._scale()
+        scale = self._stddev * tf.cast(self._scale(), tf.float64)
 
         def rounded(part: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> Tensors:
             if not self._runner._by_parts:
@@ -187,10 +188,28 @@ class _Round:
         return in_parts(key, self._runner._dimension, rounded, [tf.float64])[0]
 
     def _scale(self) -> tf.Tensor | float:
+        """Returns 1 / C_tt, in float64."""
         scales = [case.scale for case in self._recursion.cases]
         if all(scale == scales[0] for scale in scales):
-            return self._weight(scales[0])
-        return tf.gather(tf.constant(scales, self._runner._type), self._recursion.case_of(self._done, Operations))
+            return self._exact(scales[0])
+        return tf.gather(tf.constant(scales, tf.float64), self._recursion.case_of(self._done, Operations))
+
+    def _exact(self, scale: Weight) -> tf.Tensor | float:
+        """Returns the scale of a case in float64, not below 1 / C_tt."""
+        if not isinstance(scale, Entry):
+            return scale
+        found = tf.cast(self._line[scale.place], tf.float64)
+        # The state has tables in the type of the arithmetic, to which they are rounded.
+        return found if self._on_grid else found * (1 + 2.0**-23)
+
+    def _times_scale(self, scale: tf.Tensor | float) -> tf.Tensor:
+        """Returns z_t times s / C_tt, which is rounded up to float32: noise is never rounded down."""
+        if isinstance(scale, float) and scale == 1:
+            return self._special[DRAWN]
+        exact = tf.cast(self._stddev, tf.float64) * scale
+        nearest = tf.cast(exact, tf.float32)
+        above = tf.math.nextafter(nearest, tf.constant(np.inf, tf.float32))
+        return tf.where(tf.cast(nearest, tf.float64) < exact, above, nearest) * self._normal
 
     def _row(self, entry: int | Terms, products: Sequence[tf.Tensor]) -> tf.Tensor:
         if isinstance(entry, int):
@@ -279,11 +298,12 @@ def weighted_sums(weights: tf.Tensor, rows: Sequence[tf.Tensor]) -> list[tf.Tens
     """Returns Σ_j weights[i, j]·rows[j] for each i.
 
     Adding one row after another would take five times as many memory accesses as this matrix product, which processes
-    one part of all rows after another.
+    one part of all rows after another. It is in float64: TensorFlow lets a GPU round rows of float32 to 10 bits, and
+    oneDNN to 7. What is subtracted is then no weighted sum of past noise, and noise hides less than the mechanism's.
 
     Args:
         weights: `[sums, len(rows)]`, of known shape.
-        rows: At least one, each `[dimension]`, of known shape. They are cast to the type of the weights, part by part.
+        rows: At least one, each `[dimension]`, of known shape.
 
     Returns:
         As many rows as `weights` has, in its type.
@@ -293,6 +313,7 @@ def weighted_sums(weights: tf.Tensor, rows: Sequence[tf.Tensor]) -> list[tf.Tens
 
     def of_part(begin: tf.Tensor, end: tf.Tensor) -> list[tf.Tensor]:
         parts = rows if dimension <= size else [row[begin:end] for row in rows]
-        return tf.unstack(tf.matmul(weights, tf.stack([tf.cast(part, weights.dtype) for part in parts])), num=sums)
+        products = tf.matmul(tf.cast(weights, tf.float64), tf.stack([tf.cast(part, tf.float64) for part in parts]))
+        return tf.unstack(tf.cast(products, weights.dtype), num=sums)
 
     return by_parts(dimension, size, of_part, [weights.dtype] * sums)

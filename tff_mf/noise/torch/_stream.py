@@ -195,11 +195,15 @@ class NoiseStream(DictStream):
             total = torch.add(total, term, alpha=weight, out=out)
 
     def _weighted_sums(self, weights: np.ndarray, rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns Σ_j weights[i, j]·rows[j] for each i, part by part."""
-        factors = torch.as_tensor(np.asarray(weights), device=self._device).to(self._number)
+        """Returns Σ_j weights[i, j]·rows[j] for each i, part by part.
+
+        In float64: settings of PyTorch and `torch.autocast` let matrix products of float32 round rows to 8 bits. What
+        is subtracted is then no weighted sum of past noise, and the noise hides less than the mechanism's.
+        """
+        factors = torch.as_tensor(np.asarray(weights, np.float64), device=self._device)
         size = max(64, _PRODUCT // len(rows))
         parts = [
-            factors @ torch.stack([row[begin : begin + size].to(self._number) for row in rows])
+            (factors @ torch.stack([row[begin : begin + size].to(torch.float64) for row in rows])).to(self._number)
             for begin in range(0, self._dimension, size)
         ]
         return list(torch.cat(parts, dim=1))

@@ -1,0 +1,288 @@
+"""No setting of a framework, and no device, makes noise hide less, or what is clipped longer.
+
+Frameworks may compute matrix products of float32 with 7 or 10 bits of the factors: PyTorch and JAX where they are asked
+to, TensorFlow on every GPU of the last years. Which settings matter depends on the processor. Therefore one of them is
+a device that has only such products, whose factors are rounded before each.
+"""
+
+import contextlib
+import functools
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import tff_mf
+
+from .test_noise_laws import ENGINES, Run, jax, tf, torch
+
+if torch is not None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from tff_mf.torch import clipped_sum
+
+if jax is not None:
+    from tff_mf import optax
+
+if tf is not None:
+    from tensorflow.python.ops import gen_math_ops
+
+    from tff_mf.queries import clipping
+
+ROUNDS, SIGMA, DIMENSION = 64, 4.0, 2**14
+BANDED = tff_mf.BandedToeplitz.square_root(ROUNDS)
+
+
+def shortened(bits):
+    """The bits of float32 numbers, int32, rounded to a mantissa of 10 bits, as in TF32."""
+    return (bits + 2**12) & ~(2**13 - 1)
+
+
+class OfTorch:
+    """Settings of PyTorch."""
+
+    def precision(self, name):
+        return self._restored(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, name)
+
+    @contextlib.contextmanager
+    def _restored(self, read, write, value):
+        before = read()
+        write(value)
+        try:
+            yield
+        finally:
+            write(before)
+
+    def autocast(self, number):
+        return torch.autocast("cpu", dtype=getattr(torch, number))
+
+    def few_bits(self):
+        products = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "_addmm_activation", "convolution")
+
+        class Device(TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, given=(), named=None):
+                if function.overloadpacket.__name__ in products:
+                    given = [self._short(each) for each in given]
+                return function(*given, **(named or {}))
+
+            def _short(self, each):
+                if isinstance(each, torch.Tensor) and each.dtype == torch.float32:
+                    return shortened(each.view(torch.int32)).view(torch.float32)
+                return each
+
+        return Device()
+
+    def product(self, one, other):
+        return (torch.tensor(one) @ torch.tensor(other)).to(torch.float32).numpy()
+
+
+class OfTensorFlow:
+    """Settings of TensorFlow."""
+
+    @contextlib.contextmanager
+    def policy(self, name):
+        tf.keras.mixed_precision.set_global_policy(name)
+        try:
+            yield
+        finally:
+            tf.keras.mixed_precision.set_global_policy("float32")
+
+    @contextlib.contextmanager
+    def optimizer(self, option):
+        tf.config.optimizer.set_experimental_options({option: True})
+        try:
+            yield
+        finally:
+            tf.config.optimizer.set_experimental_options({option: False})
+
+    @contextlib.contextmanager
+    def few_bits(self):
+        with contextlib.ExitStack() as stack:
+            for name in ("mat_mul", "batch_mat_mul_v2", "batch_mat_mul_v3"):
+                whole = getattr(gen_math_ops, name)
+                stack.enter_context(mock.patch.object(gen_math_ops, name, functools.partial(self._short, whole)))
+            yield
+
+    def _short(self, whole, *given, **named):
+        def short(each):
+            if not tf.is_tensor(each) or each.dtype != tf.float32:
+                return each
+            bits = tf.bitcast(each, tf.int32) + 2**12
+            return tf.bitcast(tf.bitwise.bitwise_and(bits, ~(2**13 - 1)), tf.float32)
+
+        return whole(*map(short, given), **{name: short(each) for name, each in named.items()})
+
+    def product(self, one, other):
+        return tf.matmul(one, other).numpy()
+
+
+class OfJAX:
+    """Settings of JAX."""
+
+    def precision(self, name):
+        return jax.default_matmul_precision(name)
+
+    @contextlib.contextmanager
+    def few_bits(self):
+        """Products are short unless they ask for the highest precision, which JAX has in float32 on every device."""
+        whole = jax.lax.dot_general
+
+        def dot_general(one, other, *given, precision=None, **named):
+            if precision not in (jax.lax.Precision.HIGHEST, (jax.lax.Precision.HIGHEST,) * 2):
+                one, other = map(self._short, (one, other))
+            return whole(one, other, *given, precision=precision, **named)
+
+        # Products are traced once for all settings that JAX knows of.
+        jax.clear_caches()
+        with mock.patch("jax._src.lax.lax.dot_general", dot_general):
+            yield
+        jax.clear_caches()
+
+    def _short(self, each):
+        if each.dtype != np.float32:
+            return each
+        bits = shortened(jax.lax.bitcast_convert_type(each, np.int32))
+        return jax.lax.bitcast_convert_type(bits, np.float32)
+
+    def product(self, one, other):
+        return np.asarray(jax.numpy.matmul(one, other))
+
+
+class OfNumPy:
+    """NumPy has none, and its products of float32 are of float32."""
+
+
+OF = {"numpy": OfNumPy(), "tensorflow": OfTensorFlow(), "jax": OfJAX(), "torch": OfTorch()}
+SETTINGS = {
+    "numpy": {"as it is": contextlib.nullcontext},
+    "tensorflow": {
+        "few bits": OF["tensorflow"].few_bits,
+        "mixed_bfloat16": lambda: OF["tensorflow"].policy("mixed_bfloat16"),
+        "onednn_bfloat16": lambda: OF["tensorflow"].optimizer("auto_mixed_precision_onednn_bfloat16"),
+    },
+    "jax": {
+        "few bits": OF["jax"].few_bits,
+        "bfloat16": lambda: OF["jax"].precision("bfloat16"),
+    },
+    "torch": {
+        "few bits": OF["torch"].few_bits,
+        "medium": lambda: OF["torch"].precision("medium"),
+        "high": lambda: OF["torch"].precision("high"),
+        "autocast to bfloat16": lambda: OF["torch"].autocast("bfloat16"),
+        "autocast to float16": lambda: OF["torch"].autocast("float16"),
+    },
+}
+CASES = [(engine, setting) for engine in ENGINES for setting in SETTINGS[engine]]
+
+
+@pytest.fixture(params=CASES, ids=[f"{engine}, {setting}" for engine, setting in CASES])
+def case(request):
+    """The name of an engine, while one of its settings is set."""
+    engine, setting = request.param
+    with SETTINGS[engine][setting]():
+        yield engine
+
+
+@pytest.mark.parametrize("name", [each for each in ENGINES if each != "numpy"])
+def test_a_device_of_few_bits_rounds_factors(name):
+    """Otherwise the other tests would say nothing."""
+    one, other = np.random.default_rng(0).normal(size=(2, 32, 32)).astype(np.float32)
+    exact = one.astype(np.float64) @ other.astype(np.float64)
+    with OF[name].few_bits():
+        short = OF[name].product(one, other)
+    assert np.abs(OF[name].product(one, other) - exact).max() < 1e-5
+    assert 1e-4 < np.abs(short - exact).max() < 1e-1
+
+
+def with_newest_row(state, row):
+    """A state of banded noise with another row of the round before."""
+    if isinstance(state, dict):
+        last = max((name for name in state if name.startswith("row_")), key=lambda name: int(name.removeprefix("row_")))
+        return state | {last: torch.tensor(row) if isinstance(state[last], getattr(torch, "Tensor", ())) else row}
+    array = tf.convert_to_tensor if tf is not None and tf.is_tensor(state.rows[-1]) else jax.numpy.asarray
+    return state._replace(rows=(*state.rows[:-1], array(row)))
+
+
+def test_one_client_changes_the_likelihood_as_claimed(case):
+    """What one client's update does to the likelihood of all that was released: the privacy loss is N(μ²/2, μ²).
+
+    Somebody who knows all other updates has the rows n of noise, or n less the client's update, and computes of either
+    what was drawn, with the arithmetic of the engine: z′ of the rows n′ is z + (n′ − n″)/s, for what the engine makes
+    of z and earlier rows of n′. Products of few bits have n rounded in them, which an update, smaller by far, moves by
+    a whole step or not at all.
+    """
+    engine = ENGINES[case]
+    guarantee = tff_mf.guarantee(BANDED, ROUNDS, tff_mf.SingleParticipation(), noise_multiplier=SIGMA)
+    update = np.random.default_rng(0).normal(size=DIMENSION)
+    update /= np.linalg.norm(update)
+    stream = engine.build(BANDED, dimension=DIMENSION, stddev=SIGMA)
+    step, state, rows = engine.compiled(stream), stream.init(), []
+    for _ in range(ROUNDS):
+        row, state = step(state)
+        rows.append(np.asarray(row))
+    keys = engine.keys(state)
+    again = stream.repeating(keys)
+    step, state, moved = engine.compiled(again), again.init(), []
+    for done, row in enumerate(rows):
+        without = (row - update if done == 0 else row).astype(np.float32)
+        found, state = step(state)
+        moved.append((without.astype(np.float64) - np.asarray(found)) / SIGMA * BANDED.column[0])
+        state = with_newest_row(state, without)
+    difference = np.linalg.norm(moved)
+    assert difference <= guarantee.mu * (1 + 1e-2)
+    loss = np.sum(moved * engine.drawn_again(stream, keys)) + difference**2 / 2
+    assert abs(loss - guarantee.mu**2 / 2) <= 6 * guarantee.mu
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        BANDED,
+        tff_mf.BLT.production("b400"),
+        tff_mf.BLT(theta=[0.99, 0.9, 0.8, 0.7, 0.5, 0.3], omega=[0.1, 0.1, 0.1, 0.1, 0.1, 0.1]),
+        tff_mf.Tree(21),
+        tff_mf.Dense(matrix=tff_mf.BLT.production("b400").encoder(13)),
+    ],
+    ids=["banded", "blt", "blt of 6 buffers", "tree", "dense"],
+)
+def test_noise_is_that_of_the_mechanism(case, mechanism):
+    Run(ENGINES[case], mechanism, min(21, mechanism.max_rounds or 21), dimension=64).assert_is_the_inverse_times_z()
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_no_term_is_longer_than_the_clip_norm(case, size):
+    """Over two leaves together, each a batch of one example, so that the sum is its term."""
+    for seed in range(5):
+        generator = np.random.default_rng(seed)
+        leaves = [(generator.normal(size=[1, *shape]) * 3).astype(np.float32) for shape in ((size,), (3, size))]
+        for clip_norm in (1.0, 0.37):
+            squares = sum(np.sum(np.square(each.astype(np.float64))) for each in clipped(case, leaves, clip_norm))
+            assert 0.99 * clip_norm <= np.sqrt(squares) <= clip_norm
+
+
+def clipped(case, leaves, clip_norm):
+    if case == "torch":
+        return [each.numpy() for each in clipped_sum([torch.tensor(leaf) for leaf in leaves], clip_norm)]
+    if case == "jax":
+        return [np.asarray(each) for each in optax.clipped_sum([jax.numpy.asarray(leaf) for leaf in leaves], clip_norm)]
+    if case == "tensorflow":
+        found = clipping.clip_record([tf.constant(leaf) for leaf in leaves], tf.constant(clip_norm))
+        # The largest float32 that is at most 0.37 is what a query clips to.
+        return [each.numpy() * (clip_norm / np.float32(clip_norm)) for each in found]
+    pytest.skip("NumPy has no clipping in this layer.")
+
+
+@pytest.mark.parametrize("diagonal", [(3.0, 3.0, 3.0), (3.0, 0.7, 1.1)], ids=["alike", "of each round"])
+@pytest.mark.parametrize("name", ENGINES)
+def test_noise_is_never_smaller_than_s_over_the_diagonal(name, diagonal):
+    """A multiple of z_t, of which many coordinates tell more digits than one."""
+    engine, mechanism = ENGINES[name], tff_mf.Banded(values=[diagonal])
+    if len(set(diagonal)) == 1:
+        mechanism = tff_mf.BandedToeplitz(column=diagonal[:1])
+    exact = np.diag(mechanism.cast_to_float32().encoder(3))
+    for stddev in (1.0, 0.7, 1.9, 2.3, 5.0, 7.379):
+        run = Run(engine, mechanism, 3, compiled=False, dimension=2**12, stddev=stddev)
+        z = engine.drawn_again(run.stream, run.keys)
+        factors = np.sum(run.rows.astype(np.float64) * z, axis=1) / np.sum(z * z, axis=1)
+        assert np.all(stddev / exact * (1 - 2.0**-27) <= factors)
+        assert np.all(factors <= stddev / exact * (1 + 2.0**-21))
