@@ -1,5 +1,6 @@
 """Composed privacy losses, against the exact integral, all outcomes, long doubles, and other machines."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -142,3 +143,17 @@ def test_a_delta_that_is_hardly_a_number_has_no_smaller_epsilon(delta):
 @pytest.mark.parametrize("mu", [1e160, 1e300])
 def test_no_noise_that_counts_leaves_no_epsilon(mu):
     assert composed_losses.epsilon([NOTHING], 1, 1e-6, most=math.inf, gaussian=mu) == math.inf
+
+
+def test_an_epsilon_that_is_known_is_returned_only_if_errors_of_the_moments_allow_it():
+    """Chernoff's bound decides it, of moments that a quadrature gives with an error."""
+    losses, masses, count, delta = np.array([-1.0, 1.0]), 1 / (1 + np.exp([1.0, -1.0])), 100, 1e-6
+    exact = Losses.of(losses, masses)
+    s = np.geomspace(1e-2, 1e2, 2000)
+    moments = np.log(np.exp(np.multiply.outer(s, losses)) @ masses)
+    chernoff = np.min((count * moments - np.log(delta) - np.log1p(s)) / s - np.log1p(1 / s))
+    known = chernoff * (1 + 1e-6)
+    assert composed_losses.epsilon([exact], count, delta, most=np.inf, least=known) == known
+    nodes = dataclasses.replace(exact.nodes(1.0, 0.0), error=0.1)
+    rough = Losses(nodes=lambda s, omega: nodes)
+    assert composed_losses.epsilon([rough], count, delta, most=np.inf, least=known) > 1.05 * known

@@ -33,6 +33,11 @@ to 1:
 - log φ(s) is exact to Σ max(w_j, |w_j − m_j/φ(s)|)·(v_j + (J + 64)u), n times in log A, whether it is computed from φ
   or, where φ is near 1, from Σ m_j(e^(sℓ_j) − 1).
 
+**Chernoff's bound.** g is largest where e^(−y) = s/(1 + s), so that δ(ε) ≤ nβ + φ(s)ⁿ·e^(−sε)·s^s/(1 + s)^(1 + s). It
+is at most δ from ε = (n·log φ(s) − log(δ − nβ) − log(1 + s))/s − log(1 + 1/s) on. This is computed with an error of at
+most n times the one of log φ(s), and 16u times the sum of the absolute values of the other terms and of n·log φ(s), all
+over s, which are added to it. An ε that is known otherwise is returned only if it is not below.
+
 The sum of n·e·(|F| + e)^(n − 1) over all terms, the errors of phases and of A and everything left out are added to δ,
 typically 1e-7 of it. A result is an ε for which this bound is at most δ: it is right whatever s, T and η are.
 Machines that round differently find the same ε to about 1e-12 of it: nothing depends on a comparison that an error
@@ -166,11 +171,12 @@ def _at_least(least: float, losses: Losses, count: int, delta: float, most: floa
     if tilt is None:
         return most
     s, chernoff = tilt
-    # By more than its rounding errors.
-    if chernoff * (1 + 1e-9) <= least:
+    if chernoff + _chernoff_error(losses, count, s, delta, gaussian) <= least:
         return least
     # Chernoff's bound can be far above ε: what one more release costs is then found again.
-    best, near = most, min(chernoff, most)
+    best, near = most, min(max(chernoff, least), most)
+    if near <= 0:
+        return most
     while True:
         found = _found(least, losses, count, s, delta, near, gaussian)
         best = min(best, found)
@@ -224,6 +230,15 @@ def _tilt(losses: Losses, count: int, delta: float, gaussian: float) -> tuple[fl
             low += step
         step /= 2
     return found
+
+
+def _chernoff_error(losses: Losses, count: int, s: float, delta: float, gaussian: float) -> float:
+    """Returns a bound on the error of the ε of Chernoff's bound for one s."""
+    nodes = losses.nodes(s, 0.0)
+    assert nodes is not None
+    sizes = count * abs(nodes.log_moment(s)) + s * (s + 1) * gaussian**2 / 2 - math.log(delta) + math.log1p(s)
+    error = count * _log_error(nodes, s) + _UNIT * (sizes + s * math.log1p(1 / s))
+    return error / s * (1 + 2.0**-20)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -291,12 +306,9 @@ class _Bound:
 
 def _ratios(nodes: Nodes, s: float, unit: float, side: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Returns log F for ω = 0, 1, …, side² − 1 times `unit`, and bounds on the errors of F and of log φ(s)."""
-    log, weights, terms = nodes.log_moment(s), nodes.tilted(s), _ROUNDING * (2 * len(nodes.losses) + 64)
-    errors = _UNIT * (4 + np.abs(nodes.logs) + s * np.abs(nodes.losses) + s * nodes.rounding)
-    # In the two ways of computing log φ.
-    changes = np.maximum(weights, np.abs(weights - np.exp(nodes.logs - log)))
-    left_out, moved = 2 * (nodes.error + len(weights) * math.exp(_LEFT_OUT)), _UNIT * float(weights @ nodes.rounding)
-    of_log = left_out + float(changes @ (errors + terms)) + s * moved
+    weights, terms = nodes.tilted(s), _ROUNDING * (2 * len(nodes.losses) + 64)
+    errors, of_log = _weight_errors(nodes, s), _log_error(nodes, s)
+    left_out, moved = _left_out(nodes), _UNIT * float(weights @ nodes.rounding)
     omegas, lengths = unit * np.arange(side**2), weights * np.abs(nodes.losses)
     total = float(weights @ errors)
     of_ratios = left_out + np.minimum(2.0, omegas * float(np.sum(lengths))) * (4 * terms + total + of_log)
@@ -315,6 +327,25 @@ def _ratios(nodes: Nodes, s: float, unit: float, side: int) -> tuple[np.ndarray,
     with np.errstate(divide="ignore"):
         sizes = np.where(squares > -0.5, np.log1p(np.maximum(squares, -0.5)) / 2, np.log(np.abs(1 + rises)))
     return sizes + 1j * np.angle(1 + rises), of_ratios, of_log
+
+
+def _weight_errors(nodes: Nodes, s: float) -> np.ndarray:
+    """Returns v_j."""
+    return _UNIT * (4 + np.abs(nodes.logs) + s * np.abs(nodes.losses) + s * nodes.rounding)
+
+
+def _left_out(nodes: Nodes) -> float:
+    """Returns a bound on what the sum lacks, relative to φ(s)."""
+    return 2 * (nodes.error + len(nodes.losses) * math.exp(_LEFT_OUT))
+
+
+def _log_error(nodes: Nodes, s: float) -> float:
+    """Returns a bound on the error of log φ(s)."""
+    log, weights, terms = nodes.log_moment(s), nodes.tilted(s), _ROUNDING * (2 * len(nodes.losses) + 64)
+    # In the two ways of computing log φ.
+    changes = np.maximum(weights, np.abs(weights - np.exp(nodes.logs - log)))
+    moved = _UNIT * float(weights @ nodes.rounding)
+    return _left_out(nodes) + float(changes @ (_weight_errors(nodes, s) + terms)) + s * moved
 
 
 def _turns(angles: np.ndarray) -> np.ndarray:
