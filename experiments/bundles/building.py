@@ -27,6 +27,7 @@ from .. import reports
 from ..output import progress
 from ..output.files import new_folder
 from ..runs import folders as package_versions
+from ..runs import statements
 from ..runs.names import VOCABULARY
 from . import runner
 from ._device_file import write_device_policy
@@ -73,6 +74,9 @@ def export(
         round_minutes: Planned duration of the longest round: the timer of a device runs for `min_sep` of them.
         population: Number of devices that can take part, if it is known, for the report.
         task_name: Name of the task in `device-policy.json`; derived from the settings if it is not given.
+
+    Raises:
+        InputValueError: If no ε can be stated for the deployment, except with an `insecure_seed`.
     """
     policy = ParticipationPolicy.of(source.privacy.participation, round_minutes=round_minutes)
     if population is not None:
@@ -104,7 +108,12 @@ def write(
         command=(),
         versions=dict(versions),
     )
-    reports.write(folder, realised=False)
+    planned = reports.write(folder, realised=False)
+    # An `insecure_seed` was asked for, and stands in every file.
+    if planned["claim"]["state"] == statements.REFUSED and not source.privacy.insecure:
+        raise InputValueError(
+            f"nothing is exported: {reports.headline(planned).rstrip('.')}. Take settings with an ε."
+        )
     write_policy(folder, policy)
     write_device_policy(folder, task_name=task_name)
     # Python runs it as one file. It is not compressed, so that its text can be read. Equal sources give equal bytes.

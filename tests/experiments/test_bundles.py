@@ -1,6 +1,7 @@
 """Bundles: what is in them, that they are refused when anything is wrong, and that a model is published alone."""
 
 import json
+import re
 import shutil
 import stat
 import subprocess
@@ -132,6 +133,23 @@ def test_runs_that_cannot_be_exported_are_refused_and_left_unchanged(bundle, tmp
         building.export(source, tmp_path / "new", round_minutes=0.0)
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
     assert (full / "mine").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("settings", "population", "why"),
+    [("noise_multiplier = 0.0", None, "there is no noise"), ("noise_multiplier = 8.0", 4, "delta: δ = ")],
+    ids=["no noise", "delta"],
+)
+def test_a_deployment_without_an_epsilon_is_not_exported(bundle, tmp_path, settings, population, why):
+    config, out = tmp_path / "own.toml", tmp_path / "bundle"
+    text, replaced = re.subn(r"^noise_multiplier = .*$", settings, bundle.config.read_text(), flags=re.M)
+    assert replaced == 1
+    config.write_text(re.sub(r"^delta = .*$", "delta = 0.3", text, flags=re.M) if population else text)
+    more = [] if population is None else ["--population", population]
+    result = call("export", config, "--out", out, *more)
+    assert result.exit_code == 2
+    assert f"NO ε CAN BE STATED: {why}" in result.stderr.replace("\n", " ")
+    assert not out.exists()
 
 
 def test_a_run_is_exported_with_its_own_mechanism_and_words(bundle, tmp_path):
