@@ -341,8 +341,8 @@ class PlanScreen:
         bins, level = known.min_sep, statements.level("epsilon", self.epsilon)
         rows = []
         for each in self.in_bins:
-            copies = _NONE if each.memory_rows is None else str(each.memory_rows)
-            rows.append([each.name, digits.nearest(each.error), digits.upwards(each.noise_multiplier), copies])
+            sigma = digits.upwards(each.noise_multiplier)
+            rows.append([each.name, digits.nearest(each.error), sigma, str(each.memory_rows)])
         blocks = [
             # Of more clients, cohorts would be larger than the room of a sum on the grid is for.
             Paragraph(_ONLY_IN_BINS.format(bins=bins, clients=bins * known.clients_per_round, level=level)),

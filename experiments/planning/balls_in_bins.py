@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning.mechanism_names import state_rows
 from tff_mf.planning.options import AS_GOOD, Option
 from tff_mf.problem.workloads import ToeplitzWorkload
 
@@ -22,14 +21,14 @@ class BinsOption:
     Attributes:
         name: Its name; "for balls in bins" if it was made for this sampling.
         mechanism: The mechanism.
-        memory_rows: Rows of the model's size that its noise keeps, if known.
+        memory_rows: Copies of the model that its noise keeps.
         noise_multiplier: σ that ε needs, an estimate.
         error: Error of the objective at that noise, in clip norms.
     """
 
     name: str
     mechanism: tff_mf.Mechanism
-    memory_rows: int | None
+    memory_rows: int
     noise_multiplier: float
     error: float
 
@@ -55,8 +54,7 @@ def options(deployment: Deployment, epsilon: float, known: Sequence[Option]) -> 
             continue
         estimator = tff_mf.BallsInBinsEstimator(gram)
         sigma = estimator.noise_multiplier(epsilon=epsilon, delta=deployment.delta)
-        rows = each.figures["memory_rows"]
-        found.append(_at(deployment, each.name, each.mechanism, rows, sigma))
+        found.append(_at(deployment, each.name, each.mechanism, sigma))
     return sorted(found, key=lambda each: each.error)
 
 
@@ -64,7 +62,7 @@ def recommended(found: Sequence[BinsOption]) -> BinsOption:
     """Returns the mechanism to take: of those whose error is within a tenth of the least, the one with least memory."""
     if not found:
         raise InputValueError("There is no mechanism for these numbers: take another workload, or another sampling.")
-    close = [each for each in found if each.error <= AS_GOOD * found[0].error and each.memory_rows is not None]
+    close = [each for each in found if each.error <= AS_GOOD * found[0].error]
     return min(close, key=lambda each: (each.name == "dense", each.memory_rows, each.error), default=found[0])
 
 
@@ -80,22 +78,19 @@ def _made(deployment: Deployment, epsilon: float) -> Iterator[BinsOption]:
     }
     if workload == tff_mf.PrefixSum():
         blt = tff_mf.optimize_amplified_blt(**setting)
-        assert isinstance(blt.mechanism, tff_mf.BLT)
         sigma = blt.estimated_noise_multiplier
-        yield _at(deployment, "blt, for balls in bins", blt.mechanism, blt.mechanism.buffers, sigma)
+        yield _at(deployment, "blt, for balls in bins", blt.mechanism, sigma)
     if isinstance(workload, ToeplitzWorkload):
         banded = tff_mf.optimize_amplified_banded_toeplitz(**setting, workload=workload)
-        assert isinstance(banded.mechanism, tff_mf.BandedToeplitz)
-        rows = state_rows("banded-toeplitz", rounds=deployment.setting.rounds, bands=banded.mechanism.bands)
         sigma = banded.estimated_noise_multiplier
-        yield _at(deployment, "banded-toeplitz, for balls in bins", banded.mechanism, rows, sigma)
+        yield _at(deployment, "banded-toeplitz, for balls in bins", banded.mechanism, sigma)
 
 
-def _at(deployment: Deployment, name: str, mechanism: tff_mf.Mechanism, rows: int | None, sigma: float) -> BinsOption:
+def _at(deployment: Deployment, name: str, mechanism: tff_mf.Mechanism, sigma: float) -> BinsOption:
     return BinsOption(
         name=name,
         mechanism=mechanism,
-        memory_rows=rows,
+        memory_rows=deployment.setting.copies(mechanism, sigma),
         noise_multiplier=sigma,
         error=sigma * getattr(deployment.setting.errors(mechanism), deployment.objective),
     )

@@ -7,8 +7,10 @@ import math
 import msgspec
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tff_mf
+from tff_mf import queries
 from tff_mf.base.errors import InputValueError
 from tff_mf.experiments.planning import signal_to_noise
 from tff_mf.experiments.planning.deployment import Deployment
@@ -18,6 +20,7 @@ from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.numerics import digits
 from tff_mf.planning import mechanism_names, options
+from tff_mf.planning.setting import MechanismSetting
 
 from .shared import invoke, result_of, small_settings
 
@@ -175,6 +178,23 @@ def test_a_dense_matrix_is_not_recommended_for_the_rows_that_it_draws_again():
     dense, rows = option("dense", 8.0, 12.0, 0), option("tree-full", 8.1, 12.0, 11)
     assert options.recommend([dense, rows])[0].name == "tree-full"
     assert options.recommend([dense])[0].name == "dense"
+
+
+@pytest.mark.parametrize("grid", [None, tff_mf.Grid.with_room(dimension=20_000, cohort=100)], ids=["floats", "grid"])
+def test_memory_is_that_of_the_state_that_a_query_keeps(grid):
+    schema = tff_mf.MinSep(min_sep=4, max_participations=2)
+    setting = MechanismSetting(rounds=16, participation=schema, grid=grid, dimension=20_000)
+    compared = options.options(setting, delta=1e-6, epsilon=4.0, dimension=20_000)
+    assert {each.name for each in compared if each.mechanism} > {"identity", "blt", "banded", "dense", "tree-full"}
+    for each in compared:
+        if each.mechanism is not None:
+            sigma, specs = each.figures["noise_multiplier"], tf.TensorSpec([20_000])
+            query = queries.build_query(
+                each.mechanism, record_specs=specs, clip_norm=1.0, noise_multiplier=sigma, grid=grid
+            )
+            size = sum(leaf.numpy().nbytes for leaf in tf.nest.flatten(query.initial_global_state()))
+            # Beside rows, a state has keys and tables.
+            assert each.figures["memory_bytes"] <= size <= each.figures["memory_bytes"] + 10_000, each.name
 
 
 @pytest.fixture

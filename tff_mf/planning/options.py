@@ -185,20 +185,23 @@ def options(
         validation.whole("dimension", dimension)
     level = {"delta": delta, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
     found = []
-    for name, rows, search, too_slow in _searches(setting, objective):
+    for name, search, too_slow in _searches(setting, objective):
         if too_slow and not thorough:
             found.append(Option(name=name, mechanism=None, note=too_slow))
             continue
         start = time.perf_counter()
         try:
             mechanism = search()
+            seconds = time.perf_counter() - start
+            option = _at(setting, objective, name, mechanism, level, cases(setting, min_sep))
+            copies = setting.copies(mechanism, option.figures["noise_multiplier"])
             about = {
-                "memory_rows": rows,
-                "memory_bytes": None if dimension is None else 4 * rows * dimension,
-                "seconds": time.perf_counter() - start,
+                "memory_rows": copies,
+                "memory_bytes": None if dimension is None else 4 * copies * dimension,
+                "seconds": seconds,
             }
-            option = _at(setting, objective, name, mechanism, level, about, cases(setting, min_sep))
-            found.append(dataclasses.replace(option, note=_FITTED_NORMS.get(name, "")))
+            note = _FITTED_NORMS.get(name, "")
+            found.append(dataclasses.replace(option, figures=option.figures | about, note=note))
         except InputValueError as error:
             # A limit of one mechanism does not concern the others: the table names it.
             found.append(Option(name=name, mechanism=None, note=str(error)))
@@ -216,7 +219,7 @@ def searched(setting: MechanismSetting, names: Collection[str], objective: str =
         objective: The loss to minimize, "rms" or "max".
     """
     found = []
-    for name, _, search, too_slow in _searches(setting, objective):
+    for name, search, too_slow in _searches(setting, objective):
         if name not in names:
             continue
         if too_slow:
@@ -313,16 +316,11 @@ def _worst(option: Option) -> float:
     return max(option.loss_if_wrong.values(), default=0.0)
 
 
-def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, int, Callable[[], Mechanism], str]]:
-    """Yields names, rows of state, searches, and why a search is skipped unless `thorough`."""
+def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, Callable[[], Mechanism], str]]:
+    """Yields names, searches, and why a search is skipped unless `thorough`."""
     n = setting.searched_rounds
     bands, inverse_bands = min(setting.separation, n), min(_INVERSE_BANDS, n)
     buffers = min(4, max(1, n - 1))
-
-    def rows(name: str) -> int:
-        found = mechanism_names.state_rows(name, rounds=n, bands=bands, buffers=buffers)
-        # Without TensorFlow nothing says how many rows the stream of a plugin keeps; n are always enough.
-        return n if found is None else found
 
     def search(name: str, **options: Any) -> Callable[[], Mechanism]:
         if "objective" in mechanism_names.searched()[name].options:
@@ -335,34 +333,32 @@ def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, 
 
     products = n * bands**2 * (_COST_OF_MAX_LOSS if objective == "max" else 1)
     dense_slow = "not searched, takes minutes or more: --thorough"
-    yield "identity", rows("identity"), Identity, ""
-    yield "blt", rows("blt"), search("blt", buffers=buffers), ""
+    yield "identity", Identity, ""
+    yield "blt", search("blt", buffers=buffers), ""
     # From 4 on, pairs of buffers are searched too, which takes seconds.
     scaled = search("scaled-blt", buffers=min(3, buffers))
-    yield "scaled-blt", min(3, buffers), scaled, slow(n * _PRODUCTS_OF_A_SCALED_ROUND)
-    yield "banded", rows("banded"), search("banded", bands=bands), slow(products)
+    yield "scaled-blt", scaled, slow(n * _PRODUCTS_OF_A_SCALED_ROUND)
+    yield "banded", search("banded", bands=bands), slow(products)
     if setting.searched_participation.max_participations > 1:
         yield (
             _FITTED,
-            rows("banded"),
             search("banded", bands=bands, unit_norms=False),
             slow(_COST_OF_FITTED_NORMS * products),
         )
-    yield "banded-toeplitz", rows("banded-toeplitz"), search("banded-toeplitz", bands=bands), ""
-    yield "banded-inverse", rows("banded-inverse"), search("banded-inverse", bands=inverse_bands), ""
+    yield "banded-toeplitz", search("banded-toeplitz", bands=bands), ""
+    yield "banded-inverse", search("banded-inverse", bands=inverse_bands), ""
     scaled = search("scaled-inverse", bands=inverse_bands)
     yield (
         "scaled-inverse",
-        rows("scaled-inverse"),
         scaled,
         slow(n * _PRODUCTS_OF_A_SCALED_ROUND),
     )
-    yield "dense", rows("dense"), search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
+    yield "dense", search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
     for variant in ("full", "online", "vanilla"):
-        yield f"tree-{variant}", rows(f"tree-{variant}"), lambda variant=variant: Tree(n, variant=variant), ""
+        yield f"tree-{variant}", lambda variant=variant: Tree(n, variant=variant), ""
     for name in mechanism_names.searched():
         if name not in _BUILT_IN:
-            yield name, rows(name), search(name), ""
+            yield name, search(name), ""
 
 
 def _optimized(name: str, setting: MechanismSetting, options: dict[str, Any]) -> Mechanism:
@@ -378,11 +374,10 @@ def _at(
     name: str,
     mechanism: Mechanism,
     level: dict[str, Any],
-    about: dict[str, Any],
     others: dict[str, MechanismSetting],
 ) -> Option:
     found = _in(setting, name, mechanism)
-    planned = figures(setting, found, **level) | about
+    planned = figures(setting, found, **level)
     sigma = planned["noise_multiplier"]
     wrong, losses = {}, {}
     for case, other in others.items():

@@ -3,18 +3,24 @@
 import dataclasses
 from typing import Unpack
 
+import numpy as np
+
 from tff_mf import accounting
 from tff_mf.accounting import grid_charge
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism
+from tff_mf.mechanisms import Mechanism, registry
 from tff_mf.planning import mechanism_names
+from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 from tff_mf.problem.workloads import LearningRates, Workload
 from tff_mf.sensitivities import SensitivityResult
 from tff_mf.sensitivities.losses import Errors, restart_errors
 from tff_mf.sensitivities.restarts import restart_sensitivity
+
+# Bytes of a parameter of the model.
+_FLOAT = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,6 +147,20 @@ class MechanismSetting:
         Formal guarantee: as for `tff_mf.accounting.grid_charge.charge`; it is part of `guarantee`.
         """
         return self._question(mechanism).charge(noise_multiplier)
+
+    def copies(self, mechanism: Mechanism, noise_multiplier: float) -> int:
+        """Returns how many copies of the model, in float32, are the rows of noise that a stream in TensorFlow keeps.
+
+        A row of float64 on a grid counts as two.
+
+        Raises:
+            InputError: If the noise does not fit the grid.
+        """
+        if self.grid is None:
+            return mechanism.cast_to_float32().recursion().rows
+        deviation = noise_multiplier * 2**self.grid.bits
+        found = registry.grid_recursion(mechanism, deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
+        return sum(np.dtype(each).itemsize for each in found.recursion.types(0)) // _FLOAT
 
     def _question(self, mechanism: Mechanism) -> accounting.Question:
         return accounting.Question(
