@@ -64,6 +64,8 @@ _LOWEST, _HIGHEST, _WIDTH = -20, 60, 2.0**-7
 _CHUNK = 2**11
 # φ − 1 from which on log φ is not computed from it.
 _LARGE = 0.5
+# Above |log φ| of all φ that are nearer to 1.
+_LARGEST_LOG = 0.7
 # Above it, an exponential would overflow.
 _LARGEST_EXPONENT = 700.0
 
@@ -342,8 +344,10 @@ def _left_out(nodes: Nodes) -> float:
 def _log_error(nodes: Nodes, s: float) -> float:
     """Returns a bound on the error of log φ(s)."""
     log, weights, terms = nodes.log_moment(s), nodes.tilted(s), _ROUNDING * (2 * len(nodes.losses) + 64)
-    # In the two ways of computing log φ.
-    changes = np.maximum(weights, np.abs(weights - np.exp(nodes.logs - log)))
+    changes = weights
+    if abs(log) < _LARGEST_LOG:
+        # In the two ways of computing log φ.
+        changes = np.maximum(weights, np.abs(weights - np.exp(nodes.logs - log)))
     moved = _UNIT * float(weights @ nodes.rounding)
     return _left_out(nodes) + float(changes @ (_weight_errors(nodes, s) + terms)) + s * moved
 
