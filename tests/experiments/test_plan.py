@@ -130,13 +130,12 @@ def test_a_client_that_comes_once_is_wrongly_expected_after_the_min_sep_that_was
 def test_fitted_norms_are_a_row_of_their_own_and_not_recommended(found):
     rows = {row["name"]: row for row in found["mechanisms"]}
     fitted, unit, scaled = rows.pop("banded, fitted"), rows["banded"], rows.pop("scaled-blt")
-    without_memory = rows.pop("scaled-inverse")
+    inverse = rows.pop("scaled-inverse")
     assert fitted["rms_loss"] < min(row["rms_loss"] for row in rows.values())
     assert scaled["rms_loss"] < rows["blt"]["rms_loss"]
-    assert without_memory["rms_loss"] < rows["banded-inverse"]["rms_loss"]
-    assert without_memory["memory_rows"] == 0
+    assert inverse["rms_loss"] < rows["banded-inverse"]["rms_loss"]
     assert "never recommends" in scaled["note"]
-    assert "never recommends" in without_memory["note"]
+    assert "never recommends" in inverse["note"]
     assert fitted["max_loss"] > unit["max_loss"]
     assert "unit_norms=false" in fitted["note"]
     assert {row["note"] for row in rows.values()} == {""}
@@ -183,7 +182,8 @@ def test_a_dense_matrix_is_not_recommended_for_the_rows_that_it_draws_again():
 @pytest.mark.parametrize("grid", [None, tff_mf.Grid.with_room(dimension=20_000, cohort=100)], ids=["floats", "grid"])
 def test_memory_is_that_of_the_state_that_a_query_keeps(grid):
     schema = tff_mf.MinSep(min_sep=4, max_participations=2)
-    setting = MechanismSetting(rounds=16, participation=schema, grid=grid, dimension=20_000)
+    dimension = None if grid is None else 20_000
+    setting = MechanismSetting(rounds=16, participation=schema, grid=grid, dimension=dimension)
     compared = options.options(setting, delta=1e-6, epsilon=4.0, dimension=20_000)
     assert {each.name for each in compared if each.mechanism} > {"identity", "blt", "banded", "dense", "tree-full"}
     for each in compared:
@@ -194,7 +194,7 @@ def test_memory_is_that_of_the_state_that_a_query_keeps(grid):
             )
             size = sum(leaf.numpy().nbytes for leaf in tf.nest.flatten(query.initial_global_state()))
             # Beside rows, a state has keys and tables.
-            assert each.figures["memory_bytes"] <= size <= each.figures["memory_bytes"] + 10_000, each.name
+            assert each.figures["memory_bytes"] <= size <= each.figures["memory_bytes"] + 20_000, each.name
 
 
 @pytest.fixture
