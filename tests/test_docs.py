@@ -150,7 +150,9 @@ def names_in_text() -> Iterator[tuple[str, str]]:
         text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
         for code in re.findall(r"`([^`]+)`", text):
             for name in re.findall(r"(?<![\w./-])[a-z]\w*(?:\.\w+)+", code):
-                if name.split(".")[0] in {*LIBRARIES, *OBJECTS} and not name.endswith((".py", ".json", ".html", ".safetensors")):
+                if name.split(".")[0] in {*LIBRARIES, *OBJECTS} and not name.endswith(
+                    (".py", ".json", ".html", ".safetensors")
+                ):
                     yield page.name, name
 
 

@@ -234,18 +234,20 @@ def test_one_client_changes_the_likelihood_as_claimed(case):
     assert abs(loss - guarantee.mu**2 / 2) <= 6 * guarantee.mu
 
 
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        BANDED,
-        tff_mf.BLT.production("b400"),
-        tff_mf.BLT(theta=[0.99, 0.9, 0.8, 0.7, 0.5, 0.3], omega=[0.1, 0.1, 0.1, 0.1, 0.1, 0.1]),
-        tff_mf.Tree(21),
-        tff_mf.Dense(matrix=tff_mf.BLT.production("b400").encoder(13)),
-    ],
-    ids=["banded", "blt", "blt of 6 buffers", "tree", "dense"],
-)
-def test_noise_is_that_of_the_mechanism(case, mechanism):
+MECHANISMS = {
+    "banded": BANDED,
+    "dense": tff_mf.Dense(matrix=tff_mf.BLT.production("b400").encoder(13)),
+    # Five terms or more are a matrix product in TensorFlow.
+    "blt of 6 buffers": tff_mf.BLT(theta=[0.99, 0.9, 0.8, 0.7, 0.5, 0.3], omega=[0.1] * 6),
+    "tree": tff_mf.Tree(21),
+}
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_noise_is_that_of_the_mechanism(case, name):
+    if case == "jax" and name != "banded":
+        pytest.skip("JAX has products in banded noise alone, and takes long to compile.")
+    mechanism = MECHANISMS[name]
     Run(ENGINES[case], mechanism, min(21, mechanism.max_rounds or 21), dimension=64).assert_is_the_inverse_times_z()
 
 
