@@ -111,9 +111,7 @@ def write(
     planned = reports.write(folder, realised=False)
     # An `insecure_seed` was asked for, and stands in every file.
     if planned["claim"]["state"] == statements.REFUSED and not source.privacy.insecure:
-        raise InputValueError(
-            f"nothing is exported: {reports.headline(planned).rstrip('.')}. Take settings with an ε."
-        )
+        raise InputValueError(f"nothing is exported: {reports.headline(planned).rstrip('.')}. Take settings with an ε.")
     write_policy(folder, policy)
     write_device_policy(folder, task_name=task_name)
     # Python runs it as one file. It is not compressed, so that its text can be read. Equal sources give equal bytes.
