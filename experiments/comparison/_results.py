@@ -178,9 +178,9 @@ def run_comparison(
 ) -> dict[str, Any]:
     """Does the runs of a specification that are not done, and writes the table and the pictures.
 
-    Each run is a process, with a folder in `out/runs/`. It is done when its `report.json` is there, which is written
-    in one step; whatever else an interruption left of a run is removed, and the run begins again. Each mechanism is
-    optimized once, and kept in `out/mechanisms/`.
+    Each run is a process, with a folder in `out/runs/`. It is done when its `report.json` is there and its keys are
+    deleted; a run that was interrupted goes on after its newest checkpoint, and no released round is run again. Each
+    mechanism is optimized once, and kept in `out/mechanisms/`.
 
     Args:
         spec: A TOML file, see `docs/experiments.md`.

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,10 +13,11 @@ from collections.abc import Callable, Sequence
 
 import tff_mf
 
+from ...base import checkpoint_files
 from ..output import files, progress
-from ..runs import layers
+from ..runs import folders, layers
 from ..runs.layers import Layer
-from ..runs.names import REPORT, SUMMARY
+from ..runs.names import CHECKPOINTS, COHORTS, REPORT, SUMMARY
 from ..runs.settings import RunSettings
 from ._spec import PlannedRun
 
@@ -31,8 +31,11 @@ def folder_of(out: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def is_done(out: pathlib.Path, name: str) -> bool:
-    """Returns whether a run is done: whether it has its report, the last file that is written."""
-    return (folder_of(out, name) / REPORT).is_file()
+    """Returns whether a run is done: whether it has its report, and has deleted its keys, which it does last."""
+    folder = folder_of(out, name)
+    secrets = folder / CHECKPOINTS
+    keys = (secrets / COHORTS).exists() or checkpoint_files.saved_rounds(secrets)
+    return (folder / REPORT).is_file() and not keys
 
 
 _KNOWN_BY = ("mechanism", "buffers", "bands", "workload", "rounds", "restart_every", "unit_norms", "objective")
@@ -140,12 +143,15 @@ def run_missing(
 
 
 def command(run: PlannedRun, artifact: pathlib.Path, data: pathlib.Path, out: pathlib.Path, child: str) -> list[str]:
-    """Clears the folder of a run, writes its settings, and returns the command that does it."""
+    """Writes the settings of a run, and returns the command that does it, or goes on with it where it was stopped.
+
+    A run that was begun is never begun anew: its rounds would be released twice, with other noise.
+    """
     folder = folder_of(out, run.name)
     lock = folder.with_name(f".{run.name}.lock")
     # A run of an earlier comparison, which was killed, may be about to end in this folder.
     with files.held(lock):
-        shutil.rmtree(folder, ignore_errors=True)
+        resume = ["--resume"] if folders.has_files(folder) else []
     own = Layer.of({"mechanism": str(artifact.absolute()), "dataset": f"sqlite:{data}"}, "comparison")
     file = out / "configurations" / f"{run.name}.toml"
     files.write_atomically(file, layers.as_toml(layers.laid([run.layer, own]).values))
@@ -153,4 +159,4 @@ def command(run: PlannedRun, artifact: pathlib.Path, data: pathlib.Path, out: pa
     parts = [sys.executable, "-P", "-m", child, os.getpid(), lock]
     # A spec that names σ asks for no ε.
     flags = ["--json", *(["--without-epsilon"] if run.privacy[0] == "noise_multiplier" else [])]
-    return [*map(str, parts), "train", "--force", "--config", str(file), "--out", str(folder), *flags]
+    return [*map(str, parts), "train", "--force", "--config", str(file), "--out", str(folder), *resume, *flags]

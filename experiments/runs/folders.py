@@ -82,9 +82,17 @@ def check_new(path: pathlib.Path) -> None:
         each.rmdir()
 
 
+def has_files(path: pathlib.Path) -> bool:
+    """Returns whether a folder has a whole file; a killed process may have left one unfinished, which does not count.
+
+    A run that was stopped before its first file has nothing to resume, and is begun.
+    """
+    return path.is_dir() and bool(set(path.iterdir()) - {path / files.FOLDER_LOCK, *unfinished(path)})
+
+
 def check_empty(path: pathlib.Path) -> None:
-    """Raises if a folder has a file, which is never overwritten; a killed process may have left one unfinished."""
-    if set(path.iterdir()) - {path / files.FOLDER_LOCK, *unfinished(path)}:
+    """Raises if a folder has a file, which is never overwritten."""
+    if has_files(path):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
 
 

@@ -1,11 +1,10 @@
 """A comparison plans what its file says, chooses rates by validation alone, and goes on after being killed."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -19,9 +18,10 @@ import pytest
 import scipy.stats
 
 import tff_mf
+from tff_mf.base import checkpoint_files
 from tff_mf.experiments.comparison import _report, _results, _runs, _spec, charts
 from tff_mf.experiments.output.present import markdown
-from tff_mf.experiments.runs import derived, statements
+from tff_mf.experiments.runs import derived, ledger, names, statements
 from tff_mf.experiments.runs.words import Reason
 
 from . import test_command_line
@@ -260,33 +260,45 @@ def wait_for(condition):
         time.sleep(0.1)
 
 
-# Long: the tests above run jobs and read finished runs, and test_recovery.py kills a run and resumes it.
-@pytest.mark.long
-def test_a_killed_comparison_continues(small_data, tmp_path):
+def test_a_comparison_that_is_killed_in_a_run_goes_on_with_it(small_data, tmp_path):
+    """No released round is run again: its ledger has all that was released, by one run, once."""
     spec, out = tmp_path / "spec.toml", tmp_path / "out"
-    spec.write_text(SPEC + f'dataset = "sqlite:{small_data}"\n[[grid]]\nmechanism = "identity"\nseed = [0, 1]\n')
+    longer = SPEC.replace("rounds = 4", "rounds = 40").replace("max_participations = 2", "max_participations = 20")
+    spec.write_text(longer + f'dataset = "sqlite:{small_data}"\n[[grid]]\nmechanism = "identity"\n')
     command = [test_command_line.COMMAND, "compare", str(spec), "--out", str(out)]
     with (tmp_path / "first.txt").open("w") as log:
         first = subprocess.Popen(command, stdout=log, stderr=log)
-    wait_for(lambda: list(out.glob("runs/*/report.json")) and len(list(out.glob("runs/*/participation.csv"))) == 2)
-    (done,) = out.glob("runs/*/report.json")
-    before = done.stat().st_mtime_ns
+    wait_for(lambda: any(book.released for book in books(out)))
     started = psutil.Process(first.pid).children(recursive=True)
-    os.kill(first.pid, signal.SIGKILL)
+    for process in (psutil.Process(first.pid), *started):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
     first.wait()
     assert started
-    # The run, and its TFF worker, end by themselves when the comparison is gone.
     wait_for(lambda: not any(alive(process.pid) for process in started))
-    assert len(list(out.glob("runs/*/report.json"))) == 1
+    (before,) = books(out)
+    assert not before.ended, "killed too late to see anything"
 
     again = test_command_line.run("compare", spec, "--out", out, "--json")
     assert again.returncode == 0, again.stderr
-    assert "2 runs, 1 done already" in again.stderr
-    assert done.stat().st_mtime_ns == before
+    (after,) = books(out)
+    assert (after.run, after.ended, after.problems, after.impossible) == (before.run, True, [], [])
+    assert set(after.released) == set(range(1, 41))
+    assert {number: after.attempts[number] for number in before.released} == dict.fromkeys(before.released, 1)
+    (report,) = out.glob("runs/*/report.json")
+    assert checkpoint_files.saved_rounds(report.parent / names.CHECKPOINTS) == []
     result = json.loads(again.stdout)
-    assert result["runs_done"] == result["levels"][0]["seeds"] == 2
+    assert result["runs_done"] == result["levels"][0]["seeds"] == 1
     assert json.loads((out / "comparison.json").read_text()) == result
     for name in [*result["plots"], "comparison.md"]:
         assert (out / name).is_file()
-    for log in out.glob("runs/*/participation.csv"):
-        assert [line.split(",")[0] for line in log.read_text().splitlines()[1:]] == list("11223344")
+
+    # Killed after its report and before it deleted its keys, the run is not done.
+    (report.parent / names.CHECKPOINTS / names.COHORTS).write_bytes(b"keys")
+    again = test_command_line.run("compare", spec, "--out", out, "--json")
+    assert (again.returncode, "0 done already" in again.stderr) == (0, True), again.stderr
+    assert not (report.parent / names.CHECKPOINTS / names.COHORTS).exists()
+
+
+def books(out):
+    return [ledger.read_ledger(path) for path in out.glob(f"runs/*/{names.LEDGER}")]
