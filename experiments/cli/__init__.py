@@ -216,9 +216,21 @@ def _end_at_once(status: int) -> NoReturn:
 
 def _shortage(error: BaseException | None) -> OSError | None:
     """Returns the shortage, such as a full disk, behind an error: TensorFlow raises its own errors for it."""
-    while error is not None and not (isinstance(error, OSError) and error.errno in _SHORTAGES):
+    while error is not None:
+        found = error if isinstance(error, OSError) else _seen_by_tensorflow(error)
+        if found is not None and found.errno in _SHORTAGES:
+            return found
         error = error.__cause__ or error.__context__
-    return error
+    return None
+
+
+def _seen_by_tensorflow(error: BaseException) -> OSError | None:
+    """Returns the system's error behind one of TensorFlow, which writes files too, and keeps no more than its words."""
+    if not type(error).__module__.startswith("tensorflow."):
+        return None
+    # "metrics.csv.tmp; No space left on device"
+    where, _, why = str(error).partition("; ")
+    return next((OSError(each, os.strerror(each), where) for each in _SHORTAGES if os.strerror(each) in why), None)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -4,6 +4,8 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -178,6 +180,49 @@ def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whol
     assert list((out / names.CHECKPOINTS).iterdir()) == []
     assert not left[0].exists()
     assert_same_files(out, whole[1])
+
+
+# Fills the disk after some rounds: from there on, rounds write into pages that they have, but for TensorFlow's.
+FILLING = """
+import pathlib, sys, threading, time
+ledger = pathlib.Path(sys.argv[sys.argv.index("--out") + 1]) / "ledger.jsonl"
+def fill():
+    while not ledger.exists() or ledger.read_text().count('"released"') < 3:
+        time.sleep(0.01)
+    try:
+        with (ledger.parent.parent / "filling").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+    except OSError:
+        pass
+threading.Thread(target=fill, daemon=True).start()
+from tff_mf.experiments.cli import main; main()
+"""
+
+
+def test_a_full_disk_is_one_line_whoever_notices_it_first(small_data, tmp_path):
+    """On a file system that is full, of a mount that no other process sees."""
+    mounted = ["unshare", "--user", "--map-root-user", "--mount"]
+    mounted += ["sh", "-c", 'mount -t tmpfs -o size=4m tmpfs "$0" && exec "$@"', str(tmp_path)]
+    try:
+        probed = subprocess.run([*mounted, "true"], capture_output=True, text=True)
+    except FileNotFoundError as error:
+        pytest.skip(f"needs a file system of its own: {error}")
+    if probed.returncode:
+        pytest.skip(f"needs a file system of its own: {probed.stderr.strip()}")
+    flags = [*FLAGS, "--dataset", f"sqlite:{small_data}", "--out", str(tmp_path / "run")]
+    for name, value in (("--rounds", 400), ("--max-participations", 200), ("--evaluate-every", 400)):
+        flags[flags.index(name) + 1] = str(value)
+    flags[flags.index("--checkpoint-every") + 1] = "400"
+    with open(os.devnull) as nothing:
+        done = subprocess.run(
+            [*mounted, sys.executable, "-c", FILLING, *flags], stdin=nothing, capture_output=True, text=True
+        )
+    last = done.stderr.strip().splitlines()[-1]
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+    assert "tensorflow" not in done.stderr
+    assert last.startswith("tff-mf: ")
+    assert last.endswith("No space left on device; saved files are intact (train: --resume)")
 
 
 def test_workers_of_other_machines_train_the_same_model(small_data, tmp_path, whole, forks):
