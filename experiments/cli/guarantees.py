@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tff_mf
+from tff_mf.base.errors import InputValueError
 from tff_mf.planning.setting import MechanismSetting
 from tff_mf.sensitivities import SensitivityResult
 
@@ -272,6 +273,10 @@ def account(file: str, noise_multiplier: float, flags: Flags, delta: float) -> A
     With --sampling, amplified figures are added to the others: they hold only if cohorts are drawn at random and remain
     secret. With --workload, the error of the released values is added, in clip norms.
     """
+    if noise_multiplier == 0:
+        raise InputValueError(
+            f"noise_multiplier={noise_multiplier!r}: {statements.NO_EPSILON}, there is no noise: give a σ above 0."
+        )
     asked, noise = found(file, flags), (noise_multiplier, delta)
     facts = {
         **asked.described(),

@@ -151,19 +151,32 @@ def _trained(
 def _planned(
     settings: RunSettings, folder: pathlib.Path, insecure_seed: int | None, *, resume: bool, without_epsilon: bool
 ) -> "tff_mf.Plan":
-    """Returns the privacy plan of a run; whatever can be refused is refused before a data set is loaded."""
+    """Returns the privacy plan of a run; what can be refused is, all at once, before a mechanism is optimized."""
     from ..runs import folders, run_record, statable
+    from ..runs.together import check_together
+    from ..training import data_sizes
     from ..training.datasets import named_data
 
-    named_data.check_dataset(settings.dataset)
-    if not without_epsilon:
-        statable.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
     begun = run_record.begun_record(folder) if resume else None
-    initial_model = run_record.initial_model_of(settings, begun)
+
+    def check_model() -> None:
+        run_record.initial_model_of(settings, begun)
+
+    def check_noise() -> None:
+        if not without_epsilon:
+            statable.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
+
+    def check_data() -> None:
+        named_data.check_dataset(settings.dataset)
+        data = named_data.given_file(settings.dataset)
+        if data is not None and not resume:
+            data_sizes.check_file(settings, data, without_epsilon=without_epsilon)
+
+    checks = [check_noise, check_data, check_model]
     if not resume:
-        settings.check()
-        # Before a search of hours.
-        folders.check_new(folder)
+        checks += [settings.check, lambda: folders.check_new(folder)]
+    check_together(checks)
+    initial_model = run_record.initial_model_of(settings, begun)
     # A mechanism that differed in its last digit, or σ, could not continue the noise of the first.
     mechanism = folders.begun_mechanism(folder) if resume else None
     planned = settings if begun is None else begun.training

@@ -95,6 +95,12 @@ def read(path: pathlib.Path, kind: type[_Kind], field: str) -> _Kind:
     return convert(strict_json.read(path, field), kind, f"{field}={str(path)!r} is damaged")
 
 
+def _missing(kind: Any, value: Any) -> list[str]:
+    """Returns the fields that a record needs and has not."""
+    fields = msgspec.structs.fields(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else ()
+    return [field.name for field in fields if field.required and field.encode_name not in value]
+
+
 def _reason(error: msgspec.ValidationError, value: Any, kind: Any) -> tuple[list[str], str]:
     """Returns the tables that an error of msgspec is in, and what is wrong there: the field, its value and the rule."""
     if isinstance(error.__cause__, InputError):
@@ -107,7 +113,11 @@ def _reason(error: msgspec.ValidationError, value: Any, kind: Any) -> tuple[list
         value = value[name or int(index)]
     names = [name for name, _ in path if name]
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", text):
-        return names, f"{missing[1]}=… missing: to be given, or in a preset or file that is named."
+        lacking = [missing[1]] if names else _missing(kind, value) or [missing[1]]
+        return (
+            names,
+            f"{', '.join(f'{name}=…' for name in lacking)} missing: to be given, or in a preset or file that is named.",
+        )
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text, re.DOTALL):
         meant = validation.did_you_mean(unknown[1], _known(kind), always=True)
         return names, f"{unknown[1]!r:.80} is not a known key{meant}"

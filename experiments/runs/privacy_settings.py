@@ -12,6 +12,7 @@ from tff_mf.planning.setting import MechanismSetting
 
 from ..output import progress, typed
 from ..output.typed import Number, Record, Size, Whole
+from .together import check_together
 
 _OF_MECHANISM = ("buffers", "bands", "unit_norms", "objective")
 
@@ -64,11 +65,17 @@ class PrivacySettings(Record, kw_only=True):
 
     def check(self) -> None:
         """Refuses a mechanism or a level of noise that does not go with the other settings."""
-        setting = self.mechanism_setting()
-        check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
-        mechanism_names.check(
-            self.mechanism, rounds=setting.searched_rounds, workload=setting.searched_workload, **self._options
-        )
+
+        def check_noise() -> None:
+            check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
+
+        def check_mechanism() -> None:
+            setting = self.mechanism_setting()
+            mechanism_names.check(
+                self.mechanism, rounds=setting.searched_rounds, workload=setting.searched_workload, **self._options
+            )
+
+        check_together([check_noise, check_mechanism])
 
     def build_mechanism(self) -> tff_mf.Mechanism:
         """Returns the mechanism, for one restart if there are restarts, optimized if it is of such a kind."""

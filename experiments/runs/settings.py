@@ -1,5 +1,6 @@
 """The settings of a run: one type, which presets, files and flags become, which trains, and which `run.json` keeps."""
 
+import functools
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from . import derived
 from .derived import AUTO, NONE, dimension_of, grid_of
 from .initial_model import DEFAULT_DATASET
 from .privacy_settings import PrivacySettings
+from .together import check_together
 
 ALGORITHMS = ("fed-avg", "fed-sgd")
 MODELS = ("lstm", "conv")
@@ -161,11 +163,29 @@ class RunSettings(PrivacySettings, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, words in _WORDS.items():
-            validation.one_of(name, getattr(self, name), words)
+        words = (functools.partial(self._check_word, *each) for each in _WORDS.items())
+        check_together(
+            [
+                *words,
+                self._check_test_examples,
+                self._check_model_size,
+                self._check_rate,
+                # Refuses its parameters.
+                self.sampling_settings,
+                self._check_secret_cohorts,
+                self._check_what_goes_together,
+                self._check_adaptive_clipping,
+            ]
+        )
+
+    def _check_word(self, name: str, words: tuple[str, ...]) -> None:
+        validation.one_of(name, getattr(self, name), words)
+
+    def _check_test_examples(self) -> None:
         if isinstance(self.test_examples, str) and self.test_examples != ALL:
             raise InputValueError(f"test_examples={self.test_examples!r} must be a whole number or {ALL!r}.")
-        self._check_model_size()
+
+    def _check_rate(self) -> None:
         rate = self.server_learning_rate
         if isinstance(rate, str) and rate != PROPOSED:
             raise InputValueError(f"server_learning_rate={rate!r} must be a number or {PROPOSED!r}.")
@@ -174,8 +194,8 @@ class RunSettings(PrivacySettings, kw_only=True):
                 f"server_learning_rate={PROPOSED!r} is for SGD with momentum, not for server_optimizer="
                 f"{self.server_optimizer!r}: give a number."
             )
-        # Refuses its parameters.
-        _ = self.sampling_settings()
+
+    def _check_secret_cohorts(self) -> None:
         if self.secret_cohorts and self.sampling not in SECRET:
             raise InputValueError(
                 f"secret_cohorts does not go with sampling={self.sampling!r}, which secrecy does not amplify: take "
@@ -186,8 +206,6 @@ class RunSettings(PrivacySettings, kw_only=True):
                 f"cohort={self.cohort!r} does not go with secret_cohorts, whose ε is that of the clients_per_round="
                 f"{self.clients_per_round} that train: leave one out."
             )
-        self._check_what_goes_together()
-        self._check_adaptive_clipping()
 
     def _check_model_size(self) -> None:
         largest = self.vocab_size * max(self.embedding_size, self.units if self.model == "conv" else 1)
@@ -200,12 +218,14 @@ class RunSettings(PrivacySettings, kw_only=True):
 
     def _check_what_goes_together(self) -> None:
         """Raises if a value would have no effect beside another one, or no theorem here covers the two."""
-        for name, words, other, only, why in _GOES_WITH:
-            value, chosen = getattr(self, other), getattr(self, name)
-            if chosen in words and value != only:
-                beside = name if chosen is True else f"{name}={chosen!r}"
-                remedy = "leave one out" if only is None or chosen is True else f"set it to {only!r}"
-                raise InputValueError(f"{other}={value!r} does not go with {beside}, {why}; {remedy}.")
+        check_together(functools.partial(self._check_pair, *each) for each in _GOES_WITH)
+
+    def _check_pair(self, name: str, words: Sequence[Any], other: str, only: Any, why: str) -> None:
+        value, chosen = getattr(self, other), getattr(self, name)
+        if chosen in words and value != only:
+            beside = name if chosen is True else f"{name}={chosen!r}"
+            remedy = "leave one out" if only is None or chosen is True else f"set it to {only!r}"
+            raise InputValueError(f"{other}={value!r} does not go with {beside}, {why}; {remedy}.")
 
     def _check_adaptive_clipping(self) -> None:
         """Raises unless the counts of adaptive clipping are accounted for if they are released, and only then."""
@@ -224,13 +244,18 @@ class RunSettings(PrivacySettings, kw_only=True):
         raise InputValueError(f"{given}={getattr(self, given)!r} needs {missing}.")
 
     def check(self) -> None:
-        """Refuses what can be refused before anything is optimized, trained or written."""
-        setting = self.mechanism_setting()
-        check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
-        if self.chosen_grid() is not None and self.mechanism == "dense":
-            # Before a search of hours.
-            grid_recursion.check_rows("dense", bands=setting.searched_rounds, dimension=self.dimension)
-        super().check()
+        """Refuses what can be refused before anything is optimized, trained or written, all at once."""
+
+        def check_restart() -> None:
+            check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
+
+        def check_rows() -> None:
+            if self.chosen_grid() is not None and self.mechanism == "dense":
+                # Before a search of hours.
+                bands = self.mechanism_setting().searched_rounds
+                grid_recursion.check_rows("dense", bands=bands, dimension=self.dimension)
+
+        check_together([check_restart, check_rows, super().check])
 
     @property
     def dimension(self) -> int:

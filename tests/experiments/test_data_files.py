@@ -142,7 +142,7 @@ def test_a_first_client_without_examples_is_no_damage(damaged):
         ("DROP TABLE examples", "table 'examples' lacks client_id, serialized_example_proto, split_name"),
         ("DROP TABLE client_metadata", "table 'client_metadata' lacks"),
         ("ALTER TABLE examples RENAME COLUMN serialized_example_proto TO proto", "lacks serialized_example_proto"),
-        ("UPDATE client_metadata SET split_name = 'train'", "no examples in its split 'heldout'"),
+        ("UPDATE client_metadata SET split_name = 'train'", "has the splits 'train', and lacks 'heldout', 'test'"),
         ("DELETE FROM examples WHERE split_name = 'test'", "no examples in its split 'test'"),
         ("UPDATE examples SET serialized_example_proto = 'text'", "has the features none"),
         ("UPDATE examples SET serialized_example_proto = x'0aff'", "has the features none"),
@@ -155,6 +155,26 @@ def test_another_format_is_refused(damaged, statement, message):
     connection.close()
     with pytest.raises(InputValueError, match=message):
         sqlite.load(damaged)
+
+
+@pytest.mark.parametrize(
+    ("more", "found", "lacks"),
+    [
+        ({}, "'default_split'", "'train', 'heldout', 'test'"),
+        ({"split_names_by_client_id": ["train", "validation", "test"]}, "'test', 'train', 'validation'", "'heldout'"),
+    ],
+)
+def test_a_file_with_other_splits_names_those_that_it_has_and_those_that_are_needed(tmp_path, more, found, lacks):
+    """TFF's own writer gives all clients one split, unless it is told."""
+    data, path = tff.simulation.datasets.stackoverflow.get_synthetic(), tmp_path / "file.sqlite"
+    named = {key: dict(zip(sorted(data.client_ids), value, strict=True)) for key, value in more.items()}
+    tff.simulation.datasets.save_to_sql_client_data(
+        data.client_ids, data.create_tf_dataset_for_client, str(path), **named
+    )
+    with pytest.raises(
+        tff_mf.InputError, match=f"has the splits {found}, and lacks {lacks} of 'train'.*split_names_by"
+    ):
+        sqlite.load(path)
 
 
 def test_other_features_are_refused(tmp_path):

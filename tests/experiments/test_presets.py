@@ -16,8 +16,10 @@ from tff_mf.experiments.runs.amplification import own
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SAMPLINGS
+from tff_mf.experiments.training.datasets import sqlite
 from tff_mf.planning import mechanism_names
 
+from . import test_command_line
 from .shared import drawn, result_of
 
 
@@ -332,3 +334,33 @@ def test_a_comparison_keeps_mechanisms_of_other_settings_apart():
     settings = [{}, {"unit_norms": False}, {"sampling": "fixed-epochs"}, {"objective": "rms"}]
     made = {_runs._name(configured(mechanism="banded", **each)) for each in settings}
     assert len(made) == len(settings)
+
+
+def test_a_preset_on_data_of_ones_own_is_refused_once_for_all_that_is_wrong(small_data, tmp_path):
+    """Before a mechanism is optimized, with the numbers that were compared."""
+    given = ["--preset", "mcmahan2024-blt", "--delta", "1e-3", "--noise-multiplier", "0", "--bands", "3"]
+    files = ["--dataset", f"sqlite:{small_data}", "--out", tmp_path / "run"]
+    done = test_command_line.run("train", *given, *files)
+    clients = sqlite.number_of_clients(small_data, "train")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    for number, text in enumerate(
+        [
+            "--noise-multiplier=0.0: NO ε CAN BE STATED, there is no noise",
+            f"needs 34200 clients, but the population has {clients}",
+            f"it must be below 1/{10 * clients} ({clients:,} clients × 1,000/100 = {10 * clients:,})",
+            "--bands=3 does not go with mechanism='blt'",
+        ],
+        start=1,
+    ):
+        assert text in done.stderr.split(f"({number}) ")[1], done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_all_settings_that_are_missing_or_go_together_badly_are_named_at_once():
+    with pytest.raises(tff_mf.InputError, match="delta=…, rounds=…, clients_per_round=… missing"):
+        layers.settings(Layer.of({"epsilon": 1.0}, ""))
+    wrong = {"algorithm": "fed-sgd", "client_epochs": 2, "server_optimizer": "adagrad", "units": 10**6}
+    with pytest.raises(tff_mf.InputError) as refused:
+        layers.settings(resolved("pydoc-light", **wrong))
+    for text in ("client_epochs=2", "server_momentum=", "units=1000000", "(3)"):
+        assert text in str(refused.value)

@@ -41,6 +41,12 @@ def data_file(dataset: str) -> pathlib.Path:
     return _file_of(dataset)
 
 
+def given_file(dataset: str) -> pathlib.Path | None:
+    """Returns the file of a data set of one's own; `None` of one that has a name, which may have to be made first."""
+    path = _file_of(dataset)
+    return None if dataset in EMBEDDED or synthetic.is_synthetic(path) else path
+
+
 def check_dataset(dataset: str) -> None:
     """Raises unless a data set is a file, or one that is kept in the cache; it is not made here."""
     if dataset in EMBEDDED:

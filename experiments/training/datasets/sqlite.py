@@ -45,6 +45,7 @@ _COLUMNS = {
     "examples": {"split_name", "client_id", "serialized_example_proto"},
     "client_metadata": {"client_id", "split_name", "num_examples"},
 }
+_SPLITS = ("train", "heldout", "test")
 _REMEDY = "write one with `tff-mf data pydoc --out FILE`"
 
 
@@ -162,6 +163,13 @@ def load_word_counts(path: str | os.PathLike, vocab_size: int | None = None) -> 
         raise InputValueError(f"path={str(path)!r} is damaged ({error}); {_REMEDY}.") from error
 
 
+def number_of_clients(path: pathlib.Path, split: str) -> int:
+    """Returns how many clients a split has, by the file's own table of them."""
+    with opened(path) as connection:
+        query = "SELECT COUNT(DISTINCT client_id) FROM client_metadata WHERE split_name = ?"
+        return int(connection.execute(query, [split]).fetchone()[0])
+
+
 def element_spec() -> "Mapping[str, tf.TensorSpec]":
     """Returns the type of one StackOverflow example, as TFF's reader and writer want it."""
     import tensorflow as tf
@@ -199,7 +207,8 @@ def checked(path: str | os.PathLike) -> pathlib.Path:
     try:
         with opened(path) as connection:
             _check_tables(connection, path)
-            for name in ("train", "heldout", "test"):
+            _check_splits(connection, path)
+            for name in _SPLITS:
                 _check_split(connection, path, name)
     except sqlite3.Error as error:
         raise InputValueError(f"path={str(path)!r} is damaged ({error}); {_REMEDY}.") from error
@@ -214,6 +223,19 @@ def _check_tables(connection: sqlite3.Connection, path: pathlib.Path) -> None:
                 f"path={str(path)!r} is not in StackOverflow's format: table {table!r} lacks "
                 f"{', '.join(sorted(missing))}; {_REMEDY}."
             )
+
+
+def _check_splits(connection: sqlite3.Connection, path: pathlib.Path) -> None:
+    """Raises unless a file has the three splits: TFF's writer gives all clients one, unless it is told."""
+    there = [row[0] for row in connection.execute("SELECT DISTINCT split_name FROM client_metadata ORDER BY 1 LIMIT 9")]
+    missing = [name for name in _SPLITS if name not in there]
+    if missing:
+        shown = ", ".join(repr(str(name)[:40]) for name in there) or "none"
+        raise InputValueError(
+            f"path={str(path)!r} has the splits {shown}, and lacks {', '.join(map(repr, missing))} of 'train', "
+            "'heldout' (for validation) and 'test': give each client one of them, as TFF's save_to_sql_client_data "
+            "does with split_names_by_client_id."
+        )
 
 
 def _check_split(connection: sqlite3.Connection, path: pathlib.Path, name: str) -> None:
