@@ -129,8 +129,8 @@ def checked_ids(clients: Iterable[str], name: str = "clients") -> list[str]:
     return [str.__str__(client) for client in read]
 
 
-def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str) -> None:
-    """Raises unless the settings of a run are those that it began with.
+def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str, derived: Sequence[str] = ()) -> None:
+    """Raises unless the settings of a run are those that it began with, and names all that differ.
 
     `run.json`, `configuration.toml` and the settings in the states of other engines are compared by this function.
 
@@ -138,28 +138,50 @@ def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str) 
         given: The settings now, by name.
         begun: The settings that the run began with, by name, as read from its folder.
         run: The run's folder, or the file with `begun`, for the message.
+        derived: Settings that follow from others: they are named only if nothing else differs.
 
     Example:
         >>> check_same({"rounds": 8}, {"rounds": 8}, run="out")
         >>> check_same({}, {"rounds": 8}, run="out")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         tff_mf.base.errors.InputValueError: rounds=… missing, a setting that the run in 'out' began with, 8: ...
-        >>> check_same({"rounds": 9}, {"rounds": 8}, run="out")  # doctest: +ELLIPSIS
+        >>> check_same({"rounds": 9, "delta": 0.1}, {"rounds": 8, "delta": 0.2}, run="out")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        tff_mf.base.errors.InputValueError: rounds=9 is not the setting that the run in 'out' began with, 8: ...
+        tff_mf.base.errors.InputValueError: rounds=9 is not the setting that the run in 'out' began with, 8; nor is \
+delta=0.1, where it has 0.2: ...
     """
+    changed = _changed(given, begun)
+    # The one that comes first in the message is what the user changed.
+    named = [each for each in changed if each[0] not in derived] or changed
+    if not named:
+        return
+    (name, now, then), *others = named
+    first = f"{name}=… missing, a" if now is _NOT_THERE else f"{name}={now!r} is not the"
+    before = "which has none" if then is _NOT_THERE else repr(then)
+    more = "".join(
+        f"; nor is {name}={'…' if now is _NOT_THERE else repr(now)}, where it has "
+        f"{'none' if then is _NOT_THERE else repr(then)}"
+        for name, now, then in others
+    )
+    raise InputValueError(
+        f"{first} setting that the run in {run!r} began with, {before}{more}: resume it with the same settings, "
+        "or start another run in another folder."
+    )
+
+
+_NOT_THERE = object()
+
+
+def _changed(given: Mapping[str, Any], begun: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Returns the name of each setting that differs, with its value now and at the beginning."""
+    changed: list[tuple[str, Any, Any]] = []
     for name in {**given, **begun}:
         now, then = given.get(name), begun.get(name)
         if isinstance(now, Mapping) and isinstance(then, Mapping):
-            # The message is about the one setting that differs.
-            check_same(_inside(name, now), _inside(name, then), run=run)
+            changed += _changed(_inside(name, now), _inside(name, then))
         elif now != then:
-            changed = f"{name}={now!r} is not the" if name in given else f"{name}=… missing, a"
-            before = repr(then) if name in begun else "which has none"
-            raise InputValueError(
-                f"{changed} setting that the run in {run!r} began with, {before}: resume it with the same settings, "
-                "or start another run in another folder."
-            )
+            changed.append((name, given.get(name, _NOT_THERE), begun.get(name, _NOT_THERE)))
+    return changed
 
 
 def _inside(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,11 @@ _FROM_PLAN = ("rounds", "noise_multiplier", "delta", "clients_per_round", "cohor
 _FOLLOW = ("participation", "min_sep", "max_participations", "divisor", "mechanism_sha256")
 # Fields that may change when a run is resumed.
 _FREE = ("about", "command", "versions")
+# Fields that follow from others which a user gives.
+_DERIVED = (
+    *("noise_multiplier", "mechanism_sha256", "divisor", "cohorts", "amplified_epsilon", "server_learning_rate"),
+    *("grid_bits", "grid_max_clients", "dimension", "training_clients"),
+)
 _SCHEMAS = {"MinSep": tff_mf.MinSep, "FixedEpoch": tff_mf.FixedEpoch}
 _LARGEST_SEED = 2**64 - 1
 
@@ -235,10 +240,9 @@ def write_record(
         planned = getattr(plan, name)
         if planned is not None and more.get(name, planned) != planned:
             raise InputValueError(f"{name}={more[name]!r} differs from the plan, which has {planned!r}: leave it out.")
-    if not (folder / MECHANISM).exists():
+    kept = tff_mf.load(folder / MECHANISM) if (folder / MECHANISM).exists() else None
+    if kept is None:
         tff_mf.save(plan.mechanism, folder / MECHANISM)
-    elif tff_mf.load(folder / MECHANISM) != plan.mechanism:
-        raise InputValueError(f"out={str(folder)!r} holds a run with another mechanism: name another folder.")
     fields = {
         **{name: getattr(plan, name) for name in (*_FROM_PLAN, *_IF_PLANNED, *_GRID)},
         **vars(Schema.of(plan.participation)),
@@ -251,7 +255,19 @@ def write_record(
     record = typed.convert(json.loads(json.dumps(msgspec.to_builtins(fields))), RunRecord)
     begun = begun_record(folder)
     if begun is not None:
-        check_same(_settings(record), _settings(begun), run=str(folder))
+        now, then = _settings(record), _settings(begun)
+        if kept is not None and plan.target_epsilon is not None and now != then:
+            # Who asks for an ε does not know σ.
+            now["epsilon"], then["epsilon"] = plan.target_epsilon, _shown_epsilon(begun, kept)
+        if kept not in (None, plan.mechanism):
+            # It may differ as it was made for other settings, and σ as it is another mechanism's.
+            now, then = ({name: each[name] for name in each if name not in _DERIVED} for each in (now, then))
+        check_same(now, then, run=str(folder), derived=_DERIVED)
+    if kept not in (None, plan.mechanism):
+        raise InputValueError(
+            f"out={str(folder)!r} holds a run with another mechanism: resume it with the same, or name another folder."
+        )
+    if begun is not None:
         return begun
     text = json.dumps({"version": _VERSION, **msgspec.to_builtins(record)}, indent=1)
     files.write_atomically(folder / RUN_JSON, text + "\n")
@@ -292,6 +308,12 @@ def initial_model_of(settings: RunSettings, begun: RunRecord | None) -> InitialM
     if begun is not None and begun.settings is not None:
         return begun.initial_model
     return None if settings.initial_model is None else given(settings.initial_model, dataset=settings.dataset)
+
+
+def _shown_epsilon(begun: RunRecord, mechanism: tff_mf.Mechanism) -> float:
+    """Returns the ε that a run began with, as it may have been asked for."""
+    epsilon = begun.amplified_epsilon or begun.plan(mechanism).epsilon
+    return float(f"{epsilon:.4g}")
 
 
 def _settings(record: RunRecord) -> dict[str, Any]:
