@@ -9,6 +9,7 @@ import inspect
 import itertools
 import os
 import pathlib
+import random
 import signal
 import sys
 import typing
@@ -39,8 +40,8 @@ if sys.version_info < (3, 12):
     typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
     typing._is_callable_members_only = functools.cache(typing._is_callable_members_only)
 
-hypothesis.settings.register_profile("tff-mf", derandomize=True, deadline=None, max_examples=25)
-hypothesis.settings.register_profile("tff-mf-long", derandomize=True, deadline=None, max_examples=100)
+hypothesis.settings.register_profile("tff-mf", derandomize=True, deadline=None, max_examples=25, print_blob=True)
+hypothesis.settings.register_profile("tff-mf-long", derandomize=True, deadline=None, max_examples=100, print_blob=True)
 
 # Refusals by what they name: the settings that make other noise, and the rounds of a run that has ended.
 OTHER_NOISE = r"\bstddev\b.*\bgrid\b"
@@ -56,8 +57,24 @@ def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="run all that `make check-long` runs, not the sample of CI")
 
 
+# One seed for all tests that are not derandomized, before Hypothesis reads the option, which workers inherit.
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
     hypothesis.settings.load_profile("tff-mf-long" if config.getoption("--long") else "tff-mf")
+
+
+def pytest_report_header(config):
+    return f"Hypothesis: --hypothesis-seed={config.option.hypothesis_seed}"
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Also with -q, which prints no header."""
+    if terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(
+            f"Hypothesis tries the same again with --hypothesis-seed={config.option.hypothesis_seed}"
+        )
 
 
 def pytest_collection_modifyitems(config, items):
