@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import errno
 import json
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import run_folders
 
 import tff_mf
 from tff_mf.base.errors import InputError
-from tff_mf.experiments import cli, reports
+from tff_mf.experiments import reports
 from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import folders, ledger, metrics, run_record, server_loop
 from tff_mf.experiments.runs.settings import RunSettings
@@ -160,22 +159,19 @@ def test_one_process_a_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("limit", "arguments", "said"),
     [
-        (OSError(errno.ENOSPC, "No space left", "somewhere"), "somewhere: No space left; saved files are intact"),
-        (MemoryError("Unable to allocate 9 PiB\nfor an array"), "Unable to allocate 9 PiB for an array"),
+        # Of a file in blocks of a kilobyte, and of all memory in kilobytes.
+        ("-f 1", ["optimize", "dense", "--rounds", "64", "--out", "x"], "File too large"),
+        ("-v 3000000", ["account", "tree-full", "--noise-multiplier", "3", "--rounds", "16000"], "Unable to allocate"),
     ],
 )
-def test_what_the_machine_lacks_is_one_line_and_no_fault_of_the_input(monkeypatch, capsys, error, said):
-    def full(*given, **more):
-        raise error
-
-    monkeypatch.setattr(cli.cli, "main", full)
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert end.value.code == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+def test_what_the_machine_lacks_is_one_line_and_no_fault_of_the_input(tmp_path, limit, arguments, said):
+    line = f'ulimit {limit}; exec "$0" -c "from tff_mf.experiments.cli import main; main()" "$@"'
+    command = ["bash", "-c", line, sys.executable, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1), done.stderr
+    assert said in done.stderr
 
 
 def test_a_number_beyond_float64_is_none_of_a_report(folder):

@@ -48,9 +48,9 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
     assert set(logged) < set(range(1, 9))
     assert len(rows(tmp_path / names.METRICS)) == 8
     assert result.holds
-    assert 0 < result.summary["dropped_participations"] < len(logged)
+    assert 0 < result.summary.dropped_participations < len(logged)
     assert result.report["covered"]["sampling_in_secret"] == "poisson"
-    assert 0 <= result.summary["validation_accuracy"] <= 1
+    assert 0 <= result.summary.validation_accuracy <= 1
     # Rounds without clients are no truncation, and every figure of the summary can be computed again.
     critical = {each.field for each in reports.check(tmp_path) if each.severity == "critical"}
     assert critical & {"log", "summary", "model", "report", "one release a round", "sampler"} == set()
@@ -236,12 +236,3 @@ def test_whenever_a_run_is_killed_nothing_is_released_that_is_not_on_disk(traine
             assert record.attempts[number] == before.attempts[number]
         assert without_seconds(each) == without_seconds(folder)
         assert participations(each) == participations(folder)
-
-
-def test_reading_ahead_changes_nothing(trained, tmp_path, monkeypatch):
-    trained(tmp_path / "ahead")
-    monkeypatch.setattr(rounds, "read_ahead", lambda chunks: (each for each in chunks))
-    trained(tmp_path / "one by one")
-    one, other = tmp_path / "ahead", tmp_path / "one by one"
-    assert without_seconds(one) == without_seconds(other)
-    assert (one / names.PARTICIPATION).read_bytes() == (other / names.PARTICIPATION).read_bytes()

@@ -197,26 +197,6 @@ def test_memory_is_that_of_the_state_that_a_query_keeps(grid):
             assert each.figures["memory_bytes"] <= size <= each.figures["memory_bytes"] + 20_000, each.name
 
 
-@pytest.fixture
-def only(monkeypatch):
-    """A function that leaves out the searches for mechanisms of other names."""
-    searches = options._searches
-
-    def leave(*names):
-        kept = lambda *given: [each for each in searches(*given) if each[0] in names]  # noqa: E731
-        monkeypatch.setattr(options, "_searches", kept)
-
-    return leave
-
-
-def test_a_limit_of_one_mechanism_is_noted_in_its_row(only):
-    only("tree-full", "identity")
-    deployment = Deployment.of(population=10**8, clients_per_round=1000, rounds=17_000, delta=1e-7)
-    found = {each.name: each for each in compared(deployment, noise_multiplier=5.0)}
-    assert "16,384" in found["tree-full"].note
-    assert found["identity"].mechanism is not None
-
-
 def test_the_recommendation_does_not_depend_on_the_scale_of_c():
     deployment = Deployment.of(population=3000, clients_per_round=100, rounds=64, delta=1e-6)
     by_epsilon = options.recommend(compared(deployment, epsilon=3.0))[0].name

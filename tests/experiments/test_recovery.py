@@ -18,7 +18,6 @@ import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments.runs import folders, layers, names
 from tff_mf.experiments.runs.folders import ExecutionSettings
-from tff_mf.experiments.training import program, rounds
 
 from .shared import StoppedError, invoke, rows, small_settings, stop_after, train
 
@@ -58,12 +57,11 @@ def whole(small_data, tmp_path_factory):
     return run(small_data, out), out
 
 
-def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data, tmp_path, monkeypatch):
+def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data, tmp_path):
     """Every evaluation is on disk before it is released, whatever the distance between checkpoints."""
-    monkeypatch.setattr(rounds.Saved, "finish", lambda self: None)
     out = tmp_path / "run"
     plan = privacy(insecure_seed=None)
-    released, again = [], []
+    released, again, last = [], [], []
 
     def on_round(number, metrics):
         if metrics:
@@ -78,19 +76,19 @@ def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data,
     with pytest.raises(StoppedError):
         run(small_data, out, plan=plan, checkpoint_every=1000, on_round=on_round)
     saved = keys(4)
-    run(
-        small_data,
-        out,
-        plan=plan,
-        checkpoint_every=1000,
-        resume=True,
-        on_round=lambda number, metrics: again.append(number),
-    )
+
+    def on_round_again(number, metrics):
+        again.append(number)
+        if number == ROUNDS:
+            # The end of the run deletes them.
+            last.append(keys(ROUNDS))
+
+    run(small_data, out, plan=plan, checkpoint_every=1000, resume=True, on_round=on_round_again)
     assert released == [4]
     assert again == [5, 6, 7, 8, 9]
     assert saved.shape == (4, 2)
-    np.testing.assert_array_equal(keys(ROUNDS)[:4], saved)
-    assert len({tuple(key) for key in keys(ROUNDS)}) == ROUNDS
+    np.testing.assert_array_equal(last[0][:4], saved)
+    assert len({tuple(key) for key in last[0]}) == ROUNDS
 
 
 def test_a_run_that_has_ended_is_not_resumed_without_its_report(tmp_path, whole):
@@ -100,17 +98,10 @@ def test_a_run_that_has_ended_is_not_resumed_without_its_report(tmp_path, whole)
         folders.resumable_folder(folder)
 
 
-def test_a_run_that_was_stopped_before_its_settings_were_written_has_them_once_it_is_resumed(tmp_path, monkeypatch):
+def test_a_run_that_was_stopped_before_its_settings_were_written_has_them_once_it_is_resumed(small_data, tmp_path):
     """Its next process may be killed too, and needs what the first one did not write."""
-
-    class Prepared:
-        @property
-        def secret(self):
-            raise StoppedError
-
-    monkeypatch.setattr(program, "prepare", lambda *given, **named: Prepared())
     with pytest.raises(StoppedError):
-        run(tmp_path / "data", tmp_path, resume=True)
+        run(small_data, tmp_path, resume=True, on_round=stop_after(1))
     nothing = layers.Layer.of({}, layers.FLAG)
     assert layers.settings(layers.begun(nothing, tmp_path)) == small_settings(privacy(), **ADAM)
 

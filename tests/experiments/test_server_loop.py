@@ -232,18 +232,21 @@ def began(folder):
 
 
 def test_a_kill_between_the_two_logs_leaves_an_attempt_that_counts(tmp_path, monkeypatch):
-    folder = tmp_path / "run"
+    folder, real, written = tmp_path / "run", os.write, []
 
-    def killed(*_, **__):
-        raise KeyboardInterrupt
+    def killed(descriptor, content):
+        if written:
+            raise KeyboardInterrupt
+        written.append(content)
+        return real(descriptor, content)
 
     with guarded(folder) as guards:
         guards.released(guards.begin(["a", "b"]))
-        monkeypatch.setattr(guards._book, "begin", killed)
+        monkeypatch.setattr(os, "write", killed)
         with pytest.raises(KeyboardInterrupt):
             guards.begin(["c", "d"])
+        monkeypatch.undo()
     assert began(folder) == [(1, 1)]
-    monkeypatch.undo()
     with guarded(folder) as guards:
         guards.goes_on_after(1)
         for number, _ in guards.cohorts([["e", "f"], ["a", "b"], ["c", "d"], ["g", "h"], ["e", "f"]]):

@@ -12,7 +12,6 @@ from flwr.clientapp.mod import fixedclipping_mod
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.flower import clipping, cohorts, mods
-from tff_mf.experiments.flower import strategy as strategies
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.runs.names import LEDGER
 
@@ -65,14 +64,15 @@ def test_a_cohort_without_integers_stops_the_run_before_its_round_is_released(tm
         assert strategy.rounds_released == 2
 
 
-def test_every_round_with_refused_replies_is_logged_with_the_remedy(tmp_path, monkeypatch):
-    said = []
-    monkeypatch.setattr(strategies, "log", lambda level, text, *values: said.append((level, text % values)))
+def test_every_round_with_refused_replies_is_logged_with_the_remedy(tmp_path, caplog):
+    # Flower's logger hands nothing to the root's.
+    logging.getLogger("flwr").addHandler(caplog.handler)
     answers = {name: trained if name == NAMES[0] else in_integers for name in NAMES}
     nodes = Fleet(NAMES[:COHORT], lambda name, arrays, config: answers[name](name, arrays, config))
     with opened(tmp_path, plan_of(rounds=1)) as strategy:
         strategy.start(nodes)
-    (warned,) = [text for level, text in said if level == logging.WARNING]
+    logging.getLogger("flwr").removeHandler(caplog.handler)
+    (warned,) = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
     assert "1 of 3" in warned
     assert "integers_mod" in warned
 
