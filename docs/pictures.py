@@ -336,6 +336,7 @@ def _printed(words: Sequence[str], columns: int) -> str:
 def _stored(name: str, columns: int) -> str:
     from tff_mf.experiments import comparison, reports
     from tff_mf.experiments.cli import audit, doctor, train, verify
+    from tff_mf.experiments.output import typed
     from tff_mf.experiments.output.present import Section, terminal
 
     results, run, bundle = ROOT / "docs" / "results", pathlib.Path("runs/train"), pathlib.Path("bundle")
@@ -345,7 +346,7 @@ def _stored(name: str, columns: int) -> str:
         facts = json.loads((results / "screens.json").read_text(encoding="utf-8"))[name]
         words = {
             "doctor": lambda: doctor.words(facts),
-            "train": lambda: train.words(facts, run),
+            "train": lambda: train.words(typed.convert(facts, train.Trained), run),
             "report": lambda: reports.screen(facts, str(run)),
             "audit": lambda: audit.words(facts, run),
             "verify": lambda: verify.words(facts, bundle),

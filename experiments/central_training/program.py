@@ -4,7 +4,7 @@ import contextlib
 import json
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,10 +14,13 @@ from tff_mf.base import checkpoint_files, strict_json, validation
 from tff_mf.base.errors import InputValueError
 
 from ..output import files
+from ..output.typed import Record
 from ..runs import folders, layers, metrics, server_loop
 from ..runs.folders import versions
 from ..runs.names import CALIBRATED, CHECKPOINTS, MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
 from ..runs.rules import Rules
+from ..runs.words import Reason
+from ..sampling.settings import SamplingSettings
 from . import preparation
 from .data_sets import Examples, ImageData
 from .preparation import PreparedTraining
@@ -31,6 +34,76 @@ WEIGHTS = "model.weights.h5"
 _EVALUATED_AT_ONCE = 500
 
 
+class CentralGuarantee(Record, kw_only=True):
+    """What a central training guarantees to each example; what is infinite, or may not be stated, is `None`.
+
+    Attributes:
+        epsilon: ε at `delta`, amplified if batches are secret.
+        delta: δ.
+        zcdp_rho: ρ; `None` too of an amplified ε.
+        adjacency: "zero-out" or "replace-one".
+        unit: What is protected.
+        examples: Number of examples that are trained on.
+        sampling: How batches are drawn.
+        batch_size: Number of examples in a batch.
+        rounds: Number of rounds.
+        min_sep: b of the participation schema.
+        max_participations: Its k.
+        mechanism: The kind of the mechanism.
+        sensitivity: Of C as it runs.
+        noise_multiplier: σ.
+        clip_norm: Clip norm of one example.
+        epsilon_without_amplification: ε to whoever knows the batches.
+        zcdp_rho_without_amplification: ρ to whoever knows the batches.
+        amplified: Whether batches are secret.
+        reasons: Why no ε is stated.
+    """
+
+    epsilon: float | None
+    delta: float
+    zcdp_rho: float | None
+    adjacency: str
+    unit: str
+    examples: int
+    sampling: SamplingSettings
+    batch_size: int
+    rounds: int
+    min_sep: int
+    max_participations: int
+    mechanism: str
+    sensitivity: float
+    noise_multiplier: float
+    clip_norm: float
+    epsilon_without_amplification: float | None
+    zcdp_rho_without_amplification: float | None
+    amplified: bool
+    reasons: Sequence[Reason]
+
+
+class CentralSummary(CentralGuarantee, kw_only=True):
+    """The content of `summary.json`; an accuracy or a loss of a model that diverged is `None`.
+
+    Attributes:
+        dataset: The data set.
+        network: The network.
+        test_accuracy: On test examples.
+        test_loss: Likewise.
+        test_examples: Number of test examples.
+        validation_accuracy: On the examples that were split off; `None` too without them.
+        validation_examples: Their number.
+        versions: Of the packages that ran.
+    """
+
+    dataset: str
+    network: str
+    test_accuracy: float | None
+    test_loss: float | None
+    test_examples: int
+    validation_accuracy: float | None
+    validation_examples: int
+    versions: dict[str, str]
+
+
 def run(
     prepared: PreparedTraining,
     data: ImageData,
@@ -38,7 +111,7 @@ def run(
     on_epoch: Callable[[int, Mapping[str, float]], None] = lambda epoch, found: None,
     *,
     resume: bool = False,
-) -> dict[str, Any]:
+) -> CentralSummary:
     """Trains, or goes on from the checkpoint in the folder, and returns the content of `summary.json`.
 
     First σ, the mechanism and the settings are written, with which the run can be resumed. After each epoch a
@@ -70,7 +143,8 @@ def run(
         )
         _write_weights(model, folder)
         files.write_atomically(
-            folder / SUMMARY, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+            folder / SUMMARY,
+            json.dumps(msgspec.to_builtins(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         )
         # With the keys in it, the noise could be removed from the models.
         checkpoint_files.remove_all(folder / CHECKPOINTS)
@@ -228,8 +302,8 @@ def _write_weights(model: "tf.keras.Model", folder: pathlib.Path) -> None:
     files.move_into_place(whole, folder / WEIGHTS)
 
 
-def guarantee_of(prepared: PreparedTraining) -> dict[str, Any]:
-    """Returns the guarantee of a training as figures, for a JSON file.
+def guarantee_of(prepared: PreparedTraining) -> CentralGuarantee:
+    """Returns the guarantee of a training as figures.
 
     Formal guarantee: `epsilon` is the ε of `prepared`, and `sensitivity` the sensitivity of
     `mechanism.cast_to_float32()`, the C that the noise has. With sampling, `epsilon` is amplified and has no ρ; figures
@@ -240,45 +314,45 @@ def guarantee_of(prepared: PreparedTraining) -> dict[str, Any]:
     plain = order.guarantee(mechanism, noise_multiplier=prepared.noise_multiplier)
     amplified = settings.sampling_settings.is_secret
     schema = order.participation
-    return {
-        "epsilon": strict_json.finite(prepared.epsilon),
-        "delta": settings.delta,
-        "zcdp_rho": None if amplified else strict_json.finite(plain.zcdp_rho),
-        "adjacency": plain.adjacency,
-        "unit": "example",
-        "examples": order.examples,
-        "sampling": msgspec.to_builtins(settings.sampling_settings),
-        "batch_size": order.batch_size,
-        "rounds": order.rounds,
-        "min_sep": schema.min_sep,
-        "max_participations": schema.max_participations,
-        "mechanism": mechanism.kind,
-        "sensitivity": tff_mf.sensitivity(mechanism.cast_to_float32(), order.rounds, schema),
-        "noise_multiplier": prepared.noise_multiplier,
-        "clip_norm": settings.clip_norm,
-        "epsilon_without_amplification": strict_json.finite(max(prepared.epsilon, plain.epsilon(settings.delta))),
-        "zcdp_rho_without_amplification": strict_json.finite(plain.zcdp_rho),
-        "amplified": amplified,
-        "reasons": msgspec.to_builtins(prepared.reasons),
-    }
+    return CentralGuarantee(
+        epsilon=strict_json.finite(prepared.epsilon),
+        delta=settings.delta,
+        zcdp_rho=None if amplified else strict_json.finite(plain.zcdp_rho),
+        adjacency=plain.adjacency,
+        unit="example",
+        examples=order.examples,
+        sampling=settings.sampling_settings,
+        batch_size=order.batch_size,
+        rounds=order.rounds,
+        min_sep=schema.min_sep,
+        max_participations=schema.max_participations,
+        mechanism=mechanism.kind,
+        sensitivity=tff_mf.sensitivity(mechanism.cast_to_float32(), order.rounds, schema),
+        noise_multiplier=prepared.noise_multiplier,
+        clip_norm=settings.clip_norm,
+        epsilon_without_amplification=strict_json.finite(max(prepared.epsilon, plain.epsilon(settings.delta))),
+        zcdp_rho_without_amplification=strict_json.finite(plain.zcdp_rho),
+        amplified=amplified,
+        reasons=prepared.reasons,
+    )
 
 
 def summarize(
     prepared: PreparedTraining, data: ImageData, *, validation: Mapping[str, float], test: Mapping[str, float]
-) -> dict[str, Any]:
+) -> CentralSummary:
     """Returns the content of `summary.json`."""
     settings = prepared.settings
-    return {
-        "dataset": settings.dataset,
-        "network": settings.network or settings.source.network,
-        "test_accuracy": _number(test.get("accuracy")),
-        "test_loss": _number(test.get("loss")),
-        "test_examples": len(data.test[1]),
-        "validation_accuracy": _number(validation.get("accuracy")),
-        "validation_examples": len(data.validation[1]),
-        **guarantee_of(prepared),
-        "versions": versions(),
-    }
+    return CentralSummary(
+        dataset=settings.dataset,
+        network=settings.network or settings.source.network,
+        test_accuracy=_number(test.get("accuracy")),
+        test_loss=_number(test.get("loss")),
+        test_examples=len(data.test[1]),
+        validation_accuracy=_number(validation.get("accuracy")),
+        validation_examples=len(data.validation[1]),
+        **msgspec.structs.asdict(guarantee_of(prepared)),
+        versions=versions(),
+    )
 
 
 def _number(value: float | None) -> float | None:

@@ -145,7 +145,7 @@ class PlanScreen:
             ("written", ", ".join(written)),
         ]
         blocks: list[Block | None] = [
-            Callout(f"{self._whose()}: {statements.at_a_glance(statements.facts(self.claim))}", bad=self.refused),
+            Callout(f"{self._whose()}: {statements.at_a_glance(self.claim)}", bad=self.refused),
             Facts(rows),
             None if curves is None else Section("Try other numbers", self._explorer(explored)),
             Section("Mechanisms", self._mechanisms()),

@@ -32,14 +32,14 @@ def demo(out: str | None) -> Answer:
     rows = [
         [
             name,
-            digits.percent(run.result.quality.accuracy, None),
+            digits.percent(run.result.summary.accuracy, None),
             digits.downwards(run.plan.noise_multiplier),
             f"{run.settings.server_learning_rate:.3g}",
         ]
         for name, run in result.runs.items()
     ]
     gain = f"blt over identity: {100 * result.accuracy_gain:+.2f} points"
-    baseline = digits.percent(result.blt.result.quality.baseline_accuracy, None)
+    baseline = digits.percent(result.blt.result.summary.baseline_accuracy, None)
     facts = [
         *((name, statements.at_a_glance(run.claim)) for name, run in result.runs.items()),
         ("cohort", result.cohort_note),

@@ -66,7 +66,6 @@ class Found:
     def noised(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns the guarantee of σ for whoever knows the cohorts, with what a grid costs, and the error."""
         run = self._guarantee(noise_multiplier)
-        claim = statements.of_setting(self.setting, run, delta=delta, **self.flags.cohorts)
         return {
             **self._charge(noise_multiplier),
             "noise_multiplier": noise_multiplier,
@@ -76,8 +75,13 @@ class Found:
             "zcdp_rho": run.zcdp_rho,
             "delta": delta,
             "epsilon": run.epsilon(delta),
-            "claim": statements.facts(claim),
+            "claim": statements.facts(self.claim(noise_multiplier, delta)),
         }
+
+    def claim(self, noise_multiplier: float, delta: float) -> statements.Claim:
+        """Returns the claim of σ for whoever knows the cohorts."""
+        guarantee = self._guarantee(noise_multiplier)
+        return statements.of_setting(self.setting, guarantee, delta=delta, **self.flags.cohorts)
 
     def _guarantee(self, noise_multiplier: float) -> tff_mf.Guarantee:
         return self.setting.guarantee(self.mechanism, noise_multiplier)
@@ -135,16 +139,16 @@ class Found:
         facts: Mapping[str, Any],
         words: Mapping[str, str | None] | None = None,
         *,
+        claim: statements.Claim | None = None,
         first: Sequence[str] = (),
         below: Sequence[str] = (),
     ) -> Answer:
         """Returns an answer: what was asked for and its guarantee first, and without any ε if that is refused.
 
-        `words` stand in place of some facts on a screen, `first` names those that were asked for, and paragraphs of
-        `below` come last.
+        `words` stand in place of some facts on a screen, `claim` is of the noise if there is any, `first` names those
+        that were asked for, and paragraphs of `below` come last.
         """
-        claim = facts.get("claim")
-        refused = claim is not None and claim["state"] == statements.REFUSED
+        refused = claim is not None and claim.state == statements.REFUSED
         names = [name for name in facts if name.removeprefix("amplified_").startswith("epsilon")] if refused else []
         shown: dict[str, str | None] = {
             "mechanism": self.mechanism.kind.replace("_", "-"),
@@ -285,7 +289,7 @@ def account(file: str, noise_multiplier: float, flags: Flags, delta: float) -> A
         **asked.compared(*noise),
         **asked.amplified(*noise),
     }
-    return asked.answer(facts, {"mechanism": title(file, asked.mechanism)})
+    return asked.answer(facts, {"mechanism": title(file, asked.mechanism)}, claim=asked.claim(*noise))
 
 
 @_options.command()
@@ -300,6 +304,8 @@ def calibrate(file: str, epsilon: float, delta: float, flags: Flags) -> Answer:
     drawn at random and remain secret. With --workload, the error of the released values is added, in clip norms.
     """
     asked = found(file, flags)
-    facts = {**asked.described(), **asked.sensitivity(), **asked.calibrated(epsilon, delta)}
+    calibrated = asked.calibrated(epsilon, delta)
+    facts = {**asked.described(), **asked.sensitivity(), **calibrated}
     words = {"mechanism": title(file, asked.mechanism)}
-    return asked.answer(facts, words, first=["noise_multiplier"])
+    claim = asked.claim(calibrated["noise_multiplier"], delta)
+    return asked.answer(facts, words, claim=claim, first=["noise_multiplier"])

@@ -201,7 +201,8 @@ def _answer(made: Made, out: str, seconds: float, target: Target) -> Answer:
     }
     note = f" {_FILE}" if setting.is_restarted else ""
     first = ("out", *guarantees.LOSSES, "noise_multiplier")
-    return asked.answer(facts, words, first=first, below=[f"{guarantees.AT_EQUAL_PRIVACY}{note}"])
+    claim = None if target is None else asked.claim(noise["noise_multiplier"], target[1])
+    return asked.answer(facts, words, claim=claim, first=first, below=[f"{guarantees.AT_EQUAL_PRIVACY}{note}"])
 
 
 def _ending(message: str, converged: bool | None) -> str:

@@ -1,17 +1,18 @@
 """`tff-mf train`: one private training run."""
 
 import pathlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import rich_click as click
 from click import get_current_context
 
 import tff_mf
 
 from ..output.present import Block, Facts
-from ..runs import layers
+from ..runs import layers, statements
 from ..runs.settings import RunSettings
+from ..runs.summary import Summary
 from . import _options, _screens
 from ._screens import Answer
 
@@ -29,6 +30,24 @@ _OPTIONS = (
     *("model", "initial_model", "vocab_size", "embedding_size", "units", "batch_size", "max_examples"),
     *("server_learning_rate", "server_momentum", "evaluate_every", "evaluation_examples", "seed"),
 )
+
+
+class Trained(Summary, kw_only=True):
+    """What `train` answers: the summary of the run, and what it guarantees.
+
+    Attributes:
+        min_sep: b of the participation schema.
+        max_participations: Its k.
+        kept: Whether participation kept it, by the log.
+        claim: The claim of the report.
+        signal: What the noise leaves to learn from, as it was estimated before the run.
+    """
+
+    min_sep: int
+    max_participations: int
+    kept: bool
+    claim: statements.Claim
+    signal: dict[str, Any]
 
 
 @_options.command()
@@ -112,10 +131,16 @@ def train(
     with progress.rounds(settings.rounds, pathlib.Path(settings.mechanism).stem) as on_round:
         more = {"on_round": on_round, "execution": execution, "without_epsilon": without_epsilon}
         result = _trained(settings, privacy, data=data, out=path, **more)
-    schema = {name: result.report["participation"][name] for name in ("min_sep", "max_participations")}
-    more = {**schema, "kept": result.holds, "claim": result.report["claim"], "signal": signal.as_dict()}
-    facts = {**result.summary, **more}
-    return Answer(facts, words(facts, path), failed=not result.holds)
+    schema = privacy.participation
+    trained = Trained(
+        **msgspec.structs.asdict(result.summary),
+        min_sep=schema.min_sep,
+        max_participations=schema.max_participations,
+        kept=result.holds,
+        claim=result.claim,
+        signal=signal.as_dict(),
+    )
+    return Answer(msgspec.to_builtins(trained), words(trained, path), failed=not result.holds)
 
 
 def _warn(signal: "signal_to_noise.Signal", *, force: bool) -> None:
@@ -200,24 +225,21 @@ def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:
     return data
 
 
-def words(facts: Mapping[str, Any], folder: pathlib.Path) -> list[Block | None]:
+def words(trained: Trained, folder: pathlib.Path) -> list[Block | None]:
     """Returns what a run reached, and what it guarantees."""
-    from ..runs import statements
-
-    claim = facts["claim"]
-    b, k = facts["min_sep"], facts["max_participations"]
+    b, k = trained.min_sep, trained.max_participations
     schema = "one round of a client at most" if k == 1 else f"at most {k} rounds of a client, {b} or more apart"
-    reached = (facts[name] for name in ("accuracy", "validation_accuracy", "baseline_accuracy"))
+    reached = (trained.accuracy, trained.validation_accuracy, trained.baseline_accuracy)
     accuracy, validation, baseline = (f"{100 * each:.1f} %" for each in reached)
     rows = {
         "Accuracy": (
-            f"{accuracy} test ({facts['test_sentences']:,} sentences); {validation} validation "
-            f"({facts['validation_sentences']:,}, {facts['validation_split']} clients); "
+            f"{accuracy} test ({trained.test_sentences:,} sentences); {validation} validation "
+            f"({trained.validation_sentences:,}, {trained.validation_split} clients); "
             f"always the most frequent word: {baseline}"
         ),
-        "Privacy": statements.at_a_glance(claim),
-        "Open questions": f"tff-mf report {folder} --answer" if claim["open_questions"] else "",
-        "Contract": f"{schema}: {'kept' if facts['kept'] else 'BROKEN'}, by the log",
+        "Privacy": statements.at_a_glance(trained.claim),
+        "Open questions": f"tff-mf report {folder} --answer" if trained.claim.open_questions else "",
+        "Contract": f"{schema}: {'kept' if trained.kept else 'BROKEN'}, by the log",
         "Not covered": "the choice of settings by earlier runs",
         "Files": str(folder),
     }

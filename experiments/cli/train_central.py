@@ -2,8 +2,9 @@
 
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import rich_click as click
 from click import get_current_context
 
@@ -11,9 +12,11 @@ from ..central_training.settings import PRESETS, CentralSettings
 from ..output import typed
 from ..output.present import Block, Facts
 from ..runs import layers, statements
-from ..runs.words import text
 from . import _options, _screens
 from ._screens import Answer
+
+if TYPE_CHECKING:
+    from ..central_training.program import CentralSummary
 
 
 @_options.command()
@@ -76,20 +79,21 @@ def train_central(
             on_round(epoch, {metrics.ACCURACY: found["accuracy"]} if found else {})
 
         summary = program.run(prepared, data, folder, on_epoch, resume=resume)
-    return Answer(summary, _words(summary, folder))
+    return Answer(msgspec.to_builtins(summary), _words(summary, folder))
 
 
-def _words(summary: Mapping[str, Any], folder: pathlib.Path) -> list[Block | None]:
-    accuracy, (b, k) = summary["test_accuracy"], (summary["min_sep"], summary["max_participations"])
+def _words(summary: "CentralSummary", folder: pathlib.Path) -> list[Block | None]:
+    accuracy, b, k = summary.test_accuracy, summary.min_sep, summary.max_participations
     shown = "none, the model diverged" if accuracy is None else f"{100 * accuracy:.2f} % test"
-    reasons = [text(each["code"], each["values"]) for each in summary["reasons"]]
+    reasons = [each.text for each in summary.reasons]
+    about = {"delta": summary.delta, "adjacency": summary.adjacency, "rounds": summary.rounds}
     privacy, known = (
-        statements.stated(summary[name], "example", summary) for name in ("epsilon", "epsilon_without_amplification")
+        statements.stated(each, "example", **about) for each in (summary.epsilon, summary.epsilon_without_amplification)
     )
     rows = {
-        "Accuracy": f"{shown} ({summary['test_examples']:,} examples)",
+        "Accuracy": f"{shown} ({summary.test_examples:,} examples)",
         "Privacy": f"{statements.NO_EPSILON}: {reasons[0]}" if reasons else privacy,
-        "If batches are known": known if summary["amplified"] and not reasons else "",
+        "If batches are known": known if summary.amplified and not reasons else "",
         "Contract": f"at most {k} rounds of an example, {b} or more apart",
         "Not covered": "the choice of settings by earlier runs; validation and test examples, whose accuracy is exact",
         "Files": str(folder),

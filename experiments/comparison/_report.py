@@ -175,8 +175,9 @@ def _guarantees(levels: Sequence[Mapping[str, Any]]) -> list[Item]:
     """Returns each statement once, with the level and the mechanisms that it is about."""
     said: dict[tuple[str, str, str], list[str]] = {}
     for each in levels:
-        state = "critical" if each["claim"]["state"] == statements.REFUSED else ""
-        said.setdefault((level_of(each), statements.at_a_glance(each["claim"]), state), []).append(each["mechanism"])
+        claim = statements.of_facts(each["claim"])
+        state = "critical" if claim.state == statements.REFUSED else ""
+        said.setdefault((level_of(each), statements.at_a_glance(claim), state), []).append(each["mechanism"])
     return [Item(line, f"{level}, {'; '.join(names)}", state) for (level, line, state), names in said.items()]
 
 
@@ -222,7 +223,7 @@ def _level(level: Level, line: derived.Regression | None) -> dict[str, Any]:
         "test_sentences": sorted({run.test_sentences for run in level.best}),
         "validation_accuracy_by_rate": {f"{rate:.6g}": value for rate, value in sorted(level.tried.items())},
         "effective_rmse": level.effective_rmse,
-        "claim": dict(level.claim),
+        "claim": statements.facts(level.claim),
         "proposed_rate": line.proposed(level.effective_rmse) if usable and line is not None else None,
         **({"published": dict(in_paper)} if in_paper else {}),
     }

@@ -15,13 +15,14 @@ import scipy.stats
 import tff_mf
 from tff_mf.base import validation
 
-from ..output import files
+from ..output import files, typed
 from ..output.present import markdown
-from ..runs import derived, folders
+from ..runs import derived, folders, statements
 from ..runs.metrics import read_metrics
 from ..runs.names import METRICS, REPORT, SUMMARY
 from ..runs.run_record import read_record
-from ..runs.statements import REFUSED
+from ..runs.statements import REFUSED, Claim
+from ..runs.summary import Summary
 from ..training.datasets import named_data, synthetic
 from . import _report, _runs, _scaling, _spec
 from ._runs import RESULT, TABLE
@@ -55,7 +56,7 @@ class Finished:
     validation_accuracy: float
     history: Sequence[tuple[int, float]]
     test_sentences: int
-    claim: Mapping[str, Any]
+    claim: Claim
     published: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -85,9 +86,9 @@ class Level:
         return self.rate in (min(self.tried), max(self.tried))
 
     @property
-    def claim(self) -> Mapping[str, Any]:
+    def claim(self) -> Claim:
         """The guarantee of its first run, or the one of a run that has none."""
-        return next((run.claim for run in self.best if run.claim["state"] == REFUSED), self.best[0].claim)
+        return next((run.claim for run in self.best if run.claim.state == REFUSED), self.best[0].claim)
 
     @property
     def accuracies(self) -> dict[int, float]:
@@ -257,7 +258,8 @@ def _written(
 
 
 def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, folder: pathlib.Path) -> Finished:
-    summary, report = (json.loads((folder / name).read_text(encoding="utf-8")) for name in (SUMMARY, REPORT))
+    summary = typed.read(folder / SUMMARY, Summary, "summary")
+    report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     record = read_record(folder)
     return Finished(
         label=run.label,
@@ -265,11 +267,11 @@ def _finished(run: _spec.PlannedRun, artifact: pathlib.Path, folder: pathlib.Pat
         seed=run.settings.seed,
         rate=float(record.training.server_learning_rate),
         effective_rmse=derived.rmse_of_plan(record.plan(tff_mf.load(artifact))),
-        accuracy=summary["accuracy"],
-        baseline=summary.get("baseline_accuracy"),
-        validation_accuracy=summary["validation_accuracy_smoothed"],
+        accuracy=summary.accuracy,
+        baseline=summary.baseline_accuracy,
+        validation_accuracy=summary.validation_accuracy_smoothed,
         history=read_metrics(folder / METRICS).accuracies,
-        test_sentences=summary["test_sentences"],
-        claim=report["claim"],
+        test_sentences=summary.test_sentences,
+        claim=statements.of_facts(report["claim"]),
         published=run.published,
     )

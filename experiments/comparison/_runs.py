@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 import tff_mf
 
 from ...base import checkpoint_files
-from ..output import files, progress
+from ..output import files, progress, typed
 from ..runs import folders, layers
 from ..runs.layers import Layer
 from ..runs.names import CHECKPOINTS, COHORTS, REPORT, SUMMARY
 from ..runs.settings import RunSettings
+from ..runs.summary import Summary
 from ._spec import PlannedRun
 
 RESULT, TABLE = "comparison.json", "comparison.md"
@@ -112,8 +113,7 @@ def run_missing(
         ended = len(left) - len(waiting) - len(running)
         minutes = (time.monotonic() - start) / ended * (len(left) - ended) / 60
         if is_done(out, name):
-            accuracy = json.loads((folder_of(out, name) / SUMMARY).read_text(encoding="utf-8"))["accuracy"]
-            outcome = f"accuracy {100 * accuracy:.2f} %"
+            outcome = f"accuracy {100 * typed.read(folder_of(out, name) / SUMMARY, Summary, 'summary').accuracy:.2f} %"
         else:
             lines = logs[name].read_text(encoding="utf-8", errors="replace").split("\n")
             last = next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -4,15 +4,16 @@ import dataclasses
 import json
 import pathlib
 import time
-from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 import tff_mf
 
 from ..output import figures, files, progress
 from ..output.text import up
+from ..runs import statements
 from ..runs.metrics import ROUND
 from ..runs.names import SUMMARY
 from ..runs.settings import ALL, RunSettings
@@ -71,9 +72,9 @@ class DemoRun:
     result: TrainingResult
 
     @property
-    def claim(self) -> Mapping[str, Any]:
-        """The facts of its guarantee."""
-        return self.result.report["claim"]
+    def claim(self) -> statements.Claim:
+        """Its guarantee."""
+        return self.result.claim
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,7 +99,7 @@ class Demo:
     @property
     def accuracy_gain(self) -> float:
         """How much more accurate the training with correlated noise is."""
-        return self.blt.result.quality.accuracy - self.identity.result.quality.accuracy
+        return self.blt.result.summary.accuracy - self.identity.result.summary.accuracy
 
     @property
     def cohort_note(self) -> str:
@@ -113,7 +114,10 @@ class Demo:
         """Returns the content of `summary.json`."""
         shared = ("rounds", "min_sep", "max_participations", "epsilon", "delta", "cohort", "clients_per_round")
         return {
-            "mechanisms": {name: {**run.result.summary, "claim": run.claim} for name, run in self.runs.items()},
+            "mechanisms": {
+                name: {**msgspec.to_builtins(run.result.summary), "claim": statements.facts(run.claim)}
+                for name, run in self.runs.items()
+            },
             **{name: getattr(self.blt.settings, name) for name in shared},
             "cohort_note": self.cohort_note,
             "server_learning_rates": {name: run.settings.server_learning_rate for name, run in self.runs.items()},

@@ -66,8 +66,9 @@ _LABELS = {
 
 def headline(report: Mapping[str, Any]) -> str:
     """Returns the guarantee that a report states in one line, or why it states none."""
-    line, refused = statements.line(report["claim"]), report["claim"]["state"] == statements.REFUSED
-    return line if refused or report["kind"] == "realised" else f"Planned: {line}"
+    claim = statements.of_facts(report["claim"])
+    line = statements.line(claim)
+    return line if claim.state == statements.REFUSED or report["kind"] == "realised" else f"Planned: {line}"
 
 
 def document(
@@ -77,9 +78,9 @@ def document(
 
     Without `hashes` it does not name its own, which the page that is hashed cannot.
     """
-    claim = report["claim"]
+    claim = statements.of_facts(report["claim"])
     blocks = [
-        Callout(headline(report), bad=claim["state"] == statements.REFUSED),
+        Callout(headline(report), bad=claim.state == statements.REFUSED),
         Facts(_about(report)),
         None
         if curves is None
@@ -105,10 +106,10 @@ def document(
 
 def screen(report: Mapping[str, Any], run: str = "RUN") -> Document:
     """Returns a report as a terminal shows it: the guarantee at a glance, and no appendix."""
-    claim, planned = report["claim"], report["kind"] == "planned"
-    refused = claim["state"] == statements.REFUSED
+    claim, planned = statements.of_facts(report["claim"]), report["kind"] == "planned"
+    refused = claim.state == statements.REFUSED
     glance = f"{'Planned: ' if planned and not refused else ''}{statements.at_a_glance(claim)}"
-    asked = f"tff-mf report {run} --answer" if claim["open_questions"] and not refused else ""
+    asked = f"tff-mf report {run} --answer" if claim.open_questions and not refused else ""
     whole = f"{PLANNED_TEXT if planned else REPORT_TEXT} in the folder of the run"
     about = [("Open questions", asked), *_about(report), ("The whole report", whole)]
     open_ones = [each for each in report["assumptions"] if each["state"] != "holds"]
@@ -175,16 +176,16 @@ def _about(report: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _epsilons(report: Mapping[str, Any]) -> list[Block | None]:
     """Returns the table of ε; the ε of a person with several clients comes first."""
-    accountant, claim = report["accountant"], report["claim"]
+    accountant, claim = report["accountant"], statements.of_facts(report["claim"])
     columns = {name: accountant[name] for name in _RUNS if accountant[name] is not None}
     if not columns:
         return [Paragraph("None: no ε can be stated.")]
-    first, several = next(iter(columns.values())), claim["clients_of_one_person"]
+    first, several = next(iter(columns.values())), claim.clients_of_one_person
     lines = []
     if several is None:
         lines.append("ε of a person can be stated once it is answered how many clients one person can have.")
     elif several > 1:
-        person = up(claim["epsilon_of_a_person"])
+        person = up(claim.epsilon_of_a_person)
         lines.append(f"ε of one person with {several} clients, who are all taken away at once: {person}.")
     rows = [[f"ε at δ = {first['delta']}", *(up(each["epsilon"]) for each in columns.values())]]
     for index, row in enumerate(first["epsilon_at"]):
@@ -209,7 +210,7 @@ def _epsilons(report: Mapping[str, Any]) -> list[Block | None]:
 
 
 def _about_epsilons(report: Mapping[str, Any], *, several_columns: bool) -> Iterable[str]:
-    claim, tier = report["claim"], statements.tier(report["claim"])
+    claim = statements.of_facts(report["claim"])
     yield "Every figure is rounded up in its last digit, so that none is smaller than it is."
     if several_columns:
         stopped = any(each["code"] == STOPPED_EARLY for each in report["findings"])
@@ -218,12 +219,12 @@ def _about_epsilons(report: Mapping[str, Any], *, several_columns: bool) -> Iter
             "Planned is for any client that keeps to the participation schema, as it ran for those in the log, by the "
             f"rounds that each took part in. The headline is about the {of}."
         )
-    if tier is not None:
+    if (tier := statements.tier(claim)) is not None:
         yield f"In words: {tier}, by {statements.TIERS_SOURCE}."
-    if claim["cohort"] != claim["clients_per_round"]:
+    if claim.cohort != claim.clients_per_round:
         yield (
-            f"These are the figures of cohorts of {claim['cohort']}. ε of the {claim['clients_per_round']} clients a "
-            f"round that really trained, at the same δ: {up(claim['epsilon_as_run'])}."
+            f"These are the figures of cohorts of {claim.cohort}. ε of the {claim.clients_per_round} clients a "
+            f"round that really trained, at the same δ: {up(claim.epsilon_as_run)}."
         )
 
 
@@ -239,32 +240,32 @@ def _assumptions(assumptions: Sequence[Mapping[str, Any]]) -> Iterable[Section]:
             yield Section(title, [Listing(items, ticked="" if state == "violated" else state)])
 
 
-def _statement(claim: Mapping[str, Any], *, realised: bool) -> str:
+def _statement(claim: statements.Claim, *, realised: bool) -> str:
     """Returns the formal statement under all assumptions, or why none can be made."""
-    if claim["state"] == statements.REFUSED:
+    if claim.state == statements.REFUSED:
         return f"No formal statement can be made. {statements.line(claim)}"
     adjacent = (
         "one is the other with all updates of one client set to zero"
-        if claim["adjacency"] == "zero-out"
+        if claim.adjacency == "zero-out"
         else "they differ in all updates of one client, which may be any within the clip norm"
     )
-    if claim["mu"] is None:
+    if claim.mu is None:
         return (
             f"Two data sets are neighbours if {adjacent}. For each client, if all assumptions hold, the release of all "
-            f"{claim['rounds']} noised sums, also adaptively chosen, and of all that is computed from them is "
-            f"(ε, δ)-DP with ε at most {up(claim['epsilon'])} at δ = {claim['delta']}, by the secrecy of who took "
+            f"{claim.rounds} noised sums, also adaptively chosen, and of all that is computed from them is "
+            f"(ε, δ)-DP with ε at most {up(claim.epsilon)} at δ = {claim.delta}, by the secrecy of who took "
             "part. To whoever knows the cohorts only the figures of the accountant apply."
         )
     who = "each client in the log" if realised else "each client whose rounds keep the participation schema"
     tail = (
         " This is of a release that differs from the one computed by at most "
-        f"{upwards(claim['tail'] or 0.0, 3)} in total variation, for every data set; δ includes that."
+        f"{upwards(claim.tail or 0.0, 3)} in total variation, for every data set; δ includes that."
     )
     return (
         f"Two data sets are neighbours if {adjacent}. For {who}, if all assumptions hold, the release of all "
-        f"{claim['rounds']} noised sums, also adaptively chosen, and of all that is computed from them is μ-GDP with μ "
-        f"at most {up(claim['mu'])}: no test can tell neighbours apart better than it can tell N(0, 1) from N(μ, 1). "
-        f"ρ-zCDP and (ε, δ)-DP follow.{tail if claim['tail'] else ''}"
+        f"{claim.rounds} noised sums, also adaptively chosen, and of all that is computed from them is μ-GDP with μ "
+        f"at most {up(claim.mu)}: no test can tell neighbours apart better than it can tell N(0, 1) from N(μ, 1). "
+        f"ρ-zCDP and (ε, δ)-DP follow.{tail if claim.tail else ''}"
     )
 
 

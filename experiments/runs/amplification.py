@@ -89,7 +89,7 @@ def statement(
     clients = "" if drawn is None else f", from {drawn} clients"
     return (
         f"only if cohorts are drawn at random and in secret, and nobody ever learns them{clients}, with amplification "
-        f"by sampling: {statements.one_line(claim)}"
+        f"by sampling: {statements.line(claim)}"
     )
 
 

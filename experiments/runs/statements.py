@@ -11,9 +11,9 @@ import tff_mf
 from tff_mf.base.strict_json import finite
 from tff_mf.planning.setting import MechanismSetting
 
+from ..output import typed
 from ..output.text import up
 from ..output.typed import Number, OpenUnit, Record
-from . import words
 from .words import CHOICE_OF_SETTINGS as CHOICE_OF_SETTINGS
 from .words import Bound, Reason
 
@@ -184,12 +184,26 @@ def customary_delta(delta: float, population: int | None) -> bool:
 
 def refusal(claim: Claim) -> str:
     """Returns why no ε may be stated, in one line, or an empty text if one may."""
-    return one_line(claim) if claim.state == REFUSED else ""
+    return line(claim) if claim.state == REFUSED else ""
 
 
 def facts(claim: Claim) -> dict[str, Any]:
-    """Returns a claim as JSON: `line` and `tier` write it in words."""
+    """Returns a claim as JSON."""
     return msgspec.to_builtins(claim)
+
+
+def of_facts(found: Any) -> Claim:
+    """Returns the claim that a file has, with the figures of the machine that wrote it.
+
+    Raises:
+        InputValueError: If it is none; the message names the field.
+
+    Example:
+        >>> made = claim(tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1))
+        >>> of_facts(facts(made)) == made
+        True
+    """
+    return typed.convert(found, Claim, "claim")
 
 
 def without_epsilon(value: Any) -> Any:
@@ -209,7 +223,7 @@ def without_epsilon(value: Any) -> Any:
     return [without_epsilon(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def one_line(found: Claim) -> str:
+def line(claim: Claim) -> str:
     """Returns the guarantee in one line, or the reason why no ε is stated.
 
     Formal guarantee: no figure is smaller than the true one; a line with a figure names adjacency, δ, rounds and
@@ -219,71 +233,60 @@ def one_line(found: Claim) -> str:
     Example:
         >>> import functools
         >>> made = functools.partial(claim, tff_mf.Guarantee(mu=0.5), rounds=100, participation=seen(None, 1))
-        >>> one_line(made(delta=1e-6))[:72]
+        >>> line(made(delta=1e-6))[:72]
         'client-level zero-out DP, central: ρ=0.126 zCDP (μ=0.500), ε≤2.255 at δ='
-        >>> one_line(made(delta=1e-6, open_questions=["unit"]))[:53]
+        >>> line(made(delta=1e-6, open_questions=["unit"]))[:53]
         'PROVISIONAL, 1 question open: client-level zero-out D'
-        >>> one_line(made(delta=1e-6, tuning_runs=40))[:53]
+        >>> line(made(delta=1e-6, tuning_runs=40))[:53]
         'QUALIFIED, 40 tuning runs not counted: client-level z'
-        >>> one_line(made(delta=0.5, population=3))[:38]
+        >>> line(made(delta=0.5, population=3))[:38]
         'NO ε CAN BE STATED: delta: δ = 0.5 is '
     """
-    return line(facts(found))
-
-
-def line(found: Mapping[str, Any]) -> str:
-    """Returns the `facts` of a claim in one line; a file may hold them, with figures of another machine."""
-    if found["state"] == REFUSED:
-        return _refused(found)
-    several = found["clients_of_one_person"] or 1
-    why = caveats(found["open_questions"], found["tuning_runs"])
-    text = f"{', '.join([found['state'].upper(), *why])}: " if why else ""
+    if claim.state == REFUSED:
+        return _refused(claim)
+    several = claim.clients_of_one_person or 1
+    why = caveats(claim.open_questions, claim.tuning_runs)
+    text = f"{', '.join([claim.state.upper(), *why])}: " if why else ""
     if several > 1:
-        text += f"ε≤{up(found['epsilon_of_a_person'])} of a person with {several} clients; "
-    text += f"{'Simulated: ' if found['simulation'] else ''}client-level {found['adjacency']} DP, central: "
-    if found["mu"] is not None:
-        text += f"ρ={up(found['zcdp_rho'])} zCDP (μ={up(found['mu'])}), "
-    text += f"ε≤{up(found['epsilon'])} at δ={found['delta']}; n={found['rounds']} rounds, "
-    text += words.bound(found["participation"])
-    if found["cohort"] != found["clients_per_round"]:
-        text += f", for cohorts of {found['cohort']}, simulated by {found['clients_per_round']}"
-        if found["mu"] is not None:
-            text += f" (of the clients that really train: ε≤{up(found['epsilon_as_run'])})"
-    condition = "" if found["population"] is not None else "; if δ is below 1 / population"
+        text += f"ε≤{up(claim.epsilon_of_a_person)} of a person with {several} clients; "
+    text += f"{'Simulated: ' if claim.simulation else ''}client-level {claim.adjacency} DP, central: "
+    if claim.mu is not None:
+        text += f"ρ={up(claim.zcdp_rho)} zCDP (μ={up(claim.mu)}), "
+    text += f"ε≤{up(claim.epsilon)} at δ={claim.delta}; n={claim.rounds} rounds, {claim.participation}"
+    if claim.cohort != claim.clients_per_round:
+        text += f", for cohorts of {claim.cohort}, simulated by {claim.clients_per_round}"
+        if claim.mu is not None:
+            text += f" (of the clients that really train: ε≤{up(claim.epsilon_as_run)})"
+    condition = "" if claim.population is not None else "; if δ is below 1 / population"
     return f"{text}{condition}; all models covered; tuning not covered."
 
 
-def at_a_glance(found: Mapping[str, Any]) -> str:
-    """Returns the `facts` of a claim for a screen, ε first; `line` has everything that it depends on.
+def at_a_glance(claim: Claim) -> str:
+    """Returns a claim for a screen, ε first; `line` has everything that it depends on.
 
     Formal guarantee: no figure is smaller than the true one, and a figure that is provisional, qualified or simulated
     says so. If a person can have several clients, ε is the person's; where a round stands for more clients than train
     in it, ε of those that do is beside it.
 
     Example:
-        >>> found = claim(tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1))
-        >>> at_a_glance(facts(found))
+        >>> at_a_glance(claim(tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1)))
         'ε ≤ 2.255 at δ = 1e-06 per client (central DP, zero-out), all 100 models; if δ is below 1 / population'
     """
-    if found["state"] == REFUSED:
-        return line(found)
-    several = found["clients_of_one_person"] or 1
+    if claim.state == REFUSED:
+        return line(claim)
+    several = claim.clients_of_one_person or 1
     value, whose = (
-        (found["epsilon_of_a_person"], f"person with {several} clients")
-        if several > 1
-        else (found["epsilon"], "client")
+        (claim.epsilon_of_a_person, f"person with {several} clients") if several > 1 else (claim.epsilon, "client")
     )
-    text = stated(value, whose, found)
-    if found["cohort"] != found["clients_per_round"]:
-        text += f", for simulated cohorts of {found['cohort']}"
-        if found["mu"] is not None:
-            text += (
-                f"; of the {found['clients_per_round']} clients that really train: ε ≤ {up(found['epsilon_as_run'])}"
-            )
-    if why := caveats(found["open_questions"], found["tuning_runs"]):
-        text += f"; {', '.join([found['state'], *why])}"
-    text += "; clients are simulated" if found["simulation"] else ""
-    return text if found["population"] is not None else f"{text}; if δ is below 1 / population"
+    text = stated(value, whose, delta=claim.delta, adjacency=claim.adjacency, rounds=claim.rounds)
+    if claim.cohort != claim.clients_per_round:
+        text += f", for simulated cohorts of {claim.cohort}"
+        if claim.mu is not None:
+            text += f"; of the {claim.clients_per_round} clients that really train: ε ≤ {up(claim.epsilon_as_run)}"
+    if why := caveats(claim.open_questions, claim.tuning_runs):
+        text += f"; {', '.join([claim.state, *why])}"
+    text += "; clients are simulated" if claim.simulation else ""
+    return text if claim.population is not None else f"{text}; if δ is below 1 / population"
 
 
 def caveats(open_questions: Sequence[str], tuning_runs: int | None) -> list[str]:
@@ -297,45 +300,42 @@ def caveats(open_questions: Sequence[str], tuning_runs: int | None) -> list[str]
     return [f"{number} {what}{'' if number == 1 else 's'} {state}" for number, what, state in numbers if number]
 
 
-def stated(epsilon: float, whose: str, found: Mapping[str, Any]) -> str:
-    """Returns an ε with what it is about: `delta`, `adjacency` and `rounds` are among the facts found."""
-    return (
-        f"ε ≤ {up(epsilon)} at δ = {found['delta']} per {whose} (central DP, {found['adjacency']}), "
-        f"all {found['rounds']} models"
-    )
+def stated(epsilon: float | None, whose: str, *, delta: float, adjacency: str, rounds: int) -> str:
+    """Returns an ε with what it is about."""
+    return f"ε ≤ {up(epsilon)} at δ = {delta} per {whose} (central DP, {adjacency}), all {rounds} models"
 
 
-def _refused(found: Mapping[str, Any]) -> str:
-    if found["test_only"]:
+def _refused(claim: Claim) -> str:
+    if claim.test_only:
         return f"{TEST_ONLY}: the noise has a fixed seed."
-    wrong = [f"{each['field']}: {words.text(each['code'], each['values'])}" for each in found["reasons"]]
+    wrong = [f"{each.field}: {each.text}" for each in claim.reasons]
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     # A reason may quote a damaged file: a line without a guarantee must not contain an ε from there.
     return f"{NO_EPSILON}: {''.join(wrong[:1])}".replace("ε≤", "ε ") + more
 
 
-def tier(found: Mapping[str, Any]) -> str | None:
-    """Returns how strong the protection by each ε in the `facts` of a claim is, and of whom; `None` if it is refused.
+def tier(claim: Claim) -> str | None:
+    """Returns how strong the protection by each ε of a claim is, and of whom; `None` if it is refused.
 
     Source: Ponomareva et al. (2023), section 5: `TIERS_SOURCE`.
 
     Example:
         >>> found = claim(tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1),
         ...               cohort=100, clients_per_round=10)
-        >>> tier(facts(found))[:75]
+        >>> tier(found)[:75]
         'tier 2, reasonable protection (ε ≤ 10) of a client of the simulated cohorts'
-        >>> tier(facts(found))[77:]
+        >>> tier(found)[77:]
         'tier 3, weak to no formal protection (ε > 10) of the clients that really train'
     """
-    if found["state"] == REFUSED:
+    if claim.state == REFUSED:
         return None
-    several, simulated = found["clients_of_one_person"], found["cohort"] != found["clients_per_round"]
+    several, simulated = claim.clients_of_one_person, claim.cohort != claim.clients_per_round
     said = []
     if (several or 1) > 1:
-        said.append(f"{_worth(found['epsilon_of_a_person'])} of a person with {several} clients")
-    said.append(_worth(found["epsilon"]) + (" of a client of the simulated cohorts" if simulated else ""))
+        said.append(f"{_worth(claim.epsilon_of_a_person)} of a person with {several} clients")
+    said.append(_worth(claim.epsilon) + (" of a client of the simulated cohorts" if simulated else ""))
     if simulated:
-        said.append(f"{_worth(found['epsilon_as_run'])} of the clients that really train")
+        said.append(f"{_worth(claim.epsilon_as_run)} of the clients that really train")
     return "; ".join(said)
 
 

@@ -96,11 +96,6 @@ class Bound(typed.Record, kw_only=True):
         return ", ".join(parts)
 
 
-def bound(participation: Mapping[str, Any]) -> str:
-    """Returns the participation that a guarantee is bound to in words, from its facts as JSON."""
-    return str(typed.convert(participation, Bound))
-
-
 def text(code: str, values: Mapping[str, Any]) -> str:
     """Returns a fact in words; values that do not fit, as in a file that somebody edited, are shown as they are.
 
@@ -154,7 +149,7 @@ def _listed(name: str, otherwise: str = "") -> Callable[..., str]:
 _IN_WORDS: Mapping[str, Callable[..., str]] = {
     "claimed": _claimed,
     "seen": _seen,
-    "assumed": lambda participation: bound(participation),
+    "assumed": lambda participation: str(typed.convert(participation, Bound)),
     "earlier runs": _runs,
     "again in words": lambda again: f"; {again} were computed again before any result was released" if again else "",
     "noise": lambda every, **_: (

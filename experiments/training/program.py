@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import safetensors.numpy
 
@@ -15,17 +16,18 @@ from tff_mf.base import checkpoint_files
 
 from .. import reports
 from ..output import files
-from ..runs import amplification, folders, initial_model, layers
+from ..runs import amplification, folders, initial_model, layers, statements
 from ..runs.folders import ExecutionSettings, versions
 from ..runs.ledger import has_begun, read_ledger
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, MODEL, SETTINGS_TOML, SUMMARY, VOCABULARY
 from ..runs.run_record import begun_record, initial_model_of
 from ..runs.settings import RunSettings
+from ..runs.summary import Summary
 from ..sampling import keep_secret
 from . import rounds
 from .preparation import PreparedRun, prepare
 from .rounds import OnRound, TrainedRun
-from .task import METRICS, FinalQuality
+from .task import METRICS
 
 _ON_THIS_MACHINE = ExecutionSettings()
 
@@ -35,18 +37,21 @@ class TrainingResult:
     """The result of a run that has ended.
 
     Attributes:
-        summary: The content of `summary.json`: how good the final model is, and what it took.
-        quality: How good the final model is.
+        summary: How good the final model is, and what it took.
         report: The facts of the report.
         history: Metrics of each evaluated round.
         weights: The trained model's parameters.
     """
 
-    summary: Mapping[str, Any]
-    quality: FinalQuality
+    summary: Summary
     report: Mapping[str, Any]
     history: Sequence[Mapping[str, float]]
     weights: list[np.ndarray]
+
+    @property
+    def claim(self) -> statements.Claim:
+        """The claim of the report."""
+        return statements.of_facts(self.report["claim"])
 
     @property
     def statement(self) -> str:
@@ -63,26 +68,20 @@ class TrainingResult:
 def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path) -> TrainingResult:
     """Writes model, vocabulary, summary and report of a run, deletes its checkpoints, and returns its result."""
     model = safetensors.numpy.save({str(i): weight for i, weight in enumerate(trained.weights)})
-    summary = {
-        **dataclasses.asdict(trained.quality),
-        "model_sha256": hashlib.sha256(model).hexdigest(),
-        "parameters": prepared.language_task.parameters,
-        "dropped_participations": prepared.dropped_participations,
-        "seconds": trained.progress.seconds,
-        "tff_mf_version": tff_mf.__version__,
-    }
+    summary = Summary(
+        **msgspec.structs.asdict(trained.quality),
+        model_sha256=hashlib.sha256(model).hexdigest(),
+        parameters=prepared.language_task.parameters,
+        dropped_participations=prepared.dropped_participations,
+        seconds=trained.progress.seconds,
+        tff_mf_version=tff_mf.__version__,
+    )
     files.write_atomically(out / VOCABULARY, json.dumps(prepared.vocabulary, ensure_ascii=False) + "\n")
     files.write_atomically(out / MODEL, model)
-    files.write_atomically(out / SUMMARY, json.dumps(summary, indent=2) + "\n")
+    files.write_atomically(out / SUMMARY, json.dumps(msgspec.to_builtins(summary), indent=2) + "\n")
     report = reports.write(out, realised=True)
     trained.saved.finish()
-    return TrainingResult(
-        summary=summary,
-        quality=trained.quality,
-        report=report,
-        history=trained.progress.history,
-        weights=trained.weights,
-    )
+    return TrainingResult(summary=summary, report=report, history=trained.progress.history, weights=trained.weights)
 
 
 def run(

@@ -25,6 +25,7 @@ from ..runs.metrics import ROUND, SECONDS, read_metrics, restore_metrics
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, TENSORBOARD
 from ..runs.rules import Rules
 from ..runs.settings import RunSettings
+from ..runs.summary import Quality
 from . import task
 from .client_batches import read_ahead
 from .learning_process import clip_norm_of
@@ -219,7 +220,7 @@ class TrainedRun:
 
     saved: Saved
     progress: Progress
-    quality: task.FinalQuality
+    quality: Quality
     weights: list[np.ndarray]
 
 

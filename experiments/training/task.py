@@ -15,6 +15,7 @@ from tff_mf.base.errors import InputValueError
 
 from ..runs import metrics
 from ..runs.settings import ALL, RunSettings
+from ..runs.summary import Quality
 from . import client_batches, evaluation, models
 from .datasets import sentences
 from .datasets.sentences import ClientSentences
@@ -100,31 +101,6 @@ def build_tokenizer(vocabulary: Sequence[str]) -> tff.Computation:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinalQuality:
-    """How good the final model of a run is, in the fields of `summary.json`.
-
-    Attributes:
-        accuracy: On test clients, without unknown words and ends of sentences.
-        baseline_accuracy: Likewise, of the answer that is always the most frequent word.
-        loss: On test clients; `None` if it is not finite.
-        test_sentences: Sentences of test clients.
-        validation_accuracy: Of the last evaluated round.
-        validation_accuracy_smoothed: Its mean over the last rounds.
-        validation_sentences: Sentences of each evaluation.
-        validation_split: The clients of the evaluations.
-    """
-
-    accuracy: float
-    baseline_accuracy: float
-    loss: float | None
-    test_sentences: int
-    validation_accuracy: float
-    validation_accuracy_smoothed: float
-    validation_sentences: int
-    validation_split: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
     """How a run measures its model.
 
@@ -134,7 +110,7 @@ class Measurement:
     """
 
     evaluate: Evaluation
-    conclude: Callable[[Weights, Sequence[Mapping[str, float]]], FinalQuality]
+    conclude: Callable[[Weights, Sequence[Mapping[str, float]]], Quality]
 
 
 def build_measurement(settings: RunSettings, data: pathlib.Path, language_task: Task) -> Measurement:
@@ -159,12 +135,12 @@ def build_measurement(settings: RunSettings, data: pathlib.Path, language_task: 
     def evaluate(weights: Weights) -> dict[str, float]:
         return evaluator.measure(_arrays(weights), kept).metrics
 
-    def conclude(weights: Weights, history: Sequence[Mapping[str, float]]) -> FinalQuality:
+    def conclude(weights: Weights, history: Sequence[Mapping[str, float]]) -> Quality:
         # Streamed: a test split may have millions of sentences.
         streamed = evaluator.tokens(sentences.chunks(data, _TEST, skip=skip, most=most))
         tested = evaluator.measure(_arrays(weights), streamed)
         curve = [(int(row[metrics.ROUND]), row[ACCURACY]) for row in history]
-        return FinalQuality(
+        return Quality(
             accuracy=tested.metrics[ACCURACY],
             baseline_accuracy=tested.baseline,
             loss=strict_json.finite(tested.metrics["loss"]),

@@ -84,10 +84,10 @@ def test_other_data_are_another_run(tmp_path):
 
 
 def claimed(seed, *reasons):
-    """The facts of a claim of ten and more clients, of which a seed is one."""
+    """A claim of ten and more rounds, of which a seed is one."""
     schema = statements.bound_to(tff_mf.MinSep(min_sep=3, max_participations=2))
     own = {"delta": 1e-6, "rounds": 10 + seed, "participation": schema, "reasons": reasons}
-    return statements.facts(statements.claim(tff_mf.Guarantee(mu=0.5), **own))
+    return statements.claim(tff_mf.Guarantee(mu=0.5), **own)
 
 
 def finished(label, rate, seed, accuracy, validation, rmse=0.1, privacy=("epsilon", 2.0)):
@@ -185,7 +185,9 @@ def test_a_level_states_no_more_than_each_of_its_runs():
     cut = [Reason(field="log", code="log_reader", values={"why": str(seed)}) for seed in range(3)]
     refused = [dataclasses.replace(run, claim=claimed(run.seed, cut[run.seed])) for run in level.best[1:]]
     mixed = dataclasses.replace(level, best=[level.best[0], *refused])
-    assert _report.as_dict([mixed], planned=3, done=3, failed={})["levels"][0]["claim"] == refused[0].claim
+    assert _report.as_dict([mixed], planned=3, done=3, failed={})["levels"][0]["claim"] == statements.facts(
+        refused[0].claim
+    )
 
 
 def test_a_dry_run_ranks_nothing():

@@ -139,7 +139,9 @@ def as_run_too(report):
     assert claim["epsilon_as_run"] > claim["epsilon"] == accountant["realised"]["epsilon"]
     as_run = tff_mf.Guarantee(mu=100 * accountant["realised"]["mu"]).epsilon(1e-6)
     assert claim["epsilon_as_run"] == pytest.approx(as_run, rel=1e-9)
-    assert "weak to no formal protection (ε > 10) of the clients that really train" in statements.tier(claim)
+    assert "weak to no formal protection (ε > 10) of the clients that really train" in statements.tier(
+        statements.of_facts(claim)
+    )
     assert f"really train: ε≤{rounded_up(claim['epsilon_as_run'])}" in headline
     assert "μ-GDP with μ at most " in " ".join(reports.markdown(report).split())
 
@@ -153,7 +155,7 @@ def of_a_person(report):
 
 def qualified(report):
     assert reports.headline(report).startswith("QUALIFIED, 40 tuning runs not counted: ")
-    assert "qualified, 40 tuning runs not counted" in statements.at_a_glance(report["claim"])
+    assert "qualified, 40 tuning runs not counted" in statements.at_a_glance(statements.of_facts(report["claim"]))
     assert [(each["severity"], each["values"]) for each in report["findings"]] == [("warning", {"runs": 40})]
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 
+import msgspec
 import numpy as np
 import pytest
 import run_folders
@@ -13,8 +14,10 @@ import tensorflow as tf
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import reports
+from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import names, statements
 from tff_mf.experiments.runs.settings import RunSettings
+from tff_mf.experiments.runs.summary import Summary
 from tff_mf.experiments.training import learning_process, models, program, task
 from tff_mf.experiments.training.datasets import sentences
 from tff_mf.numerics.digits import rounded_up
@@ -109,7 +112,7 @@ def test_files_of_a_run(finished):
     evaluated = [int(row["round"]) for row in metrics if row["loss"]]
     assert evaluated == [row["round"] for row in result.history] == [2, 4, 5]
     assert [number for number, _ in seen] == [1, 2, 3, 4, 5]
-    assert json.loads((out / names.SUMMARY).read_text()) == result.summary
+    assert typed.read(out / names.SUMMARY, Summary, "summary") == result.summary
     log = rows(out / names.PARTICIPATION)
     assert len(log) == 15
     model = safetensors.numpy.load_file(out / names.MODEL)
@@ -121,17 +124,17 @@ def test_files_of_a_run(finished):
 def test_the_whole_test_split_is_measured_once_and_the_curve_is_of_validation_sentences(finished, small_data, tmp_path):
     result, out, _ = finished
     summary, last = result.summary, result.history[-1]
-    assert summary["test_sentences"] == sentences.number(small_data, "test") > 40
-    assert (summary["validation_sentences"], summary["validation_split"]) == (40, "heldout")
-    assert summary["validation_accuracy"] == last["accuracy_without_out_of_vocab_or_end_of_sentence"]
+    assert summary.test_sentences == sentences.number(small_data, "test") > 40
+    assert (summary.validation_sentences, summary.validation_split) == (40, "heldout")
+    assert summary.validation_accuracy == last["accuracy_without_out_of_vocab_or_end_of_sentence"]
     language_task = task.build_task(small_settings(**SMALL), json.loads((out / names.VOCABULARY).read_text()))
     evaluator = language_task.build_evaluator()
-    for split, loss in (("test", summary["loss"]), ("heldout", last["loss"])):
+    for split, loss in (("test", summary.loss), ("heldout", last["loss"])):
         chunks = sentences.chunks(small_data, split, most=None if split == "test" else 40)
         assert evaluator.measure(result.weights, evaluator.tokens(chunks)).metrics["loss"] == pytest.approx(loss)
     copy = shutil.copytree(out, tmp_path / "run")
     for name in ("validation_accuracy", "validation_accuracy_smoothed", "validation_split", "test_sentences"):
-        (copy / names.SUMMARY).write_text(json.dumps({**summary, name: 0.5}))
+        (copy / names.SUMMARY).write_text(json.dumps({**msgspec.to_builtins(summary), name: 0.5}))
         assert any(name in each.text for each in reports.check(copy) if each.field == "summary")
 
 
@@ -151,9 +154,9 @@ def test_summary_and_statement_say_what_ran(finished):
     assert said.startswith("PROVISIONAL, 10 questions open: Simulated: client-level zero-out DP, central: ")
     assert "observed nobody twice, at most 1 participation" in said
     # It is stated in one place alone.
-    assert not {"epsilon", "claim", "statement", "noise_multiplier"} & summary.keys()
+    assert not {"epsilon", "claim", "statement", "noise_multiplier"} & set(summary.__struct_fields__)
     # embedding, convolution over three words with bias, dense with bias; four special words.
-    assert summary["parameters"] == 204 * 4 + (3 * 4 * 4 + 4) + (4 * 204 + 204)
+    assert summary.parameters == 204 * 4 + (3 * 4 * 4 + 4) + (4 * 204 + 204)
 
 
 def test_both_reports_are_written_and_agree_with_the_run(finished):
@@ -183,7 +186,7 @@ def test_the_model_learns_without_noise(small_data, tmp_path):
     larger = {"vocab_size": 200, "embedding_size": 8, "units": 8, "batch_size": 16, "max_examples": 32}
     settings = small_settings(plan, **larger, server_momentum=0.9, evaluate_every=12, evaluation_examples=200)
     result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
-    assert result.summary["loss"] < 0.9 * np.log(204)
+    assert result.summary.loss < 0.9 * np.log(204)
     assert result.statement.startswith("NO ε CAN BE STATED: noise: ")
 
 
@@ -213,7 +216,9 @@ def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left, f
     assert last.startswith("Accuracy ")
     # What is printed is what the report says.
     report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert f"Privacy {statements.at_a_glance(report['claim'])} Open questions tff-mf report " in last
+    assert (
+        f"Privacy {statements.at_a_glance(statements.of_facts(report['claim']))} Open questions tff-mf report " in last
+    )
     for text in (" at δ=1e-05", "of the clients that really train: ε≤", "cohorts of 40", "observed"):
         assert text in reports.headline(report)
     shown = (tmp_path / "stderr").read_text()
