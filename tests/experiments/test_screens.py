@@ -22,6 +22,7 @@ from tff_mf.experiments import cli
 from tff_mf.experiments.comparison import _report, _results, charts
 from tff_mf.experiments.output import figures as output_figures
 from tff_mf.experiments.output import mechanism_plots, native_output, progress
+from tff_mf.experiments.runs import statements
 from tff_mf.experiments.training.datasets import named_data
 from tff_mf.numerics import digits
 
