@@ -5,7 +5,6 @@ name or path in the environment variable CHROMIUM.
 """
 
 import functools
-import json
 import os
 import pathlib
 import shutil
@@ -44,6 +43,7 @@ def pages(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
     from tff_mf.experiments import cli, comparison
     from tff_mf.experiments.comparison.charts import charts
+    from tff_mf.experiments.output import typed
     from tff_mf.experiments.output.present import html
 
     sys.path.append(str(ROOT / "tests" / "fuzz"))
@@ -56,7 +56,8 @@ def pages(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     run_folders.whole(folder / "run")
     invoke(["report", str(folder / "run"), "--html", str(folder / "report.html")])
     yield folder / "report.html"
-    found = json.loads((ROOT / "docs" / "results" / "table-4-small.json").read_text(encoding="utf-8"))
+    stored = ROOT / "docs" / "results" / "table-4-small.json"
+    found = typed.read(stored, comparison.ComparisonResult, "comparison")
     page = comparison.document(found, name="table-4-small", charts=charts(found))
     html.write_page(folder / "compare.html", page)
     yield folder / "compare.html"

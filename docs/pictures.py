@@ -341,7 +341,8 @@ def _stored(name: str, columns: int) -> str:
 
     results, run, bundle = ROOT / "docs" / "results", pathlib.Path("runs/train"), pathlib.Path("bundle")
     if name == "compare":
-        words = comparison.document(json.loads((results / "table-4-small.json").read_text(encoding="utf-8")))
+        stored = typed.read(results / "table-4-small.json", comparison.ComparisonResult, "comparison")
+        words = comparison.document(stored)
     else:
         facts = json.loads((results / "screens.json").read_text(encoding="utf-8"))[name]
         words = {

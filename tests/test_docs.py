@@ -257,45 +257,49 @@ def test_settings_of_results_are_whole_and_named_in_their_page(path):
 
 
 def test_figures_of_results_are_what_their_command_wrote():
+    from tff_mf.experiments import comparison
     from tff_mf.experiments.comparison import _report, _spec
+    from tff_mf.experiments.output import typed
     from tff_mf.experiments.output.present import markdown
     from tff_mf.experiments.runs import statements
 
     page = (DOCS / "results.md").read_text()
-    result = json.loads((RESULTS / "pydoc.json").read_text())
-    assert result["runs_planned"] == len(_spec.read(RESULTS / "pydoc.toml"))
+    result = typed.read(RESULTS / "pydoc.json", comparison.ComparisonResult, "comparison")
+    assert result.runs_planned == len(_spec.read(RESULTS / "pydoc.toml"))
     _, _, heading, _, accuracies, *_ = markdown(_report.document(result)).split("\n\n")
     assert accuracies in page
     for part in (heading, statements.CHOICE_OF_SETTINGS):
         assert " ".join(part.split()) in " ".join(page.split())
-    gaps = {(gap["epsilon"], gap["better"], gap["worse"]): gap for gap in result["gaps"]}
+    gaps = {(gap.epsilon, gap.better, gap.worse): gap for gap in result.gaps}
     rows = re.findall(r"^\| ([\w-]+) ≥ ([\w-]+) \| (.+) \| (.+) \|$", page, re.M)
     assert len(rows) >= 8
     for upper, lower, *texts in rows:
         for epsilon, text in zip((2.0, 8.0), texts, strict=True):
             found = gaps[epsilon, upper, lower]
-            told_apart = "**" * (found["gap"] > found["half_width_95"])
-            shown = f"{100 * found['gap']:.2f} ± {100 * found['half_width_95']:.2f}"
+            told_apart = "**" * (found.gap > found.half_width_95)
+            shown = f"{100 * found.gap:.2f} ± {100 * found.half_width_95:.2f}"
             assert text == f"{told_apart}{shown}{told_apart}", (upper, lower)
 
 
 def test_the_order_of_a_paper_is_what_its_command_found():
+    from tff_mf.experiments import comparison
     from tff_mf.experiments.comparison import _report
+    from tff_mf.experiments.output import typed
     from tff_mf.experiments.output.present import markdown
 
-    result = json.loads((RESULTS / "table-4-small.json").read_text())
+    result = typed.read(RESULTS / "table-4-small.json", comparison.ComparisonResult, "comparison")
     accuracies, *_ = re.findall(r"^\|.*?(?=\n\n)", markdown(_report.document(result)), re.M | re.S)
     page = (DOCS / "results.md").read_text()
     assert accuracies in page
     for epsilon in (2.0, 8.0):
-        found = [each for each in result["levels"] if each["epsilon"] == epsilon]
-        assert [each["mechanism"] for each in found] == ["Band MF", "Optimal TreeAgg", "DP-SGD"]
-        paper = [each["published"]["test_accuracy"] for each in found]
+        found = [each for each in result.levels if each.epsilon == epsilon]
+        assert [each.mechanism for each in found] == ["Band MF", "Optimal TreeAgg", "DP-SGD"]
+        paper = [each.in_paper["test_accuracy"] for each in found]
         assert paper == sorted(paper, reverse=True)
-    assert all(each["gap"] > each["half_width_95"] for each in result["gaps"])
+    assert all(each.gap > each.half_width_95 for each in result.gaps)
     # Of each ε, the least.
-    for each in sorted(result["gaps"], key=lambda found: found["gap"])[:2]:
-        assert f"{100 * each['gap']:.2f} ± {100 * each['half_width_95']:.2f}" in page
+    for each in sorted(result.gaps, key=lambda found: found.gap)[:2]:
+        assert f"{100 * each.gap:.2f} ± {100 * each.half_width_95:.2f}" in page
 
     again = json.loads((RESULTS / "table-4-small-again.json").read_text())["runs"]
     gaps = [each for run in again for each in run["gaps"]]

@@ -96,7 +96,8 @@ def compare(
 
         pages.write_page(page, comparison.document(result, name=name, charts=charts(result)))
     written = [str(each) for each in (folder, page) if each is not None]
-    return Answer(result, comparison.document(result, name=name, written=written), failed=bool(result["runs_failed"]))
+    words = comparison.document(result, name=name, written=written)
+    return Answer(result.as_json(), words, failed=bool(result.runs_failed))
 
 
 def _path_of(file: str | None, spec: str | None) -> pathlib.Path:

@@ -4,10 +4,13 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from tff_mf.numerics.digits import percent
 
 from ..output.present import Block, Callout, Document, Facts, Figure, Item, Listing, Paragraph, Section, Table
 from ..runs import derived, statements
+from ._result import ComparisonResult, Gap, LevelResult, Line
 from ._results import Level, fitted, gaps, mean_and_half_width
 
 _DRY_RUN = "DRY RUN: the words of this data set are drawn at random, and no accuracy on it means anything."
@@ -19,7 +22,7 @@ _CHOSEN_BY = (
 )
 
 
-def as_dict(
+def result_of(
     found: Sequence[Level],
     *,
     planned: int,
@@ -27,8 +30,8 @@ def as_dict(
     failed: Mapping[str, str],
     about: Mapping[str, Any] | None = None,
     dry_run: bool = False,
-) -> dict[str, Any]:
-    """Returns the content of `comparison.json`.
+) -> ComparisonResult:
+    """Returns the content of `comparison.json`, without pictures.
 
     Args:
         found: The levels, best first.
@@ -39,40 +42,37 @@ def as_dict(
         dry_run: Whether words are drawn at random, so that no accuracy means anything.
     """
     line = fitted(found)
-    return {
-        **({"specification": dict(about)} if about else {}),
-        "dry_run": dry_run,
-        "runs_planned": planned,
-        "runs_done": done,
-        "runs_failed": dict(failed),
-        "levels": [_level(level, line) for level in found],
-        "gaps": gaps(found),
-        "rate_regression": None if line is None else {"slope": line.slope, "intercept": line.intercept},
-        "rate_regression_of_the_paper": {
-            "slope": derived.PAPER.slope,
-            "intercept": derived.PAPER.intercept,
-        },
-    }
+    return ComparisonResult(
+        specification=dict(about) if about else UNSET,
+        dry_run=dry_run,
+        runs_planned=planned,
+        runs_done=done,
+        runs_failed=dict(failed),
+        levels=[_level(level, line) for level in found],
+        gaps=gaps(found),
+        rate_regression=None if line is None else Line(slope=line.slope, intercept=line.intercept),
+        rate_regression_of_the_paper=Line(slope=derived.PAPER.slope, intercept=derived.PAPER.intercept),
+    )
 
 
 def document(
-    result: Mapping[str, Any], *, name: str = "", charts: Iterable[Any] | None = None, written: Sequence[str] = ()
+    result: ComparisonResult, *, name: str = "", charts: Iterable[Any] | None = None, written: Sequence[str] = ()
 ) -> Document:
     """Returns a comparison as a document."""
-    about, levels = result.get("specification", {}), result["levels"]
+    about, levels = result.about, result.levels
     scaled = about.get("scaled", {}).get("note", "")
     # Unknown if no run is done.
-    numbers = sorted({number for level in levels for number in level["test_sentences"]})
+    numbers = sorted({number for level in levels for number in level.test_sentences})
     measured = " to ".join(f"{number:,}" for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))
     sentences = f"{measured} sentences of test clients".lstrip()
-    chosen = any(len(level["validation_accuracy_by_rate"]) != 1 for level in levels)
+    chosen = any(len(level.validation_accuracy_by_rate) != 1 for level in levels)
     done = (
-        f"{result['runs_done']} of {result['runs_planned']} runs are done. Accuracy is over known words, on "
+        f"{result.runs_done} of {result.runs_planned} runs are done. Accuracy is over known words, on "
         f"{sentences}, with a 95 % interval over seeds; each mechanism's rate is "
         f"{_CHOSEN_BY if chosen else 'the only one tried here'}."
     )
-    ranked = levels and not result.get("dry_run")
-    verdict = _DRY_RUN if result.get("dry_run") else _ahead(result["gaps"])
+    ranked = levels and not result.dry_run
+    verdict = _DRY_RUN if result.dry_run else _ahead(result.gaps)
     blocks: list[Block | None] = [
         Callout(verdict) if verdict else None,
         *(Paragraph(each) for each in (about.get("paper", ""), scaled, about.get("notes", ""))),
@@ -80,7 +80,7 @@ def document(
         Section("Accuracy, %", _accuracies(levels)) if ranked else None,
         Section("Rates and errors", _rates(levels)) if levels else None,
         None if charts is None or not ranked else Section("Figures", [Figure(each) for each in charts]),
-        Section("Differences", [_differences(result["gaps"])]) if ranked else None,
+        Section("Differences", [_differences(result.gaps)]) if ranked else None,
         Section("What it rests on", [Listing(_assumptions(result), ticked="assumption")]),
         Section("Guarantees, or the reason why there is none", [Listing(_guarantees(levels))]) if levels else None,
     ]
@@ -88,63 +88,63 @@ def document(
     return Document(f"Comparison: {about.get('title', name)}".removesuffix(": "), blocks)
 
 
-def _ahead(gaps: Iterable[Mapping[str, Any]]) -> str:
+def _ahead(gaps: Iterable[Gap]) -> str:
     """Returns which mechanism is ahead at each level of noise, and whether its interval says so."""
-    best: dict[str, Mapping[str, Any]] = {}
+    best: dict[str, Gap] = {}
     for each in gaps:
-        best.setdefault(level_of(each), each)
+        best.setdefault(each.level, each)
     said = []
     for level, each in best.items():
-        gap, half = each["gap"], each["half_width_95"]
+        gap, half = each.gap, each.half_width_95
         unsure = "" if half is not None and half < gap else ", which does not tell them apart"
-        said.append(f"{level}: {each['better']} over {each['worse']} by {percent(gap, half)} points{unsure}")
+        said.append(f"{level}: {each.better} over {each.worse} by {percent(gap, half)} points{unsure}")
     return "; ".join(said)
 
 
-def _accuracies(levels: Sequence[Mapping[str, Any]]) -> list[Block]:
+def _accuracies(levels: Sequence[LevelResult]) -> list[Block]:
     """Returns the accuracy of each mechanism at each level of noise, as the papers' tables have it."""
-    columns = list(dict.fromkeys(map(level_of, levels)))
-    cells = {(each["mechanism"], level_of(each)): _accuracy(each) for each in levels}
-    names = dict.fromkeys(each["mechanism"] for each in levels)
+    columns = list(dict.fromkeys(each.level for each in levels))
+    cells = {(each.mechanism, each.level): _accuracy(each) for each in levels}
+    names = dict.fromkeys(each.mechanism for each in levels)
     rows = [[name, *(cells.get((name, column), "–") for column in columns)] for name in names]
-    baselines = {level_of(each): each["baseline_accuracy"] for each in levels if each.get("baseline_accuracy")}
+    baselines = {each.level: each.baseline_accuracy for each in levels if each.baseline_accuracy}
     if baselines:
         rows.append([_BASELINE, *(percent(baselines[each], None) if each in baselines else "–" for each in columns)])
     notes = {
-        "In parentheses: in the paper.": any(_PAPERS in each.get("published", {}) for each in levels),
+        "In parentheses: in the paper.": any(_PAPERS in each.in_paper for each in levels),
         f"* did not learn: not better than always {_BASELINE}.": not all(map(_learned, levels)),
     }
     note = " ".join(text for text, holds in notes.items() if holds)
     return [Table(["noise for", *columns], rows, "accuracy of each mechanism"), Paragraph(note, quiet=True)]
 
 
-def _accuracy(level: Mapping[str, Any]) -> str:
-    paper = level.get("published", {}).get(_PAPERS)
-    shown = percent(level["accuracy"], level["half_width_95"]) + ("" if _learned(level) else "*")
+def _accuracy(level: LevelResult) -> str:
+    paper = level.in_paper.get(_PAPERS)
+    shown = percent(level.accuracy, level.half_width_95) + ("" if _learned(level) else "*")
     return shown if paper is None else f"{shown} ({paper:.2f})"
 
 
-def _learned(level: Mapping[str, Any]) -> bool:
+def _learned(level: LevelResult) -> bool:
     """Returns whether a mechanism is better than one guess for all words, as far as that was measured."""
-    return level["accuracy"] > (level.get("baseline_accuracy") or 0.0)
+    return level.accuracy > (level.baseline_accuracy or 0.0)
 
 
-def _rates(levels: Sequence[Mapping[str, Any]]) -> list[Block]:
-    proposes = any(level["proposed_rate"] is not None for level in levels)
-    more = [{name: value for name, value in each.get("published", {}).items() if name != _PAPERS} for each in levels]
+def _rates(levels: Sequence[LevelResult]) -> list[Block]:
+    proposes = any(level.proposed_rate is not None for level in levels)
+    more = [{name: value for name, value in each.in_paper.items() if name != _PAPERS} for each in levels]
     header = ["noise for", "mechanism", "seeds", "server's rate", "rates tried", "effective RMSE"]
     rows, edges = [], []
     for level, published in zip(levels, more, strict=True):
-        tried, proposed = len(level["validation_accuracy_by_rate"]), level["proposed_rate"]
-        edges += [level] if level["rate_at_edge"] and tried > 1 else []
+        tried, proposed = len(level.validation_accuracy_by_rate), level.proposed_rate
+        edges += [level] if level.rate_at_edge and tried > 1 else []
         rows.append(
             [
-                level_of(level),
-                level["mechanism"],
-                str(level["seeds"]),
-                f"{level['server_learning_rate']:.4g}{' (edge)' if edges[-1:] == [level] else ''}",
+                level.level,
+                level.mechanism,
+                str(level.seeds),
+                f"{level.server_learning_rate:.4g}{' (edge)' if edges[-1:] == [level] else ''}",
                 str(tried),
-                f"{level['effective_rmse']:.4g}",
+                f"{level.effective_rmse:.4g}",
                 *(["–" if proposed is None else f"{proposed:.4g}"] if proposes else []),
                 *([", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in published.items())] * any(more)),
             ]
@@ -154,40 +154,39 @@ def _rates(levels: Sequence[Mapping[str, Any]]) -> list[Block]:
     return [Table(header, rows, "rates and errors", names=2), Paragraph(note if edges else "", quiet=True)]
 
 
-def _differences(gaps: Iterable[Mapping[str, Any]]) -> Block:
+def _differences(gaps: Iterable[Gap]) -> Block:
     rows = [
         [
-            level_of(each),
-            each["better"],
-            each["worse"],
-            percent(each["gap"], each["half_width_95"]),
-            str(each["seeds"]),
+            each.level,
+            each.better,
+            each.worse,
+            percent(each.gap, each.half_width_95),
+            str(each.seeds),
         ]
         for each in gaps
-        if each["neighbours"]
+        if each.neighbours
     ]
     if not rows:
         return Paragraph("None: no two mechanisms have the same noise and a seed in common.")
     return Table(["noise for", "better", "worse", "gap, points", "seeds"], rows, "differences in accuracy", names=3)
 
 
-def _guarantees(levels: Sequence[Mapping[str, Any]]) -> list[Item]:
+def _guarantees(levels: Sequence[LevelResult]) -> list[Item]:
     """Returns each statement once, with the level and the mechanisms that it is about."""
     said: dict[tuple[str, str, str], list[str]] = {}
     for each in levels:
-        claim = statements.of_facts(each["claim"])
-        state = "critical" if claim.state == statements.REFUSED else ""
-        said.setdefault((level_of(each), statements.at_a_glance(claim), state), []).append(each["mechanism"])
+        state = "critical" if each.claim.state == statements.REFUSED else ""
+        said.setdefault((each.level, statements.at_a_glance(each.claim), state), []).append(each.mechanism)
     return [Item(line, f"{level}, {'; '.join(names)}", state) for (level, line, state), names in said.items()]
 
 
-def _assumptions(result: Mapping[str, Any]) -> list[Item]:
+def _assumptions(result: ComparisonResult) -> list[Item]:
     edges = [
-        f"{level_of(each)}, {each['mechanism']}"
-        for each in result["levels"]
-        if each["rate_at_edge"] and len(each["validation_accuracy_by_rate"]) > 1
+        f"{each.level}, {each.mechanism}"
+        for each in result.levels
+        if each.rate_at_edge and len(each.validation_accuracy_by_rate) > 1
     ]
-    failed = [f"{name}: {why}" for name, why in result["runs_failed"].items()]
+    failed = [f"{name}: {why}" for name, why in result.runs_failed.items()]
     counted = f"{statements.CHOICE_OF_SETTINGS}; where the clients are real, all runs of this page count"
     found = {
         "choice of settings": counted,
@@ -204,36 +203,25 @@ def _assumptions(result: Mapping[str, Any]) -> list[Item]:
     return [Item(text, label) for label, text in found.items() if text]
 
 
-def _level(level: Level, line: derived.Regression | None) -> dict[str, Any]:
+def _level(level: Level, line: derived.Regression | None) -> LevelResult:
     mean, half = mean_and_half_width(list(level.accuracies.values()))
-    usable = line is not None and level.effective_rmse > 0
     baselines = [run.baseline for run in level.best if run.baseline is not None]
     in_paper = level.best[0].published
-    return {
-        level.privacy[0]: level.privacy[1],
-        "mechanism": level.label,
-        "accuracy": mean,
-        "half_width_95": half,
-        **({"baseline_accuracy": statistics.fmean(baselines)} if baselines else {}),
-        "seeds": len(level.best),
-        "accuracy_by_seed": {str(seed): value for seed, value in level.accuracies.items()},
-        "accuracy_over_rounds": {str(run.seed): [list(point) for point in run.history] for run in level.best},
-        "server_learning_rate": level.rate,
-        "rate_at_edge": level.at_edge,
-        "test_sentences": sorted({run.test_sentences for run in level.best}),
-        "validation_accuracy_by_rate": {f"{rate:.6g}": value for rate, value in sorted(level.tried.items())},
-        "effective_rmse": level.effective_rmse,
-        "claim": statements.facts(level.claim),
-        "proposed_rate": line.proposed(level.effective_rmse) if usable and line is not None else None,
-        **({"published": dict(in_paper)} if in_paper else {}),
-    }
-
-
-def level_of(entry: Mapping[str, Any]) -> str:
-    """Returns the level of noise of an entry of `comparison.json`, which has one of the two.
-
-    Example:
-        >>> level_of({"epsilon": 2.0, "mechanism": "blt"})
-        'ε = 2'
-    """
-    return next(statements.level(name, entry[name]) for name in ("epsilon", "noise_multiplier") if name in entry)
+    return LevelResult(
+        **{level.privacy[0]: level.privacy[1]},
+        mechanism=level.label,
+        accuracy=mean,
+        half_width_95=half,
+        baseline_accuracy=statistics.fmean(baselines) if baselines else UNSET,
+        seeds=len(level.best),
+        accuracy_by_seed={str(seed): value for seed, value in level.accuracies.items()},
+        accuracy_over_rounds={str(run.seed): list(run.history) for run in level.best},
+        server_learning_rate=level.rate,
+        rate_at_edge=level.at_edge,
+        test_sentences=sorted({run.test_sentences for run in level.best}),
+        validation_accuracy_by_rate={f"{rate:.6g}": value for rate, value in sorted(level.tried.items())},
+        effective_rmse=level.effective_rmse,
+        claim=level.claim,
+        proposed_rate=None if line is None or level.effective_rmse <= 0 else line.proposed(level.effective_rmse),
+        published=dict(in_paper) if in_paper else UNSET,
+    )

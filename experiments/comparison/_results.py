@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import scipy.stats
 
 import tff_mf
@@ -25,6 +26,7 @@ from ..runs.statements import REFUSED, Claim
 from ..runs.summary import Summary
 from ..training.datasets import named_data, synthetic
 from . import _report, _runs, _scaling, _spec
+from ._result import ComparisonResult, Gap
 from ._runs import RESULT, TABLE
 
 _CONFIDENCE = 0.95
@@ -137,7 +139,7 @@ def levels(finished: Sequence[Finished]) -> list[Level]:
     return sorted(found, key=lambda level: (level.privacy, -statistics.fmean(level.accuracies.values())))
 
 
-def gaps(found: Sequence[Level]) -> list[dict[str, Any]]:
+def gaps(found: Sequence[Level]) -> list[Gap]:
     """Returns the difference in accuracy of any two mechanisms at one level of privacy, over their common seeds."""
     result = []
     for (above, better), (below, worse) in itertools.combinations(enumerate(found), 2):
@@ -146,15 +148,15 @@ def gaps(found: Sequence[Level]) -> list[dict[str, Any]]:
             continue
         mean, half = mean_and_half_width([better.accuracies[seed] - worse.accuracies[seed] for seed in shared])
         result.append(
-            {
-                better.privacy[0]: better.privacy[1],
-                "better": better.label,
-                "worse": worse.label,
-                "gap": mean,
-                "half_width_95": half,
-                "seeds": len(shared),
-                "neighbours": below == above + 1,
-            }
+            Gap(
+                **{better.privacy[0]: better.privacy[1]},
+                better=better.label,
+                worse=worse.label,
+                gap=mean,
+                half_width_95=half,
+                seeds=len(shared),
+                neighbours=below == above + 1,
+            )
         )
     return result
 
@@ -176,7 +178,7 @@ def run_comparison(
     dataset: str | None = None,
     fraction: float | None = None,
     say: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:
+) -> ComparisonResult:
     """Does the runs of a specification that are not done, and writes the table and the pictures.
 
     Each run is a process, with a folder in `out/runs/`. It is done when its `report.json` is there and its keys are
@@ -227,12 +229,12 @@ def _written(
     about: Mapping[str, Any],
     *,
     dry_run: bool,
-) -> dict[str, Any]:
+) -> ComparisonResult:
     """Writes table, pictures and `comparison.json`, and returns the content of the latter."""
     done = [run for run in planned if _runs.is_done(out, run.name)]
     finished = [_finished(run, artifacts[run.name], _runs.folder_of(out, run.name)) for run in done]
     found = levels(finished)
-    result = _report.as_dict(
+    result = _report.result_of(
         found,
         planned=len(planned),
         done=len(finished),
@@ -251,9 +253,9 @@ def _written(
             setting=_spec.shared_setting(planned),
             min_sep=_spec.shared_min_sep(planned),
         )
-        result["plots"] = [path.name for path in pictures]
+        result = msgspec.structs.replace(result, plots=[path.name for path in pictures])
     files.write_atomically(out / TABLE, markdown(_report.document(result, name=out.name)))
-    files.write_atomically(out / RESULT, json.dumps(result, indent=2) + "\n")
+    files.write_atomically(out / RESULT, json.dumps(result.as_json(), indent=2) + "\n")
     return result
 
 

@@ -3,17 +3,17 @@
 import itertools
 import pathlib
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
+from msgspec import UNSET
 
 from tff_mf.numerics.digits import nearest
 
 from ..output import figures
 from ..output.figures import Axis, Chart, Curve
 from ..runs.derived import Regression
-from ._report import level_of
+from ._result import ComparisonResult, LevelResult
 
 _AXES = {"epsilon": ("ε", "ε"), "noise_multiplier": ("σ", "noise multiplier σ")}
 _ACCURACY = Axis(label="accuracy, known words (%)", from_zero=True)
@@ -23,14 +23,14 @@ _OF_PAPER = {"color": "#777777", "linestyle": "--"}
 _OF_THESE = {"color": "#000000", "linewidth": 0.8}
 
 
-def charts(result: Mapping[str, Any]) -> list[Chart]:
+def charts(result: ComparisonResult) -> list[Chart]:
     """Returns the figures of the page of a comparison: what `draw` writes, without the paper's line."""
-    levels = result["levels"]
+    levels = result.levels
     return [*over_rounds(levels), *over_privacy(levels), rates(result)]
 
 
 def draw(
-    result: Mapping[str, Any], folder: pathlib.Path, *, clip_norm: float, setting: str, min_sep: int | None
+    result: ComparisonResult, folder: pathlib.Path, *, clip_norm: float, setting: str, min_sep: int | None
 ) -> list[pathlib.Path]:
     """Writes all pictures to `folder` and returns their paths.
 
@@ -41,8 +41,8 @@ def draw(
         setting: n, b and k of the runs, for the titles.
         min_sep: b if all runs have the same: the ticks are at its multiples.
     """
-    levels = result["levels"]
-    seeds = f"{statistics.fmean(each['seeds'] for each in levels):.3g} seeds".replace("1 seeds", "1 seed")
+    levels = result.levels
+    seeds = f"{statistics.fmean(each.seeds for each in levels):.3g} seeds".replace("1 seeds", "1 seed")
     pictures = {
         "accuracy-over-rounds.png": (over_rounds(levels, min_sep), "each seed (thin) and their mean"),
         "accuracy-over-privacy.png": (over_privacy(levels), "mean and 95 % interval over seeds"),
@@ -53,9 +53,9 @@ def draw(
     return [folder / name for name in pictures]
 
 
-def over_rounds(levels: Sequence[Mapping[str, Any]], min_sep: int | None = None) -> list[Chart]:
+def over_rounds(levels: Sequence[LevelResult], min_sep: int | None = None) -> list[Chart]:
     """Returns validation accuracy over rounds at each level of privacy, of each seed and in the mean."""
-    last = max((at for each in levels for own in each["accuracy_over_rounds"].values() for at, _ in own), default=0)
+    last = max((at for each in levels for own in each.accuracy_over_rounds.values() for at, _ in own), default=0)
     ticks = None if min_sep is None else figures.round_ticks(min_sep, last)
     return [
         Chart(
@@ -68,25 +68,28 @@ def over_rounds(levels: Sequence[Mapping[str, Any]], min_sep: int | None = None)
             value=nearest,
             names=_names(levels),
         )
-        for index, (privacy, group) in enumerate(itertools.groupby(levels, key=level_of))
+        for index, (privacy, group) in enumerate(itertools.groupby(levels, key=lambda level: level.level))
     ]
 
 
-def over_privacy(levels: Sequence[Mapping[str, Any]]) -> list[Chart]:
+def over_privacy(levels: Sequence[LevelResult]) -> list[Chart]:
     """Returns accuracy on test clients over ε and over σ, whichever the runs have, with intervals over seeds."""
     found, names = [], _names(levels)
     for kind, (symbol, label) in _AXES.items():
-        own = sorted((each for each in levels if kind in each), key=lambda each: each[kind])
+        own = sorted(
+            ((value, each) for each in levels if (value := getattr(each, kind)) is not UNSET),
+            key=lambda found: found[0],
+        )
         if not own:
             continue
         curves = []
         for index, name in enumerate(names):
-            mine = [each for each in own if each["mechanism"] == name]
+            mine = [(value, each) for value, each in own if each.mechanism == name]
             curves.append(
                 Curve(
                     name=name,
-                    points=[(each[kind], 100 * each["accuracy"]) for each in mine],
-                    intervals=[_interval(each["accuracy"], each["half_width_95"]) for each in mine],
+                    points=[(value, 100 * each.accuracy) for value, each in mine],
+                    intervals=[_interval(each.accuracy, each.half_width_95) for _, each in mine],
                     aside=_ASIDE ** (index - (len(names) - 1) / 2),
                 )
             )
@@ -95,7 +98,7 @@ def over_privacy(levels: Sequence[Mapping[str, Any]]) -> list[Chart]:
                 name=f"accuracy-over-{kind.replace('_', '-')}",
                 title=f"Test accuracy over {symbol}",
                 note="Mean and 95 % interval over seeds.",
-                x=Axis(label=label, log=own[0][kind] > 0, ticks={each[kind]: f"{each[kind]:g}" for each in own}),
+                x=Axis(label=label, log=own[0][0] > 0, ticks={value: f"{value:g}" for value, _ in own}),
                 y=_ACCURACY,
                 curves=curves,
                 value=nearest,
@@ -105,28 +108,30 @@ def over_privacy(levels: Sequence[Mapping[str, Any]]) -> list[Chart]:
     return found
 
 
-def rates(result: Mapping[str, Any], clip_norm: float | None = None) -> Chart:
+def rates(result: ComparisonResult, clip_norm: float | None = None) -> Chart:
     """Returns the best rates over the error, with the other rates tried and the lines through them.
 
     The paper's line is scaled by the clip norm; without that, it is left out.
     """
-    noisy = [each for each in result["levels"] if each["effective_rmse"] > 0]
-    several = any(len(each["validation_accuracy_by_rate"]) > 1 for each in result["levels"])
+    noisy = [each for each in result.levels if each.effective_rmse > 0]
+    several = any(len(each.validation_accuracy_by_rate) > 1 for each in result.levels)
     curves = []
-    for name in _names(result["levels"]):
-        own = [(each["effective_rmse"], each) for each in noisy if each["mechanism"] == name]
-        tried = [(at, float(rate)) for at, each in own for rate in each["validation_accuracy_by_rate"]]
+    for name in _names(result.levels):
+        own = [(each.effective_rmse, each) for each in noisy if each.mechanism == name]
+        tried = [(at, float(rate)) for at, each in own for rate in each.validation_accuracy_by_rate]
         curves.append(Curve(name=name, points=tried, faint=True, look=_TRIED))
-        curves.append(Curve(name=name, points=[(at, each["server_learning_rate"]) for at, each in own], drawn="dots"))
+        curves.append(Curve(name=name, points=[(at, each.server_learning_rate) for at, each in own], drawn="dots"))
     if noisy:
-        ends = [each["effective_rmse"] for each in noisy]
+        ends = [each.effective_rmse for each in noisy]
         span = np.geomspace(min(ends) / 1.3, max(ends) * 1.3, 50)
         for name, look, line, scale in (
-            ("paper's regression", _OF_PAPER, result["rate_regression_of_the_paper"], clip_norm),
-            ("regression of these", _OF_THESE, result["rate_regression"], 1.0),
+            ("paper's regression", _OF_PAPER, result.rate_regression_of_the_paper, clip_norm),
+            ("regression of these", _OF_THESE, result.rate_regression, 1.0),
         ):
             if line is not None and scale is not None:
-                points = [(x, Regression(**line).rate(x) / scale) for x in span.tolist()]
+                points = [
+                    (x, Regression(slope=line.slope, intercept=line.intercept).rate(x) / scale) for x in span.tolist()
+                ]
                 curves.append(Curve(name=name, points=points, look=look))
     return Chart(
         name="rates",
@@ -136,7 +141,7 @@ def rates(result: Mapping[str, Any], clip_norm: float | None = None) -> Chart:
         y=Axis(label="server's learning rate", log=True),
         curves=curves,
         value=nearest,
-        names=_names(result["levels"]),
+        names=_names(result.levels),
     )
 
 
@@ -150,12 +155,12 @@ def _write(path: pathlib.Path, found: Sequence[Chart], title: str) -> None:
         figures.legend_below(drawn, panels[0], 2 * len(found))
 
 
-def _names(levels: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(each["mechanism"] for each in levels))
+def _names(levels: Sequence[LevelResult]) -> list[str]:
+    return list(dict.fromkeys(each.mechanism for each in levels))
 
 
-def _seeds_and_mean(level: Mapping[str, Any]) -> list[Curve]:
-    name, by_seed = level["mechanism"], level["accuracy_over_rounds"].values()
+def _seeds_and_mean(level: LevelResult) -> list[Curve]:
+    name, by_seed = level.mechanism, level.accuracy_over_rounds.values()
     by_round: dict[int, list[float]] = {}
     for number, value in itertools.chain(*by_seed):
         by_round.setdefault(number, []).append(100 * value)

@@ -132,7 +132,7 @@ def test_the_table_has_the_papers_numbers_and_marks_what_did_not_learn():
     ]
     paper = {"test_accuracy": 23.19, "rms_loss": 8.6}
     runs = [dataclasses.replace(run, published=paper if run.label == "Band MF" else {}) for run in runs]
-    result = _report.as_dict(_results.levels(runs), planned=4, done=4, failed={})
+    result = _report.result_of(_results.levels(runs), planned=4, done=4, failed={})
     text = markdown(_report.document(result))
     assert re.search(r"\| Band MF +\| 20.00 ± 0.00 \(23.19\) +\|", text)
     assert re.search(r"\| DP-SGD +\| 7.00 ± 0.00\* +\|", text)
@@ -165,14 +165,14 @@ def test_gaps_are_paired_by_seed():
     better = [finished("blt", 1.0, seed, value, 0.1) for seed, value in enumerate((0.5, 0.3, 0.1))]
     worse = [finished("identity", 1.0, seed, value, 0.1) for seed, value in enumerate((0.4, 0.2, 0.0))]
     (gap,) = _results.gaps(_results.levels(better + worse))
-    assert (gap["better"], gap["worse"], gap["seeds"]) == ("blt", "identity", 3)
-    assert gap["gap"] == pytest.approx(0.1)
-    assert gap["half_width_95"] == pytest.approx(0.0, abs=1e-12)
+    assert (gap.better, gap.worse, gap.seeds) == ("blt", "identity", 3)
+    assert gap.gap == pytest.approx(0.1)
+    assert gap.half_width_95 == pytest.approx(0.0, abs=1e-12)
     other = [finished("identity", 1.0, 0, 0.4, 0.1, privacy=("epsilon", 8.0))]
     assert _results.gaps(_results.levels(better + other)) == []
     third = [finished("tree", 1.0, seed, value, 0.1) for seed, value in enumerate((0.45, 0.26, 0.03))]
     found = _results.gaps(_results.levels(better + worse + third))
-    pairs = {(gap["better"], gap["worse"]): (gap["neighbours"], gap["gap"]) for gap in found}
+    pairs = {(gap.better, gap.worse): (gap.neighbours, gap.gap) for gap in found}
     assert pairs == {
         ("blt", "tree"): (True, pytest.approx(0.16 / 3)),
         ("blt", "identity"): (False, pytest.approx(0.1)),
@@ -185,13 +185,12 @@ def test_a_level_states_no_more_than_each_of_its_runs():
     cut = [Reason(field="log", code="log_reader", values={"why": str(seed)}) for seed in range(3)]
     refused = [dataclasses.replace(run, claim=claimed(run.seed, cut[run.seed])) for run in level.best[1:]]
     mixed = dataclasses.replace(level, best=[level.best[0], *refused])
-    assert _report.as_dict([mixed], planned=3, done=3, failed={})["levels"][0]["claim"] == statements.facts(
-        refused[0].claim
-    )
+    (stated,) = _report.result_of([mixed], planned=3, done=3, failed={}).levels
+    assert stated.claim == refused[0].claim
 
 
 def test_a_dry_run_ranks_nothing():
-    result = _report.as_dict(some_levels(), planned=13, done=13, failed={}, dry_run=True)
+    result = _report.result_of(some_levels(), planned=13, done=13, failed={}, dry_run=True)
     text = markdown(_report.document(result, charts=charts.charts(result)))
     assert not any(ranking in text for ranking in ("Accuracy, %", "Differences", "Figures", "10.00"))
 

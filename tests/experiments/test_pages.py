@@ -1,6 +1,7 @@
 """Web pages of reports, comparisons and plans: they load nothing, run nothing foreign, and show no ε too small."""
 
 import base64
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -41,10 +42,9 @@ KINDS = ("report", "comparison", "plan", "hostile-report", "hostile-comparison",
 
 
 def comparison(label="blt", **more):
-    found = _report.as_dict(some_levels(), planned=14, done=13, failed={"run": "it failed"}, **more)
-    found["levels"][0]["half_width_95"] = 0.01
-    found["levels"][0]["mechanism"] = found["gaps"][0]["better"] = label
-    return found
+    best, *rest = some_levels()
+    levels = [dataclasses.replace(best, label=label), *rest]
+    return _report.result_of(levels, planned=14, done=13, failed={"run": "it failed"}, **more)
 
 
 def page_of(found, *, name="grid"):
@@ -399,7 +399,7 @@ def test_a_comparison_shows_every_mechanism_level_failure_and_statement(texts):
     shown = "".join(page.text_of("main"))
     for each in ("blt", "identity", "ε = 2", "it failed", "all 10 models"):
         assert each in shown
-    nothing = _report.as_dict([], planned=1, done=0, failed={"run": "it failed"})
+    nothing = _report.result_of([], planned=1, done=0, failed={"run": "it failed"})
     assert Page(page_of(nothing)).unbalanced == []
 
 

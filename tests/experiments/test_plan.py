@@ -226,8 +226,7 @@ def test_a_delta_below_the_tail_of_every_grid_is_refused():
     assert "delta=1e-25" in str(caught.value)
 
 
-def test_long_searches_wait_until_asked_for(only):
-    only("banded", "dense", "tree-full")
+def test_long_searches_wait_until_asked_for():
     deployment = Deployment.of(population=342_477, clients_per_round=1000, rounds=2052, delta=1e-6)
     found = {option.name: option for option in compared(deployment, epsilon=8.0)}
     assert "--thorough" in found["banded"].note

@@ -194,7 +194,7 @@ def level(label, privacy, accuracies, rmse=0.1):
 
 
 def draw_comparison(found, folder):
-    result = _report.as_dict(found, planned=9, done=9, failed={})
+    result = _report.result_of(found, planned=9, done=9, failed={})
     return charts.draw(result, folder, clip_norm=1.0, setting="n = 4, b = 2, k = 2", min_sep=2)
 
 
@@ -221,8 +221,8 @@ def test_a_picture_that_fails_leaves_the_old_one(tmp_path):
     path = tmp_path / "x.png"
     path.write_bytes(b"as it was")
     # No file of this process may be larger than a kilobyte.
-    line = 'ulimit -f 1; exec "$0" -c "$1" show tree-online --rounds 32 --plot x.png'
-    command = ["bash", "-c", line, sys.executable, COMMAND]
+    line = 'ulimit -f 1; exec "$0" -c "$1" show identity --plot x.png "$@"'
+    command = ["bash", "-c", line, sys.executable, COMMAND, *SETTING.split()]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
     assert "File too large" in done.stderr
