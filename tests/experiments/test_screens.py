@@ -221,7 +221,7 @@ def test_a_picture_that_fails_leaves_the_old_one(tmp_path):
     path = tmp_path / "x.png"
     path.write_bytes(b"as it was")
     # No file of this process may be larger than a kilobyte.
-    line = 'ulimit -f 1; exec "$0" -c "$1" show identity --plot x.png "$@"'
+    line = 'ulimit -f 1; exec "$0" -c "$1" show identity --plot x.png "${@:2}"'
     command = ["bash", "-c", line, sys.executable, COMMAND, *SETTING.split()]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
