@@ -15,10 +15,8 @@ import functools
 import json
 import pathlib
 import time
-import types
 from collections.abc import Mapping
 
-import _digits_bins as bins
 import _digits_results as results
 import numpy as np
 
@@ -29,8 +27,6 @@ from tff_mf.experiments.central_training.settings import CentralSettings
 EPSILONS = (2.0, 4.0, 8.0, 16.0)
 DELTA = 1e-5
 MECHANISMS = ("identity", "tree-online", "tree-full", "blt", "banded", "banded, sampled")
-# Made for groups that are drawn at random, by balls in bins.
-IN_BINS = {"blt, in bins": "blt", "banded Toeplitz, in bins": "banded"}
 # Batch size and epochs, of 200 rounds each.
 CANDIDATES = ((128, 20), (256, 40))
 # Where only errors are compared, and at which ε.
@@ -67,7 +63,7 @@ class Setting:
             return CentralSettings(**common, mechanism="identity", sampling="poisson")
         if self.mechanism == "banded, sampled":
             return CentralSettings(**common, mechanism="banded", sampling="cyclic-poisson", groups=self._bands)
-        return CentralSettings(**common, mechanism=IN_BINS.get(self.mechanism, self.mechanism))
+        return CentralSettings(**common, mechanism=self.mechanism)
 
     @property
     def _bands(self) -> int:
@@ -83,18 +79,9 @@ class Setting:
         )[0].bands
 
     @functools.cached_property
-    def prepared(self) -> preparation.PreparedTraining | types.SimpleNamespace:
+    def prepared(self) -> preparation.PreparedTraining:
         """The mechanism, the order and σ."""
         self.settings.check()
-        if self.mechanism in IN_BINS:
-            return bins.prepared(
-                IN_BINS[self.mechanism],
-                examples=self.settings.examples,
-                batch_size=self.batch_size,
-                rounds=self.settings.rounds,
-                epsilon=self.epsilon,
-                delta=DELTA,
-            )
         return preparation.prepare(self.settings, self.settings.build_mechanism())
 
     @property
@@ -239,10 +226,9 @@ def _data() -> data_sets.ImageData:
 def cell(study: Study, mechanism: str, epsilon: float) -> dict[str, object]:
     """Returns the results of a mechanism at an ε, with the settings that were chosen for it."""
     setting, momentum, rate = study.chosen(mechanism, epsilon)
-    sampled = mechanism in IN_BINS
     return {
         **dataclasses.asdict(setting),
-        "bands": getattr(setting.prepared.mechanism, "bands", None) if sampled else setting.settings.bands,
+        "bands": setting.settings.bands,
         "momentum": momentum,
         "learning_rate": rate * (1 - momentum),
         "noise_multiplier": setting.prepared.noise_multiplier,
@@ -285,7 +271,7 @@ def main() -> None:
     parser.add_argument("--tables", action="store_true")
     arguments = parser.parse_args()
     study = Study(arguments.work, 0 if arguments.tables else arguments.seconds)
-    found = [cell(study, mechanism, epsilon) for epsilon in EPSILONS for mechanism in (*MECHANISMS, *IN_BINS)]
+    found = [cell(study, mechanism, epsilon) for epsilon in EPSILONS for mechanism in MECHANISMS]
     runs = list(study.runs.values())
     results.write(found, crossings(), runs, sum(run["cpu_seconds"] for run in runs))
 

@@ -38,9 +38,6 @@ from tff_mf.mechanisms import ScaledInverse as ScaledInverse
 from tff_mf.mechanisms import SearchStatus as SearchStatus
 from tff_mf.mechanisms import Tree as Tree
 from tff_mf.mechanisms.registry import register_mechanism as register_mechanism
-from tff_mf.optimize import AmplifiedOptimum as AmplifiedOptimum
-from tff_mf.optimize import optimize_amplified_banded_toeplitz as optimize_amplified_banded_toeplitz
-from tff_mf.optimize import optimize_amplified_blt as optimize_amplified_blt
 from tff_mf.optimize import optimize_banded as optimize_banded
 from tff_mf.optimize import optimize_banded_inverse as optimize_banded_inverse
 from tff_mf.optimize import optimize_banded_plus_low_rank as optimize_banded_plus_low_rank

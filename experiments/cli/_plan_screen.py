@@ -357,8 +357,6 @@ class PlanScreen:
             f"Certified: {recommended(self.in_bins).name}, amplified σ = {digits.upwards(found.noise_multiplier)}, "
             f"{objective} {error} clip norms, amplified ε {digits.upwards(found.level.epsilon)} "
             f"({found.level.theorem} bound), and {digits.upwards(found.epsilon_if_known)} if cohorts are known. "
-            "`tff-mf optimize blt` or `banded-toeplitz` with --sampling "
-            "balls-in-bins saves the mechanism."
         )
 
 

@@ -21,8 +21,8 @@ from ._flags import Flags
 from ._screens import Answer
 from .guarantees import Found
 
-# Samplings for which mechanisms are made at an amplified ε; for the others, by the schema that holds beside it.
-_AMPLIFIED = ("cyclic-poisson", "balls-in-bins")
+# The sampling for which bands are chosen at an amplified ε; for the others, by the schema that holds beside it.
+_AMPLIFIED = "cyclic-poisson"
 _NO_BANDS = "--bands is missing: give it, or a --sampling, of which --min-sep is used."
 _STRUCTURED = "structured"
 # What `structured` alone takes.
@@ -49,7 +49,7 @@ def _target_of(epsilon: float | None, delta: float | None, flags: Flags) -> Targ
         validation.positive("epsilon", epsilon)
         validation.open_unit("delta", delta)
         # Parameters of an amplified search may follow from it.
-        if flags.sampling not in _AMPLIFIED:
+        if flags.sampling != _AMPLIFIED:
             flags.participation()
         flags.check_amplified()
         return epsilon, delta
@@ -93,23 +93,6 @@ def _amplified(flags: Flags, target: Target) -> Made:
         found = mechanism_names.search("banded", rounds=rounds, participation=None, bands=best.bands, progress=report)
     entries = {"bands": best.bands, "unit_norms": True, "amplified_rms_error": best.rms_error}
     return _found_for(flags.drawn(groups=best.bands), found, flags), entries
-
-
-def _for_bins(name: str, flags: Flags, target: Target) -> Made:
-    """Returns the mechanism of the least error with amplification by balls in bins, with its certified noise."""
-    cohorts, level = _for_amplification(flags, target)
-    mechanism_names.refuse_options(name, bands=flags.bands, buffers=flags.buffers, unit_norms=flags.unit_norms)
-    rounds = flags.rounds_for()
-    fits = min(cohorts["population"] // cohorts["clients_per_round"], rounds)
-    drawn = flags.drawn(groups=max(1, fits))
-    setting: dict[str, Any] = {"rounds": rounds, "bins": drawn.groups, "objective": flags.objective or "rms"}
-    option, search = {
-        "blt": ("buffers", tff_mf.optimize_amplified_blt),
-        "banded-toeplitz": ("bands", tff_mf.optimize_amplified_banded_toeplitz),
-    }[name]
-    found = search(**setting, **level, **{option: getattr(flags, option)})
-    entries = {option: getattr(found.mechanism, option), "amplified_error_estimate": found.estimated_error}
-    return _found_for(drawn, found.mechanism, flags), entries
 
 
 def _for_amplification(flags: Flags, target: Target) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -259,8 +242,7 @@ def optimize(
     smallest σ that keeps the whole run within them.
 
     With --sampling cyclic-poisson and without --groups, banded has the number of bands of least error at (ε, δ) with
-    amplification. With --sampling balls-in-bins, blt and banded-toeplitz have the least error at (ε, δ) with
-    amplification; without --bands, the number of bands is chosen too.
+    amplification.
     """
     own = {"diagonals": diagonals, "rank": rank, "of": of}
     for name in _OWN:
@@ -273,10 +255,8 @@ def optimize(
     start = time.perf_counter()
     if diagonals is not None and rank is not None:
         found = _structured(flags, of or "dense", diagonals, rank)
-    elif kind == "banded" and flags.sampling == "cyclic-poisson":
+    elif kind == "banded" and flags.sampling == _AMPLIFIED:
         found = _amplified(flags, target)
-    elif kind in ("blt", "banded-toeplitz") and flags.sampling == "balls-in-bins":
-        found = _for_bins(kind, flags, target)
     else:
         found = _of_kind(kind, flags)
     return _answer(found, out, time.perf_counter() - start, target)

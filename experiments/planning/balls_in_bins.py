@@ -4,12 +4,11 @@
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.planning.options import AS_GOOD, Option
-from tff_mf.problem.workloads import ToeplitzWorkload
 
 from .deployment import Deployment
 
@@ -19,7 +18,7 @@ class BinsOption:
     """A mechanism at the numbers of a deployment, with amplification by balls in bins; all figures are estimates.
 
     Attributes:
-        name: Its name; "for balls in bins" if it was made for this sampling.
+        name: Its name.
         mechanism: The mechanism.
         memory_rows: Copies of the model that its noise keeps.
         noise_multiplier: σ that ε needs, an estimate.
@@ -36,15 +35,14 @@ class BinsOption:
 def options(deployment: Deployment, epsilon: float, known: Sequence[Option]) -> list[BinsOption]:
     """Returns mechanisms for balls in bins at equal estimated ε, the one with the least error first.
 
-    They are those made for it, and those that were made without amplification. Mechanisms with more
-    entries of C than are computed with are left out.
+    Mechanisms with more entries of C than are computed with are left out.
 
     Args:
         deployment: The estimates; its min-sep is the number of bins.
         epsilon: ε that the whole run may reach, with amplification.
         known: Mechanisms that were found without amplification.
     """
-    found = list(_made(deployment, epsilon))
+    found = []
     for each in known:
         if each.mechanism is None:
             continue
@@ -64,26 +62,6 @@ def recommended(found: Sequence[BinsOption]) -> BinsOption:
         raise InputValueError("There is no mechanism for these numbers: take another workload, or another sampling.")
     close = [each for each in found if each.error <= AS_GOOD * found[0].error]
     return min(close, key=lambda each: (each.name == "dense", each.memory_rows, each.error), default=found[0])
-
-
-def _made(deployment: Deployment, epsilon: float) -> Iterator[BinsOption]:
-    """Yields the mechanisms made for this sampling and workload."""
-    workload = tff_mf.PrefixSum() if deployment.setting.workload is None else deployment.setting.workload
-    setting = {
-        "rounds": deployment.setting.rounds,
-        "bins": deployment.min_sep,
-        "epsilon": epsilon,
-        "delta": deployment.delta,
-        "objective": deployment.objective,
-    }
-    if workload == tff_mf.PrefixSum():
-        blt = tff_mf.optimize_amplified_blt(**setting)
-        sigma = blt.estimated_noise_multiplier
-        yield _at(deployment, "blt, for balls in bins", blt.mechanism, sigma)
-    if isinstance(workload, ToeplitzWorkload):
-        banded = tff_mf.optimize_amplified_banded_toeplitz(**setting, workload=workload)
-        sigma = banded.estimated_noise_multiplier
-        yield _at(deployment, "banded-toeplitz, for balls in bins", banded.mechanism, sigma)
 
 
 def _at(deployment: Deployment, name: str, mechanism: tff_mf.Mechanism, sigma: float) -> BinsOption:

@@ -148,7 +148,6 @@ _SLOW = {
     tff_mf.optimize_scaled_blt: ("buffers", "objective"),
     **dict.fromkeys((tff_mf.optimize_banded, tff_mf.optimize_banded_toeplitz, tff_mf.optimize_banded_inverse), ()),
     tff_mf.optimize_scaled_inverse: ("objective",),
-    **dict.fromkeys((tff_mf.optimize_amplified_banded_toeplitz, tff_mf.optimize_amplified_blt), ()),
 }
 _METHODS = (
     *(each for mechanism in _ALL for each in (mechanism.encoder, mechanism.inverse)),

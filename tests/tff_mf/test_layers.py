@@ -114,13 +114,13 @@ def test_nothing_global_is_changed_by_an_import():
 
 
 NAMES = """
-AmplifiedBands AmplifiedOptimum ArtifactError BLT BMinSep BallsInBins BallsInBinsEstimator Banded BandedInverse
+AmplifiedBands ArtifactError BLT BMinSep BallsInBins BallsInBinsEstimator Banded BandedInverse
 BandedPlusLowRank BandedToeplitz CohortSecret CyclicPoisson Dense EstimatedEpsilon FixedEpoch Grid Guarantee Identity
 InputError LearningRates Level LinearSchedule Mechanism MinSep Momentum MomentumWithRates OptimizedFor Order
 Participation Plan Poisson PrefixSum RandomAllocation Sampling ScaledBLT ScaledInverse SearchStatus SensitivityResult
 ShuffledEpochs SingleParticipation SpacedEpochs Timer Tree Workload adaptive_clipping_guarantee amplified_bands
 balls_in_bins_gram calibrate_noise_multiplier check_mechanism compose_guarantees epsilon explain_sensitivity guarantee
-least_loss load max_error max_loss optimize_amplified_banded_toeplitz optimize_amplified_blt optimize_banded
+least_loss load max_error max_loss optimize_banded
 optimize_banded_inverse optimize_banded_plus_low_rank optimize_banded_toeplitz optimize_blt optimize_dense
 optimize_scaled_blt optimize_scaled_inverse pattern_sensitivity plan register_mechanism restart_sensitivity rms_error
 rms_loss save sensitivity zcdp_rho

@@ -31,7 +31,6 @@ MANY = tff_mf.LearningRates(rates=[0.0, 1.0])
 SEARCH = {"rounds": 2052, "participation": SIX}
 OF_ROUNDS = ([2052.0], [0, 1710])
 
-AMPLIFIED = {"rounds": 64, "bins": 16, "epsilon": 2.0, "delta": 1e-5}
 FITTED = {
     "mechanism": tff_mf.Dense(matrix=np.eye(8), optimized_for=tff_mf.OptimizedFor(rounds=8, participation=ONCE)),
     "diagonals": 1,
@@ -169,21 +168,6 @@ ROWS = [
             ("phase", [[4.0], [NAN]]),
         )
     ),
-    *(
-        (search, {**AMPLIFIED, **more}, *wrong)
-        for search in (tff_mf.optimize_amplified_banded_toeplitz, tff_mf.optimize_amplified_blt)
-        for more, *wrong in (
-            ({}, "bins", [1.5], [65]),
-            ({"rounds": 10_000}, "bins", [], [5000]),
-            ({}, "epsilon", [], [0]),
-            ({}, "delta", [], [1.0]),
-            ({}, "objective", [], ["mean"]),
-        )
-    ),
-    (tff_mf.optimize_amplified_banded_toeplitz, AMPLIFIED, "bands", [], [65]),
-    (tff_mf.optimize_amplified_banded_toeplitz, AMPLIFIED, "workload", [tff_mf.LearningRates(rates=[1.0] * 64)], []),
-    (tff_mf.optimize_amplified_blt, AMPLIFIED, "buffers", [], [0]),
-    (tff_mf.optimize_amplified_blt, AMPLIFIED, "rounds", [], [5000]),
     (tff_mf.optimize_banded_plus_low_rank, FITTED, "mechanism", ["dense"], [tff_mf.Identity()]),
     (tff_mf.optimize_banded_plus_low_rank, FITTED, "diagonals", [], [0]),
     (tff_mf.optimize_banded_plus_low_rank, FITTED, "rank", [], [0, 8]),

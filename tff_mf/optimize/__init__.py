@@ -1,8 +1,5 @@
 """Optimizers: how C is found, one mechanism per file."""
 
-from tff_mf.optimize.amplified import AmplifiedOptimum as AmplifiedOptimum
-from tff_mf.optimize.amplified import optimize_amplified_banded_toeplitz as optimize_amplified_banded_toeplitz
-from tff_mf.optimize.amplified import optimize_amplified_blt as optimize_amplified_blt
 from tff_mf.optimize.banded import optimize_banded as optimize_banded
 from tff_mf.optimize.banded_inverse import optimize_banded_inverse as optimize_banded_inverse
 from tff_mf.optimize.banded_plus_low_rank import optimize_banded_plus_low_rank as optimize_banded_plus_low_rank

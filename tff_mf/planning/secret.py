@@ -12,20 +12,18 @@ from tff_mf.accounting import (
     balls_in_bins_gram,
     calibrate_noise_multiplier,
 )
-from tff_mf.mechanisms import BLT, BandedToeplitz, Identity, Mechanism
-from tff_mf.optimize import (
-    optimize_amplified_banded_toeplitz,
-    optimize_amplified_blt,
-    optimize_banded_toeplitz,
-)
+from tff_mf.mechanisms import Identity, Mechanism
+from tff_mf.optimize import optimize_banded_toeplitz, optimize_blt
 from tff_mf.planning.options import Option
-from tff_mf.problem.participation import Sampling, SingleParticipation
+from tff_mf.problem.participation import MinSep, Sampling, SingleParticipation
 from tff_mf.sensitivities.losses import restart_errors
 
 # Rounds times bands of a comparison that takes seconds.
 _MOST_ENTRIES = 2**16
 # More bands are not tried after an error that exceeds the least by this factor.
 _RISEN = 1.1
+# Of a BLT for balls in bins.
+_BUFFERS = 3
 # Of a certificate, few: bounds without samples are enough to compare.
 _SAMPLES = 1000
 # Which field of a sampling is the most bands that it amplifies; of others, it is one.
@@ -75,13 +73,11 @@ def _candidates(sampling: Sampling, rounds: int, epsilon: float, delta: float) -
     """Yields names, mechanisms and the rows of their noise."""
     yield "identity", Identity(), 0
     if isinstance(sampling, BallsInBins):
-        setting = {"rounds": rounds, "bins": sampling.groups, "epsilon": epsilon, "delta": delta}
-        blt = optimize_amplified_blt(**setting).mechanism
-        assert isinstance(blt, BLT)
-        yield "blt, for balls in bins", blt, blt.buffers
-        banded = optimize_amplified_banded_toeplitz(**setting).mechanism
-        assert isinstance(banded, BandedToeplitz)
-        yield "banded-toeplitz, for balls in bins", banded, banded.bands - 1
+        # Amplification favors a shorter memory than the best one for known cohorts.
+        for min_sep in dict.fromkeys((-(-sampling.groups // 2), sampling.groups)):
+            schema = MinSep(min_sep=min_sep, max_participations=-(-rounds // min_sep))
+            blt = optimize_blt(rounds=rounds, participation=schema, buffers=_BUFFERS, objective="rms")
+            yield f"blt, made for min-sep {min_sep}", blt, blt.buffers
         return
     most = min(_most_bands(sampling, rounds), _MOST_ENTRIES // rounds)
     for bands in sorted({*(2**power for power in range(1, most.bit_length())), most} - {0, 1}):

@@ -29,13 +29,11 @@ class EstimatedEpsilon:
         epsilon: The larger of both directions.
         remove: ε for the run with the client against the run without it.
         add: ε for the run without the client against the run with it.
-        gradient: Derivative of `epsilon` by the entries of G, each taken for itself, float64 `[bins, bins]`.
     """
 
     epsilon: float
     remove: float
     add: float
-    gradient: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,12 +87,11 @@ class BallsInBinsEstimator:
         self._normal = normals @ self._pair.root
 
     def epsilon(self, *, noise_multiplier: float, delta: float) -> EstimatedEpsilon:
-        """Returns an estimate of ε at δ for the noise multiplier σ, with its derivatives."""
+        """Returns an estimate of ε at δ for the noise multiplier σ."""
         sigma, delta = validation.positive("noise_multiplier", noise_multiplier), validation.open_unit("delta", delta)
         losses = self._losses(sigma)
         remove, add = self._epsilons(losses, sigma, delta)
-        gradient = self._gradient(losses, sigma, remove, add)
-        return EstimatedEpsilon(epsilon=max(remove, add), remove=remove, add=add, gradient=gradient)
+        return EstimatedEpsilon(epsilon=max(remove, add), remove=remove, add=add)
 
     def deltas(self, *, noise_multiplier: float, epsilon: float) -> tuple[float, float]:
         """Returns estimates of δ(ε) for both directions, first that of removing a client."""
@@ -139,34 +136,6 @@ class BallsInBinsEstimator:
         tilts = np.resize(_TILTS, len(self._normal))
         shifts = tilts[:, np.newaxis] * self._pair.covariance[self._groups]
         return self._normal / sigma + (shifts - self._pair.variances / 2) / sigma**2, _TILTS
-
-    def _gradient(self, losses: _Losses, sigma: float, remove: float, add: float) -> np.ndarray:
-        """Returns dε/dG = (½E[φ″(e^L)·e^(2L)·wwᵀ] / E[−∂φ/∂ε]) / σ², with w the shares of the groups in e^L."""
-        mu = losses.mu
-        if remove >= add:
-            exponents, _ = self._tilted(sigma)
-            loss = losses.remove
-            density, tail = _normal(remove - loss, mu)
-            # Weights of what has a tail; a factor of all of them cancels, and without it they may all be 0.
-            logs = losses.log_weights
-            weights = np.exp(np.minimum(logs - np.max(logs, where=tail > 0, initial=-700.0 + logs.max()), 700.0))
-        else:
-            exponents = self._normal / sigma - self._pair.variances / (2 * sigma**2)
-            loss, weights = losses.add, np.ones(len(losses.add))
-            density, tail = _normal(-add - loss, mu)
-            # ∂φ/∂ε is e^(ε + L) where L < −ε.
-            tail = np.exp(add + loss) * _normal(add + loss, mu)[1]
-        shares = np.exp(exponents - loss[:, np.newaxis]) / self._pair.bins
-        scaled = shares * (weights * density)[:, np.newaxis]
-        return (scaled.T @ shares) / (2 * float(np.sum(weights * tail)) * sigma**2)
-
-
-def _normal(loss: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the density of √k·g − k/2 at `loss`, and the probability of more than that."""
-    from scipy.special import ndtr
-
-    at = (loss + mu * mu / 2) / mu
-    return np.exp(-at * at / 2) / (mu * math.sqrt(2 * math.pi)), ndtr(-at)
 
 
 def _solve(delta_of, delta: float, most: float) -> float:
