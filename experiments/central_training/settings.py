@@ -19,14 +19,12 @@ from . import data_sets, networks
 
 # Those that batches of examples are drawn by. Of an epoch of the last three, B·E examples may be more than there are.
 SAMPLINGS = (
-    *("fixed-epochs", "spaced-epochs", "shuffled-epochs", "balls-in-bins", "random-allocation"),
+    *("fixed-epochs", "spaced-epochs", "balls-in-bins"),
     *("poisson", "cyclic-poisson", "b-min-sep"),
 )
 _FIXED, _ON_AVERAGE = SAMPLINGS[0], SAMPLINGS[-3:]
 # Those whose ε is certified by samples, which differ from process to process.
 _BY_SAMPLES = ("balls-in-bins", "b-min-sep")
-# Amplified for independent noise only.
-_INDEPENDENT = ("poisson", "random-allocation")
 
 _Momentum = Annotated[float, Meta(ge=0, le=1 - 2**-20)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
@@ -86,9 +84,7 @@ class CentralSettings(PrivacySettings, kw_only=True):
         """Number of rounds of an epoch."""
         if self.sampling in _ON_AVERAGE:
             return max(1, round(self.examples / self.batch_size))
-        # Of shuffled epochs, each group has equally many rounds.
-        turns = self.groups if self.sampling == "shuffled-epochs" and self.groups else 1
-        return max(1, self.examples // self.batch_size // turns) * turns
+        return max(1, self.examples // self.batch_size)
 
     @property
     def rounds(self) -> int:
@@ -157,7 +153,7 @@ class CentralSettings(PrivacySettings, kw_only=True):
     def _check_sampling(self) -> None:
         # Refuses a parameter that is missing, or does not go with the sampling.
         _ = self.sampling_settings
-        if self.sampling in _INDEPENDENT and self.mechanism != "identity":
+        if self.sampling == "poisson" and self.mechanism != "identity":
             raise InputValueError(
                 f"sampling={self.sampling!r} amplifies identity only, and mechanism={self.mechanism!r}: take identity, "
                 "sampling='cyclic-poisson' with a banded mechanism, or sampling='balls-in-bins'."
@@ -182,8 +178,6 @@ class CentralSettings(PrivacySettings, kw_only=True):
         following = {
             "fixed-epochs": {"min_sep": self.epoch_rounds, "max_participations": self.epochs},
             "spaced-epochs": {"max_participations": self.epochs},
-            "shuffled-epochs": {"epochs": self.epochs},
-            "random-allocation": {"participations": self.epochs},
             "balls-in-bins": {} if self.groups else {"groups": self.epoch_rounds},
         }.get(self.sampling, {})
         given = {name: getattr(self, name) for name in ("groups", "min_sep") if getattr(self, name) is not None}

@@ -139,6 +139,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "type": int,
         "help": "Number of clients that can take part; no guarantee is stated unless δ is below 1 / population.",
     },
+    "epochs": {"type": int, "help": "Number of passes over the examples."},
     "adjacency": {
         "type": Words(ADJACENCIES),
         "help": "zero-out, or replace-one, which doubles the sensitivity.  [default: zero-out]",
@@ -174,7 +175,7 @@ COHORTS = ("population", "clients_per_round")
 # Of the guarantee of a mechanism.
 GUARANTEE = (*SETTING, *WORKLOAD, "bands", "buffers", *COHORTS, "grid", "dimension")
 # Given by --set.
-MORE_OF_SAMPLING = ("participations", "epochs", "hours", "round_minutes")
+MORE_OF_SAMPLING = ("hours", "round_minutes")
 MORE = (*MORE_OF_SAMPLING, "server_warmup", "server_cooldown")
 
 _MECHANISMS = (

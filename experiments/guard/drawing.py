@@ -17,7 +17,7 @@ from ..sampling import CohortPlan, keep_secret, secret_cohorts
 from ..sampling.settings import SamplingSettings
 
 # Their size may be left out of the plan's sampling, where no grid needs it.
-_OF_ANY_SIZE = (tff_mf.BallsInBins, tff_mf.BMinSep, tff_mf.RandomAllocation)
+_OF_ANY_SIZE = (tff_mf.BallsInBins, tff_mf.BMinSep)
 # `run.json` has these of a plan with secret cohorts; a caller cannot give them.
 _OF_SECRET_COHORTS = ("secret_cohorts", "amplified_epsilon")
 

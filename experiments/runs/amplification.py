@@ -83,8 +83,6 @@ def statement(
     drawn_by = sampling.drawn_by(population=population, clients_per_round=clients_per_round)
     if clients_per_round is not None and isinstance(drawn_by, tff_mf.BallsInBins):
         most = drawn_by.groups * clients_per_round
-    elif clients_per_round is not None and isinstance(drawn_by, tff_mf.RandomAllocation):
-        most = clients_per_round * rounds // drawn_by.participations
     drawn = min((each for each in (population, most) if each is not None), default=None)
     clients = "" if drawn is None else f", from {drawn} clients"
     return (

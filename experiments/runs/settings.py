@@ -62,11 +62,8 @@ class RunSettings(PrivacySettings, kw_only=True):
         restart_every: Rounds after which the noise restarts; never if not given.
         cohort: Clients that a round stands for, simulated by the clients of a round; the same if not given.
         sampling: How clients take part: `min-sep`, `single`, `fixed-epochs`, `spaced-epochs` or `timer`; or, amplified
-            if cohorts are random and secret, `poisson`, `cyclic-poisson`, `balls-in-bins`, `b-min-sep`,
-            `random-allocation` or `shuffled-epochs`.
+            if cohorts are random and secret, `poisson`, `cyclic-poisson`, `balls-in-bins` or `b-min-sep`.
         max_participations: Largest number k of rounds of one client.
-        participations: Number of rounds of each client, with `random-allocation`.
-        epochs: Number of epochs.
         hours: Hours that a device waits, with `timer`; min-sep rounds if not given.
         round_minutes: Minutes that a round takes on average, with `hours`.
         secret_cohorts: Draw cohorts from the system's randomness, and neither log nor release them, so that the
@@ -126,8 +123,6 @@ class RunSettings(PrivacySettings, kw_only=True):
     cohort: Whole | None = None
     sampling: str = DEFAULT
     max_participations: Whole | None = None
-    participations: Whole | None = None
-    epochs: Whole | None = None
     hours: Number | None = None
     round_minutes: Number | None = None
     secret_cohorts: bool = False

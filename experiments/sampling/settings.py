@@ -36,8 +36,6 @@ _WORDS: Mapping[str, _Word] = {
     "cyclic-poisson": _Word(kind=tff_mf.CyclicPoisson, needs=("groups",), cohorts=_COHORTS),
     "balls-in-bins": _Word(kind=tff_mf.BallsInBins, needs=("groups",)),
     "b-min-sep": _Word(kind=tff_mf.BMinSep, needs=("min_sep",), cohorts=_COHORTS),
-    "random-allocation": _Word(kind=tff_mf.RandomAllocation, needs=("participations",)),
-    "shuffled-epochs": _Word(kind=tff_mf.ShuffledEpochs, takes=("epochs", "groups")),
 }
 SAMPLINGS = tuple(_WORDS)
 # Those that amplify where cohorts are secret.
@@ -53,8 +51,6 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         min_sep: b.
         max_participations: k.
         groups: Number of groups of clients.
-        participations: Number of rounds of a client.
-        epochs: Number of epochs.
         hours: Hours that a device waits after taking part; `None` waits `min_sep` rounds.
         round_minutes: With hours: minutes that a round takes on average.
 
@@ -70,8 +66,6 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     min_sep: int | None = None
     max_participations: int | None = None
     groups: int | None = None
-    participations: int | None = None
-    epochs: int | None = None
     hours: float | None = None
     round_minutes: float | None = None
 
@@ -172,8 +166,8 @@ def parameters_of(sampling: str) -> Sequence[str]:
     """Returns the parameters that a sampling needs or takes.
 
     Example:
-        >>> parameters_of("shuffled-epochs")
-        ('epochs', 'groups')
+        >>> parameters_of("cyclic-poisson")
+        ('groups',)
     """
     word = _WORDS[validation.one_of("sampling", sampling, SAMPLINGS)]
     return (*word.needs, *word.takes)

@@ -15,8 +15,6 @@ RUNS = {
     "cyclic-poisson": (BANDED, {"groups": 2}),
     "balls-in-bins": (tff_mf.BLT.production("b100"), {"groups": 3}),
     "b-min-sep": (BANDED, {"min_sep": 2}),
-    "random-allocation": (tff_mf.Identity(), {"participations": 2}),
-    "shuffled-epochs": (BANDED, {"epochs": 1, "groups": 2}),
 }
 assert set(RUNS) == set(SECRET)
 

@@ -25,7 +25,7 @@ from tff_mf.experiments.training.datasets import sqlite
 
 def drawn(word: str, **numbers: Any) -> SamplingSettings:
     """Returns a sampling by its word, with those of some parameters that it must or may have."""
-    some = {"min_sep": 4, "max_participations": 2, "groups": 4, "participations": 2, **numbers}
+    some = {"min_sep": 4, "max_participations": 2, "groups": 4, **numbers}
     return SamplingSettings(
         sampling=word, **{name: value for name, value in some.items() if name in parameters_of(word)}
     )

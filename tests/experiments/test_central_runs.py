@@ -124,9 +124,7 @@ def test_sigma_is_the_smallest_for_the_epsilon_that_is_stated(flags, groups):
 
 SAMPLED = {
     "spaced-epochs": {"mechanism": "tree-full", "min_sep": 2},
-    "shuffled-epochs": {"mechanism": "banded", "groups": 2, "bands": 2},
     "balls-in-bins": {"mechanism": "blt"},
-    "random-allocation": {"mechanism": "identity"},
     "poisson": {"mechanism": "identity"},
     "cyclic-poisson": {"mechanism": "banded", "groups": 2},
     "b-min-sep": {"mechanism": "banded", "min_sep": 2},

@@ -130,8 +130,9 @@ def test_what_no_secret_run_can_have_is_refused_before_anything_is_written(tmp_p
 
 
 def test_only_the_drawn_cohort_can_take_part(tmp_path):
-    # Its cohorts all have two clients.
-    with guard.open_guard(tmp_path, plan_of("shuffled-epochs")) as guarded:
+    # Its cohorts all have six clients: with a probability of 1, each group comes as a whole.
+    whole = tff_mf.CyclicPoisson(groups=2, population=12, clients_per_round=6)
+    with guard.open_guard(tmp_path, plan_of("cyclic-poisson", sampling=whole, clients_per_round=6)) as guarded:
         for early in (lambda: guarded.begin([]), lambda: guarded.allowed(IDS), lambda: next(guarded.cohorts())):
             with pytest.raises(InputValueError, match="call draws_from"):
                 early()

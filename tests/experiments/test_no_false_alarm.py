@@ -41,8 +41,6 @@ KINDS = {
     "blt, balls in bins": "--mechanism blt --sampling balls-in-bins",
     "banded, poisson with a separation": "--mechanism banded --sampling b-min-sep",
     "scaled-blt, min-sep": "--mechanism scaled-blt --sampling min-sep",
-    "identity, random allocation": "--mechanism identity --sampling random-allocation",
-    "banded, shuffled epochs with groups": "--mechanism banded --sampling shuffled-epochs --set epochs=2",
     "identity, without checkpoints": "--mechanism identity --checkpoint-every 0",
     "scaled-inverse, poisson": "--mechanism scaled-inverse --sampling poisson",
 }

@@ -203,18 +203,6 @@ def test_misuse_of_a_secret_is_refused(tmp_path):
         sampling.CohortSecret(run=TWO, key="secret")
 
 
-def test_random_allocation_gives_each_client_the_same_number_of_rounds():
-    setting = {"population": 700, "clients_per_round": 40, "rounds": 30, "min_sep": 1, "max_participations": 2}
-    plan = made("random-allocation", **setting)
-    taken = rounds_of_clients(plan)
-    assert len(taken) == 600
-    assert {len(rounds) for rounds in taken.values()} == {2}
-    assert plan.observed().min_sep == 1
-    # 15 clients are expected for each difference of 29, and of 1 as many as rounds allow.
-    apart = [later - sooner for sooner, later in taken.values()]
-    assert abs(apart.count(1) - 600 * 29 / 435) < 5 * math.sqrt(600 * 29 / 435)
-
-
 @pytest.mark.parametrize("kind", SAMPLINGS)
 def test_one_seed_or_secret_gives_one_plan_and_another_another(kind):
     chosen = drawn(kind, min_sep=3, max_participations=12, groups=3)
@@ -253,7 +241,7 @@ def test_a_word_has_the_fields_of_its_sampling_and_refuses_others_by_name(word):
     for name in {*PARAMETERS} - {*parameters_of(word)}:
         with pytest.raises(InputValueError, match=rf"^{name}=3 does not go with sampling='{word}': leave it out"):
             SamplingSettings(sampling=word, **chosen.parameters, **{name: 3})
-    for name in chosen.parameters if word != "shuffled-epochs" else ():
+    for name in chosen.parameters:
         with pytest.raises(InputValueError, match=rf"^{name} missing, which sampling='{word}' needs"):
             SamplingSettings(
                 sampling=word, **{other: chosen.parameters[other] for other in chosen.parameters if other != name}

@@ -25,8 +25,6 @@ RUNS = {
     "cyclic-poisson": "--mechanism banded --sampling cyclic-poisson",
     "balls-in-bins": "--mechanism blt --sampling balls-in-bins",
     "b-min-sep": "--mechanism banded --sampling b-min-sep --delta 1e-3",
-    "random-allocation": "--mechanism identity --sampling random-allocation",
-    "shuffled-epochs": "--mechanism banded --sampling shuffled-epochs --set epochs=2 --grid none",
 }
 
 
@@ -64,9 +62,7 @@ def test_nothing_shows_who_took_part_and_the_run_states_the_amplified_epsilon(ke
     clients = named_data.load(small_data).train.client_ids
     record, report = reports.read_record(folder), json.loads((folder / names.REPORT).read_text())
     # The same object drew and is accounted for; a client's ε is smaller than for whoever knows the cohorts.
-    sampling = drawn(word, **({"epochs": 2} if word == "shuffled-epochs" else {})).drawn_by(
-        population=len(clients), clients_per_round=3
-    )
+    sampling = drawn(word).drawn_by(population=len(clients), clients_per_round=3)
     run = tff_mf.load(folder / names.MECHANISM), stand_in.ROUNDS, sampling
     on_grid = {"grid": record.grid, "dimension": record.dimension}
     found = tff_mf.guarantee(*run, noise_multiplier=6, **on_grid).at(delta=record.delta)
@@ -161,7 +157,6 @@ REFUSED = [
     ("--sampling balls-in-bins --cohort 30", "cohort=30 does not go with secret_cohorts"),
     ("--sampling balls-in-bins --epsilon 2", "epsilon=2.0 does not go with secret_cohorts"),
     ("--sampling poisson --mechanism tree-full", "amplify at most 1"),
-    ("--sampling shuffled-epochs --mechanism identity", "not amplified on a grid"),
 ]
 
 

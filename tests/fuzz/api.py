@@ -140,7 +140,7 @@ def _read_run(table: dict[str, Any]) -> Any:
     return typed.convert(table, typed.partial(RunSettings), "file")
 
 
-_SAMPLINGS = st.sampled_from([tff_mf.Poisson(population=100, clients_per_round=5), tff_mf.ShuffledEpochs()])
+_SAMPLINGS = st.sampled_from([tff_mf.Poisson(population=100, clients_per_round=5), tff_mf.BallsInBins(groups=2)])
 _PLANNED = ("mechanism", "sampling", "noise_multiplier", "clip_norm")
 _SLOW = {
     tff_mf.plan: _PLANNED,
@@ -161,7 +161,7 @@ _FUNCTIONS = (
     *(tff_mf.MinSep, tff_mf.FixedEpoch, tff_mf.BLT, tff_mf.Banded, tff_mf.BandedToeplitz, tff_mf.BandedInverse),
     tff_mf.ScaledInverse,
     *(tff_mf.Dense, tff_mf.BandedPlusLowRank, tff_mf.Momentum, tff_mf.LearningRates, tff_mf.MomentumWithRates),
-    *(tff_mf.Grid, tff_mf.Poisson, tff_mf.CyclicPoisson, tff_mf.BMinSep, tff_mf.RandomAllocation),
+    *(tff_mf.Grid, tff_mf.Poisson, tff_mf.CyclicPoisson, tff_mf.BMinSep),
     *(tff_mf.sensitivity, tff_mf.explain_sensitivity, tff_mf.pattern_sensitivity, tff_mf.restart_sensitivity),
     *(tff_mf.zcdp_rho, tff_mf.epsilon, tff_mf.calibrate_noise_multiplier, tff_mf.adaptive_clipping_guarantee),
     _read_run,
@@ -177,7 +177,6 @@ CALLS = (
     _called(tff_mf.least_loss, "objective"),
     _called(tff_mf.guarantee, "restart_every", "adjacency"),
     _called(tff_mf.BallsInBins, "clients_per_round"),
-    _called(tff_mf.ShuffledEpochs, "epochs"),
     _called(tff_mf.optimize_dense, rounds=st.integers(1, 8), slow=True),
     _called(tff_mf.epsilon, sampling=_SAMPLINGS, slow=True),
     _called(ExecutionSettings, "checkpoint_every", "restarts"),

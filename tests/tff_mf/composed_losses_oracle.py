@@ -159,11 +159,6 @@ def figures():
     run = identity, 30, tff_mf.Poisson(population=1000, clients_per_round=10)
     sigma = tff_mf.calibrate_noise_multiplier(*run, epsilon=2.0, delta=1e-10)
     found.append(tff_mf.epsilon(*run, noise_multiplier=sigma, delta=1e-10))
-    for participations in (1, 6):
-        sampling = tff_mf.RandomAllocation(participations=participations)
-        found.append(tff_mf.epsilon(identity, 60, sampling, noise_multiplier=1.0, delta=1e-8))
-    found.append(tff_mf.epsilon(identity, 2000, tff_mf.ShuffledEpochs(), noise_multiplier=8.0, delta=1e-9))
-    found.append(tff_mf.epsilon(identity, 6000, tff_mf.ShuffledEpochs(epochs=3), noise_multiplier=6.0, delta=1e-12))
     return [*found, tff_mf.Guarantee(mu=0.3).epsilon_by_pld(1e-25)]
 
 

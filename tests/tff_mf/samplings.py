@@ -29,18 +29,6 @@ def cyclic_event(mechanism, rounds, *, population, clients_per_round, **level):
     return tff_mf.guarantee(mechanism, rounds, sampling, **level).dp_event()
 
 
-def shuffled_epsilon(mechanism, rounds, *, epochs=1, **level):
-    """Returns ε of shuffled epochs."""
-    groups = 1 if epochs == 1 else bands_and_norm(mechanism, rounds)[0]
-    return tff_mf.epsilon(mechanism, rounds, tff_mf.ShuffledEpochs(epochs=epochs, groups=groups), **level)
-
-
-def allocated_epsilon(mechanism, rounds, *, participations, clients_per_round=None, **level):
-    """Returns ε of random allocation."""
-    sampling = tff_mf.RandomAllocation(participations=participations, clients_per_round=clients_per_round)
-    return tff_mf.epsilon(mechanism, rounds, sampling, **level)
-
-
 def bins_level(mechanism, rounds, *, bins, noise_multiplier, clients_per_round=None, delta=None, epsilon=None, **more):
     """Returns ε or δ of balls in bins, with its bound."""
     sampling = tff_mf.BallsInBins(groups=bins, clients_per_round=clients_per_round)

@@ -24,15 +24,6 @@ def min_sep_histories(rounds, min_sep, probability):
     return np.array(list(found), float), np.array(list(found.values()))
 
 
-def allocations(rounds, turns):
-    """Returns every set of k of n rounds as a row, with its probability."""
-    sets = list(itertools.combinations(range(rounds), turns))
-    rows = np.zeros((len(sets), rounds))
-    for row, chosen in zip(rows, sets, strict=True):
-        row[list(chosen)] = 1
-    return rows, np.full(len(sets), 1 / len(sets))
-
-
 def quadrature(encoder, histories, chances, sigma, epsilon, *, remove, points, reach=9.0):
     """Returns δ(ε), by trapezoids over all outputs."""
     signals = histories @ encoder.T / sigma

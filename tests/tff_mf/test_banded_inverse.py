@@ -251,7 +251,7 @@ def test_observed_rounds_and_restarts_are_of_the_exact_c_too(scaled):
     ):
         assert expected * (1 - 1e-12) <= found.value <= expected * (1 + 1e-5)
         assert not found.exact
-    for sampling in (tff_mf.BallsInBins(groups=4), tff_mf.ShuffledEpochs()):
+    for sampling in (tff_mf.BallsInBins(groups=4), tff_mf.BMinSep(min_sep=8, probability=0.1)):
         with pytest.raises(tff_mf.InputError, match="coefficients of C that lose digits"):
             tff_mf.guarantee(mechanism, rounds, sampling, noise_multiplier=exact)
 

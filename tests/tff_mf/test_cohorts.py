@@ -76,23 +76,6 @@ def in_turn():
     return law
 
 
-def shuffled(clients, groups, epochs):
-    """Returns the joint law of clients who are shuffled in groups of their own, anew in every epoch."""
-    turns = clients // groups
-    law = collections.Counter()
-    for order in itertools.permutations(range(clients)):
-        members = np.reshape(order, (groups, turns))
-        for shuffles in itertools.product(itertools.permutations(range(turns)), repeat=groups * epochs):
-            taken = [[] for _ in range(clients)]
-            for epoch in range(epochs):
-                for group in range(groups):
-                    for turn, place in enumerate(shuffles[epoch * groups + group]):
-                        taken[members[group, place]].append((epoch * turns + turn) * groups + group)
-            law[tuple(at(clients * epochs, *rounds) for rounds in taken)] += 1
-    total = sum(law.values())
-    return {pattern: count / total for pattern, count in law.items()}
-
-
 def settings():
     """Returns samplings with numbers of clients and rounds, the size of a cohort, and the joint law of all clients."""
     return {
@@ -103,12 +86,6 @@ def settings():
             product(*[uniform([at(4, 0, 3), at(4, 1), at(4, 2)])] * 2),
         ),
         "BMinSep": (tff_mf.BMinSep(min_sep=3, probability=0.4), 2, 4, None, product(*[spaced(0.4, 3, 4)] * 2)),
-        "RandomAllocation": (
-            *(tff_mf.RandomAllocation(participations=2), 2, 4, None),
-            product(*[uniform([at(4, *pair) for pair in itertools.combinations(range(4), 2)])] * 2),
-        ),
-        "ShuffledEpochs": (tff_mf.ShuffledEpochs(epochs=2), 3, 6, 1, shuffled(3, 1, 2)),
-        "ShuffledEpochs in groups": (tff_mf.ShuffledEpochs(epochs=2, groups=2), 4, 8, 1, shuffled(4, 2, 2)),
     }
 
 
@@ -145,14 +122,8 @@ def test_the_sampling_and_the_cohorts_have_one_set_of_numbers():
         poisson.cohorts(30, 5, clients_per_round=4)
     with pytest.raises(tff_mf.InputError, match="clients_per_round is missing"):
         tff_mf.MinSep(min_sep=2, max_participations=2).cohorts(30, 4)
-    for sampling in (
-        tff_mf.BallsInBins(groups=4, clients_per_round=10),
-        tff_mf.RandomAllocation(participations=2, clients_per_round=20),
-    ):
-        with pytest.raises(tff_mf.InputError, match="too few"):
-            sampling.cohorts(30, 8)
-    with pytest.raises(tff_mf.InputError, match="multiple of 4"):
-        tff_mf.ShuffledEpochs(epochs=2, groups=2).cohorts(30, 6, clients_per_round=1)
+    with pytest.raises(tff_mf.InputError, match="too few"):
+        tff_mf.BallsInBins(groups=4, clients_per_round=10).cohorts(30, 8)
 
 
 def test_a_schema_from_outside_is_not_drawn_by_the_rules_of_another():

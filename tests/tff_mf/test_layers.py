@@ -117,8 +117,8 @@ NAMES = """
 AmplifiedBands ArtifactError BLT BMinSep BallsInBins BallsInBinsEstimator Banded BandedInverse
 BandedPlusLowRank BandedToeplitz CohortSecret CyclicPoisson Dense EstimatedEpsilon FixedEpoch Grid Guarantee Identity
 InputError LearningRates Level LinearSchedule Mechanism MinSep Momentum MomentumWithRates OptimizedFor Order
-Participation Plan Poisson PrefixSum RandomAllocation Sampling ScaledBLT ScaledInverse SearchStatus SensitivityResult
-ShuffledEpochs SingleParticipation SpacedEpochs Timer Tree Workload adaptive_clipping_guarantee amplified_bands
+Participation Plan Poisson PrefixSum Sampling ScaledBLT ScaledInverse SearchStatus SensitivityResult
+SingleParticipation SpacedEpochs Timer Tree Workload adaptive_clipping_guarantee amplified_bands
 balls_in_bins_gram calibrate_noise_multiplier check_mechanism compose_guarantees epsilon explain_sensitivity guarantee
 least_loss load max_error max_loss optimize_banded
 optimize_banded_inverse optimize_banded_plus_low_rank optimize_banded_toeplitz optimize_blt optimize_dense

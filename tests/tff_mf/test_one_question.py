@@ -17,18 +17,11 @@ RUNS = {
     "cyclic poisson": (TWO_BANDS, 24, tff_mf.CyclicPoisson(groups=4, **POPULATION)),
     "balls in bins": (TWO_BANDS, 24, tff_mf.BallsInBins(groups=6)),
     "b-min-sep": (TWO_BANDS, 12, tff_mf.BMinSep(min_sep=2, probability=0.1)),
-    "random allocation": (tff_mf.Identity(), 8, tff_mf.RandomAllocation(participations=2)),
-    "shuffled epochs": (tff_mf.Identity(), 4000, tff_mf.ShuffledEpochs(epochs=2)),
     "min-sep": (TWO_BANDS, 24, tff_mf.MinSep(min_sep=2, max_participations=3)),
 }
-SLOW = ("random allocation", "shuffled epochs")
 SECRET = [name for name in RUNS if name != "min-sep"]
 BY_SAMPLES = ("balls in bins", "b-min-sep")
 FEW = {"samples": 20_000}
-
-
-def named(names):
-    return [pytest.param(name, marks=pytest.mark.once) if name in SLOW else name for name in names]
 
 
 def both(name, sigma, **more):
@@ -38,7 +31,7 @@ def both(name, sigma, **more):
     return found, tff_mf.guarantee(mechanism, rounds, sampling.schema(rounds), noise_multiplier=sigma, **more)
 
 
-@pytest.mark.parametrize("name", named(RUNS))
+@pytest.mark.parametrize("name", RUNS)
 def test_epsilon_and_delta_answer_each_other_and_are_never_above_the_schema(name):
     found, known = both(name, 4.0)
     assert (found.mu, found.zcdp_rho) == (known.mu, known.zcdp_rho)
@@ -62,7 +55,7 @@ def test_epsilon_and_delta_answer_each_other_and_are_never_above_the_schema(name
         assert level.theorem != "unamplified"
 
 
-@pytest.mark.parametrize("name", named(RUNS))
+@pytest.mark.parametrize("name", RUNS)
 def test_sigma_is_enough_and_hardly_more_and_is_found_once(name):
     target = {"epsilon": 0.5, "delta": 1e-5}
     sigma = tff_mf.calibrate_noise_multiplier(*RUNS[name], **target, **FEW)
@@ -76,7 +69,7 @@ def test_sigma_is_enough_and_hardly_more_and_is_found_once(name):
     assert tff_mf.epsilon(*RUNS[name], noise_multiplier=less * sigma, delta=1e-5, **FEW) > 0.5
 
 
-@pytest.mark.parametrize("name", named(RUNS))
+@pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("sigma", [0.0, 0.02, 1e4])
 def test_extreme_noise(name, sigma):
     found, known = both(name, sigma)
@@ -95,21 +88,15 @@ IDENTITY = tff_mf.Identity()
     [
         (TWO_BANDS, tff_mf.Poisson, POPULATION, "mechanism has 2 bands, and 1 groups"),
         (TWO_BANDS, tff_mf.CyclicPoisson, {"groups": 1, **POPULATION}, "mechanism has 2 bands, and 1 groups"),
-        (TWO_BANDS, tff_mf.RandomAllocation, {"participations": 2}, "mechanism has 2 bands, and no theorem here"),
-        (TWO_BANDS, tff_mf.ShuffledEpochs, {"epochs": 2}, "mechanism has 2 bands, and clients of groups=1"),
         (tff_mf.BLT(theta=[0.9], omega=[0.1]), tff_mf.BMinSep, {"min_sep": 3, "probability": 0.1}, "8 bands"),
-        (IDENTITY, tff_mf.RandomAllocation, {"participations": 9}, "participations=9 must be at most rounds=8"),
-        (IDENTITY, tff_mf.RandomAllocation, {"participations": 0}, "participations=0"),
         (IDENTITY, tff_mf.BallsInBins, {"groups": 13}, "groups=13 must be at most the number of rounds, 8"),
         (IDENTITY, tff_mf.BallsInBins, {"groups": 0}, "groups=0 must be at least 1"),
-        (IDENTITY, tff_mf.ShuffledEpochs, {"epochs": 3}, "rounds=8 with epochs=3"),
-        (IDENTITY, tff_mf.ShuffledEpochs, {"epochs": 0}, "epochs=0"),
         (IDENTITY, tff_mf.BMinSep, {"min_sep": 1, "probability": 0.1}, "min_sep=1 is Poisson sampling"),
         (IDENTITY, tff_mf.BMinSep, {"min_sep": 3, "probability": 1.5}, "probability=1.5 must be at most 1"),
         (IDENTITY, tff_mf.BMinSep, {"min_sep": 3, "probability": 0}, "probability=0"),
         (IDENTITY, tff_mf.CyclicPoisson, {"groups": 2, "population": 1, "clients_per_round": 1}, "population=1"),
         (IDENTITY, tff_mf.Poisson, {"population": 50, "clients_per_round": 51}, "clients_per_round=51"),
-        ("tree", tff_mf.ShuffledEpochs, {}, "mechanism='tree'"),
+        ("tree", tff_mf.CyclicPoisson, {"groups": 1, **POPULATION}, "mechanism='tree'"),
         (IDENTITY, str, {}, "sampling=''"),
     ],
 )

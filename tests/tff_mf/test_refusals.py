@@ -60,8 +60,6 @@ SAMPLED = {
     "poisson": (tff_mf.Identity(), 24, tff_mf.Poisson(population=100, clients_per_round=5)),
     "balls in bins": (tff_mf.Identity(), 24, tff_mf.BallsInBins(groups=6)),
     "b-min-sep": (tff_mf.Identity(), 12, tff_mf.BMinSep(min_sep=2, probability=0.1)),
-    "random allocation": (tff_mf.Identity(), 8, tff_mf.RandomAllocation(participations=2)),
-    "shuffled epochs": (tff_mf.Identity(), 4000, tff_mf.ShuffledEpochs(epochs=2)),
 }
 
 ROWS = [
@@ -247,7 +245,6 @@ ROWS = [
     (tff_mf.BallsInBins, {"groups": 3}, SIZE, *NO_SIZE),
     (tff_mf.BMinSep, {"min_sep": 2, "probability": 0.1}, SIZE, *NO_SIZE),
     (tff_mf.BMinSep.of_population, {"min_sep": 2, "population": 9}, SIZE, *NO_SIZE),
-    (tff_mf.RandomAllocation, {"participations": 2}, SIZE, *NO_SIZE),
     (tff_mf.MinSep(min_sep=1, max_participations=9).cohorts, {"clients": 20, "rounds": 9}, SIZE, *NO_SIZE),
     (tff_mf.Timer(min_sep=2).cohorts, {"clients": 20, "rounds": 9}, SIZE, *NO_SIZE),
     (tff_mf.plan, PLANNED, "sampling", ["min-sep"], []),

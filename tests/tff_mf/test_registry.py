@@ -396,8 +396,6 @@ def test_a_cast_of_another_class_is_refused():
     noise = {"noise_multiplier": 5.0}
     samplings = (
         tff_mf.CyclicPoisson(groups=3, population=30, clients_per_round=2),
-        tff_mf.ShuffledEpochs(),
-        tff_mf.RandomAllocation(participations=2),
         tff_mf.BMinSep(min_sep=3, probability=0.1),
         tff_mf.BallsInBins(groups=3),
     )
@@ -724,7 +722,6 @@ def test_a_theorem_about_bands_takes_no_grid_with_a_recursion_from_outside():
     for sampling in (
         tff_mf.Poisson(population=40, clients_per_round=2),
         tff_mf.BMinSep.of_population(min_sep=2, population=40, clients_per_round=2),
-        tff_mf.RandomAllocation(participations=1, clients_per_round=10),
     ):
         with pytest.raises(tff_mf.InputError, match="outside of tff_mf"):
             tff_mf.epsilon(mechanism, 4, sampling, **on_grid)

@@ -20,5 +20,3 @@ from tff_mf.accounting.balls_in_bins import balls_in_bins_gram as balls_in_bins_
 from tff_mf.accounting.entries import bands_and_norm as bands_and_norm
 from tff_mf.accounting.poisson import CyclicPoisson as CyclicPoisson
 from tff_mf.accounting.poisson import Poisson as Poisson
-from tff_mf.accounting.random_allocation import RandomAllocation as RandomAllocation
-from tff_mf.accounting.shuffled_epochs import ShuffledEpochs as ShuffledEpochs

@@ -63,7 +63,7 @@ def guarantee(
         mechanism: The mechanism with strategy matrix C.
         rounds: Number of rounds n.
         sampling: How cohorts are drawn: `MinSep`, `FixedEpoch` or `SingleParticipation`, of which nothing is secret, or
-            `Poisson`, `CyclicPoisson`, `BallsInBins`, `BMinSep`, `RandomAllocation` or `ShuffledEpochs`.
+            `Poisson`, `CyclicPoisson`, `BallsInBins` or `BMinSep`.
         noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
         restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
         adjacency: "zero-out" or "replace-one".

@@ -13,14 +13,6 @@ Sums of b variables take log₂ b doublings, each with all pairs of 1,200 points
 rounded by far less than 1e-8, which is added to each loss. Each probability is a sum of products of positive numbers;
 the number of terms bounds its relative error, which is added to δ. Groups with different numbers of rounds are all
 treated as the largest, by lemma 2 of docs/proofs/amplification.md.
-
-**k of n rounds**, each set with the same probability: put the rounds into k blocks at random, of ⌊n/k⌋ rounds or one
-more, and choose one round of each block, independently and uniformly. By symmetry that is a uniform set of k rounds.
-Suppose that the blocks were known: δ does not become smaller, since it is jointly convex. Likewise, of a larger block a
-uniform part of ⌊n/k⌋ rounds may be known to have the round. Given the blocks, π is a product, and rounds of different
-blocks are different rows of a diagonal C: Z is the product of k independent means of ⌊n/k⌋ lognormal variables each
-(Feldman and Shenfeld, 2025). Losses, which are logarithms, are composed by their moments
-(`tff_mf.numerics.composed_losses`). For k = 1 it is balls in bins with n groups.
 """
 
 import dataclasses
@@ -30,7 +22,6 @@ import math
 import numpy as np
 
 from tff_mf.numerics import gaussian
-from tff_mf.numerics.composed_losses import Losses
 
 # Points of a grid.
 _POINTS = 1200
@@ -144,18 +135,6 @@ class Atoms:
                 power = power.plus(power, near)
         assert found is not None
         return found.scaled(1 / count)
-
-    def losses(self, *, remove: bool) -> Losses:
-        """Returns the privacy loss, log Z where a client is present or −log Z where it is not.
-
-        Formal guarantee: its δ is not below E[(Z − e^ε)₊], or E[(1 − e^ε·Z)₊], including rounding errors.
-        """
-        # A point of 0 has no mass where a client is present; elsewhere its loss is infinite.
-        points, masses = self.points[1:], self.masses[1:] * (1 + self.rounding + _DELTA_SLACK)
-        if remove:
-            return Losses.of(np.log(points) + _LOSS_SLACK, masses * points, infinite=self.spill * (1 + _DELTA_SLACK))
-        infinite = float(self.masses[0]) * (1 + self.rounding + _DELTA_SLACK)
-        return Losses.of(_LOSS_SLACK - np.log(points), masses, infinite=infinite)
 
     def delta(self, epsilon: float, *, remove: bool) -> float:
         """Returns a bound of E[(Z − e^ε)₊], or of E[(1 − e^ε·Z)₊].

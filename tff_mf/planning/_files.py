@@ -31,8 +31,6 @@ _KINDS = {
         accounting.CyclicPoisson,
         accounting.BallsInBins,
         accounting.BMinSep,
-        accounting.RandomAllocation,
-        accounting.ShuffledEpochs,
     )
 }
 # Fields that have a form of their own in the file.

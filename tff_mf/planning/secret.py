@@ -8,7 +8,6 @@ from tff_mf.accounting import (
     BallsInBinsEstimator,
     BMinSep,
     CyclicPoisson,
-    ShuffledEpochs,
     balls_in_bins_gram,
     calibrate_noise_multiplier,
 )
@@ -27,7 +26,7 @@ _BUFFERS = 3
 # Of a certificate, few: bounds without samples are enough to compare.
 _SAMPLES = 1000
 # Which field of a sampling is the most bands that it amplifies; of others, it is one.
-_BANDS: Mapping[type, str] = {CyclicPoisson: "groups", BMinSep: "min_sep", ShuffledEpochs: "groups"}
+_BANDS: Mapping[type, str] = {CyclicPoisson: "groups", BMinSep: "min_sep"}
 
 
 def options(sampling: Sampling, *, rounds: int, epsilon: float, delta: float) -> list[Option]:

@@ -270,7 +270,7 @@ class SpacedEpochs(Sampling):
     regard, one that is last in an epoch could be first in the next. Here each cohort is drawn uniformly from the
     clients that are not yet in this epoch and were in none of the min_sep − 1 cohorts before. Those who cannot be drawn
     in round r of an epoch are at most max(r, min_sep − 1) cohorts, so that min_sep ≤ E always leaves enough. Nothing is
-    amplified: epochs are not independent, as in `ShuffledEpochs`.
+    amplified: epochs are not independent.
 
     Formal guarantee: clients keep `MinSep` with the same two numbers; with n rounds they have at most ⌈n / E⌉ of them.
 
