@@ -37,10 +37,8 @@ PEERS = {
     "correlated_noise": ("frontier_peer.py", "correlated-noise-mechanism==0.4.0"),
 }
 LITERATURE = "literature"
-MEMORIES = (0, 1, 2, 3, 4, 8, 16, 64, None)
+MEMORIES = (1, 2, 3, 4, 8, 16, 64, None)
 OBJECTIVES = ("rms", "max")
-# Bands of inverses that are drawn again, for mechanisms without memory.
-_DRAWN_AGAIN = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,15 +85,11 @@ def ours(setting: Setting, objective: str) -> Iterator[Point]:
         seconds = time.process_time() - began
         return Point("ours", name, rows, losses(mechanism, setting), seconds)
 
-    yield found("banded inverse, drawn again", 0, tff_mf.optimize_banded_inverse, bands=_DRAWN_AGAIN)
-    yield found("scaled inverse, drawn again", 0, tff_mf.optimize_scaled_inverse, bands=_DRAWN_AGAIN)
     for buffers in (1, 2, 3, 4):
         yield found("BLT", buffers, tff_mf.optimize_blt, buffers=buffers)
         yield found("scaled BLT", buffers, tff_mf.optimize_scaled_blt, buffers=buffers)
     for buffers in (6, 8) if setting.most > 1 else ():
         yield found("scaled BLT", buffers, tff_mf.optimize_scaled_blt, buffers=buffers)
-    for rows in (4, 8, 16, 64):
-        yield found("scaled inverse", rows, tff_mf.optimize_scaled_inverse, bands=rows + 1)
     for rows in (8, 16, 64, setting.min_sep - 1):
         yield found("banded Toeplitz", rows, tff_mf.optimize_banded_toeplitz, bands=rows + 1)
     for rows in (16, setting.min_sep - 1) if setting.most > 1 else ():
@@ -107,7 +101,6 @@ def theirs(setting: Setting, objective: str) -> Iterator[Point]:
     place = OBJECTIVES.index(objective)
     for rows in (1, 2, 3, 4, 8, 16, 64):
         yield Point(LITERATURE, "BSR", rows, losses(tff_mf.BandedToeplitz.square_root(rows + 1), setting))
-        yield Point(LITERATURE, "BISR", rows, losses(tff_mf.BandedInverse.square_root(rows + 1), setting))
 
         def power(gamma: float, rows: int = rows) -> np.ndarray:
             steps = np.arange(1, rows + 1)
@@ -115,6 +108,9 @@ def theirs(setting: Setting, objective: str) -> Iterator[Point]:
 
         def loss(gamma: float) -> float:
             return normalized(power(gamma), setting)[place]
+
+        column = series.quotient(np.eye(1, setting.rounds)[0], power(0.5))
+        yield Point(LITERATURE, "BISR", rows, losses(tff_mf.BandedToeplitz(column=column.tolist()), setting))
 
         best = scipy.optimize.minimize_scalar(loss, bounds=(0.05, 0.99), method="bounded", options={"xatol": 1e-3})
         yield Point(LITERATURE, "γ-BIFR, equal norms", rows, normalized(power(best.x), setting))

@@ -27,7 +27,6 @@ ROWS = {
     "tree full, 2048 rounds": (48, 1.0),
     "banded toeplitz, 8 bands": (48, 1.0),
     "banded toeplitz, 342 bands": (64, 0.1),
-    "banded inverse, 8 bands": (48, 1.0),
 }
 
 
@@ -61,7 +60,6 @@ def _charges(dimension: int) -> None:
         "Identity": tff_mf.Identity(),
         "BLT b400": tff_mf.BLT.production("b400"),
         "BandedToeplitz, 342 bands": tff_mf.BandedToeplitz.square_root(342),
-        "BandedInverse, 8 bands": tff_mf.BandedInverse.square_root(8),
         "Banded, 16 bands": tff_mf.optimize_banded(rounds=2052, bands=16),
         **{f"Tree, {variant}": tff_mf.Tree(2052, variant=variant) for variant in ("full", "online", "vanilla")},
     }
@@ -135,10 +133,8 @@ def _mechanism(tff_mf: object, name: str) -> object:
             return tff_mf.BLT.production("b400")
         case "tree", variant:
             return tff_mf.Tree(2048, variant=variant)
-        case "banded", "toeplitz":
-            return tff_mf.BandedToeplitz.square_root(int(words[2]))
         case _:
-            return tff_mf.BandedInverse.square_root(int(words[2]))
+            return tff_mf.BandedToeplitz.square_root(int(words[2]))
 
 
 if __name__ == "__main__":

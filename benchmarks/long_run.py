@@ -47,7 +47,6 @@ def mechanisms(rounds: int) -> dict[str, tff_mf.Mechanism]:
         "blt": tff_mf.BLT.production("b400"),
         "banded": tff_mf.Banded(values=generator.uniform(0.1, 0.2, size=(16, rounds)) + np.eye(16, 1)),
         "banded Toeplitz": tff_mf.BandedToeplitz.square_root(32),
-        "banded inverse": tff_mf.BandedInverse.square_root(6),
         "dense": tff_mf.Dense(matrix=matrix),
         "structured": tff_mf.BandedPlusLowRank(
             diagonals=generator.uniform(0.5, 1.5, size=(2, rounds)),

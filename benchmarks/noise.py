@@ -29,7 +29,6 @@ ROWS = {
     "banded toeplitz, 8 bands": 16,
     "banded toeplitz, 64 bands": 24,
     "banded toeplitz, 342 bands": 60,
-    "banded inverse, 8 bands": 16,
     "structured, 4 diagonals and rank 4": 16,
     "dense, at round 16": 4,
     "tfp tree": 64,
@@ -136,10 +135,8 @@ def _mechanism(tff_mf: object, name: str) -> tuple[object, int]:
             return tff_mf.BLT.production("b400"), 3
         case "tree", variant:
             return tff_mf.Tree(2048, variant=variant), 64
-        case "banded", "toeplitz":
-            return tff_mf.BandedToeplitz.square_root(int(words[2])), 3
         case "banded", _:
-            return tff_mf.BandedInverse.square_root(int(words[2])), 8
+            return tff_mf.BandedToeplitz.square_root(int(words[2])), 3
         case "structured", _:
             n = 64
             return tff_mf.BandedPlusLowRank(diagonals=np.ones((4, n)), left=np.ones((n, 4)), right=np.ones((n, 4))), 3

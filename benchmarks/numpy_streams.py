@@ -28,7 +28,6 @@ ROWS = {
     "blt, 4 buffers": (lambda: tff_mf.BLT.production("b400"), {}, 16, 2),
     "tree online, 2048 rounds": (lambda: tff_mf.Tree(2048, variant="online"), {}, 32, 32),
     "tree full, 2048 rounds": (lambda: tff_mf.Tree(2048, variant="full"), {}, 32, 32),
-    "banded inverse, 8 bands": (lambda: tff_mf.BandedInverse.square_root(8), {}, 16, 8),
     "banded toeplitz, 64 bands": (lambda: tff_mf.BandedToeplitz.square_root(64), {}, 12, 120),
     "banded toeplitz, 342 bands": (lambda: tff_mf.BandedToeplitz.square_root(342), {}, 30, 360),
     "identity, aes": (lambda: tff_mf.Identity(), {"generator": "aes"}, 8, 2),

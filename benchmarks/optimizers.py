@@ -118,11 +118,6 @@ def toeplitz_cases(bands: int) -> list[Case]:
             peer={"kind": "banded_toeplitz", "rounds": rounds, "bands": bands},
             from_peer=lambda answer: tff_mf.BandedToeplitz(column=answer["column"]),
         ),
-        Case(
-            name=f"banded inverse {bands}",
-            setting=STACK_OVERFLOW,
-            run=lambda: tff_mf.optimize_banded_inverse(**arguments),
-        ),
     ]
 
 

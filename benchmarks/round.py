@@ -36,7 +36,6 @@ MECHANISMS: Mapping[str, Callable[[], tff_mf.Mechanism]] = {
     # The values do not affect the time; those of square roots need no optimization.
     "banded, 32 bands": lambda: tff_mf.BandedToeplitz.square_root(32),
     "banded, 342 bands": lambda: tff_mf.BandedToeplitz.square_root(BANDS),
-    "banded inverse, 8 bands": lambda: tff_mf.BandedInverse.square_root(8),
     "dense": lambda: tff_mf.Dense(matrix=tff_mf.BandedToeplitz.square_root(64).encoder(64)),
 }
 NOTES = {

@@ -89,7 +89,6 @@ def mechanisms() -> dict[str, tff_mf.Mechanism]:
         "tree": tff_mf.Tree(ROUNDS, variant="full"),
         "banded": tff_mf.optimize_banded(bands=4, **setting),
         "banded-toeplitz": tff_mf.optimize_banded_toeplitz(bands=4, **setting),
-        "banded-inverse": tff_mf.optimize_banded_inverse(bands=4, **setting),
         "blt": tff_mf.optimize_blt(buffers=2, **setting),
         "dense": dense,
         "banded-plus-low-rank": tff_mf.optimize_banded_plus_low_rank(mechanism=dense, diagonals=2, rank=2),
@@ -377,7 +376,7 @@ PICTURES: dict[str, Callable[[], str]] = {
         f"mechanism-{name}": one_mechanism(name)
         for name in (
             *("identity", "tree", "banded", "banded-toeplitz"),
-            *("banded-inverse", "blt", "dense", "banded-plus-low-rank"),
+            *("blt", "dense", "banded-plus-low-rank"),
         )
     },
     **{f"screen-{name}-{columns}": screen(name, columns) for name in (*SCREENS, *STORED) for columns in COLUMNS},

@@ -18,7 +18,6 @@ mechanisms = {
     "BLT": tff_mf.optimize_blt(rounds=ROUNDS, participation=participation, buffers=2),
     "banded": tff_mf.optimize_banded(rounds=ROUNDS, bands=4),
     "banded Toeplitz": tff_mf.BandedToeplitz.square_root(4),
-    "banded inverse": tff_mf.BandedInverse.square_root(4),
     "tree, online": tff_mf.Tree(ROUNDS, variant="online"),
     "tree, vanilla": tff_mf.Tree(ROUNDS, variant="vanilla"),
     "tree, full": tff_mf.Tree(ROUNDS, variant="full"),

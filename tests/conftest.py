@@ -176,11 +176,6 @@ def _scaled_blt(rounds):
     return tff_mf.ScaledBLT(theta=[0.9, 0.5], omega=[0.25, 0.25], scales=scales)
 
 
-def _scaled_inverse(rounds):
-    scales = np.random.default_rng(rounds).uniform(0.5, 2, size=rounds)
-    return tff_mf.ScaledInverse(inverse_column=[1.25, -0.5, 0.125, -0.25], scales=scales)
-
-
 def _turning_blt(rounds):
     scales = np.random.default_rng(rounds).uniform(0.5, 2, size=rounds)
     return tff_mf.ScaledBLT(
@@ -213,8 +208,6 @@ STREAMED = {
     "banded by 29": lambda rounds: _banded(rounds, 29),
     "banded toeplitz by 1": lambda rounds: tff_mf.BandedToeplitz(column=[1.5]),
     "banded toeplitz by 48": lambda rounds: tff_mf.BandedToeplitz.square_root(48),
-    "banded inverse": lambda rounds: tff_mf.BandedInverse.square_root(6),
-    "scaled inverse": _scaled_inverse,
     "dense": _dense,
     "structured, 1 and 2": lambda rounds: _structured(rounds, 1, 2),
     "structured, 4 and 1": lambda rounds: _structured(rounds, 4, 1),

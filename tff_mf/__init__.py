@@ -24,7 +24,6 @@ from tff_mf.base.errors import ArtifactError as ArtifactError
 from tff_mf.base.errors import InputError as InputError
 from tff_mf.mechanisms import BLT as BLT
 from tff_mf.mechanisms import Banded as Banded
-from tff_mf.mechanisms import BandedInverse as BandedInverse
 from tff_mf.mechanisms import BandedPlusLowRank as BandedPlusLowRank
 from tff_mf.mechanisms import BandedToeplitz as BandedToeplitz
 from tff_mf.mechanisms import Dense as Dense
@@ -32,18 +31,15 @@ from tff_mf.mechanisms import Identity as Identity
 from tff_mf.mechanisms import Mechanism as Mechanism
 from tff_mf.mechanisms import OptimizedFor as OptimizedFor
 from tff_mf.mechanisms import ScaledBLT as ScaledBLT
-from tff_mf.mechanisms import ScaledInverse as ScaledInverse
 from tff_mf.mechanisms import SearchStatus as SearchStatus
 from tff_mf.mechanisms import Tree as Tree
 from tff_mf.mechanisms.registry import register_mechanism as register_mechanism
 from tff_mf.optimize import optimize_banded as optimize_banded
-from tff_mf.optimize import optimize_banded_inverse as optimize_banded_inverse
 from tff_mf.optimize import optimize_banded_plus_low_rank as optimize_banded_plus_low_rank
 from tff_mf.optimize import optimize_banded_toeplitz as optimize_banded_toeplitz
 from tff_mf.optimize import optimize_blt as optimize_blt
 from tff_mf.optimize import optimize_dense as optimize_dense
 from tff_mf.optimize import optimize_scaled_blt as optimize_scaled_blt
-from tff_mf.optimize import optimize_scaled_inverse as optimize_scaled_inverse
 from tff_mf.optimize.bands import AmplifiedBands as AmplifiedBands
 from tff_mf.optimize.bands import amplified_bands as amplified_bands
 from tff_mf.optimize.least_loss import least_loss as least_loss

@@ -14,22 +14,18 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import (
     BLT,
     Banded,
-    BandedInverse,
     BandedPlusLowRank,
     BandedToeplitz,
     Dense,
     Identity,
     OptimizedFor,
     ScaledBLT,
-    ScaledInverse,
     Tree,
 )
 from tff_mf.mechanisms.registry import Codec, Search, register_mechanism, whole_number
 from tff_mf.sensitivities import (
-    banded_inverse_sensitivity,
     blt_sensitivity,
     scaled_columns_sensitivity,
-    scaled_inverse_sensitivity,
     tree_sensitivity,
 )
 
@@ -75,18 +71,6 @@ register_mechanism(
     search=Search(
         optimizer=optimize.optimize_banded_toeplitz, options=("bands", "objective", "workload"), toeplitz=True
     ),
-)
-register_mechanism(
-    BandedInverse,
-    sensitivity=banded_inverse_sensitivity,
-    search=Search(
-        optimizer=optimize.optimize_banded_inverse, options=("bands", "objective", "workload"), toeplitz=True
-    ),
-)
-register_mechanism(
-    ScaledInverse,
-    sensitivity=scaled_inverse_sensitivity,
-    search=Search(optimizer=optimize.optimize_scaled_inverse, options=("bands", "objective")),
 )
 register_mechanism(
     Dense,

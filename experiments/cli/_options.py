@@ -180,8 +180,7 @@ MORE = (*MORE_OF_SAMPLING, "server_warmup", "server_cooldown")
 
 _MECHANISMS = (
     "FILE is an artifact, tree-full, tree-online, tree-vanilla, identity or production:NAME (b100, b400, b1000); or "
-    "blt, scaled-blt, banded, banded-toeplitz, banded-inverse, scaled-inverse or dense, which are optimized for "
-    "the setting."
+    "blt, scaled-blt, banded, banded-toeplitz or dense, which are optimized for the setting."
 )
 
 

@@ -232,10 +232,9 @@ def optimize(
 ) -> Answer:
     """Optimize a mechanism for a setting, and save it.
 
-    KIND is blt (a buffered linear Toeplitz mechanism), banded (BandMF), banded-toeplitz, banded-inverse (noise of a few
-    draws per round, without a state of the model's size), scaled-blt or scaled-inverse (less error, for exactly
-    so many rounds), dense (of minimal RmsLoss, with a bound on its distance from the optimum), or structured: a decoder
-    of a few diagonals plus a low-rank part, which approximates the decoder of another mechanism.
+    KIND is blt (a buffered linear Toeplitz mechanism), banded (BandMF), banded-toeplitz, scaled-blt (less error,
+    for exactly so many rounds), dense (of minimal RmsLoss, with a bound on its distance from the optimum), or
+    structured: a decoder of a few diagonals plus a low-rank part, which approximates the decoder of another mechanism.
 
     Without --sampling and its parameters, each client is assumed to take part once; for banded, any number of times, as
     many rounds apart as there are bands. The assumed participation is printed. With --epsilon and --delta, so is the

@@ -86,7 +86,7 @@ _DASHES: tuple[Any, ...] = ("-", *((0, lengths) for lengths in (
 )))  # fmt: skip
 # A mechanism looks the same in all pictures.
 _MECHANISMS = (
-    *("blt", "banded", "banded-toeplitz", "banded-inverse", "dense"),
+    *("blt", "banded", "banded-toeplitz", "dense"),
     *("tree-full", "tree-online", "identity", "tree-vanilla"),
 )
 _PLACES = {name: place for place, name in enumerate(_MECHANISMS)}

@@ -22,9 +22,8 @@ class PrivacySettings(Record, kw_only=True):
 
     Attributes:
         delta: δ of the guarantee; well below 1 / population.
-        mechanism: `blt`, `scaled-blt`, `banded`, `banded-toeplitz`, `banded-inverse`, `scaled-inverse` or
-            `dense`, optimized for the run; `tree-full`, `tree-online`, `tree-vanilla`, `identity`, `production:NAME`,
-            or a file.
+        mechanism: `blt`, `scaled-blt`, `banded`, `banded-toeplitz` or `dense`, optimized for the run;
+            `tree-full`, `tree-online`, `tree-vanilla`, `identity`, `production:NAME`, or a file.
         buffers: Buffers of an optimized `blt`; chosen by the optimizer if not given.
         bands: Bands of an optimized banded kind; min-sep if not given.
         unit_norms: Whether the columns of a `banded` have norm 1; if false, their norms are fitted to the

@@ -45,7 +45,6 @@ def failed(found):
         tff_mf.Tree(20, variant="online"),
         tff_mf.Tree(20, variant="vanilla"),
         tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25]),
-        tff_mf.BandedInverse.square_root(3),
         tff_mf.Dense(matrix=np.tril(np.full((20, 20), 0.1)) + np.eye(20)),
     ],
     ids=lambda mechanism: mechanism.kind,

@@ -203,7 +203,7 @@ def completed(words, *, at):
 
 def test_the_shell_completes_commands_flags_and_words():
     assert completed([], at="exp") == ["export", "export-model"]
-    assert completed(["optimize"], at="banded-") == ["banded-toeplitz", "banded-inverse"]
+    assert completed(["optimize"], at="banded-") == ["banded-toeplitz"]
     assert completed(["train"], at="--pre") == ["--preset"]
     assert completed(["train", "--preset"], at="") == layers.PRESETS.names()
     assert completed(["train", "--sampling"], at="") == list(settings.SAMPLINGS)
@@ -246,7 +246,7 @@ def test_bash_itself_completes_words_beside_files(bash):
     # bash takes `production:b4` for three words, and puts what is completed in place of the last.
     assert bash("tff-mf show production:b4") == ["b400"]
     found = bash("tff-mf account ban")
-    assert found == ["banded", "banded-toeplitz", "banded-inverse", "banded.safetensors"]
+    assert found == ["banded", "banded-toeplitz", "banded.safetensors"]
     assert bash("tff-mf show two") == [r"two\ words.safetensors"]
     assert bash("tff-mf train --dataset sqlite:ru") == ["runs/"]
 

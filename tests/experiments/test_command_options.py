@@ -55,8 +55,6 @@ def files(tmp_path_factory):
         "scaled-blt": ["--buffers", "2"],
         "banded": ["--bands", "2", "--set", "unit_norms=false"],
         "banded-toeplitz": ["--bands", "4"],
-        "banded-inverse": ["--bands", "3"],
-        "scaled-inverse": ["--bands", "3"],
         "dense": [],
         "structured": ["--diagonals", "2", "--rank", "2"],
     }
@@ -73,7 +71,7 @@ def files(tmp_path_factory):
 
 
 NAMES = ["identity", "tree-full", "tree-online", "tree-vanilla"]
-FILES = ["blt", "banded", "banded-toeplitz", "banded-inverse", "dense", "structured"]
+FILES = ["blt", "banded", "banded-toeplitz", "dense", "structured"]
 
 
 @pytest.mark.sampled

@@ -32,7 +32,7 @@ KINDS = {
     "blt, a simulated cohort": "--mechanism blt --cohort 30 --epsilon 2",
     "banded, shuffled epochs": "--mechanism banded --sampling spaced-epochs --set dropout=0.3",
     "banded-toeplitz, fixed epochs": "--mechanism banded-toeplitz --sampling fixed-epochs",
-    "banded-inverse, timer": "--mechanism banded-inverse --sampling timer",
+    "scaled-blt, timer": "--mechanism scaled-blt --sampling timer",
     "dense, poisson": "--mechanism dense --sampling poisson",
     "tree-vanilla, cyclic poisson": "--mechanism tree-vanilla --sampling cyclic-poisson",
     "tree-full, once each": "--mechanism tree-full --sampling single",
@@ -42,7 +42,6 @@ KINDS = {
     "banded, poisson with a separation": "--mechanism banded --sampling b-min-sep",
     "scaled-blt, min-sep": "--mechanism scaled-blt --sampling min-sep",
     "identity, without checkpoints": "--mechanism identity --checkpoint-every 0",
-    "scaled-inverse, poisson": "--mechanism scaled-inverse --sampling poisson",
 }
 
 

@@ -67,7 +67,6 @@ def _mechanisms() -> dict:
     return {
         "blt": tff_mf.optimize_blt(rounds=20, participation=schema, buffers=3, objective="max"),
         "banded": tff_mf.optimize_banded(rounds=20, bands=4),
-        "banded-inverse": tff_mf.optimize_banded_inverse(rounds=20, participation=schema, bands=3),
         "dense": tff_mf.optimize_dense(rounds=20, participation=schema),
         "tree": tff_mf.Tree(20, variant="full"),
     }

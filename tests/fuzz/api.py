@@ -46,7 +46,6 @@ _ALL = (
     tff_mf.BLT(theta=[0.9, 0.5], omega=[0.2, 0.1]),
     tff_mf.BandedToeplitz.square_root(4),
     tff_mf.BandedToeplitz(column=[1.0, -0.5, 0.7]),
-    tff_mf.BandedInverse.square_root(3),
     tff_mf.Banded(values=np.random.default_rng(0).uniform(0.5, 1, size=(3, 24))),
     tff_mf.Dense(matrix=np.tril(np.random.default_rng(1).normal(size=(24, 24))) + 9 * np.eye(24)),
     tff_mf.Tree(24, variant="full"),
@@ -146,8 +145,7 @@ _SLOW = {
     tff_mf.plan: _PLANNED,
     tff_mf.optimize_blt: ("buffers", "objective"),
     tff_mf.optimize_scaled_blt: ("buffers", "objective"),
-    **dict.fromkeys((tff_mf.optimize_banded, tff_mf.optimize_banded_toeplitz, tff_mf.optimize_banded_inverse), ()),
-    tff_mf.optimize_scaled_inverse: ("objective",),
+    **dict.fromkeys((tff_mf.optimize_banded, tff_mf.optimize_banded_toeplitz), ()),
 }
 _METHODS = (
     *(each for mechanism in _ALL for each in (mechanism.encoder, mechanism.inverse)),
@@ -155,11 +153,10 @@ _METHODS = (
     *(workload.matrix for workload in (tff_mf.PrefixSum(), tff_mf.Momentum(momentum=0.9))),
     *(tff_mf.LearningRates(rates=[0.5] * 24).matrix, tff_mf.Momentum(momentum=0.9).coefficients),
     *(tff_mf.Grid.auto, tff_mf.BLT.production, tff_mf.Guarantee(mu=1.0).epsilon),
-    *(tff_mf.BandedToeplitz.square_root, tff_mf.BandedInverse.square_root),
+    tff_mf.BandedToeplitz.square_root,
 )
 _FUNCTIONS = (
-    *(tff_mf.MinSep, tff_mf.FixedEpoch, tff_mf.BLT, tff_mf.Banded, tff_mf.BandedToeplitz, tff_mf.BandedInverse),
-    tff_mf.ScaledInverse,
+    *(tff_mf.MinSep, tff_mf.FixedEpoch, tff_mf.BLT, tff_mf.Banded, tff_mf.BandedToeplitz),
     *(tff_mf.Dense, tff_mf.BandedPlusLowRank, tff_mf.Momentum, tff_mf.LearningRates, tff_mf.MomentumWithRates),
     *(tff_mf.Grid, tff_mf.Poisson, tff_mf.CyclicPoisson, tff_mf.BMinSep),
     *(tff_mf.sensitivity, tff_mf.explain_sensitivity, tff_mf.pattern_sensitivity, tff_mf.restart_sensitivity),

@@ -79,10 +79,8 @@ def _mechanisms() -> list[tff_mf.Mechanism]:
     return [
         tff_mf.BLT(theta=[0.9, 0.5], omega=[0.2, 0.1], optimized_for=optimized_for),
         tff_mf.ScaledBLT(theta=[0.9], omega=[0.2], scales=[1.0] * 8),
-        tff_mf.ScaledInverse(inverse_column=[1.0, -0.5], scales=[1.0] * 8),
         tff_mf.Banded(values=generator.uniform(0.5, 1, size=(2, 8)), optimized_for=optimized_for),
         tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.25]),
-        tff_mf.BandedInverse(inverse_column=[1.0, -0.5, -0.1]),
         tff_mf.Dense(matrix=np.tril(generator.uniform(0.1, 0.2, size=(4, 4))) + np.eye(4)),
         tff_mf.BandedPlusLowRank(diagonals=[[1.0] * 4], left=[[0.0]] * 4, right=[[1.0]] * 4),
         tff_mf.Tree(8, variant="full"),

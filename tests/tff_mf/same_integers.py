@@ -49,7 +49,6 @@ def mechanisms():
         **{f"blt {name}": tff_mf.BLT.production(name) for name in ("b100", "b400")},
         "banded": tff_mf.Banded(values=bands * (1 + values(9, ROUNDS, seed=1))),
         "banded toeplitz": tff_mf.BandedToeplitz.square_root(33),
-        "banded inverse": tff_mf.BandedInverse.square_root(8),
         "dense": tff_mf.Dense(matrix=decaying * (1 + values(ROUNDS, ROUNDS, seed=2))),
         "low rank": tff_mf.BandedPlusLowRank(
             diagonals=np.array([[1.0], [0.5], [0.4]]) * (1 + values(3, ROUNDS, seed=3)),

@@ -112,8 +112,6 @@ SEARCHES = {
     "scaled_blt": lambda: tff_mf.optimize_scaled_blt(rounds=20, participation=ONCE, buffers=1),
     "banded": lambda: tff_mf.optimize_banded(rounds=20, bands=3),
     "banded_toeplitz": lambda: tff_mf.optimize_banded_toeplitz(rounds=20, bands=3, participation=ONCE),
-    "banded_inverse": lambda: tff_mf.optimize_banded_inverse(rounds=20, bands=3, participation=ONCE),
-    "scaled_inverse": lambda: tff_mf.optimize_scaled_inverse(rounds=20, bands=3, participation=ONCE),
     "dense": lambda: tff_mf.optimize_dense(rounds=20, participation=ONCE),
     "structured": lambda: tff_mf.optimize_banded_plus_low_rank(
         mechanism=tff_mf.optimize_dense(rounds=20, participation=ONCE), diagonals=2, rank=2
@@ -143,8 +141,6 @@ def test_an_artifact_says_how_the_search_ended_and_no_details_of_it(kind, tmp_pa
         ("_descent", "scaled_blt", "_STATIONARY"),
         ("_descent", "banded", "_STATIONARY"),
         ("_descent", "banded_toeplitz", "_STATIONARY"),
-        ("_descent", "banded_inverse", "_STATIONARY"),
-        ("_descent", "scaled_inverse", "_STATIONARY"),
         ("dense", "dense", "_GAP"),
         ("banded_plus_low_rank", "structured", "_STATIONARY"),
     ],

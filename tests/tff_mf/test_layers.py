@@ -114,15 +114,15 @@ def test_nothing_global_is_changed_by_an_import():
 
 
 NAMES = """
-AmplifiedBands ArtifactError BLT BMinSep BallsInBins BallsInBinsEstimator Banded BandedInverse
+AmplifiedBands ArtifactError BLT BMinSep BallsInBins BallsInBinsEstimator Banded
 BandedPlusLowRank BandedToeplitz CohortSecret CyclicPoisson Dense EstimatedEpsilon FixedEpoch Grid Guarantee Identity
 InputError LearningRates Level LinearSchedule Mechanism MinSep Momentum MomentumWithRates OptimizedFor Order
-Participation Plan Poisson PrefixSum Sampling ScaledBLT ScaledInverse SearchStatus SensitivityResult
+Participation Plan Poisson PrefixSum Sampling ScaledBLT SearchStatus SensitivityResult
 SingleParticipation SpacedEpochs Timer Tree Workload adaptive_clipping_guarantee amplified_bands
 balls_in_bins_gram calibrate_noise_multiplier check_mechanism compose_guarantees epsilon explain_sensitivity guarantee
 least_loss load max_error max_loss optimize_banded
-optimize_banded_inverse optimize_banded_plus_low_rank optimize_banded_toeplitz optimize_blt optimize_dense
-optimize_scaled_blt optimize_scaled_inverse pattern_sensitivity plan register_mechanism restart_sensitivity rms_error
+optimize_banded_plus_low_rank optimize_banded_toeplitz optimize_blt optimize_dense
+optimize_scaled_blt pattern_sensitivity plan register_mechanism restart_sensitivity rms_error
 rms_loss save sensitivity zcdp_rho
 """.split()  # noqa: SIM905
 

@@ -240,7 +240,6 @@ def test_a_missing_package_is_named(monkeypatch):
         (tff_mf.BandedToeplitz(column=[1e34]), 1.0),
         (tff_mf.Dense(matrix=np.diag([1.0, 1.0, 1e35])), 1.0),
         (tff_mf.ScaledBLT(theta=[0.5], omega=[0.5], scales=[1.0, 1e38]), 5e37),
-        (tff_mf.ScaledInverse(inverse_column=[1e-20, -5e-21], scales=[1.0, 1e5]), 1e-10),
     ],
 )
 def test_noise_that_would_be_divided_down_to_nothing_is_refused(mechanism, stddev):

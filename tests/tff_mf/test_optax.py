@@ -197,7 +197,7 @@ def test_a_state_from_outside_of_the_compiled_function_is_refused():
 
 @pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
-    "mechanism", [BLT, tff_mf.Tree(20), tff_mf.BandedInverse.square_root(8)], ids=lambda each: each.kind
+    "mechanism", [BLT, tff_mf.Tree(20), tff_mf.BandedToeplitz.square_root(8)], ids=lambda each: each.kind
 )
 def test_memory_on_a_grid_has_the_bits_of_numpy(mechanism):
     """A compiler would make one operation of a product and a sum, which the next rounds of integers rarely show."""

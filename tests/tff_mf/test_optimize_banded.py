@@ -284,14 +284,12 @@ def test_toeplitz_matrices_of_any_setting(optimized_for, bands, objective):
     arguments = {"rounds": rounds, "bands": bands, "participation": schema, "objective": objective}
     loss = tff_mf.rms_loss if objective == "rms" else tff_mf.max_loss
     identity = loss(tff_mf.Identity(), rounds, schema)
-    for optimize in (tff_mf.optimize_banded_toeplitz, tff_mf.optimize_banded_inverse):
-        result = optimize(**arguments)
-        assert result.optimized_for.search.loss == loss(result, rounds, schema)
-        assert result.optimized_for.search.loss <= identity * (1 + 1e-6)
-        assert result.bands <= bands
-        assert result == optimize(**arguments)
-    toeplitz = tff_mf.optimize_banded_toeplitz(**arguments)
-    assert tff_mf.explain_sensitivity(toeplitz, rounds, schema).exact
+    result = tff_mf.optimize_banded_toeplitz(**arguments)
+    assert result.optimized_for.search.loss == loss(result, rounds, schema)
+    assert result.optimized_for.search.loss <= identity * (1 + 1e-6)
+    assert result.bands <= bands
+    assert result == tff_mf.optimize_banded_toeplitz(**arguments)
+    assert tff_mf.explain_sensitivity(result, rounds, schema).exact
 
 
 @pytest.mark.once
@@ -310,25 +308,20 @@ def test_tiny_toeplitz_matrices_are_the_best(rounds, bands, schema, objective):
     public = tff_mf.rms_loss if objective == "rms" else tff_mf.max_loss
     arguments = {"rounds": rounds, "bands": bands, "participation": schema, "objective": objective}
 
-    def oracle(kind, name, *, only_exact):
-        def loss(tail):
-            mechanism = kind(**{name: [1.0, *tail]})
-            exact = tff_mf.explain_sensitivity(mechanism, rounds, schema).exact
-            return public(mechanism, rounds, schema) if exact or not only_exact else np.inf
+    def loss(tail):
+        mechanism = tff_mf.BandedToeplitz(column=[1.0, *tail])
+        exact = tff_mf.explain_sensitivity(mechanism, rounds, schema).exact
+        return public(mechanism, rounds, schema) if exact else np.inf
 
-        start = np.array(getattr(kind.square_root(bands), name)[1:])
-        runs = [
-            scipy.optimize.minimize(
-                loss, first, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 8000}
-            )
-            for first in (start, start / 2)
-        ]
-        return min(run.fun for run in runs)
-
+    start = np.array(tff_mf.BandedToeplitz.square_root(bands).column[1:])
+    runs = [
+        scipy.optimize.minimize(
+            loss, first, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 8000}
+        )
+        for first in (start, start / 2)
+    ]
     toeplitz = tff_mf.optimize_banded_toeplitz(**arguments).optimized_for.search.loss
-    assert toeplitz <= oracle(tff_mf.BandedToeplitz, "column", only_exact=True) * (1 + 1e-5)
-    inverse = tff_mf.optimize_banded_inverse(**arguments).optimized_for.search.loss
-    assert inverse <= oracle(tff_mf.BandedInverse, "inverse_column", only_exact=False) * (1 + 1e-5)
+    assert toeplitz <= min(run.fun for run in runs) * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -345,21 +338,18 @@ def test_toeplitz_gradients_are_those_of_finite_differences(objective):
 @pytest.mark.once
 def test_more_bands_are_never_worse():
     schema = tff_mf.MinSep(min_sep=10, max_participations=6)
-    for optimize, slack in (
-        (tff_mf.optimize_banded_toeplitz, 1e-9),
-        (tff_mf.optimize_banded_inverse, 1e-4),
-    ):
-        searches = (optimize(rounds=60, bands=bands, participation=schema) for bands in (1, 2, 5, 10, 15, 60))
-        losses = [found.optimized_for.search.loss for found in searches]
-        assert all(more <= fewer * (1 + slack) for fewer, more in itertools.pairwise(losses))
+    searches = (
+        tff_mf.optimize_banded_toeplitz(rounds=60, bands=bands, participation=schema) for bands in (1, 2, 5, 10, 15, 60)
+    )
+    losses = [found.optimized_for.search.loss for found in searches]
+    assert all(more <= fewer * (1 + 1e-9) for fewer, more in itertools.pairwise(losses))
 
 
 def test_workloads_of_the_toeplitz_optimizers_are_toeplitz():
     assert issubclass(tff_mf.Momentum, ToeplitzWorkload)
     schema = tff_mf.MinSep(min_sep=5, max_participations=2)
     workload = tff_mf.Momentum(momentum=0.9)
-    for optimize in (tff_mf.optimize_banded_toeplitz, tff_mf.optimize_banded_inverse):
-        result = optimize(rounds=10, bands=5, participation=schema, workload=workload)
-        other = optimize(rounds=10, bands=5, participation=schema)
-        assert result.optimized_for.workload == workload
-        assert result.optimized_for.search.loss < tff_mf.rms_loss(other, 10, schema, workload)
+    result = tff_mf.optimize_banded_toeplitz(rounds=10, bands=5, participation=schema, workload=workload)
+    other = tff_mf.optimize_banded_toeplitz(rounds=10, bands=5, participation=schema)
+    assert result.optimized_for.workload == workload
+    assert result.optimized_for.search.loss < tff_mf.rms_loss(other, 10, schema, workload)

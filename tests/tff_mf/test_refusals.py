@@ -83,9 +83,7 @@ ROWS = [
     (tff_mf.Banded, {}, "values", [], [[], [1.0], [[]], [[[1.0]]], [[1.0], [1.0]], [[0.0, 1.0]], [[-1.0]], [[1e-40]]]),
     (tff_mf.Banded, {}, "values", [], [[[1, 1], [NAN, 0]], [[1, 1], [-1e39, 0]], *([[each]] for each in NO_ENTRY)]),
     (tff_mf.BandedToeplitz, {}, "column", *NO_COLUMN),
-    (tff_mf.BandedInverse, {}, "inverse_column", *NO_COLUMN),
     (tff_mf.BandedToeplitz.square_root, {}, "bands", [1.0, None], [0, -1]),
-    (tff_mf.BandedInverse.square_root, {}, "bands", [1.0, None], [0, -1]),
     (tff_mf.Dense, {}, "matrix", [[["a"]], [[1j]], [[True]]], [[1.0], [[1.0, 0.0]], np.zeros((0, 0)), np.ones((2, 2))]),
     (
         tff_mf.Dense,
@@ -124,7 +122,6 @@ ROWS = [
             (tff_mf.optimize_blt, {"buffers": 2, "objective": "max"}),
             (tff_mf.optimize_banded, {"bands": 342}),
             (tff_mf.optimize_banded_toeplitz, {"bands": 342}),
-            (tff_mf.optimize_banded_inverse, {"bands": 342}),
             (tff_mf.optimize_dense, {}),
         )
         for field, wrong in (("rounds", OF_ROUNDS), ("participation", ([6], [])))
@@ -134,7 +131,6 @@ ROWS = [
         for search, more in (
             (tff_mf.optimize_blt, {"buffers": 2}),
             (tff_mf.optimize_banded_toeplitz, {"bands": 342}),
-            (tff_mf.optimize_banded_inverse, {"bands": 342}),
         )
     ),
     (tff_mf.optimize_blt, {**SEARCH, "objective": "max"}, "buffers", [2.0], [0]),
@@ -145,18 +141,12 @@ ROWS = [
     (tff_mf.optimize_banded, {**SEARCH, "bands": 342}, "workload", [1], []),
     (tff_mf.optimize_banded, {**SEARCH, "bands": 342}, "rounds", [], [10**6]),
     *(
-        (search, {**SEARCH, "bands": 342}, field, *wrong)
-        for search in (tff_mf.optimize_banded_toeplitz, tff_mf.optimize_banded_inverse)
+        (tff_mf.optimize_banded_toeplitz, {**SEARCH, "bands": 342}, field, *wrong)
         for field, wrong in (("workload", ([1, MANY], [])), ("rounds", ([], [10**8])), ("bands", ([2.0], [0, 2053])))
     ),
     (tff_mf.optimize_dense, {"rounds": 2, "participation": ONCE}, "workload", ["sum"], [MANY]),
     (tff_mf.optimize_dense, {"participation": ONCE}, "rounds", [], [10**6]),
     (tff_mf.optimize_scaled_blt, {"participation": ONCE}, "rounds", [], [2**14 + 1]),
-    (tff_mf.optimize_scaled_inverse, {"participation": ONCE, "bands": 2}, "rounds", [2.0], [2**14 + 1]),
-    (tff_mf.optimize_scaled_inverse, {**SEARCH, "bands": 2}, "objective", [None], ["mean"]),
-    (tff_mf.optimize_scaled_inverse, SEARCH, "bands", [2.0], [0, 2053]),
-    (tff_mf.ScaledInverse, {"inverse_column": [1.0, -0.5]}, "scales", [1.0], [[], [1.0, 0.0], [NAN], [1e39]]),
-    (tff_mf.ScaledInverse, {"scales": [1.0, 1.0]}, "inverse_column", [1.0], [[], [0.0, 1.0], [1.0, NAN], [1.0, 1e39]]),
     (tff_mf.least_loss, {"rounds": 12, "participation": ONCE}, "objective", [], ["mean"]),
     *(
         (tff_mf.ScaledBLT, {"theta": [0.5], "omega": [0.5], "scales": [1.0, 1.0], name: [0.0]}, name, [], wrong)

@@ -124,15 +124,6 @@ def scaled_blts(draw, pairs=False):
 
 
 @st.composite
-def scaled_inverses(draw):
-    """With coefficients that may grow, and scales of very different sizes."""
-    rounds, generator = draw(st.integers(1, 8)), np.random.default_rng(draw(st.integers(0, 99)))
-    inverse = [1.0, *generator.uniform(-2, draw(st.sampled_from([0, 2])), size=draw(st.integers(0, 3)))]
-    scales = np.exp(draw(st.sampled_from([0.5, 20])) * generator.normal(size=rounds))
-    return tff_mf.ScaledInverse(inverse_column=inverse, scales=scales), rounds, draw(schemas(rounds))
-
-
-@st.composite
 def trees(draw, variant):
     """Of a run that may end before the tree does."""
     rounds = draw(st.integers(1, 10))
@@ -177,12 +168,6 @@ KINDS = {
         ),
     ),
     "scaled BLT that turns": (scaled_blts(pairs=True), lambda *_: False),
-    "scaled inverse": (
-        scaled_inverses(),
-        lambda mechanism, rounds, schema: (
-            isinstance(schema, tff_mf.FixedEpoch) and not has_negative_entries(mechanism, rounds)
-        ),
-    ),
     "full tree": (trees("full"), lambda mechanism, rounds, _: mechanism.max_rounds == rounds),
     "online tree": (trees("online"), lambda *_: False),
     "vanilla tree": (trees("vanilla"), lambda *_: True),

@@ -6,7 +6,6 @@ from tff_mf.mechanisms._mechanism import OptimizedFor as OptimizedFor
 from tff_mf.mechanisms._mechanism import SearchStatus as SearchStatus
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism as ToeplitzMechanism
 from tff_mf.mechanisms.banded import Banded as Banded
-from tff_mf.mechanisms.banded_inverse import BandedInverse as BandedInverse
 from tff_mf.mechanisms.banded_plus_low_rank import BandedPlusLowRank as BandedPlusLowRank
 from tff_mf.mechanisms.banded_toeplitz import BandedToeplitz as BandedToeplitz
 from tff_mf.mechanisms.blt import BLT as BLT
@@ -17,5 +16,4 @@ from tff_mf.mechanisms.recursion import NEW as NEW
 from tff_mf.mechanisms.recursion import Case as Case
 from tff_mf.mechanisms.recursion import Recursion as Recursion
 from tff_mf.mechanisms.scaled_blt import ScaledBLT as ScaledBLT
-from tff_mf.mechanisms.scaled_inverse import ScaledInverse as ScaledInverse
 from tff_mf.mechanisms.tree import Tree as Tree

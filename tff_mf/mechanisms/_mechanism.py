@@ -176,7 +176,7 @@ class Mechanism(abc.ABC):
         A mechanism of this package overrides it with a proof of tighter bounds. Arguments are as of `GridRecursion`.
         """
         recursion = self.recursion()
-        if recursion.on_a_grid() is not None:
+        if recursion.draws_once:
             return Analyzed(self, deviation=deviation, largest_normal=largest_normal)
         rounds = self.max_rounds or recursion.rounds
         if rounds is None or rounds > _MOST_ROWS:

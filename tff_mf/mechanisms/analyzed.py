@@ -86,8 +86,8 @@ class _ByContent:
 
 
 def _recursion(mechanism: "Mechanism") -> Recursion:
-    recursion = mechanism.recursion().on_a_grid()
-    assert recursion is not None
+    recursion = mechanism.recursion()
+    assert recursion.draws_once
     return recursion
 
 

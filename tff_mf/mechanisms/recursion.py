@@ -148,7 +148,6 @@ class Recursion:
         sums: On a grid, how many leading rows hold sums, for a number of rounds; the others copy n_t. `None` if all
             rows are in float64.
         exact: Whether sums on a grid are exact in any order.
-        kept: The same noise in less time, with rows of memory for what is drawn again; `None` if there is none.
     """
 
     rows: int
@@ -162,7 +161,6 @@ class Recursion:
     stored: str = "float64"
     sums: Callable[[int], int] | None = None
     exact: bool = False
-    kept: "Recursion | None" = None
 
     @classmethod
     def linear(cls, *, past: Sequence[float], after: Sequence[Sequence[tuple[int, float]]], scale: float = 1.0) -> Self:
@@ -186,13 +184,13 @@ class Recursion:
         """Returns the recursion of C·diag(scales) for the C of this one, whose rounds must be of one case.
 
         Its n_t is the n_t of C divided by scale t. Rows of memory are those of C, so that they get n_t times scale t.
-        Weights of what is drawn again are divided, too.
 
         Args:
             scales: Above 0, float64 `[rounds]`.
         """
         assert len(self.cases) == 1
         assert self.line is None
+        assert self.again is None
         assert self.cases[0].product is None
         # Weights and whether they are multiplied or divided, by their places in the line of a round.
         places: dict[tuple[float, int], Entry] = {}
@@ -214,24 +212,20 @@ class Recursion:
             past=tuple((source, entry(weight, -1)) for source, weight in case.past),
             after=tuple(map(row, case.after)),
         )
-        again = None if self.again is None else _divided(self.again, entry(1.0, -1))
         table = np.stack([weight * scales if power > 0 else weight / scales for weight, power in places], axis=1)
         return Recursion(
             rows=self.rows,
             cases=(scaled,),
             tables=(table, *self.tables),
             line=first_line,
-            again=again,
             rounds=len(scales),
-            kept=None if self.kept is None else self.kept.with_scaled_columns(scales),
         )
 
-    def on_a_grid(self) -> "Recursion | None":
-        """Returns the recursion that remembers nothing but n of earlier rounds, and no draw: this, `kept`, or none."""
+    @property
+    def draws_once(self) -> bool:
+        """Whether it remembers nothing but n of earlier rounds, and no draw, so that a grid can run it."""
         sums = [terms for case in self.cases for terms in (case.past, *case.after) if not isinstance(terms, int)]
-        if self.again is None and not any(source == DRAWN for terms in sums for source, _ in terms):
-            return self
-        return None if self.kept is None else self.kept.on_a_grid()
+        return self.again is None and not any(source == DRAWN for terms in sums for source, _ in terms)
 
     def case_of(self, done: Round, operations: Any = Operations) -> Any:
         """Returns the place in `cases` of the round after `done` rounds."""
@@ -358,19 +352,6 @@ class Recursion:
 def first_line(done: Round, tables: Tables, operations: Any) -> Any:
     """Returns a round's line of the first table."""
     return operations.lines(tables[0], done, 1)[0]
-
-
-def _divided(again: Rule, share: Entry) -> Rule:
-    """Returns a rule for what is drawn again, with weights times an entry of the line of the round.
-
-    The lines are the first table; the rule has those after it.
-    """
-
-    def rule(done: Round, tables: Tables, operations: Any) -> Any:
-        first, weights = again(done, tables[1:], operations)
-        return first, weights * first_line(done, tables, operations)[share.place]
-
-    return rule
 
 
 def unit_vectors(rounds: int) -> Callable[[int], np.ndarray]:

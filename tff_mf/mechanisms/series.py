@@ -1,4 +1,4 @@
-"""First columns of lower-triangular Toeplitz matrices as power series: checks, square roots and reciprocals."""
+"""First columns of lower-triangular Toeplitz matrices as power series: checks, square roots and quotients."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,6 @@ SMALLEST = float(np.finfo(np.float32).tiny)
 LARGEST = float(np.finfo(np.float32).max)
 
 _BLOCK = 256
-_EPSILON = 2.0**-53
-# A float64 times this, minus how much larger that is, is its upper half: products of halves are exact.
-_SPLITTER = 2.0**27 + 1
-# Sums of a residual up to here are within the rounding that a sensitivity is stated up to.
-_SMALL_RESIDUAL = 2.0**-41
-# Rounds of which each is multiplied with each.
-_MOST_PRODUCTS = 2**14
 
 
 def numbers(name: str, values: object, *, each: str) -> tuple[float, ...]:
@@ -83,69 +76,6 @@ def quotient(numerator: np.ndarray, coefficients: Sequence[float] | np.ndarray) 
     return result
 
 
-def error_of_reciprocal(coefficients: Sequence[float] | np.ndarray, column: np.ndarray) -> float:
-    """Returns a bound η on the error of a computed ĉ = `column` of 1 / d(x), relative to columns of LtToep(ĉ).
-
-    For the exact c, ‖c_0, …, c_m − ĉ_0, …, ĉ_m‖ ≤ η·‖ĉ_0, …, ĉ_m‖ for each m.
-
-    Proof: let d·ĉ = 1 + r, so that c − ĉ = −ĉ·r / (1 + r). If ‖r‖₁ < 1, then η = ‖r‖₁ / (1 − ‖r‖₁) is enough, because
-    a product with r has at most ‖r‖₁ times the norm. Otherwise let m ≥ |r|, entry by entry, and m·m ≤ αm with α < 1:
-    then |r / (1 + r)| ≤ m + m² + m³ + … ≤ m / (1 − α), and |c − ĉ| ≤ |ĉ|·m / (1 − α).
-
-    Args:
-        coefficients: d, the first of which is not 0.
-        column: ĉ, float64 `[rounds]`.
-
-    Example:
-        >>> error_of_reciprocal([1.0, -0.5], np.array([1.0, 0.5, 0.25])) < 1e-20
-        True
-        >>> error_of_reciprocal([1.0, -0.5], np.array([1.0, 0.5, 0.26])) > 0.01 / 1.15
-        True
-    """
-    rounds = len(column)
-    with np.errstate(over="ignore", invalid="ignore"):
-        residual = _residual(np.asarray(coefficients[:rounds], np.float64), column)
-        total = float(np.sum(residual)) * (1 + rounds * _EPSILON)
-        if total <= _SMALL_RESIDUAL or rounds > _MOST_PRODUCTS:
-            return total / (1 - total) if total < 1 else np.inf
-        sizes = np.abs(column)
-        most = np.maximum(residual, _EPSILON * np.maximum.accumulate(sizes))
-        again = np.max(np.convolve(most, most)[:rounds] / most)
-        error = np.convolve(sizes, most)[:rounds] / (1 - again)
-        found = np.sqrt(np.max(np.cumsum(np.square(error)) / np.cumsum(np.square(sizes)))) * (1 + rounds * _EPSILON)
-    return float(found) if again < 0.5 and found >= 0 else np.inf
-
-
-def _residual(coefficients: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """Returns upper bounds on |d·ĉ − 1| of each round, float64 `[rounds]`, from twice the digits of float64."""
-    rounds = len(column)
-    total, rest, sizes = -np.eye(1, rounds)[0], np.zeros(rounds), np.ones(rounds)
-    for lag, factor in enumerate(coefficients.tolist()):
-        high, low = _exact_product(factor, column[: rounds - lag])
-        before = total[lag:].copy()
-        total[lag:] += high
-        # Knuth's exact error of a sum.
-        part = total[lag:] - before
-        rest[lag:] += ((before - (total[lag:] - part)) + (high - part)) + low
-        sizes[lag:] += np.abs(high)
-    terms = 2 * (len(coefficients) + 2)
-    return np.abs(total + rest) * (1 + 4 * _EPSILON) + (terms * _EPSILON) ** 2 * sizes
-
-
-def _exact_product(factor: float, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns factor·values as a sum of two: the rounded products, and their errors (Dekker, 1971)."""
-    product = factor * values
-    left, right = _halves(np.array(factor)), _halves(values)
-    error = ((left[0] * right[0] - product) + left[0] * right[1] + left[1] * right[0]) + left[1] * right[1]
-    return product, error
-
-
-def _halves(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    scaled = _SPLITTER * values
-    high = scaled - (scaled - values)
-    return high, values - high
-
-
 def inverse_square_root(terms: int) -> np.ndarray:
     """Returns the first coefficients of (1 − x)^(−1/2): the column of the C with C·C = A for prefix sums.
 
@@ -153,9 +83,3 @@ def inverse_square_root(terms: int) -> np.ndarray:
     """
     steps = np.arange(1, terms)
     return np.concatenate([[1.0], np.cumprod((2 * steps - 1) / (2 * steps))])
-
-
-def square_root(terms: int) -> np.ndarray:
-    """Returns the first coefficients of (1 − x)^(1/2), the reciprocal of `inverse_square_root`."""
-    steps = np.arange(1, terms)
-    return np.concatenate([[1.0], np.cumprod((2 * steps - 3) / (2 * steps))])

@@ -62,7 +62,7 @@ class KeyedStream(abc.ABC):
         grid: The grid, in units of which rows are, or `None` for floats.
         insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
         engine: What computes the noise: streams of two engines do not continue each other's states.
-        fast: Whether to keep rows of memory in place of draws, and to let a row change its type on a grid.
+        fast: Whether a row may change its type on a grid.
 
     Raises:
         InputTypeError: If an argument is of the wrong type; if the exact class of the mechanism is not registered, or
@@ -95,8 +95,7 @@ class KeyedStream(abc.ABC):
             _check_recursion(mechanism)
         setting: tuple[object, ...] = ()
         if grid is None:
-            found = self.mechanism.recursion()
-            self._recursion: Recursion = found.kept if fast and found.kept is not None else found
+            self._recursion: Recursion = self.mechanism.recursion()
             if 0 < stddev < _SMALLEST:
                 raise InputValueError(f"stddev={stddev!r} is too small for float32: the noise would be rounded to 0.")
             smallest = self._recursion.smallest_scale(self.mechanism.max_rounds or self._recursion.rounds)
@@ -321,10 +320,7 @@ def _check_recursion(mechanism: Mechanism) -> None:
     includes how far the recursion's own C may be from C, over all rounds.
     """
     for each in (mechanism, mechanism.cast_to_float32()):
-        recursion = each.recursion()
-        _check_first_rounds(each, recursion)
-        if recursion.kept is not None:
-            _check_first_rounds(each, recursion.kept)
+        _check_first_rounds(each, each.recursion())
 
 
 def _check_first_rounds(mechanism: Mechanism, recursion: Recursion) -> None:

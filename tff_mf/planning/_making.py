@@ -70,7 +70,7 @@ def plan(
         >>> import tff_mf
         >>> found = tff_mf.plan(population=600, clients_per_round=20, rounds=100, epsilon=8.0, delta=1e-6)
         >>> found.sampling, found.mechanism.kind, f"{found.epsilon:.2f}"
-        (MinSep(min_sep=30, max_participations=4), 'banded_inverse', '8.00')
+        (MinSep(min_sep=30, max_participations=4), 'blt', '8.00')
         >>> simulated = tff_mf.plan(mechanism="identity", rounds=10, sampling=tff_mf.SingleParticipation(),
         ...                         delta=1e-6, clients_per_round=20, cohort=1000, epsilon=2.0)
         >>> f"{simulated.noise_multiplier:.3f} {simulated.noise_multiplier_as_run:.4f}"

@@ -283,7 +283,7 @@ def refuse_options(name: str, **options: Unpack[SearchOptions]) -> None:
 
 
 _DEFAULT_BUFFERS = 4
-_ROWLESS = ("identity", "banded-inverse", "scaled-inverse", "dense")
+_ROWLESS = ("identity", "dense")
 _BANDED = ("banded", "banded-toeplitz")
 
 

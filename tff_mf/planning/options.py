@@ -23,7 +23,6 @@ _PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
 _ROUNDS_OF_A_QUICK_DENSE_SEARCH = 128
 # As much time as a round of a BLT with scaled columns takes.
 _PRODUCTS_OF_A_SCALED_ROUND = 2**12
-_INVERSE_BANDS = 8
 # Times the cost with unit norms.
 _COST_OF_FITTED_NORMS = 5
 # Of a banded matrix for MaxLoss, beside one for RmsLoss.
@@ -44,11 +43,10 @@ _FITTED_NORMS = {
     _FITTED: "--mechanism banded --set unit_norms=false, its column norms fitted to this participation and to one "
     "loss: the other may be larger, and plan never recommends it without amplification",
     "scaled-blt": _SCALED,
-    "scaled-inverse": _SCALED,
 }
 
 _NO_ERROR = Errors(math.inf, math.inf)
-_BUILT_IN = ("blt", "scaled-blt", "banded", "banded-toeplitz", "banded-inverse", "scaled-inverse", "dense")
+_BUILT_IN = ("blt", "scaled-blt", "banded", "banded-toeplitz", "dense")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -319,7 +317,7 @@ def _worst(option: Option) -> float:
 def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, Callable[[], Mechanism], str]]:
     """Yields names, searches, and why a search is skipped unless `thorough`."""
     n = setting.searched_rounds
-    bands, inverse_bands = min(setting.separation, n), min(_INVERSE_BANDS, n)
+    bands = min(setting.separation, n)
     buffers = min(4, max(1, n - 1))
 
     def search(name: str, **options: Any) -> Callable[[], Mechanism]:
@@ -346,13 +344,6 @@ def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, 
             slow(_COST_OF_FITTED_NORMS * products),
         )
     yield "banded-toeplitz", search("banded-toeplitz", bands=bands), ""
-    yield "banded-inverse", search("banded-inverse", bands=inverse_bands), ""
-    scaled = search("scaled-inverse", bands=inverse_bands)
-    yield (
-        "scaled-inverse",
-        scaled,
-        slow(n * _PRODUCTS_OF_A_SCALED_ROUND),
-    )
     yield "dense", search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
     for variant in ("full", "online", "vanilla"):
         yield f"tree-{variant}", lambda variant=variant: Tree(n, variant=variant), ""

@@ -11,8 +11,6 @@ from tff_mf.sensitivities._check import as_released as as_released
 from tff_mf.sensitivities._check import check_mechanism as check_mechanism
 from tff_mf.sensitivities._check import check_outside as check_outside
 from tff_mf.sensitivities.general import SensitivityResult as SensitivityResult
-from tff_mf.sensitivities.inverse_columns import banded_inverse_sensitivity as banded_inverse_sensitivity
-from tff_mf.sensitivities.inverse_columns import scaled_inverse_sensitivity as scaled_inverse_sensitivity
 from tff_mf.sensitivities.scaled_columns import scaled_columns_sensitivity as scaled_columns_sensitivity
 from tff_mf.sensitivities.toeplitz import blt_sensitivity as blt_sensitivity
 from tff_mf.sensitivities.tree_nodes import tree_sensitivity as tree_sensitivity

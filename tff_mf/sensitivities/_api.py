@@ -11,7 +11,6 @@ from tff_mf.mechanisms import Mechanism, registry
 from tff_mf.problem.participation import Participation
 from tff_mf.sensitivities._check import check_closed_form, check_outside
 from tff_mf.sensitivities.general import ROUNDING, SensitivityResult, by_structure, scaled
-from tff_mf.sensitivities.inverse_columns import error_of_columns
 
 # Numbers that are summed at a time, to bound the memory.
 _BLOCK = 2**22
@@ -119,10 +118,8 @@ def pattern_sensitivity(
     check_outside(mechanism, every)
     encoder, scale = scaled(mechanism, mechanism.encoder(validation.dense(mechanism.check(every))))
     grams = _grams(encoder, rest=rounds % every)
-    error = error_of_columns(mechanism, every)
-    largest, reached, longest = 0.0, 0.0, 0
+    largest, reached = 0.0, 0.0
     for indices in _by_length(patterns, rounds):
-        longest = indices.shape[1]
         size = max(1, _BLOCK // indices.shape[1] ** 2)
         for begin in range(0, len(indices), size):
             block = indices[begin : begin + size]
@@ -135,9 +132,7 @@ def pattern_sensitivity(
             worst = int(np.argmax(sums))
             if sums[worst] > largest:
                 largest, reached = float(sums[worst]), float(np.sum(pairs[worst]))
-    # What each of the columns of a pattern may be off by.
-    scale *= 1 + longest * error
-    exact = reached >= largest * (1 - ROUNDING) and not error
+    exact = reached >= largest * (1 - ROUNDING)
     rule = f"observed patterns{'' if exact else ', upper bound'}: largest sum of |CᵀC| over the rounds of a client"
     return SensitivityResult(value=largest**0.5 * scale, exact=exact, rule=rule)
 

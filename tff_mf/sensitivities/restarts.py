@@ -12,7 +12,6 @@ from tff_mf.mechanisms.tree import Tree
 from tff_mf.mechanisms.tree_factors import forest
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 from tff_mf.sensitivities import SensitivityResult, explain_sensitivity, general, sensitivity, tree_nodes
-from tff_mf.sensitivities.inverse_columns import error_of_columns
 
 # Largest number of rounds for which the whole block-diagonal matrix is formed: it takes a second.
 _MOST_WHOLE_ROUNDS = 2**11
@@ -71,8 +70,7 @@ def restart_sensitivity(
     if type(mechanism) is Tree and isinstance(participation, MinSep) and _fills(mechanism, every):
         return _of_trees(mechanism, rounds, participation, every)
     bounds = [_by_counts(mechanism, rounds, participation, every)]
-    # The other bound has what rounding of C may add.
-    if rounds <= _MOST_WHOLE_ROUNDS and type(mechanism) is not Tree and not error_of_columns(mechanism, every):
+    if rounds <= _MOST_WHOLE_ROUNDS and type(mechanism) is not Tree:
         whole = general.of_matrix(_block_diagonal(mechanism, rounds, every), participation)
         bounds.insert(0, SensitivityResult(value=whole.value, exact=whole.exact, rule=f"all restarts, {whole.rule}"))
     return min(bounds, key=lambda bound: bound.value)
