@@ -172,12 +172,13 @@ def test_refusals():
     bits=st.integers(8, 26),
     upper=st.sampled_from([-2, -1, 0, 1, 2]) | st.integers(-(2**27), 2**27),
     lower=st.none() | st.sampled_from([-2, -1, 0, 1, 2]) | st.integers(-(2**27), 2**27),
-    scale=st.sampled_from([1, 0.5, 2]),
+    scale=st.sampled_from([1, 0.5, 2, 3]),
     kind=st.sampled_from([int, float, np.int32, np.int64]),
 )
 @hypothesis.example(bits=12, upper=0, lower=None, scale=1, kind=int)
 @hypothesis.example(bits=12, upper=0, lower=0, scale=1, kind=int)
 @hypothesis.example(bits=12, upper=0, lower=None, scale=2, kind=int)
+@hypothesis.example(bits=12, upper=0, lower=None, scale=3, kind=int)
 @hypothesis.example(bits=12, upper=0, lower=None, scale=1, kind=float)
 @hypothesis.example(bits=12, upper=0, lower=0, scale=2, kind=int)
 @hypothesis.example(bits=12, upper=0, lower=-1, scale=1, kind=int)
