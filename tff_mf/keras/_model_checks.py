@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from tff_mf.base import validation
-from tff_mf.base.errors import InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 
 # Operations that TensorFlow calls stateful, and that store and write nothing but states of random generators. All
 # others of them may leave exact values of examples behind: in variables, tables, queues, files, or Python.
@@ -18,6 +18,8 @@ _HARMLESS = re.compile(
     r"|RngReadAndSkip|Stateful(Uniform|StandardNormal|Truncated|Random)\w*|\w*CandidateSampler"
     r"|TensorArray\w*|StackV2|StackPopV2|StackCloseV2|StackPushV2)$"
 )
+# Methods that Keras's own fit calls, and this training does not.
+_METHODS_OF_FIT = ("train_step", "make_train_function", "compute_loss")
 _NORMALIZATIONS = (tf.keras.layers.BatchNormalization,)
 
 
@@ -64,6 +66,59 @@ def check(model: Any) -> None:
         )
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
         raise InputValueError("model is on several replicas, each of which would draw noise of its own: use one.")
+
+
+def check_compiled(model: tf.keras.Model) -> None:
+    """Raises if `fit` of Keras would train a compiled model in another way than with its loss and its optimizer.
+
+    Raises:
+        InputValueError: If it would.
+    """
+    # Public functions only serialize it, which fails for losses of one's own.
+    weights = model._compile_config.config["loss_weights"]
+    if weights is not None:
+        raise InputValueError(
+            f"model is compiled with loss_weights={weights!r}, which are not read: write the weighted sum as one loss, "
+            "a function of targets and outputs, and compile without them."
+        )
+    for name in _METHODS_OF_FIT:
+        if getattr(type(model), name) is not getattr(tf.keras.Model, name):
+            raise InputValueError(
+                f"model is a {type(model).__name__} with a {name} of its own, which is not called: put what it "
+                "computes into the loss, or write a loop of your own with ClippedSum and NoisedMean."
+            )
+    if getattr(model.optimizer, "use_ema", False):
+        raise InputValueError(
+            "the model's optimizer has use_ema=True, whose averages Keras writes into the weights at the end of fit, "
+            "and this training does not: leave it out, and average weights of released models, at no cost of privacy."
+        )
+
+
+def compiled_loss(model: tf.keras.Model) -> Any:
+    """Returns the loss of a compiled model, which refuses outputs that Keras would not pass to it as they are."""
+    loss = model.loss
+    if not isinstance(loss, str) and not callable(loss):
+        raise InputTypeError(f"loss={loss!r} must be one loss of Keras, by name or as an object, or a function.")
+    try:
+        function = tf.keras.losses.get(loss)
+    except ValueError:
+        raise InputTypeError(f"loss={loss!r} is not the name of a loss of Keras.") from None
+
+    def checked(target: Any, outputs: Any) -> tf.Tensor:
+        if (count := len(tf.nest.flatten(outputs))) > 1:
+            raise InputValueError(
+                f"model has {count} outputs, each of which Keras would pass to a loss of its own: make one output of "
+                "them, with tf.keras.layers.Concatenate."
+            )
+        # Keras makes an object of a function, which reads the mask.
+        if getattr(outputs, "_keras_mask", None) is not None and not isinstance(function, tf.keras.losses.Loss):
+            raise InputValueError(
+                f"model masks its output, and loss={loss!r} reads no mask: compile with an object, such as "
+                "tf.keras.losses.SparseCategoricalCrossentropy()."
+            )
+        return function(target, outputs)
+
+    return checked
 
 
 def check_graph(model: tf.keras.Model, graph: Any) -> None:

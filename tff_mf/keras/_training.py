@@ -21,6 +21,19 @@ from tff_mf.planning import Plan
 from tff_mf.planning.order import Order
 from tff_mf.problem.cohort_secret import CohortSecret
 
+# Arguments of Keras's `fit` that would change what is trained, each with the remedy.
+_REFUSED = {
+    "class_weight": "multiply the loss by the weight of its target, in a loss of your own",
+    "sample_weight": "put the weight of an example into y, and multiply the loss by it, in a loss of your own",
+    "x": "the examples are the training's: make a Training of them",
+    "y": "the examples are the training's: make a Training of them",
+    "batch_size": "the batches follow from the order",
+    "shuffle": "the batches follow from the order",
+    "validation_split": "keep other examples than those that train, and pass them as validation_data",
+    "initial_epoch": "a training knows its epoch",
+    "steps_per_epoch": "the batches follow from the order",
+}
+
 
 class Training:
     """Trains a compiled Keras model on arrays, with the noise of any mechanism.
@@ -42,7 +55,8 @@ class Training:
 
     Args:
         model: A built and compiled Keras model. Its optimizer may be any; its loss is applied to single examples, and
-            its metrics are used for validation only. Refused models: see `ClippedSum`.
+            its metrics are used for validation only. Refused models: see `ClippedSum`; and those that `fit` of Keras
+            trains otherwise, by `loss_weights`, several outputs, a `train_step` of their own or averages of weights.
         x: Inputs: a structure of arrays, each with one entry for each example.
         y: Targets: a structure of arrays, each with one entry for each example.
         order: The order of the examples.
@@ -88,7 +102,8 @@ class Training:
             raise InputValueError("model has no optimizer and loss: call model.compile(optimizer, loss) first.")
         if not tf.executing_eagerly():
             raise InputValueError("a Training must be made eagerly: make it outside of any tf.function or graph.")
-        self._clipped_sum = ClippedSum(model, model.loss, clip_norm=clip_norm)
+        _model_checks.check_compiled(model)
+        self._clipped_sum = ClippedSum(model, _model_checks.compiled_loss(model), clip_norm=clip_norm)
         self._noise = NoisedMean(
             mechanism,
             model.trainable_variables,
@@ -203,6 +218,7 @@ class Training:
         validation_data: Any = None,
         callbacks: Sequence[tf.keras.callbacks.Callback] = (),
         checkpoint: str | os.PathLike[str] | None = None,
+        **refused: Any,
     ) -> tf.keras.callbacks.History:
         """Trains for some epochs, and returns the history of validation, as `fit` of a Keras model does.
 
@@ -215,11 +231,16 @@ class Training:
             validation_data: (x, y), or a `tf.data.Dataset` of batches, of other examples, which are not protected.
             callbacks: Callbacks of Keras, such as `tf.keras.callbacks.EarlyStopping`.
             checkpoint: A file. If it exists, training continues from it; after each epoch it is written. See `save`.
+            refused: Other arguments of Keras's `fit`, which are refused with the reason.
 
         Raises:
-            InputTypeError: If an argument is of the wrong type.
+            InputTypeError: If an argument is of the wrong type, or there is no such argument.
             InputValueError: If the order has fewer epochs left, or the checkpoint is of another training.
         """
+        for name in refused:
+            raise InputTypeError(
+                f"{name}= is no argument of this fit: {_REFUSED.get(name, 'see Training.fit for those that it has')}."
+            )
         if any(isinstance(callback, tf.keras.callbacks.BackupAndRestore) for callback in callbacks):
             raise InputValueError(
                 "callbacks has a BackupAndRestore, which restores the weights but not the noise, so that all rounds "

@@ -52,8 +52,41 @@ def linear(optimizer="sgd"):
     return model
 
 
+class Stepping(tf.keras.Model):
+    """A model that trains on its inputs alone."""
+
+    def train_step(self, data):
+        return super().train_step((data[0], data[0]))
+
+
+class Weighing(tf.keras.Model):
+    """A model that has half of the loss."""
+
+    def compute_loss(self, *arguments, **more):
+        return 0.5 * super().compute_loss(*arguments, **more)
+
+
+def compiled(*, loss="mean_squared_error", of=tf.keras.Model, outputs=1, **more):
+    inputs = tf.keras.Input((D,))
+    dense = [tf.keras.layers.Dense(1)(inputs) for _ in range(outputs)]
+    model = of(inputs, dense[0] if outputs == 1 else dense)
+    model.compile("sgd", loss, **more)
+    return model
+
+
+def masking(loss):
+    """A model of sequences of three numbers, whose loss leaves zeros out."""
+    inputs = tf.keras.Input((D,))
+    sequences = tf.keras.layers.Masking()(tf.keras.layers.Reshape((D, 1))(inputs))
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(sequences))
+    model.set_weights([np.full([1, 1], 0.25), np.zeros([1])])
+    model.compile(tf.keras.optimizers.SGD(1.0), loss)
+    return model
+
+
 X = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
 Y = np.full([N, 1], 9.0, np.float32)
+SEQUENCES = np.full([N, D, 1], 9.0, np.float32)
 ZEROS = np.zeros([N, D], np.float32)
 ORDER = tff_mf.Order.fixed(examples=N, batch_size=2, epochs=3)
 
@@ -581,12 +614,37 @@ def test_a_checkpoint_with_a_changed_bit_is_never_trained_on(tmp_path):
             "scale",
         ),
         (lambda: training().fit(epochs=0), "epochs=0"),
+        (lambda: training().fit(class_weight={0: 2.0}), "class_weight= .*loss of your own"),
+        (lambda: training().fit(verbose=2), "verbose= .*Training.fit"),
+        (lambda: training(model=compiled(loss_weights=[0.5])), r"loss_weights=\[0.5\]"),
+        (lambda: training(model=compiled(of=Stepping)), "Stepping with a train_step of its own"),
+        (lambda: training(model=compiled(of=Weighing)), "Weighing with a compute_loss of its own"),
+        (lambda: training(model=linear(tf.keras.optimizers.SGD(use_ema=True))), "use_ema=True"),
+        (lambda: training(model=compiled(loss=["mean_squared_error"])), "loss=.* one loss"),
+        (lambda: training(model=compiled(loss="mean_squared_terror")), "not the name of a loss"),
+        (lambda: training(model=compiled(outputs=2), y=(Y, Y)).fit(), "2 outputs"),
+        (lambda: training(model=masking("mean_squared_error"), y=SEQUENCES).fit(), "masks its output.*an object"),
         (lambda: training().fit(callbacks=[tf.keras.callbacks.BackupAndRestore("backup")]), "give checkpoint="),
     ],
 )
 def test_what_cannot_be_trained_is_refused(make, message):
+    """Also whatever Keras's own fit would train in another way."""
     with pytest.raises(tff_mf.InputError, match=message):
         make()
+
+
+def test_a_masked_loss_is_the_loss_of_keras():
+    """With hardly any noise, and a clip norm that no gradient reaches."""
+    x, order = X.copy(), tff_mf.Order.fixed(examples=N, batch_size=N, epochs=1)
+    x[:, 1] = 0.0
+    models = [masking(tf.keras.losses.MeanSquaredError()) for _ in range(2)]
+    before = models[0].get_weights()[0]
+    keras.Training(
+        models[0], x, SEQUENCES, order=order, mechanism=tff_mf.Identity(), clip_norm=1e3, noise_multiplier=1e-9
+    ).fit()
+    models[1].fit(x, SEQUENCES, batch_size=N, verbose=0)
+    assert not np.allclose(models[0].get_weights()[0], before)
+    np.testing.assert_allclose(models[0].get_weights()[0], models[1].get_weights()[0], rtol=1e-4)
 
 
 def test_a_loop_of_ones_own_has_the_same_noise():
