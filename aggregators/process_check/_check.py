@@ -23,8 +23,11 @@ _ROUNDS = 4
 _SAMPLES = 1000
 _MOST_CLIENTS = 4000
 _COHORT = 4
+# Of the noise in which as many clients as are made up stand out, for rounding.
+_SPARE = 0.98
 
-_SEEN_IN_THE_MODEL = ("noise", "fresh_noise", "clipping", "divisor", "weights")
+_SEEN_OF_CLIENTS = ("clipping", "divisor", "weights")
+_SEEN_IN_THE_MODEL = ("noise", "fresh_noise", *_SEEN_OF_CLIENTS)
 _SGD = "Build the process with server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0), and check that one."
 
 
@@ -65,7 +68,8 @@ def check_process(
     all other updates can recognize clients by pairs of float32 normals, as in floating point, and near 0 on a grid
     (docs/privacy.md). Without `grid` this is measured, not judged.
 
-    A property that could not be measured is `not judged`, and never passes. The server optimizer is only observed in
+    A property that could not be measured is `not judged`: it has neither passed nor failed, and the text says once what
+    would let it be judged. The server optimizer is only observed in
     its first step, which for SGD with any momentum is proportional to the aggregate; for Adam and similar optimizers it
     is not, which the check detects. Rounds have `40·noise_multiplier` clients or more, so that their changes stand out
     from the noise; small models need the fewest. The noise and clipping of this package do not depend on the size of
@@ -94,7 +98,8 @@ def check_process(
         grid: The grid, "auto" or `None`.
 
     Returns:
-        Status of each check, and findings; `str` of it is a summary to read.
+        The verdict, `passed`, `failed` or `not judged`; status of each check, and findings. `str` of it is a summary to
+        read; it is true only if all checks passed.
 
     Example:
         arguments = {"clip_norm": 1.0, "noise_multiplier": 0.5, "clients_per_round": 100}
@@ -156,13 +161,13 @@ def _aggregate(
         exact = probe.rate * float(clipping.checked_clip_norm(claim.clip_norm)) / claim.clients_per_round
         _noise.check_digits(runs[0][0].change, unit=exact, stddev=first, grid=grid, findings=findings)
     count = _bound.count_for(first, probe.dimension)
+    unit = None
     if count > (_MOST_CLIENTS if grid is None else min(_MOST_CLIENTS, grid.max_clients)):
-        text = f"{count} clients a round would be needed to stand out from the noise."
-        room = f", or with a grid for max_clients={count}" if grid is not None and count <= _MOST_CLIENTS else ""
-        findings.unjudged(_SEEN_IN_THE_MODEL, text, f"Check a smaller model, or one with less noise{room}.")
-        return
-    seen = float(np.sqrt(np.mean(rows[0] ** 2))) if noisy else None
-    unit = _bound.check(probe, clients, hostile, claimed=scale, noise=seen, count=count, findings=findings)
+        text, remedy = _more_room(count, claim.noise_multiplier, grid)
+        findings.unjudged(_SEEN_OF_CLIENTS, text, remedy)
+    else:
+        seen = float(np.sqrt(np.mean(rows[0] ** 2))) if noisy else None
+        unit = _bound.check(probe, clients, hostile, claimed=scale, noise=seen, count=count, findings=findings)
     if not noisy:
         return
     _noise.fresh(probe, runs, findings)
@@ -173,3 +178,19 @@ def _aggregate(
         return
     whitened, on_grid = rows / (unit.size * claim.noise_multiplier), claim.grid is not None
     _noise.covariance(whitened, encoder=encoder, relative_error=unit.error, on_grid=on_grid, findings=findings)
+
+
+def _more_room(count: int, noise_multiplier: float, grid: tff_mf.Grid | None) -> tuple[str, str]:
+    """Returns why no rounds of `count` clients, which would stand out from the noise, are made, and what helps."""
+    changes = []
+    if count > _MOST_CLIENTS:
+        text = f"A round of {count} clients would stand out from the noise, and at most {_MOST_CLIENTS} are made up."
+        changes.append(f"noise_multiplier={noise_multiplier * _SPARE * _MOST_CLIENTS / count:.3g}")
+    else:
+        assert grid is not None
+        text = f"A round of {count} clients would stand out from the noise, and the grid has room for "
+        text += f"{grid.max_clients}."
+    needed = min(count, _MOST_CLIENTS)
+    if grid is not None and grid.max_clients < needed:
+        changes.append(f"grid={dataclasses.replace(grid, max_clients=needed)!r}")
+    return text, f"For this check alone, give build_mf_aggregator and check_process {' and '.join(changes)}."

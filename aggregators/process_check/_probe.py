@@ -80,14 +80,31 @@ class ProcessCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether every check was made and passed."""
+        """Whether every check was made and passed; the truth value of the result is the same."""
         return all(status == PASSED for status in self.statuses.values())
+
+    @property
+    def failed(self) -> bool:
+        """Whether a check failed, so that the guarantee is void. A check that is not judged has not failed."""
+        return FAILED in self.statuses.values()
+
+    @property
+    def verdict(self) -> str:
+        """`failed` if a check failed; otherwise `not judged` if one could not be made; otherwise `passed`."""
+        return FAILED if self.failed else PASSED if self.passed else UNJUDGED
+
+    def __bool__(self) -> bool:
+        return self.passed
 
     def __str__(self) -> str:
         lines = [f"{status:10}  {name}: {CHECKS[name]}" for name, status in self.statuses.items()]
-        lines += [str(finding) for finding in self.findings]
+        names_of: dict[tuple[str, str], list[str]] = {}
+        for finding in self.findings:
+            names_of.setdefault((finding.severity, f"{finding.text} {finding.remedy}"), []).append(finding.name)
+        lines += [f"{severity}: {', '.join(names)}: {reason}" for (severity, reason), names in names_of.items()]
         lines += [f"measured: {name.replace('_', ' ')} {value:.4g}" for name, value in self.measured.items()]
-        verdict = "passed" if self.passed else "NOT passed"
+        which = ", ".join(name for name, status in self.statuses.items() if status == self.verdict)
+        verdict = self.verdict.upper() + ("" if self.passed else f": {which}")
         return "\n".join([f"{verdict} (error probability {self.error_probability:g})", *lines])
 
 

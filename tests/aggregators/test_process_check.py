@@ -1,5 +1,6 @@
 """`check_process` passes processes that keep their claims, and finds faults in others."""
 
+import re
 import types
 
 import numpy as np
@@ -10,7 +11,7 @@ import tensorflow_privacy as tfp
 
 import tff_mf
 from tff_mf import aggregators, queries
-from tff_mf.aggregators.process_check import _clients, _noise, _probe
+from tff_mf.aggregators.process_check import _bound, _check, _clients, _noise, _probe
 from tff_mf.aggregators.resident.cohort_graph import NotInOneGraphError
 
 CLAIM = types.MappingProxyType({"clip_norm": 1.0, "noise_multiplier": 0.1, "clients_per_round": 4})
@@ -172,9 +173,37 @@ def test_an_unknown_server_rate_is_estimated():
         ours(), server_optimizer_fn=tff.learning.optimizers.schedule_learning_rate(SGDM(1.0, 0.9), rate)
     )
     result = check(scheduled)
-    assert result.passed, str(result)
+    assert result, str(result)
     result = check(scheduled, noise_multiplier=0.2)
     assert any("whitened" in finding.text for finding in told(result, "noise")), str(result)
+
+
+def test_what_needs_more_clients_than_the_grid_has_room_for_is_not_judged_and_passes_with_more_room():
+    claim = {"noise_multiplier": 0.5, "grid": tff_mf.Grid(bits=14, max_clients=10)}
+    result = check(fed_avg(ours(**claim)), **claim)
+    assert (result.verdict, result.failed, result.passed, bool(result)) == ("not judged", False, False, False)
+    # What rounds without clients show is judged all the same.
+    unjudged = ["clipping", "divisor", "weights"]
+    assert [name for name, status in result.statuses.items() if status != "passed"] == unjudged
+    assert str(result).startswith("NOT JUDGED: clipping, divisor, weights ")
+    larger = tff_mf.Grid(bits=14, max_clients=20)
+    (told_once,) = [line for line in str(result).splitlines() if repr(larger) in line]
+    assert told_once.startswith("not judged: clipping, divisor, weights: A round of 20 clients")
+    claim["grid"] = larger
+    result = check(fed_avg(ours(**claim)), **claim)
+    assert (result.verdict, result.failed, result.passed, bool(result)) == ("passed", False, True, True), str(result)
+    assert str(result).startswith("PASSED (")
+
+
+def test_what_would_let_a_noisy_process_be_judged_does():
+    for dimension, noise_multiplier in ((4_000_000, 20.0), (2, 1e4), (601, 101.0)):
+        count = _bound.count_for(noise_multiplier, dimension)
+        text, remedy = _check._more_room(count, noise_multiplier, tff_mf.Grid(bits=14, max_clients=10))
+        assert f"{count} clients" in text
+        less = float(re.search(r"noise_multiplier=([^ ]+)", remedy).group(1))
+        assert 0.9 * 4000 < _bound.count_for(less, dimension) <= 4000
+        assert "max_clients=4000)" in remedy
+        assert "grid" not in _check._more_room(count, noise_multiplier, None)[1]
 
 
 class LeavesTheKernelsWithoutNoise(tff.aggregators.UnweightedAggregationFactory):
@@ -231,8 +260,8 @@ FAULTS = {
 def test_a_fault_is_found_and_the_remedy_names_the_argument(name):
     build, failed = FAULTS[name]
     result = check(build())
-    assert not result.passed
-    assert str(result).startswith("NOT passed")
+    assert (result.verdict, result.failed, result.passed, bool(result)) == ("failed", True, False, False)
+    assert str(result).startswith("FAILED: ")
     for which, remedy in failed.items():
         assert result.statuses[which] == "failed", str(result)
         assert any(remedy in finding.remedy for finding in told(result, which)), str(result)
