@@ -40,7 +40,7 @@ help:
 	@echo "                 test-main, test-core, test-flower, test-frameworks: the tests of one environment"
 	@echo "make check-long  run all of that without CI's sampling, and faults, and fuzz (two hours)"
 	@echo "make faults      strike each command at each of its writes, fsyncs and renames (half an hour); faults-short: at a few"
-	@echo "make fuzz        millions of damaged inputs for all readers, wrong values for all functions, tampered bundles (an hour)"
+	@echo "make fuzz        millions of damaged inputs for all readers, wrong values for all functions (an hour)"
 	@echo "make docs        build the documentation site, build/site/index.html, and check its links and its independence"
 	@echo "make release     build dist/: source distribution, wheel and bill of materials (CycloneDX)"
 	@echo "make format      format and mend what ruff can mend"
@@ -166,7 +166,7 @@ faults-short: $(READY)
 	nice $(BIN)/python tests/fuzz damage --inputs 0 --junit $(RESULTS)/damage.xml
 
 fuzz: $(READY)
-	for part in readers runs options bundles damage; do $(BIN)/python tests/fuzz $$part || exit 1; done
+	for part in readers runs options damage; do $(BIN)/python tests/fuzz $$part || exit 1; done
 	TFF_MF_FUZZ=26 $(BIN)/pytest -s tests/fuzz/test_api.py
 
 lint: $(READY)

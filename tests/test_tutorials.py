@@ -30,10 +30,10 @@ def sources(path, kind):
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == kind]
 
 
-# Long: a shorter "emnist" runs in CI; lines as those of "next-word" in docs/command-line.md; test_runner.py runs a
-# bundle as "deploy" does; tests/tff_mf/central trains as "central-keras" does.
+# Long: a shorter "emnist" runs in CI; lines as those of "next-word" in docs/command-line.md;
+# tests/tff_mf/central trains as "central-keras" does.
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["emnist", "central-keras", "next-word", "deploy"])
+@pytest.mark.parametrize("name", ["emnist", "central-keras", "next-word"])
 def test_a_notebook_prints_its_stored_output(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")

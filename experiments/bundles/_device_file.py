@@ -3,23 +3,18 @@
 import hashlib
 import json
 import pathlib
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
-from msgspec import Meta, UnsetType
 
 import tff_mf
-from tff_mf.base import strict_json
-from tff_mf.base.errors import InputError, InputValueError
 
 from .. import reports
-from ..output import agreement, typed
-from ..output.typed import Count, Number, record
 from ..runs.names import MECHANISM
 from ..runs.rules import Schema
-from ._manifest import DEVICE_POLICY
-from ._policies import FIRST_INDEX, TASK_NAME, DevicePolicy, ParticipationPolicy, of_devices_alone, read_policy
+from ._policies import FIRST_INDEX, DevicePolicy, ParticipationPolicy, of_devices_alone
 
+DEVICE_POLICY = "device-policy.json"
 _VERSION = 1
 _DAY_SECONDS = 86400
 # Days for which a client keeps its history by default.
@@ -35,99 +30,25 @@ REQUIREMENTS = {
 # Only of a claim that no client enforces.
 PLACES = {"places": "critical"}
 
-_Index = Annotated[int, Meta(ge=0)]
-_Seconds = Annotated[str, Meta(pattern="^(0|[1-9][0-9]*)s$")]
-_MinSepPolicy = record(
-    "MinSepPolicy", current_index=_Index, minimum_separation=_Index, min_trustworthiness_period=_Seconds
-)
-_Eligibility = record(
-    "Eligibility",
-    name=str,
-    min_version=Count,
-    min_sep_policy=_MinSepPolicy | UnsetType,
-    swor_policy=record("SworPolicy", min_period=_Seconds) | UnsetType,
-)
-_Task = record(
-    "Task",
-    task_name=Annotated[str, Meta(pattern=f"^{TASK_NAME}$")],
-    task_assignment_mode=Literal["TASK_ASSIGNMENT_MODE_SINGLE"],
-    eligibility_policy_indices=list[_Index],
-)
-_Tasks = Annotated[list[_Task], Meta(min_length=1, max_length=1)]
-_Kept = record(
-    "Kept",
-    participation=Literal["MinSep", "FixedEpoch", "SingleParticipation"],
-    min_sep=Count,
-    max_participations=Count,
-    epsilon=Number | None,
-    delta=Number,
-)
-_File = record(
-    "DevicePolicy",
-    version=Literal[1],
-    # google.internal.federated.plan.PopulationEligibilitySpec, and ClientPersistedData, of the first round.
-    population_eligibility_spec=record("Spec", task_info=_Tasks, eligibility_policies=list[_Eligibility]),
-    client_persisted_data=record("Persisted", min_sep_policy_index=_Index),
-    # What the policy needs of the client and of the server.
-    client_flags=record("Flags", log_min_sep_index_to_phase_stats=bool, opstats_ttl_days=Count),
-    server=dict[str, Literal["critical", "warning"]],
-    index=record("Index", first=_Index, last=_Index),
-    # Schemas, each with the ε that follows from it if all holds that planned.json assumes.
-    guarantee=record(
-        "Guarantee",
-        claimed=_Kept,
-        by_devices_alone=_Kept,
-        devices_alone_suffice=bool,
-        by_min_sep_alone=_Kept | None,
-    ),
-)
 
+def write_device_policy(folder: pathlib.Path, policy: ParticipationPolicy, *, task_name: str | None = None) -> str:
+    """Writes the policy of clients, which follows from `run.json`, the artifact and the policy of rounds.
 
-def device_policy_schema() -> dict[str, Any]:
-    """Returns the JSON Schema of `device-policy.json`."""
-    return msgspec.json.schema(_File)
-
-
-def write_device_policy(folder: pathlib.Path, *, task_name: str | None = None) -> None:
-    """Writes the policy of clients, which follows from `run.json`, the artifact and `participation.json`."""
+    Returns:
+        The name of the task, which follows from the settings if it is not given.
+    """
     if task_name is None:
         # Two deployments share it only if they have the same guarantee and do the same.
         run = msgspec.to_builtins(reports.read_record(folder))
         content = json.dumps({name: value for name, value in run.items() if name not in _SAID}, sort_keys=True)
         task_name = f"tff-mf-{hashlib.sha256(content.encode()).hexdigest()[:_NAME_DIGITS]}"
-    text = json.dumps(_document(folder, task_name), indent=1, ensure_ascii=False)
+    text = json.dumps(_document(folder, policy, task_name), indent=1, ensure_ascii=False)
     (folder / DEVICE_POLICY).write_text(text + "\n", encoding="utf-8")
+    return task_name
 
 
-def task_name_of(folder: pathlib.Path) -> str:
-    """Returns the name of a bundle's task."""
-    return _read(folder)["population_eligibility_spec"]["task_info"][0]["task_name"]
-
-
-def device_policy_problem(folder: pathlib.Path) -> str:
-    """Returns the reason why the policy of clients must not be deployed, or an empty text.
-
-    Formal guarantee: if the text is empty, all in the file but the task's name follows from the bundle's other files,
-    up to numbers of another machine that agree.
-    """
-    try:
-        differing = agreement.differing(_read(folder), _document(folder, task_name_of(folder)))
-    except InputError as error:
-        return str(error)
-    if differing:
-        return f"{differing[0]} does not follow from the other files; if another release wrote it, export again"
-    return ""
-
-
-def _read(folder: pathlib.Path) -> dict[str, Any]:
-    stored = strict_json.read(folder / DEVICE_POLICY, "device_policy")
-    if problem := typed.problem(stored, _File):
-        raise InputValueError(f"{DEVICE_POLICY} does not match its schema: {problem}")
-    return stored
-
-
-def _document(folder: pathlib.Path, task_name: str) -> dict[str, Any]:
-    run, policy = reports.read_record(folder), read_policy(folder)
+def _document(folder: pathlib.Path, policy: ParticipationPolicy, task_name: str) -> dict[str, Any]:
+    run = reports.read_record(folder)
     device = DevicePolicy.of(policy, rounds=run.rounds, task_name=task_name)
     days = max(_USUAL_DAYS, -(-max(device.trust_seconds, device.timer_seconds) // _DAY_SECONDS))
     guarantee = _guarantee(policy, run, tff_mf.load(folder / MECHANISM))

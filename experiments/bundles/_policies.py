@@ -8,13 +8,10 @@ import re
 from typing import Any
 
 import tff_mf
-from tff_mf.base import strict_json, validation
+from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
-from .. import reports
-from ..output import agreement
-from ._manifest import POLICY
-
+POLICY = "participation.json"
 FIRST_INDEX = 1
 
 # Clients of earlier versions look for the index of a contribution in a place where they did not write it.
@@ -70,22 +67,6 @@ def write_policy(folder: pathlib.Path, policy: ParticipationPolicy) -> None:
     """Writes the policy of a bundle."""
     text = json.dumps(dataclasses.asdict(policy), indent=1) + "\n"
     (folder / POLICY).write_text(text, encoding="utf-8")
-
-
-def read_policy(folder: pathlib.Path) -> ParticipationPolicy:
-    """Returns the policy of a bundle, which follows from `run.json` and the planned duration of a round."""
-    return policy_for(strict_json.read(folder / POLICY, "policy"), reports.read_record(folder).schema)
-
-
-def policy_for(given: Any, schema: tff_mf.Participation) -> ParticipationPolicy:
-    """Returns a policy of JSON, which must enforce a schema as `tff-mf export` writes it."""
-    try:
-        policy = ParticipationPolicy.of(schema, round_minutes=given["round_minutes"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputValueError(f"{POLICY} is not a participation policy: {error}") from error
-    if other := agreement.differing(given, dataclasses.asdict(policy)):
-        raise InputValueError(f"{other[0]} does not follow from the schema of run.json and round_minutes")
-    return policy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from ..runs.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
 from ..runs.settings import RunSettings
 from ..training.datasets import named_data
 
-# The runner of a bundle logs no restarts, and the devices' graph clips to a constant.
+# Nothing that a bundle writes says when the noise restarts, and the devices' graph clips to a constant.
 _NOT_EXPORTED = ("restart_every", "adaptive_clipping")
 
 

@@ -21,7 +21,7 @@ from ._boundary import Group
 _COMMANDS = (
     *("demo", "optimize", "show", "import-matrix", "plan", "calibrate", "account"),
     *("data", "train", "train-central", "compare", "report", "audit"),
-    *("export", "export-model", "verify", "worker", "doctor"),
+    *("export", "export-model", "worker", "doctor"),
 )
 # Modules of the commands that have none of their own name.
 _MODULES = {

@@ -32,7 +32,7 @@ _LAYERS = {
     "pictures": ("--plot, --html", ("jinja2", "matplotlib"), required_packages.PLOT_COMMAND),
     "noise": ("tff_mf.queries, audit", _FOR_TFF[:2], required_packages.INSTALL_COMMAND),
     "training": (
-        "tff_mf.aggregators, train, compare, demo, export, verify",
+        "tff_mf.aggregators, train, compare, demo, export",
         _FOR_TFF,
         required_packages.INSTALL_COMMAND,
     ),

@@ -5,7 +5,6 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import rich_click as click
 
 from ..output.present import Block, Callout, Facts, Paragraph
@@ -47,11 +46,10 @@ def export(
     grid: int | str | None,
     insecure_seed: int | None,
 ) -> Answer:
-    """Write a deployment: graphs for server and devices, artifact, planned report, policy and manifest.
+    """Write a deployment: graphs for server and devices, artifact, planned report, policy and SHA256SUMS.
 
     RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings; --grid is theirs if not given. A deployment
-    starts from the beginning, with the whole cohort and all of its noise. The printed digest identifies the whole
-    bundle: keep it for `tff-mf verify`.
+    starts from the beginning, with the whole cohort and all of its noise.
     """
     from tff_mf.base import required_packages, validation
 
@@ -72,36 +70,34 @@ def export(
     from ..bundles import building
 
     with progress.bar("export", 4):
-        digest = building.export(found, folder, round_minutes=round_minutes, population=population, task_name=task_name)
-    facts = _facts(folder, found, digest)
+        made = building.export(found, folder, round_minutes=round_minutes, population=population, task_name=task_name)
+    facts = _facts(folder, found, made)
     return Answer(facts, _words(facts))
 
 
-def _facts(folder: pathlib.Path, found: "bundles.Source", digest: str) -> dict[str, Any]:
+def _facts(folder: pathlib.Path, found: "bundles.Source", made: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a written bundle holds."""
-    from .. import bundles, reports
+    from .. import reports
 
-    manifest, _ = bundles.read_manifest(folder)
-    policy = bundles.read_policy(folder)
+    schema = found.privacy.participation
     planned = json.loads((folder / PLANNED).read_text(encoding="utf-8"))
     return {
         "out": str(folder),
-        "digest": digest,
-        "test_only": manifest.test_only,
+        "test_only": found.privacy.insecure,
         "clients_per_round": found.privacy.clients_per_round,
         "noise_multiplier": found.privacy.noise_multiplier,
         "epsilon": planned["claim"]["epsilon"],
         "delta": found.privacy.delta,
         "state": planned["claim"]["state"],
         "headline": reports.headline(planned),
-        "min_sep": policy.min_sep,
-        "max_participations": policy.max_participations,
-        "timer_hours": policy.timer_hours,
-        "task_name": bundles.task_name_of(folder),
-        "largest_graph_bytes": max(stage.graph_bytes for stage in manifest.stages.values()),
-        "grid": manifest.grid and msgspec.structs.asdict(manifest.grid),
-        "lite": manifest.lite.path,
-        "lite_reason": manifest.lite.reason or None,
+        "min_sep": schema.min_sep,
+        "max_participations": schema.max_participations,
+        "timer_hours": made["timer_hours"],
+        "task_name": made["task_name"],
+        "largest_graph_bytes": max(stage["graph_bytes"] for stage in made["stages"].values()),
+        "grid": made["grid"],
+        "lite": made["lite"]["path"],
+        "lite_reason": made["lite"]["reason"] or None,
     }
 
 
@@ -122,7 +118,6 @@ def _words(facts: Mapping[str, Any]) -> list[Block | None]:
         ("numbers", _numbers(facts["grid"])),
         ("largest graph", f"{facts['largest_graph_bytes'] / 1e6:.1f} MB"),
         ("Lite graph", facts["lite"] or f"none: {facts['lite_reason']}"),
-        ("digest", facts["digest"]),
     ]
     test_only = ": TEST ONLY, without privacy" if facts["test_only"] else ""
     return [Callout(f"wrote a deployment to {facts['out']}{test_only}", bad=facts["test_only"]), Facts(rows)]

@@ -1,12 +1,10 @@
 """The one loop of a server: begin, work, save, release, report, whatever computes the rounds and keeps the states.
 
-Every engine calls it: TFF's training, Flower's strategy, pipelines with a guard, and the runner of a bundle, which
-carries this module and needs no other package of tff-mf.
+Every engine calls it: TFF's training, Flower's strategy, and pipelines with a guard.
 """
 
 import bisect
 import contextlib
-import dataclasses
 import pathlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,21 +17,6 @@ from .checkpoints import Storage
 from .ledger import ReportCounts
 from .names import LEDGER, PARTICIPATION, RUN_JSON
 from .rules import RefusedCohortError, Rules, checked_ids
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BegunRound:
-    """A round that was begun and is not released yet.
-
-    Attributes:
-        number: The round, counted from 1.
-        attempt: How often it was begun.
-        clients: Its cohort.
-    """
-
-    number: int
-    attempt: int
-    clients: Sequence[str]
 
 
 class ServerLoop:
@@ -78,11 +61,6 @@ class ServerLoop:
         if cohorts[known:]:
             self._note_what_is_on_disk(cohorts[known:])
         newest = book.newest
-        self._cohort = [
-            each.client
-            for each in cohorts
-            if newest and (each.round_number, each.attempt) == (newest.round, newest.attempt)
-        ]
         # Only the engine knows whether the rounds of an earlier process are in a state.
         self._last = None if newest else 0
         # The first round that this process began.
@@ -137,14 +115,6 @@ class ServerLoop:
         """The round that was begun last, or after which the run was resumed; 0 before the first."""
         return self._last or 0
 
-    @property
-    def open_round(self) -> BegunRound | None:
-        """The round that was begun last, if it is not released yet."""
-        newest = self._book.newest
-        if newest is None or self.has_ended or not newest.round == self.last_round > self.last_released:
-            return None
-        return BegunRound(number=newest.round, attempt=newest.attempt, clients=self._cohort)
-
     def is_current(self, round_number: int) -> bool:
         """Returns whether this process began a round, or resumed after it and began none."""
         return round_number == self.last_round or self._first <= round_number <= self.last_round
@@ -185,7 +155,7 @@ class ServerLoop:
             attempt = self._book.next_attempt(number, read)
             self._write(number, attempt, read)
             self._note(number, read, norm)
-            self._last, self._cohort = number, read
+            self._last = number
             return number
 
     def save(self, round_number: int, state: Any, *, reports: ReportCounts | None = None) -> None:
@@ -234,14 +204,13 @@ class ServerLoop:
             self.save(self.last_round, state, reports=reports)
             self.released(self.last_round, reports=reports)
 
-    def resume(self, storage: Storage, *, published: int = 0, every_round: bool = False, in_round: bool = False) -> int:
+    def resume(self, storage: Storage, *, published: int = 0, every_round: bool = False) -> int:
         """Continues after the newest state, and returns its round, 0 if there is none.
 
         Args:
             storage: Where the run's states are.
             published: The last round of which anything is known to be published.
             every_round: Whether the engine saves every round before it begins the next.
-            in_round: Whether a round that another process began, and whose state is not there, continues too.
 
         Raises:
             InputValueError: If the newest state is lost, or belongs to another ledger.
@@ -278,8 +247,6 @@ class ServerLoop:
             reports = None if about["reports"] is None else ReportCounts.of(about["reports"])
         if not self.has_ended:
             self.record_resumed(newest, reports=reports)
-        if in_round and begun is not None and begun.round == newest + 1:
-            self._last = begun.round
         return newest
 
     def record_resumed(self, round_number: int, *, reports: ReportCounts | None = None) -> int:

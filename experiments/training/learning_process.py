@@ -32,7 +32,6 @@ def build_process(
     language_task: task.Task,
     *,
     loop: tff.learning.LoopImplementation = SIMULATION_LOOP,
-    repeated_keys: np.ndarray | None = None,
 ) -> tuple[tff.learning.templates.LearningProcess, aggregators.MFAggregationFactory]:
     """Returns the learning process of a run, and the aggregator in it that adds the noise.
 
@@ -45,13 +44,9 @@ def build_process(
         language_task: The model.
         loop: How a client iterates over its batches: `SIMULATION_LOOP`, or `DEVICE_LOOP` for graphs that leave TFF.
             Both give the same model, up to rounding.
-        repeated_keys: Keys of past rounds, int64 `[rounds, 2]`, to verify by computing these rounds again; the noise of
-            such a process is not secret.
     """
     clipping = _adaptive_clipping(settings, privacy)
     mean = aggregators.MFAggregationFactory.of_plan(privacy, clip_norm=settings.clip_norm, adaptive_clipping=clipping)
-    if repeated_keys is not None:
-        mean = mean.repeating(repeated_keys)
     shared = {
         "server_optimizer_fn": server_optimizer(settings, privacy),
         "metrics_aggregator": aggregators.withhold_metrics,

@@ -17,8 +17,7 @@ from tff_mf import aggregators, queries
 from ..conftest import ENDED
 
 ROUNDS, CLIENTS, EXAMPLES = 8, 2, 6
-# With a matrix and rows of floats. Bundles of tests/experiments are of trees, whose models test_runner.py compares, and
-# of BLTs on a grid, whose graphs test_grid_bundles.py runs beside TFF.
+# With a matrix and rows of floats; tests/experiments/test_grid_bundles.py has integers.
 BANDED = tff_mf.Banded(values=np.vstack([np.full((1, 600), 1.2), np.full((5, 600), 0.1)]))
 
 
@@ -136,10 +135,7 @@ def as_other(total):
 
 @pytest.fixture(scope="module")
 def ended(exported, stages, data):
-    """The state after all rounds, computed by the graphs alone, which run no other and draw rows of noise again.
-
-    In a process of TensorFlow alone, tests/experiments/test_runner.py runs the graphs of a bundle.
-    """
+    """The state after all rounds, computed by the graphs alone, which run no other and draw rows of noise again."""
     run, _ = stages
     fed = safetensors.numpy.load_file(exported[0] / "server" / "initial.safetensors")
     state = run["initialize"](fed)

@@ -20,11 +20,10 @@ sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("fuzz
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """A bundle that was exported, what was exported, the digest that was printed, and what was warned of."""
+    """A bundle that was exported, what was exported, and what was warned of."""
 
     folder: pathlib.Path
     config: pathlib.Path
-    digest: str
     warnings: list[str]
 
 
@@ -94,54 +93,9 @@ def of_stackoverflow(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def bundle(small_data, once_for_all, request) -> Bundle:
+def bundle(small_data, once_for_all) -> Bundle:
     """A deployment of 200 rounds, of a cohort of 4 that its simulation trained 2 of."""
-
-    def make(root: pathlib.Path) -> dict[str, Any]:
-        with pytest.MonkeyPatch.context() as patch:
-            build_graphs_in_a_fork(patch, request.getfixturevalue("forks"))
-            return _exported(small_data, root)
-
-    return Bundle(**once_for_all("deployed", make))
-
-
-# What `bundles.building` starts, but for the seconds that importing TFF takes.
-GRAPHS = """
-import os, runpy, sys
-os.setsid()
-sys.argv[1:] = [sys.argv[1], str(os.dup(1))]
-os.dup2(2, 1)
-runpy.run_module("tff_mf.experiments.bundles.building", run_name="__main__")
-"""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Building:
-    """A fork, called as `bundles.building` calls the process that it starts."""
-
-    fork: Any
-
-    @property
-    def pid(self) -> int:
-        return self.fork.pid
-
-    def wait(self) -> None:
-        self.fork.wait(timeout=60)
-
-
-def build_graphs_in_a_fork(patch: pytest.MonkeyPatch, forks: Any) -> None:
-    """Exports build graphs in a fork of a process that has TFF imported.
-
-    That they are those of a process of its own is tested in test_tampered_bundles.py.
-    """
-    from tff_mf.experiments.bundles import building
-
-    def started(folder: pathlib.Path, writer: int, log: Any) -> _Building:
-        environment = {**os.environ, **building._ENVIRONMENT}
-        arguments = [str(folder.absolute())]
-        return _Building(forks.start(GRAPHS, arguments, stdout=writer, stderr=log.fileno(), environment=environment))
-
-    patch.setattr(building, "_started", started)
+    return Bundle(**once_for_all("deployed", lambda root: _exported(small_data, root)))
 
 
 def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
@@ -156,38 +110,10 @@ def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
     handler = logging.handlers.BufferingHandler(10**6)
     handler.setLevel(logging.WARNING)
     logging.getLogger("tff_mf").addHandler(handler)
-    digest = building.export(read_source(config), root / "bundle", round_minutes=15.0, population=80)
+    building.export(read_source(config), root / "bundle", round_minutes=15.0, population=80)
     logging.getLogger("tff_mf").removeHandler(handler)
     warnings = [record.getMessage() for record in handler.buffer]
-    return {"folder": root / "bundle", "config": config, "digest": digest, "warnings": warnings}
-
-
-@pytest.fixture(scope="session")
-def exported_again(bundle, once_for_all, request) -> pathlib.Path:
-    """The same deployment, exported by a command in a process whose sets have another order, of a run's folder."""
-
-    def make(root: pathlib.Path) -> pathlib.Path:
-        run, out = root / "a run", root / "deep" / "er"
-        run.mkdir()
-        shutil.copyfile(bundle.config, run / "configuration.toml")
-        for name in ("vocabulary.json", "mechanism.safetensors"):
-            shutil.copyfile(bundle.folder / name, run / name)
-        forks = request.getfixturevalue("forks")
-        import forking
-
-        # Sets of this process have an order of their own, unlike those of forks.
-        done = forking.run_program(
-            forking.COMMAND,
-            ["export", str(run), "--out", str(out), "--longest-round", "15", "--population", "80", "--json"],
-            server=forks,
-            folder=None,
-            environment=dict(os.environ),
-            timeout=900,
-        )
-        assert done.returncode == 0, done.stderr
-        return out
-
-    return once_for_all("again", make)
+    return {"folder": root / "bundle", "config": config, "warnings": warnings}
 
 
 class _Read:

@@ -11,7 +11,6 @@ import run_folders
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.bundles import runner
 from tff_mf.experiments.output.present import terminal
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.runs.ledger import ReportCounts
@@ -19,10 +18,6 @@ from tff_mf.experiments.runs.ledger import ReportCounts
 from .shared import critical, said
 
 COUNTS = ReportCounts(came=3, counted=2, clipped=1, zeroed=0, refused={"late": 1})
-
-
-def test_reasons_are_those_of_the_runner():
-    assert ledger.REASONS == runner.REASONS
 
 
 @pytest.fixture

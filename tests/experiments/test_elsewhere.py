@@ -13,7 +13,7 @@ import environments
 import forged_runs
 import pytest
 import used_elsewhere
-from used_elsewhere import BUNDLE, calibrate_to_account, export_to_files, save_to_load
+from used_elsewhere import calibrate_to_account, save_to_load
 
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import agreement
@@ -213,7 +213,7 @@ _ALL = tuple(name for name in environments.ENVIRONMENTS if name != HERE)
 
 @pytest.fixture(scope="module")
 def there(once_for_all):
-    """A run, one that was stopped, a bundle and its deployment, artifacts and noise, as this machine makes them."""
+    """A run, one that was stopped, artifacts and noise, as this machine makes them."""
 
     def make(root):
         environments.call(HERE, used_elsewhere.__file__, "make", root / "made")
@@ -233,13 +233,8 @@ def test_artifacts_are_loaded_and_their_noise_is_enough(tmp_path):
     assert not alarms("oldest", tmp_path / "made", save_to_load, calibrate_to_account)
 
 
-def test_a_bundle_is_verified_without_its_graphs(bundle, tmp_path):
-    shutil.copytree(bundle.folder, tmp_path / BUNDLE)
-    assert not alarms("oldest", tmp_path, export_to_files)
-
-
-# Long: beside what is tested above, test_same_integers.py has the numbers and fingerprints that a run or a deployment
-# goes on with, and test_tampered_bundles.py builds graphs in two processes.
+# Long: beside what is tested above, test_same_integers.py has the numbers and fingerprints that a run goes on
+# with.
 @pytest.mark.long
 @pytest.mark.parametrize("environment", _ALL)
 def test_what_was_made_here_is_used_there(environment, there):

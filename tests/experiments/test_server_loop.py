@@ -86,17 +86,6 @@ def test_after_a_write_that_failed_no_round_is_begun_until_the_run_is_opened_aga
     assert ((2, "d") in on_disk) == (fails > 1)
 
 
-def test_a_round_that_waits_for_reports_has_its_own_clients_in_the_next_process(folder):
-    train(folder, 2)
-    with opened(folder) as loop:
-        resumed(loop)
-        loop.begin(["d"])
-    with opened(folder) as loop:
-        resumed(loop, in_round=True)
-        found = loop.open_round
-        assert (found.number, found.attempt, found.clients) == (3, 1, ["d"])
-
-
 def test_a_forked_process_begins_and_releases_nothing(folder):
     with opened(folder) as loop:
         resumed(loop)

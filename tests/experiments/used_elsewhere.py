@@ -1,9 +1,8 @@
-"""Runs, bundles, artifacts and calibrated noise that are made on one machine and used on another."""
+"""Runs, artifacts and calibrated noise that are made on one machine and used on another."""
 
 import json
 import pathlib
 import shutil
-import sys
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 ROUNDS, STOPPED_IN = 8, 5
-RUN, STOPPED, BUNDLE, DEPLOYMENT, ARTIFACTS = "run", "stopped", "bundle", "deployment", "artifacts"
+RUN, STOPPED, ARTIFACTS = "run", "stopped", "artifacts"
 _DATA = "data.sqlite"
 _FLAGS = (
     *("--rounds", ROUNDS, "--clients-per-round", 2, "--min-sep", 4, "--max-participations", 2, "--delta", 1e-6),
@@ -80,7 +79,7 @@ def _settings() -> list[dict]:
 
 
 def make(root: pathlib.Path, *, trained: bool = True) -> None:
-    """Makes artifacts, noise that is calibrated for them and, if asked for, runs, a bundle and its deployment."""
+    """Makes artifacts, noise that is calibrated for them and, if asked for, runs."""
     import tff_mf
     from tff_mf.experiments.training.datasets.pydoc import write_pydoc
 
@@ -100,24 +99,6 @@ def make(root: pathlib.Path, *, trained: bool = True) -> None:
     write_pydoc(root / _DATA, ["scipy"], progress=False)
     _train(root, RUN)
     _stop(root)
-    _invoke("export", root / RUN, "--out", root / BUNDLE, "--longest-round", 15, "--population", 80)
-    _deploy(root, "start", root / DEPLOYMENT)
-    _round(root, 1)
-
-
-def _deploy(root: pathlib.Path, *arguments: object) -> None:
-    sys.path.insert(0, str(root / BUNDLE / "runner.pyz"))
-    from runner import main
-
-    assert main([str(each) for each in arguments]) == 0, arguments
-
-
-def _round(root: pathlib.Path, number: int) -> None:
-    """Runs a round of a deployment, without any report."""
-    chosen = root / "chosen"
-    chosen.write_text("".join(f"device{number}-{index}\n" for index in range(2)))
-    _deploy(root, "prepare", root / DEPLOYMENT, "--devices", chosen)
-    _deploy(root, "update", root / DEPLOYMENT)
 
 
 def train_to_check(root: pathlib.Path) -> None:
@@ -126,23 +107,6 @@ def train_to_check(root: pathlib.Path) -> None:
 
     wrong = [each.text for each in reports.check(root / RUN) if each.severity == "critical"]
     assert not wrong, wrong
-
-
-def export_to_files(root: pathlib.Path) -> None:
-    """Verifies a bundle without its graphs."""
-    from tff_mf.experiments import bundles
-
-    assert not (found := bundles.refusals(root / BUNDLE)), found
-
-
-def export_to_verify(root: pathlib.Path) -> None:
-    """Verifies a bundle."""
-    from tff_mf.experiments.bundles import verification
-
-    found = verification.verify(root / BUNDLE, rounds=1)
-    assert not found.refused, found.refused
-    by_digest = {name for name, evidence in found.rests_on.items() if evidence.endswith("only")}
-    assert by_digest == {"run.json", "vocabulary.json"}, by_digest
 
 
 def export_model(root: pathlib.Path) -> None:
@@ -184,14 +148,9 @@ def calibrate_to_account(root: pathlib.Path) -> None:
             assert np.isclose(again, sigma, rtol=1e-9, atol=0), (name, more, sigma, again)
 
 
-def deploy_to_continue(root: pathlib.Path) -> None:
-    """Runs the next round of a deployment."""
-    _round(root, 2)
-
-
 # Those without TensorFlow first.
-WITHOUT_TENSORFLOW = (save_to_load, calibrate_to_account, train_to_check, export_to_files)
-WITH_TENSORFLOW = (export_to_verify, export_model, checkpoint_to_resume, deploy_to_continue)
+WITHOUT_TENSORFLOW = (save_to_load, calibrate_to_account, train_to_check)
+WITH_TENSORFLOW = (export_model, checkpoint_to_resume)
 
 
 def used(made: pathlib.Path, names: list[str] | None = None) -> dict[str, str]:

@@ -4,13 +4,15 @@ import csv
 import dataclasses
 import json
 import pathlib
+import shutil
+import subprocess
 from collections.abc import Callable
 
 import small_run
 
 import tff_mf
 from tff_mf.base import files
-from tff_mf.experiments import bundles, reports
+from tff_mf.experiments import reports
 from tff_mf.experiments.training.datasets import sqlite
 
 
@@ -105,7 +107,7 @@ def check_intact(folder: pathlib.Path) -> None:
     for path in folder.rglob("ledger.jsonl"):
         _equal("rounds released twice", twice(path.parent), [])
     for path in folder.glob("bundle"):
-        _equal("refusals", bundles.refusals(path), [])
+        subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=path, check=True, capture_output=True)
 
 
 def _who_took_part(path: pathlib.Path) -> list[tuple[int, str]]:
@@ -209,15 +211,16 @@ def _export(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
 
 
 def _export_again(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
-    if (folder / "bundle").exists():
-        return ["verify", str(folder / "bundle"), "--files-only"]
+    # What is there is whole: a folder with files would be refused.
+    shutil.rmtree(folder / "bundle", ignore_errors=True)
     return _export(data, folder)
 
 
 def _bundle_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
-    policies = [bundles.read_policy(each / "bundle") for each in (folder, expected)]
-    _equal("policy", *policies)
-    _equal("files", *(sorted(bundles.read_manifest(each / "bundle")[0].files) for each in (folder, expected)))
+    kept = [(each / "bundle" / "participation.json").read_text() for each in (folder, expected)]
+    _equal("policy", *kept)
+    sums = [(each / "bundle" / "SHA256SUMS").read_text().splitlines() for each in (folder, expected)]
+    _equal("files", *([line.split("  ")[1] for line in each] for each in sums))
 
 
 COMMANDS = (

@@ -2,7 +2,6 @@
 
 python tests/fuzz readers          bytes and structures, damaged and forged, in every reader of files
 python tests/fuzz runs             folders of runs, forged to state a smaller ε
-python tests/fuzz bundles          bundles, tampered with, manifest and all
 python tests/fuzz options          wrong values of every option, setting and environment variable
 python tests/fuzz damage           files of a run, damaged as a disk damages them
 """
@@ -20,7 +19,6 @@ from outcomes import told
 PARTS = {
     "readers": ("readers", 2_000_000),
     "runs": ("forged_runs", 10_000),
-    "bundles": ("tampered_bundles", 1000),
     "options": ("bad_options", 10**6),
     "damage": ("damaged_files", 12),
 }

@@ -24,11 +24,9 @@ from outcomes import CRASHED, HANGS, Outcome
 
 import tff_mf
 from tff_mf import artifacts
-from tff_mf.base import strict_json
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
-from tff_mf.experiments.bundles import DevicePolicy, ParticipationPolicy, _policies, _source, task_name_of
-from tff_mf.experiments.bundles import _manifest as bundle_manifest
+from tff_mf.experiments.bundles import _source
 from tff_mf.experiments.central_training.settings import PRESETS
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.output import protobufs
@@ -449,80 +447,21 @@ def _checkpoints(folder: pathlib.Path) -> list[Reader]:
     return [Reader(name="checkpoint", made=_bytes_of([path.read_bytes()]), read=read)]
 
 
-def _bundles() -> list[Reader]:
-    types = {
-        "examples__0": {"dtype": "int64", "shape": [None, 20]},
-        "sent__trainable__0": {"dtype": "float32", "shape": []},
-    }
-    stages = {
-        name: {"path": path, "graph_bytes": 1000, "inputs": types, "outputs": types}
-        for name, path in bundle_manifest.STAGES.items()
-    }
-    manifest = {
-        "process": "( -> int32)",
-        "stages": stages,
-        "forms": dict.fromkeys(bundle_manifest.FORMS, "(int32 -> int32)"),
-        "lite": {"path": bundle_manifest.LITE, "reason": ""},
-        "local_data": {"batch_size": 4, "client_epochs": 1, "max_examples": None},
-        "test_only": False,
-        "versions": {"python": "3.11"},
-        "files": {
-            name: {"sha256": "ab" * 32, "bytes": 1000} for name in (*bundle_manifest.FILES, bundle_manifest.LITE)
-        },
-    }
+def _vocabularies() -> list[Reader]:
+    words, read = ["the", "of", "a"], _OneFile(_source.read_vocabulary)
 
-    def signed(content: Any) -> bytes:
-        if isinstance(content, dict):
-            # Written as export writes it; otherwise it would be refused unread.
-            return bundle_manifest.manifest_text(content)
-        return json.dumps(content).encode()
+    def forged(generator: random.Random) -> bytes:
+        return json.dumps(mutations.of_structure(words, generator, _JSON)).encode()
 
-    def forged(value: Any, encode: Callable[[Any], bytes]) -> Callable[[random.Random], bytes]:
-        return lambda generator: encode(mutations.of_structure(value, generator, _JSON))
-
-    def plain(value: Any) -> bytes:
-        return json.dumps(value).encode()
-
-    schema = tff_mf.MinSep(min_sep=10, max_participations=12)
-    policy = dataclasses.asdict(ParticipationPolicy.of(schema, round_minutes=15.0))
-    device = DevicePolicy(task_name="words", minimum_separation=9, trust_seconds=9000, timer_seconds=9000)
-    claim = {"participation": "MinSep", "min_sep": 10, "max_participations": 12, "epsilon": 1.5, "delta": 1e-6}
-    device_policy = {
-        "version": 1,
-        "population_eligibility_spec": device.specification(),
-        "client_persisted_data": {"min_sep_policy_index": 1},
-        "client_flags": {"log_min_sep_index_to_phase_stats": True, "opstats_ttl_days": 30},
-        "index": {"first": 1, "last": 120, "source": "the server"},
-        "clock": "the device's own",
-        "guarantee": {
-            "claimed": claim,
-            "by_devices_alone": claim,
-            "devices_alone_suffice": True,
-            "by_min_sep_alone": None,
-        },
-        "server": [{"name": "late", "severity": "critical", "text": "none"}],
-    }
-    words = ["the", "of", "a"]
-
-    def policy_of(path: pathlib.Path) -> Any:
-        return _policies.policy_for(strict_json.read(path, "policy"), schema)
-
-    read_policy, read_device, read_words = map(_OneFile, (policy_of, task_name_of, _source.read_vocabulary))
     return [
-        Reader(name="bundle", made=_bytes_of([signed(manifest)]), read=bundle_manifest.parse),
-        Reader(name="bundle, forged", made=forged(manifest, signed), read=bundle_manifest.parse),
-        Reader(name="policy of a bundle", made=_bytes_of([plain(policy)]), read=read_policy),
-        Reader(name="policy of a bundle, forged", made=forged(policy, plain), read=read_policy),
-        Reader(name="policy of clients", made=_bytes_of([plain(device_policy)]), read=read_device),
-        Reader(name="policy of clients, forged", made=forged(device_policy, plain), read=read_device),
-        Reader(name="vocabulary", made=_bytes_of([plain(words)]), read=read_words),
-        Reader(name="vocabulary, forged", made=forged(words, plain), read=read_words),
+        Reader(name="vocabulary", made=_bytes_of([json.dumps(words).encode()]), read=read),
+        Reader(name="vocabulary, forged", made=forged, read=read),
     ]
 
 
 def all_readers(folder: pathlib.Path) -> list[Reader]:
     """Returns every reader; `folder` is for the few that need real files."""
-    own = (*_artifacts(), *_matrices(), *_settings(), *_logs(), *_bundles())
+    own = (*_artifacts(), *_matrices(), *_settings(), *_logs(), *_vocabularies())
     return [*own, *_initial_models(folder), *_reports(folder), *_plans(folder), *_checkpoints(folder)]
 
 

@@ -58,8 +58,4 @@ SEEDS: dict[str, list[object]] = {
     "report (JSON)": [b"[" * 100_000],
     "checkpoint": [b"\xff" * 8, b"\x02" + bytes(7) + b"{}", b""],
     "matrix": [b"\x08\x02\x12\x0b\x12\x09\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x22\x00"],
-    "policy of a bundle": [
-        b'{"min_sep": 1' + b"0" * 400 + b', "max_participations": 12, "round_minutes": 15.0, "timer_hours": 2.5}'
-    ],
-    "bundle": [b'{"digest": ' + b"[" * 100_000],
 }
