@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 FOLDER = pathlib.Path(__file__).parent / "tutorials"
-# What differs from run to run: hashes, versions, numbers with their signs, a remark of an audit on the largest of many.
+# What differs from run to run: hashes, versions, numbers with their signs, a remark on the largest of many.
 _VARYING = re.compile(
     r"\b[0-9a-f]{16,64}\b|\d[\d.]*\.dev\d+(\+g[0-9a-f]+(\.d\d+)?)?|[-−+]?\d[\d.,e−-]*|[∞…]|of another stream"
 )

@@ -298,7 +298,7 @@ SCREENS = {
     "account": ("account", "tree-full", *_SETTING, "--noise-multiplier", "7"),
 }
 # What these found when they were run, which is stored, becomes words when it is drawn.
-STORED = ("doctor", "train", "report", "audit", "compare")
+STORED = ("doctor", "train", "report", "compare")
 COLUMNS = (80, 120)
 _MEASURED = re.compile(r"\b\d+\.\d(?= s\b)")
 _ENDED = re.compile(r"(?<=^seconds)( +)\S+|\b\d\.\de-\d\d\b", re.M)
@@ -334,7 +334,7 @@ def _printed(words: Sequence[str], columns: int) -> str:
 
 def _stored(name: str, columns: int) -> str:
     from tff_mf.experiments import comparison, reports
-    from tff_mf.experiments.cli import audit, doctor, train
+    from tff_mf.experiments.cli import doctor, train
     from tff_mf.experiments.output import typed
     from tff_mf.experiments.output.present import Section, terminal
 
@@ -348,7 +348,6 @@ def _stored(name: str, columns: int) -> str:
             "doctor": lambda: doctor.words(facts),
             "train": lambda: train.words(typed.convert(facts, train.Trained), run),
             "report": lambda: reports.screen(facts, str(run)),
-            "audit": lambda: audit.words(facts, run),
         }[name]()
     with _wide(columns):
         return "\n".join(terminal(words if isinstance(words, Section) else Section("", words)))

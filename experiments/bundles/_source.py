@@ -122,7 +122,7 @@ def check_trained(run: pathlib.Path) -> None:
 
 
 def check_report(run: pathlib.Path) -> None:
-    """Raises unless the report of a run follows from its files, answers and audit included."""
+    """Raises unless the report of a run follows from its files, answers included."""
     about = [each for each in reports.check(run) if each.field in ("report", "model")]
     wrong = [each.text for each in about if each.severity == "critical"]
     if wrong:

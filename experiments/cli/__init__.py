@@ -20,7 +20,7 @@ from ._boundary import Group
 # In the order of use, which is the order of the help.
 _COMMANDS = (
     *("demo", "optimize", "show", "import-matrix", "plan", "calibrate", "account"),
-    *("data", "train", "train-central", "compare", "report", "audit"),
+    *("data", "train", "train-central", "compare", "report"),
     *("export", "export-model", "worker", "doctor"),
 )
 # Modules of the commands that have none of their own name.

@@ -165,7 +165,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "out": {"metavar": "PATH", "help": "The file or the new folder to write."},
     "plot": {"metavar": "FILE", "help": "Draw it too: PNG, SVG or PDF by the ending."},
     "html": {"metavar": "FILE", "help": "Also write a web page with figures, in one file."},
-    "digest": {"metavar": "HEX", "help": "The digest that was printed: whoever rewrites all files changes it."},
 }
 
 SAMPLING = ("sampling", "min_sep", "max_participations", "groups")

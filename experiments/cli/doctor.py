@@ -30,7 +30,7 @@ _LAYERS = {
         required_packages.CORE_COMMAND,
     ),
     "pictures": ("--plot, --html", ("jinja2", "matplotlib"), required_packages.PLOT_COMMAND),
-    "noise": ("tff_mf.queries, audit", _FOR_TFF[:2], required_packages.INSTALL_COMMAND),
+    "noise": ("tff_mf.queries", _FOR_TFF[:2], required_packages.INSTALL_COMMAND),
     "training": (
         "tff_mf.aggregators, train, compare, demo, export",
         _FOR_TFF,

@@ -10,7 +10,7 @@ from . import _options
 from ._screens import Answer
 
 # Options that write no report, with those that they go with.
-_ALONE: dict[str, set[str]] = {"questions": {"run", "out", "as_json"}, "check": {"run", "digest", "as_json"}}
+_ALONE: dict[str, set[str]] = {"questions": {"run", "out", "as_json"}, "check": {"run", "as_json"}}
 
 
 @_options.command()
@@ -25,7 +25,6 @@ _ALONE: dict[str, set[str]] = {"questions": {"run", "out", "as_json"}, "check": 
     is_flag=True,
     help="Write nothing; compare the report with the files, and exit with 1 on a critical finding.",
 )
-@_options.option("digest")
 @click.option("--planned", is_flag=True, help="Report the planned run, not what ran.")
 @_options.option("html")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of reports; needs no RUN.")
@@ -35,7 +34,6 @@ def report(
     questions: bool,
     out: str | None,
     check: bool,
-    digest: str | None,
     planned: bool,
     html: str | None,
     schema: bool,
@@ -43,10 +41,8 @@ def report(
     """Write, print and check the privacy report of a run, from the files in its folder.
 
     RUN is the run's folder. Some questions only you can answer, in RUN/answers.json: --answer asks them, --questions
-    writes the file for an editor or a script; ε is provisional until all are answered. The digest is printed to stderr:
-    keep it where no one who can write to RUN can change it, and check with --digest. A report that its files contradict
-    is not overwritten. Exit status 1 with --check if a finding is critical: then no ε is stated, or the report does not
-    follow from the files.
+    writes the file for an editor or a script; ε is provisional until all are answered. Exit status 1 with --check if a
+    finding is critical: then no ε is stated, or the report does not follow from the files.
     """
     from .. import reports
     from ..runs import names
@@ -58,61 +54,53 @@ def report(
         return None
     if run is None:
         raise click.UsageError("RUN is missing: name the folder of a run.")
-    _options.check_together(_ALONE, {"out": "questions", "digest": "check"})
+    _options.check_together(_ALONE, {"out": "questions"})
     folder = readable_folder(pathlib.Path(run))
     page = _options.html_page(html)
     if questions:
         _questions.write_form(folder, folder / names.ANSWERS if out is None else pathlib.Path(out))
         return None
     if check:
-        return _check(folder, digest)
-    for each in reports.refuse_contradicted(folder):
-        click.echo(f"written anew: {each.text}", err=True)
-    before = reports.stored_digest(folder)
+        return _check(folder)
     if answer:
         reports.read_record(folder)
         try:
             _questions.ask(folder)
         finally:
-            if before is not None:
+            if reports.has_report(folder):
                 # It has the answers too, also of somebody who stops.
-                reports.write_anew(folder)
-    return _written(folder, planned=planned, page=page, before=before)
+                reports.write(folder, realised=reports.has_begun(folder))
+    return _written(folder, planned=planned, page=page)
 
 
-def _check(folder: pathlib.Path, held: str | None) -> Answer:
+def _check(folder: pathlib.Path) -> Answer:
     import msgspec
 
     from .. import reports
 
-    findings = reports.check(folder, held=held)
+    findings = reports.check(folder)
     critical = sum(each.severity == "critical" for each in findings)
     facts = msgspec.to_builtins(findings)
     said = [{**fact, "text": each.text} for fact, each in zip(facts, findings, strict=True)]
     state, why = reports.verdict(facts)
     verdict = f"{critical} critical of {len(findings)} finding{'' if len(findings) == 1 else 's'}; {why}"
-    if held is None:
-        click.echo("not checked without --digest: whether all files were rewritten together", err=True)
     words = [Callout(verdict, bad=critical > 0), Listing(reports.finding_items(facts, str(folder)))]
     return Answer({"critical": critical, "state": state, "findings": said}, words, failed=critical > 0)
 
 
-def _written(folder: pathlib.Path, *, planned: bool, page: pathlib.Path | None, before: str | None) -> Answer:
-    """Writes the report of a run, and the page if one is wanted; `before` is the digest of the former report."""
+def _written(folder: pathlib.Path, *, planned: bool, page: pathlib.Path | None) -> Answer:
+    """Writes the report of a run, and the page if one is wanted."""
     from .. import reports
 
     begun = reports.has_begun(folder)
     realised = begun and not planned
     if begun and planned:
-        # Not written: the final report has the hash of the plan as it was before the run.
+        # Not written: it stays as it was before the run.
         made = reports.build(folder, realised=False)
     else:
-        made = reports.write_anew(folder)
+        made = reports.write(folder, realised=begun)
         if not begun:
             click.echo("by its files, nothing has run here: this is a plan", err=True)
-        if before not in (None, made["digest"]):
-            click.echo(f"replaces the report with digest {before}", err=True)
-        click.echo(f"digest: {made['digest']}", err=True)
     if page is not None:
         from ..output.present import html
 

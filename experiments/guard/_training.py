@@ -40,10 +40,6 @@ class CohortSizeWarning(UserWarning):
     """A cohort has fewer clients than its sums are divided by, so that its mean is too small beside the noise."""
 
 
-class ReportChangedWarning(UserWarning):
-    """The report of a run that has ended has another digest, as it has the hash of the list of evaluated clients."""
-
-
 class RunReport(dict[str, Any]):
     """The facts of a report; as text, the guarantee in one line."""
 
@@ -298,12 +294,6 @@ class PrivateTraining:
         if self._report is not None:
             # It has the hash of the file.
             self._report = RunReport(reports.write(self.guard.folder, realised=True))
-            warnings.warn(
-                f"{len(found)} clients were evaluated by now, and the report has their hash: its digest is "
-                f"{self._report['digest']} from here on.",
-                ReportChangedWarning,
-                stacklevel=3,
-            )
 
     def _population(self, clients: Iterable[str]) -> list[str]:
         """Returns the ids of all clients in an order that depends on nothing else."""

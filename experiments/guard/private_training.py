@@ -19,13 +19,12 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from ... import aggregators
 from ..runs.metrics import NOT_TRAINING
 from ._models import checked_dimension
-from ._training import LOOP, CohortSizeWarning, Model, PrivateTraining, ReportChangedWarning, RunReport, Sampler
+from ._training import LOOP, CohortSizeWarning, Model, PrivateTraining, RunReport, Sampler
 from .run_guard import begun_plan, open_guard
 
 __all__ = [
     "CohortSizeWarning",
     "PrivateTraining",
-    "ReportChangedWarning",
     "RunReport",
     "private_fed_avg",
     "private_fed_sgd",

@@ -12,8 +12,6 @@ from ._check import differences as differences
 from ._check import has_begun as has_begun
 from ._check import has_report as has_report
 from ._check import markdown as markdown
-from ._check import page_hash as page_hash
-from ._check import sealed as sealed
 from ._check import write as write
 from ._curves import curves as curves
 from ._document import document as document
@@ -24,13 +22,7 @@ from ._document import verdict as verdict
 from ._evidence import Assumption as Assumption
 from ._evidence import Finding as Finding
 from ._facts import SCHEMA as SCHEMA
-from ._facts import digest as digest
 from ._facts import problem as problem
 from ._figures import planned_epsilon as planned_epsilon
 from ._judgement import claim_so_far as claim_so_far
-from ._other_files import audit_setting as audit_setting
 from ._other_files import published as published
-from ._rewriting import contradictions as contradictions
-from ._rewriting import refuse_contradicted as refuse_contradicted
-from ._rewriting import stored_digest as stored_digest
-from ._rewriting import write_anew as write_anew

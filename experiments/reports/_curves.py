@@ -30,7 +30,7 @@ def curves(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     of the released updates.
     """
     evidence = gather(folder, realised=realised)
-    record, found = evidence.record, judge(evidence, audited=False, summarised=False)
+    record, found = evidence.record, judge(evidence, summarised=False)
     times = collections.Counter(map(len, evidence.rounds_by_client.values()))
     return {
         "epsilon_over_delta": {

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tff_mf.numerics.digits import downwards, percent, upwards
+from tff_mf.numerics.digits import percent, upwards
 
 from ..output.present import Block, Callout, Code, Document, Facts, Figure, Item, Listing, Paragraph, Section, Table
 from ..output.text import seen, spaced, up, words
@@ -71,13 +71,8 @@ def headline(report: Mapping[str, Any]) -> str:
     return line if claim.state == statements.REFUSED or report["kind"] == "realised" else f"Planned: {line}"
 
 
-def document(
-    report: Mapping[str, Any], curves: Mapping[str, Any] | None = None, *, run: str = "RUN", hashes: bool = True
-) -> Document:
-    """Returns a report as a document, with figures if it is given `curves`.
-
-    Without `hashes` it does not name its own, which the page that is hashed cannot.
-    """
+def document(report: Mapping[str, Any], curves: Mapping[str, Any] | None = None, *, run: str = "RUN") -> Document:
+    """Returns a report as a document, with figures if it is given `curves`."""
     claim = statements.of_facts(report["claim"])
     blocks = [
         Callout(headline(report), bad=claim.state == statements.REFUSED),
@@ -93,13 +88,12 @@ def document(
         Section("Appendix: formal statement", [Paragraph(_statement(claim, realised=report["kind"] == "realised"))]),
         Section("Appendix: what is covered, and what is not", [Listing(_covered(report))]),
         Section("Appendix: what only the operator knows", [Listing(_answers(report["answers"]))]),
-        Section("Appendix: audit of the noise", [Paragraph(each) for each in _audit(report["audit"])]),
         Section("Appendix: quality of the model", [Paragraph(_quality(report["utility"]))]),
         Section("Appendix: random numbers and arithmetic", [Listing([*map(Item, _random_numbers(report))])]),
         *_details(report),
         Section("Appendix: settings", [_facts(report["settings"]) or Paragraph("None are known.")]),
         Section("Appendix: command", [Code(_command(report["command"]))]),
-        Section("Appendix: files, by SHA-256", [Facts([*_files(report, hashes=hashes)])]),
+        Section("Appendix: files, by SHA-256", [Facts([*_files(report)])]),
     ]
     return Document(f"Privacy report ({report['kind']})" + ("" if curves is None else f": {run}"), blocks)
 
@@ -287,33 +281,6 @@ def _answers(answers: Mapping[str, Any]) -> list[Item]:
     return [Item("NOT ANSWERED" if each is None else words(each), asked) for asked, each in given.items()]
 
 
-def _audit(found: Mapping[str, Any] | None) -> Iterable[str]:
-    if found is None:
-        yield "None was made; `tff-mf audit RUN` tests the noise that really runs."
-        return
-    failed = [each["name"] for each in found["tests"] if not each["passed"]]
-    if found["state"] != "passed":
-        yield f"It {_VERDICTS[found['state']]}{': ' if failed else ''}{', '.join(failed)}."
-        return
-    yield (
-        f"Passed: {len(found['tests'])} tests of the noise of {found['rounds']} rounds, in {found['coordinates']} "
-        "coordinates."
-    )
-    # Not shown where the claim is refused.
-    if found["claimed_epsilon"] is not None:
-        shown = found["shown_epsilon"]
-        at_least = "none" if shown is None else downwards(shown)
-        claimed = up(found["claimed_epsilon"])
-        yield f"Canaries show an ε of {at_least} or more (rounded down); {claimed} is claimed of the plan."
-    yield (
-        "Measured values are claimed by audit.json: nothing here can measure the noise again; limits, verdicts and "
-        "bounds were computed from them once more."
-    )
-
-
-_VERDICTS = {"failed": "failed", "damaged": "cannot be read", "of another run": "is not of this run"}
-
-
 def _quality(utility: Mapping[str, Any] | None) -> str:
     if utility is None:
         return "Nothing is known of it."
@@ -386,11 +353,8 @@ def _command(command: Sequence[str]) -> list[str]:
     return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
-def _files(report: Mapping[str, Any], *, hashes: bool) -> Iterable[tuple[str, str]]:
+def _files(report: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     files = report["files"]
     yield from ((words(name), each if isinstance(each, str) else json.dumps(each)) for name, each in files.items())
     if report["mechanism"]["sha256"] not in files.values():
         yield "the mechanism that the run was set to have", report["mechanism"]["sha256"]
-    if hashes:
-        yield "the page of this report", report["page"]
-        yield "digest of this report", report["digest"]

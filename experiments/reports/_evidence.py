@@ -133,12 +133,9 @@ class Evidence:
         return observed(self.rounds_by_client.values())
 
 
-def gather(folder: pathlib.Path, *, realised: bool, answers: Mapping[str, Any] | None = None) -> Evidence:
-    """Returns what a run's folder contains; problems of files other than the first two are collected, not raised.
-
-    Given answers are used instead of those in the folder.
-    """
-    answers, record = read_answers(folder) if answers is None else answers, read_record(folder)
+def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
+    """Returns what a run's folder contains; problems of files other than the first two are collected, not raised."""
+    answers, record = read_answers(folder), read_record(folder)
     problems: list[Reason] = []
     mechanism, digest = None, ""
     try:

@@ -4,8 +4,6 @@ A fact that is added to `SECTIONS` is in the JSON object, in its schema, and in 
 """
 
 import datetime
-import hashlib
-import json
 import pathlib
 import re
 from collections.abc import Callable, Mapping
@@ -32,7 +30,7 @@ from . import _judgement
 from ._evidence import Assumption, Finding
 from ._figures import Figures, measures
 from ._judgement import Judgement
-from ._other_files import DEVICE_REPORTS, device_reports, published
+from ._other_files import DEVICE_REPORTS, device_reports
 from .questions import ASKED
 
 UTILITY = record("Utility", accuracy=Number | None, loss=Number | None, test_sentences=int | None)
@@ -144,7 +142,7 @@ _Schema = Literal["MinSep", "FixedEpoch", "SingleParticipation"]
 _PLANNED_FILES = (names.RUN_JSON, names.MECHANISM, names.ANSWERS)
 _FINAL_FILES = (
     *(*_PLANNED_FILES, names.LEDGER, names.PARTICIPATION, names.METRICS, names.SUMMARY, names.MODEL),
-    *(names.EVALUATED, names.AUDIT, names.SETTINGS_TOML, names.VOCABULARY, names.PLANNED),
+    *(names.EVALUATED, names.SETTINGS_TOML, names.VOCABULARY),
 )
 
 
@@ -279,16 +277,6 @@ _Grid = record(
 _Reason: Any = one_of(*REASONS)
 _Counts = dict.fromkeys(("rounds", "rounds_without_updates", "came", "counted", "clipped", "zeroed"), int)
 _DeviceReports = record("DeviceReports", refused=dict[_Reason, CountOrZero], **_Counts)
-_AuditTest: Any = record("AuditTest", name=str, passed=bool)
-_Audit = record(
-    "Audit",
-    state=Literal["passed", "failed", "damaged", "of another run"],
-    tests=list[_AuditTest],
-    rounds=_Whole,
-    coordinates=_Whole,
-    claimed_epsilon=_Number,
-    shown_epsilon=_Number,
-)
 _Report = record(
     "Report",
     report=one_of(VERSION),
@@ -300,14 +288,10 @@ _Report = record(
     findings=list[Finding],
     grid=_Grid | None,
     utility=UTILITY | None,
-    audit=_Audit | None,
     settings=dict[str, Any],
     versions=dict[str, Any],
     command=list[str],
     files=dict[str, Any],
-    ledger_head=_Text,
-    page=str,
-    digest=str,
     device_reports=_DeviceReports | UnsetType,
 )
 SCHEMA: dict[str, Any] = {
@@ -323,12 +307,10 @@ def problem(report: Any) -> str:
 
 
 def facts(found: Judgement) -> dict[str, Any]:
-    """Returns all facts of a report, as JSON, without the hash of its page and its digest."""
+    """Returns all facts of a report, as JSON."""
     evidence, folder = found.evidence, found.evidence.folder
     files = _FINAL_FILES if evidence.realised else _PLANNED_FILES
-    counts, audit = device_reports(evidence), found.audit
-    if audit is not None and found.refused:
-        audit = {**audit, **dict.fromkeys(("claimed_epsilon", "shown_epsilon"))}
+    counts = device_reports(evidence)
     return {
         "report": VERSION,
         "kind": "realised" if evidence.realised else "planned",
@@ -339,21 +321,9 @@ def facts(found: Judgement) -> dict[str, Any]:
         "findings": msgspec.to_builtins(found.findings),
         "grid": grid_of(evidence.record, found.figures),
         "utility": utility(folder) if evidence.realised else None,
-        "audit": audit,
         "settings": settings(evidence.record),
         "versions": evidence.record.versions,
         "command": list(evidence.record.command),
         "files": {name: file_hash(folder / name) for name in files if (folder / name).is_file()},
-        "ledger_head": found.ledger.head if found.ledger else None,
         **({} if counts is None else {DEVICE_REPORTS: counts}),
     }
-
-
-def digest(report: Mapping[str, Any]) -> str:
-    """Returns the hash of the part of a report that may be published, without the hash itself.
-
-    Counts of device reports are left out, so that a report has the same digest with and without them. They follow from
-    the ledger, whose last hash is in the report.
-    """
-    rest = {name: value for name, value in published(report).items() if name != "digest"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()

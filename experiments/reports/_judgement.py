@@ -19,7 +19,7 @@ from . import _figures
 from ._assumptions import assess
 from ._evidence import CRITICAL, NOTE, VIOLATED, WARNING, Assumption, Evidence, Finding, found, gather
 from ._figures import Figures
-from ._other_files import device_findings, read_audit, summary_findings
+from ._other_files import device_findings, summary_findings
 from .questions import QUESTIONS
 
 # Largest difference of the two accountants, relative where ε is above 1.
@@ -151,7 +151,7 @@ class Judgement:
     """The files of a run and everything that is derived from them: a report takes all its facts from here.
 
     Figures are for the schema of the claim (`planned`), for the observed rounds (`seen`), and as the report states
-    them; each is `None` if there are none. `audit` is what the report says about it; `None` without one.
+    them; each is `None` if there are none.
     """
 
     evidence: Evidence
@@ -159,7 +159,6 @@ class Judgement:
     planned: Figures | None
     seen: Figures | None
     figures: Figures | None
-    audit: dict[str, Any] | None
     findings: list[Finding]
     claim: statements.Claim
 
@@ -176,7 +175,7 @@ class Judgement:
         return self.claim.state == statements.REFUSED
 
 
-def judge(evidence: Evidence, *, audited: bool, summarised: bool) -> Judgement:
+def judge(evidence: Evidence, *, summarised: bool) -> Judgement:
     """Returns what the files of a run support."""
     record, realised = evidence.record, evidence.realised
     assumptions = assess(evidence)
@@ -184,10 +183,8 @@ def judge(evidence: Evidence, *, audited: bool, summarised: bool) -> Judgement:
     # A ledger that no run can have written supports no figures.
     seen = _figures.realised(evidence) if realised and not (evidence.ledger and evidence.ledger.impossible) else None
     figures = _figures.stated(evidence, planned, seen)
-    audit, of_audit = read_audit(evidence) if audited else (None, [])
     findings = [
         *findings_of(evidence, assumptions, figures, contradiction=_figures.contradiction(evidence, planned, seen)),
-        *of_audit,
         *([] if realised else [found(NOTE, "rounds", "a_plan")]),
         *(summary_findings(evidence) if realised and summarised else []),
         *device_findings(evidence),
@@ -198,7 +195,6 @@ def judge(evidence: Evidence, *, audited: bool, summarised: bool) -> Judgement:
         planned=planned,
         seen=seen,
         figures=figures,
-        audit=audit,
         findings=findings,
         claim=claim(evidence, figures, findings),
     )
@@ -218,5 +214,5 @@ def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
     if evidence.ledger is not None:
         # As if the run ended here: only then can a report know that no round is missing.
         evidence = dataclasses.replace(evidence, ledger=dataclasses.replace(evidence.ledger, ended=True))
-    claim = judge(evidence, audited=False, summarised=False).claim
+    claim = judge(evidence, summarised=False).claim
     return None if claim.state == statements.REFUSED else claim

@@ -1,4 +1,4 @@
-"""Findings on files that no claim follows from: the audit, the summary, counts of device reports, leftovers."""
+"""Findings on files that no claim follows from: the summary, counts of device reports, leftovers."""
 
 import functools
 import operator
@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-import tff_mf
 from tff_mf.base import files
 from tff_mf.base.errors import InputError
 
@@ -17,9 +16,7 @@ from ..output import agreement, typed
 from ..output.files import file_hash
 from ..runs.ledger import ReportCounts
 from ..runs.metrics import smoothed
-from ..runs.names import ANSWERS, AUDIT, METRICS, MODEL, PARTICIPATION, RUN_JSON, SUMMARY
-from ..runs.run_record import RunRecord
-from . import auditing
+from ..runs.names import ANSWERS, METRICS, MODEL, PARTICIPATION, SUMMARY
 from ._evidence import CRITICAL, WARNING, Evidence, Finding, found
 
 _COUNT, _NUMBER = (int,), (int, float)
@@ -64,7 +61,7 @@ def summary_findings(evidence: Evidence) -> list[Finding]:
         *(
             _finding("summary_other", name=name)
             for name, value in stored.items()
-            if name in expected and not _agrees(value, expected[name])
+            if name in expected and not agreement.agrees(name, value, expected[name])
         ),
         *[_finding("summary_unknown", name=name) for name in stored if name not in known][:1],
         *(
@@ -89,11 +86,6 @@ def _validated(curve: Sequence[tuple[int, float]]) -> dict[str, Any]:
         return {_VALIDATED: curve[-1][1], _SMOOTHED: smoothed(curve)} if curve else {}
     except (ValueError, OverflowError):
         return {}
-
-
-def _agrees(value: Any, expected: Any) -> bool:
-    numbers = all(isinstance(each, float) for each in (value, expected))
-    return agreement.close(value, expected) if numbers else agreement.same(value, expected)
 
 
 def _finding(code: str, **values: str) -> Finding:
@@ -130,7 +122,7 @@ def device_findings(evidence: Evidence) -> list[Finding]:
 
 
 def published(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a report for publication: without the counts of device reports, and with the same digest."""
+    """Returns a report for publication: without the counts of device reports."""
     rest = {name: value for name, value in report.items() if name != DEVICE_REPORTS}
     if isinstance(rest.get("findings"), list):
         rest["findings"] = [
@@ -143,56 +135,6 @@ def _counts(evidence: Evidence) -> tuple[Mapping[int, ReportCounts], ReportCount
     """Returns the counts of each round, and of all rounds together if there are any."""
     counts = dict(sorted(evidence.ledger.reports.items())) if evidence.ledger else {}
     return counts, functools.reduce(operator.add, counts.values()) if counts else None
-
-
-def audit_setting(record: RunRecord, mechanism: tff_mf.Mechanism, **more: Any) -> auditing.Setting:
-    """Returns the setting of a run's audit: everything that the run claims, with restarts and noised counts."""
-    return auditing.Setting(plan=record.plan(mechanism), adjacency=record.adjacency, **more)
-
-
-def read_audit(evidence: Evidence) -> tuple[dict[str, Any] | None, list[Finding]]:
-    """Returns what a report says about the audit in a folder, `None` if it has none, and findings on the audit.
-
-    Measured values are claimed by the file, as nothing here can measure the noise again; limits, verdicts and bounds
-    are computed from them once more. A failed audit is not checked: a forged failure cannot lead to a smaller ε.
-    """
-    path = evidence.folder / AUDIT
-    if not path.exists():
-        return None, []
-
-    def refused(state: str, finding: Finding, tests: Sequence[Any] = ()) -> tuple[dict[str, Any], list[Finding]]:
-        unread = dict.fromkeys(("rounds", "coordinates", "claimed_epsilon", "shown_epsilon"))
-        return {"state": state, "tests": list(tests), **unread}, [finding]
-
-    try:
-        stored = typed.read(path, dict[str, Any], "audit")
-    except InputError as error:
-        return refused("damaged", found(CRITICAL, "audit", "file_damaged", file=AUDIT, why=str(error)))
-    tests = [
-        {"name": str(each.get("name", "")), "passed": each.get("passed") is True}
-        for each in (stored["tests"] if isinstance(stored.get("tests"), list) else [])
-        if isinstance(each, Mapping)
-    ]
-    if stored.get("passed") is False:
-        failed = [each["name"] for each in tests if not each["passed"]]
-        return refused("failed", found(CRITICAL, "audit", "audit_failed", tests=failed), tests)
-    if problems := _problems(evidence, stored):
-        return refused("of another run", found(CRITICAL, "audit", "audit_other", file=AUDIT, why=problems[0]))
-    shown = max(stored["canaries"]["epsilon"], stored["canaries"]["epsilon_gaussian"])
-    about = {name: stored[name] for name in ("rounds", "coordinates", "claimed_epsilon")}
-    return {"state": "passed", "tests": tests, **about, "shown_epsilon": shown}, []
-
-
-def _problems(evidence: Evidence, stored: Mapping[str, Any]) -> list[str]:
-    record, mechanism = evidence.record, evidence.mechanism
-    if stored.get("run_sha256") != file_hash(evidence.folder / RUN_JSON):
-        return [f"it does not name the hash of {RUN_JSON}"]
-    if mechanism is None or not record.noise_multiplier:
-        return ["there is no noise to audit"]
-    try:
-        return auditing.disagreements(stored, audit_setting(record, mechanism))
-    except InputError as error:
-        return [str(error)]
 
 
 # The csv module ends lines with \r\n, all other writers of a run with \n.

@@ -29,4 +29,3 @@ REPORT, REPORT_TEXT = "report.json", "report.md"
 
 # Written by the operator.
 ANSWERS = "answers.json"
-AUDIT = "audit.json"

@@ -24,7 +24,6 @@ TEST_ONLY = "TEST ONLY, NO PRIVACY"
 # Of each tier, whose number is its place: the largest ε, and its name.
 _TIERS = ((1.0, "strong formal protection (ε ≤ 1)"), (10.0, "reasonable protection (ε ≤ 10)"))
 _LAST_TIER = "weak to no formal protection (ε > 10)"
-TIER_BOUNDS = tuple(f"{largest:g}" for largest, _ in _TIERS)
 TIERS_SOURCE = "the three tiers of Ponomareva et al. (2023), How to DP-fy ML, section 5"
 _INFINITE = float("inf")
 

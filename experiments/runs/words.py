@@ -160,7 +160,6 @@ _IN_WORDS: Mapping[str, Callable[..., str]] = {
     "customary": lambda population, **_: f"{population**-1.1:.2g}",
     "bad": _bad,
     "all names": _listed("names"),
-    "all tests": _listed("tests", "it does not say of what"),
     "all rounds": _listed("rounds"),
     "all divisors": _listed("divisors"),
     "all problems": lambda problems: "; ".join(text(**each) for each in problems),
@@ -282,12 +281,10 @@ TEXTS: Mapping[str, str] = {
     "tuned": "earlier runs on these clients that chose the settings: {runs}. No figure here counts them, and ε of "
     "all runs together is larger",
     "several_clients": "one person can be {clients} clients: the ε of a person comes first",
-    # Of the figures, the audit and the summary.
+    # Of the figures and the summary.
     "no_figures": "no sensitivity can be computed from the files; see the other findings",
     "sensitivity_refuted": "clients that follow the schema attain a larger sensitivity than the planned one",
     "accountants_differ": "the closed form of ε and privacy loss distributions are more than {tolerance} apart",
-    "audit_failed": "the audit failed: {all tests}",
-    "audit_other": "{file} is not an audit of this run: {why}; run tff-mf audit again, or remove it",
     "stopped_early": "stopped after {rounds} of {planned} rounds, the last released round with clients: if the "
     "decision to stop depended on released results, only the planned figures hold; the larger of the planned and the "
     "final figures is stated",
@@ -308,25 +305,12 @@ TEXTS: Mapping[str, str] = {
     "report_damaged": "{file} is missing or damaged: {why}; write it with tff-mf report",
     "report_version": "{file} has version {version}, and this release checks {checked}: write it again with tff-mf "
     "report",
-    "report_foreign": "{file} is not a report of this release: tff-mf report rewrites it",
-    "report_differs": "`{name}` in {file} does not match the value recomputed from the run's files: one of them was "
-    "edited",
-    "report_other_files": "{all names}: not the contents that {file} has the hash of; one of them was edited",
-    "report_answers": "{file} and {answers} answer {all names} differently: tff-mf report rewrites it",
-    "report_older": "{file} is older than {all names}: tff-mf report rewrites it",
+    "report_differs": "{file} differs from what follows from the run's files in {all names}: put back what was "
+    "changed, or write the report again with tff-mf report",
     "report_schema": "{file}: {why}",
-    "report_digest": "{file} was edited: its digest does not match its content",
-    "report_kind": "{file} has the wrong kind: {kind!r:.80}",
-    "report_bytes": "{file} was edited: tff-mf report writes the same content in other bytes",
     "page_missing": "{file} is missing",
     "page_damaged": "{file} is damaged: {why}",
-    "page_edited": "{file} does not match {report}: it was edited",
-    "page_in_other_words": "{file} is not in the words of this release: only a digest that was kept shows that nobody "
-    "rewrote it; tff-mf report prints the report in its own words",
-    "digest_other": "the digest is not the one that was kept: this is another run, or its files or its report were "
-    "changed",
-    "digest_before_audit": "the digest that was kept belongs to the report before {file} was written, and nothing else "
-    "changed: keep the digest that tff-mf audit printed",
+    "page_other": "{file} is not the page that this release makes of {report}: tff-mf report writes it again",
     "nothing_ran": "no file of a run that began is here: a run whose files were removed looks the same",
     "unfinished_files": "a killed process left {all names}, which may have keys of the noise: delete it, or resume the "
     "run, which deletes it",

@@ -52,18 +52,10 @@ def once_for_all(tmp_path_factory) -> Callable[[str, Callable[[pathlib.Path], An
 
 @pytest.fixture(scope="session")
 def whole_run(once_for_all) -> tuple[pathlib.Path, dict[str, Any]]:
-    """A finished run without an audit, killed twice on its way, and its report."""
+    """A finished run, killed twice on its way, and its report."""
     import run_folders
 
-    return once_for_all("whole", lambda root: (root / "run", run_folders.whole(root / "run", audited=False)))
-
-
-@pytest.fixture(scope="session")
-def audited_run(once_for_all) -> tuple[pathlib.Path, dict[str, Any]]:
-    """The same with an audit."""
-    import run_folders
-
-    return once_for_all("audited", lambda root: (root / "run", run_folders.whole(root / "run")))
+    return once_for_all("whole", lambda root: (root / "run", run_folders.whole(root / "run")))
 
 
 @pytest.fixture(scope="session")

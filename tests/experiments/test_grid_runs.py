@@ -1,4 +1,4 @@
-"""Runs on a grid, which is the default: their ε, their files and their audit."""
+"""Runs on a grid, which is the default: their ε and their files."""
 
 import json
 import math
@@ -16,14 +16,11 @@ from tff_mf.accounting import grid_charge
 from tff_mf.experiments import reports
 from tff_mf.experiments.comparison import demo
 from tff_mf.experiments.guard._checks import check_aggregator
-from tff_mf.experiments.reports import auditing
-from tff_mf.experiments.reports.auditing import _audit
 from tff_mf.experiments.runs import amplification, layers, names
 from tff_mf.experiments.runs.derived import dimension_of, grid_of
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.mechanisms import grid_recursion, registry
-from tff_mf.noise import tensorflow as noise
 from tff_mf.planning import mechanism_names
 from tff_mf.problem import grids
 
@@ -196,35 +193,6 @@ def test_a_guard_takes_the_grid_of_the_plan_alone():
     for other in (None, tff_mf.Grid(bits=18, max_clients=1000), "auto"):
         with pytest.raises(tff_mf.InputError, match="grid="):
             check_aggregator(aggregators.build_mf_aggregator(MECHANISM, **given, grid=other), privacy, {})
-
-
-def test_the_audit_of_a_run_on_a_grid(whole):
-    folder, privacy, _ = whole
-    setting = reports.audit_setting(reports.read_record(folder), privacy.mechanism, coordinates=2048)
-    assert setting.claimed.mu == privacy.guarantee.mu
-    found = auditing.audit(setting)
-    assert found.passed
-    tests = {each.name: each for each in found.tests}
-    assert tests["integers"].value == 0
-    assert "not tested" not in tests["pairs"].text
-
-
-def test_the_pairs_of_true_normals_pass_and_few_pairs_decide_nothing():
-    rows = np.random.default_rng(4).standard_normal((20, 100_000))
-    assert 0.01 < _audit.pairs(rows).value < 0.05
-    few = noise.build_stream(tff_mf.Identity(), dimension=2048, stddev=1.0, insecure_seed=4)
-    rows = np.array([few.next(few.init())[0].numpy()], np.float64)
-    assert _audit.pairs(rows).passed
-    assert "not tested" in _audit.pairs(rows).text
-    assert _audit.pairs(rows).about["seen"] == np.count_nonzero(np.linalg.norm(rows.reshape(-1, 2), axis=1) > 3.25)
-
-
-def test_the_audit_finds_normals_of_float32_by_their_pairs():
-    stream = noise.build_stream(tff_mf.Identity(), dimension=8192, stddev=1.0, insecure_seed=4)
-    rows = np.array([stream.next(stream.init())[0].numpy()], np.float64)
-    assert _audit.pairs(rows).value > 0.9
-    assert not _audit.pairs(rows).passed
-    assert not _audit.integers(_audit.not_on_grid(rows, GRID.largest_norm)).passed
 
 
 GIVEN = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 2}

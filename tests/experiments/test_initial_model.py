@@ -217,12 +217,12 @@ def test_a_run_from_a_public_model_says_so_and_is_resumed_without_the_file(train
     assert json.loads((folder / "vocabulary.json").read_text()) == WORDS
     for answer, field in (("public", set()), ("none", {"initial model"}), ("private", {"pretraining"})):
         (folder / "answers.json").write_text(json.dumps({**ANSWERS, "pretraining": answer}))
-        report = reports.write_anew(folder)
+        report = reports.write(folder, realised=True)
         assert {each["field"] for each in report["findings"] if each["severity"] == "critical"} == field
         assert digest[:16] in (folder / "report.md").read_text()
         assert ("ε≤" in reports.headline(report)) == (not field)
     (folder / "answers.json").write_text(json.dumps({**ANSWERS, "pretraining": "public"}))
-    reports.write_anew(folder)
+    reports.write(folder, realised=True)
     assert critical(folder) == []
     with pytest.raises(tff_mf.InputError, match=r"initial_model=.* cannot be exported"):
         bundles.read_source(folder)
@@ -248,7 +248,7 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_pat
         headline = reports.headline(reports.build(folder, realised=realised))
         assert headline.startswith("NO ε CAN BE STATED")
         assert "on the same data set" in headline
-    # A forger leaves the model out of run.json, and writes everything anew that follows from it.
+    # A record without the model, and everything that follows from it.
     record = json.loads((folder / "run.json").read_text())
     del record["settings"]["initial_model"], record["initial_model"]
     (folder / "run.json").write_text(json.dumps(record))

@@ -227,13 +227,6 @@ def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command)
     assert again.epsilon == expected
 
 
-def test_an_audit_of_restarts_and_counts_passes(by_command):
-    done = invoke("audit", by_command.out, "--coordinates", 4096)
-    assert done.exit_code == 0, done.output
-    assert "all 12 tests passed" in done.stdout
-    assert critical(by_command.out) == []
-
-
 def test_curves_have_the_clip_norm_of_each_round(by_command):
     found = {}
     for path in sorted((by_command.out / names.TENSORBOARD).glob("**/*tfevents*")):

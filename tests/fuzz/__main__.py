@@ -1,7 +1,6 @@
 """Mutates what readers, checks and commands take, and prints what came of it: `make fuzz`.
 
 python tests/fuzz readers          bytes and structures, damaged and forged, in every reader of files
-python tests/fuzz runs             folders of runs, forged to state a smaller ε
 python tests/fuzz options          wrong values of every option, setting and environment variable
 python tests/fuzz damage           files of a run, damaged as a disk damages them
 """
@@ -18,7 +17,6 @@ from outcomes import told
 # Of each part, the module whose `outcomes` makes its inputs, and how many by default.
 PARTS = {
     "readers": ("readers", 2_000_000),
-    "runs": ("forged_runs", 10_000),
     "options": ("bad_options", 10**6),
     "damage": ("damaged_files", 12),
 }

@@ -30,7 +30,6 @@ _DATA = "--dataset sqlite:data.sqlite"
 # Valid lines; each case changes one value.
 _LINES = {
     "account": f"blt.safetensors --noise-multiplier 3 {_SCHEMA} --delta 1e-6",
-    "audit": f"blt.safetensors {_SCHEMA}",
     "calibrate": f"blt.safetensors --epsilon 2 {_SCHEMA} --delta 1e-6",
     "compare": "spec.toml --out out",
     "data pydoc": "--packages click --out out.sqlite",
@@ -57,7 +56,6 @@ _OTHER_LINES = {
 BASES, _OTHER_BASES = ({name: line.split() for name, line in lines.items()} for lines in (_LINES, _OTHER_LINES))
 # Options that have a meaning only together with others.
 _BESIDE: Mapping[tuple[str, str], Sequence[str]] = {
-    ("report", "--digest"): ["--check"],
     ("report", "--out"): ["--questions"],
 }
 _SETTINGS: Mapping[str, str] = {
@@ -247,7 +245,7 @@ def prepare(folder: pathlib.Path) -> None:
     (folder / "text.toml").write_text("[run\nno toml")
     (folder / "run.toml").write_text(_toml(_SETTINGS))
     (folder / "spec.toml").write_text(_toml(_SETTINGS) + "[[grid]]\nseed = [1, 2]\n")
-    run_folders.whole(folder / "run", audited=False)
+    run_folders.whole(folder / "run")
     _write_data(folder / "data.sqlite")
 
 

@@ -1,7 +1,6 @@
-"""Folders of finished runs, and forgeries of them by an attacker who knows every format and every hash."""
+"""Folders of finished runs, whatever they did, as a run writes them."""
 
 import csv
-import dataclasses
 import inspect
 import io
 import json
@@ -15,7 +14,6 @@ import safetensors.numpy
 import tff_mf
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.output import files
-from tff_mf.experiments.reports import auditing
 from tff_mf.experiments.runs import ledger, names
 from tff_mf.experiments.runs.metrics import ACCURACY
 
@@ -93,7 +91,7 @@ def run(
     killed: Iterable[int] = (),
     ended: bool = True,
 ) -> None:
-    """Writes the files that a run writes round by round, as a forger would: nothing is refused.
+    """Writes the files that a run writes round by round; nothing is refused.
 
     Args:
         folder: The run's folder.
@@ -249,35 +247,10 @@ def summarise(folder: pathlib.Path) -> None:
     (folder / "summary.json").write_text(json.dumps({**measured, **about}))
 
 
-def audit(folder: pathlib.Path) -> None:
-    """Writes the audit of a run, as `tff-mf audit` does."""
-    setting = reports.audit_setting(
-        reports.read_record(folder), tff_mf.load(folder / "mechanism.safetensors"), coordinates=1024
-    )
-    found = auditing.audit(setting)
-    content = {
-        "passed": found.passed,
-        "run_sha256": files.file_hash(folder / names.RUN_JSON),
-        "coordinates": found.coordinates,
-        "noise_scale": setting.noise_scale,
-        "rounds": setting.rounds,
-        "noise_multiplier": setting.plan.noise_multiplier,
-        "claimed_epsilon": found.claimed_epsilon,
-        "delta": setting.plan.delta,
-        "adjacency": setting.adjacency,
-        "canaries": dataclasses.asdict(found.canaries),
-        "control": dataclasses.asdict(found.control),
-        "tests": [dataclasses.asdict(test) for test in found.tests],
-    }
-    (folder / "audit.json").write_text(json.dumps(content, indent=1) + "\n")
-
-
-def whole(folder: pathlib.Path, *, audited: bool = True) -> dict[str, Any]:
+def whole(folder: pathlib.Path) -> dict[str, Any]:
     """Writes a finished run with every file that a run can have, killed twice on its way, and returns its report."""
     start(folder)
     reports.write(folder, realised=False)
     run(folder, killed=(5, 8))
     summarise(folder)
-    if audited:
-        audit(folder)
     return reports.write(folder, realised=True)

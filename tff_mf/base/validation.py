@@ -22,7 +22,6 @@ MIN_TAIL_DELTA = 1e-12
 # Between them neither a clipped value nor a sum over ten billion clients leaves the normal range of float32.
 SMALLEST_CLIP_NORM, LARGEST_CLIP_NORM = 1e-20, 1e20
 
-_DIGEST_DIGITS = 64
 
 # Least similarity, from 0 to 1, of a suggested word, and the number of characters of a long word that are compared.
 _ALIKE = 0.5
@@ -124,15 +123,6 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
         raise InputTypeError(f"{name}={value!r} must be one of {', '.join(allowed)}.")
     if value not in allowed:
         raise InputValueError(f"{name}={value!r} must be one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
-    return value
-
-
-def digest(name: str, value: str) -> str:
-    """Returns `value` if it is a SHA-256 digest in hexadecimal."""
-    if len(value) != _DIGEST_DIGITS or set(value) - set("0123456789abcdef"):
-        raise InputValueError(
-            f"{name}={value!r} is not a SHA-256 digest: give {_DIGEST_DIGITS} digits, each 0 to 9 or a to f."
-        )
     return value
 
 

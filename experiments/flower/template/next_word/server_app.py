@@ -67,8 +67,7 @@ def main(grid: Grid, context: Context) -> None:
         report = strategy.end()
     measures = result.evaluate_metrics_serverapp
     print(reports.headline(report))
-    print(f"accuracy on held-out modules: {measures[rounds]['accuracy']:.3f}" if rounds in measures else "")
-    print(f"digest: {report['digest']}", flush=True)
+    print(f"accuracy on held-out modules: {measures[rounds]['accuracy']:.3f}" if rounds in measures else "", flush=True)
 
 
 def _nodes(config: Mapping[str, object], population: int, *, simulation: bool) -> list[str] | None:
