@@ -21,7 +21,7 @@ from ._boundary import Group
 _COMMANDS = (
     *("demo", "optimize", "show", "import-matrix", "plan", "calibrate", "account"),
     *("data", "train", "train-central", "compare", "report"),
-    *("export", "export-model", "worker", "doctor"),
+    *("export", "export-model", "doctor"),
 )
 # Modules of the commands that have none of their own name.
 _MODULES = {
@@ -37,7 +37,7 @@ _PANELS = {
     "Privacy": "epsilon noise_multiplier delta adjacency clip_norm restart_every without_epsilon insecure_seed",
     "Training": "workload model initial_model vocab_size embedding_size units batch_size max_examples "
     "server_learning_rate server_momentum seed evaluate_every evaluation_examples force resume checkpoint_every "
-    "workers threads",
+    "threads",
     "Output": "out plot html task_name as_json",
 }
 _SETTINGS = {

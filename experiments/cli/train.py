@@ -62,12 +62,6 @@ class Trained(Summary, kw_only=True):
     "--checkpoint-every", type=int, default=25, show_default=True, help="Rounds between checkpoints; 0: none."
 )
 @_options.option("resume")
-@click.option(
-    "--workers",
-    metavar="HOST:PORT[,…]",
-    default="",
-    help="Addresses of running workers, host:port or unix:/path, with commas between them.",
-)
 @_options.option("threads")
 @_options.option("out")
 def train(
@@ -79,7 +73,6 @@ def train(
     force: bool,
     checkpoint_every: int,
     resume: bool,
-    workers: str,
     threads: int | None,
     out: str | None,
     clients_at_once: int | None = None,
@@ -92,7 +85,7 @@ def train(
     algorithm=fed-sgd clients send one gradient each: FedSGD with momentum.
     At the end accuracy and the guarantee are printed, and what ran is in the files of --out, runs/train if not given.
 
-    --set also takes clients_at_once, the clients that a worker trains at the same time (as many as this machine has
+    --set also takes clients_at_once, the clients that TFF's worker trains at the same time (as many as this machine has
     cores), and restarts, how often to resume automatically when a worker dies.
     """
     from ..runs import folders
@@ -116,7 +109,6 @@ def train(
     execution = ExecutionSettings(
         checkpoint_every=checkpoint_every,
         resume=resume,
-        workers=tuple(each.strip() for each in workers.split(",") if each.strip()),
         clients_at_once=clients_at_once,
         threads=threads,
         restarts=restarts,

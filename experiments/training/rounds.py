@@ -227,8 +227,7 @@ class TrainedRun:
 def concurrency(execution: ExecutionSettings) -> str:
     """Returns, as one line, what computes at the same time."""
     at_once = execution.clients_at_once or cores()
-    inside = "" if execution.workers else f", threads inside an operation: {execution.threads or _THREADS}"
-    return f"clients of a round at once in each worker: {at_once}{inside}"
+    return f"clients of a round at once: {at_once}, threads inside an operation: {execution.threads or _THREADS}"
 
 
 def train(
@@ -241,12 +240,11 @@ def train(
     run: str | None = None,
 ) -> TrainedRun:
     """Trains a run to its last round, from the last checkpoint again whenever a worker is lost."""
-    workers, restarts = execution.workers, execution.restarts
+    restarts = execution.restarts
     while True:
         try:
-            threads = None if workers else execution.threads or _THREADS
             with aggregators.resident_context(
-                workers=workers, clients_at_once=execution.clients_at_once, threads=threads
+                clients_at_once=execution.clients_at_once, threads=execution.threads or _THREADS
             ):
                 every = execution.checkpoint_every
                 saved = Saved(out, prepared.aggregator, prepared.initial_state(), every=every)
@@ -259,8 +257,7 @@ def train(
                     weights=[np.asarray(weight) for weight in model.trainable],
                 )
         except aggregators.WorkerLostError as error:
-            workers = tuple(address for address in workers if address != error.address)
-            if not restarts or (execution.workers and not workers):
+            if not restarts:
                 raise
             _LOG.warning("%s It does so now.", error)
             restarts -= 1

@@ -1,6 +1,5 @@
 """A run that is stopped, however it is stopped, goes on to the same end, and releases nothing twice."""
 
-import os
 import shlex
 import shutil
 import signal
@@ -15,7 +14,6 @@ import run_folders
 import safetensors.numpy
 
 import tff_mf
-from tff_mf import aggregators
 from tff_mf.experiments.runs import folders, layers, names
 from tff_mf.experiments.runs.folders import ExecutionSettings
 
@@ -214,22 +212,3 @@ def test_a_full_disk_is_one_line_whoever_notices_it_first(small_data, tmp_path):
     assert "tensorflow" not in done.stderr
     assert last.startswith("tff-mf: ")
     assert last.endswith("No space left on device; saved files are intact (train: --resume)")
-
-
-def test_workers_of_other_machines_train_the_same_model(small_data, tmp_path, whole, forks):
-    port = 20_000 + os.getpid() % 10_000
-    with (tmp_path / "log").open("w+") as log, (tmp_path / "errors").open("w") as errors:
-        command = ["worker", "--public", "--port", str(port)]
-        by_command = forks.start(COMMAND, command, stdout=log.fileno(), stderr=errors.fileno())
-        with aggregators.running_worker() as other:
-            deadline = time.monotonic() + 60
-            while not (tmp_path / "log").read_text() and time.monotonic() < deadline:
-                time.sleep(0.1)
-            result = run(small_data, tmp_path / "run", workers=(f"localhost:{port}", other.address))
-        workers = psutil.Process(by_command.pid).children(recursive=True)
-        by_command.send_signal(signal.SIGTERM)
-        by_command.wait(timeout=100)
-    assert (tmp_path / "log").read_text().startswith(f"worker at localhost:{port}, for ")
-    assert psutil.wait_procs(workers, timeout=100)[1] == []
-    for one, other in zip(result.weights, whole[0].weights, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

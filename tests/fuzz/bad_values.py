@@ -45,7 +45,6 @@ _LINES = {
     "show": f"blt.safetensors {_SCHEMA}",
     "train": f"{_DATA} --clients-per-round 2 --epsilon 4 --delta 1e-6 {_SCHEMA} --out out",
     "train-central": "--preset digits --epochs 2 --set batch_size=256 --delta 1e-5 --epsilon 8 --out out",
-    "worker": "--port 7000",
 }
 # Other valid lines, in which further options have a meaning.
 _OTHER_LINES = {
