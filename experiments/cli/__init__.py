@@ -19,13 +19,13 @@ from ._boundary import Group
 
 # In the order of use, which is the order of the help.
 _COMMANDS = (
-    *("demo", "optimize", "show", "import-matrix", "plan", "calibrate", "account"),
+    *("demo", "optimize", "show", "plan", "calibrate", "account"),
     *("data", "train", "train-central", "compare", "report"),
     *("export", "export-model", "doctor"),
 )
 # Modules of the commands that have none of their own name.
 _MODULES = {
-    **dict.fromkeys(("show", "import-matrix"), "artifacts"),
+    "show": "artifacts",
     **dict.fromkeys(("calibrate", "account"), "guarantees"),
     "export-model": "export",
 }

@@ -1,4 +1,4 @@
-"""`tff-mf show` and `tff-mf import-matrix`: the contents of an artifact, and an artifact of published matrices."""
+"""`tff-mf show`: the contents of an artifact."""
 
 import dataclasses
 from typing import Any
@@ -67,34 +67,3 @@ def _parameters(mechanism: tff_mf.Mechanism) -> dict[str, Any]:
     parameters = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
     del parameters["optimized_for"]
     return {name: list(each.shape) if isinstance(each, np.ndarray) else each for name, each in parameters.items()}
-
-
-@_options.command(name="import-matrix")
-@click.argument("folder")
-@_options.setting("sampling", "min_sep", "max_participations", "workload", "server_momentum", more=())
-@_options.option("out", required=True)
-def import_matrix(folder: str, flags: Flags, out: str) -> Answer:
-    """Check published matrices and save them as an artifact.
-
-    FOLDER holds b_matrix_tensor_pb and c_matrix_tensor_pb, or w_… and h_…, and lr_vector_tensor_pb for learning rates.
-    """
-    from ..output import files
-    from ..planning import published_matrices as matrices
-
-    flags.refuse_sampling("import-matrix", "min-sep", "single", "fixed-epochs")
-    # No schema of these depends on the rounds, which the files have.
-    participation = flags.participation(rounds=1)
-    # First, so that wrong values are refused before matrices are read. Learning rates are in the files.
-    momentum = getattr(flags.chosen_workload(1), "momentum", 0.0)
-    files.check_file(out)
-    imported = matrices.import_matrix(folder, participation=participation, momentum=momentum)
-    mechanism = imported.mechanism
-    optimized_for = mechanism.optimized_for
-    assert optimized_for is not None
-    tff_mf.save(mechanism, out)
-    setting = MechanismSetting(
-        rounds=optimized_for.rounds, participation=participation, workload=optimized_for.workload
-    )
-    found = guarantees.Found(mechanism=mechanism, setting=setting, flags=flags)
-    own = {"out": out, "bands": imported.bands, "dropped": imported.dropped, "mismatch": imported.mismatch}
-    return found.answer({**found.described(), **own, **found.losses()}, first=("out", *guarantees.LOSSES))

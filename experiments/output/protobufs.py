@@ -14,9 +14,6 @@ _MESSAGES = {
     "Feature": {"bytes_list": (1, "BytesList"), "int64_list": (3, "Int64List")},
     "BytesList": {"value": (1, "bytes*")},
     "Int64List": {"value": (1, "int64*")},
-    "Tensor": {"dtype": (1, "int32"), "shape": (2, "Shape"), "content": (4, "bytes")},
-    "Shape": {"dimension": (2, "Dimension*")},
-    "Dimension": {"size": (1, "int64")},
 }
 
 
@@ -52,7 +49,7 @@ def _classes() -> dict[str, Any]:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError:
         raise MissingDependencyError(
-            f"Reading files of TensorFlow needs protobuf, not installed here. Run: {required_packages.MATRICES_COMMAND}"
+            "Reading files of TensorFlow needs protobuf, not installed here. Run: pip install protobuf"
         ) from None
 
     kinds = descriptor_pb2.FieldDescriptorProto

@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 
 import click
-import numpy as np
 import run_folders
 
 import tff_mf
@@ -38,7 +37,6 @@ _LINES = {
     "doctor": "",
     "export": "run.toml --out out",
     "export-model": "run --out out",
-    "import-matrix": "matrices --min-sep 5 --max-participations 2 --out out.safetensors",
     "optimize": f"structured {_OPTIMIZED} --diagonals 3 --rank 2 --of blt",
     "plan": f"{_COHORTS} --epsilon 8",
     "report": "run",
@@ -232,12 +230,7 @@ def prepare(folder: pathlib.Path) -> None:
     """Writes the files that lines name."""
     participation = tff_mf.MinSep(min_sep=5, max_participations=2)
     tff_mf.save(tff_mf.optimize_blt(rounds=20, participation=participation, buffers=2), folder / "blt.safetensors")
-    for name in ("folder", "matrices"):
-        (folder / name).mkdir()
-    for name, matrix in (("c", np.eye(20)), ("b", np.tril(np.ones((20, 20))))):
-        shape = b"\x12\x02\x08\x14" * 2
-        content = b"\x08\x02\x12" + bytes([len(shape)]) + shape + b'"\x80\x19' + matrix.astype("<f8").tobytes()
-        (folder / "matrices" / f"{name}_matrix_tensor_pb").write_bytes(content)
+    (folder / "folder").mkdir()
     (folder / "empty").touch()
     os.symlink("loop", folder / "loop")
     (folder / "garbage").write_bytes(bytes(range(256)) * 40)

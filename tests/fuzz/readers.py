@@ -9,11 +9,10 @@ import json
 import pathlib
 import pickle
 import random
-import struct
 import time
 import tomllib
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -29,8 +28,6 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.bundles import _source
 from tff_mf.experiments.central_training.settings import PRESETS
 from tff_mf.experiments.comparison import _spec
-from tff_mf.experiments.output import protobufs
-from tff_mf.experiments.planning import published_matrices
 from tff_mf.experiments.reports import problem, questions
 from tff_mf.experiments.runs import initial_model, layers, ledger, participation_log
 from tff_mf.mechanisms import registry
@@ -133,50 +130,6 @@ def _load(data: bytes) -> tff_mf.Mechanism:
 _READ = artifacts._read
 
 
-def _proto(matrix: np.ndarray) -> bytes:
-    message = protobufs.new("Tensor")
-    message.dtype, message.content = 2, matrix.astype("<f8").tobytes()
-    for size in matrix.shape:
-        message.shape.dimension.add(size=size)
-    return message.SerializeToString()
-
-
-def _matrices() -> list[Reader]:
-    encoder = np.tril(np.full((3, 3), 0.25)) + np.eye(3)
-    decoder = np.tril(np.ones((3, 3))) @ np.linalg.inv(encoder)
-    valid = [_proto(encoder), _proto(decoder), _proto(np.ones(3))]
-    schema = tff_mf.MinSep(min_sep=2, max_participations=2)
-
-    def folder(generator: random.Random) -> dict[str, bytes]:
-        files = {"c_matrix_tensor_pb": valid[0], "b_matrix_tensor_pb": valid[1]}
-        if generator.random() < 0.5:
-            files["lr_vector_tensor_pb"] = valid[2]
-        name = generator.choice(list(files))
-        if generator.random() < 0.5:
-            files[name] = mutations.of_bytes(files[name], generator)
-        else:
-            content = bytearray(files[name])
-            number = generator.choice([0.0, -1.0, np.nan, np.inf, 1e308, 1e-320, 1e-12, 2.0])
-            # Entries are the last bytes of the message.
-            struct.pack_into("<d", content, len(content) - 8 * generator.randint(1, 3), number)
-            files[name] = bytes(content)
-        return files
-
-    read = published_matrices.read_tensor
-
-    def imported(files: dict[str, bytes]) -> Any:
-        published_matrices.read_tensor = lambda path: published_matrices.parsed_tensor(files[path.name])
-        try:
-            return published_matrices.import_matrix(_Folder.of(files), participation=schema)
-        finally:
-            published_matrices.read_tensor = read
-
-    return [
-        Reader(name="matrix", made=_bytes_of(valid), read=published_matrices.parsed_tensor),
-        Reader(name="folder of matrices", made=folder, read=imported),
-    ]
-
-
 class _HeldPath(pathlib.PosixPath):
     """A path, and the paths made from it, whose content is held in memory: no disk is written two million times."""
 
@@ -195,20 +148,6 @@ class _HeldPath(pathlib.PosixPath):
 
     def exists(self) -> bool:
         return True
-
-
-class _Folder(pathlib.PosixPath):
-    """A folder that has files with given names."""
-
-    names: Collection[str] = ()
-
-    @classmethod
-    def of(cls, names: Collection[str]) -> "_Folder":
-        cls.names = names
-        return cls("folder")
-
-    def is_file(self) -> bool:
-        return self.name in self.names
 
 
 class _OneFile:
@@ -461,7 +400,7 @@ def _vocabularies() -> list[Reader]:
 
 def all_readers(folder: pathlib.Path) -> list[Reader]:
     """Returns every reader; `folder` is for the few that need real files."""
-    own = (*_artifacts(), *_matrices(), *_settings(), *_logs(), *_vocabularies())
+    own = (*_artifacts(), *_settings(), *_logs(), *_vocabularies())
     return [*own, *_initial_models(folder), *_reports(folder), *_plans(folder), *_checkpoints(folder)]
 
 

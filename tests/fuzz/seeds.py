@@ -57,5 +57,4 @@ SEEDS: dict[str, list[object]] = {
     "answers.json": [b"[" * 100_000],
     "report (JSON)": [b"[" * 100_000],
     "checkpoint": [b"\xff" * 8, b"\x02" + bytes(7) + b"{}", b""],
-    "matrix": [b"\x08\x02\x12\x0b\x12\x09\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x22\x00"],
 }

@@ -148,14 +148,3 @@ def test_a_picture_or_page_without_its_package_is_refused_with_its_packages(pack
     finished = run(f"sys.modules['{package}'] = None\nsys.argv = 'tff-mf {line}'.split()\n" + DOCTOR)
     assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
     assert finished.stderr.endswith("Run: pip install 'jinja2>=3.1' 'matplotlib>=3.8'\n")
-
-
-def test_published_matrices_without_protobuf_are_refused_with_its_package(tmp_path):
-    for name in ("c", "b"):
-        (tmp_path / f"{name}_matrix_tensor_pb").touch()
-    finished = run(
-        "sys.modules['google.protobuf'] = None\n"
-        f"sys.argv = 'tff-mf import-matrix {tmp_path} --out x --min-sep 3 --max-participations 4'.split()\n" + DOCTOR
-    )
-    assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
-    assert finished.stderr.endswith("Run: pip install 'protobuf>=4.25'\n")
