@@ -7,7 +7,7 @@ The setting is smaller than `pydoc-light`: 100 rounds of 10 clients that stand f
 optimizers are those that `tff-mf train` runs, the clients those of signal_to_noise.py. Each rate is found in the same
 way, with seed 100, by accuracy on heldout clients: three powers of 2 at first, and more as long as the best is at an
 end. Results are of seeds 0 to 4, on test clients. FILE.jsonl has one line a run; runs that are in it are not repeated.
-`--data` is a file of `tff-mf data pydoc --out FILE`.
+`--data` is a file of `pydoc.write_pydoc(FILE)`.
 """
 
 import argparse

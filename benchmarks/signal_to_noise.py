@@ -5,7 +5,7 @@ python benchmarks/signal_to_noise.py --out FILE.jsonl --table
 
 The limits of the estimates come from these runs. Noise and the server's rate follow from the estimates: σ from the
 ratio of accumulated noise to accumulated signal, and the rate from the noise per parameter of the model. FILE.jsonl has
-one line a run; runs that are in it are not repeated. `--data` is a file of `tff-mf data pydoc --out FILE`.
+one line a run; runs that are in it are not repeated. `--data` is a file of `pydoc.write_pydoc(FILE)`.
 
 The training is that of `tff-mf train --model conv` (one step of SGD a client, clipped updates, momentum and cooldown on
 the server) in NumPy, at a quarter of TFF's time or less.

@@ -52,7 +52,7 @@ def test_the_page_repeats_figures_of_the_long_table():
 
 COMMANDS = {
     "show tree-full --rounds 4800": ("sensitivity", math.sqrt(798)),
-    "calibrate identity --epsilon 1": ("noise_multiplier", 4.22468),
+    "account identity --epsilon 1": ("noise_multiplier", 4.22468),
     "account tree-full --noise-multiplier 7": ("zcdp_rho", 43 / 98),
 }
 

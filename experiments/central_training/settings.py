@@ -169,7 +169,7 @@ class CentralSettings(PrivacySettings, kw_only=True):
         if self.epsilon is not None and self.sampling in _BY_SAMPLES:
             raise InputValueError(
                 f"epsilon={self.epsilon!r} does not go with sampling={self.sampling!r}: its σ is found by samples, and "
-                "a run that is resumed would find another. Give noise_multiplier; tff-mf calibrate finds it."
+                "a run that is resumed would find another. Give noise_multiplier; tff-mf account --epsilon finds it."
             )
 
     @property

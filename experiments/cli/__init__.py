@@ -14,19 +14,19 @@ import rich_click as click
 
 from tff_mf.base.errors import InputError
 
-from . import _boundary, _completion
+from . import _boundary
 from ._boundary import Group
 
 # In the order of use, which is the order of the help.
 _COMMANDS = (
-    *("demo", "optimize", "show", "plan", "calibrate", "account"),
-    *("data", "train", "train-central", "compare", "report"),
+    *("demo", "optimize", "show", "plan", "account"),
+    *("train", "train-central", "compare", "report"),
     *("export", "export-model", "doctor"),
 )
 # Modules of the commands that have none of their own name.
 _MODULES = {
     "show": "artifacts",
-    **dict.fromkeys(("calibrate", "account"), "guarantees"),
+    "account": "guarantees",
     "export-model": "export",
 }
 # Groups of options in the help of every command; the others stand below.
@@ -127,13 +127,12 @@ def main() -> NoReturn:
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     signal.signal(signal.SIGINT, (lambda *_: None) if ignored else _interrupt)
     sys.unraisablehook = _end_if_dropped
-    _completion.register()
     try:
         status = cli.main(standalone_mode=False)
     except click.ClickException as error:
         _refuse(error.format_message())
     except InputError as error:
-        _refuse(_boundary.as_typed(error, _boundary.invoked()))
+        _refuse(_boundary.with_origin(error))
     except (KeyboardInterrupt, click.Abort):
         click.echo(_INTERRUPTED, err=True)
         sys.exit(1)

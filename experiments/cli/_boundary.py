@@ -13,13 +13,6 @@ from click.core import ParameterSource
 from tff_mf.base import validation
 from tff_mf.base.errors import InputError
 
-# Options of the short help; a command with few options shows all of them.
-COMMON = (
-    *("preset", "config", "assigned", "dataset", "mechanism", "rounds", "clients_per_round", "population", "sampling"),
-    *("min_sep", "max_participations", "epsilon", "delta", "noise_multiplier", "html", "out", "as_json"),
-)
-_MOST_SHOWN = 15
-_ALL, _BRIEF = "tff_mf.help_all", "tff_mf.help_brief"
 _LONGEST = 4095
 _SHOWN = 60
 # Longer values are cut in messages.
@@ -28,10 +21,8 @@ _LONG = re.compile(rf"""(?<!\w)(?:'[^']{{{_READ},}}'|"[^"]{{{_READ},}}")(?!\w)|\
 # They reorder the text on a terminal; other format characters are needed by some scripts.
 _REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
-# Quoted values are never rewritten; an apostrophe inside a word is not a quote.
+# Quoted values name no argument; an apostrophe inside a word is not a quote.
 _QUOTED = re.compile(r"""(?<!\w)((?:b?'[^']*')|(?:b?"[^"]*"))(?!\w)""")
-# Names of arguments in functions that read or write files, or take a mechanism's name, whatever the flag is.
-_BY_VALUE = re.compile(r"(?<![\w.-])(path|mechanism)=$")
 
 _latest: contextvars.ContextVar[click.Context | None] = contextvars.ContextVar("latest", default=None)
 
@@ -50,39 +41,9 @@ class Context(click.RichContext):
 
 
 class Command(click.RichCommand):
-    """A command whose help shows the common options, and all of them with `--help-all`."""
+    """A command whose values are checked."""
 
     context_class = Context
-
-    @property
-    def rare(self) -> list[click.Option]:
-        """The options that the short help leaves out."""
-        options = [each for each in self.params if isinstance(each, click.Option)]
-        return [each for each in options if each.name not in COMMON] if len(options) > _MOST_SHOWN else []
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Returns the parameters, and the options that show help."""
-        found = super().get_params(ctx)
-        if not self.rare:
-            return found
-        if ctx.meta.get(_BRIEF):
-            found = [each for each in found if each not in self.rare]
-        text = f"Show {len(self.rare)} more options."
-        show = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all, "help": text}
-        return [*found, click.Option(["--help-all"], **show)]
-
-    def format_help(self, ctx: click.RichContext, formatter: Any) -> None:
-        """Writes the help."""
-        ctx.meta[_BRIEF] = _ALL not in ctx.meta
-        super().format_help(ctx, formatter)
-        del ctx.meta[_BRIEF]
-
-
-def _show_all(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
-    if asked and not context.resilient_parsing:
-        context.meta[_ALL] = True
-        click.echo(context.get_help(), color=context.color)
-        context.exit()
 
 
 class Group(click.RichGroup):
@@ -178,58 +139,15 @@ def line(message: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown)
 
 
-def as_typed(error: InputError, context: click.Context | None) -> str:
-    """Returns the message of an error in which arguments have the names of their flags, or of their keys in a file.
-
-    A word with an underscore is always the name of an argument; any other word is one if `=` follows. A value from a
-    file keeps its key, and the message names the file. Without a context the message stays as it is.
-    """
+def with_origin(error: InputError) -> str:
+    """Returns the message of an error, with the files of the keys in it that it does not name itself."""
     message = str(error)
-    if context is None:
-        return message
-    flags = _flags(context)
-    for name in error.sources:
-        flags.pop(name, None)
-    parts = _QUOTED.split(message)
-    for index in range(0, len(parts), 2):
-        parts[index] = _renamed(parts[index], flags)
-    for index in range(1, len(parts), 2):
-        parts[index - 1] = _flag_of_value(parts[index - 1], parts[index], error.sources, context)
-    return "".join(parts) + _origin(message, error.sources)
-
-
-def _flags(context: click.Context) -> dict[str, str]:
-    """Returns the flag of each name that a message may have for an option."""
-    options = [each for each in context.command.params if isinstance(each, click.Option)]
-    found = {name: f"--set {name}" for each in options for name in getattr(each, "fields", ())}
-    for each in options:
-        flag = called(each, context)
-        found |= dict.fromkeys((flag.removeprefix("--").replace("-", "_"), each.name or flag), flag)
-    return found
-
-
-def _renamed(text: str, flags: Mapping[str, str]) -> str:
-    for name in _names(text):
-        if name in flags:
-            text = re.sub(rf"(?<![\w.-]){name}{'' if '_' in name else '(?==)'}(?!\w)", flags[name], text)
-    return text
+    return message + _origin(message, error.sources)
 
 
 def _names(text: str) -> list[str]:
     """Returns the names of arguments in a text: words with an underscore, and other words that `=` follows."""
     return list(dict.fromkeys(re.findall(r"(?<![\w.-])(?:[a-z]+_[a-z_]+|[a-z]+(?==))(?!\w)", text)))
-
-
-def _flag_of_value(before: str, quoted: str, sources: Mapping[str, str], context: click.Context) -> str:
-    """Returns `before`, in which a final `path=` is replaced with the flag or argument whose value follows."""
-    found = _BY_VALUE.search(before)
-    if found is None or found[1] in sources:
-        return before
-    for each in sorted(context.command.params, key=lambda each: isinstance(each, click.Option)):
-        value = context.params.get(each.name or "")
-        if value and repr(value) == quoted:
-            return f"{before[: found.start()]}{called(each, context)}="
-    return before
 
 
 def _origin(message: str, sources: Mapping[str, str]) -> str:

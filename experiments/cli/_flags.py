@@ -110,8 +110,8 @@ class Flags:
         """Raises if --sampling is none of those that a command makes or compares mechanisms for."""
         if self.sampling is not None and self.sampling not in taken:
             raise click.UsageError(
-                f"--sampling {self.sampling} does not go with `{command}`, which takes {', '.join(taken)}; account and "
-                "calibrate accept it."
+                f"--sampling {self.sampling} does not go with `{command}`, which takes {', '.join(taken)}; account "
+                "accepts it."
             )
 
     def check_amplified(self) -> None:

@@ -15,7 +15,6 @@ import msgspec
 import rich_click as click
 from click import get_current_context
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from tff_mf.accounting import ADJACENCIES
 from tff_mf.base import required_packages, validation
@@ -35,7 +34,7 @@ _LONGEST_METAVAR = 16
 
 
 class Words(click.ParamType):
-    """One of a few words, which the shell completes; a wrong one is refused with the nearest.
+    """One of a few words; a wrong one is refused with the nearest.
 
     Args:
         words: The words. Of a function, which may know more of them when a command runs, they are checked on use.
@@ -61,12 +60,6 @@ class Words(click.ParamType):
             meant = validation.did_you_mean(str(value), words)
             self.fail(f"{value!r} is none of {', '.join(words)}{meant}", param, ctx)
         return value
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Returns the words that begin like this, and the shell's files."""
-        words = self._words() if callable(self._words) else self._words
-        found = [CompletionItem(word) for word in words if word.startswith(incomplete)]
-        return [*found, CompletionItem(incomplete, type="file")] if self._or_file else found
 
 
 class NumberOr(click.ParamType):

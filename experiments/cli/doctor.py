@@ -25,7 +25,7 @@ _FOR_TFF = ("tensorflow", "tensorflow_privacy", "tensorflow_federated")
 # What each layer gives, what it needs, and what installs that, in the order in which layers need each other.
 _LAYERS = {
     "mechanisms": (
-        "optimize, show, account, calibrate, plan, report",
+        "optimize, show, account, plan, report",
         ("click", "dp_accounting", "numpy", "rich_click", "safetensors", "scipy"),
         required_packages.CORE_COMMAND,
     ),

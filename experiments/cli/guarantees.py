@@ -1,9 +1,11 @@
-"""`tff-mf account` and `tff-mf calibrate`, and what other commands say of a mechanism in the setting of the flags."""
+"""`tff-mf account`, and what other commands say of a mechanism in the setting of the flags."""
 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import rich_click as click
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
@@ -268,44 +270,30 @@ def _in_words(setting: MechanismSetting) -> dict[str, str | None]:
 
 @_options.command()
 @_options.mechanism
-@_options.option("noise_multiplier", required=True)
+@_options.option("noise_multiplier")
+@_options.option("epsilon")
 @_options.setting(*_options.GUARANTEE, required=("rounds",))
 @_options.option("delta", required=True)
-def account(file: str, noise_multiplier: float, flags: Flags, delta: float) -> Answer:
+def account(file: str, noise_multiplier: float | None, epsilon: float | None, flags: Flags, delta: float) -> Answer:
     """Print the guarantee of a run for each client, in one line and in figures.
 
-    With --sampling, amplified figures are added to the others: they hold only if cohorts are drawn at random and remain
-    secret. With --workload, the error of the released values is added, in clip norms.
+    With --epsilon in place of --noise-multiplier, it is of the smallest noise multiplier with which a run stays within
+    (ε, δ). With --sampling, amplified figures are added to the others: they hold only if cohorts are drawn at random
+    and remain secret. With --workload, the error of the released values is added, in clip norms.
     """
+    if (noise_multiplier is None) == (epsilon is None):
+        raise click.UsageError("give either --noise-multiplier, or --epsilon for the smallest that reaches it.")
     if noise_multiplier == 0:
         raise InputValueError(
             f"noise_multiplier={noise_multiplier!r}: {statements.NO_EPSILON}, there is no noise: give a σ above 0."
         )
-    asked, noise = found(file, flags), (noise_multiplier, delta)
-    facts = {
-        **asked.described(),
-        **asked.sensitivity(),
-        **asked.noised(*noise),
-        **asked.compared(*noise),
-        **asked.amplified(*noise),
-    }
-    return asked.answer(facts, {"mechanism": title(file, asked.mechanism)}, claim=asked.claim(*noise))
-
-
-@_options.command()
-@_options.mechanism
-@_options.option("epsilon", required=True)
-@_options.option("delta", required=True)
-@_options.setting(*_options.GUARANTEE, required=("rounds",))
-def calibrate(file: str, epsilon: float, delta: float, flags: Flags) -> Answer:
-    """Print the smallest noise multiplier with which a run stays within (ε, δ).
-
-    With --sampling, the noise multiplier with amplification is added to the other: it suffices only if cohorts are
-    drawn at random and remain secret. With --workload, the error of the released values is added, in clip norms.
-    """
     asked = found(file, flags)
-    calibrated = asked.calibrated(epsilon, delta)
-    facts = {**asked.described(), **asked.sensitivity(), **calibrated}
-    words = {"mechanism": title(file, asked.mechanism)}
-    claim = asked.claim(calibrated["noise_multiplier"], delta)
-    return asked.answer(facts, words, claim=claim, first=["noise_multiplier"])
+    facts, words = {**asked.described(), **asked.sensitivity()}, {"mechanism": title(file, asked.mechanism)}
+    if noise_multiplier is None:
+        assert epsilon is not None
+        calibrated = asked.calibrated(epsilon, delta)
+        claim = asked.claim(calibrated["noise_multiplier"], delta)
+        return asked.answer({**facts, **calibrated}, words, claim=claim, first=["noise_multiplier"])
+    noise = (noise_multiplier, delta)
+    facts |= {**asked.noised(*noise), **asked.compared(*noise), **asked.amplified(*noise)}
+    return asked.answer(facts, words, claim=asked.claim(*noise))

@@ -362,8 +362,8 @@ _GOES_WITH: Sequence[tuple[str, Sequence[Any], str, Any, str]] = (
     ("secret_cohorts", (True,), "restart_every", None, "with which no theorem here covers it"),
     (
         *("secret_cohorts", (True,), "epsilon", None),
-        "with which σ depends on the number of clients: `tff-mf calibrate` finds a noise_multiplier with --sampling "
-        "and --population",
+        "with which σ depends on the number of clients: `tff-mf account --epsilon` finds a noise_multiplier with "
+        "--sampling and --population",
     ),
 )
 FIELDS = fields_of(RunSettings)

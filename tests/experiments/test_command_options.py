@@ -96,7 +96,7 @@ def test_no_figure_is_below_that_of_every_pattern(files, name, schema, every):
         assert accounted["mu"] >= factor * least / 3
         assert gaussian_delta(accounted["epsilon"], factor * least / 3) <= DELTA * (1 + 1e-9)
         assert accounted.get("sensitivity_replace_one", accounted["sensitivity"]) == factor * accounted["sensitivity"]
-        calibrated = result_of("calibrate", given, "--epsilon", 2, *more)
+        calibrated = result_of("account", given, "--epsilon", 2, *more)
         assert calibrated["epsilon"] <= 2
         assert gaussian_delta(2, factor * least / calibrated["noise_multiplier"]) <= DELTA * (1 + 1e-9)
         if accounted["sensitivity_exact"] and np.all(whole(mechanism, block) >= 0):
@@ -165,7 +165,7 @@ def test_an_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts(tmp_path, k
     assert 0 < max(deltas) <= 1e-4
     slightly_less = [subsampled_delta(0.97 * found["amplified_epsilon"], columns[s::bands], q) for s in range(bands)]
     assert max(slightly_less) > 1e-4
-    calibrated = result_of("calibrate", tmp_path / "file", "--epsilon", 1, *setting)
+    calibrated = result_of("account", tmp_path / "file", "--epsilon", 1, *setting)
     means = columns / calibrated["amplified_noise_multiplier"]
     assert max(subsampled_delta(1, means[start::bands], q) for start in range(bands)) <= 1e-4
     # What is not amplified stands where it always stood.
@@ -257,7 +257,7 @@ def test_optimize_says_what_it_assumed_and_what_noise_is_needed(tmp_path):
     given = ["--min-sep", 4, "--max-participations", 4]
     target = ["--epsilon", 2, "--delta", DELTA, "--adjacency", "replace-one"]
     made = result_of("optimize", "banded", "--rounds", 16, *given, *target, "--out", out)
-    calibrated = result_of("calibrate", out, "--rounds", 16, *given, *target)
+    calibrated = result_of("account", out, "--rounds", 16, *given, *target)
     assert (made["bands"], made["participation_assumed"]) == (4, False)
     assert made["noise_multiplier"] == calibrated["noise_multiplier"]
     assert made["claim"] == calibrated["claim"]
@@ -332,7 +332,7 @@ def test_account_and_calibrate_certify_a_mechanism_that_is_named():
     setting = ["tree-full", *SAMPLED[:6], *SAMPLED[8:], "--groups", 8]
     on_grid = [*setting, "--dimension", 1000, "--grid", 12]
     for flags in (setting, on_grid):
-        made = result_of("calibrate", *flags, "--epsilon", 2)
+        made = result_of("account", *flags, "--epsilon", 2)
         sigma = made["amplified_noise_multiplier"]
         stated = result_of("account", *flags, "--noise-multiplier", sigma)
         assert (stated["participation"], stated["min_sep"], stated["max_participations"]) == ("FixedEpoch", 8, 4)
@@ -350,7 +350,7 @@ def test_both_figures_of_account_and_calibrate_count_what_a_grid_costs():
     grid = tff_mf.Grid(bits=8, max_clients=tff_mf.Grid.with_room(dimension=1, cohort=20).max_clients)
     secret = tff_mf.Poisson(**cohorts)
     stated = result_of("account", *flags, "--noise-multiplier", 2)
-    made = result_of("calibrate", *flags, "--epsilon", 1)
+    made = result_of("account", *flags, "--epsilon", 1)
     for prefix, sampling in (("amplified_", secret), ("", secret.schema(N))):
         run, level = (tff_mf.Identity(), N, sampling), {"delta": 1e-4}
         exact = tff_mf.epsilon(*run, noise_multiplier=2.0, **level, grid=grid, dimension=d)
@@ -365,7 +365,7 @@ def test_account_and_calibrate_know_b_min_sep(tmp_path):
     tff_mf.save(tff_mf.BandedToeplitz.square_root(2), tmp_path / "f")
     cohorts = ["--population", 400, "--clients-per-round", 10, "--rounds", 8, "--delta", 1e-3]
     flags = [tmp_path / "f", *cohorts, "--sampling", "b-min-sep", "--min-sep", 4]
-    made = json.loads(printed("calibrate", *flags, "--epsilon", 2, "--json"))
+    made = json.loads(printed("account", *flags, "--epsilon", 2, "--json"))
     sigma = made["amplified_noise_multiplier"]
     stated = json.loads(printed("account", *flags, "--noise-multiplier", sigma, "--json"))
     assert (stated["participation"], stated["min_sep"], stated["max_participations"]) == ("MinSep", 4, 2)

@@ -238,7 +238,7 @@ def test_account_and_calibrate_include_what_a_grid_costs():
     assert charged["mu"] == pytest.approx(plain["mu"] + 2 * charged["grid_mu"], rel=1e-9)
     assert charged["grid_bits"] == 16
     assert "grid_mu" not in plain
-    found = result_of("calibrate", "identity", "--epsilon", "2", *setting, "--grid", "20", "--dimension", "4050748")
+    found = result_of("account", "identity", "--epsilon", "2", *setting, "--grid", "20", "--dimension", "4050748")
     assert found["grid_bits"] == 20
     assert 1.99 < found["epsilon"] <= 2
 

@@ -173,6 +173,7 @@ def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whol
 
 # Fills the disk after some rounds: from there on, rounds write into pages that they have, but for TensorFlow's.
 FILLING = """
+import os
 import pathlib, sys, threading, time
 ledger = pathlib.Path(sys.argv[sys.argv.index("--out") + 1]) / "ledger.jsonl"
 def fill():

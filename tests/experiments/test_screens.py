@@ -33,7 +33,7 @@ BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.S | re.M)
 SETTING = "--rounds 24 --min-sep 6 --max-participations 4"
 LINES = {
     "account": f"account tree-online --noise-multiplier 3.7654321 {SETTING} --delta 1e-6",
-    "calibrate": "calibrate banded --rounds 24 --delta 1e-6 --epsilon 2 --sampling cyclic-poisson --population 600 "
+    "calibrate": "account banded --rounds 24 --delta 1e-6 --epsilon 2 --sampling cyclic-poisson --population 600 "
     "--clients-per-round 5 --groups 6 --workload momentum --server-momentum 0.9",
     "blt": f"optimize blt {SETTING} --delta 1e-6 --epsilon 2 --out blt",
     "dense": f"optimize dense {SETTING} --sampling fixed-epochs --adjacency replace-one --out dense",

@@ -130,7 +130,7 @@ def test_protection_is_named_for_whom_it_is():
 SETTING = ["--rounds", "40", "--min-sep", "10", "--max-participations", "4"]
 COMMANDS = {
     "account": ["account", "identity", "--noise-multiplier", "4", *SETTING],
-    "calibrate": ["calibrate", "identity", "--epsilon", "2", *SETTING],
+    "calibrate": ["account", "identity", "--epsilon", "2", *SETTING],
     "plan": ["plan", "--clients-per-round", "10", "--rounds", "40", "--epsilon", "4"],
 }
 

@@ -18,7 +18,6 @@ _ANY: dict[str, int | None] = {"SIGKILL": None, "Ctrl-C": 3, "disk full (ENOSPC)
 _WRITER = _ANY | {"SIGKILL, a moment later": 4, "Ctrl-C twice": 3, "file too large (quota)": 3}
 _COUNTS = {
     "optimize": _WRITER,
-    "data": _WRITER,
     "train": _WRITER
     | {"SIGKILL of the worker": 4, "SIGKILL, clock set back": 2, "SIGTERM": 2}
     | {"started twice": 1, "checkpoints that others can read": 1},

@@ -13,7 +13,6 @@ import small_run
 import tff_mf
 from tff_mf.base import files
 from tff_mf.experiments import reports
-from tff_mf.experiments.training.datasets import sqlite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,15 +56,6 @@ def _artifact_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
     _equal("artifact", *(tff_mf.load(each / "blt.safetensors") for each in (folder, expected)))
 
 
-def _data(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
-    del data
-    return ["data", "pydoc", "--packages", "click", "--out", str(folder / "data.sqlite")]
-
-
-def _data_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
-    _equal("data set", *((each / "data.sqlite").read_bytes() for each in (folder, expected)))
-
-
 def _train(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
     return small_run.flags(data, folder / "run", mechanism="production:b100", seed=7)
 
@@ -102,8 +92,6 @@ def check_intact(folder: pathlib.Path) -> None:
         json.loads(path.read_text())
     for path in (*folder.rglob("mechanism.safetensors"), *folder.glob("blt.safetensors")):
         tff_mf.load(path)
-    for path in folder.glob("data.sqlite"):
-        sqlite.load_word_counts(path)
     for path in folder.rglob("ledger.jsonl"):
         _equal("rounds released twice", twice(path.parent), [])
     for path in folder.glob("bundle"):
@@ -225,7 +213,6 @@ def _bundle_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
 
 COMMANDS = (
     Command("optimize", _optimize, _optimize, _artifact_same),
-    Command("data", _data, _data, _data_same),
     Command("train", _train, _train_again, _run_same),
     Command("train-central", _central, _central_again, _central_same),
     Command("compare", _compare, _compare, _comparison_same),

@@ -29,10 +29,7 @@ _DATA = "--dataset sqlite:data.sqlite"
 # Valid lines; each case changes one value.
 _LINES = {
     "account": f"blt.safetensors --noise-multiplier 3 {_SCHEMA} --delta 1e-6",
-    "calibrate": f"blt.safetensors --epsilon 2 {_SCHEMA} --delta 1e-6",
     "compare": "spec.toml --out out",
-    "data pydoc": "--packages click --out out.sqlite",
-    "data synthetic": "--clients 100 --out out.json",
     "demo": "--out out",
     "doctor": "",
     "export": "run.toml --out out",
@@ -46,9 +43,8 @@ _LINES = {
 }
 # Other valid lines, in which further options have a meaning.
 _OTHER_LINES = {
-    "account": f"blt.safetensors --noise-multiplier 3 {_IN_BINS}",
+    "account": f"blt.safetensors --epsilon 2 {_IN_BINS}",
     "optimize": f"blt {_OPTIMIZED} --epsilon 2 --delta 1e-6",
-    "calibrate": f"blt.safetensors --epsilon 2 {_IN_BINS}",
 }
 BASES, _OTHER_BASES = ({name: line.split() for name, line in lines.items()} for lines in (_LINES, _OTHER_LINES))
 # Options that have a meaning only together with others.

@@ -46,7 +46,7 @@ _COLUMNS = {
     "client_metadata": {"client_id", "split_name", "num_examples"},
 }
 _SPLITS = ("train", "heldout", "test")
-_REMEDY = "write one with `tff-mf data pydoc --out FILE`"
+_REMEDY = "write one with tff.simulation.datasets.save_to_sql_client_data"
 
 
 def strings(example: bytes, name: str) -> list[bytes]:

@@ -116,9 +116,7 @@ def read(path: pathlib.Path) -> SyntheticData:
         del content["format"]
         return SyntheticData(**content)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputValueError(
-            f"path={str(path)!r} is damaged ({error}); write one with `tff-mf data synthetic --out FILE`."
-        ) from error
+        raise InputValueError(f"path={str(path)!r} is damaged ({error}).") from error
 
 
 def load(path: pathlib.Path) -> "Splits":
