@@ -112,7 +112,6 @@ def test_metadata(metadata, built):
         "aes",
         "flower",
         "jax",
-        "matrices",
         "plot",
         "test",
         "torch",

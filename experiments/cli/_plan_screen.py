@@ -13,7 +13,7 @@ from tff_mf.numerics import digits
 from tff_mf.optimize.least_loss import least_loss
 from tff_mf.planning.options import Option
 
-from ..output.present import Block, Callout, Document, Explorer, Facts, Figure, Item, Listing, Paragraph, Section, Table
+from ..output.present import Block, Callout, Document, Facts, Item, Listing, Paragraph, Section, Table
 from ..planning.amplified import Amplified
 from ..planning.balls_in_bins import BinsOption, recommended
 from ..planning.deployment import Deployment
@@ -36,15 +36,6 @@ _ONLY_IN_BINS = (
 _LOSSES = (
     "Losses compare mechanisms at equal privacy. The last three columns are ε if the estimates are wrong: clients come "
     "back after b/2 or 2b rounds, or the run has 1.5n."
-)
-_POSITIONS = (
-    "Every position of the sliders is a point that tff-mf computed: the mechanism was optimized for its rounds and "
-    "separation, and its noise follows from its accountant. Nothing lies between positions, nothing is interpolated, "
-    "and ε, ρ and σ are rounded up."
-)
-_OF_POSITIONS = (
-    "Noise of the mean: standard deviation of the noise in a parameter of the sum of all mean updates so far, root "
-    "mean square over the rounds, in clip norms."
 )
 
 
@@ -120,17 +111,8 @@ class PlanScreen:
             result |= _bins(known, self.in_bins, self.certified)
         return statements.without_epsilon(result) if self.refused else result
 
-    def document(
-        self,
-        *,
-        curves: Mapping[str, Any] | None = None,
-        explored: Mapping[str, Any] | None = None,
-        written: Sequence[str] = (),
-    ) -> Document:
-        """Returns the plan as a document, with the files that it was written to.
-
-        A page has what `explored.curves` and, if an ε is stated, `explored.explored` return.
-        """
+    def document(self, *, written: str | None = None) -> Document:
+        """Returns the plan as a document, with the folder that it was written to."""
         known = self.deployment
         setting = (
             f"{known.clients_per_round:,} of {known.population:,} clients a round, {known.setting.rounds:,} rounds, "
@@ -142,17 +124,15 @@ class PlanScreen:
             ("learns", self._learns()),
             ("numbers", self._in_integers()),
             *(("note", each) for each in self.notes),
-            ("written", ", ".join(written)),
+            ("written", written or ""),
         ]
         blocks: list[Block | None] = [
             Callout(f"{self._whose()}: {statements.at_a_glance(self.claim)}", bad=self.refused),
             Facts(rows),
-            None if curves is None else Section("Try other numbers", self._explorer(explored)),
             Section("Mechanisms", self._mechanisms()),
             None if self.sampled is None else self._amplified(self.sampled),
             self._in_bins(),
-            None if curves is None else Section("Figures", self._figures(curves)),
-            Section("What it rests on", [Listing(self._assumptions(), ticked="assumption")]),
+            Section("What it rests on", [Listing(self._assumptions())]),
         ]
         return Document("Plan", blocks)
 
@@ -189,28 +169,6 @@ class PlanScreen:
             return ""
         largest = f"{float(f'{self.largest_dimension:.1e}'):,.0f}"
         return f"models of up to about {largest} parameters; --dimension judges a model of your size"
-
-    def _explorer(self, explored: Mapping[str, Any] | None) -> list[Block]:
-        if explored is None:
-            return [Paragraph("Not here: no ε can be stated at these numbers, see the first line.")]
-        return [Paragraph(_POSITIONS), Explorer(explored), Paragraph(_OF_POSITIONS, quiet=True)]
-
-    def _figures(self, curves: Mapping[str, Any]) -> list[Block]:
-        from ..output.figures import Axis
-        from ..output.present.charts import of_epsilon, over_rounds
-
-        name = self.chosen.name
-        charts = of_epsilon(
-            {name: curves["epsilon_over_delta"]},
-            curves["epsilon_over_rounds"],
-            about=f"Of {name} at its planned noise; the plan is at δ = {self.deployment.delta}.",
-            fixed="Of the first rounds alone, if their number is fixed in advance, at the planned noise.",
-            value=digits.upwards,
-        )
-        note = "Standard deviation of the noise in a parameter of the sum of all mean updates so far."
-        norms = Axis(label="clip norms", from_zero=True)
-        charts.append(over_rounds("errors", "Error of each round", norms, curves["error_over_rounds"], note))
-        return [Figure(each) for each in charts]
 
     def _assumptions(self) -> list[Item]:
         known = self.deployment

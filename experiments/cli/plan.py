@@ -19,7 +19,6 @@ from ._flags import Flags
 from ._screens import Answer
 
 # Beside the recommended mechanism: what any run can use, and noise without correlation.
-_ALSO = ("blt", "identity")
 # Samplings that mechanisms are compared for.
 _TAKEN = ("min-sep", "single", "fixed-epochs", "poisson", "cyclic-poisson", "balls-in-bins")
 
@@ -35,7 +34,6 @@ _TAKEN = ("min-sep", "single", "fixed-epochs", "poisson", "cyclic-poisson", "bal
 @_options.option("grid")
 @_options.option("dimension")
 @click.option("--thorough", is_flag=True, help="Also optimize mechanisms that take minutes.")
-@_options.option("html")
 @_options.option("out")
 def plan(
     flags: Flags,
@@ -45,7 +43,6 @@ def plan(
     grid: int | str | None,
     dimension: int | None,
     thorough: bool,
-    html: str | None,
     out: str | None,
 ) -> Answer:
     """Compare all mechanisms before a run, and recommend one.
@@ -59,9 +56,8 @@ def plan(
     recommended one is certified. If not given, --groups is found too, or as large as the population allows.
 
     --out writes the plan of the recommended mechanism to a folder, which `tff_mf.Plan.load` reads, for
-    `private_fed_avg`, Flower and Keras; --html has sliders over cohort, rounds, min-sep and ε.
+    `private_fed_avg`, Flower and Keras.
     """
-    page = _options.html_page(html)
     deployment = _deployment(flags, delta, grid=grid, dimension=dimension)
     level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
     if out is not None:
@@ -70,11 +66,9 @@ def plan(
     if out is not None:
         files.make_writable(pathlib.Path(out))
         _saved(screen).save(pathlib.Path(out))
-    if page is not None:
-        _write_page(screen, page, max_participations=_participations(flags))
     if screen.signal is not None and screen.signal.hopeless:
         click.echo("\n".join(signal_to_noise.warning(screen.signal)), err=True)
-    return Answer(screen.as_dict(), screen.document(written=[each for each in (html, out) if each is not None]))
+    return Answer(screen.as_dict(), screen.document(written=out))
 
 
 def _compared(
@@ -102,8 +96,7 @@ def _compared(
         )
     customary = statements.customary_delta(deployment.delta, deployment.population)
     delta = {"delta": deployment.delta, "population": deployment.population}
-    refused = bool(statements.refusal(stated))
-    largest, signal = signal_to_noise.of_option(deployment, chosen, dimension, advise_epsilon=not refused)
+    largest, signal = signal_to_noise.of_option(deployment, chosen, dimension)
     compared, certified = [], None
     if in_bins and level["epsilon"] is not None:
         compared = balls_in_bins.options(deployment, level["epsilon"], found)
@@ -162,21 +155,6 @@ def _saved(screen: _plan_screen.PlanScreen) -> tff_mf.Plan:
         grid=deployment.setting.grid,
         dimension=deployment.setting.dimension,
     )
-
-
-def _write_page(screen: _plan_screen.PlanScreen, page: pathlib.Path, *, max_participations: int | None) -> None:
-    """Writes the page of a plan, for k as it was given; no ε is computed for it unless the plan states one."""
-    from ..output.present import html
-    from ..planning import explored
-
-    names = list(dict.fromkeys([screen.chosen.name, *_ALSO]))
-    optimized = {option.name: option for option in screen.options if option.mechanism is not None}
-    points = None
-    if not screen.refused:
-        points = explored.explored(screen.deployment, names, **screen.level, max_participations=max_participations)
-    shown = [optimized[name] for name in names if name in optimized]
-    drawn = explored.curves(screen.deployment, shown, screen.chosen, states=not screen.refused)
-    html.write_page(page, screen.document(curves=drawn, explored=points))
 
 
 def _participations(flags: Flags) -> int | None:

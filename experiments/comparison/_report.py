@@ -81,7 +81,7 @@ def document(
         Section("Rates and errors", _rates(levels)) if levels else None,
         None if charts is None or not ranked else Section("Figures", [Figure(each) for each in charts]),
         Section("Differences", [_differences(result.gaps)]) if ranked else None,
-        Section("What it rests on", [Listing(_assumptions(result), ticked="assumption")]),
+        Section("What it rests on", [Listing(_assumptions(result))]),
         Section("Guarantees, or the reason why there is none", [Listing(_guarantees(levels))]) if levels else None,
     ]
     blocks.append(Facts([("written", ", ".join(written))]) if written else None)

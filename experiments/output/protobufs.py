@@ -3,7 +3,6 @@
 import functools
 from typing import Any
 
-from tff_mf.base import required_packages
 from tff_mf.base.errors import MissingDependencyError
 
 # Number and type of each field that is used; a type with a star is repeated. A map is a list of its entries.

@@ -99,30 +99,6 @@ class Deployment:
             grid=grid,
         )
 
-    def at(self, *, clients_per_round: int, rounds: int, min_sep: int, max_participations: int | None) -> "Deployment":
-        """Returns the deployment with other numbers; as many participations as fit, unless given."""
-        setting = self.setting
-        return Deployment.of(
-            population=self.population,
-            clients_per_round=clients_per_round,
-            rounds=rounds,
-            delta=self.delta,
-            min_sep=min_sep,
-            max_participations=max_participations,
-            kind=kind_of(setting.participation),
-            objective=self.objective,
-            grid=self.grid,
-            dimension=PAPERS_DIMENSION if setting.dimension is None else setting.dimension,
-            restart_every=setting.restart_every,
-            adjacency=setting.adjacency,
-            workload=setting.workload,
-        )
-
-
-def kind_of(participation: tff_mf.Participation) -> type[tff_mf.MinSep] | type[tff_mf.FixedEpoch]:
-    """Returns the kind of schema that goes on where clients come as a schema has it."""
-    return tff_mf.FixedEpoch if isinstance(participation, tff_mf.FixedEpoch) else tff_mf.MinSep
-
 
 def options(deployment: Deployment, **more: Any) -> list[Option]:
     """Returns every mechanism at the numbers of a deployment, the one with the least loss first."""

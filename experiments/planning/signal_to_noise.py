@@ -11,14 +11,11 @@ privacy-critical: nothing private is read, and no guarantee depends on it.
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import tff_mf
 from tff_mf.base import validation
-from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import digits
-from tff_mf.numerics.digits import rounded_up
 from tff_mf.planning.options import Option
 
 from ..runs import derived
@@ -30,8 +27,6 @@ LEARNS = 0.1
 DROWNS = 1.0
 # Standard deviation of the noise in a parameter: the papers' rates come to 0.04 to 0.31, and with 1.5 no run learned.
 MOST_PER_PARAMETER = 0.5
-# A larger ε protects nobody, and is not advised.
-_MOST_EPSILON = 100.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,8 +40,6 @@ class Signal:
             None if they are not known, or the server's optimizer is adaptive.
         cohort_needed: Cohort at which `noise_to_signal` is `LEARNS`, at the same noise multiplier.
         population_needed: Clients that this takes, at the same min-sep and participations.
-        dimension_needed: Number of parameters at which it is.
-        epsilon_needed: ε at which it is, with the same mechanism; None if above 100, or not asked for.
         rate_needed: The server's rate at which `per_parameter` is `MOST_PER_PARAMETER`; None if it is not known.
     """
 
@@ -55,8 +48,6 @@ class Signal:
     per_parameter: float | None = None
     cohort_needed: int | None = None
     population_needed: int | None = None
-    dimension_needed: int | None = None
-    epsilon_needed: float | None = None
     rate_needed: float | None = None
 
     @property
@@ -99,20 +90,13 @@ def of_run(privacy: tff_mf.Plan, settings: RunSettings) -> Signal:
     )
 
 
-def of_plan(
-    privacy: tff_mf.Plan,
-    dimension: int,
-    *,
-    rms_error: float | None = None,
-    epsilon_of: Callable[[float], float] | None = None,
-) -> Signal:
+def of_plan(privacy: tff_mf.Plan, dimension: int, *, rms_error: float | None = None) -> Signal:
     """Returns the estimate without the server's rate.
 
     Args:
         privacy: Mechanism, noise and cohort.
         dimension: Number of model parameters d.
         rms_error: RmsError of the mechanism, if it is known already.
-        epsilon_of: ε of the run for each noise multiplier, if it is not `privacy`'s, which is for zero-out.
 
     Example:
         >>> import tff_mf
@@ -123,10 +107,6 @@ def of_plan(
         '2.51 True 503'
     """
     validation.whole("dimension", dimension)
-
-    def planned(sigma: float) -> float:
-        return dataclasses.replace(privacy, noise_multiplier=sigma).epsilon
-
     error = _error(privacy, rms_error)
     ratio = error * math.sqrt(dimension) / privacy.rounds
     found = Signal(dimension=dimension, noise_to_signal=ratio)
@@ -138,8 +118,6 @@ def of_plan(
         found,
         cohort_needed=cohort,
         population_needed=cohort * max(schema.min_sep, -(-privacy.rounds // schema.max_participations)),
-        dimension_needed=largest_dimension(privacy, rms_error=rms_error),
-        epsilon_needed=_epsilon_needed(epsilon_of or planned, privacy.noise_multiplier, ratio),
     )
 
 
@@ -157,9 +135,7 @@ def largest_dimension(privacy: tff_mf.Plan, *, rms_error: float | None = None) -
     return math.floor((LEARNS * privacy.rounds / error) ** 2) if error else None
 
 
-def of_option(
-    deployment: Deployment, option: Option, dimension: int | None, *, advise_epsilon: bool
-) -> tuple[int | None, Signal | None]:
+def of_option(deployment: Deployment, option: Option, dimension: int | None) -> tuple[int | None, Signal | None]:
     """Returns the largest dimension that learns with a mechanism of `tff-mf plan`, `None` for any; and the estimate."""
     assert option.mechanism is not None
     privacy = tff_mf.Plan(
@@ -175,15 +151,7 @@ def of_option(
     # The table has it already, times the sensitivity.
     rms_error = option.figures["rms_loss"] / option.figures["sensitivity"]
     largest = largest_dimension(privacy, rms_error=rms_error)
-    if dimension is not None:
-
-        def epsilon_of(sigma: float) -> float:
-            found = deployment.setting.guarantee(privacy.mechanism, sigma)
-            return found.epsilon(deployment.delta) if advise_epsilon else math.inf
-
-        found = of_plan(privacy, dimension, rms_error=rms_error, epsilon_of=epsilon_of)
-        return largest, found
-    return largest, None
+    return largest, None if dimension is None else of_plan(privacy, dimension, rms_error=rms_error)
 
 
 def warning(found: Signal) -> list[str]:
@@ -195,7 +163,7 @@ def warning(found: Signal) -> list[str]:
         >>> warning(Signal(dimension=500, noise_to_signal=24.0, cohort_needed=2426, population_needed=12130))
         ... # doctest: +NORMALIZE_WHITESPACE
         ['WARNING  this run will not learn: noise / signal = 24 with 500 parameters (needs < 0.1)',
-         '  any one of these fixes it   cohort 2,426 (12,130 clients)']
+         '  it takes a cohort of        2,426 (12,130 clients)']
     """
     ratio = f"noise / signal = {digits.nearest(found.noise_to_signal, 2)} with {found.dimension:,} parameters"
     if not found.hopeless:
@@ -208,8 +176,8 @@ def warning(found: Signal) -> list[str]:
             f"noise in each parameter = {digits.nearest(found.per_parameter or 0, 2)} (at most {MOST_PER_PARAMETER})"
         )
     lines = [f"WARNING  this run will not learn: {lines[0]}"]
-    remedies = _remedies(found)
-    lines += [f"  any one of these fixes it   {'  |  '.join(remedies)}"] if remedies else []
+    if found.cohort_needed is not None:
+        lines.append(f"  it takes a cohort of        {found.cohort_needed:,} ({found.population_needed:,} clients)")
     if found.rate_needed is not None:
         lines.append(
             f"  learning rate too high      --server-learning-rate {digits.downwards(found.rate_needed, 2)} at most"
@@ -222,26 +190,3 @@ def _error(privacy: tff_mf.Plan, rms_error: float | None) -> float:
     if rms_error is not None:
         return rms_error * privacy.noise_multiplier / privacy.cohort
     return derived.rmse_of_plan(privacy)
-
-
-def _remedies(found: Signal) -> list[str]:
-    each = []
-    if found.cohort_needed is not None:
-        each.append(f"cohort {found.cohort_needed:,} ({found.population_needed:,} clients)")
-    if found.epsilon_needed is not None:
-        each.append(f"ε = {rounded_up(found.epsilon_needed)}")
-    if found.dimension_needed:
-        each.append(f"{found.dimension_needed:,} parameters")
-    return each
-
-
-def _epsilon_needed(epsilon_of: Callable[[float], float], noise_multiplier: float, ratio: float) -> float | None:
-    """Returns ε of the same run with as much noise as it could learn with."""
-    if not math.isfinite(ratio):
-        return None
-    try:
-        epsilon = epsilon_of(noise_multiplier * LEARNS / ratio)
-    except InputValueError:
-        # Beyond what can be accounted for is beyond what can be advised.
-        return None
-    return epsilon if epsilon <= _MOST_EPSILON else None

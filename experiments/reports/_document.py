@@ -223,7 +223,7 @@ def _about_epsilons(report: Mapping[str, Any], *, several_columns: bool) -> Iter
 
 
 def _assumptions(assumptions: Sequence[Mapping[str, Any]]) -> Iterable[Section]:
-    """Yields the assumptions of the guarantee by state; a violated one cannot be ticked."""
+    """Yields the assumptions of the guarantee by state."""
     for state, title in _STATES.items():
         items = [
             Item(text(each["code"], each["values"]), spaced(each["name"]), state)
@@ -231,7 +231,7 @@ def _assumptions(assumptions: Sequence[Mapping[str, Any]]) -> Iterable[Section]:
             if each["state"] == state
         ]
         if items:
-            yield Section(title, [Listing(items, ticked="" if state == "violated" else state)])
+            yield Section(title, [Listing(items)])
 
 
 def _statement(claim: statements.Claim, *, realised: bool) -> str:

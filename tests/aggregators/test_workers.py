@@ -3,11 +3,8 @@
 import contextlib
 import socket
 import threading
-import types
 
-import click.testing
 import numpy as np
-import psutil
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -15,7 +12,6 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.aggregators.resident import context
-from tff_mf.experiments.cli import cli
 
 DIMENSION = 3000
 
@@ -144,29 +140,3 @@ def test_a_worker_is_reached_by_a_unix_socket_and_left_running(two_workers, tmp_
 
 
 LOOPBACK, OUTSIDE = ("127.0.0.1", "::1"), ("192.0.2.2", "fe80::1%eth0")
-
-
-@pytest.mark.parametrize(
-    ("addresses", "public", "starts"),
-    [
-        (LOOPBACK, False, True),
-        ((*LOOPBACK, OUTSIDE[0]), False, False),
-        ((*LOOPBACK, OUTSIDE[1]), False, False),
-        ((*LOOPBACK, *OUTSIDE), True, True),
-    ],
-)
-def test_the_command_starts_a_worker_where_nobody_else_reaches_it(addresses, public, starts, monkeypatch):
-    families = {False: socket.AF_INET, True: socket.AF_INET6}
-    found = [types.SimpleNamespace(family=families[":" in each], address=each) for each in addresses]
-    monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"any": found})
-    started = []
-
-    @contextlib.contextmanager
-    def running(**arguments):
-        started.append(arguments["port"])
-        yield types.SimpleNamespace(address="localhost:7000", process=types.SimpleNamespace(wait=lambda: 0))
-
-    monkeypatch.setattr(aggregators, "running_worker", running)
-    result = click.testing.CliRunner().invoke(cli, ["worker", "--port", "7000", *["--public"] * public])
-    assert started == [7000] * starts
-    assert isinstance(result.exception, SystemExit if starts else tff_mf.InputError)

@@ -15,6 +15,8 @@ from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.runs import folders, server_loop
 from tff_mf.experiments.runs.ledger import ReportCounts
 
+from .shared import invoke
+
 
 def test_a_deployment_has_the_whole_cohort_and_all_of_its_noise(bundle):
     run = reports.read_record(bundle.folder)
@@ -100,7 +102,7 @@ def test_a_deployment_without_an_epsilon_is_not_exported(bundle, tmp_path, setti
     assert replaced == 1
     config.write_text(re.sub(r"^delta = .*$", "delta = 0.3", text, flags=re.M) if population else text)
     more = [] if population is None else ["--population", population]
-    result = call("export", config, "--out", out, *more)
+    result = invoke("export", config, "--out", out, *more, catch_exceptions=True)
     assert isinstance(result.exception, tff_mf.InputError)
     assert f"NO ε CAN BE STATED: {why}" in str(result.exception)
     assert not out.exists()

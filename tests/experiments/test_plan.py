@@ -313,15 +313,10 @@ def test_what_is_advised_brings_the_noise_to_where_every_run_learned():
 
     least = pytest.approx(signal_to_noise.LEARNS, rel=0.01)
     assert ratio(cohort=found.cohort_needed).noise_to_signal == least
-    assert ratio(dimension=found.dimension_needed).noise_to_signal == least
-    assert signal_to_noise.largest_dimension(asked) == found.dimension_needed
+    assert ratio(dimension=signal_to_noise.largest_dimension(asked)).noise_to_signal == least
     assert found.population_needed == 100 * found.cohort_needed
-    assert found.epsilon_needed is None, "it would be above 100"
-    mild = signal_to_noise.of_plan(plan(mechanism, cohort=30, epsilon=2.0), 10**6)
-    assert mild.drowned
-    assert ratio(cohort=30, epsilon=mild.epsilon_needed).noise_to_signal == least
-    _, line = signal_to_noise.warning(mild)
-    assert float(line.split("ε = ")[1].split(" ")[0]) >= mild.epsilon_needed
+    _, line = signal_to_noise.warning(found)
+    assert f"{found.cohort_needed:,} ({found.population_needed:,} clients)" in line
 
 
 def test_the_old_example_of_the_readme_is_warned_of_for_its_rate():
@@ -393,28 +388,7 @@ def test_plan_says_which_models_would_learn_and_json_is_json_alone():
     signal = json.loads(drowned.stdout)["signal"]
     assert signal["hopeless"]
     assert drowned.stderr.startswith("WARNING")
-    assert signal["largest_dimension"] == signal["dimension_needed"] < 1_000_000
+    assert signal["largest_dimension"] < 1_000_000
     largest = str(unknown["largest_dimension"])
     at_it = with_three("--noise-multiplier", "3", "--dimension", largest, "--json")
     assert json.loads(at_it.stdout)["signal"]["noise_to_signal"] == pytest.approx(signal_to_noise.LEARNS, rel=0.1)
-
-
-def test_no_epsilon_is_advised_where_none_can_be_stated():
-    found = with_three("--noise-multiplier", "0.2", "--dimension", "100000000", "--delta", "1e-3", "--json")
-    assert json.loads(found.stdout)["signal"]["epsilon_needed"] is None
-    assert "ε" not in found.stderr
-
-
-@pytest.mark.parametrize(
-    "more", [{"adjacency": "replace-one"}, {"restart_every": 25}, {"restart_every": 25, "min_sep": 20}]
-)
-def test_an_epsilon_that_is_advised_is_that_of_the_setting(more):
-    deployment = Deployment.of(population=2000, clients_per_round=20, rounds=100, delta=1e-6, **more)
-    option = next(each for each in compared(deployment, noise_multiplier=6.0) if each.name == "banded-toeplitz")
-    _, signal = signal_to_noise.of_option(deployment, option, 60_000, advise_epsilon=True)
-    sigma = 6.0 * signal_to_noise.LEARNS / signal.noise_to_signal
-    same = {"restart_every": deployment.setting.restart_every, "adjacency": deployment.setting.adjacency}
-    guarantee = tff_mf.guarantee(
-        option.mechanism, 100, deployment.setting.participation, noise_multiplier=sigma, **same
-    )
-    assert signal.epsilon_needed == guarantee.epsilon(1e-6)

@@ -16,26 +16,29 @@ from tff_mf.experiments.training.datasets import pydoc, sqlite
 PACKAGES = "click,hypothesis,requests"
 
 
-def _command(*arguments, command=("data", "pydoc"), **environment):
-    main = "from tff_mf.experiments.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", main, *map(str, command), *arguments],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+WRITE = """
+import json, sys
+from tff_mf.experiments.training.datasets import pydoc
+print(json.dumps(pydoc.write_pydoc(sys.argv[1], sys.argv[2].split(","))))
+"""
+
+
+def _written(path, packages, *, seed):
+    """What a process with a hash seed of its own returns that writes a file."""
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    command = [sys.executable, "-c", WRITE, str(path), packages]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """The same packages, written by two processes with different hash seeds."""
+    """The same packages, written by two processes with different hash seeds, and what the first returned."""
     folder = tmp_path_factory.mktemp("pydoc")
-    first = _command("--packages", PACKAGES, "--out", str(folder / "a"), "--json", PYTHONHASHSEED="1")
-    names = [option for name in reversed(PACKAGES.split(",")) for option in ("--packages", name.upper())]
-    second = _command(*names, "--out", str(folder / "b"), PYTHONHASHSEED="2")
-    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
-    return folder, first, second
+    counts = _written(folder / "a", PACKAGES, seed="1")
+    _written(folder / "b", ",".join(reversed(PACKAGES.upper().split(","))), seed="2")
+    return folder, counts
 
 
 def _rows(path, query):
@@ -47,7 +50,7 @@ def _rows(path, query):
 
 
 def test_the_same_environment_gives_the_same_bytes(written):
-    folder, _, _ = written
+    folder, _ = written
     assert (folder / "a").read_bytes() == (folder / "b").read_bytes()
 
 
@@ -94,8 +97,8 @@ def test_the_file_is_to_the_byte_what_tffs_writer_makes(tmp_path):
         sqlite.write(tmp_path / "ours", [])
 
 
-def test_json_is_one_object_with_the_counts_of_the_file(written):
-    folder, first, _ = written
+def test_the_counts_are_those_of_the_file(written):
+    folder, counts = written
     rows = _rows(
         folder / "a", "SELECT split_name, COUNT(*), SUM(num_examples) FROM client_metadata GROUP BY 1 ORDER BY 1"
     )
@@ -103,11 +106,11 @@ def test_json_is_one_object_with_the_counts_of_the_file(written):
     clients = {split: number for split, number, _ in rows}
     assert {split: promised for split, _, promised in rows} == examples
     assert examples.keys() == {"train", "heldout", "test"}
-    assert json.loads(first.stdout) == {"path": str(folder / "a"), "clients": clients, "sentences": examples}
+    assert counts == {"clients": clients, "sentences": examples}
 
 
 def test_clients_are_split_by_name_and_have_enough_sentences(written):
-    folder, _, _ = written
+    folder, _ = written
     rows = _rows(folder / "a", "SELECT client_id, split_name, num_examples FROM client_metadata")
     assert all(split == pydoc.split_of(name) for name, split, _ in rows)
     assert min(number for *_, number in rows) >= 8
@@ -116,7 +119,7 @@ def test_clients_are_split_by_name_and_have_enough_sentences(written):
 
 
 def test_no_sentence_comes_twice_or_is_empty(written):
-    folder, _, _ = written
+    folder, _ = written
     tokens = [_tokens(example) for (example,) in _rows(folder / "a", "SELECT serialized_example_proto FROM examples")]
     assert len(set(tokens)) == len(tokens) > 1000
     assert all(re.fullmatch(r"[!-@\[-~]+( [!-@\[-~]+){4,}", text) for text in tokens)

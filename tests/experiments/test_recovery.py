@@ -1,5 +1,6 @@
 """A run that is stopped, however it is stopped, goes on to the same end, and releases nothing twice."""
 
+import os
 import shlex
 import shutil
 import signal
@@ -173,7 +174,6 @@ def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whol
 
 # Fills the disk after some rounds: from there on, rounds write into pages that they have, but for TensorFlow's.
 FILLING = """
-import os
 import pathlib, sys, threading, time
 ledger = pathlib.Path(sys.argv[sys.argv.index("--out") + 1]) / "ledger.jsonl"
 def fill():

@@ -1,6 +1,5 @@
 """What people read: pictures, figures on the safe side, screens as the docs show them, and bars on a terminal alone."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -21,7 +20,7 @@ import tff_mf
 from tff_mf.experiments import cli
 from tff_mf.experiments.comparison import _report, _results, charts
 from tff_mf.experiments.output import figures as output_figures
-from tff_mf.experiments.output import mechanism_plots, native_output, progress
+from tff_mf.experiments.output import mechanism_plots, progress
 from tff_mf.experiments.runs import statements
 from tff_mf.experiments.training.datasets import named_data
 from tff_mf.numerics import digits
@@ -307,14 +306,6 @@ def test_a_first_download_prints_nothing_on_standard_output(tmp_path, monkeypatc
     with pytest.raises(tff_mf.InputError, match="could not be downloaded"):
         named_data.data_file("stackoverflow")
     assert capsys.readouterr() == ("", "")
-
-
-def test_only_lines_with_the_beginning_are_removed(capfd):
-    with contextlib.suppress(ValueError), native_output.without("INFO: "):
-        os.write(2, b"INFO: made a delegate\nERROR: it matters\n\nanother line\n")
-        raise ValueError
-    os.write(2, b"INFO: after\n")
-    assert capfd.readouterr().err == "ERROR: it matters\nanother line\nINFO: after\n"
 
 
 def test_a_log_level_of_the_user_is_kept(monkeypatch):

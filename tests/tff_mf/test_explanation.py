@@ -84,7 +84,6 @@ def test_a_picture_is_what_the_script_draws(name):
 
 
 def test_every_picture_is_drawn_by_the_script():
-    # PNG files are of docs/html_pictures.py.
     assert {path.stem for path in PICTURES["FOLDER"].glob("*.svg")} == set(PICTURES["PICTURES"])
 
 

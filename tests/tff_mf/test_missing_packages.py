@@ -38,7 +38,7 @@ def run(program):
 def test_commands_name_the_packages_of_the_extras_and_never_tff_mf_on_an_index():
     project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
     groups = {"core": project["dependencies"], **project["optional-dependencies"]}
-    for name in ("core", "plot", "matrices", "flower", "jax", "torch", "aes"):
+    for name in ("core", "plot", "flower", "jax", "torch", "aes"):
         command = getattr(required_packages, f"{name.upper()}_COMMAND")
         assert shlex.split(command) == ["pip", "install", *groups[name]], name
     pattern = r"pip3? install( -[^ ]+)* +[\"']?tff[-_]mf"
@@ -140,7 +140,6 @@ def test_doctor_fails_if_the_installed_packages_would_not_work():
     ("package", "line"),
     [
         ("matplotlib", "show identity --rounds 9 --sampling single --plot x.png"),
-        ("jinja2", "plan --population 60 --clients-per-round 10 --rounds 12 --delta 1e-3 --epsilon 4 --html x.html"),
         ("jinja2", "report . --html x.html"),
     ],
 )

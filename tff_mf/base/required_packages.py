@@ -16,7 +16,6 @@ CORE_COMMAND = (
     "'safetensors>=0.4' 'scipy>=1.9.3'"
 )
 PLOT_COMMAND = "pip install 'jinja2>=3.1' 'matplotlib>=3.8'"
-MATRICES_COMMAND = "pip install 'protobuf>=4.25'"
 FLOWER_COMMAND = "pip install 'flwr[simulation]>=1.41,<1.43'"
 JAX_COMMAND = "pip install 'jax>=0.10' 'optax>=0.2.4'"
 TORCH_COMMAND = "pip install 'cryptography>=42' 'torch>=2.4'"

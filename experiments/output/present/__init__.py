@@ -8,7 +8,6 @@ from ._document import Block as Block
 from ._document import Callout as Callout
 from ._document import Code as Code
 from ._document import Document as Document
-from ._document import Explorer as Explorer
 from ._document import Facts as Facts
 from ._document import Figure as Figure
 from ._document import Item as Item

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..figures import Chart
@@ -57,10 +57,9 @@ class Item:
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """A list, which has a name in `ticked` if readers of a page may tick its entries."""
+    """A list."""
 
     items: Sequence[Item]
-    ticked: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,30 +129,6 @@ class Code:
 
 
 @dataclasses.dataclass(frozen=True)
-class Explorer:
-    """Sliders over points that were all computed.
-
-    Attributes:
-        data: The axes, each with the place of what is planned, the header and the points.
-    """
-
-    data: Mapping[str, Any]
-
-    @property
-    def planned(self) -> Mapping[str, Any]:
-        """The point that is planned."""
-        place = 0
-        for axis in self.data["axes"]:
-            place = place * len(axis["values"]) + axis["planned"]
-        return self.data["points"][place]
-
-    @property
-    def table(self) -> Table:
-        """The figures of the planned point."""
-        return Table(self.data["header"], self.planned["rows"], "figures at the chosen numbers")
-
-
-@dataclasses.dataclass(frozen=True)
 class Section:
     """A part with a title, of blocks and sections."""
 
@@ -166,7 +141,7 @@ class Section:
         return [each for each in self.blocks if each is not None]
 
 
-Block = Paragraph | Callout | Listing | Facts | Table | Figure | Code | Explorer | Section
+Block = Paragraph | Callout | Listing | Facts | Table | Figure | Code | Section
 
 
 @dataclasses.dataclass(frozen=True)

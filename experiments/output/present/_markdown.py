@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from ..text import seen, spaced_as_it_is
-from ._document import Block, Callout, Code, Explorer, Facts, Figure, Item, Listing, Paragraph, Section, Table
+from ._document import Block, Callout, Code, Facts, Figure, Item, Listing, Paragraph, Section, Table
 
 _WIDTH = 79
 # Text that begins a heading, a list or a table in Markdown at the beginning of a line.
@@ -57,8 +57,6 @@ def _lines(block: Block) -> Iterable[str]:
             return [f"    {spaced_as_it_is(line)}" for line in block.lines]
         case Figure():
             return [_wrapped(f"{block.chart.title}. {block.chart.note}", ""), "", *_table(block.values())]
-        case Explorer():
-            return [_wrapped(block.planned["about"], ""), "", *_table(block.table)]
         case Section():
             return _blocks(block, 2)
 

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..text import seen, spaced_as_it_is
-from ._document import Block, Callout, Code, Explorer, Facts, Figure, Listing, Paragraph, Section, Table
+from ._document import Block, Callout, Code, Facts, Figure, Listing, Paragraph, Section, Table
 
 _NARROWEST = 40
 _WIDEST = 120
@@ -76,8 +76,6 @@ def _lines(block: Block, level: int) -> Iterable[str]:
             return [f"    {spaced_as_it_is(line)}" for line in block.lines]
         case Figure():
             return [*folded(seen(f"{block.chart.title}. {block.chart.note}")), "", *_table(block.values())]
-        case Explorer():
-            return [*folded(block.planned["about"]), "", *_table(block.table)]
 
 
 def _table(block: Table) -> Iterator[str]:

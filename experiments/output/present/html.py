@@ -1,11 +1,11 @@
-"""Documents as web pages: one file each, with its style, scripts and figures inside, that loads nothing."""
+"""Documents as web pages: one file each, with its style and figures inside, that runs and loads nothing."""
 
 import base64
 import functools
 import hashlib
 import itertools
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jinja2
@@ -17,7 +17,7 @@ from tff_mf.base.errors import InputValueError
 from .. import files
 from ..text import seen, spaced_as_it_is
 from . import _svg
-from ._document import Block, Document, Explorer, Section
+from ._document import Block, Document
 
 _FOLDER = pathlib.Path(__file__).parent
 _ENDINGS = (".html", ".htm")
@@ -26,23 +26,16 @@ _ENDINGS = (".html", ".htm")
 def html(document: Document) -> str:
     """Returns a document as a web page, which can be printed.
 
-    Formal guarantee: the policy in its head lets a browser run the scripts of this package alone, and load nothing,
-    whatever texts the page contains.
+    Formal guarantee: the policy in its head lets a browser run no script and load nothing, whatever texts the page
+    contains.
 
     Args:
         document: The document; all of its texts are escaped.
     """
-    data = next((each.data for each in _all(document) if isinstance(each, Explorer)), None)
     style = _file("page.css")
-    scripts = [_file("ticks.js"), *([] if data is None else [_file("explorer.js")])]
-    policy = (
-        f"default-src 'none'; base-uri 'none'; form-action 'none'; "
-        f"style-src {_hash(style)}; script-src {' '.join(map(_hash, scripts))}"
-    )
+    policy = f"default-src 'none'; base-uri 'none'; form-action 'none'; style-src {_hash(style)}"
     found = _environment().get_template("document.html.j2")
-    return found.render(
-        policy=policy, style=style, scripts=scripts, data=data, document=document, version=tff_mf.__version__
-    )
+    return found.render(policy=policy, style=style, document=document, version=tff_mf.__version__)
 
 
 def check_page(path: str) -> pathlib.Path:
@@ -66,13 +59,6 @@ def write_page(path: pathlib.Path, document: Document) -> None:
         files.write_atomically(path, html(document))
 
 
-def _all(section: Section) -> Iterator[Block]:
-    for block in section.shown:
-        yield block
-        if isinstance(block, Section):
-            yield from _all(block)
-
-
 @functools.cache
 def _environment() -> jinja2.Environment:
     found = jinja2.Environment(
@@ -85,7 +71,6 @@ def _environment() -> jinja2.Environment:
         # Texts of others cannot hide or reorder what is around them.
         finalize=lambda value: value if hasattr(value, "__html__") else seen(str(value)),
     )
-    found.policies["json.dumps_kwargs"] = {"allow_nan": False}
     # The pictures are markup that Matplotlib made, without text of others.
     found.filters.update(
         groups=_groups,
