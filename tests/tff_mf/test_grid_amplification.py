@@ -101,7 +101,7 @@ def largest_delta_of_chain(level, epsilon, delta, charge):
         return scipy.stats.norm.cdf(scipy.stats.norm.ppf(np.minimum(probability, 1.0)) + charge.mu)
 
     ideal = np.minimum(math.exp(epsilon) * close(x + charge.tail) + delta, 1.0)
-    return float(np.max(close(ideal) + charge.tail - math.exp(level) * x))
+    return float(np.max(np.minimum(close(ideal) + charge.tail, 1.0) - math.exp(level) * x))
 
 
 @settings(max_examples=200)
