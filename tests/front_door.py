@@ -5,6 +5,7 @@
 """
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -28,6 +29,7 @@ MECHANISMS = ("blt", "identity")
 # What a line that was run, and everything that it started, has in its environment.
 MARK = "TFF_MF_FRONT_DOOR"
 PROGRESS = re.compile(r"(blt|identity): round \d+ of \d+, \d+ s left(, accuracy 0\.\d+)?|")
+PIP_WARNS = "WARNING: "
 PNG = b"\x89PNG\r\n\x1a\n"
 SMALLEST_PICTURE = (400, 200)
 LINES_SHOWN = 40
@@ -141,7 +143,9 @@ def nothing_left(done: Run) -> str:
 
 def only_progress_on_stderr(done: Run) -> str:
     """Standard error has lines about progress only: no warning, no traceback."""
-    others = [line for line in done.stderr.splitlines() if not PROGRESS.fullmatch(line)]
+    # pip writes first, of indexes and caches of this machine.
+    after_pip = itertools.dropwhile(lambda line: line.startswith(PIP_WARNS), done.stderr.splitlines())
+    others = [line for line in after_pip if not PROGRESS.fullmatch(line)]
     if others:
         raise Fault(f"{len(others)} unexpected lines on standard error:\n" + "\n".join(others[-LINES_SHOWN:]))
     return "standard error has progress only"
