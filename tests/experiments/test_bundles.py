@@ -93,7 +93,7 @@ def test_runs_that_cannot_be_exported_are_refused_and_left_unchanged(bundle, tmp
 
 @pytest.mark.parametrize(
     ("settings", "population", "why"),
-    [("noise_multiplier = 0.0", None, "there is no noise"), ("noise_multiplier = 8.0", 4, "delta: δ = ")],
+    [("noise_multiplier = 0.0", None, "noise: there is no noise"), ("noise_multiplier = 8.0", 4, "delta: δ = ")],
     ids=["no noise", "delta"],
 )
 def test_a_deployment_without_an_epsilon_is_not_exported(bundle, tmp_path, settings, population, why):

@@ -141,7 +141,7 @@ def _fault(case: Case, status: int, out: str, err: str) -> str:
 
 
 def _names(case: Case, line: str) -> bool:
-    """Returns whether a line names the option, or the text of an argument; a key and its file."""
+    """Returns whether a line names the option or its field, or the text of an argument; a key and its file."""
     if case.settings is not None:
         return "settings.toml" in line and (case.parameter in ("tables", "grid") or case.parameter in line)
     if case.environment:
@@ -151,7 +151,8 @@ def _names(case: Case, line: str) -> bool:
         field = case.value.partition("=")[0].replace("_", "-")
         return "--set" in line or field in line.replace("_", "-")
     if case.parameter.startswith("--"):
-        return case.parameter in line or (case.parameter == "--config" and case.value[:40] in line)
+        field = case.parameter.removeprefix("--").replace("-", "_")
+        return case.parameter in line or f"{field}=" in line or case.value[:40] in line
     return case.parameter in line or case.value[:40] in line
 
 
