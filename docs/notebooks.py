@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 FOLDER = pathlib.Path(__file__).parent / "tutorials"
 # What differs from run to run: hashes, versions, numbers with their signs, a remark on the largest of many.
@@ -80,6 +80,21 @@ def store(cell: dict, text: str, count: int) -> None:
 def read(path: pathlib.Path) -> dict:
     """Returns a notebook."""
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def changed(notebook: dict, changes: Mapping[str, str]) -> dict:
+    """Returns a notebook with other texts in its code, as for a quick run.
+
+    Raises:
+        ValueError: If one of the texts is not in it.
+    """
+    sources = ["".join(cell["source"]) for cell in notebook["cells"]]
+    for old, new in changes.items():
+        if not any(old in source for source in sources):
+            raise ValueError(f"{old!r} is in no cell.")
+        sources = [source.replace(old, new) for source in sources]
+    cells = [{**cell, "source": [source]} for cell, source in zip(notebook["cells"], sources, strict=True)]
+    return {**notebook, "cells": cells}
 
 
 def needs(notebook: dict) -> str:

@@ -2,9 +2,9 @@
 
 The pages are run in order, in a copy of the checkout, with the wheel installed into a separate environment by README's
 own line. README's first block is left out: `.ci/run` runs it, of which these tests are a part (`front_door.py`).
-`command_lines.toml` says what is run in place of lines that take too long, and which lines are left to `make
-check-long`. Of README each line is a process of its own; of other pages, a plain `tff-mf` with its arguments is a fork
-of a process that has the installed package and TFF imported.
+`command_lines.toml` gives long lines smaller sizes, and names the few lines that do not run here. Of README each line
+is a process of its own; of other pages, a plain `tff-mf` with its arguments is a fork of a process that has the
+installed package and TFF imported.
 """
 
 import dataclasses
@@ -52,17 +52,32 @@ class _Entry:
     line: str
     why: str
     append: str = ""
-    sampled: str = ""
-    replace: dict[str, str] = dataclasses.field(default_factory=dict)
     before: str = ""
+    killed: str = ""
     status: int = 0
     starts: bool = False
-    long: str = ""
     needs: str = ""
     writes: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
-ENTRIES = [_Entry(**entry) for entry in tomllib.loads((HERE / "tests/command_lines.toml").read_text())["entry"]]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _NotRun:
+    line: str
+    why: str
+
+
+READ = tomllib.loads((HERE / "tests/command_lines.toml").read_text())
+ENTRIES = [_Entry(**entry) for entry in READ["entry"]]
+NOT_RUN = [_NotRun(**entry) for entry in READ["not_run"]]
+MOST_NOT_RUN = 5
+# What may be put after a line of `tff-mf`: how much there is to do, and of which data.
+SIZES = {
+    *("--rounds", "--epochs", "--clients-per-round", "--cohort", "--population", "--min-sep", "--max-participations"),
+    *("--groups", "--bands", "--restart-every", "--checkpoint-every", "--evaluate-every", "--evaluation-examples"),
+    *("--model", "--vocab-size", "--embedding-size", "--units", "--max-examples", "--dataset", "--packages"),
+    # A model this small learns nothing, and a training says so before it begins.
+    "--force",
+}
 
 
 def _pages() -> list[str]:
@@ -87,17 +102,30 @@ def _entry_of(page: str, line: str) -> _Entry:
     return found[0] if found else _Entry(page=page, line=line, why="")
 
 
-def test_each_substitution_belongs_to_a_line_and_says_why():
+def _is_not_run(line: str) -> bool:
+    return any(line.startswith(each.line) for each in NOT_RUN)
+
+
+def test_each_entry_belongs_to_a_line_says_why_and_changes_sizes_alone():
     for entry in ENTRIES:
         assert any(line.startswith(entry.line) for line in _lines(entry.page)), entry
         assert entry.why, entry
+        if entry.line.startswith("tff-mf "):
+            assert {word for word in shlex.split(entry.append) if word.startswith("-")} <= SIZES, entry
+
+
+def test_at_most_five_lines_do_not_run_and_each_says_why():
+    assert len(NOT_RUN) <= MOST_NOT_RUN
+    every = [line for page in _pages() for line in _lines(page)]
+    for each in NOT_RUN:
+        assert any(line.startswith(each.line) for line in every), each
+        assert each.why, each
 
 
 class _Shell:
     """A shell of a reader who has only a copy of the checkout."""
 
-    def __init__(self, root: pathlib.Path, long: bool):
-        self._long = long
+    def __init__(self, root: pathlib.Path):
         self.folder = root / "checkout"
         self._home = root / "home"
         self._environment = root / "environment"
@@ -121,6 +149,9 @@ class _Shell:
         if command in self._ran:
             return
         self._ran.add(command)
+        if entry.killed:
+            self._kill_when_there_is(entry.killed, command)
+            return
         arguments = None if page in IN_NEW_PROCESSES or entry.starts else _arguments(command)
         status, printed = self._by_shell(command) if arguments is None else self._forked(arguments)
         assert status == entry.status, f"{command}\n{printed}"
@@ -136,17 +167,31 @@ class _Shell:
 
     def _filled(self, line: str, entry: _Entry) -> str:
         line = re.sub(r"\b[0-9a-f]{64}\b", self._digest or "no-digest-was-printed", line)
-        for old, new in entry.replace.items():
-            assert old in line, (line, old)
-            line = line.replace(old, new)
-        words = re.sub(r"\s+#.*", "", line)
-        return " ".join(filter(None, (words, entry.append, "" if self._long else entry.sampled)))
+        return " ".join(filter(None, (re.sub(r"\s+#.*", "", line), entry.append)))
 
     def _by_shell(self, command: str) -> tuple[int, str]:
         """Runs a line in a process group of its own, as a terminal does: its exit status, and all that it printed."""
+        started = self._started(command)
+        try:
+            return started.wait(LINE_SECONDS), self._log.read_text()
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, signal.SIGKILL)
+            raise
+
+    def _kill_when_there_is(self, pattern: str, command: str) -> None:
+        """Starts a line, and kills it and what it has started as soon as it has written a file."""
+        started, until = self._started(command), time.monotonic() + LINE_SECONDS
+        while not list(self.folder.glob(pattern)):
+            ended_early = started.poll() is not None or time.monotonic() > until
+            assert not ended_early, f"{command}\n{self._log.read_text()}"
+            time.sleep(0.05)
+        os.killpg(started.pid, signal.SIGKILL)
+        assert started.wait() == -signal.SIGKILL
+
+    def _started(self, command: str) -> subprocess.Popen:
         # Into a file: TFF's worker may outlive the line, and would keep a pipe open.
         with self._log.open("w") as log:
-            started = subprocess.Popen(
+            return subprocess.Popen(
                 ["bash", "-c", command],
                 cwd=self.folder,
                 env=self._variables(),
@@ -155,11 +200,6 @@ class _Shell:
                 stderr=subprocess.STDOUT,
                 process_group=0,
             )
-        try:
-            return started.wait(LINE_SECONDS), self._log.read_text()
-        except subprocess.TimeoutExpired:
-            os.killpg(started.pid, signal.SIGKILL)
-            raise
 
     def _forked(self, arguments: list[str]) -> tuple[int, str]:
         """Runs `tff-mf` as it is installed."""
@@ -214,8 +254,8 @@ def _make_environment(folder: pathlib.Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory, request) -> Iterator[_Shell]:
-    made = _Shell(tmp_path_factory.mktemp("reader"), long=request.config.getoption("--long"))
+def shell(tmp_path_factory) -> Iterator[_Shell]:
+    made = _Shell(tmp_path_factory.mktemp("reader"))
     try:
         yield made
     finally:
@@ -226,7 +266,8 @@ def shell(tmp_path_factory, request) -> Iterator[_Shell]:
 def test_the_command_lines_of_a_page_run_in_order(page, shell, request):
     for line in _lines(page):
         entry = _entry_of(page, line)
-        if entry.long and not request.config.getoption("--long"):
+        # Lines of commands that are being taken away.
+        if _is_not_run(line):
             continue
         if entry.needs and shutil.which(entry.needs, path=os.defpath) is None:
             print(f"not run, without {entry.needs}: {line}")

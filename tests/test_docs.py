@@ -197,10 +197,9 @@ def test_the_script_that_swaps_each_mechanism_runs(capfd):
     assert capfd.readouterr().out.count("sigma") == 9
 
 
-# The kinds of contexts differ in nothing that the guard sees. test_guard.py stops runs and resumes them, and the page's
-# own lines do so with this script.
-@pytest.mark.sampled(most=1)
-@pytest.mark.parametrize("context", ["resident", "session", "default"])
+# Long: the page's own lines stop this script and go on, in the context that it is for. The guard sees no other.
+@pytest.mark.long
+@pytest.mark.parametrize("context", ["session", "default"])
 def test_the_pipeline_with_a_guard_runs_and_its_report_passes(tmp_path, context, capfd, monkeypatch):
     script = DOCS / "pipeline.py"
     monkeypatch.setattr(sys, "argv", [str(script), context, str(tmp_path / "run")])
@@ -254,6 +253,14 @@ def test_settings_of_results_are_whole_and_named_in_their_page(path):
 
     assert _spec.read(path)
     assert f"docs/results/{path.name}" in (DOCS / "results.md").read_text()
+
+
+def test_the_specification_of_the_page_has_the_runs_that_it_says(tmp_path):
+    from tff_mf.experiments.comparison import _spec
+
+    (block,) = re.findall(r"^```toml\n(.*?)^```", (DOCS / "experiments.md").read_text(), re.S | re.M)
+    (tmp_path / "spec.toml").write_text(block)
+    assert len(_spec.read(tmp_path / "spec.toml")) == 3 * 3 + 2 * 3 * 3
 
 
 def test_figures_of_results_are_what_their_command_wrote():

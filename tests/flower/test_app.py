@@ -251,16 +251,24 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs"
 NOTEBOOKS = runpy.run_path(str(DOCS / "notebooks.py"))
 
 
-# The rounds of test_strategy.py and the app of test_app.py are what its cells run.
-@pytest.mark.long
-def test_the_notebook_prints_its_stored_output(tmp_path, monkeypatch):
+# In CI: what stands in the notebook, and what takes its place; what it prints then is not compared.
+SMALLER = {"NODES = 20": "NODES = 8", '"rounds": 12': '"rounds": 4', '"clients-per-round": 5': '"clients-per-round": 2'}
+
+
+def test_the_notebook_runs_and_prints_its_stored_output(tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in [name for name in sys.modules if name.startswith("next_word")]:
         monkeypatch.delitem(sys.modules, name)
     level = logging.getLogger("flwr").level
+    notebook = NOTEBOOKS["read"](DOCS / "tutorials" / "flower.ipynb")
+    whole = request.config.getoption("--long")
+    if not whole:
+        notebook = NOTEBOOKS["changed"](notebook, SMALLER)
     try:
-        for cell, text in NOTEBOOKS["printed"](NOTEBOOKS["read"](DOCS / "tutorials" / "flower.ipynb")):
-            assert NOTEBOOKS["compared"](cell, text) == NOTEBOOKS["compared"](cell, NOTEBOOKS["stored"](cell))
+        outputs = list(NOTEBOOKS["printed"](notebook))
     finally:
         logging.getLogger("flwr").setLevel(level)
+    assert outputs[-1][1].splitlines()[-1] == "0 critical of 0 findings; stated"
+    for cell, text in outputs if whole else ():
+        assert NOTEBOOKS["compared"](cell, text) == NOTEBOOKS["compared"](cell, NOTEBOOKS["stored"](cell))

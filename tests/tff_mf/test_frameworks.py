@@ -298,18 +298,30 @@ def test_bad_gradients_are_refused(clipped):
         clipped([np.ones([2, 3]), np.ones([3, 3])], 1.0)
 
 
-# Updates of JAX on a grid are compared with what the integers say above.
-@pytest.mark.parametrize("name", [pytest.param("jax", marks=pytest.mark.long), "pytorch"])
-def test_a_tutorial_prints_its_stored_output(name, tmp_path, monkeypatch):
+# Of JAX in CI: what stands in the notebook, and what takes its place; what it prints then is not compared.
+SMALLER = {
+    "epochs, batch_size = 20, 128": "epochs, batch_size = 2, 128",
+    "train(weights, state, 100)": "train(weights, state, 10)",
+}
+
+
+@pytest.mark.parametrize("name", ["jax", "pytorch"])
+def test_a_tutorial_runs_and_prints_its_stored_output(name, tmp_path, monkeypatch, request):
     pytest.importorskip("sklearn")
     pytest.importorskip(name.removeprefix("py"))
     monkeypatch.chdir(tmp_path)
     notebook = NOTEBOOKS["read"](DOCS / "tutorials" / f"{name}.ipynb")
+    smaller = name == "jax" and not request.config.getoption("--long")
+    if smaller:
+        notebook = NOTEBOOKS["changed"](notebook, SMALLER)
     with jax.enable_x64(True) if name == "jax" else contextlib.nullcontext():
         outputs = list(NOTEBOOKS["printed"](notebook))
     if name == "jax":
         # The notebook switches it on for good.
         jax.config.update("jax_enable_x64", False)
+    assert outputs[-1][1].startswith("ε = 8.000 at δ = 1e-05, for one example, over all ")
+    if smaller:
+        return
     for cell, text in outputs:
         assert NOTEBOOKS["compared"](cell, text) == NOTEBOOKS["compared"](cell, NOTEBOOKS["stored"](cell))
     assert float(re.search(r"([\d.]+) % of the test digits", "".join(text for _, text in outputs))[1]) > 75
