@@ -263,7 +263,7 @@ def shell(tmp_path_factory) -> Iterator[_Shell]:
 
 
 @pytest.mark.parametrize("page", [page for page in _pages() if _lines(page)])
-def test_the_command_lines_of_a_page_run_in_order(page, shell, request):
+def test_the_command_lines_of_a_page_run_in_order(page, shell):
     for line in _lines(page):
         entry = _entry_of(page, line)
         # Lines of commands that are being taken away.
