@@ -6,8 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.keras import _chain, _model_checks
-from tff_mf.keras._per_example import Gradients, Stacked
+from tff_mf.keras import _model_checks
+from tff_mf.keras._per_example import Gradients
 from tff_mf.queries import clipping
 
 # Values of single examples' gradients that are in memory at a time.
@@ -25,12 +25,10 @@ class ClippedSum:
     term that is not finite is zero. The rounding of the sum itself, in float32, is not covered, as it is not for sums
     of clients.
 
-    A loss or a model that computes with several examples at once has no such terms. Losses, and all models but chains
-    of known layers, are therefore evaluated on batches of one example, in parallel (`tf.vectorized_map`; one by one if
-    the model has recurrent layers that are not unrolled). Layers that update variables in training, such as
-    `BatchNormalization`, and losses that are added to the model, such as regularizers, are refused. A
-    `tf.keras.Sequential` of dense, convolution, pooling, dropout and similar layers is evaluated on the whole batch,
-    which is several times faster.
+    A loss or a model that computes with several examples at once has no such terms. Losses and models are therefore
+    evaluated on batches of one example, in parallel (`tf.vectorized_map`; one by one if the model has recurrent layers
+    that are not unrolled). Layers that update variables in training, such as `BatchNormalization`, and losses that are
+    added to the model, such as regularizers, are refused.
 
     TensorFlow Privacy's fast gradient clipping is not used, because a gradient can exceed its bound.
 
@@ -40,7 +38,7 @@ class ClippedSum:
             it returns several values, their mean is taken.
         clip_norm: Bound ζ on the norm of an example's gradient; from 1e-20 to 1e20.
 
-    Source: Abadi et al. (2016), algorithm 1; Goodfellow (2015) for the norms of dense layers.
+    Source: Abadi et al. (2016), algorithm 1.
 
     Example:
         >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, use_bias=False, input_shape=(2,))])
@@ -59,14 +57,8 @@ class ClippedSum:
         _model_checks.check(model)
         self._model, self._loss = model, _loss(loss)
         self._clip_norm = clipping.checked_clip_norm(clip_norm)
-        self._chain = _chain.is_chain(model)
         self._variables = model.trainable_variables
         self._function = tf.function(self._checked_sum, autograph=False, reduce_retracing=True)
-
-    @property
-    def on_whole_batches(self) -> bool:
-        """Whether the model is evaluated on whole batches, because it is a chain of known layers."""
-        return self._chain
 
     def __call__(self, x: Any, y: Any, present: tf.Tensor | None = None) -> list[tf.Tensor]:
         """Returns the sum over a batch.
@@ -103,11 +95,11 @@ class ClippedSum:
         # A graph is made when the sum is first computed, and again for other shapes.
         _model_checks.check(self._model)
         variables = self._model.trainable_variables
-        if _chain.is_chain(self._model) != self._chain or list(map(id, variables)) != list(map(id, self._variables)):
+        if list(map(id, variables)) != list(map(id, self._variables)):
             raise InputValueError("model has other layers than when it was passed: make it whole first.")
 
     def _sum(self, x: Any, y: Any, present: tf.Tensor) -> list[tf.Tensor]:
-        size = max(1, _MOST_VALUES // _values_of(self._model, self._chain))
+        size = max(1, _MOST_VALUES // _values_of(self._variables))
         if present.shape[0] is not None and present.shape[0] <= size:
             return self._part(x, y, present)
         batch = tf.shape(present)[0]
@@ -121,25 +113,12 @@ class ClippedSum:
         return tf.while_loop(lambda begin, _: begin < batch, add, [tf.constant(0), zeros], parallel_iterations=1)[1]
 
     def _part(self, x: Any, y: Any, present: tf.Tensor) -> list[tf.Tensor]:
-        gradients = self._chain_gradients(x, y) if self._chain else self._mapped_gradients(x, y)
+        gradients = self._gradients(x, y)
         norms = tf.sqrt(tf.add_n([each.squared_norms() for each in gradients]))
         factors = tf.where(present, clipping.factors(norms, tf.constant(self._clip_norm)), 0.0)
         return [each.weighted_sum(factors) for each in gradients]
 
-    def _chain_gradients(self, x: tf.Tensor, y: Any) -> list[Gradients]:
-        def of_loss(results: tf.Tensor, activation: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-            def one(parts: Any) -> tf.Tensor:
-                target, result = parts
-                with tf.GradientTape() as tape:
-                    tape.watch(result)
-                    value = self._value(target, activation(result[tf.newaxis]))
-                return tape.gradient(value, result, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-
-            return tf.vectorized_map(one, (y, results))
-
-        return _chain.chain_gradients(self._model, x, of_loss)
-
-    def _mapped_gradients(self, x: Any, y: Any) -> list[Gradients]:
+    def _gradients(self, x: Any, y: Any) -> list[Gradients]:
         def one(parts: Any) -> list[tf.Tensor]:
             inputs, target = parts
             with tf.GradientTape() as tape:
@@ -149,9 +128,9 @@ class ClippedSum:
             return [tf.convert_to_tensor(gradient) for gradient in found]
 
         if not _has_loops(self._model):
-            return [Stacked(values) for values in tf.vectorized_map(one, (x, y))]
+            return [Gradients(values) for values in tf.vectorized_map(one, (x, y))]
         specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in self._variables]
-        return [Stacked(values) for values in tf.map_fn(one, (x, y), fn_output_signature=specs)]
+        return [Gradients(values) for values in tf.map_fn(one, (x, y), fn_output_signature=specs)]
 
     def _value(self, target: Any, outputs: Any) -> tf.Tensor:
         return tf.reduce_mean(self._loss(tf.nest.map_structure(_batch_of_one, target), outputs))
@@ -177,11 +156,9 @@ def _has_loops(model: tf.keras.Model) -> bool:
     return any(isinstance(layer, tf.keras.layers.RNN) and not layer.unroll for layer in model._flatten_layers())
 
 
-def _values_of(model: tf.keras.Model, chain: bool) -> int:
+def _values_of(variables: list[tf.Variable]) -> int:
     """Returns how many values the gradients of one example have in memory."""
-    if chain:
-        return _chain.values_in_memory(model)
-    return sum(variable.shape.num_elements() for variable in model.trainable_variables)
+    return sum(variable.shape.num_elements() for variable in variables)
 
 
 def _loss(loss: str | Loss) -> Loss:

@@ -52,11 +52,6 @@ def check(model: Any) -> None:
                 "float32; make the model with variables of float32."
             )
     _check_losses(model)
-    if tf.config.list_physical_devices("GPU") and tf.config.experimental.tensor_float_32_execution_enabled():
-        raise InputValueError(
-            "TensorFloat-32 is enabled, with which clipped gradients exceed their norm by up to a thousandth: call "
-            "tf.config.experimental.enable_tensor_float_32_execution(False)."
-        )
     options = tf.config.optimizer.get_experimental_options()
     shortened = sorted(name for name, value in options.items() if name.startswith("auto_mixed_precision") and value)
     if shortened:
