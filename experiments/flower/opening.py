@@ -14,12 +14,12 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from .. import guard, reports
-from ..runs import folders, ledger
+from .. import guard
+from ..runs import folders
 from ..runs.checkpoints import Checkpoints
-from ..runs.names import CHECKPOINTS, LEDGER, REPORT
+from ..runs.names import CHECKPOINTS
 from . import cohorts
-from .checkpoints import ServerState, build, forget, loaded
+from .checkpoints import ServerState, build, loaded
 from .settings import FlowerSettings, checked_clip_norm
 from .strategy import MFStrategy
 from .updates import INTEGERS, MODEL, UPDATE, Layout, Summands, model_arrays
@@ -92,7 +92,6 @@ def open_strategy(
     # With the σ that the run began with: calibrated again, on another machine, its last bits can differ.
     plan = guard.begun_plan(folder, plan)
     summed, drawn = _summands(plan, settings, layout), _drawn_before(plan, draw, nodes)
-    _finish(folder)
     stream, replay = build(plan, dimension=layout.dimension, clip_norm=plan.clip_norm, settings=settings)
     more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
@@ -184,14 +183,3 @@ def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> Su
             "parameters: what the grid costs depends on it."
         )
     return Summands(checked_clip_norm(plan.clip_norm), settings.replies, plan.grid)
-
-
-def _finish(folder: pathlib.Path) -> None:
-    """Does what `MFStrategy.end` does after the ledger's last line, if the process was stopped in between."""
-    book = folder / LEDGER
-    if not book.is_file() or not ledger.read_ledger(book).ended:
-        return
-    if not (folder / REPORT).exists():
-        reports.write(folder, realised=True)
-    forget(folder / CHECKPOINTS)
-    raise InputValueError(f"out={str(folder)!r} holds a run that has ended: its model and report are there.")

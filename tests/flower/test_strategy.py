@@ -13,6 +13,7 @@ import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.experiments import flower, reports, sampling
 from tff_mf.experiments.flower import cohorts, updates
+from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.runs.names import LEDGER, MODEL
 
@@ -41,6 +42,23 @@ from .fleet import (
     steps,
     trained,
 )
+
+
+def test_nothing_is_written_before_the_folder_is_locked(tmp_path):
+    """What a process left that was killed at the end of its run is another's to finish, while that has the folder."""
+    with opened(tmp_path, plan_of(), population=NODES) as strategy:
+        strategy.start(Fleet(NAMES, trained))
+        strategy.end()
+    (tmp_path / "report.json").unlink()
+    left = tmp_path / "checkpoints" / f"checkpoint_{ROUNDS}.safetensors"
+    left.write_bytes(b"keys")
+    with files.alone(tmp_path):
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+        refused("in use by process", tmp_path, plan_of(), population=NODES)
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    refused("has ended", tmp_path, plan_of(), population=NODES)
+    assert not left.exists()
+    assert json.loads((tmp_path / "report.json").read_text())["rounds"]["ended"]
 
 
 @pytest.mark.parametrize("restart_every", [None, 2])
