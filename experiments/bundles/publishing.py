@@ -5,14 +5,14 @@ import pathlib
 import shutil
 from typing import Any
 
-import safetensors.numpy
 import tensorflow as tf
 
 from ... import aggregators
 from .. import reports
 from ..output import progress
 from ..output.files import new_folder
-from ..runs.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
+from ..runs import model_file
+from ..runs.names import REPORT, REPORT_TEXT, VOCABULARY
 from ..training import evaluation, task
 from ._source import check_trained, deployed_again
 
@@ -52,8 +52,8 @@ def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     as_json = reports.as_text(report)
     as_markdown = page.read_text(encoding="utf-8") if page.exists() else reports.markdown(report)
     keras_model = task.build_keras_model(settings, vocabulary=vocabulary)
-    weights = safetensors.numpy.load_file(run / MODEL)
-    keras_model.set_weights([weights[str(index)] for index in range(len(weights))])
+    trainable, _ = model_file.read_from(run)
+    keras_model.set_weights(list(trainable.values()))
     words = tf.TensorSpec([None, evaluation.SEQUENCE_LENGTH], tf.int64, name="words")
 
     @tf.function(input_signature=[words], autograph=False)

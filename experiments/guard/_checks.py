@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import tff_mf
-from tff_mf.base import validation
+from tff_mf.base import checkpoint_files, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
+from .. import reports
 from ..runs.ledger import has_begun, read_ledger
-from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, MODEL, PARTICIPATION, REPORT, SUMMARY
+from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, MODEL, PARTICIPATION, REPORT, REPORT_TEXT, SUMMARY
 
 if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory
@@ -113,17 +114,31 @@ def _check_counts(of_aggregator: float | None, plan: tff_mf.Plan, accounted: flo
         )
 
 
-def check_folder(folder: pathlib.Path) -> None:
+def check_folder(folder: pathlib.Path, *, ended: bool = False) -> None:
     """Raises if a folder holds a run that has ended, or files of a run without its ledger.
 
-    Of a run that has ended, the key of its cohorts is deleted, if it was stopped before it did.
+    What the end of a run does is done here if the run was stopped in between: its keys are deleted, with which the
+    noise can be removed from its models, and its report is written.
+
+    Args:
+        folder: The folder, which no other process uses.
+        ended: Whether the run may have ended.
     """
     book = folder / LEDGER
-    if _ended(folder / REPORT) or (book.is_file() and read_ledger(book).ended):
-        (folder / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
+    if book.is_file() and read_ledger(book).ended:
+        delete_keys(folder)
+        if not (_ended(folder / REPORT) and (folder / REPORT_TEXT).is_file()):
+            reports.write(folder, realised=True)
+        if ended:
+            return
         raise InputValueError(
-            f"folder={str(folder)!r} holds a run that has ended: `tff-mf report` prints its report; name another "
-            "folder for another run."
+            f"folder={str(folder)!r} holds a run that has ended: its model and report are there; name another folder "
+            "for another run."
+        )
+    if _ended(folder / REPORT):
+        raise InputValueError(
+            f"folder={str(folder)!r} holds the report of a run that has ended, and its {LEDGER} has no end: put the "
+            "newest ledger back."
         )
     if has_begun(book):
         return
@@ -135,6 +150,12 @@ def check_folder(folder: pathlib.Path) -> None:
             f"folder={str(folder)!r} holds {', '.join(left)} of a run, but no {LEDGER}: its rounds would be "
             "released twice. Restore the ledger, or name another folder."
         )
+
+
+def delete_keys(folder: pathlib.Path) -> None:
+    """Deletes all states of a run, which have the keys of its noise, and what secret cohorts follow from."""
+    checkpoint_files.remove_all(folder / CHECKPOINTS)
+    (folder / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
 
 
 def _ended(path: pathlib.Path) -> bool:

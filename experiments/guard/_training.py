@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -19,10 +18,12 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from ... import aggregators
 from ...aggregators.checkpoints.manager import States
 from .. import reports
-from ..runs import names
+from ..runs import model_file, names
 from ..runs.folders import keep_evaluated, read_evaluated
 from ..sampling import CohortPlan
 from ..sampling.data_source import CohortReader
+from ..training import weight_names
+from ._checks import delete_keys
 from ._client_data import check_sent, is_empty
 from ._computing import Computing
 from .drawing import checked_clients
@@ -41,10 +42,16 @@ class CohortSizeWarning(UserWarning):
 
 
 class RunReport(dict[str, Any]):
-    """The facts of a report; as text, the guarantee in one line."""
+    """The facts of a report; as text, the guarantee in one line, or how far a run is that has not ended."""
 
     def __str__(self) -> str:
-        return reports.headline(self)
+        done, rounds = self["rounds"]["released"], self["participation"]["rounds"]
+        if self["rounds"]["ended"]:
+            return reports.headline(self)
+        return (
+            f"{done} of {rounds} rounds are released, and the run has not ended: go on with training.cohorts(clients), "
+            "or end it here with training.report(end=True), which states the ε."
+        )
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -84,6 +91,8 @@ class PrivateTraining:
         self.plan, self.process, self.aggregator, self.guard = plan, process, aggregator, guard
         self._model_fn, self._sampler, self._initial = model_fn, sampler, initial_weights
         self._checkpoints = aggregators.CheckpointManager(guard.folder / names.CHECKPOINTS, aggregator=aggregator)
+        # Of a run that has ended: its checkpoints are deleted, and nothing is computed any more but evaluations.
+        self._final: tff.learning.models.ModelWeights | None = None
         self._begun: _Begun | None = None
         # Whether the state in memory may be another one than the newest on disk, or is lost.
         self._stale = True
@@ -100,7 +109,10 @@ class PrivateTraining:
         self._context = ends.enter_context(Computing())
         self._close = weakref.finalize(self, ends.close)
         try:
-            self._resume()
+            if guard.has_ended:
+                self._take_up_end()
+            else:
+                self._resume()
         except BaseException:
             self.close()
             raise
@@ -129,6 +141,7 @@ class PrivateTraining:
         ids = self._population(clients)
         if self._report is not None:
             # What cohorts were drawn from is deleted.
+            self._clients |= frozenset(ids)
             return iter(())
         draw = self._draws(ids)
         self._clients |= frozenset(ids)
@@ -223,7 +236,8 @@ class PrivateTraining:
             self._evaluation = tff.learning.algorithms.build_fed_eval(self._model_fn, loop_implementation=LOOP)
         with self._released():
             start = self._evaluation.initialize()
-            state = self._evaluation.set_model_weights(start, self.process.get_model_weights(self._state))
+            weights = self.process.get_model_weights(self._state) if self._final is None else self._final
+            state = self._evaluation.set_model_weights(start, weights)
             metrics = self._evaluation.next(state, datasets).metrics["client_work"]["eval"]["current_round_metrics"]
             return {name: np.asarray(value).tolist() for name, value in metrics.items()}
 
@@ -233,6 +247,9 @@ class PrivateTraining:
         Example:
             training.model().assign_weights_to(keras_model)
         """
+        if self._final is not None:
+            self._check_open()
+            return tff.learning.models.ModelWeights(*([each.copy() for each in part] for part in self._final))
         with self._released():
             weights = self.process.get_model_weights(self._state)
             return tff.learning.models.ModelWeights(
@@ -243,7 +260,8 @@ class PrivateTraining:
     def report(self, *, end: bool | None = None) -> RunReport:
         """Writes the privacy report and returns it; printed, it is the guarantee in one line.
 
-        A run that has ended cannot go on: its model is written to its folder, and its keys are deleted.
+        A run that has ended cannot go on: its model is written to its folder, and its keys are deleted. Opened
+        again, it has its model, evaluates it, and reports.
 
         Args:
             end: Whether no round follows; if `None`, whether none is left.
@@ -261,10 +279,14 @@ class PrivateTraining:
                 f"end={end!r}: round {self._begun.number} was begun and not computed: call next with the data of its "
                 "clients first."
             )
-        model = {str(index): weight for index, weight in enumerate(self.model().trainable)}
-        files.write_atomically(self.guard.folder / names.MODEL, safetensors.numpy.save(model))
-        self._report = RunReport(self.guard.end())
-        self._context.wait(self._checkpoints.remove_all)
+        model, called = self.model(), weight_names.of_model(self._model_fn)
+        parts = (dict(zip(*part, strict=True)) for part in zip(called, model, strict=True))
+        files.write_atomically(self.guard.folder / names.MODEL, model_file.content(*parts))
+        facts = self.guard.end()
+        # From here on, nothing is read from checkpoints or written to them. A kill before they are deleted leaves them
+        # to the next opening.
+        self._final, self._state, self._report = model, None, RunReport(facts)
+        delete_keys(self.guard.folder)
         return self._report
 
     def close(self) -> None:
@@ -468,6 +490,12 @@ class PrivateTraining:
         self.guard.record_released(number)
         self._state = state
 
+    def _take_up_end(self) -> None:
+        """Reads the model and the report of a run that has ended."""
+        trainable, others = model_file.read_from(self.guard.folder)
+        self._final = tff.learning.models.ModelWeights(list(trainable.values()), list(others.values()))
+        self._report = RunReport(reports.write(self.guard.folder, realised=True))
+
     def _resume(self) -> None:
         """Goes on with the newest state on disk, in a worker that is there."""
         self._context.revive()
@@ -487,7 +515,11 @@ class PrivateTraining:
     def _released(self) -> Iterator[None]:
         """Makes the training's context the current one, with the newest released state in its worker."""
         self._check_open()
-        if self._stale:
+        if self._final is not None:
+            if self._stale:
+                self._context.revive()
+                self._stale = False
+        elif self._stale:
             self._resume()
             if self._begun is not None:
                 # Its state is another one now.

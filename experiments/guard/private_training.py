@@ -18,6 +18,8 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ... import aggregators
 from ..runs.metrics import NOT_TRAINING
+from ..runs.rules import check_same
+from ..runs.run_record import begun_record
 from ._models import checked_dimension
 from ._training import LOOP, CohortSizeWarning, Model, PrivateTraining, RunReport, Sampler
 from .run_guard import begun_plan, open_guard
@@ -57,7 +59,7 @@ def private_fed_avg(
 
     The process has the plan's aggregator and withholds the clients' metrics; the grid fits the model; a round beyond
     the plan's is refused; the guard writes who takes part before their data train. Called again with the same plan and
-    folder, it continues after the newest checkpoint.
+    folder, it continues after the newest checkpoint; of a run that has ended, it has the model and the report.
 
     Formal guarantee: all models that `folder`'s rounds release have the plan's `epsilon`, as for `RunGuard` and
     `aggregators.MFAggregationFactory`, if each dataset that `next` is given is of the client whose id it has,
@@ -85,7 +87,7 @@ def private_fed_avg(
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument would void the guarantee, or the folder holds another run or one that has ended.
+        InputValueError: If an argument would void the guarantee, or the folder holds another run.
     """
     _refuse("private_fed_avg", refused)
     server = tff.learning.optimizers.build_sgdm(1.0) if server_optimizer_fn is None else server_optimizer_fn
@@ -101,7 +103,8 @@ def private_fed_avg(
             loop_implementation=LOOP,
         )
 
-    return _opened(plan, model_fn, build, folder, sampler=sampler, initial_weights=initial_weights)
+    about = _about("private_fed_avg", client_optimizer=client_optimizer_fn, server_optimizer=server)
+    return _opened(plan, model_fn, build, folder, about, sampler=sampler, initial_weights=initial_weights)
 
 
 def private_fed_sgd(
@@ -132,7 +135,8 @@ def private_fed_sgd(
             loop_implementation=LOOP,
         )
 
-    return _opened(plan, model_fn, build, folder, sampler=sampler, initial_weights=initial_weights)
+    about = _about("private_fed_sgd", server_optimizer=server)
+    return _opened(plan, model_fn, build, folder, about, sampler=sampler, initial_weights=initial_weights)
 
 
 def _refuse(function: str, given: Mapping[str, Any]) -> None:
@@ -150,11 +154,24 @@ def _check_optimizers(**given: Any) -> None:
         validation.instance(name, value, tff.learning.optimizers.Optimizer, remedy)
 
 
+def _about(function: str, **optimizers: tff.learning.optimizers.Optimizer) -> dict[str, Any]:
+    """Returns what `run.json` says of a training that its plan does not: what trains, and how fast.
+
+    A schedule of learning rates is a function, and only its presence is noted.
+    """
+    about: dict[str, Any] = {"engine": function}
+    for name, optimizer in optimizers.items():
+        numbers = optimizer.get_hparams(optimizer.initialize([tf.TensorSpec([1])]))
+        about[name] = {"kind": type(optimizer).__name__, **{key: float(value) for key, value in numbers.items()}}
+    return about
+
+
 def _opened(
     plan: tff_mf.Plan,
     model_fn: Model,
     build: Callable[[aggregators.MFAggregationFactory], tff.learning.templates.LearningProcess],
     folder: str | os.PathLike[str],
+    about: Mapping[str, Any],
     **more: Any,
 ) -> PrivateTraining:
     """Returns the training of a folder, a new one or one that is resumed."""
@@ -170,6 +187,10 @@ def _opened(
     if before is not None:
         before.close()
     plan = begun_plan(path, plan.for_model(dimension))
+    begun = begun_record(path)
+    if begun is not None:
+        # The noise is the same with another rate, and the model is not.
+        check_same(about, {name: begun.about.get(name) for name in about}, run=str(path))
     mean = aggregators.MFAggregationFactory.of_plan(plan)
     process = build(mean)
     with contextlib.ExitStack() as ends:
@@ -179,6 +200,8 @@ def _opened(
                 plan,
                 sampler=None if more["sampler"] is None else "the caller's own",
                 aggregator=mean,
+                ended=True,
+                about=dict(about),
                 population=None if plan.population is None else plan.deployed_population(plan.population),
                 released_without_noise=[{"name": "metrics of evaluation", "of": NOT_TRAINING}],
             )

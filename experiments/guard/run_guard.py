@@ -247,7 +247,11 @@ class RunGuard(ServerLoop):
             raise
 
     def end(self) -> dict[str, Any]:
-        """Records that the run has ended, deletes the key of its cohorts, writes the final report, and returns it."""
+        """Records that the run has ended, deletes the key of its cohorts, writes the final report, and returns it.
+
+        Save the model before, and delete the run's states after it: they have the keys of its noise. If the process is
+        killed in between, `open_guard` deletes what is in the folder `checkpoints` of the run.
+        """
         self.record_end()
         (self.folder / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
         return run_reports.write(self.folder, realised=True)
@@ -289,6 +293,7 @@ def open_guard(
     *,
     sampler: str | None = None,
     aggregator: "MFAggregationFactory | None" = None,
+    ended: bool = False,
     **more: Any,
 ) -> Iterator[RunGuard]:
     """Yields the guard of a run, a new one or one that is resumed.
@@ -304,6 +309,7 @@ def open_guard(
             of `RunGuard.draws_from`; secret cohorts are drawn in no other way.
         aggregator: The aggregator of the pipeline, which is refused unless it has the noise of the plan. The state of
             each released round is compared with it. If `None`, nothing checks that the pipeline runs what is claimed.
+        ended: Whether the run may have ended, so that its guard begins and releases nothing.
         more: Fields of `reports.RunRecord` that the plan does not determine, such as `population`,
             `restart_every`, `adaptive_count_stddev` or `evaluation_columns`: see `reports.write_record`.
 
@@ -338,12 +344,12 @@ def open_guard(
             f"folder={str(folder)!r} cannot be made ({error.strerror}): name one that can be written."
         ) from None
     with files.alone(folder):
-        _checks.check_folder(folder)
+        _checks.check_folder(folder, ended=ended)
         more.setdefault("versions", folders.versions())
         record = run_reports.write_record(folder, plan, **more)
         if not (folder / LEDGER).exists():
             run_reports.write(folder, realised=False)
         noise = None if aggregator is None else aggregator.fingerprint
         make = functools.partial(RunGuard, noise=noise, plan=plan, draws=sampler is None)
-        with server_loop.open_loop(folder, rules=record.rules, make=make) as guarded:
+        with server_loop.open_loop(folder, rules=record.rules, make=make, ended=ended) as guarded:
             yield guarded

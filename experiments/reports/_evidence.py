@@ -186,13 +186,17 @@ def _ledger(folder: pathlib.Path, problems: list[Reason]) -> LedgerRecord | None
 
 
 def _parameters(path: pathlib.Path) -> int | None:
+    """Returns the number of the model's parameters that train, which alone are summed and noised."""
     # Imported here: reports of runs without a model need no such file.
     import safetensors
 
+    from ..runs import model_file
+
     try:
         with safetensors.safe_open(path, "np") as model:
-            return sum(math.prod(model.get_slice(name).get_shape()) for name in model.keys())  # noqa: SIM118
-    except (OSError, safetensors.SafetensorError):
+            trainable, _ = model_file.names(model.metadata(), model.keys())
+            return sum(math.prod(model.get_slice(name).get_shape()) for name in trainable)
+    except (OSError, safetensors.SafetensorError, ValueError, TypeError):
         return None
 
 

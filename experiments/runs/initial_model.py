@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 from msgspec import Meta
 
 from tff_mf.base.errors import InputValueError
@@ -21,6 +19,7 @@ from tff_mf.base.errors import InputValueError
 from ..output import files, typed
 from ..output.files import file_hash
 from ..output.typed import Record
+from . import model_file
 from .names import INITIAL_MODEL, SETTINGS_TOML, VOCABULARY
 
 _Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
@@ -157,23 +156,22 @@ def parameters(named: InitialModel, content: bytes, expected: Sequence[np.ndarra
         expected: Parameters of the shapes and types of the model that is to start from it.
     """
     try:
-        tensors = safetensors.numpy.load(content)
-    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+        tensors, _ = model_file.read(content)
+    except ValueError as error:
         raise refused(named, f"is not a model that tff-mf train wrote: {error}") from error
-    if sorted(tensors) != sorted(map(str, range(len(expected)))):
-        raise refused(named, f"has {len(tensors)} tensors, and the model has {len(expected)}, by number")
-    found = [tensors[str(index)] for index in range(len(expected))]
-    for index, (value, own) in enumerate(zip(found, expected, strict=True)):
+    if len(tensors) != len(expected):
+        raise refused(named, f"has {len(tensors)} tensors that train, and the model has {len(expected)}")
+    for (name, value), own in zip(tensors.items(), expected, strict=True):
         if (value.shape, value.dtype) != (own.shape, own.dtype):
             raise refused(
                 named,
-                f"has {value.dtype} {list(value.shape)} as its tensor {index}, and the model that knows its words has "
+                f"has {value.dtype} {list(value.shape)} as its tensor {name!r}, and the model that knows its words has "
                 f"{own.dtype} {list(own.shape)}: take the settings model, vocab_size, embedding_size and units that it "
                 "was trained with",
             )
         if not np.isfinite(value).all():
-            raise refused(named, f"has a number that is not finite in its tensor {index}")
-    return found
+            raise refused(named, f"has a number that is not finite in its tensor {name!r}")
+    return list(tensors.values())
 
 
 def refused(named: InitialModel, reason: str) -> InputValueError:

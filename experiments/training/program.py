@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import safetensors.numpy
 
 import tff_mf
 from tff_mf.base import checkpoint_files
 
 from .. import reports
 from ..output import files
-from ..runs import amplification, folders, initial_model, layers, statements
+from ..runs import amplification, folders, initial_model, layers, model_file, statements
 from ..runs.folders import ExecutionSettings, versions
 from ..runs.ledger import has_begun, read_ledger
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, MODEL, SETTINGS_TOML, SUMMARY, VOCABULARY
@@ -67,7 +66,7 @@ class TrainingResult:
 
 def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path) -> TrainingResult:
     """Writes model, vocabulary, summary and report of a run, deletes its checkpoints, and returns its result."""
-    model = safetensors.numpy.save({str(i): weight for i, weight in enumerate(trained.weights)})
+    model = model_file.content(dict(zip(prepared.language_task.weight_names, trained.weights, strict=True)), {})
     summary = Summary(
         **msgspec.structs.asdict(trained.quality),
         model_sha256=hashlib.sha256(model).hexdigest(),

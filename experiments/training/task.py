@@ -16,7 +16,7 @@ from tff_mf.base.errors import InputValueError
 from ..runs import metrics
 from ..runs.settings import ALL, RunSettings
 from ..runs.summary import Quality
-from . import client_batches, evaluation, models
+from . import client_batches, evaluation, models, weight_names
 from .datasets import sentences
 from .datasets.sentences import ClientSentences
 from .evaluation import ACCURACY
@@ -37,12 +37,14 @@ class Task:
     Attributes:
         model: The model for TFF.
         initial_weights: The weights that training starts from.
+        weight_names: Their names.
         build_evaluator: Makes the evaluator of such models.
         build_batches: Makes what reads the batches of whole cohorts.
     """
 
     model: models.TffModel
     initial_weights: tff.learning.models.ModelWeights
+    weight_names: Sequence[str]
     build_evaluator: Callable[[], evaluation.Evaluator]
     build_batches: Callable[[ClientSentences], client_batches.ClientBatches]
 
@@ -68,6 +70,7 @@ def build_task(settings: RunSettings, vocabulary: Sequence[str]) -> Task:
     return Task(
         model=model,
         initial_weights=initial_weights,
+        weight_names=weight_names.in_a_new_graph(lambda: build().trainable_variables),
         build_evaluator=functools.partial(evaluation.Evaluator, settings.model, build, vocabulary),
         build_batches=functools.partial(
             client_batches.ClientBatches,

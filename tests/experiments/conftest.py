@@ -15,7 +15,9 @@ from unittest import mock
 import pytest
 
 # Programs and builders of run folders that tests share with `make fuzz` and with other environments.
-sys.path.extend(str(pathlib.Path(__file__).parents[1] / name) for name in ("fuzz", "machines", "forks", "experiments"))
+sys.path.extend(
+    str(pathlib.Path(__file__).parents[1] / name) for name in ("fuzz", "machines", "forks", "experiments", "faults")
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,7 @@ def build_task(settings, vocabulary):
         build_batches=lambda sentences: types.SimpleNamespace(of=lambda clients: []),
         build_evaluator=lambda: evaluator,
         initial_weights=None,
+        weight_names=["kernel"],
         parameters=3,
     )
 

@@ -16,6 +16,7 @@ import tff_mf
 from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import initial_model as named_models
+from tff_mf.experiments.runs import model_file
 
 from . import stand_in
 from .shared import critical, invoke
@@ -59,16 +60,26 @@ def test_a_model_is_read_with_its_words_and_kept(tmp_path):
 @pytest.mark.parametrize(
     ("tensors", "named"),
     [
-        ({"0": TENSORS["0"]}, "has 1 tensors, and the model has 2"),
-        ({"0": TENSORS["0"], "two": TENSORS["1"]}, "has 2 tensors, and the model has 2, by number"),
-        ({"0": TENSORS["0"].T, "1": TENSORS["1"]}, r"float32 \[3, 2\] as its tensor 0.* has float32 \[2, 3\]: take"),
+        ({"0": TENSORS["0"]}, "has 1 tensors that train, and the model has 2"),
+        ({"0": TENSORS["0"], "two": TENSORS["1"]}, "does not say in which order"),
+        ({"0": TENSORS["0"].T, "1": TENSORS["1"]}, r"float32 \[3, 2\] as its tensor '0'.* has float32 \[2, 3\]: take"),
         ({"0": TENSORS["0"].astype(np.float64), "1": TENSORS["1"]}, "has float64"),
-        ({"0": TENSORS["0"], "1": np.full(3, np.nan, np.float32)}, "not finite in its tensor 1"),
+        ({"0": TENSORS["0"], "1": np.full(3, np.nan, np.float32)}, "not finite in its tensor '1'"),
     ],
 )
 def test_a_model_of_other_settings_is_refused(tmp_path, tensors, named):
     with pytest.raises(tff_mf.InputError, match=f"^initial_model=.*{named}"):
         read(written(tmp_path, tensors), tmp_path).parameters(expected())
+
+
+def test_a_model_is_taken_in_its_order_and_not_in_that_of_its_names(tmp_path):
+    """Both have one shape; safetensors keeps no order."""
+    weights = {"z": np.arange(3, dtype=np.float32), "a": np.ones(3, np.float32)}
+    path = written(tmp_path)
+    path.write_bytes(model_file.content(weights, {"moving_mean": np.zeros(2, np.float32)}))
+    taken = read(path, tmp_path).parameters(expected(weights))
+    assert [value.tolist() for value in taken] == [value.tolist() for value in weights.values()]
+    assert list(model_file.read_from(tmp_path)[1]) == ["moving_mean"]
 
 
 def test_what_is_not_a_model_is_refused(tmp_path):
@@ -173,6 +184,7 @@ class Task:
     build_batches: object
     build_evaluator: object
     initial_weights: object
+    weight_names: list[str]
     parameters: int = 9
 
 
@@ -190,7 +202,7 @@ def train(small_data, tmp_path, monkeypatch):
         made = stand_in.build_task(settings, WORDS)
         assert vocabulary == WORDS
         weights = types.SimpleNamespace(trainable=expected(), non_trainable=[])
-        return Task(made.build_batches, made.build_evaluator, weights)
+        return Task(made.build_batches, made.build_evaluator, weights, made.weight_names)
 
     def build_process(*given):
         return Recording(), stand_in.build_process(*given)[1]

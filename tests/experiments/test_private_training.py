@@ -5,12 +5,16 @@ import contextlib
 import functools
 import itertools
 import json
+import pathlib
 import shutil
+import signal
 import warnings
 
 import numpy as np
+import private_run
 import psutil
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 import tensorflow_federated as tff
 import tree
@@ -85,6 +89,17 @@ def model_fn(**more):
 
 def frozen_model_fn():
     return model_fn(frozen=True)
+
+
+def two_layer_model_fn():
+    """A second layer whose weights do not train."""
+    frozen = tf.keras.layers.Dense(1, name="frozen", kernel_initializer="ones", trainable=False)
+    return tff.learning.models.from_keras_model(
+        tf.keras.Sequential([tf.keras.layers.InputLayer(input_shape=(2,)), *keras_model().layers, frozen]),
+        tf.keras.losses.MeanSquaredError(),
+        dataset().element_spec,
+        metrics=[tf.keras.metrics.MeanAbsoluteError()],
+    )
 
 
 def planned(**changes):
@@ -413,6 +428,114 @@ def test_a_worker_that_died_is_replaced_and_the_round_begun_again(training):
     assert np.array_equal(training.model().trainable[0], trained_model)
 
 
+def files_of(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def same_model(one, other):
+    return all(
+        np.array_equal(before, now)
+        for parts in zip(one, other, strict=True)
+        for before, now in zip(*parts, strict=True)
+    )
+
+
+def test_after_the_end_a_lost_worker_takes_nothing_and_writes_nothing(tmp_path):
+    others = set(workers())
+    with opened(tmp_path / "run") as training:
+        trained(training)
+        report, model, before = training.report(), training.model(), files_of(tmp_path / "run")
+        measured = training.evaluate(dataset(2.0))
+        (mine,) = set(workers()) - others
+        mine.kill()
+        mine.wait()
+        assert same_model(training.model(), model)
+        with pytest.raises(aggregators.WorkerLostError):
+            training.evaluate(dataset(2.0))
+        assert training.evaluate(dataset(2.0)) == measured
+        assert training.report() == report
+        assert files_of(tmp_path / "run") == before
+
+
+KILLED = """
+import pathlib, sys
+sys.path.append({faults!r})
+import private_run
+folder, *strike = sys.argv[1:]
+private_run.kill_once_ended(pathlib.Path(folder), *strike)
+private_run.main()
+"""
+
+
+@pytest.mark.parametrize(
+    "strike",
+    [("os.remove", "checkpoint_"), ("os.rename", names.REPORT), ("os.remove", names.COHORTS)],
+    ids=["before the checkpoints are deleted", "before the report is there", "before the cohorts' key is deleted"],
+)
+def test_the_keys_of_a_run_that_was_killed_at_its_end_are_deleted_when_it_is_opened_again(tmp_path, forks, strike):
+    folder = tmp_path / "run"
+    with (tmp_path / "log").open("w") as log:
+        process = forks.start(
+            KILLED.format(faults=str(pathlib.Path(private_run.__file__).parent)),
+            [str(folder), *strike],
+            stdout=log.fileno(),
+            stderr=log.fileno(),
+        )
+        assert process.wait(timeout=300) == -signal.SIGKILL, (tmp_path / "log").read_text()
+    assert list((folder / names.CHECKPOINTS).glob("checkpoint_*")) != []
+    with private_run.opened(folder) as training:
+        assert list((folder / names.CHECKPOINTS).iterdir()) == []
+        report = training.report()
+        assert report["rounds"]["ended"]
+        assert training.evaluate(dataset())["num_examples"] == 4
+    assert critical(folder, held=report["digest"]) == []
+
+
+def test_a_run_that_has_ended_is_opened_again_for_its_model_and_its_report(tmp_path):
+    """Also with weights that do not train; and not by another plan."""
+    folder, many = tmp_path / "run", {"model_fn": two_layer_model_fn}
+    with opened(folder, **many) as training:
+        trained(training, 2)
+        report, model = training.report(end=True), training.model()
+        measured = training.evaluate(dataset(2.0))
+    kept = safetensors.numpy.load_file(folder / names.MODEL)
+    assert {name: value.shape for name, value in kept.items()} == {
+        "dense/kernel": (2, 1),
+        "dense/bias": (1,),
+        "frozen/kernel": (1, 1),
+        "frozen/bias": (1,),
+    }
+    assert np.array_equal(kept["dense/kernel"], model.trainable[0])
+    before = files_of(folder)
+    with opened(folder, **many) as training:
+        assert (training.rounds_done, training.report()) == (2, report)
+        assert list(training.cohorts(IDS)) == []
+        assert same_model(training.model(), model)
+        assert training.evaluate(dataset(2.0)) == measured
+        assert files_of(folder) == before
+        # Those that are evaluated from here on are in the report too.
+        with pytest.warns(private_training.ReportChangedWarning):
+            training.evaluate({"somebody": dataset()})
+        with pytest.raises(tff_mf.InputError, match="train or may train"):
+            training.evaluate({IDS[0]: dataset()})
+    assert critical(folder) == []
+    with pytest.raises(tff_mf.InputError, match="insecure_seed"):
+        opened(folder, planned(insecure_seed=1), **many)
+    (folder / names.MODEL).unlink()
+    with pytest.raises(tff_mf.InputError, match=r"model\.safetensors is missing"):
+        opened(folder, **many)
+
+
+def test_a_report_before_the_end_says_how_far_the_run_is_and_how_to_end_it(training):
+    trained(training, 1)
+    text = str(training.report())
+    assert text.startswith("1 of 4 rounds are released")
+    assert "report(end=True)" in text
+    assert "NO ε" not in text
+    trained(training)
+    assert "ε≤" in str(training.report())
+
+
 def test_a_notebook_has_a_loop_of_its_own(training):
     async def cell():
         return trained(training, 2)
@@ -506,7 +629,15 @@ def ended(world):
     folder = world.new
     with opened(folder) as training:
         training.report(end=True)
-    opened(folder)
+    with opened(folder) as training:
+        training.next(of(IDS[:2]))
+
+
+def another_epsilon(world):
+    folder = world.new
+    for epsilon in (8.0, 4.0):
+        with opened(folder, planned(epsilon=epsilon, noise_multiplier=None)):
+            pass
 
 
 def other_clients(world):
@@ -613,7 +744,21 @@ MISTAKES = {
     "a δ that means nothing": (lambda _: planned(delta=0.2), "delta="),
     # Other settings are in test_guard.py and test_reports.py.
     "another plan in the folder": (lambda w: opened(w.left, planned(insecure_seed=1)), "insecure_seed=1 is not the"),
-    "a run that has ended": (ended, "has ended"),
+    "other rounds in the folder": (
+        lambda w: opened(w.left, planned(rounds=3)),
+        r"rounds=3 is not the setting that the run in '.*' began with, 4(?!.*noise)",
+    ),
+    "other clients in the folder": (lambda w: opened(w.left, planned(population=9)), "population=9 is not .* 8"),
+    "another ε in the folder": (another_epsilon, r"epsilon=4\.0 is not .* began with, 8\.0: "),
+    "two settings in the folder": (
+        lambda w: opened(w.left, planned(delta=1e-4, rounds=3)),
+        r"rounds=3 is not .* began with, 4.*; nor is delta=0\.0001, where it has 0\.001",
+    ),
+    "another learning rate in the folder": (
+        lambda w: opened(w.left, client_optimizer_fn=SGD),
+        r"client_optimizer\.learning_rate=1\.0 is not .* began with, 0\.1",
+    ),
+    "a round of a run that has ended": (ended, "no cohort waits"),
     "other clients after a restart": (other_clients, "those that the run began with"),
     "a sampler that keeps no schema": (by(lambda allowed: IDS[:2], 2), "may not take part", RefusedCohortError),
     "a sampler of strangers": (by(lambda allowed: ["mallory", allowed[0]]), "none of the clients"),

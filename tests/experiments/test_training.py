@@ -8,14 +8,13 @@ import msgspec
 import numpy as np
 import pytest
 import run_folders
-import safetensors.numpy
 import tensorflow as tf
 
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs import names, statements
+from tff_mf.experiments.runs import model_file, names, statements
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.runs.summary import Summary
 from tff_mf.experiments.training import learning_process, models, program, task
@@ -115,9 +114,12 @@ def test_files_of_a_run(finished):
     assert typed.read(out / names.SUMMARY, Summary, "summary") == result.summary
     log = rows(out / names.PARTICIPATION)
     assert len(log) == 15
-    model = safetensors.numpy.load_file(out / names.MODEL)
-    for index, weight in enumerate(result.weights):
-        np.testing.assert_array_equal(model[str(index)], weight)
+    model, others = model_file.read_from(out)
+    assert others == {}
+    for kept, weight in zip(model.values(), result.weights, strict=True):
+        np.testing.assert_array_equal(kept, weight)
+    # Under the names of Keras, whatever the process built before.
+    assert (next(iter(model)), len(model)) == ("embedding/embeddings", len(result.weights))
     assert len(json.loads((out / names.VOCABULARY).read_text())) == SMALL["vocab_size"]
 
 

@@ -21,6 +21,7 @@ _COUNTS = {
     "train": _WRITER
     | {"SIGKILL of the worker": 4, "SIGKILL, clock set back": 2, "SIGTERM": 2}
     | {"started twice": 1, "checkpoints that others can read": 1},
+    "private_fed_avg": _ANY,
     "train-central": _WRITER,
     "compare": _ANY,
     "export": _WRITER,

@@ -8,6 +8,8 @@ import shutil
 import subprocess
 from collections.abc import Callable
 
+import private_run
+import safetensors.numpy
 import small_run
 
 import tff_mf
@@ -24,12 +26,14 @@ class Command:
         arguments: From data set and folder to what starts it there.
         again: From data set and folder to what goes on there.
         same: Raises unless the folder has what an undisturbed run has in the other.
+        main: What takes the arguments: the command line, or a program of somebody's own.
     """
 
     name: str
     arguments: Callable[[pathlib.Path, pathlib.Path], list[str]]
     again: Callable[[pathlib.Path, pathlib.Path], list[str]]
     same: Callable[[pathlib.Path, pathlib.Path], None]
+    main: Callable[[], None] = cli.main
 
 
 class DifferentError(Exception):
@@ -116,6 +120,23 @@ def _run_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
     findings = [sorted(f.text for f in reports.check(each) if f.severity == "critical") for each in (run, whole)]
     _equal("critical findings", *findings)
     _equal("checkpoints left", list((run / "checkpoints").glob("*.safetensors")), [])
+
+
+def _private(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    del data
+    return [str(folder / "run")]
+
+
+def _private_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
+    runs = [each / "run" for each in (folder, expected)]
+    # Who is in which cohort follows from a key that no two runs share.
+    _equal("clients", *(sorted({client for _, client in _who_took_part(run / "participation.csv")}) for run in runs))
+    _equal("findings", *(sorted(found.text for found in reports.check(run)) for run in runs))
+    kept = [json.loads((run / "report.json").read_text()) for run in runs]
+    _equal("rounds", *(({**report["rounds"], "computed_again": 0}) for report in kept))
+    models = [safetensors.numpy.load_file(run / "model.safetensors") for run in runs]
+    _equal("model", *({name: value.shape for name, value in model.items()} for model in models))
+    _equal("keys left", list((runs[0] / "checkpoints").iterdir()), [])
 
 
 def _central(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
@@ -214,6 +235,7 @@ def _bundle_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
 COMMANDS = (
     Command("optimize", _optimize, _optimize, _artifact_same),
     Command("train", _train, _train_again, _run_same),
+    Command("private_fed_avg", _private, _private, _private_same, private_run.main),
     Command("train-central", _central, _central_again, _central_same),
     Command("compare", _compare, _compare, _comparison_same),
     Command("export", _export, _export_again, _bundle_same),

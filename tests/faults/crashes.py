@@ -66,7 +66,7 @@ class Target:
             raise RuntimeError(f"{command.name} fails without a fault: {child.text()[-2000:]}")
 
     def finished(self, arguments: list[str], prepare: Prepare = lambda: None) -> small_run.Child:
-        return small_run.finish(arguments, self.work / "finished.log", prepare)
+        return small_run.finish(arguments, self.work / "finished.log", prepare, self.command.main)
 
     def same(self, folder: pathlib.Path) -> bool:
         with contextlib.suppress(Exception):
@@ -229,7 +229,7 @@ def crash(target: Target, name: str, number: int, generator: random.Random) -> O
     result, wrong = RESUMED, []
     for arguments in (command.arguments, command.again):
         prepare = fault.armed(folder, number, generator)
-        child = small_run.Child(arguments(target.data, folder), target.work / "struck.log", prepare)
+        child = small_run.Child(arguments(target.data, folder), target.work / "struck.log", prepare, command.main)
         struck = Struck(target=target, folder=folder, child=child, generator=generator)
         wrong += fault.strike(struck) if child.stands_still(_PATIENCE) else struck.goes_on()
         try:

@@ -41,13 +41,19 @@ class Child:
         log: What it printed.
     """
 
-    def __init__(self, arguments: list[str], log: pathlib.Path, prepare: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        log: pathlib.Path,
+        prepare: Callable[[], None] = lambda: None,
+        main: Callable[[], None] = cli.main,
+    ) -> None:
         self.log = log
         self.status: int | None = None
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            _become(arguments, log, prepare)
+            _become(arguments, log, prepare, main)
 
     def stands_still(self, seconds: float) -> bool:
         """Waits until it is stopped or has ended, and returns whether it is stopped."""
@@ -92,7 +98,7 @@ class Child:
         return self.log.read_text(errors="replace")
 
 
-def _become(arguments: list[str], log: pathlib.Path, prepare: Callable[[], None]) -> None:
+def _become(arguments: list[str], log: pathlib.Path, prepare: Callable[[], None], main: Callable[[], None]) -> None:
     status = 1
     # Until the command has handlers of its own, an interrupt ends it as it would end any program that starts.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -104,7 +110,7 @@ def _become(arguments: list[str], log: pathlib.Path, prepare: Callable[[], None]
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         sys.argv[1:] = arguments
         prepare()
-        cli.main()
+        main()
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
@@ -123,13 +129,18 @@ def _become(arguments: list[str], log: pathlib.Path, prepare: Callable[[], None]
             os._exit(status)
 
 
-def finish(arguments: list[str], log: pathlib.Path, prepare: Callable[[], None] = lambda: None) -> Child:
+def finish(
+    arguments: list[str],
+    log: pathlib.Path,
+    prepare: Callable[[], None] = lambda: None,
+    main: Callable[[], None] = cli.main,
+) -> Child:
     """Runs a command to its end, and returns it.
 
     Raises:
         RuntimeError: If it does not end.
     """
-    child = Child(arguments, log, prepare)
+    child = Child(arguments, log, prepare, main)
     if child.wait(600) is None:
         os.killpg(child.pid, 9)
         child.wait(10)
