@@ -90,6 +90,7 @@ class PrivateTraining:
     ) -> None:
         self.plan, self.process, self.aggregator, self.guard = plan, process, aggregator, guard
         self._model_fn, self._sampler, self._initial = model_fn, sampler, initial_weights
+        self._called = weight_names.of_model(model_fn)
         self._checkpoints = aggregators.CheckpointManager(guard.folder / names.CHECKPOINTS, aggregator=aggregator)
         # Of a run that has ended: its checkpoints are deleted, and nothing is computed any more but evaluations.
         self._final: tff.learning.models.ModelWeights | None = None
@@ -279,14 +280,11 @@ class PrivateTraining:
                 f"end={end!r}: round {self._begun.number} was begun and not computed: call next with the data of its "
                 "clients first."
             )
-        model, called = self.model(), weight_names.of_model(self._model_fn)
-        parts = (dict(zip(*part, strict=True)) for part in zip(called, model, strict=True))
-        files.write_atomically(self.guard.folder / names.MODEL, model_file.content(*parts))
-        facts = self.guard.end()
-        # From here on, nothing is read from checkpoints or written to them. A kill before they are deleted leaves them
-        # to the next opening.
-        self._final, self._state, self._report = model, None, RunReport(facts)
+        if not self.guard.has_ended:
+            self._end()
+        # Also after an error that came between the end and here; after a kill, the next opening does it.
         delete_keys(self.guard.folder)
+        self._report = RunReport(reports.write(self.guard.folder, realised=True))
         return self._report
 
     def close(self) -> None:
@@ -490,9 +488,22 @@ class PrivateTraining:
         self.guard.record_released(number)
         self._state = state
 
+    def _end(self) -> None:
+        """Writes the model, then that the run has ended: nothing is read from checkpoints from there on, or written."""
+        model = self.model()
+        parts = (dict(zip(*part, strict=True)) for part in zip(self._called, model, strict=True))
+        files.write_atomically(self.guard.folder / names.MODEL, model_file.content(*parts))
+        self.guard.record_end()
+        self._final, self._state = model, None
+
     def _take_up_end(self) -> None:
         """Reads the model and the report of a run that has ended."""
         trainable, others = model_file.read_from(self.guard.folder)
+        if (list(trainable), list(others)) != self._called:
+            raise InputValueError(
+                f"model_fn makes a model of the weights {self._called}, and the run in "
+                f"folder={str(self.guard.folder)!r} trained {(list(trainable), list(others))}: pass the same model."
+            )
         self._final = tff.learning.models.ModelWeights(list(trainable.values()), list(others.values()))
         self._report = RunReport(reports.write(self.guard.folder, realised=True))
 
