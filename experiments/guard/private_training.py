@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
