@@ -14,7 +14,7 @@ import small_run
 
 import tff_mf
 from tff_mf.base import files
-from tff_mf.experiments import reports
+from tff_mf.experiments import cli, reports
 
 
 @dataclasses.dataclass(frozen=True)
