@@ -1,5 +1,6 @@
 """Models that private training refuses, because what their training assigns to variables would be lost."""
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,9 @@ def checked_dimension(model_fn: Any) -> int:
                 "as tff.learning.models.from_keras_model(...)."
             )
         assigned = _assigned(model)
+    # TensorFlow leaves frames of the trace in a cycle. They would hold the caller's frame, and with it a training and its
+    # worker, until Python happens to look for cycles.
+    gc.collect()
     if assigned:
         raise InputValueError(
             f"model_fn's model assigns to {assigned[0]!r} while it trains, as BatchNormalization does to its "
