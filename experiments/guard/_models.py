@@ -40,8 +40,8 @@ def checked_dimension(model_fn: Any) -> int:
                 "as tff.learning.models.from_keras_model(...)."
             )
         assigned = _assigned(model)
-    # TensorFlow leaves frames of the trace in a cycle. They would hold the caller's frame, and with it a training and its
-    # worker, until Python happens to look for cycles.
+    # TensorFlow leaves frames of the trace in a cycle. They would hold the caller's frame, and with it a training and
+    # its worker, until Python happens to look for cycles.
     gc.collect()
     if assigned:
         raise InputValueError(
