@@ -345,10 +345,11 @@ def test_a_preset_on_data_of_ones_own_is_refused_once_for_all_that_is_wrong(smal
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     for number, text in enumerate(
         [
-            "--noise-multiplier=0.0: NO ε CAN BE STATED, there is no noise",
+            "noise_multiplier=0.0: NO ε CAN BE STATED, there is no noise",
             f"needs 34200 clients, but the population has {clients}",
             f"it must be below 1/{10 * clients} ({clients:,} clients × 1,000/100 = {10 * clients:,})",
-            "--bands=3 does not go with mechanism='blt'",
+            "evaluation_examples=10000 leaves no test sentences",
+            "bands=3 does not go with mechanism='blt'",
         ],
         start=1,
     ):
