@@ -71,7 +71,6 @@ def test_tff_mf_works():
         "train --rounds 5 --clients-per-round 2 --epsilon 1 --delta 1e-6 --sampling single",
         "train-central --preset digits",
         "demo",
-        "data pydoc --out pydoc.sqlite",
     ],
 )
 def test_commands_that_need_it_say_so_in_one_line(command):
