@@ -1,14 +1,21 @@
-"""What a client's data must be, so that a worker can train on it: asked before anything is computed on it."""
+"""The data of clients that a private training reads, checked before anything is computed on them."""
 
-from collections.abc import Sequence
+import contextlib
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+import tensorflow_federated as tff
 from tensorflow.core.framework import graph_pb2
 
-from tff_mf.base.errors import InputValueError
+import tff_mf
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
 
-from ..sampling.data_source import check_ends
+from ..sampling.data_source import CohortReader, check_ends
+
+ClientData = tff.simulation.datasets.ClientData
 
 # TFF sends no larger dataset.
 MOST_DATASET_BYTES = 100 * 1024**2
@@ -16,6 +23,10 @@ MOST_DATASET_BYTES = 100 * 1024**2
 _MOST_LIST_BYTES = 2 * 1000**3
 # TensorFlow's number for: nothing is written to stderr about random operations, which the worker may draw anew.
 _ANY_STATE = 1
+
+
+class CohortSizeWarning(UserWarning):
+    """A cohort has fewer clients than its sums are divided by, so that its mean is too small beside the noise."""
 
 
 def check_sent(argument: str, whose: str, elements: tf.data.Dataset | Sequence[Any]) -> None:
@@ -59,6 +70,146 @@ def is_empty(elements: tf.data.Dataset | Sequence[Any], *, read: bool) -> bool:
         return not elements
     known = elements.cardinality()
     return bool(known == 0) or (read and bool(known == tf.data.UNKNOWN_CARDINALITY) and not list(elements.take(1)))
+
+
+def warn_of_size(size: int, number: int, divisor: int) -> None:
+    """Warns the caller's caller's caller that a round has fewer clients than its sum is divided by."""
+    warnings.warn(
+        f"{size} clients in round {number}, and sums are divided by clients_per_round={divisor}: the mean is smaller "
+        "than it should be, and the noise is not.",
+        CohortSizeWarning,
+        stacklevel=4,
+    )
+
+
+class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
+    """Reads and checks what a training trains and evaluates on; a thread that reads ahead ends with the block.
+
+    Args:
+        plan: The plan of the training.
+        taken: The type of the elements that the model takes.
+    """
+
+    def __init__(self, plan: tff_mf.Plan, taken: tff.Type) -> None:
+        self._plan, self._taken = plan, taken
+        self._reader = CohortReader()
+        # Whether the first elements of a cohort were read, where nothing else says that there are any.
+        self._looked = False
+
+    def begin(self, client_data: ClientData, clients: Sequence[str]) -> None:
+        """Begins to read the cohort that comes next."""
+        self._reader.begin(client_data, clients)
+
+    def of_cohort(
+        self, cohort_data: Mapping[str, tf.data.Dataset] | ClientData, cohort: Sequence[str], number: int
+    ) -> list[Any]:
+        """Returns the data of a round, if they can be of its cohort.
+
+        Args:
+            cohort_data: As `PrivateTraining.next` has it.
+            cohort: The clients of the round.
+            number: The number of the round.
+
+        Raises:
+            InputTypeError: If these are no datasets, or have other elements than the model takes.
+            InputValueError: If there are data of another client, or data that no worker can read to their end.
+        """
+        if isinstance(cohort_data, ClientData):
+            data = self._read("cohort_data", cohort_data, cohort)
+            self._check_sent(cohort, data, cohort, number)
+            return data
+        if not isinstance(cohort_data, Mapping):
+            raise InputTypeError(
+                f"cohort_data={type(cohort_data).__name__} must be {{client: dataset}} or TFF's ClientData, so that "
+                "whose data they are can be checked."
+            )
+        data = list(cohort_data.values())
+        self._check_elements("cohort_data", data)
+        # Their ids, in a log, would show who is not in a secret cohort.
+        if others := len(cohort_data.keys() - set(cohort)):
+            raise InputValueError(
+                f"cohort_data has data of {others} clients that are not in the cohort of round {number}: pass "
+                "the data of the clients that training.cohorts(clients) gave, and of nobody else."
+            )
+        self._check_sent(cohort_data, data, cohort, number)
+        # A warning, in a log, would show how large a secret cohort is.
+        if len(data) < len(cohort) and not self._plan.secret_cohorts:
+            warn_of_size(len(data), number, self._plan.clients_per_round)
+        return data
+
+    def of_evaluation(self, data: Sequence[tf.data.Dataset] | ClientData) -> list[Any]:
+        """Returns the data of an evaluation, if they can be sent and one of them has an example.
+
+        Args:
+            data: A dataset for each client, or all of TFF's clients.
+
+        Raises:
+            InputTypeError: If these are no datasets, or have other elements than the model takes.
+            InputValueError: If there is no example, or data that no worker can read to their end.
+        """
+        if isinstance(data, ClientData):
+            datasets = self._read("data", data, data.client_ids)
+        else:
+            datasets = list(data)
+            self._check_elements("data", datasets)
+        for number, elements in enumerate(datasets, 1):
+            check_sent("data", f"client {number} of {len(datasets)}", elements)
+        if all(is_empty(elements, read=True) for elements in datasets):
+            raise InputValueError(
+                f"data has no example in {len(datasets)} datasets, so that nothing could be measured: pass clients "
+                "with examples, and batch them without drop_remainder=True."
+            )
+        return datasets
+
+    def __exit__(self, *error: object) -> None:
+        self._reader.__exit__(*error)
+
+    def _read(self, argument: str, client_data: ClientData, clients: Sequence[str]) -> list[Any]:
+        """Returns the data of clients, which may have been read already."""
+        datasets = self._reader.datasets(client_data)
+        self._check_type(argument, datasets.federated_type.member.element)
+        if missing := len(set(clients) - datasets.client_ids):
+            raise InputValueError(
+                f"{argument} lacks {missing} clients of the cohort: pass the ClientData whose client_ids "
+                "training.cohorts was given, or {client: dataset} of the clients that are there."
+            )
+        return self._reader.read(client_data, clients)
+
+    def _check_sent(self, clients: Iterable[str], data: Sequence[Any], cohort: Sequence[str], number: int) -> None:
+        """Raises unless the data of a cohort can be sent, and warns of clients without an element.
+
+        A secret cohort's clients have no number: the largest would show how many there are.
+        """
+        secret, size = self._plan.secret_cohorts, len(cohort)
+        places = [cohort.index(client) + 1 for client in clients]
+        words = ["a client" if secret else f"client {place} of {size} in round {number}" for place in places]
+        for whose, elements in zip(words, data, strict=True):
+            check_sent("cohort_data", whose, elements)
+        # Reading takes some time, and a pipeline without elements is one in every round.
+        read, self._looked = not self._looked, True
+        empty = [whose for whose, elements in zip(words, data, strict=True) if is_empty(elements, read=read)]
+        if empty:
+            others = "" if secret or len(empty) == 1 else f" (and of {len(empty) - 1} others)"
+            warnings.warn(
+                f"cohort_data: the dataset of {empty[0]}{others} has no batch, which adds nothing to the mean, and the "
+                "noise is the same: batch without drop_remainder=True, or leave out clients with too few examples.",
+                CohortSizeWarning,
+                stacklevel=4,
+            )
+
+    def _check_elements(self, argument: str, datasets: Sequence[tf.data.Dataset]) -> None:
+        """Raises unless each is a dataset of what the model takes: TFF says so below pages of its own calls."""
+        for each in datasets:
+            validation.instance(argument, each, tf.data.Dataset, "pass a tf.data.Dataset of each client")
+            self._check_type(argument, tff.types.tensorflow_to_type(each.element_spec))
+
+    def _check_type(self, argument: str, given: tff.Type) -> None:
+        """Raises unless the model takes elements of a type."""
+        if not self._taken.is_assignable_from(given):
+            raise InputTypeError(
+                f"{argument} has a dataset of {given}, and the model takes {self._taken}: batch and cast its elements "
+                "as in the input_spec of the model."
+            )
 
 
 def _python_operations(sent: bytes) -> list[str]:

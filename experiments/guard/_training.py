@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf.base import files, validation
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
 from ...aggregators.checkpoints.manager import States
@@ -21,24 +20,18 @@ from .. import reports
 from ..runs import model_file, names
 from ..runs.folders import keep_evaluated, read_evaluated
 from ..sampling import CohortPlan
-from ..sampling.data_source import CohortReader
 from ..training import weight_names
 from ._checks import delete_keys
-from ._client_data import check_sent, is_empty
+from ._client_data import ClientData, DataOfClients, warn_of_size
 from ._computing import Computing
 from .drawing import checked_clients
 from .run_guard import RunGuard
 
 Model = Callable[[], tff.learning.models.VariableModel] | tff.learning.models.FunctionalModel
 Sampler = Callable[[Sequence[str]], Sequence[str]]
-ClientData = tff.simulation.datasets.ClientData
 
 # TensorFlow compiles what DATASET_REDUCE does for each client anew.
 LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
-
-
-class CohortSizeWarning(UserWarning):
-    """A cohort has fewer clients than its sums are divided by, so that its mean is too small beside the noise."""
 
 
 class RunReport(dict[str, Any]):
@@ -100,12 +93,11 @@ class PrivateTraining:
         self._state: Any = None
         self._evaluation: tff.learning.templates.LearningProcess | None = None
         self._clients: frozenset[str] = frozenset()
-        self._reader = ends.enter_context(CohortReader())
+        taken = process.next.type_signature.parameter[1].member.element
+        self._data = ends.enter_context(DataOfClients(plan, taken))
         self._drawn: CohortPlan | None = None
         self._evaluated = read_evaluated(guard.folder)
         self._report: RunReport | None = None
-        # Whether the first elements of a cohort were read, where nothing else says that there are any.
-        self._looked = False
         # Of its own, since a worker that died is replaced.
         self._context = ends.enter_context(Computing())
         self._close = weakref.finalize(self, ends.close)
@@ -171,14 +163,14 @@ class PrivateTraining:
                 f"cohort_data: no cohort waits for its data after round {self.rounds_done}: call next once for each "
                 "cohort of training.cohorts(clients)."
             )
-        data = self._checked(cohort_data, begun)
+        data = self._data.of_cohort(cohort_data, begun.clients, begun.number)
         if begun.tried and not self._begin_again(begun):
             raise InputValueError(
                 f"cohort_data: round {begun.number} was saved before the error: go on with the next cohort."
             )
         begun.tried = True
         if isinstance(cohort_data, ClientData) and self._drawn is not None and begun.number < self.plan.rounds:
-            self._reader.begin(cohort_data, self._drawn.cohort(begun.number))
+            self._data.begin(cohort_data, self._drawn.cohort(begun.number))
         try:
             with self._context.installed():
                 output = self.process.next(self._state, data)
@@ -208,9 +200,7 @@ class PrivateTraining:
         """
         self._check_open()
         if isinstance(data, tf.data.Dataset):
-            datasets = [data]
-            self._check_elements("data", datasets)
-            self._check_examples(datasets)
+            datasets = self._data.of_evaluation([data])
         else:
             validation.instance("data", data, (Mapping, ClientData), "pass {id: dataset}, so that ids can be compared")
             clients = list(data if isinstance(data, Mapping) else data.client_ids)
@@ -226,12 +216,7 @@ class PrivateTraining:
                     "them are a release without noise. Keep other clients for evaluation, and leave them out of "
                     "training.cohorts(...)."
                 )
-            if isinstance(data, Mapping):
-                datasets = list(data.values())
-                self._check_elements("data", datasets)
-            else:
-                datasets = self._read("data", data, clients)
-            self._check_examples(datasets)
+            datasets = self._data.of_evaluation(list(data.values()) if isinstance(data, Mapping) else data)
             self._add_evaluated(clients)
         if self._evaluation is None:
             self._evaluation = tff.learning.algorithms.build_fed_eval(self._model_fn, loop_implementation=LOOP)
@@ -388,98 +373,7 @@ class PrivateTraining:
                 "for larger cohorts."
             )
         if size < divisor:
-            self._warn(size, number)
-
-    def _warn(self, size: int, number: int) -> None:
-        warnings.warn(
-            f"{size} clients in round {number}, and sums are divided by clients_per_round={self.plan.clients_per_round}"
-            ": the mean is smaller than it should be, and the noise is not.",
-            CohortSizeWarning,
-            stacklevel=4,
-        )
-
-    def _checked(self, cohort_data: Mapping[str, tf.data.Dataset] | ClientData, begun: _Begun) -> list[Any]:
-        """Returns the data of a round, if they can be of its cohort."""
-        if isinstance(cohort_data, ClientData):
-            data = self._read("cohort_data", cohort_data, begun.clients)
-            self._check_sent(begun.clients, data, begun)
-            return data
-        if not isinstance(cohort_data, Mapping):
-            raise InputTypeError(
-                f"cohort_data={type(cohort_data).__name__} must be {{client: dataset}} or TFF's ClientData, so that "
-                "whose data they are can be checked."
-            )
-        data = list(cohort_data.values())
-        self._check_elements("cohort_data", data)
-        # Their ids, in a log, would show who is not in a secret cohort.
-        if others := len(cohort_data.keys() - set(begun.clients)):
-            raise InputValueError(
-                f"cohort_data has data of {others} clients that are not in the cohort of round {begun.number}: pass "
-                "the data of the clients that training.cohorts(clients) gave, and of nobody else."
-            )
-        self._check_sent(cohort_data, data, begun)
-        # A warning, in a log, would show how large a secret cohort is.
-        if len(data) < len(begun.clients) and not self.plan.secret_cohorts:
-            self._warn(len(data), begun.number)
-        return data
-
-    def _read(self, argument: str, client_data: ClientData, clients: Sequence[str]) -> list[Any]:
-        """Returns the data of clients, which may have been read already."""
-        datasets = self._reader.datasets(client_data)
-        self._check_type(argument, datasets.federated_type.member.element)
-        if missing := len(set(clients) - datasets.client_ids):
-            raise InputValueError(
-                f"{argument} lacks {missing} clients of the cohort: pass the ClientData whose client_ids "
-                "training.cohorts was given, or {client: dataset} of the clients that are there."
-            )
-        return self._reader.read(client_data, clients)
-
-    def _check_sent(self, clients: Iterable[str], data: Sequence[Any], begun: _Begun) -> None:
-        """Raises unless the data of a cohort can be sent, and warns of clients without an element.
-
-        A secret cohort's clients have no number: the largest would show how many there are.
-        """
-        secret, size = self.plan.secret_cohorts, len(begun.clients)
-        numbers = [begun.clients.index(client) + 1 for client in clients]
-        words = ["a client" if secret else f"client {number} of {size} in round {begun.number}" for number in numbers]
-        for whose, elements in zip(words, data, strict=True):
-            check_sent("cohort_data", whose, elements)
-        # Reading takes some time, and a pipeline without elements is one in every round.
-        read, self._looked = not self._looked, True
-        empty = [whose for whose, elements in zip(words, data, strict=True) if is_empty(elements, read=read)]
-        if empty:
-            others = "" if secret or len(empty) == 1 else f" (and of {len(empty) - 1} others)"
-            warnings.warn(
-                f"cohort_data: the dataset of {empty[0]}{others} has no batch, which adds nothing to the mean, and the "
-                "noise is the same: batch without drop_remainder=True, or leave out clients with too few examples.",
-                CohortSizeWarning,
-                stacklevel=4,
-            )
-
-    def _check_examples(self, datasets: Sequence[Any]) -> None:
-        """Raises unless datasets for evaluation can be sent, and one of them has an example."""
-        for number, elements in enumerate(datasets, 1):
-            check_sent("data", f"client {number} of {len(datasets)}", elements)
-        if all(is_empty(elements, read=True) for elements in datasets):
-            raise InputValueError(
-                f"data has no example in {len(datasets)} datasets, so that nothing could be measured: pass clients "
-                "with examples, and batch them without drop_remainder=True."
-            )
-
-    def _check_elements(self, argument: str, datasets: Sequence[tf.data.Dataset]) -> None:
-        """Raises unless each is a dataset of what the model takes: TFF says so below pages of its own calls."""
-        for each in datasets:
-            validation.instance(argument, each, tf.data.Dataset, "pass a tf.data.Dataset of each client")
-            self._check_type(argument, tff.types.tensorflow_to_type(each.element_spec))
-
-    def _check_type(self, argument: str, given: tff.Type) -> None:
-        """Raises unless the model takes elements of a type."""
-        taken = self.process.next.type_signature.parameter[1].member.element
-        if not taken.is_assignable_from(given):
-            raise InputTypeError(
-                f"{argument} has a dataset of {given}, and the model takes {taken}: batch and cast its elements as "
-                "in the input_spec of the model."
-            )
+            warn_of_size(size, number, divisor)
 
     def _keep(self, number: int, state: Any) -> None:
         """Saves the state after a round, then records its release; only then is it this training's state."""

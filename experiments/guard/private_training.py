@@ -21,8 +21,9 @@ from ... import aggregators
 from ..runs.metrics import NOT_TRAINING
 from ..runs.rules import check_same
 from ..runs.run_record import begun_record
+from ._client_data import CohortSizeWarning
 from ._models import checked_dimension
-from ._training import LOOP, CohortSizeWarning, Model, PrivateTraining, RunReport, Sampler
+from ._training import LOOP, Model, PrivateTraining, RunReport, Sampler
 from .run_guard import begun_plan, open_guard
 
 __all__ = [
