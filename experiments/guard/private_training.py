@@ -18,6 +18,7 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ... import aggregators
+from ...aggregators.resident.workers import end_with_program
 from ..runs.metrics import NOT_TRAINING
 from ..runs.rules import check_same
 from ..runs.run_record import begun_record
@@ -177,6 +178,8 @@ def _opened(
     **more: Any,
 ) -> PrivateTraining:
     """Returns the training of a folder, a new one or one that is resumed."""
+    # First: an error below may be the last of the program, and TFF would print one of its own after it.
+    end_with_program()
     validation.instance("plan", plan, tff_mf.Plan, "make one with tff_mf.plan(...)")
     if plan.adaptive_count_stddev is not None:
         raise InputValueError(

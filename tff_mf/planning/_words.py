@@ -31,7 +31,8 @@ class Alternative:
     def __str__(self) -> str:
         if self.loss is None:
             return f"{self.name} ({self.note})"
-        copies = "" if self.memory_rows is None else f" and {self.memory_rows} copies of the model"
+        unit = "copy" if self.memory_rows == 1 else "copies"
+        copies = "" if self.memory_rows is None else f" and {self.memory_rows} {unit} of the model"
         return f"{self.name}: {digits.nearest(self.loss, 3)} times the noise{copies}"
 
 
