@@ -101,13 +101,20 @@ class Federation:
         (package / "hostile.py").write_text(HOSTILE)
         project = self.folder / "app" / "pyproject.toml"
         project.write_text(project.read_text().replace("next_word.client_app:app", "next_word.hostile:app"))
-        script = self.folder / "app" / "deployment" / "make_keys.py"
-        subprocess.run([sys.executable, script, self.folder / "keys", str(self.nodes)], check=True)
+        keys = self.folder / "keys"
+        keys.mkdir(mode=0o700, exist_ok=True)
+        names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+        certificate = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp384r1", "-nodes")
+        made = ("-subj", "/CN=localhost", "-addext", names, "-keyout", keys / "server.key", "-out", keys / "server.pem")
+        subprocess.run([*certificate, *made], check=True)
+        for number in range(self.nodes):
+            key = ("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", keys / f"node-{number}")
+            subprocess.run(key, check=True)
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "loopback"\n[superlink.loopback]\naddress = "127.0.0.1:{self.port}"\n'
-            f'root-certificates = "{self.folder}/keys/ca.crt"\n'
+            f'root-certificates = "{self.folder}/keys/server.pem"\n'
         )
 
     def start(self, name: str, *command: str) -> None:
@@ -121,7 +128,7 @@ class Federation:
         self.start(
             "superlink",
             *(f"{BIN}/flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)),
-            *("--ssl-ca-certfile", f"{keys}/ca.crt", "--ssl-certfile", f"{keys}/server.pem"),
+            *("--ssl-ca-certfile", f"{keys}/server.pem", "--ssl-certfile", f"{keys}/server.pem"),
             *("--ssl-keyfile", f"{keys}/server.key", "--enable-supernode-auth"),
             *("--database", str(self.folder / "superlink.db")),
         )
@@ -139,7 +146,7 @@ class Federation:
             self.start(
                 f"node-{number}",
                 *(f"{BIN}/flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--port", str(port())),
-                *("--root-certificates", f"{self.folder}/keys/ca.crt"),
+                *("--root-certificates", f"{self.folder}/keys/server.pem"),
                 *("--auth-supernode-private-key", f"{self.folder}/keys/node-{number}"),
                 *("--node-config", about),
             )

@@ -1,4 +1,4 @@
-"""`python -m tff_mf.experiments.flower FOLDER [--of RUN|BUNDLE]` writes a Flower app: one to begin with, or a run's."""
+"""`python -m tff_mf.experiments.flower FOLDER` writes a Flower app to begin with."""
 
 import argparse
 import sys
@@ -9,11 +9,9 @@ from . import app
 
 parser = argparse.ArgumentParser(prog="python -m tff_mf.experiments.flower", description="Writes a Flower app.")
 parser.add_argument("folder", metavar="FOLDER", help="folder of the app; must be new or empty")
-parser.add_argument("--of", metavar="RUN|BUNDLE", help="folder with the mechanism, the noise and the rounds of the app")
-parser.add_argument("--framework", metavar="NAME", default="numpy", help="numpy or torch: what the model is written in")
 given = parser.parse_args()
 try:
-    app.write(given.folder, of=given.of, framework=given.framework)
+    app.write(given.folder)
 except InputError as error:
     print(f"Error: {error}", file=sys.stderr)
     sys.exit(2)

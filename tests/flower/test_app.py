@@ -6,12 +6,9 @@ import io
 import json
 import logging
 import pathlib
-import re
 import runpy
-import subprocess
 import sys
 import tomllib
-import types
 import zipfile
 
 import pytest
@@ -20,7 +17,7 @@ from flwr.cli.build import build_fab_from_disk
 
 import tff_mf
 from tff_mf.base.errors import InputValueError, MissingDependencyError
-from tff_mf.experiments import flower, guard, reports
+from tff_mf.experiments import flower, reports
 from tff_mf.experiments.flower import app
 
 from .fleet import Fleet
@@ -92,93 +89,6 @@ def test_nodes_need_no_tff_mf(tmp_path):
         assert path.name == "server_app.py" or not [line for line in imports if "tff_mf" in line], path
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch"])
-def test_an_app_names_what_it_needs(tmp_path, framework):
-    app.write(tmp_path, framework=framework)
-    needed = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["dependencies"]
-    imported = re.findall(r"(?m)^import (\w+)$", (tmp_path / "next_word" / "task.py").read_text())
-    assert ("torch" in imported) == (framework == "torch") == any(each.startswith("torch") for each in needed)
-    assert f'noise-engine = "{framework}"' in (tmp_path / "pyproject.toml").read_text()
-    with pytest.raises(InputValueError, match="framework='jax' must be one of numpy, torch"):
-        app.write(tmp_path / "new", framework="jax")
-    assert not (tmp_path / "new").exists()
-
-
-def begun(folder, adjacency="zero-out", **more):
-    """A run whose 24 nodes are simulated by 4."""
-    arguments = {
-        "mechanism": tff_mf.BLT.production("b100"),
-        "rounds": 4,
-        "sampling": tff_mf.MinSep(min_sep=2, max_participations=2),
-        "delta": 1e-3,
-        "clients_per_round": 4,
-        "noise_multiplier": 3.0,
-        "grid": tff_mf.Grid(bits=15, max_clients=1000),
-        "dimension": 20_000,
-        **more,
-    }
-    with guard.open_guard(folder, tff_mf.plan(**arguments, clip_norm=0.25), sampler="by hand", adjacency=adjacency):
-        pass
-    return folder
-
-
-@pytest.mark.sampled(most=2)
-@pytest.mark.parametrize(
-    "schema",
-    [
-        tff_mf.MinSep(min_sep=2, max_participations=2),
-        tff_mf.FixedEpoch(min_sep=2, max_participations=2),
-        tff_mf.SingleParticipation(),
-    ],
-    ids=["min-sep", "fixed-epochs", "single"],
-)
-def test_the_app_of_a_run_has_its_privacy_and_trains(tmp_path, monkeypatch, schema):
-    run = begun(tmp_path / "run", cohort=6, sampling=schema)
-    assert {path.name for path in app.write(tmp_path / "app", of=run)} == {
-        path.name for path in app.write(tmp_path / "plain")
-    }
-    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    config |= {"out": str(tmp_path / "out"), "simulation": False}
-    monkeypatch.syspath_prepend(str(tmp_path / "app"))
-    for name in [name for name in sys.modules if name.split(".")[0] == "next_word"]:
-        monkeypatch.delitem(sys.modules, name)
-    server, client = (importlib.import_module(f"next_word.{name}_app").app for name in ("server", "client"))
-    grid = Nodes(config["population"], client, config)
-    server(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config))
-    began, ended = (json.loads((each / "run.json").read_text()) for each in (run, tmp_path / "out"))
-    # The whole cohort, with the noise that it needs.
-    assert (ended["clients_per_round"], ended["cohort"]) == (6, 6)
-    same = ("rounds", "participation", "min_sep", "max_participations", "noise_multiplier", "delta", "clip_norm")
-    for name in (*same, "mechanism_sha256", "grid_bits", "grid_max_clients", "restart_every"):
-        assert ended[name] == began[name], name
-    assert json.loads((tmp_path / "out" / "report.json").read_text())["device_reports"]["counted"] == 24
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"insecure_seed": 3}, "insecure_seed"),
-        ({"restart_every": 2, "adaptive_count_stddev": 1.0}, "adaptive_count_stddev"),
-        ({"noise_multiplier": 0.0}, "noise_multiplier"),
-        ({"adjacency": "replace-one"}, "adjacency"),
-    ],
-)
-def test_runs_that_flower_cannot_have_get_no_app(tmp_path, more, message):
-    run = begun(tmp_path / "run", **more)
-    with pytest.raises(InputValueError, match=message):
-        app.write(tmp_path / "app", of=run)
-    (run / "mechanism.safetensors").write_bytes(b"other")
-    with pytest.raises(InputValueError, match="mechanism"):
-        app.write(tmp_path / "app", of=run)
-    assert not (tmp_path / "app").exists()
-
-
-def test_a_run_with_an_adaptive_server_gets_no_app():
-    settings = types.SimpleNamespace(server_optimizer="adam")
-    with pytest.raises(InputValueError, match="server_optimizer='adam'"):
-        app._server(types.SimpleNamespace(settings=settings))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -193,14 +103,6 @@ def test_an_app_takes_the_words_of_every_command_and_refuses_the_same(changes, m
     assert flower.sampling_of(config).schema(12) == tff_mf.MinSep(min_sep=4, max_participations=3)
     with pytest.raises(InputValueError, match=message):
         flower.sampling_of({**config, **changes})
-
-
-@pytest.mark.parametrize("name", ["\U0001f33c", 'a "b" \\ \x7f', "ü"])
-def test_an_app_finds_the_mechanism_in_a_folder_of_any_name(tmp_path, name):
-    run = begun(tmp_path / name)
-    app.write(tmp_path / "app", of=run)
-    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
-    assert config["config"]["mechanism"] == str(run / "mechanism.safetensors")
 
 
 def test_an_app_is_not_written_over_files(tmp_path, monkeypatch, capsys):
@@ -232,19 +134,6 @@ def test_what_flower_sends_to_nodes_has_no_file_of_a_run_and_no_key(tmp_path):
         (tmp_path / name).write_text("{}")
     assert sent() == first
     assert {name.split("/")[0] for name in first} == {"pyproject.toml", "next_word", ".info"}
-
-
-def test_the_keys_of_a_test_are_those_that_flower_reads(tmp_path):
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
-
-    app.write(tmp_path / "app")
-    script = tmp_path / "app" / "deployment" / "make_keys.py"
-    subprocess.run([sys.executable, script, tmp_path / "keys", "2"], check=True)
-    key = load_ssh_private_key((tmp_path / "keys" / "node-1").read_bytes(), None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
-    assert load_ssh_public_key((tmp_path / "keys" / "node-1.pub").read_bytes()) == key.public_key()
-    assert (tmp_path / "keys" / "node-1").stat().st_mode & 0o077 == 0
 
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"

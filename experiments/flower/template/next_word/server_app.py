@@ -95,7 +95,6 @@ def _settings(config: Mapping[str, object]) -> flower.FlowerSettings:
         # With a grid, nodes reply in integers.
         replies="model" if config["grid"] == "none" else "integers",
         floating_point=config["grid"] == "none",
-        engine=str(config["noise-engine"]),
         waiting=flower.Waiting(
             nodes_seconds=float(config["nodes-seconds"]),
             replies_seconds=float(config["replies-seconds"]),
