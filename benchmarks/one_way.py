@@ -25,7 +25,7 @@ from tff_mf import aggregators
 from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import program, task
-from tff_mf.experiments.training.datasets import named_data
+from tff_mf.experiments.training.datasets import named_data, sqlite
 
 UNTIMED = 5
 CLIENTS = 20
@@ -49,7 +49,7 @@ def by_the_command(settings: RunSettings, plan: tff_mf.Plan, data: pathlib.Path,
 
 def by_a_program(settings: RunSettings, plan: tff_mf.Plan, data: pathlib.Path, folder: pathlib.Path) -> list[float]:
     """Returns when each round was released."""
-    vocabulary = list(named_data.load_word_counts(data, settings.vocab_size))
+    vocabulary = list(sqlite.load_word_counts(data, settings.vocab_size))
     built = task.build_task(settings, vocabulary)
     preprocess = _preprocessing.create_preprocess_fn(
         tff.simulation.baselines.ClientSpec(
@@ -57,7 +57,7 @@ def by_a_program(settings: RunSettings, plan: tff_mf.Plan, data: pathlib.Path, f
         ),
         vocabulary,
     )
-    train = named_data.load(data).train.preprocess(preprocess)
+    train = sqlite.load(data).train.preprocess(preprocess)
     times: list[float] = []
     with aggregators.private_fed_avg(
         plan,

@@ -13,7 +13,7 @@ from .. import reports
 from ..runs import folders, layers, names, run_record
 from ..runs.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
 from ..runs.settings import RunSettings
-from ..training.datasets import named_data
+from ..training.datasets import named_data, sqlite
 
 # Nothing that a bundle writes says when the noise restarts, and the devices' graph clips to a constant.
 _NOT_EXPORTED = ("restart_every", "adaptive_clipping")
@@ -72,7 +72,7 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: i
             privacy=privacy,
             vocabulary=read_vocabulary(path)
             if known
-            else list(named_data.load_word_counts(named_data.data_file(settings.dataset), settings.vocab_size)),
+            else list(sqlite.load_word_counts(named_data.data_file(settings.dataset), settings.vocab_size)),
             asked=layers.settings(layers.placed(layer)),
         )
 

@@ -94,7 +94,7 @@ def _presets() -> list[str]:
 
 MECHANISM = Words(lambda: (*mechanism_names.names(), *mechanism_names.production()), or_file=True)
 SPEC = Words(_specs)
-_DATASET = Words(lambda: ("pydoc", "stackoverflow", "synthetic", "sqlite:"), or_file=True)
+_DATASET = Words(lambda: ("pydoc", "stackoverflow", "sqlite:"), or_file=True)
 
 # Fields of a run whose values are more than numbers and texts.
 _TYPES = {

@@ -208,11 +208,11 @@ def _planned(
 def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:
     """Returns the file of a data set, which has enough clients for the δ of a plan whose ε is to be stated."""
     from ..runs import statable
-    from ..training.datasets import named_data
+    from ..training.datasets import named_data, sqlite
 
     data = named_data.data_file(dataset)
     if stated is not None:
-        clients = len(named_data.load(data).train.client_ids)
+        clients = len(sqlite.load(data).train.client_ids)
         statable.check_statable(stated, population=stated.deployed_population(clients))
     return data
 

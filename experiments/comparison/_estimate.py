@@ -7,7 +7,7 @@ from typing import Any
 from tff_mf.planning.mechanism_names import state_rows
 
 from ..runs.settings import ALL
-from ..training.datasets import named_data, sqlite, stackoverflow, synthetic
+from ..training.datasets import named_data, sqlite, stackoverflow
 from . import _spec, specs
 
 _FLOAT = 4
@@ -88,9 +88,6 @@ def _clients_by_sentences(dataset: str, split: str) -> Mapping[int, float] | Non
     if dataset == "stackoverflow" and not stackoverflow.is_cached():
         return None
     path = named_data.data_file(dataset)
-    if synthetic.is_synthetic(path):
-        each = synthetic.read(path).split_sizes[split] / synthetic.MOST_SENTENCES
-        return dict.fromkeys(range(1, synthetic.MOST_SENTENCES + 1), each)
     query = "SELECT num_examples, COUNT(*) FROM client_metadata WHERE split_name = ? GROUP BY num_examples"
     with sqlite.opened(path) as connection:
         return dict(connection.execute(query, [split]).fetchall())

@@ -13,7 +13,6 @@ from ..runs import derived, statements
 from ._result import ComparisonResult, Gap, LevelResult, Line
 from ._results import Level, fitted, gaps, mean_and_half_width
 
-_DRY_RUN = "DRY RUN: the words of this data set are drawn at random, and no accuracy on it means anything."
 _PAPERS = "test_accuracy"
 _BASELINE = "the most frequent word"
 _CHOSEN_BY = (
@@ -29,7 +28,6 @@ def result_of(
     done: int,
     failed: Mapping[str, str],
     about: Mapping[str, Any] | None = None,
-    dry_run: bool = False,
 ) -> ComparisonResult:
     """Returns the content of `comparison.json`, without pictures.
 
@@ -39,12 +37,10 @@ def result_of(
         done: Number of runs that are done.
         failed: The last line of each run that failed, by its name.
         about: What the specification says of itself, and what of it was made smaller.
-        dry_run: Whether words are drawn at random, so that no accuracy means anything.
     """
     line = fitted(found)
     return ComparisonResult(
         specification=dict(about) if about else UNSET,
-        dry_run=dry_run,
         runs_planned=planned,
         runs_done=done,
         runs_failed=dict(failed),
@@ -71,16 +67,15 @@ def document(
         f"{sentences}, with a 95 % interval over seeds; each mechanism's rate is "
         f"{_CHOSEN_BY if chosen else 'the only one tried here'}."
     )
-    ranked = levels and not result.dry_run
-    verdict = _DRY_RUN if result.dry_run else _ahead(result.gaps)
+    verdict = _ahead(result.gaps)
     blocks: list[Block | None] = [
         Callout(verdict) if verdict else None,
         *(Paragraph(each) for each in (about.get("paper", ""), scaled, about.get("notes", ""))),
         Paragraph(done),
-        Section("Accuracy, %", _accuracies(levels)) if ranked else None,
+        Section("Accuracy, %", _accuracies(levels)) if levels else None,
         Section("Rates and errors", _rates(levels)) if levels else None,
-        None if charts is None or not ranked else Section("Figures", [Figure(each) for each in charts]),
-        Section("Differences", [_differences(result.gaps)]) if ranked else None,
+        None if charts is None or not levels else Section("Figures", [Figure(each) for each in charts]),
+        Section("Differences", [_differences(result.gaps)]) if levels else None,
         Section("What it rests on", [Listing(_assumptions(result))]),
         Section("Guarantees, or the reason why there is none", [Listing(_guarantees(levels))]) if levels else None,
     ]

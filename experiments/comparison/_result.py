@@ -114,7 +114,6 @@ class ComparisonResult(Record, kw_only=True):
 
     Attributes:
         specification: What the specification says of itself, and what of it was made smaller.
-        dry_run: Whether words are drawn at random, so that no accuracy means anything.
         runs_planned: Number of runs.
         runs_done: Number of runs that are done.
         runs_failed: The last line of each run that failed, by its name.
@@ -126,7 +125,6 @@ class ComparisonResult(Record, kw_only=True):
     """
 
     specification: dict[str, Any] | UnsetType = UNSET
-    dry_run: bool = False
     runs_planned: int
     runs_done: int
     runs_failed: dict[str, str]

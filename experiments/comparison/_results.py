@@ -24,7 +24,7 @@ from ..runs.names import METRICS, REPORT, SUMMARY
 from ..runs.run_record import read_record
 from ..runs.statements import REFUSED, Claim
 from ..runs.summary import Summary
-from ..training.datasets import named_data, synthetic
+from ..training.datasets import named_data
 from . import _report, _runs, _scaling, _spec
 from ._result import ComparisonResult, Gap
 from ._runs import RESULT, TABLE
@@ -216,9 +216,8 @@ def run_comparison(
         def command_of(run: _spec.PlannedRun) -> list[str]:
             return _runs.command(run, artifacts[run.name], data_of[run.settings.dataset], out, child)
 
-        dry_run = any(synthetic.is_synthetic(path) for path in data_of.values())
         failed = _runs.run_missing(planned, command_of, out, at_once=jobs, say=say)
-        return _written(planned, artifacts, failed, out, about, dry_run=dry_run)
+        return _written(planned, artifacts, failed, out, about)
 
 
 def _written(
@@ -227,8 +226,6 @@ def _written(
     failed: Mapping[str, str],
     out: pathlib.Path,
     about: Mapping[str, Any],
-    *,
-    dry_run: bool,
 ) -> ComparisonResult:
     """Writes table, pictures and `comparison.json`, and returns the content of the latter."""
     done = [run for run in planned if _runs.is_done(out, run.name)]
@@ -240,7 +237,6 @@ def _written(
         done=len(finished),
         failed=failed,
         about=about,
-        dry_run=dry_run,
     )
     if found:
         # Here, since Matplotlib takes a second to load.

@@ -31,7 +31,6 @@ SQLITE = "sqlite:"
 _CACHED = {
     "pydoc": re.compile(r"pydoc-[0-9a-f]{16}\.sqlite"),
     "stackoverflow": re.compile(r"stackoverflow\.sqlite"),
-    "synthetic": re.compile(r"synthetic-stackoverflow\.json"),
 }
 EMBEDDED = tuple(_CACHED)
 

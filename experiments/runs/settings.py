@@ -57,8 +57,7 @@ class RunSettings(PrivacySettings, kw_only=True):
     Attributes:
         rounds: Number of rounds n.
         clients_per_round: Clients in a round; for some samplings on average.
-        dataset: `pydoc` (made on first use), `stackoverflow` (downloaded on first use), `synthetic` (of its size, for
-            dry runs), or `sqlite:FILE`.
+        dataset: `pydoc` (made on first use), `stackoverflow` (downloaded on first use), or `sqlite:FILE`.
         restart_every: Rounds after which the noise restarts; never if not given.
         cohort: Clients that a round stands for, simulated by the clients of a round; the same if not given.
         sampling: How clients take part: `min-sep`, `single`, `fixed-epochs`, `spaced-epochs` or `timer`; or, amplified

@@ -18,7 +18,7 @@ from ..runs.initial_model import GivenModel
 from ..runs.metrics import ALSO_TRAINING, NOT_TRAINING
 from ..runs.settings import RunSettings
 from . import client_batches
-from .datasets import named_data, sentences
+from .datasets import sentences, sqlite
 from .learning_process import build_process
 from .task import Measurement, Task, build_measurement, build_task
 
@@ -82,14 +82,14 @@ def prepare(
     Args:
         settings: As for `PreparedRun`.
         privacy: The mechanism and its noise.
-        data: File in StackOverflow's format, or of a synthetic data set.
+        data: File in StackOverflow's format.
         given: The model that training starts from, whose words the run's model knows; `None` is one drawn with the
             seed.
         key: The file of what secret cohorts follow from; `None` if they follow from the seed.
         run: The identifier of a run with secret cohorts that is resumed.
         without_epsilon: Whether to train although no ε can be stated.
     """
-    splits = named_data.load(data)
+    splits = sqlite.load(data)
     drawn = {
         "sampling": _drawn_by(settings, privacy, len(splits.train.client_ids)),
         "client_ids": splits.train.client_ids,
@@ -112,7 +112,7 @@ def prepare(
     in_secret = None
     if secret is not None:
         in_secret = amplification.own(privacy, settings.sampling_settings(), len(cohorts.client_ids))
-    vocabulary = given.vocabulary if given else list(named_data.load_word_counts(data, settings.vocab_size))
+    vocabulary = given.vocabulary if given else list(sqlite.load_word_counts(data, settings.vocab_size))
     language_task = build_task(settings, vocabulary)
     if given:
         drawn_with_seed = language_task.initial_weights

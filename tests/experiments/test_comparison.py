@@ -189,12 +189,6 @@ def test_a_level_states_no_more_than_each_of_its_runs():
     assert stated.claim == refused[0].claim
 
 
-def test_a_dry_run_ranks_nothing():
-    result = _report.result_of(some_levels(), planned=13, done=13, failed={}, dry_run=True)
-    text = markdown(_report.document(result, charts=charts.charts(result)))
-    assert not any(ranking in text for ranking in ("Accuracy, %", "Differences", "Figures", "10.00"))
-
-
 def test_rates_of_the_paper_are_proposed_from_its_noise():
     """Table 4: each mechanism's best rate at its effective RMSE is within a step or two of the line's proposal."""
     schema = tff_mf.MinSep(min_sep=342, max_participations=6)

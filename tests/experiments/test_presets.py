@@ -190,7 +190,7 @@ def test_a_run_is_repeated_by_the_file_written_beside_it(tmp_path, monkeypatch):
     assert layers.placed(again).values == again.values
 
 
-@pytest.mark.parametrize("given", [{"mechanism": "blt"}, {"dataset": "synthetic"}, {"mechanism": "production:b100"}])
+@pytest.mark.parametrize("given", [{"mechanism": "blt"}, {"dataset": "pydoc"}, {"mechanism": "production:b100"}])
 def test_names_are_no_files(given):
     assert layers.placed(Layer.of(given, "")).values == given
 

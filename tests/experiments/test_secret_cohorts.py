@@ -15,7 +15,7 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import amplification, folders, names
 from tff_mf.experiments.sampling.settings import PARAMETERS
-from tff_mf.experiments.training.datasets import named_data
+from tff_mf.experiments.training.datasets import sqlite
 
 from . import secret_runs, stand_in
 from .shared import critical, drawn, invoke, violated
@@ -59,7 +59,7 @@ def run(kept, request, tmp_path):
 @pytest.mark.parametrize("word", RUNS)
 def test_nothing_shows_who_took_part_and_the_run_states_the_amplified_epsilon(kept, small_data, word):
     folder, read = kept(word)
-    clients = named_data.load(small_data).train.client_ids
+    clients = sqlite.load(small_data).train.client_ids
     record, report = reports.read_record(folder), json.loads((folder / names.REPORT).read_text())
     # The same object drew and is accounted for; a client's ε is smaller than for whoever knows the cohorts.
     sampling = drawn(word).drawn_by(population=len(clients), clients_per_round=3)

@@ -13,7 +13,7 @@ import tff_mf
 from tff_mf.experiments.runs.metrics import smoothed
 from tff_mf.experiments.sampling import data_source
 from tff_mf.experiments.training import client_batches, evaluation, task
-from tff_mf.experiments.training.datasets import sentences, sqlite, synthetic
+from tff_mf.experiments.training.datasets import sentences, sqlite
 
 from .shared import small_settings, write_sentences
 
@@ -95,20 +95,6 @@ def test_clients_without_sentences_have_no_batches(data):
     assert batches.of(["it's", "nobody"]) == [[], []]
     assert [len(each) for each in batches.of(["nobody", "c5", "it's"])] == [0, 1, 0]
     assert batches.of([]) == []
-
-
-def test_sentences_of_a_synthetic_data_set_are_those_of_its_clients(tmp_path):
-    path = synthetic.SyntheticData(clients=20, vocabulary=30).write(tmp_path / "synthetic.json")
-    clients = synthetic.load(path).train
-    found = sentences.ClientSentences(path, "train").of(clients.client_ids[:3], most=2)
-    expected = [
-        [element["tokens"].numpy() for element in clients.create_tf_dataset_for_client(client)]
-        for client in clients.client_ids[:3]
-    ]
-    assert [[sqlite.strings(each, "tokens")[0] for each in of_client] for of_client in found] == [
-        each[:2] for each in expected
-    ]
-    assert max(map(len, expected)) > 2
 
 
 @pytest.mark.parametrize(

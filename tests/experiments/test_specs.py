@@ -19,7 +19,6 @@ from tff_mf.experiments.comparison import _estimate, _scaling, _spec, specs
 from tff_mf.experiments.runs import derived, layers, statements
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.runs.settings import RunSettings
-from tff_mf.experiments.training.datasets import named_data, sqlite, synthetic
 from tff_mf.planning import deployed_population, mechanism_names
 
 from .shared import printed, result_of
@@ -34,7 +33,7 @@ clients_per_round = 20
 min_sep = 8
 max_participations = 3
 delta = 1e-6
-dataset = "synthetic"
+dataset = "stackoverflow"
 model = "conv"
 vocab_size = 100
 embedding_size = 4
@@ -247,9 +246,9 @@ def test_epsilon_of_figure_13_is_the_papers(full, label, paper_counts, we_count)
 
 def test_every_table_is_valid_at_a_fraction_and_on_other_data(full):
     for name, runs in full.items():
-        small = _spec.read(specs.path_of(name), dataset="synthetic", fraction=0.02)
+        small = _spec.read(specs.path_of(name), dataset="pydoc", fraction=0.02)
         assert len(small) == len(runs)
-        assert {run.settings.dataset for run in small} == {"synthetic"}
+        assert {run.settings.dataset for run in small} == {"pydoc"}
         for before, after in zip(runs, small, strict=True):
             first, second = before.settings, after.settings
             assert (second.epsilon, second.server_learning_rate) == (first.epsilon, first.server_learning_rate)
@@ -355,21 +354,17 @@ def test_an_estimate_counts_what_will_run(tmp_path, monkeypatch):
     path = written(tmp_path, '[[grid]]\nepsilon = [2.0, 8.0]\nmechanism = "banded"\nbands = 8\n')
     found = comparison.estimate(path)
     assert (found["runs"], found["rounds"], found["client_updates"]) == (2, 48, 960)
-    # Clients of 1, 2 and 3 sentences are as many, of which at most 2 are used.
-    assert found["sentences"] == 960 * 5 / 3
+    # Of a data set that is not here, each client has as many sentences as it may use.
+    assert found["sentences"] == 960 * 2
     assert found["noise_state_bytes"] == 7 * found["parameters"] * 4
-    absent = comparison.estimate(path, dataset="stackoverflow")
-    assert absent["sentences"] == 960 * 2
     for name in ("_UPDATE", "_TRAINED", "_START"):
         monkeypatch.setattr(_estimate, name, 0.0)
     evaluating = found["parameters"] * _estimate._EVALUATED / 3600
     # After rounds 8, 16 and 24 on validation sentences, and once on the default number of test sentences.
     assert comparison.estimate(path)["core_hours"] == pytest.approx(2 * (3 * 50 + 20_000) * evaluating)
     path.write_text(path.read_text().replace("[run]", '[run]\ntest_examples = "all"\nvalidation_split = "test"'))
-    for dataset, clients in (("synthetic", 204_088), ("stackoverflow", 16_586_035 / 2)):
-        whole = comparison.estimate(path, dataset=dataset)["core_hours"]
-        assert whole == pytest.approx(2 * (3 * 50 + 2 * clients - 50) * evaluating)
-    assert not list(pathlib.Path(named_data.data_file("synthetic").parent).glob("stackoverflow*"))
+    whole = comparison.estimate(path)["core_hours"]
+    assert whole == pytest.approx(2 * (3 * 50 + 16_586_035 - 50) * evaluating)
 
 
 @pytest.mark.parametrize("name", mechanism_names.names())
@@ -381,41 +376,3 @@ def test_rows_of_state_are_those_of_the_stream(name):
     query = queries.build_query(mechanism, record_specs=specs, clip_norm=1.0, noise_multiplier=1.0)
     numbers = sum(tf.size(leaf).numpy() for leaf in tf.nest.flatten(query.initial_global_state()))
     assert round(numbers / 50_000) == mechanism_names.state_rows(name, rounds=16, **options)
-
-
-def test_the_synthetic_data_set_has_stackoverflows_clients_and_one_text_for_each(tmp_path):
-    path = named_data.data_file("synthetic")
-    assert path.stat().st_size < 200
-    data = synthetic.read(path)
-    assert data.split_sizes == {"train": 342_477, "heldout": 38_758, "test": 204_088}
-    small = synthetic.SyntheticData(clients=60, vocabulary=50, seed=1)
-    splits = named_data.load(small.write(tmp_path / "small.json"))
-    assert splits.train.element_type_structure == sqlite.element_spec()
-    texts = {}
-    for split in (splits.train, splits.validation, splits.test):
-        sentences = [
-            [bytes(each["tokens"]).decode() for each in split.create_tf_dataset_for_client(client).as_numpy_iterator()]
-            for client in split.client_ids
-        ]
-        assert {len(each) for each in sentences} == set(range(1, synthetic.MOST_SENTENCES + 1))
-        texts[split] = sentences
-    # The vocabulary's counts are expectations: within five standard deviations of what clients say.
-    counts = named_data.load_word_counts(tmp_path / "small.json")
-    for word in (synthetic.word_of(1), synthetic.word_of(10)):
-        used = sum(word in " ".join(sentences).split() for sentences in texts[splits.train])
-        share = counts[word] / 60
-        assert abs(used - counts[word]) < 5 * (60 * share * (1 - share)) ** 0.5 + 1
-    assert list(counts) == sorted(counts)
-    assert {word for sentences in texts[splits.test] for each in sentences for word in each.split()} <= set(counts)
-    assert list(named_data.load_word_counts(tmp_path / "small.json", 3)) == list(counts)[:3]
-
-
-@pytest.mark.parametrize(
-    "text", ['{"format": "tff-mf synthetic data set 1"', '{"format": "tff-mf synthetic data set 1", "clients": 3}']
-)
-def test_a_damaged_synthetic_data_set_is_refused(tmp_path, text):
-    path = tmp_path / "data.json"
-    path.write_text(text)
-    assert synthetic.is_synthetic(path)
-    with pytest.raises(InputError, match=r"data\.json|clients=3"):
-        synthetic.load(path)

@@ -22,7 +22,7 @@ from tff_mf.experiments.runs import statable, statements
 from tff_mf.experiments.runs.words import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.training import preparation
-from tff_mf.experiments.training.datasets import named_data
+from tff_mf.experiments.training.datasets import sqlite
 from tff_mf.numerics import digits
 from tff_mf.planning import options
 
@@ -390,7 +390,7 @@ def test_clients_of_the_log_count_where_they_stand_for_more(small_data):
     """A report takes who is in the log for the population, which may then be larger than with all clients."""
     from tff_mf.experiments.training import preparation
 
-    clients = len(named_data.load(small_data).train.client_ids)
+    clients = len(sqlite.load(small_data).train.client_ids)
     plan = tff_mf.plan(**{**PLAN, "cohort": clients // 2}, noise_multiplier=3.0, delta=1e-6)
     settings = small_settings(plan)
     prepared = preparation.prepare(settings, plan, small_data)

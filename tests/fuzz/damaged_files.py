@@ -206,8 +206,8 @@ class Resumption:
             for where, name, value in (
                 (preparation, "build_task", lambda *given: task),
                 (preparation, "build_process", lambda *given: (self._process, self._process.mean)),
-                (preparation.named_data, "load", lambda path: self._splits),
-                (preparation.named_data, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
+                (preparation.sqlite, "load", lambda path: self._splits),
+                (preparation.sqlite, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
                 (aggregators, "resident_context", lambda **given: contextlib.nullcontext()),
                 (server_loop.ServerLoop, "resume", resumed),
             ):

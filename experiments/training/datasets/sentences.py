@@ -11,7 +11,7 @@ import numpy as np
 
 from tff_mf.base.errors import InputValueError
 
-from . import sqlite, synthetic
+from . import sqlite
 
 # TFF's own order of a split's clients for this seed, which the papers' code validates and tests in.
 _ORDER = 0
@@ -21,8 +21,6 @@ _EXAMPLES = "SELECT serialized_example_proto FROM examples WHERE client_id = ? A
 
 def number(path: str | os.PathLike, split: str) -> int:
     """Returns how many sentences a split has, by the file's own table of clients."""
-    if synthetic.is_synthetic(pathlib.Path(path)):
-        return synthetic.number_of_sentences(synthetic.read(pathlib.Path(path)), split)
     with _opened(path) as connection:
         query = "SELECT COALESCE(SUM(num_examples), 0) FROM client_metadata WHERE split_name = ?"
         return int(connection.execute(query, [split]).fetchone()[0])
@@ -47,14 +45,9 @@ class ClientSentences:
 
     def __init__(self, path: str | os.PathLike, split: str) -> None:
         self._path, self._split = pathlib.Path(path), split
-        self._computed = None
-        if synthetic.is_synthetic(self._path):
-            self._computed = synthetic.examples_by_client(synthetic.read(self._path), split)
 
     def of(self, clients: Sequence[str], *, most: int) -> list[list[bytes]]:
         """Returns the first serialized examples of each client."""
-        if self._computed is not None:
-            return [examples[:most] for examples in self._computed(clients)]
         # Opened anew: a connection belongs to one thread.
         with _opened(self._path) as connection:
             query = f"{_EXAMPLES} LIMIT ?"
@@ -64,10 +57,6 @@ class ClientSentences:
 
 
 def _examples(path: pathlib.Path, split: str) -> Generator[bytes, None, None]:
-    if synthetic.is_synthetic(path):
-        data = synthetic.read(path)
-        yield from synthetic.examples(data, split, _ordered(synthetic.clients_of(data, split)))
-        return
     with _opened(path) as connection:
         query = "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?"
         for client in _ordered(client for (client,) in connection.execute(query, [split])):
