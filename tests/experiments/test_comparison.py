@@ -19,7 +19,7 @@ import scipy.stats
 
 import tff_mf
 from tff_mf.base import checkpoint_files
-from tff_mf.experiments.comparison import _report, _results, _runs, _spec, charts
+from tff_mf.experiments.comparison import _report, _results, _runs, _spec
 from tff_mf.experiments.output.present import markdown
 from tff_mf.experiments.runs import derived, ledger, names, statements
 from tff_mf.experiments.runs.words import Reason

@@ -7,7 +7,7 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ...runs.initial_model import EMBEDDED, SQLITE
-from . import pydoc, sqlite, stackoverflow
+from . import pydoc, stackoverflow
 
 
 def data_file(dataset: str) -> pathlib.Path:
