@@ -24,12 +24,17 @@ VARIABLE = "TFF_MF_CACHE"
 STDLIB = "stdlib"
 # A module with fewer sentences than this does not become a client.
 MIN_SENTENCES = 8
-_OWN_NAME = "tff-mf"
+# What the data set is made of, as far as it is installed: everything else that is installed would make other text of it,
+# and other figures, whenever a dependency comes or goes.
+PACKAGES = (
+    STDLIB,
+    *("jax", "keras", "matplotlib", "numpy", "scikit-learn", "scipy", "tensorflow", "tensorflow-federated"),
+)
 _MOST_TOKENS = 80
 _LEAST_TOKENS = 5
 _LEAST_FUNCTION_WORDS = 0.15
 # Test code has few docstrings, and protoc repeats the comments of .proto files.
-_SKIPPED = re.compile(r"(^|/)(tests?|idle_test|site-packages|dist-packages)/|(^|/)test_|_(tests?|pb2|pb2_grpc)\.py$")
+_SKIPPED = re.compile(r"(^|/)(tests?|idle_test)/|(^|/)test_|_(tests?|pb2|pb2_grpc)\.py$")
 # A regular expression finds docstrings 10 times faster than Python's parser. It also finds other long strings, of which
 # few have sentences.
 _LONG_STRING = re.compile(r'("""|\'\'\')(.*?)\1', re.DOTALL)
@@ -42,13 +47,13 @@ _BOUNDARY = re.compile(
 _PROSE = re.compile(r"[A-Z][A-Za-z0-9 ,;:()\"'./-]*[.!?:]")
 _TOKEN = re.compile(r"e\.g\.|i\.e\.|\w+(?:[.'/-]\w+)*|[^\w\s]")
 # Code and lists of names have few of these.
-_FUNCTION_WORD = re.compile(
-    r"\b(?:the|an?|of|to|in|on|at|by|for|with|from|as|is|are|was|be|been|its?|this|that|these|and|or|but|if|not?|when|"
-    r"which|who|what|all|any|each|some|one|only|can|may|must|should|will|would|do|does|has|have|you|your|we)\b"
+_FUNCTION_WORDS = frozenset(
+    "the a an of to in on at by for with from as is are was be been it its this that these and or but if no not when "
+    "which who what all any each some one only can may must should will would do does has have you your we".split()
 )
 TRAIN, HELDOUT, TEST = SPLIT_NAMES = ("train", "heldout", "test")
 # To be raised whenever the same sources would give another file: the name of a cached file depends on it.
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 # StackOverflow has a date with every example; a docstring has none.
 NO_DATE = "1970-01-01 00:00:00 UTC"
 
@@ -80,25 +85,24 @@ def chosen_packages(names: Iterable[str] | None = None) -> dict[str, importlib.m
 
     Args:
         names: Names of distributions, spelled in any of the ways pip allows; `stdlib` is the
-            standard library. None is the standard library and every distribution but tff-mf.
+            standard library. None is those of `PACKAGES` that are installed.
     """
-    installed: dict[str, importlib.metadata.Distribution | None] = {STDLIB: None}
-    for distribution in importlib.metadata.distributions():
-        # The first one on the path is the one that an import finds.
-        installed.setdefault(_normalized(distribution.metadata["Name"] or _OWN_NAME), distribution)
-    installed.pop(_OWN_NAME, None)
     if names is None:
-        return dict(sorted(installed.items()))
-    listed = list(names)
+        listed = [name for name in PACKAGES if name == STDLIB or _distribution(name)]
+    else:
+        listed = list(names)
     if not listed:
-        raise InputValueError("packages=[] names nothing; leave packages out to use all that is installed.")
-    for name in listed:
-        if _normalized(name) not in installed:
+        raise InputValueError(f"packages=[] names nothing; leave packages out to use {', '.join(PACKAGES)}.")
+    chosen: dict[str, importlib.metadata.Distribution | None] = {}
+    for name in sorted(listed, key=_normalized):
+        distribution = None if _normalized(name) == STDLIB else _distribution(name)
+        if distribution is None and _normalized(name) != STDLIB:
             raise InputValueError(
                 f"packages={name!r} is not installed here; name a distribution that `pip list` shows, "
-                f"other than {_OWN_NAME}, or {STDLIB!r} for the standard library."
+                f"or {STDLIB!r} for the standard library."
             )
-    return {name: installed[name] for name in sorted(map(_normalized, listed))}
+        chosen[_normalized(name)] = distribution
+    return chosen
 
 
 def modules_of(chosen: Mapping[str, importlib.metadata.Distribution | None]) -> dict[str, pathlib.Path]:
@@ -152,9 +156,19 @@ def sentences_of(docstring: str) -> Iterator[str]:
         text = " ".join(piece.split())
         if _PROSE.fullmatch(text):
             tokens = _TOKEN.findall(text.lower())
-            held = len(_FUNCTION_WORD.findall(text.lower()))
-            if _LEAST_TOKENS <= len(tokens) <= _MOST_TOKENS and held >= _LEAST_FUNCTION_WORDS * len(tokens):
+            function_words = sum(token in _FUNCTION_WORDS for token in tokens)
+            if (
+                _LEAST_TOKENS <= len(tokens) <= _MOST_TOKENS
+                and function_words >= _LEAST_FUNCTION_WORDS * len(tokens)
+            ):
                 yield " ".join(tokens)
+
+
+def _distribution(name: str) -> importlib.metadata.Distribution | None:
+    try:
+        return importlib.metadata.distribution(name)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return None
 
 
 def _normalized(name: str) -> str:
@@ -165,8 +179,11 @@ def _files(distribution: importlib.metadata.Distribution | None) -> Iterator[tup
     """Yields the files of a distribution, each with its path relative to what Python searches."""
     if distribution is None:
         root = pathlib.Path(sysconfig.get_path("stdlib"))
-        for path in root.rglob("*.py"):
-            yield path.relative_to(root).as_posix(), path
+        for folder, folders, names in os.walk(root):
+            # Not looked through, since it has as many files as all that is installed.
+            folders[:] = [name for name in folders if name not in ("site-packages", "dist-packages")]
+            for path in (pathlib.Path(folder, name) for name in names if name.endswith(".py")):
+                yield path.relative_to(root).as_posix(), path
     else:
         for file in distribution.files or ():
             yield file.as_posix(), pathlib.Path(str(distribution.locate_file(file)))
@@ -182,8 +199,8 @@ def write_pydoc(
 
     Args:
         out: The file to write; its folder must exist.
-        packages: Names of distributions, "stdlib" for the standard library. None is the standard
-            library and every distribution that is installed, apart from tff-mf.
+        packages: Names of distributions, "stdlib" for the standard library. None is those of
+            `PACKAGES` that are installed.
         progress: Whether to show a bar on a terminal.
     """
     path = pathlib.Path(out)
@@ -245,7 +262,7 @@ def _check_splits(counts: Mapping[str, int], packages: Sequence[str]) -> None:
         raise InputValueError(
             f"packages={shown!r} have too little text: {sum(counts.values())} modules with "
             f"{MIN_SENTENCES} or more sentences ({counts[TRAIN]} to train, {counts[HELDOUT]} to validate, "
-            f"{counts[TEST]} to test); name more packages, or none to use all that is installed."
+            f"{counts[TEST]} to test); name more packages, or none to use {', '.join(PACKAGES)}."
         )
 
 
