@@ -24,11 +24,16 @@ HERE = pathlib.Path(__file__).resolve().parent.parent
 PRINTED = HERE / "build" / "front-door"
 RESULT = HERE / "build" / "results" / "front-door.xml"
 PAGE = "README.md"
-COLUMNS = ["mechanism", "accuracy, %", "noise multiplier", "server rate"]
+HEADER = ["noise for", "ε = 2"]
 MECHANISMS = ("blt", "identity")
+# A level of noise, the mechanisms at it, and their guarantee.
+GUARANTEE = re.compile(r"- ε = 2, ([a-z; ]+): ε ≤ (\d+\.\d+) at δ = ")
 # What a line that was run, and everything that it started, has in its environment.
 MARK = "TFF_MF_FRONT_DOOR"
-PROGRESS = re.compile(r"(blt|identity): round \d+ of \d+, \d+ s left(, accuracy 0\.\d+)?|")
+LOGGED = re.compile(
+    r"(blt|identity)-\w+: round \d+ of \d+, \d+ s left(, accuracy 0\.\d+)?|noise / signal = .*|clients of a round .*|"
+)
+PROGRESS = re.compile(rf"(compare|demo): .*|{LOGGED.pattern}")
 PIP_WARNS = "WARNING: "
 PNG = b"\x89PNG\r\n\x1a\n"
 SMALLEST_PICTURE = (400, 200)
@@ -151,46 +156,62 @@ def only_progress_on_stderr(done: Run) -> str:
     return "standard error has progress only"
 
 
+def accuracies(done: Run) -> dict[str, float]:
+    """Returns the accuracy of each mechanism in the file of the demo's numbers, in percent."""
+    return {level["mechanism"]: 100 * level["accuracy"] for level in numbers(done)["levels"]}
+
+
 def the_table(done: Run) -> str:
-    """Both mechanisms are in the table, every column is there, and BLT is ahead, as in the file."""
+    """Both mechanisms are in the table, and BLT is ahead, as in the file."""
     cells = [re.split(r"  +", line.strip()) for line in done.stdout.splitlines()]
-    if COLUMNS not in cells:
-        raise Fault(f"no table with the columns {COLUMNS} is printed.")
-    rows = {row[0]: row[1:] for row in cells[cells.index(COLUMNS) + 1 :][: len(MECHANISMS)]}
+    if HEADER not in cells:
+        raise Fault(f"no table with the columns {HEADER} is printed.")
+    rows = {row[0]: row[1:] for row in cells[cells.index(HEADER) + 1 :][: len(MECHANISMS)]}
     if tuple(rows) != MECHANISMS:
         raise Fault(f"the rows of the table are {list(rows)}, not {list(MECHANISMS)}.")
     shown = {}
     for name, row in rows.items():
-        if len(row) != len(COLUMNS) - 1 or not all(re.fullmatch(r"\d+(\.\d+)?", cell) for cell in row):
-            raise Fault(f"the row of {name} is {row}, not {len(COLUMNS) - 1} numbers.")
-        shown[name] = [float(cell) for cell in row]
-        if min(shown[name]) <= 0:
-            raise Fault(f"the row of {name} has a zero: {row}.")
-        written = 100 * summary(done)["mechanisms"][name]["accuracy"]
-        if abs(shown[name][0] - written) > 0.006:
-            raise Fault(f"the accuracy of {name} is {shown[name][0]} % on the screen and {written} % in the file.")
-    if shown["blt"][0] <= shown["identity"][0]:
-        raise Fault(f"BLT is not ahead: {shown['blt'][0]} % after {shown['identity'][0]} %.")
-    return ", ".join(f"{name} {values[0]} %" for name, values in shown.items())
+        if len(row) != 1 or not re.fullmatch(r"\d+\.\d+", row[0]) or float(row[0]) <= 0:
+            raise Fault(f"the row of {name} is {row}, not an accuracy.")
+        shown[name] = float(row[0])
+        if abs(shown[name] - accuracies(done)[name]) > 0.006:
+            raise Fault(f"{name}: {shown[name]} % on the screen and {accuracies(done)[name]} % in the file.")
+    if shown["blt"] <= shown["identity"]:
+        raise Fault(f"BLT is not ahead: {shown['blt']} % after {shown['identity']} %.")
+    return ", ".join(f"{name} {value} %" for name, value in shown.items())
 
 
 def the_same_epsilon(done: Run) -> str:
     """Both trainings have the same ε, on the screen and in the file."""
-    screen = [re.search(rf"^{name} +ε ≤ (\d+\.\d+) at δ = ", done.stdout, re.M) for name in MECHANISMS]
-    printed = [found[1] for found in screen if found]
-    if len(printed) != len(MECHANISMS) or len(set(printed)) != 1:
-        raise Fault(f"the screen says ε of {MECHANISMS}: {printed}.")
-    written = [summary(done)["mechanisms"][name]["claim"]["epsilon"] for name in MECHANISMS]
-    if None in written or max(written) - min(written) > 1e-6 * max(written):
-        raise Fault(f"{summary_path(done)} says ε of {MECHANISMS}: {written}.")
-    if not max(written) <= float(printed[0]) <= max(written) + 0.001:
-        raise Fault(f"ε ≤ {printed[0]} is on the screen, and {written} in {summary_path(done)}.")
-    return f"ε ≤ {printed[0]} of both"
+    text = " ".join(done.stdout.split())
+    screen = {name: found for names, found in GUARANTEE.findall(text) for name in names.split("; ")}
+    if set(screen) != set(MECHANISMS) or len(set(screen.values())) != 1:
+        raise Fault(f"the screen says ε of {MECHANISMS}: {screen}.")
+    written = [level["claim"]["epsilon"] for level in numbers(done)["levels"]]
+    if len(written) != len(MECHANISMS) or None in written or max(written) - min(written) > 1e-6 * max(written):
+        raise Fault(f"{numbers_path(done)} says ε of {MECHANISMS}: {written}.")
+    printed = screen["blt"]
+    if not max(written) <= float(printed) <= max(written) + 0.001:
+        raise Fault(f"ε ≤ {printed} is on the screen, and {written} in {numbers_path(done)}.")
+    return f"ε ≤ {printed} of both"
+
+
+def only_progress_in_logs(done: Run) -> str:
+    """The log of each training has lines about progress only: no warning, no traceback."""
+    logs = sorted((HERE / numbers_path(done)).parent.glob("logs/*.txt"))
+    if len(logs) != len(MECHANISMS):
+        raise Fault(f"there are {len(logs)} logs of {len(MECHANISMS)} trainings.")
+    for log in logs:
+        check_written(done, str(log.relative_to(HERE)))
+        others = [line for line in log.read_text(encoding="utf-8").splitlines() if not LOGGED.fullmatch(line)]
+        if others:
+            raise Fault(f"{log.name} has {len(others)} unexpected lines:\n" + "\n".join(others[-LINES_SHOWN:]))
+    return "the logs have progress only"
 
 
 def the_pictures(done: Run) -> str:
     """Every picture that the screen names is one, and was written by this run."""
-    paths = re.findall(r"\S+\.png\b", done.stdout)
+    paths = re.findall(r"[^\s,]+\.png\b", done.stdout)
     if not paths:
         raise Fault("the screen names no picture.")
     for path in paths:
@@ -227,17 +248,17 @@ def check_png(path: str) -> None:
         raise Fault(f"{path} is empty.")
 
 
-def summary_path(done: Run) -> str:
-    """Returns the path of the demo's numbers, as the screen has it."""
-    found = re.search(r"\S+summary\.json\b", done.stdout)
+def numbers_path(done: Run) -> str:
+    """Returns the path of the demo's numbers, in the folder that the screen names."""
+    found = re.search(r"^written +([^\s,]+)", done.stdout, re.M)
     if found is None:
-        raise Fault("the screen does not name summary.json.")
-    return found[0]
+        raise Fault("the screen does not say where the comparison was written.")
+    return f"{found[1]}/comparison.json"
 
 
-def summary(done: Run) -> dict:
+def numbers(done: Run) -> dict:
     """Returns the demo's numbers."""
-    path = summary_path(done)
+    path = numbers_path(done)
     check_written(done, path)
     return json.loads((HERE / path).read_text(encoding="utf-8"))
 
@@ -248,7 +269,15 @@ def tail(done: Run) -> str:
     return "\n".join(said)
 
 
-DEMO = (exit_status, nothing_left, only_progress_on_stderr, the_table, the_same_epsilon, the_pictures)
+DEMO = (
+    exit_status,
+    nothing_left,
+    only_progress_on_stderr,
+    only_progress_in_logs,
+    the_table,
+    the_same_epsilon,
+    the_pictures,
+)
 TESTS = (exit_status, nothing_left)
 
 

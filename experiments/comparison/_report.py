@@ -8,10 +8,10 @@ from msgspec import UNSET
 
 from tff_mf.numerics.digits import percent
 
-from ..output.present import Block, Callout, Document, Facts, Figure, Item, Listing, Paragraph, Section, Table
-from ..runs import derived, statements
-from ._result import ComparisonResult, Gap, LevelResult, Line
-from ._results import Level, fitted, gaps, mean_and_half_width
+from ..output.present import Block, Callout, Document, Facts, Item, Listing, Paragraph, Section, Table
+from ..runs import statements
+from ._result import ComparisonResult, Gap, LevelResult
+from ._results import Level, gaps, mean_and_half_width
 
 _PAPERS = "test_accuracy"
 _BASELINE = "the most frequent word"
@@ -36,27 +36,21 @@ def result_of(
         planned: Number of runs.
         done: Number of runs that are done.
         failed: The last line of each run that failed, by its name.
-        about: What the specification says of itself, and what of it was made smaller.
+        about: What the specification says of itself.
     """
-    line = fitted(found)
     return ComparisonResult(
         specification=dict(about) if about else UNSET,
         runs_planned=planned,
         runs_done=done,
         runs_failed=dict(failed),
-        levels=[_level(level, line) for level in found],
+        levels=[_level(level) for level in found],
         gaps=gaps(found),
-        rate_regression=None if line is None else Line(slope=line.slope, intercept=line.intercept),
-        rate_regression_of_the_paper=Line(slope=derived.PAPER.slope, intercept=derived.PAPER.intercept),
     )
 
 
-def document(
-    result: ComparisonResult, *, name: str = "", charts: Iterable[Any] | None = None, written: Sequence[str] = ()
-) -> Document:
+def document(result: ComparisonResult, *, name: str = "", written: Sequence[str] = ()) -> Document:
     """Returns a comparison as a document."""
     about, levels = result.about, result.levels
-    scaled = about.get("scaled", {}).get("note", "")
     # Unknown if no run is done.
     numbers = sorted({number for level in levels for number in level.test_sentences})
     measured = " to ".join(f"{number:,}" for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))
@@ -70,11 +64,10 @@ def document(
     verdict = _ahead(result.gaps)
     blocks: list[Block | None] = [
         Callout(verdict) if verdict else None,
-        *(Paragraph(each) for each in (about.get("paper", ""), scaled, about.get("notes", ""))),
+        *(Paragraph(each) for each in (about.get("paper", ""), about.get("notes", ""))),
         Paragraph(done),
         Section("Accuracy, %", _accuracies(levels)) if levels else None,
         Section("Rates and errors", _rates(levels)) if levels else None,
-        None if charts is None or not levels else Section("Figures", [Figure(each) for each in charts]),
         Section("Differences", [_differences(result.gaps)]) if levels else None,
         Section("What it rests on", [Listing(_assumptions(result))]),
         Section("Guarantees, or the reason why there is none", [Listing(_guarantees(levels))]) if levels else None,
@@ -91,7 +84,7 @@ def _ahead(gaps: Iterable[Gap]) -> str:
     said = []
     for level, each in best.items():
         gap, half = each.gap, each.half_width_95
-        unsure = "" if half is not None and half < gap else ", which does not tell them apart"
+        unsure = ", of one seed" if half is None else "" if half < gap else ", which does not tell them apart"
         said.append(f"{level}: {each.better} over {each.worse} by {percent(gap, half)} points{unsure}")
     return "; ".join(said)
 
@@ -125,12 +118,11 @@ def _learned(level: LevelResult) -> bool:
 
 
 def _rates(levels: Sequence[LevelResult]) -> list[Block]:
-    proposes = any(level.proposed_rate is not None for level in levels)
     more = [{name: value for name, value in each.in_paper.items() if name != _PAPERS} for each in levels]
     header = ["noise for", "mechanism", "seeds", "server's rate", "rates tried", "effective RMSE"]
     rows, edges = [], []
     for level, published in zip(levels, more, strict=True):
-        tried, proposed = len(level.validation_accuracy_by_rate), level.proposed_rate
+        tried = len(level.validation_accuracy_by_rate)
         edges += [level] if level.rate_at_edge and tried > 1 else []
         rows.append(
             [
@@ -140,12 +132,11 @@ def _rates(levels: Sequence[LevelResult]) -> list[Block]:
                 f"{level.server_learning_rate:.4g}{' (edge)' if edges[-1:] == [level] else ''}",
                 str(tried),
                 f"{level.effective_rmse:.4g}",
-                *(["–" if proposed is None else f"{proposed:.4g}"] if proposes else []),
                 *([", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in published.items())] * any(more)),
             ]
         )
     note = "(edge): the best rate is the smallest or largest tried, so that a better one may lie beyond."
-    header += ["proposed"] * proposes + ["in the paper"] * any(more)
+    header += ["in the paper"] * any(more)
     return [Table(header, rows, "rates and errors", names=2), Paragraph(note if edges else "", quiet=True)]
 
 
@@ -198,7 +189,7 @@ def _assumptions(result: ComparisonResult) -> list[Item]:
     return [Item(text, label) for label, text in found.items() if text]
 
 
-def _level(level: Level, line: derived.Regression | None) -> LevelResult:
+def _level(level: Level) -> LevelResult:
     mean, half = mean_and_half_width(list(level.accuracies.values()))
     baselines = [run.baseline for run in level.best if run.baseline is not None]
     in_paper = level.best[0].published
@@ -217,6 +208,5 @@ def _level(level: Level, line: derived.Regression | None) -> LevelResult:
         validation_accuracy_by_rate={f"{rate:.6g}": value for rate, value in sorted(level.tried.items())},
         effective_rmse=level.effective_rmse,
         claim=level.claim,
-        proposed_rate=None if line is None or level.effective_rmse <= 0 else line.proposed(level.effective_rmse),
         published=dict(in_paper) if in_paper else UNSET,
     )

@@ -1,5 +1,6 @@
 """The content of `comparison.json`: what tables and pictures show of a comparison."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -51,7 +52,6 @@ class LevelResult(AtALevel, kw_only=True):
         validation_accuracy_by_rate: Mean validation accuracy of every rate that was tried.
         effective_rmse: L_e of figure 11.
         claim: The guarantee of its runs.
-        proposed_rate: The rate on the line through the best rates.
         published: Results of the paper, by name.
     """
 
@@ -68,7 +68,6 @@ class LevelResult(AtALevel, kw_only=True):
     validation_accuracy_by_rate: dict[str, Number]
     effective_rmse: Number
     claim: statements.Claim
-    proposed_rate: Number | None
     published: dict[str, float] | UnsetType = UNSET
 
     @property
@@ -97,31 +96,17 @@ class Gap(AtALevel, kw_only=True):
     neighbours: bool
 
 
-class Line(Record, kw_only=True):
-    """A regression of rates: log₁₀ of the rate by log₁₀ of the error.
-
-    Attributes:
-        slope: Its slope.
-        intercept: Its intercept.
-    """
-
-    slope: Number
-    intercept: Number
-
-
 class ComparisonResult(Record, kw_only=True):
     """The content of `comparison.json`.
 
     Attributes:
-        specification: What the specification says of itself, and what of it was made smaller.
+        specification: What the specification says of itself.
         runs_planned: Number of runs.
         runs_done: Number of runs that are done.
         runs_failed: The last line of each run that failed, by its name.
         levels: Mechanisms at each level of noise, best first.
         gaps: Differences of any two of them.
-        rate_regression: The line through the best rates, if there are enough.
-        rate_regression_of_the_paper: The line of the paper.
-        plots: Names of the pictures.
+        pictures: Names of the pictures.
     """
 
     specification: dict[str, Any] | UnsetType = UNSET
@@ -130,9 +115,7 @@ class ComparisonResult(Record, kw_only=True):
     runs_failed: dict[str, str]
     levels: list[LevelResult]
     gaps: list[Gap]
-    rate_regression: Line | None
-    rate_regression_of_the_paper: Line
-    plots: list[str] | UnsetType = UNSET
+    pictures: Sequence[str] = ()
 
     @property
     def about(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ..runs.run_record import read_record
 from ..runs.statements import REFUSED, Claim
 from ..runs.summary import Summary
 from ..training.datasets import named_data
-from . import _report, _runs, _scaling, _spec
+from . import _report, _runs, _spec
 from ._result import ComparisonResult, Gap
 from ._runs import RESULT, TABLE
 
@@ -161,14 +161,6 @@ def gaps(found: Sequence[Level]) -> list[Gap]:
     return result
 
 
-def fitted(found: Sequence[Level]) -> derived.Regression | None:
-    """Returns the line through the best rates, or None if fewer than two noise levels have one inside the grid."""
-    inside = [level for level in found if not level.at_edge and level.effective_rmse > 0]
-    if len({level.effective_rmse for level in inside}) < 2:
-        return None
-    return derived.fit([level.effective_rmse for level in inside], [level.rate for level in inside])
-
-
 def run_comparison(
     spec: pathlib.Path,
     out: pathlib.Path,
@@ -176,7 +168,6 @@ def run_comparison(
     child: str,
     jobs: int = 1,
     dataset: str | None = None,
-    fraction: float | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> ComparisonResult:
     """Does the runs of a specification that are not done, and writes the table and the pictures.
@@ -192,22 +183,16 @@ def run_comparison(
             lock, and the arguments of `tff-mf`.
         jobs: Number of runs at a time.
         dataset: Data set of all runs, in place of the specification's.
-        fraction: Part of the size at which the runs are done, see `docs/experiments.md`; None is full size.
         say: Called with messages of one line about the progress.
 
     Returns:
         The content of `comparison.json`.
     """
     validation.whole("jobs", jobs)
-    datasets = {run.settings.dataset for run in _spec.read(spec, dataset=dataset, fraction=fraction)}
+    datasets = {run.settings.dataset for run in _spec.read(spec, dataset=dataset)}
     folders.continued_folder(out)
     data_of = {name: named_data.data_file(name).absolute() for name in sorted(datasets)}
-    planned = _spec.read(spec, data_of, dataset=dataset, fraction=fraction)
-    about: dict[str, Any] = dict(_spec.about(spec))
-    if fraction is not None:
-        changed = _scaling.changes(planned)
-        about["scaled"] = {"fraction": fraction, "fields": changed, "note": _scaling.in_words(fraction, changed)}
-        say(about["scaled"]["note"])
+    planned = _spec.read(spec, data_of, dataset=dataset)
     for name in _runs.FOLDERS:
         (out / name).mkdir(exist_ok=True)
     with files.held(out / ".lock", lambda: say("waiting for another comparison in this folder to end")):
@@ -217,7 +202,7 @@ def run_comparison(
             return _runs.command(run, artifacts[run.name], data_of[run.settings.dataset], out, child)
 
         failed = _runs.run_missing(planned, command_of, out, at_once=jobs, say=say)
-        return _written(planned, artifacts, failed, out, about)
+        return _written(planned, artifacts, failed, out, _spec.about(spec))
 
 
 def _written(
@@ -245,11 +230,10 @@ def _written(
         pictures = charts.draw(
             result,
             out,
-            clip_norm=planned[0].settings.clip_norm,
             setting=_spec.shared_setting(planned),
             min_sep=_spec.shared_min_sep(planned),
         )
-        result = msgspec.structs.replace(result, plots=[path.name for path in pictures])
+        result = msgspec.structs.replace(result, pictures=[path.name for path in pictures])
     files.write_atomically(out / TABLE, markdown(_report.document(result, name=out.name)))
     files.write_atomically(out / RESULT, json.dumps(result.as_json(), indent=2) + "\n")
     return result

@@ -68,15 +68,16 @@ def _name(settings: RunSettings) -> str:
 
 
 _POLL_SECONDS = 0.2
+_SECONDS_BETWEEN_LINES = 10.0
 _PATIENCE_SECONDS = 30.0
 
 
 def _started(command: list[str], path: pathlib.Path) -> subprocess.Popen:
     # In its own session: an interrupt reaches this process only, and the TFF worker of a killed run can be ended.
+    # Its result is read from its folder; its log has how far it is, and why it failed.
+    nothing = subprocess.DEVNULL
     with path.open("wb") as log:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=log, start_new_session=True)
 
 
 def _has_ended(process: subprocess.Popen) -> bool:
@@ -88,6 +89,11 @@ def _reaped(process: subprocess.Popen) -> int:
     """Ends what is left of a process and of those that it started, and returns its exit status."""
     os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
+
+
+def _last_line(log: pathlib.Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def run_missing(
@@ -108,6 +114,7 @@ def run_missing(
     say(f"{len(planned)} runs, {len(planned) - len(left)} done already")
     failed: dict[str, str] = {}
     waiting, running, start = list(left), dict[subprocess.Popen, PlannedRun](), time.monotonic()
+    told, told_at = set[str](), start
 
     def end(name: str, status: int) -> None:
         ended = len(left) - len(waiting) - len(running)
@@ -115,9 +122,7 @@ def run_missing(
         if is_done(out, name):
             outcome = f"accuracy {100 * typed.read(folder_of(out, name) / SUMMARY, Summary, 'summary').accuracy:.2f} %"
         else:
-            lines = logs[name].read_text(encoding="utf-8", errors="replace").split("\n")
-            last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-            failed[name] = last or f"ended with status {status}"
+            failed[name] = _last_line(logs[name]) or f"ended with status {status}"
             outcome = f"FAILED: {failed[name]}"
         say(f"{ended} of {len(left)}, {minutes:.0f} min left: {name}: {outcome}")
         progress.step()
@@ -131,6 +136,13 @@ def run_missing(
                 time.sleep(_POLL_SECONDS)
                 for process in [process for process in running if _has_ended(process)]:
                     end(running.pop(process).name, _reaped(process))
+                if time.monotonic() > told_at + _SECONDS_BETWEEN_LINES:
+                    # Each run says how far it is in its log.
+                    lines = [line for run in running.values() if (line := _last_line(logs[run.name])) not in told]
+                    for line in filter(None, lines):
+                        say(line)
+                    told.update(lines)
+                    told_at = time.monotonic()
         finally:
             for process in running:
                 process.terminate()
@@ -158,5 +170,5 @@ def command(run: PlannedRun, artifact: pathlib.Path, data: pathlib.Path, out: pa
     # Not -m alone, which would look for the package in the current folder first.
     parts = [sys.executable, "-P", "-m", child, os.getpid(), lock]
     # A spec that names σ asks for no ε.
-    flags = ["--json", *(["--without-epsilon"] if run.privacy[0] == "noise_multiplier" else [])]
+    flags = ["--without-epsilon"] if run.privacy[0] == "noise_multiplier" else []
     return [*map(str, parts), "train", "--force", "--config", str(file), "--out", str(folder), *resume, *flags]

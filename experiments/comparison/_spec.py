@@ -13,7 +13,6 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 from msgspec import Meta
 
-from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ..output import typed
@@ -23,7 +22,6 @@ from ..runs.initial_model import given
 from ..runs.layers import Layer, Preset
 from ..runs.settings import FIELDS, RunSettings
 from ..training.datasets import named_data
-from ._scaling import scaled
 
 # A small file can ask for more runs than fit in memory.
 MOST_RUNS = 10_000
@@ -46,14 +44,12 @@ class Specification(Record, Generic[_Run]):
 
     Attributes:
         title: Name of the comparison; runs of one without have no published results.
-        larger: Name of the next larger comparison of the same table.
         preset: The preset that all grids are laid over.
     """
 
     title: str | None = None
     paper: str | None = None
     notes: str | None = None
-    larger: str | None = None
     preset: str | None = None
     run: _Run | None = None
     grid: Annotated[Sequence[dict[str, Any]], Meta(min_length=1)] = ({},)
@@ -112,7 +108,6 @@ class PlannedRun:
         label: The mechanism with its options, the same for all seeds, rates and ε.
         optimize: Settings that differ while its mechanism is optimized.
         published: Results of the paper for it, by name.
-        full_size: Its settings before `fraction` made them smaller.
     """
 
     name: str
@@ -120,7 +115,6 @@ class PlannedRun:
     layer: Layer
     optimize: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     published: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    full_size: Layer | None = None
 
     @property
     def settings(self) -> RunSettings:
@@ -147,12 +141,36 @@ def about(path: pathlib.Path) -> dict[str, str]:
     return {key: " ".join(text.split()) for key, text in texts.items() if text}
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Size:
+    """What a comparison will do.
+
+    Attributes:
+        runs: Number of runs.
+        rounds: Rounds of all runs together.
+        client_updates: Updates of clients in all rounds of all runs.
+    """
+
+    runs: int
+    rounds: int
+    client_updates: int
+
+
+def size(path: pathlib.Path, *, dataset: str | None = None) -> Size:
+    """Returns what the runs of a specification will do, by their settings, which are checked."""
+    settings = [run.settings for run in read(path, dataset=dataset)]
+    return Size(
+        runs=len(settings),
+        rounds=sum(run.rounds for run in settings),
+        client_updates=sum(run.rounds * run.clients_per_round for run in settings),
+    )
+
+
 def read(
     path: pathlib.Path,
     data_of: Mapping[str, pathlib.Path] | None = None,
     *,
     dataset: str | None = None,
-    fraction: float | None = None,
 ) -> list[PlannedRun]:
     """Returns the runs of a specification, with checked settings: all combinations of what its grids list.
 
@@ -160,22 +178,16 @@ def read(
         path: The TOML file.
         data_of: Files of the data sets, whose names become part of the run's name: other data make another run.
         dataset: Data set of all runs, in place of the file's.
-        fraction: Part of the size at which the runs are done, see `docs/experiments.md`; None is full size.
     """
-    if fraction is not None and not 0 < validation.real("fraction", fraction) < 1:
-        raise InputValueError(f"fraction={fraction} must be above 0 and below 1; leave it out for full size.")
     content = read_grids(path)
     elsewhere = Layer.of({"dataset": dataset} if dataset is not None else {}, layers.FLAG)
     found = []
     for run, preset in _points(content, str(path)):
-        full = layers.laid([run.layer, elsewhere])
-        with layers.sourced(layers.origins(preset, full, path)):
-            _check(layers.settings(full, str(path)), path)
-            small = full if fraction is None else scaled(full, fraction)
-            _check(layers.settings(small), path)
+        layer = layers.laid([run.layer, elsewhere])
+        with layers.sourced(layers.origins(preset, layer, path)):
+            _check(layers.settings(layer, str(path)), path)
             published = {} if content.title is None else run.published
-            before = None if fraction is None else full
-            found.append(dataclasses.replace(run, layer=small, full_size=before, published=published))
+            found.append(dataclasses.replace(run, layer=layer, published=published))
             found[-1].optimized_for.check()
     return _named(found, data_of or {})
 

@@ -8,7 +8,7 @@ import pathlib
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from ...base import files
 from ...base.errors import InputValueError
@@ -178,24 +178,6 @@ def new_folder(out: pathlib.Path) -> Iterator[pathlib.Path]:
         # Replaces an empty folder, and nothing else.
         aside.rename(place)
         sync_folder(place.parent)
-
-
-@contextlib.contextmanager
-def replaced_parts(out: pathlib.Path, parts: Sequence[str]) -> Iterator[pathlib.Path]:
-    """Yields a folder to write parts of `out` to, which replace the earlier ones when the block ends without an error.
-
-    Everything else in `out` stays.
-    """
-    place = out.absolute()
-    with _beside(place) as aside:
-        yield aside
-        _sync_all(aside)
-        place.mkdir(parents=True, exist_ok=True)
-        for part in parts:
-            if (place / part).is_dir():
-                shutil.rmtree(place / part)
-            (aside / part).replace(place / part)
-        sync_folder(place)
 
 
 def check_new_folder(out: pathlib.Path) -> None:

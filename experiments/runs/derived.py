@@ -2,9 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
-
-import numpy as np
 
 import tff_mf
 from tff_mf.base import validation
@@ -107,19 +104,3 @@ class Regression:
 
 
 PAPER = Regression(slope=-0.95, intercept=-4.64)
-
-
-def fit(rmses: Sequence[float], rates: Sequence[float]) -> Regression:
-    """Returns the least-squares line through the best rates of several noise levels.
-
-    Example:
-        >>> line = fit([0.01, 0.1], [1.0, 0.1])
-        >>> round(line.slope, 6)
-        -1.0
-    """
-    if len(rmses) != len(rates) or len(set(rmses)) < 2:
-        raise InputValueError(
-            f"rmses={list(rmses)!r} must have as many values as rates, at least two of them different."
-        )
-    slope, intercept = np.polyfit(np.log(rmses), np.log(rates), 1)
-    return Regression(slope=float(slope), intercept=float(intercept))

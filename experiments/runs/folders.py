@@ -144,14 +144,6 @@ def keep_evaluated(folder: pathlib.Path, clients: Iterable[str]) -> None:
     files.write_atomically(folder / EVALUATED, json.dumps(sorted(clients)) + "\n")
 
 
-def replaceable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes the folder of a demo and returns it; it may hold an earlier demo."""
-    if path.is_dir() and any(path.iterdir()) and not (path / SUMMARY).is_file():
-        raise InputValueError(f"out={str(path)!r} holds files of something else than a demo: name another folder.")
-    files.make_writable(path)
-    return path
-
-
 def continued_folder(path: pathlib.Path) -> pathlib.Path:
     """Makes the folder of a comparison and returns it; it may hold a comparison that was begun."""
     begun = path / _COMPARISON

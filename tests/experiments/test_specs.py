@@ -1,12 +1,7 @@
-"""The papers' tables as specifications: what they plan is what the papers say, at full size and at a fraction of it."""
+"""The papers' tables as specifications: what they plan is what the papers say, at full size"""
 
-import functools
-import json
 import math
-import pathlib
 
-import hypothesis
-import hypothesis.strategies as st
 import msgspec
 import pytest
 import tensorflow as tf
@@ -14,11 +9,8 @@ import tensorflow as tf
 import tff_mf
 from tff_mf import queries
 from tff_mf.base.errors import InputError
-from tff_mf.experiments import comparison
-from tff_mf.experiments.comparison import _estimate, _scaling, _spec, specs
-from tff_mf.experiments.runs import derived, layers, statements
-from tff_mf.experiments.runs.layers import Layer
-from tff_mf.experiments.runs.settings import RunSettings
+from tff_mf.experiments.comparison import _spec, specs
+from tff_mf.experiments.runs import statements
 from tff_mf.planning import deployed_population, mechanism_names
 
 from .shared import printed, result_of
@@ -33,7 +25,7 @@ clients_per_round = 20
 min_sep = 8
 max_participations = 3
 delta = 1e-6
-dataset = "stackoverflow"
+dataset = "pydoc"
 model = "conv"
 vocab_size = 100
 embedding_size = 4
@@ -74,51 +66,6 @@ def one(runs, label, **settings):
         if run.label == label and all(getattr(run.settings, name) == value for name, value in settings.items())
     ]
     return found
-
-
-SMALL_TABLES = ("table-4-small", "blt-table-1-small", "table-4-night")
-
-
-def test_small_tables_have_the_papers_numbers_and_lead_to_the_papers_size(full, monkeypatch):
-    monkeypatch.setattr(_estimate, "_clients_by_sentences", lambda dataset, split: {12: 1000})
-    large = {"table-4-small": "banded-table-4", "table-4-night": "banded-table-4", "blt-table-1-small": "blt-table-1"}
-    for name in SMALL_TABLES:
-        steps = comparison.larger(specs.path_of(name))
-        assert [*steps][-1] == large[name]
-        hours = [
-            comparison.estimate(specs.path_of(name))["core_hours"],
-            *(each["core_hours"] for each in steps.values()),
-        ]
-        assert hours == sorted(hours)
-        assert hours[0] < (1 if name.endswith("small") else 16)
-        table = {(run.label, run.privacy): run.published.get("test_accuracy") for run in full[large[name]]}
-        for run in full[name]:
-            # The small tables leave out the numbers of bands, and of participations, which are others here.
-            (paper,) = {
-                value
-                for (label, level), value in table.items()
-                if level == run.privacy and label.startswith(run.label.rstrip(")"))
-            }
-            assert run.published.get("test_accuracy") == paper, run.name
-
-
-# The settings that a mechanism follows from.
-OF_MECHANISM = (
-    *("rounds", "clients_per_round", "delta", "mechanism", "sampling", "min_sep", "max_participations", "bands"),
-    *("buffers", "objective", "unit_norms", "workload", "server_momentum", "server_warmup", "server_cooldown"),
-)
-
-
-def test_rates_of_small_tables_are_those_of_the_line(full):
-    """The line through the best rates of docs/results/pydoc.json, at the noise of each row, to a step of 1.7."""
-    levels = json.loads((pathlib.Path(__file__).parents[2] / "docs" / "results" / "pydoc.json").read_text())["levels"]
-    line = derived.fit([each["effective_rmse"] for each in levels], [each["server_learning_rate"] for each in levels])
-    build = functools.cache(lambda fields: RunSettings(**dict(fields), epsilon=1.0).build_mechanism())
-    for run in (run for name in SMALL_TABLES[:2] for run in full[name] if run.settings.seed == 0):
-        found = {name: getattr(run.settings, name) for name in OF_MECHANISM}
-        plan = run.settings.privacy_plan(build(tuple(found.items())))
-        proposed = line.proposed(derived.rmse_of_plan(plan))
-        assert run.settings.server_learning_rate == pytest.approx(proposed, rel=1e-3), run.name
 
 
 ALL_1600 = {"server_learning_rate": 0.1, "clip_norm": 1.0}
@@ -199,13 +146,13 @@ def test_tables_have_the_rows_of_the_papers(full):
         "banded-table-7": 49,
         "blt-table-1": 16,
         "blt-table-1-small": 24,
+        "demo": 2,
         "denisov-figure-6": 40,
         "denisov-table-4": 200,
         "kairouz-figure-13": 20,
         "kairouz-figure-7": 12,
         "kairouz-table-3": 40,
         "kairouz-table-4": 10,
-        "table-4-night": 375,
         "table-4-small": 24,
     }
 
@@ -244,83 +191,6 @@ def test_epsilon_of_figure_13_is_the_papers(full, label, paper_counts, we_count)
     assert converted == pytest.approx(run.published["epsilon"], rel=3e-4)
 
 
-def test_every_table_is_valid_at_a_fraction_and_on_other_data(full):
-    for name, runs in full.items():
-        small = _spec.read(specs.path_of(name), dataset="pydoc", fraction=0.02)
-        assert len(small) == len(runs)
-        assert {run.settings.dataset for run in small} == {"pydoc"}
-        for before, after in zip(runs, small, strict=True):
-            first, second = before.settings, after.settings
-            assert (second.epsilon, second.server_learning_rate) == (first.epsilon, first.server_learning_rate)
-            assert (second.cohort or 0) == (first.cohort or first.clients_per_round)
-            assert second.rounds < first.rounds / 8
-            assert before.name != after.name
-
-
-@hypothesis.given(
-    st.integers(2, 400), st.integers(1, 6), st.integers(0, 300), st.floats(0.001, 0.999), st.sampled_from([0.7, 3.0])
-)
-@hypothesis.settings(max_examples=40, deadline=None)
-def test_participations_stay_as_many_and_as_far_apart(min_sep, k, more, fraction, sigma):
-    rounds = (k - 1) * min_sep + 1 + more
-    layer = Layer.of(
-        {
-            "rounds": rounds,
-            "min_sep": min_sep,
-            "max_participations": k,
-            "clients_per_round": 50,
-            "delta": 1e-6,
-            "mechanism": "tree-online",
-            "noise_multiplier": sigma,
-            # What a grid costs depends on the rounds.
-            "grid": "none",
-        },
-        "test",
-    )
-    before, after = layers.settings(layer), layers.settings(_scaling.scaled(layer, fraction))
-    assert after.max_participations == k
-    assert after.min_sep <= max(1, min_sep)
-    after.participation().check(after.rounds)
-    assert (
-        abs(after.rounds / rounds - after.min_sep / min_sep) <= 1 / rounds
-        or after.rounds == (k - 1) * after.min_sep + 1
-    )
-    small, large = (run.privacy_plan(run.build_mechanism()).guarantee for run in (after, before))
-    assert small.mu == pytest.approx(large.mu, rel=1e-6)
-
-
-def test_a_client_that_may_take_part_in_every_round_still_may():
-    values = {"rounds": 500, "min_sep": 1, "max_participations": 500, "clients_per_round": 100, "delta": 1e-6}
-    layer = Layer.of({**values, "mechanism": "identity", "noise_multiplier": 2.0}, "test")
-    small = layers.settings(_scaling.scaled(layer, 0.02))
-    assert (small.rounds, small.min_sep, small.max_participations, small.clients_per_round) == (10, 1, 10, 2)
-    # √500 at full size and √10 here: the same noise over the sensitivity.
-    assert small.noise_multiplier == pytest.approx(2.0 * (10 / 500) ** 0.5)
-
-
-@pytest.mark.parametrize(
-    ("given", "fraction", "left"),
-    [("all", 0.01, 200), ("all", 0.001, 100), (20_000, 0.5, 10_000), (150, 0.5, 100), (60, 0.5, 60)],
-)
-def test_a_fraction_measures_on_fewer_sentences(given, fraction, left):
-    values = {"rounds": 500, "sampling": "single", "clients_per_round": 100, "delta": 1e-6, "epsilon": 2.0}
-    small = _scaling.scaled(Layer.of({**values, "test_examples": given, "evaluation_examples": 60}, "test"), fraction)
-    assert layers.settings(small).test_examples == left
-    assert layers.settings(small).evaluation_examples == 60
-
-
-def test_what_was_made_smaller_is_said(tmp_path):
-    path = written(
-        tmp_path, '[[grid]]\nmechanism = "identity"\nepsilon = 2.0\nlabel = "X"\npublished = { accuracy = 3 }\n'
-    )
-    runs = _spec.read(path, fraction=0.25)
-    changed = _scaling.changes([*runs, *_spec.read(specs.path_of("kairouz-table-4"), fraction=0.25)])
-    assert changed["test_examples"] == {"from": [20_000, "all"], "to": [5000]}
-    changed = _scaling.changes(runs)
-    assert changed["rounds"] == {"from": [24], "to": [6]}
-    assert changed["min_sep"] == {"from": [8], "to": [2]}
-
-
 def test_published_values_are_only_for_tables_that_say_what_they_are(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text('preset = "choquette2023-banded"\n[run]\nrounds = 2052\n')
@@ -345,26 +215,14 @@ def test_wrong_keys_of_tables_are_named(tmp_path, text, named):
         assert part in str(caught.value)
 
 
+def test_a_dry_run_counts_what_will_run(tmp_path):
+    path = written(tmp_path, '[[grid]]\nepsilon = [2.0, 8.0]\nmechanism = "banded"\nbands = 8\n')
+    assert result_of("compare", path, "--dry-run") == {"runs": 2, "rounds": 48, "client_updates": 960}
+
+
 def test_the_list_has_a_line_for_each():
     assert set(result_of("compare", "--list")) == set(specs.names())
     assert all(name in printed("compare", "--list") for name in specs.names())
-
-
-def test_an_estimate_counts_what_will_run(tmp_path, monkeypatch):
-    path = written(tmp_path, '[[grid]]\nepsilon = [2.0, 8.0]\nmechanism = "banded"\nbands = 8\n')
-    found = comparison.estimate(path)
-    assert (found["runs"], found["rounds"], found["client_updates"]) == (2, 48, 960)
-    # Of a data set that is not here, each client has as many sentences as it may use.
-    assert found["sentences"] == 960 * 2
-    assert found["noise_state_bytes"] == 7 * found["parameters"] * 4
-    for name in ("_UPDATE", "_TRAINED", "_START"):
-        monkeypatch.setattr(_estimate, name, 0.0)
-    evaluating = found["parameters"] * _estimate._EVALUATED / 3600
-    # After rounds 8, 16 and 24 on validation sentences, and once on the default number of test sentences.
-    assert comparison.estimate(path)["core_hours"] == pytest.approx(2 * (3 * 50 + 20_000) * evaluating)
-    path.write_text(path.read_text().replace("[run]", '[run]\ntest_examples = "all"\nvalidation_split = "test"'))
-    whole = comparison.estimate(path)["core_hours"]
-    assert whole == pytest.approx(2 * (3 * 50 + 16_586_035 - 50) * evaluating)
 
 
 @pytest.mark.parametrize("name", mechanism_names.names())

@@ -24,8 +24,8 @@ VARIABLE = "TFF_MF_CACHE"
 STDLIB = "stdlib"
 # A module with fewer sentences than this does not become a client.
 MIN_SENTENCES = 8
-# What the data set is made of, as far as it is installed: everything else that is installed would make other text of it,
-# and other figures, whenever a dependency comes or goes.
+# What the data set is made of, as far as it is installed. All that is installed would give other text, and other
+# figures, whenever a dependency comes or goes.
 PACKAGES = (
     STDLIB,
     *("jax", "keras", "matplotlib", "numpy", "scikit-learn", "scipy", "tensorflow", "tensorflow-federated"),
@@ -48,8 +48,8 @@ _PROSE = re.compile(r"[A-Z][A-Za-z0-9 ,;:()\"'./-]*[.!?:]")
 _TOKEN = re.compile(r"e\.g\.|i\.e\.|\w+(?:[.'/-]\w+)*|[^\w\s]")
 # Code and lists of names have few of these.
 _FUNCTION_WORDS = frozenset(
-    "the a an of to in on at by for with from as is are was be been it its this that these and or but if no not when "
-    "which who what all any each some one only can may must should will would do does has have you your we".split()
+    """the a an of to in on at by for with from as is are was be been it its this that these and or but if no not when
+    which who what all any each some one only can may must should will would do does has have you your we""".split()  # noqa: SIM905
 )
 TRAIN, HELDOUT, TEST = SPLIT_NAMES = ("train", "heldout", "test")
 # To be raised whenever the same sources would give another file: the name of a cached file depends on it.
@@ -87,10 +87,8 @@ def chosen_packages(names: Iterable[str] | None = None) -> dict[str, importlib.m
         names: Names of distributions, spelled in any of the ways pip allows; `stdlib` is the
             standard library. None is those of `PACKAGES` that are installed.
     """
-    if names is None:
-        listed = [name for name in PACKAGES if name == STDLIB or _distribution(name)]
-    else:
-        listed = list(names)
+    here = [name for name in PACKAGES if name == STDLIB or _distribution(name)]
+    listed = here if names is None else list(names)
     if not listed:
         raise InputValueError(f"packages=[] names nothing; leave packages out to use {', '.join(PACKAGES)}.")
     chosen: dict[str, importlib.metadata.Distribution | None] = {}
@@ -157,10 +155,7 @@ def sentences_of(docstring: str) -> Iterator[str]:
         if _PROSE.fullmatch(text):
             tokens = _TOKEN.findall(text.lower())
             function_words = sum(token in _FUNCTION_WORDS for token in tokens)
-            if (
-                _LEAST_TOKENS <= len(tokens) <= _MOST_TOKENS
-                and function_words >= _LEAST_FUNCTION_WORDS * len(tokens)
-            ):
+            if _LEAST_TOKENS <= len(tokens) <= _MOST_TOKENS and function_words >= _LEAST_FUNCTION_WORDS * len(tokens):
                 yield " ".join(tokens)
 
 
