@@ -331,14 +331,14 @@ def test_tables_of_peers_are_of_what_was_measured():
 
 
 def test_figures_of_the_demo_are_what_their_commands_wrote():
-    from tff_mf.experiments.comparison import demo
+    from tff_mf.experiments.comparison import _spec, specs
 
     page = (DOCS / "results.md").read_text().split("## What `make demo` compares")[1]
     rates, seeds = (
         {level["mechanism"].split(",")[0]: level for level in json.loads((RESULTS / name).read_text())["levels"]}
         for name in ("demo-rates.json", "demo.json")
     )
-    chosen = {name: settings.server_learning_rate for name, settings in demo.RUNS.items()}
+    chosen = {run.label: run.settings.server_learning_rate for run in _spec.read(specs.path_of("demo"))}
     for name, label in (("identity", "identity"), ("blt", "BLT")):
         by_rate = rates[name]["validation_accuracy_by_rate"]
         best = max(by_rate, key=by_rate.get)
