@@ -116,21 +116,6 @@ def test_the_clip_norm_adapts_on_a_grid_as_in_floating_point():
     assert np.all(np.isfinite(result["b"]))
 
 
-def test_a_query_that_keeps_its_state_in_variables():
-    kept = queries.VariableQuery(build())
-    record = records(1)[0]
-
-    @tf.function
-    def step():
-        state = kept.initial_sample_state(SPECS)
-        state = kept.accumulate_record(kept.derive_sample_params(None), state, record)
-        return kept.get_noised_result(state, None)[0]
-
-    first, second = step(), step()
-    assert kept.rounds == 2
-    assert np.any(first["a"] != second["a"])
-
-
 def test_only_a_grid_lets_the_server_enforce_an_adaptive_clip_norm():
     with pytest.raises(ValueError, match="only clients can enforce"):
         adaptive(None).clip_again(({"a": tf.zeros([3]), "b": tf.zeros([2])}, tf.constant(0.5)))

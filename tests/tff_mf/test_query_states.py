@@ -137,77 +137,31 @@ def test_a_state_that_a_graph_would_keep_is_refused(restart_every):
     assert not np.any(begun() == begun())
 
 
-ROUNDS = 6
-
-
-def trained(optimizer_of, query, **fit):
-    """Trains without a gradient: what moves the weights is noise, one row a step."""
-    model = tf.keras.Sequential([tf.keras.layers.Dense(5, use_bias=False, input_shape=(1,))])
-    optimizer = tfp.make_keras_generic_optimizer_class(tf.keras.optimizers.legacy.SGD)(
-        optimizer_of(query), num_microbatches=2, learning_rate=1.0
-    )
-    model.compile(optimizer, tf.keras.losses.MeanSquaredError(reduction="none"), **fit)
-    weights = [model.get_weights()[0].ravel()]
-    remember = tf.keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: weights.append(model.get_weights()[0].ravel())
-    )
-    zeros = tf.zeros([2 * ROUNDS, 1]), tf.zeros([2 * ROUNDS, 5])
-    model.fit(*zeros, batch_size=2, shuffle=False, verbose=0, callbacks=[remember])
-    return -np.diff(weights, axis=0) * 2, optimizer
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("run_eagerly", [False, True])
-@pytest.mark.parametrize("restart_every", [None, 4])
-def test_keras_streams_the_noise_with_variables(run_eagerly, restart_every):
-    tree = tff_mf.Tree(ROUNDS)
-    query = build(mechanism=tree, record_specs=[tf.TensorSpec([1, 5])], restart_every=restart_every)
-    kept = queries.VariableQuery(query)
-    rows, optimizer = trained(lambda _: kept, query, run_eagerly=run_eagerly)
-    state = kept.state if restart_every is None else kept.state.inner_query_state
-    since = int(state.noise.round)
-    assert since == (ROUNDS if restart_every is None else ROUNDS - restart_every)
-    z = np.stack([_keys.standard_normal(key, 5) for key in state.noise.past_keys]) * 8.0
-    np.testing.assert_allclose(rows[-since:], tree.inverse(since) @ z, rtol=1e-4, atol=1e-4)
-    assert optimizer.get_config()["global_state"] == {}
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize("run_eagerly", [False, True])
 @pytest.mark.parametrize("wrapped", [{}, {"restart_every": 4}, {"restart_every": 4, "clipping": CLIPPING}], ids=str)
 def test_keras_optimizers_of_tensorflow_privacy_draw_no_noise_from_other_queries(run_eagerly, wrapped):
-    query = build(record_specs=[tf.TensorSpec([1, 5])], **wrapped)
+    model = tf.keras.Sequential([tf.keras.layers.Dense(5, use_bias=False, input_shape=(1,))])
+    optimizer = tfp.make_keras_generic_optimizer_class(tf.keras.optimizers.legacy.SGD)(
+        build(record_specs=[tf.TensorSpec([1, 5])], **wrapped), num_microbatches=2, learning_rate=1.0
+    )
+    model.compile(optimizer, tf.keras.losses.MeanSquaredError(reduction="none"), run_eagerly=run_eagerly)
     # In a graph, Keras wraps the error.
-    with pytest.raises(Exception, match="VariableQuery"):
-        trained(lambda query: query, query, run_eagerly=run_eagerly)
+    with pytest.raises(Exception, match="tff_mf.keras"):
+        model.fit(tf.zeros([2, 1]), tf.zeros([2, 5]), batch_size=2, verbose=0)
 
 
 def test_optimizers_of_tensorflow_1_draw_no_noise_from_other_queries():
     made = dp_optimizer.make_optimizer_class(tf.compat.v1.train.GradientDescentOptimizer)
     optimizer = made(build(record_specs=[tf.TensorSpec([5])]), 1, learning_rate=1.0)
     weights = tf.Variable(tf.zeros([5]))
-    with tf.GradientTape(persistent=True) as tape, pytest.raises(tff_mf.InputError, match="VariableQuery"):
+    with tf.GradientTape(persistent=True) as tape, pytest.raises(tff_mf.InputError, match="tff_mf.keras"):
         optimizer.compute_gradients(lambda: tf.reduce_sum(weights, keepdims=True), [weights], gradient_tape=tape)
     with tf.Graph().as_default():
         weights = tf.compat.v1.get_variable("weights", [5], use_resource=False)
         loss = tf.reduce_sum(weights, keepdims=True)
-        with pytest.raises(tff_mf.InputError, match="VariableQuery"):
+        with pytest.raises(tff_mf.InputError, match="tff_mf.keras"):
             optimizer.compute_gradients(loss, [weights])
-
-
-def test_variables_are_for_one_optimizer_and_made_outside_of_graphs():
-    kept = queries.VariableQuery(build())
-    begun = kept.initial_global_state()
-    with pytest.raises(tff_mf.InputError, match="in use already"):
-        kept.initial_global_state()
-    step(kept, begun)
-    with pytest.raises(Exception, match="outside"):
-        tf.function(lambda: queries.VariableQuery(build()))()
-    with pytest.raises(tff_mf.InputError, match="query"):
-        queries.VariableQuery(tfp.NoPrivacySumQuery())
-    event = kept.dp_event(10, tff_mf.SingleParticipation())
-    assert event == build().dp_event(10, tff_mf.SingleParticipation())
-    assert not kept.insecure
 
 
 @pytest.mark.sampled
@@ -235,7 +189,6 @@ def test_shapes_that_tensorflow_would_broadcast_are_refused(specs, record, resta
         lambda: query.initial_sample_state(record),
         lambda: query.preprocess_record(params, record),
         lambda: query.get_noised_result(total, state),
-        lambda: queries.VariableQuery(query).initial_sample_state(record),
     ):
         with pytest.raises(Exception, match="record_specs"):
             attempt()
@@ -250,23 +203,3 @@ def test_shapes_that_are_unknown_until_a_graph_runs_are_checked_there():
         clip(tf.ones([5]))
 
 
-def test_variables_step_once_for_each_of_many_steps_at_once():
-    kept = queries.VariableQuery(build(noise_multiplier=1.0))
-    begun = kept.initial_global_state()
-    steps = tf.data.Dataset.range(32).map(lambda _: step(kept, begun)[0], num_parallel_calls=8)
-    rows = np.stack([row.numpy() for row in steps])
-    assert kept.rounds == int(kept.state.noise.round) == 32
-    z = np.stack([_keys.standard_normal(key, 5) for key in kept.state.noise.past_keys])
-    expected = BLT.inverse(32) @ z
-    # Which of them is handed on first is for the data set to say.
-    np.testing.assert_allclose(np.sort(rows, axis=0), np.sort(expected, axis=0), atol=1e-4)
-
-
-def test_an_event_is_of_no_fewer_rounds_than_were_drawn():
-    kept = queries.VariableQuery(build(restart_every=3))
-    begun = kept.initial_global_state()
-    for _ in range(8):
-        step(kept, begun)
-    with pytest.raises(tff_mf.InputError, match=r"rounds=5.*8"):
-        kept.dp_event(5, tff_mf.SingleParticipation())
-    assert kept.dp_event(8, tff_mf.SingleParticipation()).noise_multiplier > 0

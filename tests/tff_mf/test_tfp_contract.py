@@ -76,8 +76,7 @@ def kind(request):
 
 def test_every_query_is_tried():
     names = {name for name in dir(queries) if name.endswith("Query")}
-    # A VariableQuery keeps its state to itself, and so has tests of its own (test_query_states.py).
-    assert names - {"MatrixFactorizationQuery", "VariableQuery"} <= set(KINDS)
+    assert names - {"MatrixFactorizationQuery"} <= set(KINDS)
 
 
 class Layer(collections.namedtuple("Layer", ["kernel", "bias"])):

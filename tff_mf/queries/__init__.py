@@ -8,7 +8,6 @@ from tff_mf.queries._adaptive_clipping import AdaptiveClipping as AdaptiveClippi
 from tff_mf.queries._adaptive_clipping import AdaptiveClippingQuery as AdaptiveClippingQuery  # noqa: E402
 from tff_mf.queries._adaptive_clipping import AdaptiveClippingState as AdaptiveClippingState  # noqa: E402
 from tff_mf.queries._around import RestartedQuery as RestartedQuery  # noqa: E402
-from tff_mf.queries._around import VariableQuery as VariableQuery  # noqa: E402
 from tff_mf.queries._query import MatrixFactorizationQuery as MatrixFactorizationQuery  # noqa: E402
 from tff_mf.queries._query import QueryState as QueryState  # noqa: E402
 from tff_mf.queries._query import build_query as build_query  # noqa: E402

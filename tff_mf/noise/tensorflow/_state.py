@@ -50,8 +50,8 @@ class NoiseState(NamedTuple):
         if not (tf.executing_eagerly() or isinstance(self.round, tf.Variable) or tf.is_symbolic_tensor(self.round)):
             raise InputValueError(
                 "state must be an argument of the tf.function that steps it, or be created in it: a state from outside "
-                "is a constant, and every call would draw the noise of the same round. For an optimizer of TensorFlow "
-                "Privacy, wrap the query in tff_mf.queries.VariableQuery."
+                "is a constant, and every call would draw the noise of the same round. Optimizers of TensorFlow "
+                "Privacy keep their first state: train with tff_mf.keras."
             )
 
 
