@@ -10,7 +10,6 @@ import tensorflow_privacy as tfp  # noqa: E402
 from tensorflow_privacy.privacy.optimizers import dp_optimizer  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
-from tff_mf.noise.tensorflow import _keys  # noqa: E402
 
 from ..conftest import ENDED, OTHER_NOISE  # noqa: E402
 
@@ -201,5 +200,3 @@ def test_shapes_that_are_unknown_until_a_graph_runs_are_checked_there():
     assert clip(tf.ones([1])).shape == (1,)
     with pytest.raises(tf.errors.InvalidArgumentError):
         clip(tf.ones([5]))
-
-
