@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,31 +11,23 @@ import tff_mf
 from tff_mf.base import checkpoint_files
 from tff_mf.base.errors import InputValueError
 from tff_mf.noise import numpy as streams
-from tff_mf.noise.numpy import NoiseState
 
 from ..runs.checkpoints import Checkpoints
 from ..runs.names import COHORTS
-from .settings import NUMPY, TORCH, FlowerSettings
-
-# The streams of runs without and with restarts; PyTorch's has the methods of NumPy's.
-Noise = streams.NoiseStream | streams.RestartedStream
-# From the keys since the last restart, and the number of rounds that are finished, to the state after them.
-Replay = Callable[[np.ndarray, int], NoiseState]
+from .settings import TORCH, FlowerSettings
 
 
-def build(plan: tff_mf.Plan, *, dimension: int, clip_norm: float, settings: FlowerSettings) -> tuple[Noise, Replay]:
-    """Returns the stream of a plan's noise, limited to its rounds, and what draws the noise of past rounds again.
+def build(plan: tff_mf.Plan, *, dimension: int, clip_norm: float, settings: FlowerSettings) -> streams.NoiseStream:
+    """Returns the stream of a plan's noise, limited to its rounds; PyTorch's has the methods of NumPy's.
 
-    Formal guarantee: as for `streams.NoiseStream` with the plan's noise as run, and of `streams.RestartedStream` with
-    restarts. A state of a run with another clip norm, σ, mechanism, grid, generator, engine or restarts is refused.
+    Formal guarantee: as for `streams.NoiseStream` with the plan's noise as run. A state of a run with another clip
+    norm, σ, mechanism, grid, generator or engine is refused.
     """
     build_stream: Any = streams.build_stream
     if settings.engine == TORCH:
         from tff_mf.noise import torch
 
         build_stream = torch.build_stream
-        if plan.restart_every is not None:
-            raise InputValueError(f"restart_every={plan.restart_every} needs the engine {NUMPY!r}, not {TORCH!r}.")
     sigma = plan.noise_multiplier_as_run
     stream = build_stream(
         plan.mechanism,
@@ -47,12 +39,7 @@ def build(plan: tff_mf.Plan, *, dimension: int, clip_norm: float, settings: Flow
         generator=settings.generator,
     )
     # A stream knows only the product of σ and the clip norm, or σ alone.
-    stream = stream.bound_to(repr(float(clip_norm)))
-    if plan.restart_every is None:
-        limited = stream.limited_to(plan.rounds)
-        return limited, lambda keys, done: limited.replay(keys)
-    restarted = streams.RestartedStream(stream, restart_every=plan.restart_every, rounds=plan.rounds)
-    return restarted, lambda keys, done: restarted.replay(keys, rounds_done=done)
+    return stream.bound_to(repr(float(clip_norm))).limited_to(plan.rounds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +55,7 @@ class ServerState:
     noise: Mapping[str, np.ndarray]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns what is saved: of the noise, the keys since the last restart, from which it can be drawn again."""
+        """Returns what is saved: of the noise, the keys, from which it can be drawn again."""
         return {"weights": self.weights, "velocity": self.velocity, "keys": np.asarray(self.noise["keys"])}
 
 
@@ -81,18 +68,16 @@ def forget(folder: pathlib.Path) -> None:
     (folder / COHORTS).unlink(missing_ok=True)
 
 
-def loaded(saved: Checkpoints, round_number: int, plan: tff_mf.Plan, replay: Replay) -> ServerState:
+def loaded(saved: Checkpoints, round_number: int, stream: streams.NoiseStream) -> ServerState:
     """Returns a state that was saved."""
     arrays, _ = saved.load(round_number)
-    expected = round_number if plan.restart_every is None else round_number % plan.restart_every
-    if arrays.keys() != {"weights", "velocity", "keys"} or len(arrays["keys"]) != expected:
+    if arrays.keys() != {"weights", "velocity", "keys"} or len(arrays["keys"]) != round_number:
         raise InputValueError(
-            f"checkpoint of round {round_number} has not the keys of {expected} rounds: put the run's own checkpoint "
-            "back."
+            f"checkpoint of round {round_number} has not the keys of its rounds: put the run's own checkpoint back."
         )
     return ServerState(
         round_number=round_number,
         weights=arrays["weights"],
         velocity=arrays["velocity"],
-        noise=replay(arrays["keys"], round_number),
+        noise=stream.replay(arrays["keys"]),
     )

@@ -73,8 +73,9 @@ def open_strategy(
     Raises:
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If the folder holds another run, one that has ended, or damaged files, another process uses it,
-            the plan has adaptive clipping, the model has statistics that are not left out, its sampling needs `nodes`
-            that are not given, its grid fits neither model nor cohort, or nodes reply in integers without one.
+            the plan has restarts or adaptive clipping, the model has statistics that are not left out, its sampling
+            needs `nodes` that are not given, its grid fits neither model nor cohort, or nodes reply in integers without
+            one.
 
     Example:
         with open_strategy("run", plan, initial_arrays=arrays) as strategy:
@@ -92,7 +93,7 @@ def open_strategy(
     # With the σ that the run began with: calibrated again, on another machine, its last bits can differ.
     plan = guard.begun_plan(folder, plan)
     summed, drawn = _summands(plan, settings, layout), _drawn_before(plan, draw, nodes)
-    stream, replay = build(plan, dimension=layout.dimension, clip_norm=plan.clip_norm, settings=settings)
+    stream = build(plan, dimension=layout.dimension, clip_norm=plan.clip_norm, settings=settings)
     more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
     named: Any = identify if hasattr(identify, "__qualname__") else type(identify)
@@ -108,7 +109,7 @@ def open_strategy(
         about = {
             **given,
             # What a resumed run is told about by name, beside the fingerprint of its noise.
-            **{name: getattr(plan, name) for name in ("clip_norm", "grid_bits", "grid_max_clients", "restart_every")},
+            **{name: getattr(plan, name) for name in ("clip_norm", "grid_bits", "grid_max_clients")},
             "server_learning_rate": rate,
             "layout": layout.as_json(),
             "noise": stream.fingerprint.hex(),
@@ -117,7 +118,7 @@ def open_strategy(
         if drawn is not None:
             draw = cohorts.Planned(plan=guarded.draws_from(drawn), secret=plan.secret_cohorts)
         if number := guarded.resume(saved, every_round=True):
-            state = loaded(saved, number, plan, replay)
+            state = loaded(saved, number, stream)
         else:
             weights = layout.vector(initial)
             state = ServerState(round_number=0, weights=weights, velocity=np.zeros_like(weights), noise=stream.init())
@@ -157,6 +158,11 @@ def _drawn_before(plan: tff_mf.Plan, draw: cohorts.Draw | None, nodes: Collectio
 
 
 def _check_supported(plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
+    if plan.restart_every is not None:
+        raise InputValueError(
+            f"restart_every={plan.restart_every} is not supported on Flower: leave it out, or train in TensorFlow "
+            "Federated."
+        )
     if plan.adaptive_count_stddev is not None:
         raise InputValueError(
             f"adaptive_count_stddev={plan.adaptive_count_stddev!r} is not supported on Flower, where no count of "

@@ -103,7 +103,7 @@ class FlowerSettings:
         generator: Generator of the noise, as in `tff_mf.noise.numpy.build_stream`: by default AES, a cryptographic one,
             whose package Flower itself needs.
         engine: `numpy` or `torch`: where the server computes the noise and keeps its memory, for equal keys the same
-            numbers on a grid. With `torch` restarts are not supported.
+            numbers on a grid.
         floating_point: Whether a plan without a grid stays in floating point, where the guarantee holds for real
             numbers only. Otherwise updates, their sums and the noise are integers.
         waiting: How long rounds wait.

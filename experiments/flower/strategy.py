@@ -95,7 +95,7 @@ class MFStrategy(Strategy):
         """Returns the messages of the next round, once its cohort is on disk.
 
         Args:
-            server_round: The next round, counted from 1 over all restarts.
+            server_round: The next round, counted from 1.
             arrays: Not read: nodes are sent the released model.
             config: Settings for the nodes, to which the round and the clip norm are added.
             grid: Flower's grid.
@@ -218,7 +218,7 @@ class MFStrategy(Strategy):
         Args:
             grid: Flower's grid.
             initial_arrays: Not read: the run begins from the arrays of `open_strategy`, or goes on where it stopped.
-            num_rounds: Last round to run, counted over all restarts; all that were accounted for if not given.
+            num_rounds: Last round to run, all that were accounted for if not given.
             timeout: Not read: `Waiting` has the times.
             train_config: Settings for the nodes.
             evaluate_config: Not read: nodes are not asked to evaluate.

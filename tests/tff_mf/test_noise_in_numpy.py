@@ -13,7 +13,6 @@ from tff_mf.noise import _generators
 from tff_mf.noise import numpy as streams
 from tff_mf.noise.numpy import _advance
 
-from ..conftest import ENDED
 from .test_noise_laws import BLT, GRID, NUMPY, STDDEV, Run, assert_close, assert_same, rows_of
 
 GENERATORS = ("philox", "aes", "tensorflow")
@@ -164,54 +163,6 @@ def test_the_noise_does_not_share_memory_with_the_state(make_mechanism):
     _, state = rows_of(stream, 3)
     noise, after = stream.next(state)
     assert not any(np.shares_memory(noise, array) for array in after.values())
-
-
-def test_restarts_are_independent_streams():
-    inner = streams.build_stream(tff_mf.Tree(4), dimension=5, stddev=2.0)
-    stream = streams.RestartedStream(inner, restart_every=4, rounds=10)
-    state, rows, drawn = stream.init(), [], []
-    for _ in range(10):
-        noise, after = stream.next(state)
-        rows.append(noise)
-        again = stream.replay(after["keys"], rounds_done=len(rows))
-        assert again.keys() == after.keys()
-        assert_same(NUMPY, again, after)
-        # A restart forgets its keys, as the memory.
-        drawn.append(after["keys"][-1] if len(after["keys"]) else None)
-        state = after
-    inverse = tff_mf.Tree(4).inverse(4)
-    z = NUMPY.drawn_again(inner, np.array(drawn[:3])) * 2.0
-    assert_close(np.stack(rows[:3]), inverse[:3, :3] @ z)
-    z = NUMPY.drawn_again(inner, np.array(drawn[8:])) * 2.0
-    assert_close(np.stack(rows[8:]), inverse[:2, :2] @ z)
-    with pytest.raises(tff_mf.InputError, match=ENDED(10)):
-        stream.next(state)
-    for other in (inner, streams.RestartedStream(inner, restart_every=3)):
-        with pytest.raises(tff_mf.InputError, match=r"other noise|must not be there"):
-            other.next(state)
-    with pytest.raises(tff_mf.InputError, match="round"):
-        stream.next(state | {"rounds_done": np.array(9)})
-    for keys, done, message in (
-        (state["keys"], 9, "do not fit"),
-        (state["keys"][:1], 10, "do not fit"),
-        (state["keys"], 14, "at most 10"),
-        (np.zeros([5, 2], np.int64), 9, "more"),
-    ):
-        with pytest.raises(tff_mf.InputError, match=message):
-            stream.replay(keys, rounds_done=done)
-    with pytest.raises(tff_mf.InputError, match="rounds=5"):
-        streams.RestartedStream(inner, restart_every=5)
-
-
-def test_restarts_end_with_the_run_that_a_stream_was_limited_to():
-    inner = streams.build_stream(tff_mf.Tree(4), dimension=5, stddev=2.0).limited_to(3)
-    for rounds, last in ((None, 3), (2, 2), (9, 3)):
-        stream = streams.RestartedStream(inner, restart_every=2, rounds=rounds)
-        _, state = rows_of(stream, last)
-        with pytest.raises(tff_mf.InputError, match=ENDED(last)):
-            stream.next(state)
-        with pytest.raises(tff_mf.InputError, match=f"{last}"):
-            stream.replay(np.zeros([0, 2], np.int64), rounds_done=4)
 
 
 def test_a_forked_process_draws_other_keys():

@@ -146,7 +146,7 @@ def test_keras_optimizers_of_tensorflow_privacy_draw_no_noise_from_other_queries
     )
     model.compile(optimizer, tf.keras.losses.MeanSquaredError(reduction="none"), run_eagerly=run_eagerly)
     # In a graph, Keras wraps the error.
-    with pytest.raises(Exception, match="tff_mf.keras"):
+    with pytest.raises(Exception, match=r"tff_mf\.keras"):
         model.fit(tf.zeros([2, 1]), tf.zeros([2, 5]), batch_size=2, verbose=0)
 
 
@@ -154,12 +154,12 @@ def test_optimizers_of_tensorflow_1_draw_no_noise_from_other_queries():
     made = dp_optimizer.make_optimizer_class(tf.compat.v1.train.GradientDescentOptimizer)
     optimizer = made(build(record_specs=[tf.TensorSpec([5])]), 1, learning_rate=1.0)
     weights = tf.Variable(tf.zeros([5]))
-    with tf.GradientTape(persistent=True) as tape, pytest.raises(tff_mf.InputError, match="tff_mf.keras"):
+    with tf.GradientTape(persistent=True) as tape, pytest.raises(tff_mf.InputError, match=r"tff_mf\.keras"):
         optimizer.compute_gradients(lambda: tf.reduce_sum(weights, keepdims=True), [weights], gradient_tape=tape)
     with tf.Graph().as_default():
         weights = tf.compat.v1.get_variable("weights", [5], use_resource=False)
         loss = tf.reduce_sum(weights, keepdims=True)
-        with pytest.raises(tff_mf.InputError, match="tff_mf.keras"):
+        with pytest.raises(tff_mf.InputError, match=r"tff_mf\.keras"):
             optimizer.compute_gradients(loss, [weights])
 
 

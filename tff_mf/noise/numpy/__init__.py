@@ -4,7 +4,6 @@ Imports no TensorFlow.
 """
 
 from tff_mf.noise._keyed import KeyedStream as KeyedStream
-from tff_mf.noise.numpy._restarts import RestartedStream as RestartedStream
 from tff_mf.noise.numpy._states import NoiseState as NoiseState
 from tff_mf.noise.numpy._states import load_state as load_state
 from tff_mf.noise.numpy._states import save_state as save_state

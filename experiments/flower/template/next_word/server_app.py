@@ -44,7 +44,6 @@ def main(grid: Grid, context: Context) -> None:
         **_grid(config, sum(array.size for array in task.initial_model().values()), clients_per_round),
         epsilon=None if sigma else float(config["epsilon"]),
         noise_multiplier=sigma or None,
-        restart_every=int(config["restart-every"]) or None,
     )
     simulation = bool(config["simulation"])
     held_out = data.held_out(population)
