@@ -1,10 +1,9 @@
 """Normals whose error is proved: their speed, and their distribution over many draws.
 
-python benchmarks/exact_normals.py [--dimension D] [--threads T] [--turns N] [--draws N | --pairs N]
+python benchmarks/exact_normals.py [--dimension D] [--threads T] [--turns N] [--draws N]
 
 Times are ratios to TensorFlow's float32 draw of as many normals, in turns within one run. `--draws` is the number of
-draws of a Kolmogorov-Smirnov test, 10⁹ for the figure in docs/proofs/floating-point.md (three minutes); `--pairs` is
-the number of pairs that are attacked.
+draws of a Kolmogorov-Smirnov test, 10⁹ for the figure in docs/proofs/floating-point.md (three minutes).
 """
 
 import argparse
@@ -28,7 +27,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--draws", type=int, default=0)
-    parser.add_argument("--pairs", type=int, default=0)
     arguments = parser.parse_args()
     import tensorflow as tf
 
@@ -36,8 +34,6 @@ def main() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(arguments.threads)
     if arguments.draws:
         _distribution(tf, arguments.draws)
-    elif arguments.pairs:
-        _attack(tf, arguments.pairs)
     else:
         _throughput(tf, arguments.dimension, arguments.turns)
 
@@ -69,30 +65,6 @@ def _throughput(tf: object, dimension: int, turns: int) -> None:
         ratios = one / statistics.median(wall["float32"]), min(wall[name]) / min(wall["float32"])
         ratio = two / statistics.median(cpu["float32"])
         print(f"{name:8} {1e3 * one:8.1f} {ratios[0]:6.2f} {ratios[1]:6.2f} {1e3 * two:8.1f} {ratio:6.2f}")
-
-
-def _attack(tf: object, pairs: int) -> None:
-    """Prints the share of pairs that no key can produce, with victims of some norms in four million coordinates."""
-    import numpy as np
-
-    from tff_mf.noise.tensorflow import exact_normal
-    from tff_mf.numerics import normals
-
-    stddev, cells = np.float32(7.379), 2.0**18
-    key = tf.constant(np.frombuffer(os.urandom(16), np.int64))
-    floats = (tf.random.stateless_normal([2 * pairs], key, alg="philox") * stddev).numpy().reshape(-1, 2)
-    exact = exact_normal(key, 2 * pairs).numpy().reshape(-1, 2) * float(stddev)
-    direction = np.random.default_rng().normal(size=(pairs, 2)) / math.sqrt(STACKOVERFLOW_LSTM)
-    print("victim's norm: share of float32, of float32 rounded to ζ/g = 2¹⁸, of exact normals rounded to it")
-    for norm in (0.0, 1.0, 0.1, 0.001):
-        update = (norm * direction).astype(np.float32)
-        release = (floats + update).astype(np.float64)
-        shares = [1 - normals.producible_pairs(release, release, stddev=stddev).mean()]
-        for noise in (floats.astype(np.float64), exact):
-            integers = np.floor(noise * cells + 0.5) + np.rint(update * cells)
-            ends = ((integers + end) / cells for end in (-0.5, 0.5))
-            shares.append(1 - normals.producible_pairs(*ends, stddev=stddev).mean())
-        print(f"{norm:6}: " + ", ".join(f"{share:.5f}" for share in shares), flush=True)
 
 
 def _distribution(tf: object, draws: int) -> None:

@@ -64,10 +64,6 @@ def check_process(
     - `divisor`, `weights`: twice as many clients move the model twice as far; clients with more examples move it no
       further.
 
-    On models of some 10,000 weights or more, `measured["pairs_of_float32_normals"]` is near 1 if an adversary who knows
-    all other updates can recognize clients by pairs of float32 normals, as in floating point, and near 0 on a grid
-    (docs/privacy.md). Without `grid` this is measured, not judged.
-
     A property that could not be measured is `not judged`: it has neither passed nor failed, and the text says once what
     would let it be judged. The server optimizer is only observed in
     its first step, which for SGD with any momentum is proportional to the aggregate; for Adam and similar optimizers it
@@ -157,9 +153,9 @@ def _aggregate(
         findings.unjudged(_SEEN_IN_THE_MODEL, text, _SGD)
         return
     scale, first = None if probe.rate is None else probe.rate * claimed, claim.noise_multiplier / float(encoder[0, 0])
-    if noisy and probe.rate is not None:
+    if noisy and probe.rate is not None and grid is not None:
         exact = probe.rate * float(clipping.checked_clip_norm(claim.clip_norm)) / claim.clients_per_round
-        _noise.check_digits(runs[0][0].change, unit=exact, stddev=first, grid=grid, findings=findings)
+        _noise.check_digits(runs[0][0].change, unit=exact, grid=grid, findings=findings)
     count = _bound.count_for(first, probe.dimension)
     unit = None
     if count > (_MOST_CLIENTS if grid is None else min(_MOST_CLIENTS, grid.max_clients)):

@@ -140,7 +140,7 @@ def test_repeated_rounds_are_those_of_the_process(monkeypatch):
 
 
 @pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=16, max_clients=4)])
-def test_the_attack_on_pairs_recognizes_floating_point(grid):
+def test_digits_recognize_floating_point_and_another_grid(grid):
     query = queries.build_query(
         tff_mf.Identity(), record_specs=tf.TensorSpec([40_000]), clip_norm=0.3, noise_multiplier=7.379, grid=grid
     )
@@ -149,18 +149,12 @@ def test_the_attack_on_pairs_recognizes_floating_point(grid):
     # As a model of weights 0 changes.
     change = (row.numpy() / np.float32(7)) * np.float32(0.1)
     unit = float(query.derive_sample_params(None)) / 7 * float(np.float32(0.1))
-    findings = _probe.Findings()
-    _noise.check_digits(change.astype(np.float64), unit=unit, stddev=7.379, grid=grid, findings=findings)
-    assert findings.result().findings[0].severity != "critical"
-    produced = findings.measured["pairs_of_float32_normals"]
-    # Not all: rounding of the model moves some beyond what is compared.
-    assert (produced > 0.6) if grid is None else (produced < 0.2)
-    for wrong in (tff_mf.Grid(bits=17, max_clients=4), tff_mf.Grid(bits=15, max_clients=4)):
-        findings = _probe.Findings()
-        _noise.check_digits(change.astype(np.float64), unit=unit, stddev=7.379, grid=wrong, findings=findings)
-        criticals = [each for each in findings.result().findings if each.severity == "critical"]
+    for bits in (15, 16, 17):
+        findings, claimed = _probe.Findings(), tff_mf.Grid(bits=bits, max_clients=4)
+        _noise.check_digits(change.astype(np.float64), unit=unit, grid=claimed, findings=findings)
+        criticals = [finding for finding in findings.result().findings if finding.severity == "critical"]
         # Multiples of 2⁻¹⁶ are multiples of 2⁻¹⁷.
-        assert bool(criticals) == (grid is None or wrong.bits < grid.bits)
+        assert bool(criticals) == (grid is None or bits < grid.bits)
 
 
 # Long: processes of a known rate take the same path, but for one division.

@@ -15,6 +15,8 @@ tf = pytest.importorskip("tensorflow")
 from tff_mf import queries  # noqa: E402
 from tff_mf.numerics import normals  # noqa: E402
 
+from .pair_attack import box_muller, producible_pairs  # noqa: E402
+
 GRID = tff_mf.Grid(bits=16, max_clients=10_000)
 SIZES = (1.0, 0.1, 0.001)
 
@@ -113,7 +115,7 @@ def impossible(made, others, victim, *, known, cell, stddev, least):
     error = (np.spacing(np.abs(seen).astype(np.float32)) / 2 + cell / 2).reshape(-1, 2)
     far = np.linalg.norm(noise, axis=1) > least * stddev
     noise, error = noise[far], error[far]
-    return 1 - np.mean(normals.producible_pairs(noise - error, noise + error, stddev=stddev)), int(np.sum(far))
+    return 1 - np.mean(producible_pairs(noise - error, noise + error, stddev=stddev)), int(np.sum(far))
 
 
 def test_pairs_of_float32_normals():
@@ -144,7 +146,7 @@ def test_pairs_of_float32_normals():
 def test_the_tail_that_float32_normals_do_not_have():
     """A value beyond 5.68 standard deviations proves that something was added, where noise ends there."""
     last, stddev, trials = 5.6778, 0.15, 40
-    largest = np.abs(normals.box_muller(np.zeros(2**10, np.int64), np.arange(2**10) << 13)).max()
+    largest = np.abs(box_muller(np.zeros(2**10, np.int64), np.arange(2**10) << 13)).max()
     assert 5.6 < largest < last
     made = query(None, 1, noise_multiplier=stddev)
     seen = [abs(released(made, np.zeros(1, np.float32), np.full(1, 0.999, np.float32))[0]) for _ in range(trials)]

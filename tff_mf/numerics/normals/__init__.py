@@ -10,8 +10,6 @@ from tff_mf.numerics.normals._arithmetic import WORDS_OF_A_PIECE as WORDS_OF_A_P
 from tff_mf.numerics.normals._arithmetic import from_words as from_words
 from tff_mf.numerics.normals._error import RoundingError as RoundingError
 from tff_mf.numerics.normals._error import rounding_error as rounding_error
-from tff_mf.numerics.normals._pair_attack import box_muller as box_muller
-from tff_mf.numerics.normals._pair_attack import producible_pairs as producible_pairs
 from tff_mf.numerics.normals._philox import BLOCKS_OF_A_PIECE as BLOCKS_OF_A_PIECE
 from tff_mf.numerics.normals._philox import LEVEL_BITS as LEVEL_BITS
 from tff_mf.numerics.normals._philox import PART as PART
