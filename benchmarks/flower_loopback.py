@@ -23,8 +23,8 @@ import time
 
 from tff_mf.experiments import reports
 from tff_mf.experiments.flower import app
-from tff_mf.experiments.runs import ledger, participation_log, run_record
-from tff_mf.experiments.runs.names import LEDGER, PARTICIPATION, REPORT
+from tff_mf.experiments.runs import ledger, run_record
+from tff_mf.experiments.runs.names import LEDGER, REPORT
 
 BIN = pathlib.Path(sys.executable).parent
 ANSWERS = {
@@ -241,8 +241,9 @@ def main() -> None:
 def found(run: pathlib.Path, killed: int, seconds: float) -> dict:
     record, schema = ledger.read_ledger(run / LEDGER), run_record.read_record(run).schema
     past = collections.defaultdict(set)
-    for entry in participation_log.read_entries(run / PARTICIPATION):
-        past[entry.client].add(entry.round_number)
+    for line in record.begun:
+        for client in line.clients:
+            past[client].add(line.round)
     releases = released(run)
     counts = list(record.reports.values())
     return {

@@ -12,13 +12,13 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 
 from .. import reports
 from ..runs.ledger import has_begun, read_ledger
-from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, MODEL, PARTICIPATION, REPORT, REPORT_TEXT, SUMMARY
+from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, MODEL, REPORT, REPORT_TEXT, SUMMARY
 
 if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory
 
 # What a run leaves behind, besides its checkpoints.
-_REMAINS = (REPORT, MODEL, METRICS, SUMMARY, PARTICIPATION)
+_REMAINS = (REPORT, MODEL, METRICS, SUMMARY)
 
 
 class OtherRoundsError(InputValueError):

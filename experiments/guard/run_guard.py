@@ -90,7 +90,7 @@ class RunGuard(ServerLoop):
         if not self._draws:
             raise InputValueError("sampler= was given to open_guard, so that it draws the cohorts: leave it out there.")
         with self._lock:
-            begun = self._book.newest is not None
+            begun = self._book.record.newest is not None
             self._drawn = drawing.cohorts(self.folder, self._plan, clients, run=self.run, begun=begun)
             return self._drawn
 

@@ -9,7 +9,7 @@ from tff_mf.base.errors import InputError
 from ..runs.initial_model import InitialModel
 from ..runs.ledger import cohort_digest
 from ..runs.metrics import ALSO_TRAINING, HARMLESS, NOT_TRAINING
-from ..runs.names import EVALUATED, INITIAL_MODEL, LEDGER, METRICS, PARTICIPATION, RUN_JSON
+from ..runs.names import EVALUATED, INITIAL_MODEL, LEDGER, METRICS, RUN_JSON
 from ..runs.run_record import RunRecord
 from ..runs.words import Said
 from ._evidence import ASSUMED, HOLDS, VIOLATED, Assumption, Evidence, State
@@ -59,7 +59,7 @@ def without_noise(evidence: Evidence) -> Judged:
     if problem := _problem(evidence, "released without noise"):
         return problem
     if both := sorted(evidence.evaluated & evidence.rounds_by_client.keys()):
-        return _violated("evaluated_trained", file=EVALUATED, log=PARTICIPATION, clients=len(both))
+        return _violated("evaluated_trained", file=EVALUATED, log=LEDGER, clients=len(both))
     other = evidence.answers["other_releases"]
     if other is not None and other.strip().lower() != "none":
         return _violated("other_release", answer=other)
@@ -181,7 +181,7 @@ def sampler(evidence: Evidence) -> Judged:
     if record.is_secret != record.draws_in_secret:
         return _violated("sampler_contradicted", sampler=name, file=RUN_JSON)
     if record.is_secret and any(evidence.attempts.values()):
-        return _violated("sampler_not_secret", sampler=name, file=PARTICIPATION)
+        return _violated("sampler_not_secret", sampler=name, file=LEDGER)
     if record.is_secret:
         return _assumed("sampler_secret", sampler=name)
     if not record.cohorts:
@@ -196,14 +196,14 @@ def sampler(evidence: Evidence) -> Judged:
 
 
 def log(evidence: Evidence) -> Judged:
-    """Returns whether the log is complete, and its two files agree."""
+    """Returns whether the log is complete."""
     record, ledger = evidence.record, evidence.ledger
     if not evidence.realised:
         return _assumed("log_planned")
     rounds, metrics = evidence.rounds, evidence.metrics
     problems = [Said(code=each.code, values=each.values) for each in evidence.problems if each.field == "log"]
     if ledger is not None and not problems:
-        released = ledger.sequence.released
+        released = ledger.last_released
         early = {"file": METRICS, "round": metrics.last_round, "rounds": rounds}
         evaluated = {"file": METRICS, "round": metrics.last_evaluated, "ledger": LEDGER, "released": released}
         wrong: list[tuple[bool, str, Mapping[str, Any]]] = [
@@ -213,25 +213,10 @@ def log(evidence: Evidence) -> Judged:
             (not ledger.ended, "log_open", {"file": LEDGER}),
             (rounds > record.rounds, "log_longer", {"rounds": rounds, "planned": record.rounds}),
         ]
-        problems = _other_cohorts(evidence)
-        problems += [Said(code=code, values=dict(values)) for is_wrong, code, values in wrong if is_wrong]
+        problems = [Said(code=code, values=dict(values)) for is_wrong, code, values in wrong if is_wrong]
     if problems:
         return _violated("log_wrong", problems=[{"code": each.code, "values": each.values} for each in problems])
     return _holds("log_complete", rounds=rounds)
-
-
-def _other_cohorts(evidence: Evidence) -> list[Said]:
-    """Returns where the two files of the log differ, at the first attempt of a round."""
-    begun = {(each.round, each.attempt): each for each in evidence.ledger.begun} if evidence.ledger else {}
-    files = {"ledger": LEDGER, "log": PARTICIPATION}
-    if set(begun) != set(evidence.attempts):
-        number, attempt = min(set(begun) ^ set(evidence.attempts))
-        return [Said(code="log_one_only", values={"round": number, "attempt": attempt, **files})]
-    for (number, attempt), clients in sorted(evidence.attempts.items()):
-        each = begun[number, attempt]
-        if each.cohort != cohort_digest(clients) or each.clients != len(clients):
-            return [Said(code="log_other_clients", values={"round": number, "attempt": attempt, **files})]
-    return []
 
 
 def releases(evidence: Evidence) -> Judged:

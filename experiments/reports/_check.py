@@ -21,7 +21,7 @@ from ._other_files import on_folder, published
 
 # Files that a run writes once it begins.
 _OF_A_RUN = (
-    *(names.LEDGER, names.PARTICIPATION, names.METRICS, names.SUMMARY, names.MODEL),
+    *(names.LEDGER, names.METRICS, names.SUMMARY, names.MODEL),
     *(names.REPORT, names.REPORT_TEXT, names.CHECKPOINTS, FOLDER_LOCK),
 )
 

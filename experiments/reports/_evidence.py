@@ -16,8 +16,7 @@ from ..output.files import file_hash
 from ..runs.folders import read_evaluated
 from ..runs.ledger import LedgerRecord, read_ledger
 from ..runs.metrics import Metrics, read_metrics
-from ..runs.names import EVALUATED, INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, PARTICIPATION, RUN_JSON
-from ..runs.participation_log import read_entries
+from ..runs.names import EVALUATED, INITIAL_MODEL, LEDGER, MECHANISM, METRICS, MODEL, RUN_JSON
 from ..runs.run_record import RunRecord, read_record
 from ..runs.words import Reason, Said
 from ..sampling import ObservedParticipation
@@ -63,8 +62,7 @@ class Evidence:
     """The content of a run's folder, as far as it is intact; of its logs only for the final report (`realised`).
 
     Attributes:
-        attempts: Clients of each attempt of each round, both counted from 1, from participation.csv, including
-            attempts without clients that are in the ledger only.
+        attempts: Clients of each attempt of each round, both counted from 1, from the ledger.
         problems: What is wrong with the files, with the field of the report that it is about.
         initial_model_sha256: Hash of the copy of the initial model; empty if there is none.
         parameters: Number of values in the trained model.
@@ -96,7 +94,7 @@ class Evidence:
         """The last released round with at least one client: a run that began more may have been stopped there."""
         if self.ledger is None:
             return self.rounds
-        released = self.ledger.sequence.released
+        released = self.ledger.last_released
         return max((number for number, size in self.ledger.sizes.items() if size and number <= released), default=0)
 
     @property
@@ -144,11 +142,11 @@ def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
     except (OSError, InputError) as error:
         problems.append(_damaged("mechanism", MECHANISM, error))
     ledger = _ledger(folder, problems) if realised else None
-    attempts = _attempts(folder / PARTICIPATION, ledger, problems) if realised else {}
+    attempts = {(line.round, line.attempt): line.clients for line in ledger.begun} if ledger else {}
     metrics = _metrics(folder / METRICS, problems) if realised else Metrics()
     # Nothing says on whose data the columns of other tables were computed.
     tables = {each.name for each in folder.iterdir() if each.suffix.lower() == ".csv"} if realised else set()
-    for name in sorted(tables - {METRICS, PARTICIPATION}):
+    for name in sorted(tables - {METRICS}):
         problems.append(Reason(field="released without noise", code="foreign_table", values={"file": name}))
     return Evidence(
         folder=folder,
@@ -223,22 +221,6 @@ def _evaluated(folder: pathlib.Path, problems: list[Reason]) -> frozenset[str]:
 
 def _damaged(field: str, file: str, error: object) -> Reason:
     return Reason(field=field, code="file_damaged", values={"file": file, "why": str(error)})
-
-
-def _attempts(
-    path: pathlib.Path, ledger: LedgerRecord | None, problems: list[Reason]
-) -> dict[tuple[int, int], list[str]]:
-    """Returns the clients of each attempt."""
-    found: dict[tuple[int, int], list[str]] = {}
-    try:
-        for entry in read_entries(path):
-            found.setdefault((entry.round_number, entry.attempt), []).append(entry.client)
-    except (OSError, InputError) as error:
-        problems.append(_damaged("log", PARTICIPATION, error))
-    for begun in ledger.begun if ledger else ():
-        if not begun.clients:
-            found.setdefault((begun.round, begun.attempt), [])
-    return found
 
 
 def rounds_by_client(attempts: Mapping[tuple[int, Any], Iterable[str]]) -> dict[str, list[int]]:

@@ -83,7 +83,7 @@ def seconds(ledger: LedgerRecord | None) -> int | None:
     """Returns how long a run took; `None` if it is unknown, or the clock was set back meanwhile."""
     if ledger is None or ledger.started is None or ledger.finished is None:
         return None
-    took = datetime.datetime.fromisoformat(ledger.finished) - datetime.datetime.fromisoformat(ledger.started)
+    took = ledger.finished - ledger.started
     return int(took.total_seconds()) if took >= datetime.timedelta() else None
 
 
@@ -141,7 +141,7 @@ _Number, _Whole, _Text = Number | None, int | None, str | None
 _Schema = Literal["MinSep", "FixedEpoch", "SingleParticipation"]
 _PLANNED_FILES = (names.RUN_JSON, names.MECHANISM, names.ANSWERS)
 _FINAL_FILES = (
-    *(*_PLANNED_FILES, names.LEDGER, names.PARTICIPATION, names.METRICS, names.SUMMARY, names.MODEL),
+    *(*_PLANNED_FILES, names.LEDGER, names.METRICS, names.SUMMARY, names.MODEL),
     *(names.EVALUATED, names.SETTINGS_TOML, names.VOCABULARY),
 )
 
@@ -191,8 +191,8 @@ _MadeFor = record("MadeFor", rounds=int, participation=_Schema, min_sep=int, max
 SECTIONS: Mapping[str, Mapping[str, Fact]] = {
     "about": {
         "data_set": (_DataSet, data_set),
-        "started": _of_ledger(_Text, lambda ledger: ledger.started),
-        "ended": _of_ledger(_Text, lambda ledger: ledger.finished),
+        "started": _of_ledger(_Text, lambda ledger: None if ledger.started is None else ledger.started.isoformat()),
+        "ended": _of_ledger(_Text, lambda ledger: None if ledger.finished is None else ledger.finished.isoformat()),
         # It depends on how many took part.
         "seconds": (_Whole, lambda found: None if found.record.is_secret else seconds(found.ledger)),
     },

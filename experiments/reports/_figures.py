@@ -122,7 +122,7 @@ def stated(evidence: Evidence, planned: Figures | None, seen: Figures | None) ->
 def last_round(evidence: Evidence) -> int:
     """Returns the last released round that has clients, or, of secret cohorts, may have."""
     if evidence.record.is_secret and evidence.ledger is not None:
-        return evidence.ledger.sequence.released
+        return evidence.ledger.last_released
     return evidence.last_round
 
 

@@ -16,7 +16,7 @@ from ..output import agreement, typed
 from ..output.files import file_hash
 from ..runs.ledger import ReportCounts
 from ..runs.metrics import smoothed
-from ..runs.names import ANSWERS, METRICS, MODEL, PARTICIPATION, SUMMARY
+from ..runs.names import ANSWERS, METRICS, MODEL, SUMMARY
 from ._evidence import CRITICAL, WARNING, Evidence, Finding, found
 
 _COUNT, _NUMBER = (int,), (int, float)
@@ -138,7 +138,7 @@ def _counts(evidence: Evidence) -> tuple[Mapping[int, ReportCounts], ReportCount
 
 
 # The csv module ends lines with \r\n, all other writers of a run with \n.
-_TABLES = (METRICS, PARTICIPATION)
+_TABLES = (METRICS,)
 _TEXTS = (".json", ".jsonl", ".md", ".toml")
 
 

@@ -1,83 +1,284 @@
-"""The ledger of a folder: every cohort and release, chained by hashes."""
+"""`ledger.jsonl`: which rounds began, with whom, and which were released: a line each, on disk before data are read."""
 
 import contextlib
 import dataclasses
+import datetime
 import hashlib
+import json
 import os
 import pathlib
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
-from ...base import strict_json
+import msgspec
+
 from ...base.errors import InputValueError
 from ..output import files
-from ._ledger_lines import REASONS as REASONS
-from ._ledger_lines import (
-    VERSION,
-    Begin,
-    Ended,
-    Entry,
-    LedgerSequence,
-    Opened,
-    Released,
-    ReportCounts,
-    Restarted,
-    chained,
-    cohort_digest,
-    entry_of,
-    now,
-)
+from ..output.typed import Count, CountOrZero, Number, Record
 from .names import RUN_JSON
 
+# Why a report is refused; no text from a device gets into a ledger.
+REASONS = (
+    *("no regular file", "too large", "damaged", "empty", "missing leaf", "extra leaf", "dtype", "shape"),
+    *("not chosen", "duplicate", "another round", "late"),
+)
+VERSION = 1
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LedgerRecord:
-    """The content of a ledger.
+
+class ReportCounts(Record):
+    """Counts of the device reports of one or several rounds.
 
     Attributes:
-        attempts: How often each round was computed.
-        released: How often each round was released.
-        cohorts: Hash of the cohort of each round, in its last attempt.
-        sizes: Clients of each round, in its last attempt.
-        begun: Every attempt, in order.
-        divisors: Divisors of the noised sums, without repetition.
-        clip_norms: Clip norms, without repetition.
-        restarts: Rounds in which the noise started anew.
-        reports: For rounds whose device reports were counted, the counts; for the operator only.
-        ended: Whether the last entry says that the run ended.
-        started: When the ledger was opened, by the clock of the machine; `None` if it does not say so.
-        finished: When the run ended; likewise.
-        run: Random identifier of the run; empty if the first line is missing.
-        bound_to: Hash of `run.json` when the run began; `None` if the ledger does not name it.
-        head: Hash of all lines.
-        heads: Hash of all lines up to the newest attempt of each round.
-        chain: Hash of all lines up to each line: those of an earlier state of the run are among them.
-        problems: What is wrong with the file; empty if it is intact.
-        impossible: Entries that no run can have written in this order, such as a round that is released twice.
-        sequence: The state of the run after the last line.
+        came: Reports that arrived.
+        counted: Reports whose updates are in the sum, including scaled and zeroed ones.
+        clipped: Updates above the clip norm, which the server scaled down to it.
+        zeroed: Updates that were not finite, which the server replaced by zero.
+        refused: Reports that are not in the sum, by reason.
+
+    Example:
+        >>> one = ReportCounts(came=5, counted=4, clipped=1, zeroed=0, refused={"late": 1})
+        >>> (one + one).refused, one.bad
+        ({'late': 2}, 2)
     """
 
-    attempts: dict[int, int]
-    released: dict[int, int]
-    cohorts: dict[int, str]
-    sizes: dict[int, int]
-    begun: list[Begin]
-    divisors: list[float]
-    clip_norms: list[float]
-    restarts: list[int]
-    reports: dict[int, ReportCounts]
-    ended: bool
-    started: str | None
-    finished: str | None
+    came: CountOrZero
+    counted: CountOrZero
+    clipped: CountOrZero
+    zeroed: CountOrZero
+    refused: dict[str, CountOrZero]
+
+    def __post_init__(self) -> None:
+        if not set(self.refused) <= set(REASONS):
+            raise InputValueError(f"refused={self.refused!r:.200} must have counts by reason, of {REASONS}.")
+        numbers = (self.came, self.counted, self.clipped, self.zeroed, *self.refused.values())
+        consistent = self.came == self.counted + sum(self.refused.values())
+        if min(numbers) < 0 or not consistent or self.clipped + self.zeroed > self.counted:
+            raise InputValueError(f"{self!r} contradicts itself: each report that came is counted or refused.")
+
+    def __add__(self, other: "ReportCounts") -> "ReportCounts":
+        numbers = {name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__[:-1]}
+        return ReportCounts(**numbers, refused=dict(Counter(self.refused) + Counter(other.refused)))
+
+    @property
+    def bad(self) -> int:
+        """Reports that were refused, scaled or zeroed."""
+        return sum(self.refused.values()) + self.clipped + self.zeroed
+
+    @property
+    def in_the_model(self) -> int:
+        """Updates in the sum that were not replaced by zero."""
+        return self.counted - self.zeroed
+
+
+class Opened(Record, tag="opened", tag_field="kind"):
+    """The first line: the format, the run, the hash of its `run.json`, and the time by the clock of the machine."""
+
+    version: int
     run: str
-    bound_to: str | None
-    head: str
-    heads: dict[int, str]
-    chain: list[str]
-    problems: list[str]
-    impossible: list[str]
-    sequence: LedgerSequence
+    bound_to: str
+    time: Annotated[datetime.datetime, msgspec.Meta(tz=True)]
+
+
+class Begun(Record, tag="begun", tag_field="kind"):
+    """An attempt to compute a round: numbers counted from 1, clients, and what bounds their updates.
+
+    Of a secret cohort, nobody is listed. `nonce` is random, so that a copy of the folder that goes on has another
+    ledger, also with the same cohorts.
+    """
+
+    round: Count
+    attempt: Count
+    clients: tuple[str, ...]
+    divisor: Number
+    clip_norm: Number
+    nonce: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
+
+
+class Released(Record, tag="released", tag_field="kind", omit_defaults=True):
+    """A round whose result may leave the server, with counts of its devices' reports if they were counted."""
+
+    round: Count
+    reports: ReportCounts | None = None
+
+
+class Restarted(Record, tag="restarted", tag_field="kind"):
+    """A round, begun next, in which the noise starts anew."""
+
+    round: Count
+
+
+class Ended(Record, tag="ended", tag_field="kind"):
+    """The last line, with the time by the clock of the machine."""
+
+    rounds: CountOrZero
+    time: Annotated[datetime.datetime, msgspec.Meta(tz=True)]
+
+
+Line = Opened | Begun | Released | Restarted | Ended
+_LINES = msgspec.json.Decoder(Line)
+
+
+def as_text(line: Line) -> str:
+    """Returns a line as it stands in a ledger."""
+    return msgspec.json.encode(line).decode() + "\n"
+
+
+def cohort_digest(clients: Sequence[str]) -> str:
+    """Returns a hash of the clients of a round, which does not depend on their order.
+
+    Example:
+        >>> cohort_digest(["b", "a"]) == cohort_digest(["a", "b"]) != cohort_digest(["a"])
+        True
+    """
+    return hashlib.sha256(json.dumps(sorted(clients)).encode()).hexdigest()[:16]
+
+
+@dataclasses.dataclass(kw_only=True)
+class LedgerRecord:
+    """What the lines of a ledger say, up to one of them.
+
+    Rounds are begun in order. A run that goes back to a round that was not released abandons all attempts from that
+    round on, and begins the rounds again as further attempts. The next round to be released is always the first that
+    was not released yet, by its newest attempt.
+
+    Formal guarantee: if no line is refused, no round is released twice and no abandoned attempt is released. An attempt
+    that was replaced by a later attempt of its round was therefore never released.
+
+    Attributes:
+        run: Random identifier of the run; empty if the first line is missing.
+        bound_to: Hash of `run.json` when the run began; `None` if the first line is missing.
+        started: When the ledger was opened, by the clock of the machine.
+        finished: When the run ended; likewise.
+        begun: Every attempt, in order.
+        attempts: How often each round was begun.
+        released: How often each round was released.
+        last_released: The last round that was released, 0 before the first; all rounds before it were released too.
+        position: The round that was begun last, 0 before the first.
+        reports: For rounds whose device reports were counted, the counts; for the operator only.
+        ended: Whether the last line says that the run ended.
+        problems: What is wrong with the file; empty if every line can be read.
+        impossible: Lines that no run can have written in this order, such as a round that is released twice.
+    """
+
+    run: str = ""
+    bound_to: str | None = None
+    started: datetime.datetime | None = None
+    finished: datetime.datetime | None = None
+    begun: list[Begun] = dataclasses.field(default_factory=list)
+    attempts: Counter[int] = dataclasses.field(default_factory=Counter)
+    released: Counter[int] = dataclasses.field(default_factory=Counter)
+    last_released: int = 0
+    position: int = 0
+    reports: dict[int, ReportCounts] = dataclasses.field(default_factory=dict)
+    ended: bool = False
+    problems: list[str] = dataclasses.field(default_factory=list)
+    impossible: list[str] = dataclasses.field(default_factory=list)
+    _restarted: set[int] = dataclasses.field(default_factory=set)
+    _restarts_next: set[int] = dataclasses.field(default_factory=set)
+
+    @property
+    def newest(self) -> Begun | None:
+        """The attempt that was begun last, `None` before the first."""
+        return self.begun[-1] if self.begun else None
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Clients of each round, in its last attempt."""
+        return {line.round: len(line.clients) for line in self.begun}
+
+    @property
+    def divisors(self) -> list[float]:
+        """Divisors of the noised sums, without repetition."""
+        return sorted({line.divisor for line in self.begun})
+
+    @property
+    def clip_norms(self) -> list[float]:
+        """Clip norms, without repetition."""
+        return sorted({line.clip_norm for line in self.begun})
+
+    @property
+    def restarts(self) -> list[int]:
+        """Rounds whose last attempt started with new noise, and restarts that no attempt followed."""
+        return sorted(self._restarted | self._restarts_next)
+
+    def refusal(self, line: Line) -> str:
+        """Returns why a line cannot come next; an empty text if it can.
+
+        Example:
+            >>> LedgerRecord().refusal(Released(round=1))
+            'round 1 was released and never begun'
+        """
+        if self.ended:
+            return f"{type(line).__name__.lower()!r} follows the end of the run"
+        match line:
+            case Opened() if self.run:
+                return "the run was opened twice"
+            case Begun():
+                return self._begin_refusal(line)
+            case Released():
+                return self._release_refusal(line)
+            case Restarted() if not self.last_released < line.round <= self.position + 1:
+                return f"noise started anew in round {line.round} {self._where}"
+            case Ended() if line.rounds != self.position:
+                return f"the run ended after {line.rounds} rounds, and round {self.position} was begun last"
+        return ""
+
+    def take(self, line: Line) -> None:
+        """Adds a line, even one that is refused: a reader continues with the next."""
+        match line:
+            case Opened():
+                self.run, self.bound_to, self.started = line.run, line.bound_to, line.time
+            case Begun():
+                self.begun.append(line)
+                self.attempts[line.round] += 1
+                self.position = line.round
+                self._restarted.discard(line.round)
+                self._restarted |= self._restarts_next
+                self._restarts_next = set()
+            case Released():
+                self.released[line.round] += 1
+                self.last_released = max(self.last_released, line.round)
+                if line.reports is not None:
+                    self.reports[line.round] = line.reports
+            case Restarted():
+                self._restarts_next.add(line.round)
+            case Ended():
+                self.ended, self.finished = True, line.time
+
+    @property
+    def _where(self) -> str:
+        return f"out of order: after round {self.position}, with rounds released to {self.last_released}"
+
+    def _begin_refusal(self, line: Begun) -> str:
+        number, before = line.round, self.attempts[line.round]
+        if number <= self.last_released:
+            return f"round {number} was begun again after it was released"
+        if number > self.position + 1:
+            return f"round {number} was begun {self._where}"
+        if line.attempt != before + 1:
+            return f"attempt {line.attempt} of round {number} follows {before} attempts"
+        twice = next((client for client, times in Counter(line.clients).items() if times > 1), None)
+        if twice is not None:
+            return f"round {number} has the client {twice!r} twice: a client takes part once in a round"
+        return ""
+
+    def _release_refusal(self, line: Released) -> str:
+        number = line.round
+        if number <= self.last_released:
+            return f"round {number} was released more than once: two results of a round are two releases"
+        if not self.attempts[number]:
+            return f"round {number} was released and never begun"
+        if number > self.position:
+            return f"round {number} was released by an abandoned attempt: round {self.position} was begun after it"
+        if number != self.last_released + 1:
+            return f"round {number} was released before round {self.last_released + 1}"
+        clients = len(self.begun[-1].clients)
+        if line.reports is not None and line.reports.counted > clients:
+            counted = line.reports.counted
+            return f"round {number} counts {counted} reports of {clients} clients: each client counts once"
+        return ""
 
 
 def has_begun(path: pathlib.Path) -> bool:
@@ -86,204 +287,100 @@ def has_begun(path: pathlib.Path) -> bool:
 
 
 def read_ledger(path: pathlib.Path) -> LedgerRecord:
-    """Returns the content of a ledger, as far as its lines are intact, and what is wrong with the rest.
+    """Returns the content of a ledger up to the first line that cannot be read, and what is wrong with that.
 
     Raises:
         InputValueError: If the file does not exist or cannot be read.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except (OSError, UnicodeDecodeError) as error:
+        content = path.read_bytes()
+    except OSError as error:
         raise InputValueError(f"ledger={str(path)!r} cannot be read: {error}.") from error
-    heads, entries, problems = _intact(lines)
-    begun = [entry for entry in entries if isinstance(entry, Begin)]
-    released = [entry for entry in entries if isinstance(entry, Released)]
-    first, last = (entries[0], entries[-1]) if entries else (None, None)
-    opened, ended = first if isinstance(first, Opened) else None, last if isinstance(last, Ended) else None
-    sequence, impossible = LedgerSequence(), []
-    for entry in entries:
-        refusal = sequence.refusal(entry)
-        sequence.take(entry)
+    record = LedgerRecord()
+    for number, text in enumerate(content.splitlines(keepends=True), start=1):
+        try:
+            line = _LINES.decode(text)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            record.problems.append(f"line {number} is damaged ({error})")
+            break
+        if isinstance(line, Opened) != (number == 1) or not text.endswith(b"\n"):
+            record.problems.append(f"line {number} belongs elsewhere, or is incomplete")
+            break
+        if isinstance(line, Opened) and line.version != VERSION:
+            record.problems.append(f"it has version {line.version}, and this release reads version {VERSION}")
+            break
+        refusal = record.refusal(line)
+        record.take(line)
         if refusal:
-            impossible.append(refusal)
-    return LedgerRecord(
-        attempts=dict(Counter(entry.round for entry in begun)),
-        released=dict(Counter(entry.round for entry in released)),
-        cohorts={entry.round: entry.cohort for entry in begun},
-        sizes={entry.round: entry.clients for entry in begun},
-        begun=begun,
-        divisors=sorted({entry.divisor for entry in begun}),
-        clip_norms=sorted({entry.clip_norm for entry in begun}),
-        restarts=_restarts(entries),
-        reports={entry.round: entry.reports for entry in released if entry.reports},
-        ended=ended is not None,
-        started=opened.time if opened else None,
-        finished=ended.time if ended else None,
-        run=opened.run if opened else "",
-        bound_to=opened.bound_to if opened else None,
-        head=heads[-1] if heads else "",
-        heads={entry.round: head for entry, head in zip(entries, heads, strict=True) if isinstance(entry, Begin)},
-        chain=heads,
-        problems=problems,
-        impossible=impossible,
-        sequence=sequence,
-    )
-
-
-def _restarts(entries: Sequence[Entry]) -> list[int]:
-    """Returns the rounds whose last attempt started with new noise, and restarts that no attempt followed."""
-    found: set[int] = set()
-    announced: set[int] = set()
-    for entry in entries:
-        if isinstance(entry, Restarted):
-            announced.add(entry.round)
-        elif isinstance(entry, Begin):
-            found.discard(entry.round)
-            found |= announced
-            announced.clear()
-    return sorted(found | announced)
-
-
-def _intact(lines: list[str]) -> tuple[list[str], list[Entry], list[str]]:
-    """Returns the intact lines at the start, as hashes and entries, and what is wrong with the line after them."""
-    heads, entries, problems = [], [], []
-    head = ""
-    for number, line in enumerate(lines, start=1):
-        try:
-            content = strict_json.loads(line)
-            claimed = content.pop("chain")
-            expected, new_head = chained(head, content)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            problems.append(f"line {number} is damaged")
-            break
-        if expected != line or claimed != new_head:
-            problems.append(f"line {number} does not follow from the lines before it")
-            break
-        try:
-            entry = entry_of(content)
-        except InputValueError as error:
-            problems.append(f"line {number} has an entry that this release does not know: {error}")
-            break
-        if isinstance(entry, Opened) != (number == 1):
-            problems.append(f"line {number} has an entry that belongs elsewhere")
-            break
-        head = new_head
-        heads.append(head)
-        entries.append(entry)
-    if not entries:
-        problems.append("its first line is missing")
-    return heads, entries, problems
+            record.impossible.append(refusal)
+    if not record.run and not record.problems:
+        record.problems.append("its first line is missing")
+    return record
 
 
 class Ledger:
-    """Appends entries to a ledger, each durably before the call returns. Made by `open_ledger`.
+    """Appends lines to a ledger, each durably before the call returns. Made by `open_ledger`.
 
-    Formal guarantee: as for `LedgerSequence`: an entry that cannot come next is refused and not written.
+    Formal guarantee: as for `LedgerRecord`: a line that cannot come next is refused and not written.
+
+    Attributes:
+        record: What all lines say.
     """
 
-    def __init__(self, file: files.Appended, run: str, record: LedgerRecord | None = None) -> None:
-        self._file, self._run = file, run
-        self._head = "" if record is None else record.head
-        self._sequence = LedgerSequence() if record is None else record.sequence
-        self._begun = () if record is None else tuple(record.begun)
-        self._newest = self._begun[-1] if self._begun else None
-        self._heads = {} if record is None else dict(record.heads)
-        self._reports = {} if record is None else dict(record.reports)
-
-    @property
-    def run(self) -> str:
-        """Random identifier of the run."""
-        return self._run
-
-    @property
-    def begun(self) -> tuple[Begin, ...]:
-        """The attempts that earlier processes began, in order."""
-        return self._begun
-
-    @property
-    def newest(self) -> Begin | None:
-        """The attempt that was begun last, `None` before the first."""
-        return self._newest
-
-    @property
-    def last_released(self) -> int:
-        """The last round that was released, 0 if none was."""
-        return self._sequence.released
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the run has ended, so that no entry can follow."""
-        return self._sequence.ended
-
-    def head(self, round_number: int) -> str:
-        """Returns the hash of all lines up to the newest attempt of a round; an empty text if it was never begun."""
-        return self._heads.get(round_number, "")
-
-    def reports(self, round_number: int) -> ReportCounts | None:
-        """Returns the counts of a round's reports, if it was released with them."""
-        return self._reports.get(round_number)
+    def __init__(self, file: files.Appended, record: LedgerRecord, content: bytes) -> None:
+        self._file, self.record = file, record
+        self._length, self._digest = len(content), hashlib.sha256(content)
 
     def check(self) -> None:
-        """Raises unless entries can be appended.
+        """Raises unless lines can be appended.
 
         Raises:
             InputValueError: If an earlier one could not be written, or this is a forked process.
         """
         self._file.check()
 
-    def next_attempt(self, round_number: int, clients: Sequence[str]) -> int:
-        """Returns the number of the attempt if a round were begun now.
+    def seen(self) -> dict[str, Any]:
+        """Returns the length and the SHA-256 of the ledger, which a state is saved with."""
+        return {"bytes": self._length, "sha256": self._digest.hexdigest()}
 
-        Raises:
-            InputValueError: If the round cannot be begun now, or a client is twice among its clients.
-        """
-        twice = next((client for client, times in Counter(clients).items() if times > 1), None)
-        if twice is not None:
-            raise InputValueError(
-                f"clients={list(clients)!r:.80} of round {round_number} has {twice!r} twice: a client takes part once "
-                "in a round."
-            )
-        attempt = self._sequence.attempts[round_number] + 1
-        self._refuse(self._sequence.begin_refusal(round_number, attempt))
-        return attempt
+    def has_seen(self, seen: Mapping[str, Any]) -> bool:
+        """Returns whether the ledger is the one that a state was saved with, or goes on after it."""
+        with self._file.path.open("rb") as file:
+            content = file.read(seen["bytes"])
+        return seen == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
-    def begin(self, round_number: int, clients: Sequence[str], *, divisor: float, clip_norm: float) -> None:
+    def begin(
+        self, round_number: int, clients: Sequence[str], *, divisor: float, clip_norm: float, restarts: bool = False
+    ) -> None:
         """Appends that a round is about to be computed, for the first time or again.
 
         Args:
             round_number: The round, counted from 1.
-            clients: The clients that take part, each once.
+            clients: The clients that take part, each once; nobody of a secret cohort.
             divisor: The number by which the noised sum is divided.
             clip_norm: Bound on the norm of a client's update in this round.
+            restarts: Whether the noise starts anew in this round.
 
         Raises:
             InputValueError: If the round was released, is not the next one, or a client is twice among its clients.
         """
-        self._append(
-            Begin(
-                round=round_number,
-                attempt=self.next_attempt(round_number, clients),
-                clients=len(clients),
-                cohort=cohort_digest(clients),
-                divisor=float(divisor),
-                clip_norm=float(clip_norm),
-            )
+        line = Begun(
+            round=round_number,
+            attempt=self.record.attempts[round_number] + 1,
+            clients=tuple(clients),
+            divisor=float(divisor),
+            clip_norm=float(clip_norm),
         )
-
-    def released(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
-        """Appends that a round is released. Call it before any result of the round leaves the server.
-
-        Args:
-            round_number: The round, counted from 1.
-            reports: Counts of its devices' reports, if they were counted.
-
-        Raises:
-            InputValueError: If the round was released before or never begun, or a round before it is not released.
-        """
-        self._append(Released(round=round_number, attempt=self._sequence.attempts[round_number], reports=reports))
+        # Whatever refuses the round does so before anything is written.
+        self._refuse(self.record.refusal(line))
+        if restarts:
+            self.append(Restarted(round=round_number))
+        self.append(line)
 
     def released_until(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
         """Appends that all rounds up to this one are released, as far as the ledger does not say so yet.
+
+        Call it before any result of the round leaves the server.
 
         Args:
             round_number: The round, counted from 1.
@@ -292,34 +389,32 @@ class Ledger:
         Raises:
             InputValueError: If one of them was never begun, or its attempt was abandoned.
         """
-        for number in range(self._sequence.released + 1, round_number + 1):
-            self.released(number, reports=reports if number == round_number else None)
+        for number in range(self.record.last_released + 1, round_number + 1):
+            self.append(Released(round=number, reports=reports if number == round_number else None))
 
-    def restarted(self, round_number: int) -> None:
-        """Appends that the noise starts anew in this round, counted from 1, which is begun next."""
-        self._append(Restarted(round=round_number))
-
-    def ended(self) -> None:
+    def end(self) -> None:
         """Appends that the run has ended."""
-        self._append(Ended(rounds=self._sequence.position, time=now()))
+        self.append(Ended(rounds=self.record.position, time=_now()))
 
-    def _append(self, entry: Entry) -> None:
-        self._refuse(self._sequence.refusal(entry))
-        line, self._head = chained(self._head, entry)
-        self._file.append(line)
-        self._sequence.take(entry)
-        if isinstance(entry, Begin):
-            self._newest = entry
-            self._heads[entry.round] = self._head
-        elif isinstance(entry, Released) and entry.reports is not None:
-            self._reports[entry.round] = entry.reports
+    def append(self, line: Line) -> None:
+        """Appends a line, durably.
+
+        Raises:
+            InputValueError: If it cannot come next.
+        """
+        self._refuse(self.record.refusal(line))
+        text = as_text(line)
+        self._file.append(text)
+        self._length += len(text.encode())
+        self._digest.update(text.encode())
+        self.record.take(line)
 
     def _refuse(self, refusal: str) -> None:
         self.check()
         if refusal:
             raise InputValueError(
                 f"ledger={str(self._file.path)!r}: {refusal}. Resume from a checkpoint of the last "
-                f"released round, {self._sequence.released}."
+                f"released round, {self.record.last_released}."
             )
 
 
@@ -329,7 +424,7 @@ def open_ledger(
 ) -> Iterator[Ledger]:
     """Yields the ledger of a run: a new one, or the existing one of a run that is resumed.
 
-    If the run was killed while it wrote a line, that line is incomplete and its entry did not take effect: it is cut.
+    If the run was killed while it wrote a line, that line is incomplete and it did not take effect: it is cut.
 
     Args:
         path: The ledger.
@@ -341,7 +436,7 @@ def open_ledger(
 
     Raises:
         InputValueError: If the file `bound_to` is missing or was changed since the run began, or the existing ledger is
-            damaged, has an impossible sequence of entries, or has ended.
+            damaged, has an impossible sequence of lines, or has ended.
     """
     bound_to = path.with_name(RUN_JSON) if bound_to is None else bound_to
     if not bound_to.is_file():
@@ -349,9 +444,10 @@ def open_ledger(
             f"bound_to={str(bound_to)!r} is missing, and the ledger must contain its hash: write it first "
             "with reports.write_record."
         )
-    about = hashlib.sha256(bound_to.read_bytes()).hexdigest()
+    about = files.file_hash(bound_to)
+    record, content = LedgerRecord(), b""
     if path.exists() and _cut_partial_line(path):
-        record = read_ledger(path)
+        record, content = read_ledger(path), path.read_bytes()
         problems = [
             *record.problems,
             *record.impossible,
@@ -368,14 +464,15 @@ def open_ledger(
                 f"ledger={str(path)!r} cannot be continued: {'; '.join(problems)}. Put the newest files of the run "
                 "back, or start another run in another folder."
             )
-        with files.appended(path) as file:
-            yield Ledger(file, record.run, record)
-        return
     with files.appended(path) as file:
-        ledger = Ledger(file, run or secrets.token_hex(16))
-        opened = Opened(version=VERSION, run=ledger.run, bound_to=about, time=now())
-        ledger._append(opened)
+        ledger = Ledger(file, record, content)
+        if not content:
+            ledger.append(Opened(version=VERSION, run=run or secrets.token_hex(16), bound_to=about, time=_now()))
         yield ledger
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC).replace(microsecond=0)
 
 
 def _cut_partial_line(path: pathlib.Path) -> int:

@@ -12,7 +12,6 @@ PLANNED, PLANNED_TEXT = "planned.json", "planned.md"
 
 # Written round by round.
 LEDGER = "ledger.jsonl"
-PARTICIPATION = "participation.csv"
 METRICS = "metrics.csv"
 # Clients that a private training was evaluated on: they may not train.
 EVALUATED = "evaluated.json"

@@ -10,12 +10,15 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from ...base import validation
 from ...base.errors import InputValueError
-from . import ledger, participation_log
+from ..output import typed
+from . import ledger
 from .checkpoints import Storage
 from .ledger import ReportCounts
-from .names import LEDGER, PARTICIPATION, RUN_JSON
+from .names import LEDGER, RUN_JSON
 from .rules import RefusedCohortError, Rules, checked_ids
 
 
@@ -34,9 +37,8 @@ class ServerLoop:
       its newest attempt; a released round is never begun again, and a round that was not begun is never released.
     * After a kill at any point, `resume` continues with the newest state. If the round of that state was not recorded
       as released, it is now, since it may have been seen; no other round was, and their clients count all the same.
-    * A run whose newest state is older than its ledger, or than what it published, is refused, and so is a ledger
-      without the attempt that a state is of, a ledger in which a line was changed, and a participation log that differs
-      from the ledger. That the whole folder was replaced by an older copy cannot be noticed.
+    * A run whose newest state is older than its ledger, or than what it published, is refused, and so is a ledger that
+      does not begin with all that the state saw. That the whole folder was replaced by an older copy cannot be noticed.
     * After a write that failed, no round is begun until the run is opened again. A forked process begins and releases
       nothing.
 
@@ -48,21 +50,15 @@ class ServerLoop:
         folder: pathlib.Path,
         rules: Rules,
         book: ledger.Ledger,
-        write: participation_log.WriteCohort,
-        cohorts: Sequence[participation_log.Entry],
     ) -> None:
-        self._folder, self._rules, self._book, self._write = folder, rules, book, write
+        self._folder, self._rules, self._book = folder, rules, book
         self._lock = threading.RLock()
         self._storage: Storage | None = None
         self._past: dict[str, list[int]] = {}
-        known = sum(each.clients for each in book.begun)
-        for entry in cohorts[:known]:
-            self._remember(entry.client, entry.round_number)
-        if cohorts[known:]:
-            self._note_what_is_on_disk(cohorts[known:])
-        newest = book.newest
+        for begun in book.record.begun:
+            self._remember(begun.clients, begun.round)
         # Only the engine knows whether the rounds of an earlier process are in a state.
-        self._last = None if newest else 0
+        self._last = None if book.record.begun else 0
         # The first round that this process began.
         self._first = self.last_round + 1
 
@@ -74,7 +70,7 @@ class ServerLoop:
     @property
     def run(self) -> str:
         """Random identifier of the run: keep it with its states."""
-        return self._book.run
+        return self._book.record.run
 
     @property
     def rounds(self) -> int:
@@ -84,12 +80,12 @@ class ServerLoop:
     @property
     def last_released(self) -> int:
         """The last round that was released, 0 before the first."""
-        return self._book.last_released
+        return self._book.record.last_released
 
     @property
     def has_ended(self) -> bool:
         """Whether the run has ended, so that no round follows."""
-        return self._book.has_ended
+        return self._book.record.ended
 
     @property
     def knows_its_round(self) -> bool:
@@ -121,7 +117,7 @@ class ServerLoop:
 
     def reports(self, round_number: int) -> ReportCounts | None:
         """Returns the counts of a round's reports, if it was released with them."""
-        return self._book.reports(round_number)
+        return self._book.record.reports.get(round_number)
 
     def rounds_of(self, client: str) -> list[int]:
         """Returns the rounds that a client was chosen for, also in attempts that were given up."""
@@ -152,9 +148,9 @@ class ServerLoop:
                 raise InputValueError(f"round={number} is beyond the rounds={self.rounds} that were accounted for.")
             self._check_schema(number, read)
             norm = self._rules.clip_norm if clip_norm is None else validation.positive("clip_norm", clip_norm)
-            attempt = self._book.next_attempt(number, read)
-            self._write(number, attempt, read)
-            self._note(number, read, norm)
+            restarts = self._rules.restarts_in(number)
+            self._book.begin(number, read, divisor=self._rules.divisor, clip_norm=norm, restarts=restarts)
+            self._remember(read, number)
             self._last = number
             return number
 
@@ -171,11 +167,10 @@ class ServerLoop:
         """
         assert self._storage is not None, "call resume first"
         self._book.check()
-        if not self._book.head(round_number):
+        if not self._book.record.attempts[round_number]:
             raise InputValueError(f"round_number={round_number} was never begun.")
-        about = {"run": self.run, "round": round_number, "ledger": self._book.head(round_number)}
-        counts = None if reports is None else reports.as_json()
-        self._storage.save(round_number, state, {**about, "reports": counts})
+        about = {"run": self.run, "round": round_number, "ledger": self._book.seen()}
+        self._storage.save(round_number, state, {**about, "reports": msgspec.to_builtins(reports)})
 
     def released(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
         """Records that all rounds up to this one are released; their states must be on disk.
@@ -219,9 +214,9 @@ class ServerLoop:
         saved = storage.rounds()
         newest = max(saved, default=0)
         last = max(self.last_released, published)
-        begun = self._book.newest
+        begun = self._book.record.newest
         if every_round and begun is not None:
-            # Who took part may be on disk although the ledger is an older one.
+            # The round before it was saved, and may be released although the ledger does not say so yet.
             last = max(last, begun.round - 1)
         if newest < last:
             raise InputValueError(
@@ -236,15 +231,15 @@ class ServerLoop:
                 f"checkpoint of round {newest} in out={str(self._folder)!r} is of round {about['round']} of run "
                 f"{about['run']:.8}, and not of this one, {self.run:.8}: put the run's own checkpoint back."
             )
-        if newest and about["ledger"] != self._book.head(newest):
+        if newest and not self._book.has_seen(about["ledger"]):
             raise InputValueError(
                 f"ledger={str(self._folder / LEDGER)!r} is older than the checkpoint of round {newest}, and lacks who "
-                "took part, or the checkpoint is of a copy of the folder that went on too: put the newest ledger back, "
-                "with the participation log and the checkpoint of the same folder."
+                "took part, or was changed since, or the checkpoint is of a copy of the folder that went on too: put "
+                "the newest ledger back, with the checkpoint of the same folder."
             )
         reports = None
         if newest > self.last_released:
-            reports = None if about["reports"] is None else ReportCounts.of(about["reports"])
+            reports = typed.convert(about["reports"], ReportCounts | None)
         if not self.has_ended:
             self.record_resumed(newest, reports=reports)
         return newest
@@ -289,7 +284,7 @@ class ServerLoop:
 
     def record_end(self) -> None:
         """Records that the run has ended: no round follows."""
-        self._book.ended()
+        self._book.end()
 
     def _check_unmixed(self) -> None:
         """Raises after a state of other rounds than were begun was seen: for loops that look into states."""
@@ -308,34 +303,14 @@ class ServerLoop:
         schema = self._rules.schema
         return "" if schema is None else schema.refusal(self._past.get(client, ()), self.next_round)
 
-    def _note(self, number: int, clients: Sequence[str], clip_norm: float) -> None:
-        """Appends to the ledger that a round begins whose clients are on disk."""
-        if self._rules.restarts_in(number):
-            self._book.restarted(number)
-        self._book.begin(number, clients, divisor=self._rules.divisor, clip_norm=clip_norm)
+    def _remember(self, clients: Iterable[str], round_number: int) -> None:
         for client in clients:
-            self._remember(client, number)
-
-    def _note_what_is_on_disk(self, entries: Sequence[participation_log.Entry]) -> None:
-        """Appends to the ledger that an attempt began whose clients are already on disk, if it can begin now."""
-        number, clients = entries[0].round_number, [entry.client for entry in entries]
-        if entries[0].attempt != self._book.next_attempt(number, clients):
-            raise InputValueError(
-                f"path={str(self._folder / PARTICIPATION)!r} has attempt {entries[0].attempt} of round {number}, which "
-                "does not follow from the ledger: one of the two files is an older version. Restore both."
-            )
-        before = self._book.newest
-        self._note(number, clients, before.clip_norm if before else self._rules.clip_norm)
-
-    def _remember(self, client: str, round_number: int) -> None:
-        rounds = self._past.setdefault(client, [])
-        if round_number not in rounds:
-            bisect.insort(rounds, round_number)
+            rounds = self._past.setdefault(client, [])
+            if round_number not in rounds:
+                bisect.insort(rounds, round_number)
 
 
-MakeLoop = Callable[
-    [pathlib.Path, Rules, ledger.Ledger, participation_log.WriteCohort, Sequence[participation_log.Entry]], ServerLoop
-]
+MakeLoop = Callable[[pathlib.Path, Rules, ledger.Ledger], ServerLoop]
 
 
 @contextlib.contextmanager
@@ -350,9 +325,6 @@ def open_loop(
 ) -> Iterator[Any]:
     """Yields the loop of a run: a new one, or one that is resumed.
 
-    Formal guarantee: clients that are on disk count. If the ledger lacks an attempt whose clients are on disk, the
-    attempt is appended to the ledger as begun.
-
     Args:
         folder: The run's folder.
         rules: The rules of its rounds; as in `run.json` if not given. Without a schema, no client is refused.
@@ -363,15 +335,9 @@ def open_loop(
         make: Makes the loop, a `ServerLoop` or a kind of it.
 
     Raises:
-        InputValueError: If `run.json` is missing, or the existing files are damaged, do not agree, or say that the
-            run has ended.
+        InputValueError: If `run.json` is missing, or the existing ledger is damaged, is of another `run.json`, or says
+            that the run has ended.
     """
     bound_to = folder / RUN_JSON if bound_to is None else bound_to
-    path = folder / PARTICIPATION
-    resumed = (folder / LEDGER).exists()
-    with (
-        ledger.open_ledger(folder / LEDGER, bound_to=bound_to, run=run, ended=ended) as book,
-        participation_log.open_log(path, begun=book.begun if resumed else None) as write,
-    ):
-        rules = Rules.read(bound_to) if rules is None else rules
-        yield make(folder, rules, book, write, list(participation_log.read_entries(path)))
+    with ledger.open_ledger(folder / LEDGER, bound_to=bound_to, run=run, ended=ended) as book:
+        yield make(folder, Rules.read(bound_to) if rules is None else rules, book)

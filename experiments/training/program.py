@@ -95,8 +95,8 @@ def run(
 ) -> TrainingResult:
     """Trains, and writes metrics, participation and summary to the folder `out`.
 
-    Files: `metrics.csv` (a row a round), `participation.csv` (round, attempt and client, written before the
-    round's model is used; clients that drop out are in it too), `model.safetensors` (the trained model) and
+    Files: `metrics.csv` (a row a round), `ledger.jsonl` (who takes part in a round, written before their data are
+    read; clients that drop out are in it too), `model.safetensors` (the trained model) and
     `vocabulary.json`, `summary.json`, and `tensorboard/` if asked for. The guarantee covers the models of all rounds;
     it does not cover the evaluation metrics, which are computed without noise on test and validation clients, nor the
     vocabulary, nor the choice of settings. With secret cohorts, nothing that is written depends on them but the models,

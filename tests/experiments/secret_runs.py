@@ -4,7 +4,7 @@ import json
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.runs import names
+from tff_mf.experiments.runs import ledger, names
 from tff_mf.experiments.runs.run_record import read_record
 from tff_mf.experiments.sampling.settings import SECRET, SamplingSettings
 
@@ -38,9 +38,8 @@ def check_secret(folder, word, plan, hidden):
     texts = [content for path, content in written.items() if path.suffix != ".safetensors"]
     assert not any(name.encode() in content for name in hidden for content in texts)
     assert not any(path.name == names.COHORTS for path in written)
-    assert (folder / names.PARTICIPATION).read_text().strip() == "round,attempt,client"
     entries = [json.loads(line) for line in (folder / names.LEDGER).read_text().splitlines()]
-    assert {entry["clients"] for entry in entries if entry["kind"] == "begin"} == {0}
+    assert [entry["clients"] for entry in entries if entry["kind"] == "begun"] == [[]] * ROUNDS
     assert not any(entry.get("reports") for entry in entries)
     record, report = read_record(folder), json.loads((folder / names.REPORT).read_text())
     assert plan.epsilon <= record.amplified_epsilon <= 1.05 * plan.epsilon
@@ -51,8 +50,8 @@ def check_secret(folder, word, plan, hidden):
 
 def check_logged(folder, plan, cohorts):
     """The log of a run that has ended has the cohorts that came, which amplify nothing."""
-    logged = [line.split(",") for line in (folder / names.PARTICIPATION).read_text().splitlines()[1:]]
-    found = [sorted(client for number, _, client in logged if int(number) == t + 1) for t in range(ROUNDS)]
+    begun = ledger.read_ledger(folder / names.LEDGER).begun
+    found = [sorted(client for line in begun for client in line.clients if line.round == t + 1) for t in range(ROUNDS)]
     assert found == [sorted(each) for each in cohorts]
     assert read_record(folder).amplified_epsilon is None
     report = json.loads((folder / names.REPORT).read_text())

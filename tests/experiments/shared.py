@@ -17,7 +17,8 @@ from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.reports import _evidence
 from tff_mf.experiments.runs import words
-from tff_mf.experiments.runs.participation_log import read_entries
+from tff_mf.experiments.runs.ledger import read_ledger
+from tff_mf.experiments.runs.names import LEDGER
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings, parameters_of
 from tff_mf.experiments.training.datasets import sqlite
@@ -62,11 +63,14 @@ def said(facts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def read_observed(path: pathlib.Path) -> sampling.ObservedParticipation:
-    """Returns how often, and how far apart, clients took part according to a participation log."""
-    attempts: dict[tuple[int, int], list[str]] = {}
-    for entry in read_entries(path):
-        attempts.setdefault((entry.round_number, entry.attempt), []).append(entry.client)
+    """Returns how often, and how far apart, clients took part according to a ledger."""
+    attempts = {(line.round, line.attempt): line.clients for line in read_ledger(path).begun}
     return _evidence.observed(_evidence.rounds_by_client(attempts).values())
+
+
+def took_part(folder: pathlib.Path) -> list[tuple[int, str]]:
+    """Returns round and client of everybody in the ledger of a run, in its order."""
+    return [(line.round, client) for line in read_ledger(folder / LEDGER).begun for client in line.clients]
 
 
 def rows(path: pathlib.Path) -> list[dict[str, str]]:

@@ -253,7 +253,7 @@ def test_a_run_writes_what_it_states(finished):
     names = {path.name for path in out.iterdir()} - {".lock"}
     assert names == {
         *("calibrated.json", "configuration.toml", "mechanism.safetensors", "metrics.csv", "model.weights.h5"),
-        *("checkpoints", "ledger.jsonl", "participation.csv", "summary.json"),
+        *("checkpoints", "ledger.jsonl", "summary.json"),
     }
     assert not list((out / "checkpoints").iterdir())
     found = json.loads((out / "summary.json").read_text())
@@ -342,7 +342,7 @@ def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped
     assert all(row["accuracy"] for row in rows)
     assert not list(checkpoints.iterdir())
     book = ledger.read_ledger(out / "ledger.jsonl")
-    assert [(each.round, each.attempt, each.clients) for each in book.begun] == [(1, 1, 0), (2, 1, 0), (3, 1, 0)]
+    assert [(each.round, each.attempt, each.clients) for each in book.begun] == [(1, 1, ()), (2, 1, ()), (3, 1, ())]
     assert (book.released, book.ended, book.impossible) == ({1: 1, 2: 1, 3: 1}, True, [])
 
 
@@ -368,7 +368,7 @@ def test_a_run_that_lost_its_newest_checkpoint_releases_no_epoch_again(stopped, 
 
 def test_a_run_whose_weights_are_published_does_not_train_again_without_its_ledger(finished, tmp_path):
     folder = pathlib.Path(shutil.copytree(finished[0], tmp_path / "run"))
-    for name in ("ledger.jsonl", "participation.csv", "summary.json", "metrics.csv"):
+    for name in ("ledger.jsonl", "summary.json", "metrics.csv"):
         (folder / name).unlink()
     with pytest.raises(tff_mf.InputError, match="of round 0"):
         invoke(*TREE, "--out", folder, "--resume")

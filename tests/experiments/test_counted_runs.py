@@ -15,13 +15,13 @@ from run_folders import ANSWERS
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.runs import ledger, metrics, names, participation_log, server_loop
+from tff_mf.experiments.runs import ledger, metrics, names, server_loop
 from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.training import program, rounds
 from tff_mf.numerics import digits
 
 from . import stand_in
-from .shared import StoppedError, invoke, rows, small_settings, stop_after
+from .shared import StoppedError, invoke, rows, small_settings, stop_after, took_part
 
 SMALL = {"client_learning_rate": 0.5, "max_examples": 4, "batch_size": 4, "evaluate_every": 2}
 
@@ -44,7 +44,7 @@ def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
     poisson = {"sampling": "poisson", "min_sep": None, "max_participations": None}
     settings = small_settings(plan, **SMALL, **poisson, dropout=0.5)
     result = program.run(settings, plan, data=small_data, out=tmp_path)
-    logged = [int(row["round"]) for row in rows(tmp_path / names.PARTICIPATION)]
+    logged = [number for number, _ in took_part(tmp_path)]
     assert set(logged) < set(range(1, 9))
     assert len(rows(tmp_path / names.METRICS)) == 8
     assert result.holds
@@ -169,7 +169,7 @@ def left(monkeypatch, tmp_path):
         copied = tmp_path / f"left{len(found)}"
         copied.mkdir()
         # Other threads go on meanwhile. What must not be ahead is copied first, and what must be first on disk last.
-        ordered = [names.METRICS, names.LEDGER, names.PARTICIPATION]
+        ordered = [names.METRICS, names.LEDGER]
         rest = [each.name for each in folder.iterdir() if each.name not in (*ordered, names.CHECKPOINTS)]
         for name in (*ordered, *rest):
             with contextlib.suppress(FileNotFoundError):
@@ -198,10 +198,6 @@ def newest(folder):
 
 def without_seconds(folder):
     return [{name: text for name, text in row.items() if name != "seconds"} for row in rows(folder / names.METRICS)]
-
-
-def participations(folder):
-    return {(each.round_number, each.client) for each in participation_log.read_entries(folder / names.PARTICIPATION)}
 
 
 def test_whenever_a_run_is_killed_nothing_is_released_that_is_not_on_disk(trained, left, tmp_path):
@@ -236,4 +232,4 @@ def test_whenever_a_run_is_killed_nothing_is_released_that_is_not_on_disk(traine
         for number in before.released if before else ():
             assert record.attempts[number] == before.attempts[number]
         assert without_seconds(each) == without_seconds(folder)
-        assert participations(each) == participations(folder)
+        assert set(took_part(each)) == set(took_part(folder))

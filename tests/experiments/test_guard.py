@@ -21,7 +21,6 @@ from tff_mf import aggregators, queries
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard import guarded_source, run_guard
 from tff_mf.experiments.runs import ledger, names
-from tff_mf.experiments.runs.participation_log import read_entries
 
 from .shared import critical
 
@@ -91,9 +90,9 @@ def test_no_run_of_any_sampler_and_any_kills_breaks_the_schema(tmp_path_factory,
                     if data.draw(st.booleans()):
                         guarded.released(number)
     rounds = {}
-    for line in (folder / "participation.csv").read_text().splitlines()[1:]:
-        number, _, client = line.split(",")
-        rounds.setdefault(client, set()).add(int(number))
+    for line in map(json.loads, (folder / names.LEDGER).read_text().splitlines()):
+        for client in line.get("clients", ()):
+            rounds.setdefault(client, set()).add(line["round"])
     assert all(len(each) <= 2 for each in rounds.values())
     assert all(b - a >= 3 for each in rounds.values() for a, b in itertools.pairwise(sorted(each)))
     assert book_of(folder).problems == book_of(folder).impossible == []
@@ -118,7 +117,6 @@ def test_a_guarded_run_has_a_report_that_passes_and_is_not_opened_again(tmp_path
     (folder / names.LEDGER).write_bytes(b"".join(lines[:-1]))
     refused(folder, "has ended", identity)
     (folder / names.LEDGER).unlink()
-    (folder / "participation.csv").unlink()
     refused(folder, "has ended", identity)
 
 
@@ -157,14 +155,14 @@ NO_COHORTS = [
 def test_what_is_refused_is_not_written_and_the_next_cohort_may_come(tmp_path):
     with opened(tmp_path / "run") as guarded:
         assert guarded.begin(["a", "b"]) == 1
-        before = [(tmp_path / "run" / name).read_bytes() for name in ("ledger.jsonl", "participation.csv")]
+        before = (tmp_path / "run" / names.LEDGER).read_bytes()
         with pytest.raises(run_guard.RefusedCohortError) as info:
             guarded.begin(["c", "a"])
         assert info.value.clients == ["a"]
         for wrong, reason in NO_COHORTS:
             with pytest.raises(tff_mf.InputError, match=reason):
                 guarded.begin(wrong)
-        assert [(tmp_path / "run" / name).read_bytes() for name in ("ledger.jsonl", "participation.csv")] == before
+        assert (tmp_path / "run" / names.LEDGER).read_bytes() == before
         assert guarded.allowed("abcd") == ["c", "d"]
         assert guarded.begin(["c", "d"]) == 2
         with pytest.raises(tff_mf.InputError, match="never begun"):
@@ -190,7 +188,7 @@ class Lazy(collections.abc.Sequence):
 def test_the_cohort_that_is_handed_out_is_the_one_on_disk(tmp_path):
     with opened(tmp_path / "run") as guarded:
         handed = [clients for _, clients in guarded.cohorts(Lazy() for _ in range(6))]
-    assert [[each.client] for each in read_entries(tmp_path / "run" / "participation.csv")] == handed
+    assert [list(line.clients) for line in book_of(tmp_path / "run").begun] == handed
 
 
 def test_nobody_is_forgotten_over_a_restart(tmp_path):
@@ -222,10 +220,11 @@ def test_nobody_is_forgotten_over_a_restart(tmp_path):
         report = guarded.end()
     assert critical(folder) == []
     assert (report["rounds"]["computed_again"], report["participation"]["observed_min_sep"]) == (1, 3)
-    assert {(each.round_number, each.attempt) for each in read_entries(folder / "participation.csv")} == {
-        *((number, 1) for number in range(1, 7)),
+    assert [(line.round, line.attempt) for line in book_of(folder).begun] == [
+        *((number, 1) for number in range(1, 4)),
         (3, 2),
-    }
+        *((number, 1) for number in range(4, 7)),
+    ]
 
 
 def test_threads_that_begin_at_once_get_a_round_each(tmp_path):
@@ -293,7 +292,7 @@ def test_what_the_plan_determines_cannot_be_given(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "metrics.csv", "participation.csv", "checkpoints/checkpoint_1"])
+@pytest.mark.parametrize("name", ["model.safetensors", "metrics.csv", "checkpoints/checkpoint_1"])
 @pytest.mark.parametrize("emptied", [False, True])
 def test_what_is_left_of_a_run_without_a_ledger_is_no_new_run(tmp_path, name, emptied):
     (tmp_path / name).parent.mkdir(exist_ok=True)

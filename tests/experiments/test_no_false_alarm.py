@@ -143,7 +143,7 @@ def test_a_log_that_breaks_fixed_epochs_states_nothing(run, late):
     place = next(index for index, (number, *_) in enumerate(moved) if number == 1 + late)
     moved[place] = (1 + late, moved[place][1], came)
     run_folders.write_log(run, moved)
-    observed = read_observed(run / "participation.csv")
+    observed = read_observed(run / "ledger.jsonl")
     assert observed.within(tff_mf.MinSep(min_sep=4, max_participations=2))
     assert not observed.within(tff_mf.FixedEpoch(min_sep=4, max_participations=2))
     # With all that follows from the log, and other planned cohorts.

@@ -164,16 +164,16 @@ def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
     folder.mkdir()
     (folder / "run.json").write_text("{}")
     with ledger.open_ledger(folder / "ledger.jsonl") as begun:
-        secret = sampling.CohortSecret.drawn(run=begun.run)
+        secret = sampling.CohortSecret.drawn(run=begun.record.run)
         secret.save(tmp_path / "cohorts.key")
     with ledger.open_ledger(folder / "ledger.jsonl") as resumed:
-        assert sampling.CohortSecret.load(tmp_path / "cohorts.key", run=resumed.run) == secret
+        assert sampling.CohortSecret.load(tmp_path / "cohorts.key", run=resumed.record.run) == secret
     folder.rename(tmp_path / "aside")
     folder.mkdir()
     (folder / "run.json").write_text("{}")
     with ledger.open_ledger(folder / "ledger.jsonl") as second:
         with pytest.raises(InputValueError, match="secret of another run"):
-            sampling.CohortSecret.load(tmp_path / "cohorts.key", run=second.run)
+            sampling.CohortSecret.load(tmp_path / "cohorts.key", run=second.record.run)
         with pytest.raises(InputValueError, match="random identifier"):
             sampling.CohortSecret.load(tmp_path / "cohorts.key", run="first")
 

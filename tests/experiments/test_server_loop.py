@@ -16,11 +16,10 @@ from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import names, server_loop
 from tff_mf.experiments.runs.checkpoints import Checkpoints
 from tff_mf.experiments.runs.ledger import read_ledger
-from tff_mf.experiments.runs.participation_log import read_entries
 from tff_mf.experiments.runs.rules import Rules, Schema
 from tff_mf.numerics.digits import rounded_up
 
-from .shared import critical, said
+from .shared import critical, said, took_part
 
 RULES = Rules(
     rounds=6,
@@ -56,7 +55,7 @@ def train(folder, until, name="c"):
             loop.finish({"weights": np.full(2, number)})
 
 
-@pytest.mark.parametrize("fails", [1, 2, 3], ids=["who takes part", "that it begins", "that it is released"])
+@pytest.mark.parametrize("fails", [1, 2], ids=["who takes part", "that it is released"])
 def test_after_a_write_that_failed_no_round_is_begun_until_the_run_is_opened_again(folder, monkeypatch, fails):
     train(folder, 1)
     real, calls = os.write, []
@@ -82,8 +81,7 @@ def test_after_a_write_that_failed_no_round_is_begun_until_the_run_is_opened_aga
                 loop.begin(["e"])
     monkeypatch.undo()
     train(folder, 3)
-    on_disk = [(each.round_number, each.client) for each in read_entries(folder / names.PARTICIPATION)]
-    assert ((2, "d") in on_disk) == (fails > 1)
+    assert ((2, "d") in took_part(folder)) == (fails > 1)
 
 
 def test_a_forked_process_begins_and_releases_nothing(folder):
@@ -127,16 +125,15 @@ def test_a_state_of_a_copy_of_the_folder_that_went_on_is_refused(folder, tmp_pat
 
 @pytest.fixture
 def versions(folder):
-    """Each version of the ledger, of the log and of the checkpoint of a run whose fourth round was begun twice.
+    """Each version of the ledger and of the checkpoint of a run whose fourth round was begun twice.
 
-    With what it tells: the attempts that began and the last release, the attempts, and the attempt of the state.
+    With what it tells: the attempts that began and the last release, and the attempt of the state.
     """
     began, released, state = [], 0, (0, 0)
-    books, logs, states = {None: ([], 0)}, {None: []}, {}
+    books, states = {None: ([], 0)}, {}
 
     def keep():
         books[(folder / names.LEDGER).read_bytes()] = (began[:], released)
-        logs[(folder / names.PARTICIPATION).read_bytes()] = began[:]
         files = (folder / names.CHECKPOINTS).glob("*.safetensors")
         states[tuple((path.name, path.read_bytes()) for path in files)] = state
 
@@ -153,36 +150,32 @@ def versions(folder):
                     released, state = round_number, began[-1]
                     keep()
     shutil.rmtree(folder / names.CHECKPOINTS)
-    return books, logs, states
+    return books, states
 
 
 @pytest.mark.parametrize("more", [{"every_round": True}, {"published": 3}, None], ids=str)
 def test_files_of_several_ages_release_nothing_twice_and_forget_nobody(folder, versions, more):
     """A run goes on exactly if its files tell one story, after its newest checkpoint or the round that its caller says.
 
-    Against what each version tells, in all combinations. The log may be an attempt ahead of the ledger.
+    Against what each version tells, in all combinations.
     """
     went_on = 0
-    for (book, (began, released)), (log, came), (state, (newest, attempt)) in itertools.product(
+    for (book, (began, released)), (state, (newest, attempt)) in itertools.product(
         *(each.items() for each in versions)
     ):
-        for name, content in ((names.LEDGER, book), (names.PARTICIPATION, log)):
-            (folder / name).unlink(missing_ok=True)
-            if content is not None:
-                (folder / name).write_bytes(content)
+        (folder / names.LEDGER).unlink(missing_ok=True)
+        if book is not None:
+            (folder / names.LEDGER).write_bytes(book)
         shutil.rmtree(folder / names.CHECKPOINTS, ignore_errors=True)
         (folder / names.CHECKPOINTS).mkdir()
         for name, content in state:
             (folder / names.CHECKPOINTS / name).write_bytes(content)
-        # Who takes part is on disk before the ledger says that the round begins.
-        agree = came[: len(began)] == began and len(came) <= len(began) + (book is not None)
-        agree &= book is not None or log is None
         if more is None:
-            expected = agree and newest >= released and newest in {0, *(number for number, _ in came)}
+            expected = newest >= released and newest in {0, *(number for number, _ in began)}
         else:
-            # If every round is saved before the next begins, the log tells of releases too.
-            logged = came[-1][0] - 1 if came and "every_round" in more else 0
-            expected = agree and newest >= max(released, logged, more.get("published", 0))
+            # If every round is saved before the next begins, the ledger tells of releases too.
+            logged = began[-1][0] - 1 if began and "every_round" in more else 0
+            expected = newest >= max(released, logged, more.get("published", 0))
             expected &= newest == 0 or (newest, attempt) in began
         found = True
         try:
@@ -192,19 +185,19 @@ def test_files_of_several_ages_release_nothing_twice_and_forget_nobody(folder, v
                 else:
                     loop.resume(Checkpoints(folder / names.CHECKPOINTS, {}), **more)
                 assert loop.next_round == newest + 1
-                clients = [f"{number}.{again}" for number, again in came]
+                clients = [f"{number}.{again}" for number, again in began]
                 free = [who for who in clients if abs(newest + 1 - int(who[0])) not in (1, 2)]
                 assert loop.allowed(clients) == free
         except tff_mf.InputError:
             found = False
-        assert found == expected, (began, released, came, newest, attempt)
+        assert found == expected, (began, released, newest, attempt)
         if found:
             went_on += 1
             record = read_ledger(folder / names.LEDGER)
             assert (record.impossible, record.problems) == ([], [])
-            assert [(each.round, each.attempt) for each in record.begun] == came
+            assert [(each.round, each.attempt) for each in record.begun] == began
             assert list(record.released) == list(range(1, newest + 1))
-    assert went_on > 5
+    assert went_on > 3
 
 
 PAIRS = tff_mf.MinSep(min_sep=2, max_participations=2)
@@ -214,44 +207,6 @@ def guarded(folder):
     folder.mkdir(exist_ok=True)
     (folder / "answers.json").write_text(json.dumps(ANSWERS))
     return guard.open_guard(folder, plan(rounds=6, sampling=PAIRS), sampler="by hand")
-
-
-def began(folder):
-    return [(each.round, each.attempt) for each in read_ledger(folder / "ledger.jsonl").begun]
-
-
-def test_a_kill_between_the_two_logs_leaves_an_attempt_that_counts(tmp_path, monkeypatch):
-    folder, real, written = tmp_path / "run", os.write, []
-
-    def killed(descriptor, content):
-        if written:
-            raise KeyboardInterrupt
-        written.append(content)
-        return real(descriptor, content)
-
-    with guarded(folder) as guards:
-        guards.released(guards.begin(["a", "b"]))
-        monkeypatch.setattr(os, "write", killed)
-        with pytest.raises(KeyboardInterrupt):
-            guards.begin(["c", "d"])
-        monkeypatch.undo()
-    assert began(folder) == [(1, 1)]
-    with guarded(folder) as guards:
-        guards.goes_on_after(1)
-        for number, _ in guards.cohorts([["e", "f"], ["a", "b"], ["c", "d"], ["g", "h"], ["e", "f"]]):
-            guards.released(number)
-        guards.end()
-    assert began(folder)[1:3] == [(2, 1), (2, 2)]
-    assert critical(folder) == []
-    assert reports.build(folder, realised=True)["participation"]["observed_max_participations"] == 2
-
-
-def test_an_attempt_that_cannot_follow_is_refused(folder):
-    train(folder, 2)
-    with (folder / names.PARTICIPATION).open("a") as file:
-        file.write("3,2,c\r\n")
-    with pytest.raises(tff_mf.InputError, match="does not follow from the ledger"), opened(folder):
-        pass
 
 
 @pytest.mark.parametrize("released", [False, True])

@@ -21,7 +21,7 @@ from tff_mf.experiments.training import learning_process, models, program, task
 from tff_mf.experiments.training.datasets import sentences
 from tff_mf.numerics.digits import rounded_up
 
-from .shared import critical, read_observed, rows, small_settings
+from .shared import critical, read_observed, rows, small_settings, took_part
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -112,8 +112,7 @@ def test_files_of_a_run(finished):
     assert evaluated == [row["round"] for row in result.history] == [2, 4, 5]
     assert [number for number, _ in seen] == [1, 2, 3, 4, 5]
     assert typed.read(out / names.SUMMARY, Summary, "summary") == result.summary
-    log = rows(out / names.PARTICIPATION)
-    assert len(log) == 15
+    assert len(took_part(out)) == 15
     model, others = model_file.read_from(out)
     assert others == {}
     for kept, weight in zip(model.values(), result.weights, strict=True):
@@ -144,7 +143,7 @@ def test_summary_and_statement_say_what_ran(finished):
     result, out, _ = finished
     summary = result.summary
     assert result.holds
-    observed = read_observed(out / names.PARTICIPATION)
+    observed = read_observed(out / names.LEDGER)
     assert observed.within(SCHEMA)
     claim, said = result.report["claim"], result.statement
     once = tff_mf.epsilon(

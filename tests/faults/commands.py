@@ -85,7 +85,7 @@ def twice(folder: pathlib.Path) -> list[int]:
             break
         if entry["kind"] == "released":
             released.add(entry["round"])
-        if entry["kind"] == "begin" and entry["round"] in released:
+        if entry["kind"] == "begun" and entry["round"] in released:
             again.append(entry["round"])
     return again
 
@@ -104,12 +104,13 @@ def check_intact(folder: pathlib.Path) -> None:
 
 def _who_took_part(path: pathlib.Path) -> list[tuple[int, str]]:
     """Returns the clients of each round, of whatever attempt."""
-    return sorted({(int(row["round"]), row["client"]) for row in _rows(path)})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return sorted({(line["round"], client) for line in lines for client in line.get("clients", ())})
 
 
 def _run_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
     run, whole = folder / "run", expected / "run"
-    _equal("participation", *(_who_took_part(each / "participation.csv") for each in (run, whole)))
+    _equal("participation", *(_who_took_part(each / "ledger.jsonl") for each in (run, whole)))
     for name in ("round", "loss"):
         column = [[row[name] for row in _rows(each / "metrics.csv")] for each in (run, whole)]
         _equal(name, *column)
@@ -130,7 +131,7 @@ def _private(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
 def _private_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
     runs = [each / "run" for each in (folder, expected)]
     # Who is in which cohort follows from a key that no two runs share.
-    _equal("clients", *(sorted({client for _, client in _who_took_part(run / "participation.csv")}) for run in runs))
+    _equal("clients", *(sorted({client for _, client in _who_took_part(run / "ledger.jsonl")}) for run in runs))
     _equal("findings", *(sorted(found.text for found in reports.check(run)) for run in runs))
     kept = [json.loads((run / "report.json").read_text()) for run in runs]
     _equal("rounds", *(({**report["rounds"], "computed_again": 0}) for report in kept))

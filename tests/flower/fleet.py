@@ -12,8 +12,8 @@ import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import flower
 from tff_mf.experiments.flower import clipping, cohorts, mods
-from tff_mf.experiments.runs import ledger, participation_log
-from tff_mf.experiments.runs.names import LEDGER, PARTICIPATION
+from tff_mf.experiments.runs import ledger
+from tff_mf.experiments.runs.names import LEDGER
 
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
@@ -198,4 +198,4 @@ def counts(folder):
 
 
 def rows(folder):
-    return [(each.round_number, each.client) for each in participation_log.read_entries(folder / PARTICIPATION)]
+    return [(line.round, client) for line in ledger.read_ledger(folder / LEDGER).begun for client in line.clients]

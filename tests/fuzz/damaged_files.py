@@ -31,7 +31,7 @@ from tff_mf import aggregators
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.runs import ledger, metrics, names, participation_log, server_loop
+from tff_mf.experiments.runs import ledger, metrics, names, server_loop
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import learning_process, preparation
 from tff_mf.experiments.training import task as training_task
@@ -41,7 +41,7 @@ sys.path.append(str(pathlib.Path(__file__).parents[1] / "faults"))
 import small_run
 
 _NOBODY = 65534
-_REPORTED = ("run.json", "mechanism.safetensors", "ledger.jsonl", "participation.csv", "metrics.csv", "summary.json")
+_REPORTED = ("run.json", "mechanism.safetensors", "ledger.jsonl", "metrics.csv", "summary.json")
 # Nothing is read of a planned report once a run has begun.
 _REPORTED += ("answers.json", "report.json", names.REPORT_TEXT, "configuration.toml")
 
@@ -223,8 +223,7 @@ class Resumption:
             "state": [(leaf.dtype.str, leaf.shape, leaf.tobytes()) for leaf in state],
             "round": self._loaded.round_number,
             "history": [sorted(row.items()) for row in self._loaded.history],
-            "participation": list(participation_log.read_entries(folder / names.PARTICIPATION)),
-            "released": ledger.read_ledger(folder / names.LEDGER).released,
+            "ledger": ledger.read_ledger(folder / names.LEDGER),
             "metrics": _metrics(folder),
             "configuration": _plain(folder / "run.json"),
             "mechanism": tff_mf.load(folder / "mechanism.safetensors"),

@@ -29,7 +29,7 @@ from tff_mf.experiments.bundles import _source
 from tff_mf.experiments.central_training.settings import PRESETS
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.reports import problem, questions
-from tff_mf.experiments.runs import initial_model, layers, ledger, participation_log
+from tff_mf.experiments.runs import initial_model, layers, ledger
 from tff_mf.mechanisms import registry
 
 _HANG_SECONDS = 120.0
@@ -234,51 +234,21 @@ def _toml_value(value: Any) -> str:
 def _logs() -> list[Reader]:
     entries = [
         {"kind": "opened", "version": 1, "run": "ab" * 16, "bound_to": "cd" * 32, "time": _TIME},
-        {"kind": "begin", "round": 1, "attempt": 1, "clients": 2, "cohort": "ab", "divisor": 2, "clip_norm": 1.0},
-        {"kind": "released", "round": 1, "attempt": 1},
+        {"kind": "begun", "round": 1, "attempt": 1, "clients": ["a", "b"], "divisor": 2, "clip_norm": 1.0},
+        {"kind": "released", "round": 1},
         {"kind": "restarted", "round": 2},
         {"kind": "ended", "rounds": 1, "time": _TIME},
     ]
 
-    def chained(found: list[Any]) -> bytes:
-        head, lines = "", []
-        for entry in found if isinstance(found, list) else [found]:
-            if not isinstance(entry, dict):
-                lines.append(json.dumps(entry) + "\n")
-                continue
-            line, head = ledger.chained(head, entry)
-            lines.append(line)
-        return "".join(lines).encode()
+    def written(found: Any) -> bytes:
+        return "".join(json.dumps(entry) + "\n" for entry in (found if isinstance(found, list) else [found])).encode()
 
     def forged(generator: random.Random) -> bytes:
-        return chained(mutations.of_structure(entries, generator, _JSON))
+        return written(mutations.of_structure(entries, generator, _JSON))
 
-    log = b"round,attempt,client\n1,1,a\n1,1,b\n2,1,c\n2,2,c\n3,1,a\n"
-    clients = {(1, 1): ["a", "b"], (2, 1): ["c"], (2, 2): ["c"]}
-    begun = [
-        ledger.Begin(
-            round=number,
-            attempt=attempt,
-            clients=len(who),
-            cohort=ledger.cohort_digest(who),
-            divisor=1.0,
-            clip_norm=1.0,
-        )
-        for (number, attempt), who in clients.items()
-    ]
     return [
-        Reader(name="ledger", made=_bytes_of([chained(entries)]), read=_OneFile(ledger.read_ledger)),
+        Reader(name="ledger", made=_bytes_of([written(entries)]), read=_OneFile(ledger.read_ledger)),
         Reader(name="ledger, forged", made=forged, read=_OneFile(ledger.read_ledger)),
-        Reader(
-            name="participation log",
-            made=_bytes_of([log]),
-            read=_OneFile(lambda path: list(participation_log.read_entries(path))),
-        ),
-        Reader(
-            name="participation log, to go on",
-            made=_bytes_of([log]),
-            read=_OneFile(lambda path: participation_log.kept_entries(path, begun)),
-        ),
     ]
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import inspect
-import io
 import json
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ import safetensors.numpy
 import tff_mf
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.output import files
-from tff_mf.experiments.runs import ledger, names
+from tff_mf.experiments.runs import names
 from tff_mf.experiments.runs.metrics import ACCURACY
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
@@ -105,7 +104,6 @@ def run(
     """
     rounds = cohorts() if rounds is None else rounds
     entries: list[Entry] = [opened(folder)]
-    log: list[tuple[int, int, str]] = []
     for number, clients in enumerate(rounds, start=1):
         times = 1 + (number in tuple(twice)) + (number in tuple(killed))
         for attempt in range(1, times + 1):
@@ -116,13 +114,11 @@ def run(
                 "clip_norm": 1.0 if clip_norms is None else clip_norms[number - 1],
             }
             entries.append(begun(number, clients, attempt=attempt, **about))
-            log += [(number, attempt, client) for client in clients]
             if number in tuple(twice) or attempt == times:
-                entries.append({"kind": "released", "round": number, "attempt": attempt})
+                entries.append({"kind": "released", "round": number})
     if ended:
         entries.append(end_of(len(rounds)))
     write_ledger(folder, entries)
-    write_log(folder, log)
     metrics(folder, len(rounds))
 
 
@@ -150,29 +146,23 @@ def begun(
 ) -> Entry:
     """Returns the entry of a round that begins."""
     return {
-        "kind": "begin",
+        "kind": "begun",
         "round": number,
         "attempt": attempt,
-        "clients": len(clients),
-        "cohort": ledger.cohort_digest(clients),
+        "clients": list(clients),
         "divisor": divisor,
         "clip_norm": clip_norm,
     }
 
 
 def read_entries(folder: pathlib.Path) -> list[Entry]:
-    """Returns the entries of a ledger without their hashes."""
-    lines = (folder / names.LEDGER).read_text().splitlines()
-    return [{name: value for name, value in json.loads(line).items() if name != "chain"} for line in lines]
+    """Returns the entries of a ledger."""
+    return [json.loads(line) for line in (folder / names.LEDGER).read_text().splitlines()]
 
 
 def write_ledger(folder: pathlib.Path, entries: Iterable[Entry]) -> None:
-    """Writes entries as a ledger, hashes and all."""
-    head, lines = "", []
-    for entry in entries:
-        line, head = ledger.chained(head, entry)
-        lines.append(line)
-    (folder / names.LEDGER).write_text("".join(lines))
+    """Writes entries as a ledger."""
+    (folder / names.LEDGER).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
 
 def with_reports(entries: Iterable[Entry], number: int = 3, **changes: Any) -> list[Entry]:
@@ -187,16 +177,21 @@ def with_reports(entries: Iterable[Entry], number: int = 3, **changes: Any) -> l
 
 
 def read_log(folder: pathlib.Path) -> list[tuple[int, int, str]]:
-    """Returns the lines of a participation log."""
-    with (folder / "participation.csv").open(newline="") as file:
-        return [(int(number), int(attempt), client) for number, attempt, client in list(csv.reader(file))[1:]]
+    """Returns round, attempt and client of everybody who took part."""
+    begun = [each for each in read_entries(folder) if each["kind"] == "begun"]
+    return [(each["round"], each["attempt"], client) for each in begun for client in each["clients"]]
 
 
-def write_log(folder: pathlib.Path, lines: Iterable[Sequence[object]]) -> None:
-    """Writes a participation log."""
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([("round", "attempt", "client"), *lines])
-    (folder / "participation.csv").write_text(text.getvalue(), newline="")
+def write_log(folder: pathlib.Path, took_part: Iterable[tuple[int, int, str]]) -> None:
+    """Writes a ledger with other clients in its attempts: round, attempt and client."""
+    clients: dict[tuple[int, int], list[str]] = {}
+    for number, attempt, client in took_part:
+        clients.setdefault((number, attempt), []).append(client)
+    entries = read_entries(folder)
+    for entry in entries:
+        if entry["kind"] == "begun":
+            entry["clients"] = clients.get((entry["round"], entry["attempt"]), [])
+    write_ledger(folder, entries)
 
 
 def metrics(folder: pathlib.Path, rounds: int, columns: Sequence[str] = COLUMNS) -> None:
@@ -225,13 +220,6 @@ def consistent(folder: pathlib.Path, *, planned: bool = False) -> None:
         entries = read_entries(folder)
         if entries and entries[0]["kind"] == "opened":
             entries[0]["bound_to"] = files.file_hash(folder / names.RUN_JSON)
-            clients: dict[tuple[int, int], list[str]] = {}
-            for number, attempt, client in read_log(folder):
-                clients.setdefault((number, attempt), []).append(client)
-            for entry in entries:
-                if entry["kind"] == "begin":
-                    who = clients.get((entry["round"], entry["attempt"]), [])
-                    entry.update(clients=len(who), cohort=ledger.cohort_digest(who))
         write_ledger(folder, entries)
     if planned:
         reports.write(folder, realised=False)

@@ -1,15 +1,12 @@
 """Inputs that were once handled wrongly, by reader. They must be refused, or read."""
 
+import json
+
 from tff_mf import artifacts
-from tff_mf.experiments.runs import ledger
 
 
-def _chained(*entries: dict[str, object]) -> bytes:
-    head, lines = "", []
-    for entry in entries:
-        line, head = ledger.chained(head, entry)
-        lines.append(line)
-    return "".join(lines).encode()
+def _lines(*entries: dict[str, object]) -> bytes:
+    return "".join(json.dumps(entry) + "\n" for entry in entries).encode()
 
 
 _OPENED = {"kind": "opened", "version": 1, "run": "x", "bound_to": "y", "time": "2026-01-02T03:04:05+00:00"}
@@ -36,22 +33,14 @@ SEEDS: dict[str, list[object]] = {
     ],
     # KeyErrors, and an AttributeError, of a preset without title, rows or conditions.
     "preset (TOML)": [b"", b'title = "x"\nrow = 3\n', b'title = "x"\n[[row]]\nsource = "y"\n', b"title = 3\n"],
-    # A UnicodeDecodeError, a csv.Error, a client without a name, and a number of too many digits.
-    "participation log": [
-        b"round,client\n1,\xe5\n",
-        b"round,client\n1," + b"a" * 200_000 + b"\n",
-        b"round,client\n1\n",
-        b"round,client\n" + b"9" * 5000 + b",a\n",
-    ],
-    "participation log, to go on": [b"round,client\nx,a\n", b"round,client\n1,\xe5\n"],
     # A RecursionError of json.
-    "ledger": [b"[" * 100_000, b'{"chain": ' + b"[" * 100_000],
-    # A chain of lines that no release writes: KeyErrors.
+    "ledger": [b"[" * 100_000, b'{"kind": ' + b"[" * 100_000],
+    # Lines that no release writes: KeyErrors.
     "ledger, forged": [
-        _chained(_OPENED, {"kind": "x"}),
-        _chained(_OPENED, {"kind": "begin"}),
-        _chained({"kind": "ended", "rounds": 1}),
-        _chained({"version": 1}),
+        _lines(_OPENED, {"kind": "x"}),
+        _lines(_OPENED, {"kind": "begun"}),
+        _lines({"kind": "ended", "rounds": 1}),
+        _lines({"version": 1}),
     ],
     "run.json": [b"[" * 100_000],
     "answers.json": [b"[" * 100_000],
