@@ -2,7 +2,6 @@
 
 from importlib.metadata import version as _version
 
-from tff_mf import _builtin as _builtin
 from tff_mf.accounting import BallsInBins as BallsInBins
 from tff_mf.accounting import BallsInBinsEstimator as BallsInBinsEstimator
 from tff_mf.accounting import BMinSep as BMinSep
@@ -33,7 +32,6 @@ from tff_mf.mechanisms import OptimizedFor as OptimizedFor
 from tff_mf.mechanisms import ScaledBLT as ScaledBLT
 from tff_mf.mechanisms import SearchStatus as SearchStatus
 from tff_mf.mechanisms import Tree as Tree
-from tff_mf.mechanisms.registry import register_mechanism as register_mechanism
 from tff_mf.optimize import optimize_banded as optimize_banded
 from tff_mf.optimize import optimize_banded_plus_low_rank as optimize_banded_plus_low_rank
 from tff_mf.optimize import optimize_banded_toeplitz as optimize_banded_toeplitz
@@ -62,7 +60,6 @@ from tff_mf.problem.workloads import MomentumWithRates as MomentumWithRates
 from tff_mf.problem.workloads import PrefixSum as PrefixSum
 from tff_mf.problem.workloads import Workload as Workload
 from tff_mf.sensitivities import SensitivityResult as SensitivityResult
-from tff_mf.sensitivities import check_mechanism as check_mechanism
 from tff_mf.sensitivities import explain_sensitivity as explain_sensitivity
 from tff_mf.sensitivities import pattern_sensitivity as pattern_sensitivity
 from tff_mf.sensitivities import sensitivity as sensitivity

@@ -21,7 +21,7 @@ import safetensors
 from tff_mf import sensitivities
 from tff_mf.base import files, strict_json, validation
 from tff_mf.base.errors import ArtifactError, InputError, InputTypeError, InputValueError
-from tff_mf.mechanisms import Mechanism, OptimizedFor, registry
+from tff_mf.mechanisms import Mechanism, OptimizedFor, UnknownKindError, of_kind
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 from tff_mf.problem.workloads import LearningRates, LinearSchedule, Momentum, MomentumWithRates, PrefixSum, Workload
 
@@ -99,16 +99,15 @@ def save(mechanism: Mechanism, path: str | os.PathLike[str], *, overwrite: bool 
         ...     save(BLT.production("b400"), pathlib.Path(folder) / "blt.safetensors")
 
     Raises:
-        InputTypeError: If an argument is of the wrong type, or the exact class of the mechanism is not registered.
-        InputValueError: If the file cannot be written, exists and may not be replaced, or a mechanism from outside of
-            this package does not pass `check_mechanism`.
+        InputTypeError: If an argument is of the wrong type, or the class of the mechanism has no kind of its own.
+        InputValueError: If the file cannot be written, or exists and may not be replaced.
     """
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     validation.instance("overwrite", overwrite, bool, "True or False")
     text = _path(path)
+    mechanism.check_kind()
     # The hash and the writer of the file take memory as it lies, and `load` reads it row by row.
-    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in registry.tensors_of(mechanism).items()}
-    sensitivities.check_outside(mechanism)
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in mechanism.tensors().items()}
     data = pack(_described(mechanism, tensors), tensors)
     try:
         _write(text, data, overwrite=overwrite)
@@ -123,8 +122,8 @@ def save(mechanism: Mechanism, path: str | os.PathLike[str], *, overwrite: bool 
 def load(path: str | os.PathLike[str]) -> Mechanism:
     """Returns the mechanism of a file that `save` wrote, with bit-identical parameters.
 
-    Nothing in the file is executed or imported, and memory is proportional to its size. A kind from outside of this
-    package must have been registered before.
+    Nothing in the file is executed or imported, and memory is proportional to its size. The module of a class from
+    outside of this package must have been imported before.
 
     Formal guarantee: the parameters of C are all that privacy depends on, and all that is taken from the file. The
     sensitivity that it states, for the setting that C was optimized for, is recomputed, and a file that states another
@@ -152,7 +151,7 @@ def load(path: str | os.PathLike[str]) -> Mechanism:
     except OSError as error:
         reason = error.strerror or error
         raise ArtifactError(f"path={text!r} cannot be read: {reason}. Give the path of an artifact.") from None
-    except registry.UnknownKindError as error:
+    except UnknownKindError as error:
         raise ArtifactError(f"path={text!r} cannot be loaded: {_shortened(str(error))}.") from None
     except (InputError, msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
         reason = str(error)
@@ -216,7 +215,7 @@ def digest(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> st
 def _described(mechanism: Mechanism, tensors: Mapping[str, np.ndarray]) -> str:
     """Returns the manifest of a mechanism as canonical JSON."""
     # As `load` will see it: the memory layout of an array can change the rounding of its sums.
-    mechanism = registry.mechanism_of(registry.registered(mechanism), tensors, mechanism.optimized_for)
+    mechanism = type(mechanism).of_tensors(tensors, mechanism.optimized_for)
     manifest = _Manifest(
         format_version=FORMAT_VERSION,
         kind=mechanism.kind,
@@ -239,18 +238,14 @@ def _decoded(text: str, tensors: Mapping[str, np.ndarray]) -> Mechanism:
             f"{importlib.metadata.version('tff-mf')} reads"
         )
     manifest = msgspec.convert(entries, _Manifest)
-    record = registry.named(manifest.kind)
-    axes, found = dict(record.axes), {name: tensor.ndim for name, tensor in tensors.items()}
-    if found != axes:
-        raise InputValueError(f"its tensors and their axes are {found} instead of {axes}")
+    kind = of_kind(manifest.kind)
     for name, tensor in tensors.items():
         if not np.all(np.isfinite(tensor)):
             raise InputValueError(f"its tensor {name!r} has NaN or infinity")
     if manifest.sha256 != digest(entries, tensors):
         raise InputValueError("its content does not match its sha256: it was damaged or modified")
     setting = manifest.optimized_for
-    mechanism = registry.mechanism_of(record, tensors, None if setting is None else _optimized_for(setting))
-    sensitivities.check_outside(mechanism)
+    mechanism = kind.of_tensors(tensors, None if setting is None else _optimized_for(setting))
     if setting is None or mechanism.optimized_for is None:
         return mechanism
     claim, actual = setting.sensitivity, _sensitivity(mechanism, mechanism.optimized_for).value

@@ -82,14 +82,6 @@ def _show_version(context: click.Context, parameter: click.Parameter, asked: boo
     context.exit()
 
 
-def _import_plugins(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> None:
-    if context.resilient_parsing:
-        return
-    from tff_mf.mechanisms import registry
-
-    registry.import_plugins(names)
-
-
 @click.group(cls=_LazyGroup, context_settings=_SETTINGS)
 @click.option(
     "--version",
@@ -98,14 +90,6 @@ def _import_plugins(context: click.Context, parameter: click.Parameter, names: t
     expose_value=False,
     callback=_show_version,
     help="Show the version, with the commit that it was built from, and exit.",
-)
-@click.option(
-    "--plugin",
-    metavar="MODULE",
-    multiple=True,
-    expose_value=False,
-    callback=_import_plugins,
-    help="Import a module, or a .py file, that registers mechanisms; may be repeated.",
 )
 def cli() -> None:
     """Matrix-factorization noise for differentially private federated learning."""

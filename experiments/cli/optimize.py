@@ -9,7 +9,6 @@ import rich_click as click
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import registry
 from tff_mf.planning import mechanism_names
 from tff_mf.planning.setting import MechanismSetting
 
@@ -153,21 +152,16 @@ def _answer(made: Made, out: str, seconds: float, target: Target) -> Answer:
     """Writes the artifact; returns what it holds, and what noise the target needs."""
     asked, entries = made
     setting, mechanism, found = asked.setting, asked.mechanism, asked.mechanism.optimized_for
-    if found is None:
-        raise InputValueError(
-            f"mechanism of kind {mechanism.kind!r}: its optimizer must return it with optimized_for, the setting."
-        )
-    # Optimizers from outside of this package need not say how their search ended.
-    ended, kind = found.search, registry.registered(mechanism).search
-    objective = asked.flags.objective or (kind.objective if kind else "rms")
+    assert found is not None
+    assert found.search is not None
+    message = found.search.message
     noise = {} if target is None else asked.calibrated(*target)
     tff_mf.save(mechanism, out)
-    message = "" if ended is None else ended.message
     facts = {
         "out": out,
         **asked.described(),
         **entries,
-        "objective": objective if ended is None else ended.objective,
+        "objective": found.search.objective,
         "participation_assumed": asked.drawn is None,
         **asked.losses(),
         **noise,
@@ -190,8 +184,6 @@ def _answer(made: Made, out: str, seconds: float, target: Target) -> Answer:
 
 def _ending(message: str, converged: bool | None) -> str:
     """Returns how a search ended, without SciPy's message about success."""
-    if converged is None and not message:
-        return "the optimizer does not say whether it converged"
     if not converged:
         return f"not converged: {message}" if message else "not converged"
     said_already = not message or "CONVERGENCE" in message or message.startswith("Stationary")

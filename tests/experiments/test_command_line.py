@@ -126,7 +126,6 @@ FLAGS = {flag for leaf in LEAVES.values() for each in leaf.params for flag in (*
     "--help",
     "--version",
     "--no-deps",
-    "--plugin",
 }
 
 

@@ -20,7 +20,7 @@ from tff_mf.experiments.runs import amplification, layers, names
 from tff_mf.experiments.runs.derived import dimension_of, grid_of
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
-from tff_mf.mechanisms import grid_recursion, registry
+from tff_mf.mechanisms import grid_recursion, on_grid
 from tff_mf.planning import mechanism_names
 from tff_mf.problem import grids
 
@@ -204,9 +204,7 @@ def test_every_mechanism_of_train_has_a_guarantee_and_noise_on_a_grid(name):
     found = asked.privacy_plan(asked.build_mechanism())
     assert found.dimension == dimension_of("lstm", vocab_size=50, embedding_size=2, units=2)
     assert found.epsilon <= 8.0
-    registry.grid_recursion(
-        found.mechanism, deviation=found.noise_multiplier * 2.0**found.grid.bits, largest_normal=13.5
-    )
+    on_grid(found.mechanism, deviation=found.noise_multiplier * 2.0**found.grid.bits, largest_normal=13.5)
 
 
 def test_auto_is_the_default():

@@ -30,7 +30,6 @@ from tff_mf.experiments.central_training.settings import PRESETS
 from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.reports import problem, questions
 from tff_mf.experiments.runs import initial_model, layers, ledger
-from tff_mf.mechanisms import registry
 
 _HANG_SECONDS = 120.0
 _TIME = "2026-01-02T03:04:05+00:00"
@@ -86,7 +85,7 @@ def _mechanisms() -> list[tff_mf.Mechanism]:
 def _artifacts() -> list[Reader]:
     valid, parts = [], []
     for mechanism in _mechanisms():
-        tensors = {name: np.array(each) for name, each in registry.tensors_of(mechanism).items()}
+        tensors = {name: np.array(each) for name, each in mechanism.tensors().items()}
         text = artifacts._described(mechanism, tensors)
         valid.append(artifacts.pack(text, tensors))
         parts.append((json.loads(text), tensors))

@@ -1,11 +1,11 @@
 """Slow and direct oracles that several files compare with, and strategies of what they are compared on."""
 
-import itertools
-
 import numpy as np
 from hypothesis import strategies as st
 
 import tff_mf
+
+from .mechanism_laws import largest_norm as largest_norm
 
 
 @st.composite
@@ -17,15 +17,6 @@ def schemas(draw, rounds, most=None):
     return kind(
         min_sep=min_sep, max_participations=draw(st.integers(1, fitting if most is None else min(most, fitting)))
     )
-
-
-def largest_norm(matrix, patterns):
-    """Largest norm over all patterns, and over the contributions +1 and −1 in each of their rounds."""
-    squares = [0.0]
-    for pattern in patterns:
-        signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(pattern))))
-        squares.append(np.max(np.sum(np.square(signs @ matrix[:, list(pattern)].T), axis=1)))
-    return float(np.sqrt(max(squares)))
 
 
 def restarted(block, rounds, every):

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 import tff_mf
-from tff_mf.mechanisms import registry
+from tff_mf.mechanisms import on_grid
 from tff_mf.noise import numpy as streams
 from tff_mf.problem import grids
 
@@ -126,7 +126,7 @@ def stddev_of(name):
 
 
 def recursion_of(mechanism, stddev):
-    return registry.grid_recursion(mechanism, deviation=stddev * 2**GRID.bits, largest_normal=grids.LARGEST_NORMAL)
+    return on_grid(mechanism, deviation=stddev * 2**GRID.bits, largest_normal=grids.LARGEST_NORMAL)
 
 
 def stream_of(name, mechanism):

@@ -15,7 +15,7 @@ from tests.tff_mf.samplings import cyclic_epsilon, cyclic_sigma
 from tff_mf import accounting
 from tff_mf.accounting import grid_charge
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import registry
+from tff_mf.mechanisms import on_grid
 from tff_mf.numerics import gaussian, normals
 from tff_mf.problem import grids
 
@@ -196,7 +196,7 @@ def _nearly_singular(kind):
 @pytest.mark.parametrize("kind", ["toeplitz", "banded", "dense"])
 def test_integers_are_bounded_by_the_rows_of_the_rounded_matrix(kind):
     """By those of C, they would exceed int32 after 70 rounds, and the sums of their products 2^52."""
-    found = registry.grid_recursion(_nearly_singular(kind), deviation=2.0 * 2**8, largest_normal=13.5)
+    found = on_grid(_nearly_singular(kind), deviation=2.0 * 2**8, largest_normal=13.5)
     rounds, bands = min(found.rounds, 120), found.bands
     whole = np.rint(np.ldexp(found.coefficients, found.coefficient_bits)).astype(object)
     response = []
@@ -231,7 +231,7 @@ def _largest_row_sum(recursion, rounds):
 @pytest.mark.parametrize("rounds", [1, 2, 11, 24])
 def test_the_integers_of_fewer_rounds_are_bounded_by_the_rows_of_these(make_mechanism, rounds):
     """Never below the largest integer that normals of ±T and a rounding of 1 can give in these rounds."""
-    found = registry.grid_recursion(make_mechanism(24), deviation=3.0 * 2**8, largest_normal=13.5)
+    found = on_grid(make_mechanism(24), deviation=3.0 * 2**8, largest_normal=13.5)
     assert found.largest_within(rounds) >= _largest_row_sum(found, rounds) * (1 - 1e-9)
     assert found.largest_within(rounds) <= found.largest
 
@@ -240,7 +240,7 @@ def test_the_integers_of_fewer_rounds_are_bounded_by_the_rows_of_these(make_mech
 def test_a_charge_is_that_of_the_rounds_of_its_run(rounds):
     """C⁻¹ of nine bands of ones is ±1 for ever: over 131,072 rounds, its integers grow to 29,000 times T·s."""
     ones = tff_mf.BandedToeplitz(column=[1.0] * 9)
-    found = registry.grid_recursion(ones, deviation=7.379 * 2**16, largest_normal=grids.LARGEST_NORMAL)
+    found = on_grid(ones, deviation=7.379 * 2**16, largest_normal=grids.LARGEST_NORMAL)
     whole = _largest_row_sum(found, rounds)
     assert whole * (1 - 1e-9) <= found.largest_within(rounds) <= whole * 1.01
     assert found.largest > 1000 * whole
@@ -261,7 +261,7 @@ def _least_guarantee(mechanism, rounds, schema, every, *, adjacency, sigma, grid
     """Returns μ and the tail that the theorem of the charge needs, from a sum over all rounds of the run."""
     restarts = [min(every, rounds - begin) for begin in range(0, rounds, every)]
     scales = exact_scales(mechanism, every)
-    found = registry.grid_recursion(mechanism, deviation=sigma * 2**grid.bits, largest_normal=grids.LARGEST_NORMAL)
+    found = on_grid(mechanism, deviation=sigma * 2**grid.bits, largest_normal=grids.LARGEST_NORMAL)
     largest = _largest_row_sum(found, every)
     cells = [float(1 / (found.deviation * scale)) for part in restarts for scale in scales[:part]]
     run = (mechanism, rounds, schema.max_participations)
@@ -322,7 +322,7 @@ def test_errors_of_the_sums_of_all_rounds_are_charged(theta, omega, restarts):
     """Of a stream whose integers grow, with hardly any noise on a coarse grid: there e is a good part of the charge."""
     blt, schema = tff_mf.BLT(theta=theta, omega=omega), tff_mf.SingleParticipation()
     setting = {"grid": tff_mf.Grid(bits=8, max_clients=9), "dimension": 10**6, "adjacency": "zero-out"}
-    found = registry.grid_recursion(blt, deviation=0.05 * 2**8, largest_normal=grids.LARGEST_NORMAL)
+    found = on_grid(blt, deviation=0.05 * 2**8, largest_normal=grids.LARGEST_NORMAL)
     every = min(found.rounds, 30)
     run = (blt, restarts * every, schema)
     guarantee = tff_mf.guarantee(*run, noise_multiplier=0.05, restart_every=every, **setting)
@@ -340,7 +340,7 @@ def test_wide_cells_of_every_round_are_within_the_log_ratio(widest):
     matrix = np.eye(rounds) - np.diag(np.full(rounds - 1, 3.0), -1)
     matrix[rounds // 2 :] *= ratio
     mechanism, deviation = tff_mf.Dense(matrix=matrix), ratio / widest
-    found = registry.grid_recursion(mechanism, deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
+    found = on_grid(mechanism, deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
     arguments = {"noise_multiplier": deviation / 2**8, "grid": tff_mf.Grid(bits=8, max_clients=2), "dimension": 10}
     charge = grid_charge.charge(mechanism, rounds, 1, **arguments)
     eighths = [eighth / 8 for eighth in range(1, 16) if widest / ratio < eighth / 8 < widest]
@@ -354,9 +354,9 @@ def test_wide_cells_of_every_round_are_within_the_log_ratio(widest):
 @pytest.mark.parametrize("rounds", [1, 3, 300, 1024])
 def test_coarse_bounds_of_trees_are_above_those_of_the_inverse(variant, rounds, monkeypatch):
     tree = tff_mf.Tree(rounds, variant=variant)
-    exact = registry.grid_recursion(tree, deviation=1e5, largest_normal=13.5)
+    exact = on_grid(tree, deviation=1e5, largest_normal=13.5)
     monkeypatch.setattr("tff_mf.mechanisms.grid_recursion.MOST_WHOLE_ROUNDS", 0)
-    coarse = registry.grid_recursion(tree, deviation=1e5, largest_normal=13.5)
+    coarse = on_grid(tree, deviation=1e5, largest_normal=13.5)
     assert exact.largest <= coarse.largest
     assert len(exact._blocks) == len(coarse._blocks)
     assert np.all(np.array(exact._blocks) <= np.array(coarse._blocks) * (1 + 1e-12))
@@ -368,7 +368,7 @@ def test_coarse_bounds_of_trees_are_above_those_of_the_inverse(variant, rounds, 
 @pytest.mark.parametrize("bits", [0, 2, 16, 30])
 def test_a_stream_ends_before_its_error_voids_the_bound_on_its_integers(theta, omega, bits):
     # The buffers of these C⁻¹ grow, and the bounds hold for errors of at most half a unit.
-    found = registry.grid_recursion(tff_mf.BLT(theta=theta, omega=omega), deviation=2.0**bits, largest_normal=13.0)
+    found = on_grid(tff_mf.BLT(theta=theta, omega=omega), deviation=2.0**bits, largest_normal=13.0)
     assert 0 < found.error(found.rounds) <= min(2.0**-6, 2.0**-12 * found.unit)
     assert found.largest <= 2.0**52
     assert 1 < found.rounds <= 64
@@ -377,7 +377,7 @@ def test_a_stream_ends_before_its_error_voids_the_bound_on_its_integers(theta, o
 def test_a_bound_on_the_error_counts_the_subtraction_of_a_half():
     """Of an L of up to `past`, which is rounded to half of its last place, whatever the error before."""
     for theta in (0.5, 1.0):
-        found = registry.grid_recursion(tff_mf.BLT(theta=[theta], omega=[0.25]), deviation=2.0**20, largest_normal=13.0)
+        found = on_grid(tff_mf.BLT(theta=[theta], omega=[0.25]), deviation=2.0**20, largest_normal=13.0)
         past = found.largest - found.unit
         assert found.error(9) >= 2.0**-53 * (past + 1)
 

@@ -119,10 +119,10 @@ BandedPlusLowRank BandedToeplitz CohortSecret CyclicPoisson Dense EstimatedEpsil
 InputError LearningRates Level LinearSchedule Mechanism MinSep Momentum MomentumWithRates OptimizedFor Order
 Participation Plan Poisson PrefixSum Sampling ScaledBLT SearchStatus SensitivityResult
 SingleParticipation SpacedEpochs Timer Tree Workload adaptive_clipping_guarantee amplified_bands
-balls_in_bins_gram calibrate_noise_multiplier check_mechanism compose_guarantees epsilon explain_sensitivity guarantee
+balls_in_bins_gram calibrate_noise_multiplier compose_guarantees epsilon explain_sensitivity guarantee
 least_loss load max_error max_loss optimize_banded
 optimize_banded_plus_low_rank optimize_banded_toeplitz optimize_blt optimize_dense
-optimize_scaled_blt pattern_sensitivity plan register_mechanism restart_sensitivity rms_error
+optimize_scaled_blt pattern_sensitivity plan restart_sensitivity rms_error
 rms_loss save sensitivity zcdp_rho
 """.split()  # noqa: SIM905
 

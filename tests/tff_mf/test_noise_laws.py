@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.mechanisms import Recursion, registry
+from tff_mf.mechanisms import Recursion, on_grid
+from tff_mf.mechanisms._mechanism import _KINDS
 from tff_mf.mechanisms.recursion import NEW, PAST, Case
 from tff_mf.noise import _generators
 from tff_mf.noise import numpy as streams
@@ -54,7 +55,7 @@ except ImportError:
 from ..conftest import ENDED, OTHER_NOISE, SMALLER, STREAMED
 from .grid_oracle import assert_recursion, couplings, exact_scales
 from .oracles import schemas
-from .test_registry import any_matrix, geometric, geometric_class, mixed_matrix, registered_for_one_test  # noqa: F401
+from .outside import any_matrix, geometric, geometric_class, geometric_with_a_recursion, mixed_matrix
 
 GRID = tff_mf.Grid(bits=16, max_clients=100)
 BLT = tff_mf.BLT.production("b400")
@@ -236,12 +237,6 @@ ENGINES |= {} if jax is None else {"jax": InJAX()}
 ENGINES |= {} if torch is None else {"torch": InTorch()}
 
 
-def geometric_with_a_recursion():
-    """From outside: x_t = z_t − αs, then s ← βs + x_t."""
-    own = lambda self: Recursion.linear(past=[self.alpha], after=[[(0, self.beta), (NEW, 1.0)]])  # noqa: E731
-    return geometric(recursion=own)
-
-
 def geometric_that_remembers_its_past():
     """From outside, twice the C of the other: x_t = z_t/2 − L_t with L = αs, then s ← (β/α)·L + x_t."""
     plain = geometric_class()
@@ -327,14 +322,12 @@ def name(request):
 @pytest.fixture(scope="module")
 def run(name, engine, grid, request):
     compiled = True if (grid is None and name in COMPILED) or request.config.getoption("--long") else None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry._kinds, "_KINDS", dict(registry._kinds._KINDS))
-        rounds = ROUNDS.get(name, 64)
-        yield Run(engine, MECHANISMS[name](rounds), rounds, compiled=compiled, grid=grid)
+    rounds = ROUNDS.get(name, 64)
+    return Run(engine, MECHANISMS[name](rounds), rounds, compiled=compiled, grid=grid)
 
 
 def found_of(mechanism, stddev=STDDEV):
-    return registry.grid_recursion(mechanism, deviation=stddev * 2**GRID.bits, largest_normal=grids.LARGEST_NORMAL)
+    return on_grid(mechanism, deviation=stddev * 2**GRID.bits, largest_normal=grids.LARGEST_NORMAL)
 
 
 def assert_close(rows, expected):
@@ -359,7 +352,7 @@ def plausible(white, scale):
 
 def test_every_kind_is_in_the_table():
     kinds = {make(8).kind for make in STREAMED.values()}
-    assert kinds == {each.kind for each in registry.kinds() if not each.outside}
+    assert kinds == {kind for kind, of in _KINDS.items() if of.__module__.startswith("tff_mf.")}
 
 
 def test_noise_is_the_inverse_times_the_recorded_noise(run):

@@ -11,11 +11,11 @@ from tff_mf.accounting._result import ADJACENCIES, SLACK, Guarantee, Level
 from tff_mf.accounting._secret_run import FAILURE, SecretRun, SecretSampling
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism, registry
+from tff_mf.mechanisms import Mechanism
 from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation, Sampling
-from tff_mf.sensitivities import SensitivityResult, as_released
+from tff_mf.sensitivities import SensitivityResult
 from tff_mf.sensitivities.restarts import restart_sensitivity
 
 if typing.TYPE_CHECKING:
@@ -70,15 +70,13 @@ class Question:
         return released_sensitivity(self.mechanism, self.rounds, self.schema, restart_every=self.restart_every)
 
     @functools.cached_property
-    def key(self) -> tuple[object, ...] | None:
-        """What is asked, by content; `None` for a mechanism that is not registered.
+    def key(self) -> tuple[object, ...]:
+        """What is asked, by content.
 
         A class may compare its mechanisms by less than C depends on: an answer would then be the one for another C.
         """
-        if registry.find(self.mechanism) is None:
-            return None
         others = (each.name for each in dataclasses.fields(self) if each.name != "mechanism")
-        content = type(self.mechanism), registry.content_digest(self.mechanism)
+        content = type(self.mechanism), self.mechanism.content_digest()
         return *content, *(getattr(self, name) for name in others)
 
     def charge_of(
@@ -89,8 +87,7 @@ class Question:
         Where a theorem needs that C̃ is 0 where C is (`needs_bands`), which is known of this package's mechanisms, one
         from outside is refused.
         """
-        record = registry.find(self.mechanism)
-        if needs_bands and self.grid is not None and record is not None and record.outside:
+        if needs_bands and self.grid is not None and self.mechanism.is_outside:
             raise InputValueError(
                 f"mechanism of kind {self.mechanism.kind!r} is from outside of tff_mf, and on a grid its recursion may "
                 "compute with entries beyond the bands of C: take tff_mf.BallsInBins, or grid=None."
@@ -170,13 +167,13 @@ def released_sensitivity(
     """Returns the sensitivity that a run is accounted with: of the mechanism as it is released, or an upper bound."""
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     every = rounds if restart_every is None else restart_every
-    return restart_sensitivity(as_released(mechanism), rounds, participation, restart_every=every)
+    return restart_sensitivity(mechanism.cast_to_float32(), rounds, participation, restart_every=every)
 
 
 # Answers of this process: a certificate that is asked for again is not drawn again.
 _ANSWERS: dict[tuple[object, ...], Level] = {}
 # σ that this process found: each search draws certificates, and a second one could be luckier.
-_FOUND: dict[tuple[object, ...] | None, float] = {}
+_FOUND: dict[tuple[object, ...], float] = {}
 _MOST_ANSWERS = 4096
 
 
@@ -202,8 +199,6 @@ class Secret:
         return self.prepared.dp_event(self.sigma)
 
     def _answered(self, name: str, value: float, answer: Callable[[], Level]) -> Level:
-        if self.question.key is None:
-            return answer()
         key = (*self.question.key, self.sigma, name, value)
         if key not in _ANSWERS:
             began = time.perf_counter()
@@ -216,7 +211,7 @@ def calibrated(question: Question, epsilon: float, delta: float, *, known: Calla
     sampling = question.sampling
     if not isinstance(sampling, SecretSampling):
         return known(question)
-    asked = None if question.key is None else (*question.key, epsilon, delta)
+    asked = (*question.key, epsilon, delta)
     if asked in _FOUND:
         return _FOUND[asked]
     on_real_numbers = dataclasses.replace(question, grid=None, dimension=None)
@@ -226,9 +221,8 @@ def calibrated(question: Question, epsilon: float, delta: float, *, known: Calla
     sigma, level = found
     # Certificates of the other attempts could have failed as well.
     failure = FAILURE * delta if level.failure else 0.0
-    if question.key is not None and asked is not None:
-        _keep((*question.key, sigma, "delta", delta), dataclasses.replace(level, failure=failure))
-        _FOUND[asked] = sigma
+    _keep((*question.key, sigma, "delta", delta), dataclasses.replace(level, failure=failure))
+    _FOUND[asked] = sigma
     return sigma
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from tff_mf import sensitivities
 from tff_mf.base import matrices, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism
@@ -25,8 +24,7 @@ def diagonals_of(mechanism: Mechanism, rounds: int) -> np.ndarray:
         array([[1. , 2. ],
                [0.5, 0. ]])
     """
-    mechanism, rounds = sensitivities.as_released(mechanism), mechanism.check(rounds)
-    sensitivities.check_outside(mechanism, rounds)
+    mechanism, rounds = mechanism.cast_to_float32(), mechanism.check(rounds)
     if isinstance(mechanism, ToeplitzMechanism):
         column = mechanism.coefficients(validation.listable(rounds))
         found = matrices.shaped("coefficients", column, (rounds,))[:, np.newaxis]

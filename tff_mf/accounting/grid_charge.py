@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism, registry
+from tff_mf.mechanisms import Mechanism, on_grid
 from tff_mf.mechanisms.grid_recursion import ROUNDING, SLACK
 from tff_mf.numerics import normals
 from tff_mf.problem.grids import LARGEST_NORMAL, Grid, check
@@ -84,7 +84,7 @@ def charge(
     values = validation.whole("rounds", rounds) * validation.whole("dimension", dimension)
     validation.whole("max_participations", max_participations)
     deviation = validation.positive("noise_multiplier", noise_multiplier) * 2**grid.bits
-    found = registry.grid_recursion(mechanism, deviation=deviation, largest_normal=LARGEST_NORMAL)
+    found = on_grid(mechanism, deviation=deviation, largest_normal=LARGEST_NORMAL)
     part = rounds if restart_every is None else min(rounds, validation.whole("restart_every", restart_every))
     if part > found.rounds:
         raise InputValueError(

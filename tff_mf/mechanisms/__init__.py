@@ -5,6 +5,9 @@ from tff_mf.mechanisms._mechanism import Mechanism as Mechanism
 from tff_mf.mechanisms._mechanism import OptimizedFor as OptimizedFor
 from tff_mf.mechanisms._mechanism import SearchStatus as SearchStatus
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism as ToeplitzMechanism
+from tff_mf.mechanisms._mechanism import UnknownKindError as UnknownKindError
+from tff_mf.mechanisms._mechanism import of_kind as of_kind
+from tff_mf.mechanisms._mechanism import on_grid as on_grid
 from tff_mf.mechanisms.banded import Banded as Banded
 from tff_mf.mechanisms.banded_plus_low_rank import BandedPlusLowRank as BandedPlusLowRank
 from tff_mf.mechanisms.banded_toeplitz import BandedToeplitz as BandedToeplitz

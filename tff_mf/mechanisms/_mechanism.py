@@ -1,8 +1,12 @@
 """Base classes of mechanisms: a strategy matrix C with a name and parameters."""
 
 import abc
+import collections.abc
 import dataclasses
-from collections.abc import Hashable, Sequence
+import hashlib
+import re
+import typing
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,6 +24,35 @@ from tff_mf.problem.workloads import PrefixSum, Workload
 _MOST_TOEPLITZ_ROUNDS = 2**14
 # Of a matrix of rows.
 _MOST_ROWS = 2**12
+# Whole numbers up to here are exact in float64.
+_LARGEST_WHOLE = 2**53
+_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+
+# Every class that has a kind of its own.
+_KINDS: dict[str, type["Mechanism"]] = {}
+
+
+class UnknownKindError(InputValueError):
+    """A kind of which no class is imported."""
+
+
+def of_kind(kind: str) -> type["Mechanism"]:
+    """Returns the class of a kind; its module must have been imported.
+
+    Example:
+        >>> of_kind("blt")
+        <class 'tff_mf.mechanisms.blt.BLT'>
+
+    Raises:
+        UnknownKindError: If there is none: an `InputValueError`.
+    """
+    validation.instance("kind", kind, str, f"one of {', '.join(_KINDS)}")
+    if kind not in _KINDS:
+        raise UnknownKindError(
+            f"kind={kind!r} is of no class that is imported: import the module that defines it first; loading a file "
+            f"never imports code; there are {', '.join(_KINDS)}"
+        )
+    return _KINDS[kind]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,6 +125,30 @@ class Mechanism(abc.ABC):
     kind: ClassVar[str]
     optimized_for: OptimizedFor | None = None
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Keeps the class by its kind, so that a file can be read. A class without a kind of its own is a base class.
+
+        Raises:
+            InputValueError: If the kind is no name, or that of another class.
+        """
+        super().__init_subclass__(**options)
+        if "kind" not in vars(cls):
+            return
+        if not isinstance(cls.kind, str) or not _NAME.fullmatch(cls.kind):
+            raise InputValueError(
+                f"{cls.__name__}.kind={cls.kind!r} must be a name: lower-case letters, digits and underscores."
+            )
+        known = _KINDS.setdefault(cls.kind, cls)
+        # The same class may be defined a second time: a cell of a notebook runs twice, a decorator makes a copy.
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise InputValueError(f"{cls.__name__}.kind={cls.kind!r} is the kind of {known!r}: choose another.")
+        _KINDS[cls.kind] = cls
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether the class is defined outside of this package, so that its recursion is compared with its C."""
+        return not type(self).__module__.startswith("tff_mf.")
+
     def __post_init__(self) -> None:
         if self.optimized_for is not None:
             validation.instance("optimized_for", self.optimized_for, OptimizedFor, "pass tff_mf.OptimizedFor or None")
@@ -109,6 +166,74 @@ class Mechanism(abc.ABC):
 
     def __hash__(self) -> int:
         return hash((self.optimized_for, *self.content()))
+
+    @classmethod
+    def _parameters(cls) -> dict[str, Any]:
+        """Returns the annotations of all fields but `optimized_for`.
+
+        Raises:
+            InputTypeError: If one does not say how its field is written as a tensor.
+        """
+        hints = typing.get_type_hints(cls)
+        names = [field.name for field in dataclasses.fields(cls) if field.init and field.name != "optimized_for"]
+        for name in names:
+            sequence = typing.get_origin(hints[name]) in (tuple, collections.abc.Sequence)
+            of_floats = sequence and typing.get_args(hints[name])[0] is float
+            if hints[name] not in (float, int, np.ndarray) and not of_floats:
+                raise InputTypeError(
+                    f"{cls.__name__}.{name} is annotated as {hints[name]!r}, which is no float, int, array or sequence "
+                    "of floats: override tensors and of_tensors."
+                )
+        return {name: hints[name] for name in names}
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Returns all parameters as float64 arrays by name: what a file holds, and what a fingerprint is of.
+
+        They are the fields but `optimized_for`, as far as these are numbers, sequences of floats or arrays.
+
+        Example:
+            >>> from tff_mf import BLT
+            >>> BLT(theta=[0.5], omega=[0.25]).tensors()
+            {'theta': array([0.5]), 'omega': array([0.25])}
+        """
+        return {name: np.atleast_1d(np.array(getattr(self, name), np.float64)) for name in self._parameters()}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, np.ndarray], optimized_for: OptimizedFor | None = None) -> Self:
+        """Returns the mechanism of finite tensors, which a file may have changed.
+
+        Raises:
+            InputError: If they are those of no mechanism of this class.
+        """
+        hints = cls._parameters()
+        check_names(tensors, hints)
+        fields = {name: _read(name, tensors[name], hint) for name, hint in hints.items()}
+        return cls(**fields, optimized_for=optimized_for)
+
+    def content_digest(self) -> bytes:
+        """Returns the SHA-256 of kind and parameters: equal for equal strategy matrices of one kind.
+
+        The setting that a mechanism was optimized for is no part of it.
+
+        Example:
+            >>> from tff_mf import BLT, Identity
+            >>> blt = BLT(theta=[0.5], omega=[0.25])
+            >>> blt.content_digest() == BLT(theta=[0.5], omega=[0.25]).content_digest() != Identity().content_digest()
+            True
+
+        Raises:
+            InputTypeError: If the class has no kind of its own.
+        """
+        self.check_kind()
+        digest = hashlib.sha256(self.kind.encode())
+        for name, tensor in sorted(self.tensors().items()):
+            digest.update(f"{name} {tensor.shape}".encode() + tensor.astype("<f8").tobytes())
+        return digest.digest()
+
+    def check_kind(self) -> None:
+        """Raises unless the kind stands for exactly this class: a subclass may have another C."""
+        if _KINDS.get(getattr(self, "kind", "")) is not type(self):
+            raise InputTypeError(f"mechanism of the class {type(self).__name__} has no kind of its own: give it one.")
 
     @property
     def max_rounds(self) -> int | None:
@@ -191,6 +316,63 @@ class Mechanism(abc.ABC):
         for done, row in enumerate(encoder):
             entries[done, : done + 1] = row[done::-1]
         return OfRows(self, entries, deviation=deviation, largest_normal=largest_normal, banded=False)
+
+
+def on_grid(mechanism: Mechanism, *, deviation: float, largest_normal: float) -> GridRecursion:
+    """Returns the recursion of a mechanism on a grid, with the bounds that its guarantee is computed from.
+
+    The parameters are cast to float32; the other arguments are as of `GridRecursion`.
+
+    Example:
+        >>> from tff_mf import BLT
+        >>> bounded = on_grid(BLT.production("b400"), deviation=7.0 * 2**16, largest_normal=13.0)
+        >>> bounded.error(2052) < 1e-6, bounded.largest < 2**31
+        (True, True)
+
+    Formal guarantee: the bounds of a mechanism from outside of this package are computed from its recursion, or from C;
+    `grid_recursion` of its class, which it may have inherited, is not asked.
+
+    Raises:
+        InputTypeError: If the mechanism has no integer recursion.
+        InputValueError: If its integers would be too large.
+    """
+    bounds = Mechanism.grid_recursion if mechanism.is_outside else type(mechanism).grid_recursion
+    return bounds(mechanism.cast_to_float32(), deviation=deviation, largest_normal=largest_normal)
+
+
+def check_names(tensors: Mapping[str, np.ndarray], expected: Sequence[str] | Mapping[str, Any]) -> None:
+    """Raises unless tensors have the expected names."""
+    if set(tensors) != set(expected):
+        raise InputValueError(f"its tensors are {sorted(tensors)} instead of {sorted(expected)}")
+
+
+def whole_number(name: str, tensor: np.ndarray) -> int:
+    """Returns the whole number that a tensor holds."""
+    value = _number(name, tensor)
+    if not value.is_integer() or abs(value) > _LARGEST_WHOLE:
+        raise InputValueError(f"its tensor {name!r} must be one whole number")
+    return int(value)
+
+
+def _number(name: str, tensor: np.ndarray) -> float:
+    if tensor.shape != (1,):
+        raise InputValueError(f"its tensor {name!r} must be one number")
+    return float(tensor[0])
+
+
+def _read(name: str, tensor: np.ndarray, hint: Any) -> Any:
+    """Returns a field of this annotation."""
+    if hint is int:
+        return whole_number(name, tensor)
+    if hint is float:
+        return _number(name, tensor)
+    if hint is np.ndarray:
+        matrix = np.array(tensor)
+        matrix.flags.writeable = False
+        return matrix
+    if tensor.ndim != 1:
+        raise InputValueError(f"its tensor {name!r} has {tensor.ndim} axes instead of one")
+    return tuple(tensor.tolist())
 
 
 def _comparable(value: Any) -> Any:

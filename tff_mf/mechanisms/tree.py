@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,12 +11,14 @@ import numpy as np
 from tff_mf.base import in_order, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import grid_recursion, tree_factors
-from tff_mf.mechanisms._mechanism import Mechanism
+from tff_mf.mechanisms._mechanism import Mechanism, OptimizedFor, check_names, whole_number
 from tff_mf.mechanisms.grid_recursion import ROUNDING, SLACK, GridRecursion, allowed
 from tff_mf.mechanisms.recursion import NEW, Case, Entry, Operations, Recursion, Terms
 
 # Checking the sensitivity of a file must not take more memory than a computer has.
 _MOST_ROUNDS = 2**20
+# In the order in which files count them.
+VARIANTS = ("full", "online", "vanilla")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,12 +58,23 @@ class Tree(Mechanism):
         object.__setattr__(self, "rounds", validation.whole("rounds", self.rounds))
         if self.rounds > _MOST_ROUNDS:
             raise InputValueError(f"rounds={self.rounds} exceeds the maximum of {_MOST_ROUNDS} rounds of a tree.")
-        validation.one_of("variant", self.variant, ("full", "online", "vanilla"))
+        validation.one_of("variant", self.variant, VARIANTS)
         super().__post_init__()
 
     @property
     def max_rounds(self) -> int:
         return self.rounds
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        return {"rounds": np.array([float(self.rounds)]), "variant": np.array([float(VARIANTS.index(self.variant))])}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, np.ndarray], optimized_for: OptimizedFor | None = None) -> Self:
+        check_names(tensors, ("rounds", "variant"))
+        index = whole_number("variant", tensors["variant"])
+        if not 0 <= index < len(VARIANTS):
+            raise InputValueError(f"its tensor 'variant' is {index}, which stands for no variant of the tree")
+        return cls(whole_number("rounds", tensors["rounds"]), VARIANTS[index], optimized_for=optimized_for)
 
     def encoder(self, rounds: int) -> np.ndarray:
         rounds = validation.dense(self.check(rounds))

@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tff_mf import sensitivities
-from tff_mf.base import validation
+from tff_mf.base import in_order, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms import Mechanism, registry
+from tff_mf.mechanisms import Mechanism, on_grid
 from tff_mf.mechanisms.recursion import Operations, Recursion
 from tff_mf.numerics import normals
 from tff_mf.problem import grids
@@ -42,7 +41,7 @@ class KeyedStream(abc.ABC):
     resume, gets fresh noise, independent of the first attempt, on the same past. A state of another mechanism,
     `stddev`, grid, engine or setting (`bound_to`) is refused: C⁻¹z cancels earlier noise, and with a smaller scale or
     another matrix it would cancel noise that past rounds need. So is a round after the last one. With `insecure_seed`
-    only the refusals hold. Matrices and recursion of a mechanism from outside of this package are checked first.
+    only the refusals hold. The recursion of a mechanism from outside of this package is compared with its C first.
 
     With a grid, rows are integers n_t = R(s_t·z_t − L_t) in units of the grid, with R(v) = ⌊v + ½⌋. L_t is a function
     of past n alone, equal to Σ_{i<t} C_ti n_i / C_tt up to the error of `GridRecursion`, and s_t is s / C_tt, rounded
@@ -65,9 +64,9 @@ class KeyedStream(abc.ABC):
         fast: Whether a row may change its type on a grid.
 
     Raises:
-        InputTypeError: If an argument is of the wrong type; if the exact class of the mechanism is not registered, or
-            its kind has neither a recursion nor an end.
-        InputValueError: If an argument is out of range, the matrices of a kind from outside are not consistent, or the
+        InputTypeError: If an argument is of the wrong type; if its class has no kind of its own, or
+            neither a recursion nor an end.
+        InputValueError: If an argument is out of range, the recursion of a kind from outside is not C⁻¹, or the
             grid does not fit the noise.
     """
 
@@ -85,14 +84,16 @@ class KeyedStream(abc.ABC):
         engine: str,
         fast: bool = False,
     ) -> None:
-        record = registry.registered(mechanism)
+        validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism, such as the result of tff_mf.load")
+        mechanism.check_kind()
         self.mechanism = mechanism.cast_to_float32()
         self._dimension = validation.whole("dimension", dimension)
         self._grid, self._insecure_seed = grids.check(grid), _seed(insecure_seed)
         self._repeated: np.ndarray | None = None
         stddev = validation.nonnegative("stddev", stddev)
-        if record.outside:
-            _check_recursion(mechanism)
+        if mechanism.is_outside:
+            for each in (mechanism, self.mechanism):
+                _check_recursion(each, each.recursion())
         setting: tuple[object, ...] = ()
         if grid is None:
             self._recursion: Recursion = self.mechanism.recursion()
@@ -108,9 +109,7 @@ class KeyedStream(abc.ABC):
             last = self._recursion.rounds
         else:
             self._stddev = np.float64(stddev * 2**grid.bits)
-            bounded = registry.grid_recursion(
-                mechanism, deviation=float(self._stddev), largest_normal=grids.LARGEST_NORMAL
-            )
+            bounded = on_grid(mechanism, deviation=float(self._stddev), largest_normal=grids.LARGEST_NORMAL)
             bounded.check(self._dimension)
             self._recursion = bounded.in_place if fast else bounded.recursion
             setting, last = (repr(grid),), bounded.rounds
@@ -118,7 +117,7 @@ class KeyedStream(abc.ABC):
         self._limit = min((limit for limit in limits if limit is not None), default=None)
         self._run_rounds: int | None = None
         drawn = repr((engine, float(self._stddev), insecure_seed, self._recursion.digest, *setting))
-        self._fingerprint = hashlib.sha256(registry.content_digest(mechanism) + drawn.encode()).digest()
+        self._fingerprint = hashlib.sha256(mechanism.content_digest() + drawn.encode()).digest()
 
     def rows_in_use(self, rounds: Any) -> Any:
         """Returns how many rows of memory are in use after `rounds` rounds: not secret."""
@@ -311,19 +310,14 @@ def float32_at_least(name: str, value: float) -> np.float32:
     return result
 
 
-def _check_recursion(mechanism: Mechanism) -> None:
-    """Raises unless matrices and recursion of a mechanism are consistent.
+def _check_recursion(mechanism: Mechanism, recursion: Recursion) -> None:
+    """Raises unless the recursion of a mechanism begins with the inverse of its encoder.
 
     Formal guarantee: for the first rounds (32, or twice its rows of memory and eight, or as many as the mechanism has)
-    the weights of z in what the recursion computes are C⁻¹, for C of the mechanism and as cast to float32. Noise that
-    is not C⁻¹z voids every guarantee of this package. On a grid, the sensitivity
-    includes how far the recursion's own C may be from C, over all rounds.
+    the weights of z in what the recursion computes are C⁻¹ for the C of `encoder`. Noise that is not C⁻¹z voids every
+    guarantee of this package. On a grid, the sensitivity includes how far the recursion's own C may be from C, over all
+    rounds.
     """
-    for each in (mechanism, mechanism.cast_to_float32()):
-        _check_first_rounds(each, each.recursion())
-
-
-def _check_first_rounds(mechanism: Mechanism, recursion: Recursion) -> None:
     # A subclass could compute anything.
     if type(recursion) is not Recursion:
         raise InputTypeError(
@@ -331,8 +325,7 @@ def _check_first_rounds(mechanism: Mechanism, recursion: Recursion) -> None:
         )
     enough = min(max(_FEWEST_ROUNDS, 2 * recursion.rows + 8), _MOST_ROUNDS)
     rounds = min(mechanism.max_rounds or enough, recursion.rounds or enough, enough)
-    sensitivities.check_outside(mechanism, rounds)
-    inverse, found = mechanism.inverse(rounds), recursion.responses(rounds)
+    inverse, found = in_order.solve(mechanism.encoder(rounds), np.eye(rounds)), recursion.responses(rounds)
     error = np.abs(found - inverse).max(axis=1) / np.abs(inverse).max(axis=1)
     # NaN must not pass.
     wrong = ~(error <= _TOLERANCE)

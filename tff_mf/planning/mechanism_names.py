@@ -1,13 +1,14 @@
 """The mechanism of a run by its name: optimized for the run's setting, or read from a file."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from tff_mf import artifacts
+from tff_mf import artifacts, optimize
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism, registry
+from tff_mf.mechanisms import BLT, Identity, Mechanism, Tree
 from tff_mf.problem.participation import Participation
 from tff_mf.problem.workloads import (
     LearningRates,
@@ -24,7 +25,37 @@ RAMP_FLOOR = 0.05
 
 WORKLOADS = ("prefix-sum", "momentum", "learning-rates", "momentum-with-rates")
 _PREFIX = "production:"
+_TREES = {f"tree-{variant}": variant for variant in ("full", "online", "vanilla")}
 Progress = Callable[[Any], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """How a kind of mechanism is optimized for a setting.
+
+    Attributes:
+        optimizer: A function of `rounds`, `participation` and the `options`, all by name.
+        options: Options of `SearchOptions` that it takes; "progress" too, if it has iterations to tell of.
+        objective: The loss that it minimizes by default, "rms" or "max".
+        toeplitz: Whether it takes only workloads that are constant along diagonals.
+    """
+
+    optimizer: Callable[..., Mechanism]
+    options: tuple[str, ...]
+    objective: str = "rms"
+    toeplitz: bool = False
+
+
+# By the names of the command line.
+_SEARCHES: Mapping[str, Search] = {
+    "blt": Search(optimizer=optimize.optimize_blt, options=("buffers", "objective"), objective="max"),
+    "scaled-blt": Search(optimizer=optimize.optimize_scaled_blt, options=("buffers", "objective"), objective="max"),
+    "banded": Search(optimizer=optimize.optimize_banded, options=("bands", "unit_norms", "workload", "progress")),
+    "banded-toeplitz": Search(
+        optimizer=optimize.optimize_banded_toeplitz, options=("bands", "objective", "workload"), toeplitz=True
+    ),
+    "dense": Search(optimizer=optimize.optimize_dense, options=("workload", "progress")),
+}
 
 
 class SearchOptions(TypedDict, total=False):
@@ -45,14 +76,14 @@ class SearchOptions(TypedDict, total=False):
     workload: Workload | None
 
 
-def searched() -> Mapping[str, registry.Search]:
-    """Returns the kinds that are optimized for a setting, by the names of the command line, with their searches.
+def searched() -> Mapping[str, Search]:
+    """Returns the searches of the kinds that are optimized for a setting, by the names of the command line.
 
     Example:
         >>> list(searched())[:2]
         ['blt', 'scaled-blt']
     """
-    return {record.command_name: record.search for record in registry.kinds() if record.search is not None}
+    return _SEARCHES
 
 
 def names() -> tuple[str, ...]:
@@ -62,7 +93,7 @@ def names() -> tuple[str, ...]:
         >>> names()[-3:]
         ('tree-online', 'tree-vanilla', 'identity')
     """
-    return (*searched(), *(name for name in _named() if not name.startswith(_PREFIX)))
+    return (*searched(), *_TREES, "identity")
 
 
 def production() -> tuple[str, ...]:
@@ -72,11 +103,7 @@ def production() -> tuple[str, ...]:
         >>> production()[0]
         'production:b100'
     """
-    return tuple(name for name in _named() if name.startswith(_PREFIX))
-
-
-def _named() -> dict[str, Callable[[int | None], Mechanism]]:
-    return {name: build for record in registry.kinds() for name, build in record.named.items()}
+    return tuple(_PREFIX + name for name in BLT.production_names())
 
 
 def load(name: str, rounds: int | None = None) -> Mechanism:
@@ -95,11 +122,15 @@ def load(name: str, rounds: int | None = None) -> Mechanism:
         InputValueError: If there is no such file or production mechanism (the message names the nearest), or a tree has
             no rounds.
     """
-    named = _named()
-    if name in named:
-        return named[name](rounds)
+    if name == "identity":
+        return Identity()
+    if name in _TREES:
+        if rounds is None:
+            raise InputValueError(f"rounds missing: the name {name!r} does not say how many a tree has.")
+        return Tree(rounds, variant=_TREES[name])
     if name.startswith(_PREFIX):
         validation.one_of("mechanism", name, production())
+        return BLT.production(name.removeprefix(_PREFIX))
     _check_exists(name, (*names(), *production()))
     return artifacts.load(name)
 

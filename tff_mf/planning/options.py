@@ -46,7 +46,6 @@ _FITTED_NORMS = {
 }
 
 _NO_ERROR = Errors(math.inf, math.inf)
-_BUILT_IN = ("blt", "scaled-blt", "banded", "banded-toeplitz", "dense")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -347,9 +346,6 @@ def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, 
     yield "dense", search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
     for variant in ("full", "online", "vanilla"):
         yield f"tree-{variant}", lambda variant=variant: Tree(n, variant=variant), ""
-    for name in mechanism_names.searched():
-        if name not in _BUILT_IN:
-            yield name, search(name), ""
 
 
 def _optimized(name: str, setting: MechanismSetting, options: dict[str, Any]) -> Mechanism:

@@ -9,7 +9,7 @@ from tff_mf import accounting
 from tff_mf.accounting import grid_charge
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism, registry
+from tff_mf.mechanisms import Mechanism, on_grid
 from tff_mf.planning import mechanism_names
 from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
@@ -159,7 +159,7 @@ class MechanismSetting:
         if self.grid is None:
             return mechanism.cast_to_float32().recursion().rows
         deviation = noise_multiplier * 2**self.grid.bits
-        found = registry.grid_recursion(mechanism, deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
+        found = on_grid(mechanism, deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
         return sum(np.dtype(each).itemsize for each in found.recursion.types(0)) // _FLOAT
 
     def _question(self, mechanism: Mechanism) -> accounting.Question:

@@ -1,0 +1,383 @@
+"""Mechanisms from outside of this package work everywhere, and laws and streams find what a careless author writes."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import tff_mf
+from tests.tff_mf.samplings import cyclic_event
+from tff_mf import artifacts
+from tff_mf.accounting import grid_charge
+from tff_mf.mechanisms import Recursion, ToeplitzMechanism, of_kind
+from tff_mf.mechanisms.recursion import DRAWN, NEW, Case
+from tff_mf.noise import numpy as streams
+
+from .mechanism_laws import GRID, MechanismLaws, largest_norm
+from .outside import any_matrix, geometric, geometric_class, geometric_with_a_recursion, mixed_matrix, with_diagonals
+
+SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
+TWIN = tff_mf.BLT(theta=[0.75], omega=[0.5])
+THREE = np.array([1.0, 0.5, 0.25])
+
+
+class TestOurs(MechanismLaws):
+    """The mechanisms of this package obey the laws."""
+
+    @pytest.fixture(autouse=True)
+    def _of_each_kind(self, make_mechanism):
+        self.make = make_mechanism
+
+    def make(self, rounds):
+        raise NotImplementedError
+
+
+class TestMatrix(MechanismLaws):
+    """A matrix without structure, of both signs, from outside."""
+
+    def make(self, rounds):
+        return any_matrix(mixed_matrix(rounds))
+
+
+class TestGeometric(MechanismLaws):
+    """A Toeplitz mechanism from outside."""
+
+    def make(self, rounds):
+        return geometric_with_a_recursion()
+
+
+class TestDiagonals(MechanismLaws):
+    """A banded mechanism from outside."""
+
+    def make(self, rounds):
+        return with_diagonals(lambda n: np.outer(THREE, np.ones(n)), max_rounds=property(lambda self: 60))
+
+
+def column(mechanism, rounds):
+    return np.append(1.0, mechanism.alpha * mechanism.beta ** np.arange(rounds - 1))
+
+
+# What a careless author may write, with which the noise would be of one C and the sensitivity of another.
+CARELESS = {
+    "no inverse": lambda: geometric(inverse_coefficients=lambda self, n: np.append(1.0, np.zeros(n - 1))),
+    "another encoder": lambda: geometric(encoder=lambda self, n: np.eye(n)),
+    "another encoder and its inverse": lambda: geometric(
+        encoder=lambda self, n: np.eye(n), inverse=lambda self, n: np.eye(n)
+    ),
+    "another encoder for many rounds": lambda: geometric(
+        encoder=lambda self, n: (1 if n <= 32 else 2) * ToeplitzMechanism.encoder(self, n)
+    ),
+    "another encoder than its bands": lambda: with_diagonals(
+        lambda n: np.outer(THREE, np.ones(n)),
+        encoder=lambda self, n: 2 * np.eye(n),
+        inverse=lambda self, n: np.eye(n) / 2,
+    ),
+    "an entry above the diagonal": lambda: any_matrix(
+        np.eye(100) + np.eye(100, k=30), inverse=lambda self, n: np.linalg.inv(self.encoder(n))
+    ),
+    "NaN": lambda: geometric(coefficients=lambda self, n: np.full(n, np.nan)),
+    "whole numbers": lambda: geometric(encoder=lambda self, n: np.eye(n, dtype=int)),
+    "coefficients that end sooner": lambda: geometric(
+        coefficients=lambda self, n: column(self, n) * (np.arange(n) < 5)
+    ),
+    "a cast that goes on": lambda: geometric(
+        cast_to_float32=lambda self: dataclasses.replace(self, alpha=self.alpha * (1 - 1e-6))
+    ),
+    "a cast of another class": lambda: geometric(cast_to_float32=lambda self: TWIN),
+    "a matrix that depends on the rounds": lambda: any_matrix(
+        np.abs(mixed_matrix(100)),
+        encoder=lambda self, n: self.matrix[:n, :n] / n,
+        inverse=lambda self, n: n * np.linalg.inv(self.matrix[:n, :n]),
+    ),
+    "an array that can be written to": lambda: any_matrix(np.eye(100), __post_init__=tff_mf.Mechanism.__post_init__),
+    "fewer bands than it has": lambda: with_diagonals(lambda n: np.outer(THREE, np.ones(n)), count=2),
+    "no last round": lambda: any_matrix(np.eye(50), check=lambda self, rounds: min(rounds, 50)),
+    "a file of less": lambda: geometric(tensors=lambda self: {"alpha": np.array([self.alpha])}),
+    "another recursion": lambda: geometric(
+        recursion=lambda self: Recursion.linear(past=[0.4], after=[[(0, 0.75), (NEW, 1.0)]])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CARELESS)
+def test_laws_find_a_careless_mechanism(name, tmp_path):
+    mechanism = CARELESS[name]()
+
+    class Laws(MechanismLaws):
+        def make(self, rounds):
+            return mechanism
+
+    laws, broken = Laws(), 0
+    given = {"test_a_file_gives_the_mechanism_back": [tmp_path], "test_noise_times_c_is_independent": [None]}
+    for law in (each for each in dir(laws) if each.startswith("test_") and "attains" not in each):
+        try:
+            getattr(laws, law)(*given.get(law, ()))
+        except (AssertionError, tff_mf.InputError, ValueError, pytest.fail.Exception):
+            broken += 1
+    assert broken
+
+
+def test_an_outsider_has_what_its_twin_has():
+    mechanism, setting, noise = geometric(), (40, SCHEMA), {"noise_multiplier": 2.0}
+    for function, arguments in (
+        (tff_mf.explain_sensitivity, {}),
+        (tff_mf.max_loss, {}),
+        (tff_mf.epsilon, {**noise, "delta": 1e-6}),
+        (tff_mf.calibrate_noise_multiplier, {"epsilon": 1.0, "delta": 1e-6}),
+        (tff_mf.guarantee, {**noise, "restart_every": 15}),
+    ):
+        found, expected = (function(each, *setting, **arguments) for each in (mechanism, TWIN))
+        # C⁻¹ of the twin is by an eigenproblem.
+        assert found == (pytest.approx(expected, rel=1e-12) if isinstance(expected, float) else expected), function
+    patterns = [(0, 3, 9), (5,)]
+    assert tff_mf.pattern_sensitivity(mechanism, 40, patterns) == tff_mf.pattern_sensitivity(TWIN, 40, patterns)
+
+
+def test_a_banded_outsider_is_amplified_by_its_bands():
+    outsider = with_diagonals(lambda n: np.outer([1.0, 0.5], np.ones(n)), count=2)
+    found, expected = (
+        cyclic_event(each, 8, population=100, clients_per_round=5, noise_multiplier=1)
+        for each in (outsider, tff_mf.BandedToeplitz(column=[1.0, 0.5]))
+    )
+    assert found == expected
+
+
+def test_arrays_of_another_shape_or_type_have_no_sensitivity():
+    for mechanism in (
+        with_diagonals(lambda n: THREE[:, np.newaxis]),
+        geometric(coefficients=lambda self, n: column(self, n)[:40]),
+        geometric(coefficients=lambda self, n: column(self, n).astype(np.float32)),
+    ):
+        with pytest.raises(tff_mf.InputError, match=r"diagonals|coefficients"):
+            tff_mf.sensitivity(mechanism, 100, SCHEMA)
+
+
+@pytest.mark.parametrize("own", [None, 3, "", "Geometric", "geo-metric", "geo metric", "_geo", "../geo", "geo__m"])
+def test_a_kind_is_a_name(own):
+    with pytest.raises(tff_mf.InputError, match="must be a name"):
+        type("Other", (tff_mf.BLT,), {"kind": own})
+
+
+@pytest.mark.parametrize("own", ["blt", "dense", "tree", "identity"])
+def test_a_kind_of_this_package_cannot_be_replaced(own):
+    ours = of_kind(own)
+    with pytest.raises(tff_mf.InputError, match=f"kind='{own}' is the kind of .*choose another"):
+        geometric_class(own=own)
+    assert of_kind(own) is ours
+
+
+def test_a_class_that_is_defined_once_more_takes_the_place_of_the_first(tmp_path):
+    older, newer = (geometric_class(own="defined_twice")(alpha=0.5, beta=0.5) for _ in range(2))
+    tff_mf.save(newer, tmp_path / "file")
+    assert type(tff_mf.load(tmp_path / "file")) is type(newer)
+    with pytest.raises(tff_mf.InputError, match="has no kind of its own"):
+        tff_mf.save(older, tmp_path / "file")
+
+
+class Heavier(tff_mf.BLT):
+    """A subclass whose C is not that of its base class."""
+
+    def coefficients(self, rounds):
+        return 2 * super().coefficients(rounds)
+
+
+class HeavierTree(tff_mf.Tree):
+    def encoder(self, rounds):
+        return 2 * super().encoder(rounds)
+
+
+class HeavierScaledBLT(tff_mf.ScaledBLT):
+    def encoder(self, rounds):
+        return 2 * super().encoder(rounds)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "base"),
+    [
+        (Heavier(theta=[0.5], omega=[0.5]), tff_mf.BLT(theta=[0.5], omega=[0.5])),
+        (HeavierTree(16), tff_mf.Tree(16)),
+        tuple(kind(theta=[0.5], omega=[0.5], scales=[1.0] * 16) for kind in (HeavierScaledBLT, tff_mf.ScaledBLT)),
+    ],
+)
+def test_a_subclass_inherits_neither_a_closed_form_nor_a_file_nor_noise(mechanism, base, tmp_path):
+    found, once = (tff_mf.sensitivity(each, 16, tff_mf.SingleParticipation()) for each in (mechanism, base))
+    assert found == pytest.approx(2 * once)
+    restarted = tff_mf.restart_sensitivity(mechanism, 16, SCHEMA, restart_every=8).value
+    assert restarted >= largest_norm(np.kron(np.eye(2), mechanism.encoder(8)), SCHEMA.patterns(16)) * (1 - 1e-12)
+    for use in (
+        lambda: tff_mf.save(mechanism, tmp_path / "file"),
+        lambda: streams.build_stream(mechanism, dimension=2, stddev=1.0),
+    ):
+        with pytest.raises(tff_mf.InputError, match="has no kind of its own"):
+            use()
+
+
+def test_a_subclass_with_a_kind_inherits_no_bounds_on_a_grid():
+    """A BLT's weights are its parameters, so that its recursion on a grid is of exactly C."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Other(tff_mf.BLT):
+        kind = "blt_with_another_recursion"
+
+        def recursion(self):
+            return Recursion.linear(past=[0.5 * each for each in self.omega], after=[[(0, 0.5), (NEW, 1.0)]])
+
+    given = {"noise_multiplier": 1.0, "grid": GRID, "dimension": 10}
+    assert grid_charge.charge(tff_mf.BLT(theta=[0.5], omega=[0.5]), 9, 2, **given).sensitivity == 0
+    assert grid_charge.charge(Other(theta=[0.5], omega=[0.5]), 9, 2, **given).sensitivity > 0.5
+
+
+def test_a_file_of_an_unknown_kind_names_it_and_imports_nothing(tmp_path, monkeypatch):
+    kind = geometric_class(own="of_a_file")
+    tff_mf.save(kind(alpha=0.5, beta=0.75), tmp_path / "file")
+    (tmp_path / "file").write_bytes((tmp_path / "file").read_bytes().replace(b"of_a_file", b"of_b_file"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "of_b_file.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    with pytest.raises(tff_mf.ArtifactError, match=r"kind='of_b_file' is of no class.*import the module"):
+        tff_mf.load(tmp_path / "file")
+    assert set(sys.modules) == before
+
+
+def test_a_file_with_another_sensitivity_is_refused(tmp_path):
+    mechanism = dataclasses.replace(geometric(), optimized_for=tff_mf.OptimizedFor(rounds=9, participation=SCHEMA))
+    tff_mf.save(mechanism, tmp_path / "file")
+    text, tensors = artifacts.unpack((tmp_path / "file").read_bytes())
+    manifest = json.loads(text)
+    manifest["optimized_for"]["sensitivity"]["value"] *= 0.99
+    text = json.dumps({**manifest, "sha256": artifacts.digest(manifest, tensors)})
+    (tmp_path / "file").write_bytes(artifacts.pack(text, tensors))
+    with pytest.raises(tff_mf.ArtifactError, match="states the sensitivity"):
+        tff_mf.load(tmp_path / "file")
+
+
+def test_fields_are_written_as_they_are_annotated(tmp_path):
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Delayed(ToeplitzMechanism):
+        kind = "delayed"
+        delay: int
+        weights: Sequence[float]
+
+        def coefficients(self, rounds):
+            return np.append(1.0, sum(self.weights) * (np.arange(1, rounds) == self.delay))
+
+        def inverse_coefficients(self, rounds):
+            return tff_mf.BandedToeplitz(column=self.coefficients(rounds)).inverse_coefficients(rounds)
+
+        def cast_to_float32(self):
+            return self
+
+    tff_mf.save(Delayed(delay=2, weights=(0.5, 0.25)), tmp_path / "file")
+    read = tff_mf.load(tmp_path / "file")
+    assert read == Delayed(delay=2, weights=(0.5, 0.25))
+    assert type(read.delay) is int
+    Delayed.__annotations__["delay"] = str
+    with pytest.raises(tff_mf.InputError, match=r"delay is annotated as .*override tensors and of_tensors"):
+        tff_mf.save(read, tmp_path / "other")
+
+
+def until(last, *, rounds=None, **changes):
+    """Right for `last` rounds, and of another structure after them."""
+
+    def recursion(self):
+        good = Case(past=((0, self.alpha),), after=(((0, self.beta), (NEW, 1.0)),))
+        cases = good, dataclasses.replace(good, **changes)
+        case = lambda done, tables, operations: operations.minimum(done // last, 1)  # noqa: E731
+        return Recursion(rows=1, cases=cases, case=case, rounds=rounds)
+
+    return recursion
+
+
+def linear(scale=1.0, past=None, after=None):
+    return lambda self: Recursion.linear(
+        scale=scale, past=past or [self.alpha], after=after or [[(0, self.beta), (NEW, 1.0)]]
+    )
+
+
+HOSTILE = {
+    "repeats noise": linear(scale=0.0, past=[-1.0], after=[[(0, 1.0), (DRAWN, 1.0)]]),
+    "adds none": linear(scale=0.0),
+    "adds 1 % less": linear(scale=0.99),
+    "adds independent noise": linear(past=[0.0]),
+    "is another mechanism's": linear(past=[0.4]),
+    "ends after 20 rounds": until(20, scale=0.0),
+    "is not a number": linear(scale=float("nan")),
+    "is no recursion": lambda self: object(),
+}
+
+
+@pytest.mark.parametrize("grid", [None, GRID], ids=["floats", "grid"])
+@pytest.mark.parametrize("recursion", HOSTILE.values(), ids=HOSTILE)
+def test_a_recursion_that_is_not_the_inverse_has_no_noise(recursion, grid):
+    with pytest.raises(tff_mf.InputError, match=r"recursion of kind 'geometric_\d+' is (not C⁻¹z: row|<object)"):
+        streams.build_stream(geometric(recursion=recursion), dimension=2, stddev=1.0, grid=grid)
+
+
+def test_an_encoder_that_is_not_of_the_noise_has_no_noise():
+    for mechanism in (
+        geometric_with_a_recursion(coefficients=lambda self, n: column(self, n) / 2),
+        any_matrix(np.eye(9), encoder=lambda self, n: np.eye(n) / 2, inverse=lambda self, n: np.eye(n)),
+    ):
+        with pytest.raises(tff_mf.InputError, match="row 0 has the weights"):
+            streams.build_stream(mechanism, dimension=2, stddev=1.0)
+
+
+def test_a_matrix_without_a_recursion_or_an_end_has_no_noise():
+    mechanism = any_matrix(mixed_matrix(40), max_rounds=None)
+    for grid in (None, GRID):
+        with pytest.raises(tff_mf.InputError, match="has no last round"):
+            streams.build_stream(mechanism, dimension=2, stddev=1.0, grid=grid)
+
+
+def test_a_recursion_that_differs_in_later_rounds_adds_to_the_sensitivity():
+    """Beyond the rounds that are compared."""
+    mechanism = geometric(recursion=until(100, rounds=200, past=((0, 0.0),)))
+    assert grid_charge.charge(mechanism, 200, 4, noise_multiplier=1.0, grid=GRID, dimension=1000).sensitivity > 0.5
+
+
+def test_an_outsider_has_a_charge_near_that_of_the_same_blt():
+    ours, theirs = (
+        grid_charge.charge(each, 40, 4, noise_multiplier=1.0, grid=GRID, dimension=1000)
+        for each in (TWIN, geometric_with_a_recursion())
+    )
+    assert theirs.mu == pytest.approx(ours.mu)
+    assert ours.sensitivity == 0 < theirs.sensitivity < 1e-8
+
+
+def test_an_amplified_answer_is_of_the_mechanism_and_not_of_an_equal_one():
+    alike = {"__eq__": lambda self, other: type(self) is type(other), "__hash__": lambda self: 1}
+    small = geometric(alpha=0.1, beta=0.2, **alike)
+    large = dataclasses.replace(small, alpha=0.9, beta=0.95)
+    assert small == large
+    run = {"rounds": 12, "sampling": tff_mf.BallsInBins(groups=3), "samples": 2000}
+    few, more = (tff_mf.epsilon(each, **run, noise_multiplier=4.0, delta=1e-4) for each in (small, large))
+    assert few < more
+
+
+def test_a_search_is_not_repeated_until_it_is_lucky():
+    asked = {"epsilon": 1.0, "delta": 1e-3, "samples": 2000}
+    for mechanism, rounds, sampling in (
+        (geometric(), 8, tff_mf.BallsInBins(groups=4)),
+        (tff_mf.BandedToeplitz(column=[1.0, 0.5]), 4, tff_mf.BMinSep(min_sep=2, probability=0.2)),
+    ):
+        found = {tff_mf.calibrate_noise_multiplier(mechanism, rounds, sampling, **asked) for _ in range(2)}
+        assert len(found) == 1
+        given = {"noise_multiplier": found.pop(), "delta": 1e-3, "samples": 2000}
+        assert tff_mf.epsilon(mechanism, rounds, sampling, **given) <= 1.0
+
+
+def test_a_theorem_about_bands_takes_no_grid_with_a_recursion_from_outside():
+    mechanism = any_matrix(np.eye(4))
+    on_grid = {"noise_multiplier": 2.0, "delta": 1e-4, "grid": GRID, "dimension": 5}
+    for sampling in (
+        tff_mf.Poisson(population=40, clients_per_round=2),
+        tff_mf.BMinSep.of_population(min_sep=2, population=40, clients_per_round=2),
+    ):
+        with pytest.raises(tff_mf.InputError, match="outside of tff_mf"):
+            tff_mf.epsilon(mechanism, 4, sampling, **on_grid)
+    bins = tff_mf.BallsInBins(groups=2, clients_per_round=2)
+    assert 0 < tff_mf.epsilon(mechanism, 4, bins, **on_grid) < np.inf
