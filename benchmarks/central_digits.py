@@ -21,8 +21,8 @@ import _digits_results as results
 import numpy as np
 
 import tff_mf
-from tff_mf.experiments.central_training import data_sets, networks, preparation
-from tff_mf.experiments.central_training.settings import CentralSettings
+from tff_mf.experiments.central_training import training
+from tff_mf.experiments.central_training.training import CentralSettings
 
 EPSILONS = (2.0, 4.0, 8.0, 16.0)
 DELTA = 1e-5
@@ -67,7 +67,7 @@ class Setting:
 
     @property
     def _bands(self) -> int:
-        examples = data_sets.named("digits").examples - VALIDATION
+        examples = training.SOURCES["digits"].examples - VALIDATION
         epoch = examples // self.batch_size
         return tff_mf.amplified_bands(
             rounds=epoch * self.epochs,
@@ -79,10 +79,10 @@ class Setting:
         )[0].bands
 
     @functools.cached_property
-    def prepared(self) -> preparation.PreparedTraining:
+    def prepared(self) -> training.PreparedTraining:
         """The mechanism, the order and σ."""
         self.settings.check()
-        return preparation.prepare(self.settings, self.settings.build_mechanism())
+        return training.prepare(self.settings, self.settings.build_mechanism())
 
     @property
     def error(self) -> float:
@@ -94,7 +94,7 @@ class Setting:
 class Trainer:
     """Trains with one setting, as often as asked, in one graph."""
 
-    def __init__(self, setting: Setting, data: data_sets.ImageData) -> None:
+    def __init__(self, setting: Setting, data: training.ImageData) -> None:
         import tensorflow as tf
 
         from tff_mf import keras
@@ -118,8 +118,8 @@ class Trainer:
         self._step = tf.function(self._one_step, autograph=False, reduce_retracing=True)
 
     def _network(self, seed: int) -> object:
-        source = data_sets.named("digits")
-        return networks.build(source.network, shape=source.shape, classes=source.classes, seed=seed)
+        source = training.SOURCES["digits"]
+        return training.network(source.network, shape=source.shape, classes=source.classes, seed=seed)
 
     def _one_step(self, row: object, state: object) -> object:
         import tensorflow as tf
@@ -148,7 +148,7 @@ class Trainer:
         for row in tf.constant(order.batches(0, order.rounds, secret=tff_mf.CohortSecret.drawn())):
             state = self._step(row, state)
 
-    def accuracy(self, part: data_sets.Examples) -> float:
+    def accuracy(self, part: training.Examples) -> float:
         """Returns the accuracy of the trained model."""
         images, labels = part
         return float(np.mean(np.argmax(self._model(images.astype(np.float32)), axis=1) == labels))
@@ -219,8 +219,8 @@ class Study:
 
 
 @functools.cache
-def _data() -> data_sets.ImageData:
-    return data_sets.named("digits").split(VALIDATION)
+def _data() -> training.ImageData:
+    return training.split("digits", VALIDATION)
 
 
 def cell(study: Study, mechanism: str, epsilon: float) -> dict[str, object]:

@@ -2,21 +2,19 @@
 
 import pathlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import rich_click as click
 from click import get_current_context
 
-from ..central_training.settings import PRESETS, CentralSettings
+from ..central_training import training
+from ..central_training.training import PRESETS, CentralSettings
 from ..output import typed
 from ..output.present import Block, Facts
 from ..runs import layers, statements
 from . import _options, _screens
 from ._screens import Answer
-
-if TYPE_CHECKING:
-    from ..central_training.program import CentralSummary
 
 
 @_options.command()
@@ -42,8 +40,6 @@ def train_central(
     sampled in secret, which amplifies privacy. At the end accuracy and the guarantee are printed; files are in --out,
     runs/train-central if not given.
     """
-    from ..central_training import program
-
     file = None if config is None else pathlib.Path(config)
     chosen, layer = layers.resolve(preset, file, flags, folder=PRESETS)
     get_current_context().with_resource(layers.sourced(layers.origins(chosen, layer, file)))
@@ -51,7 +47,7 @@ def train_central(
         return _screens.settings(chosen, layer, CentralSettings)
     folder, layer = pathlib.Path(out or "runs/train-central"), layers.placed(layer, ("mechanism",))
     if resume:
-        layer = layers.begun(layer, program.resumable(folder), CentralSettings)
+        layer = layers.begun(layer, training.resumable(folder), CentralSettings)
     settings = typed.convert(layer.values, CentralSettings)
     settings.check()
     if not without_epsilon:
@@ -59,7 +55,6 @@ def train_central(
     from tff_mf.base import required_packages
 
     required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
-    from ..central_training import preparation
     from ..output import progress
     from ..runs import folders, metrics
 
@@ -67,10 +62,10 @@ def train_central(
         folders.check_new(folder)
     # A mechanism that differed in its last digit, or σ, could not continue the noise of the first.
     mechanism = folders.begun_mechanism(folder) if resume else None
-    sigma = program.begun_noise_multiplier(folder) if resume else None
+    sigma = training.begun_noise_multiplier(folder) if resume else None
     mechanism = mechanism or settings.build_mechanism()
-    prepared = preparation.prepare(settings, mechanism, noise_multiplier=sigma, without_epsilon=without_epsilon)
-    data = settings.source.split(settings.validation_examples)
+    prepared = training.prepare(settings, mechanism, noise_multiplier=sigma, without_epsilon=without_epsilon)
+    data = training.split(settings.dataset, settings.validation_examples)
     if chosen and chosen.notes:
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     with progress.rounds(settings.epochs, settings.dataset, "epoch") as on_round:
@@ -78,11 +73,11 @@ def train_central(
         def on_epoch(epoch: int, found: Mapping[str, float]) -> None:
             on_round(epoch, {metrics.ACCURACY: found["accuracy"]} if found else {})
 
-        summary = program.run(prepared, data, folder, on_epoch, resume=resume)
+        summary = training.run(prepared, data, folder, on_epoch, resume=resume)
     return Answer(msgspec.to_builtins(summary), _words(summary, folder))
 
 
-def _words(summary: "CentralSummary", folder: pathlib.Path) -> list[Block | None]:
+def _words(summary: training.CentralSummary, folder: pathlib.Path) -> list[Block | None]:
     accuracy, b, k = summary.test_accuracy, summary.min_sep, summary.max_participations
     shown = "none, the model diverged" if accuracy is None else f"{100 * accuracy:.2f} % test"
     reasons = [each.text for each in summary.reasons]

@@ -16,8 +16,8 @@ import tensorflow as tf
 
 import tff_mf
 from tff_mf.base import checkpoint_files
-from tff_mf.experiments.central_training import data_sets, networks, preparation, program
-from tff_mf.experiments.central_training.settings import PRESETS, SAMPLINGS, CentralSettings
+from tff_mf.experiments.central_training import training
+from tff_mf.experiments.central_training.training import PRESETS, SAMPLINGS, CentralSettings
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import folders, layers, ledger, metrics
 from tff_mf.experiments.runs.layers import Layer
@@ -55,7 +55,7 @@ def test_trees_of_kairouz_have_the_published_epsilon_at_the_published_sensitivit
         theirs = tff_mf.Guarantee.of_gaussian(math.sqrt(squared), sigma).epsilon(found.delta)
         # Theirs is converted from Rényi divergences.
         assert 0.9 * epsilon < theirs < epsilon
-        assert preparation.prepare(found, found.build_mechanism()).epsilon > 1.6 * epsilon
+        assert training.prepare(found, found.build_mechanism()).epsilon > 1.6 * epsilon
 
 
 def test_dp_sgd_of_kairouz_has_about_the_published_epsilon():
@@ -63,7 +63,7 @@ def test_dp_sgd_of_kairouz_has_about_the_published_epsilon():
     assert len(rows) == 26
     for found, epsilon in rows[:2]:
         # Theirs by Rényi divergences; of EMNIST, ours has 4 % fewer examples.
-        assert 0.84 * epsilon < preparation.prepare(found, tff_mf.Identity()).epsilon < 1.16 * epsilon
+        assert 0.84 * epsilon < training.prepare(found, tff_mf.Identity()).epsilon < 1.16 * epsilon
 
 
 def test_identity_alone_is_sampled_by_the_presets():
@@ -79,7 +79,7 @@ def test_cifar10_of_the_banded_paper_cools_down_over_500_steps():
     rates = found.schedule.rates(found.rounds)
     assert (found.rounds, found.epoch_rounds, np.count_nonzero(rates < 1)) == (2000, 100, 499)
     assert rates[-1] == pytest.approx(0.05)
-    model = preparation.compiled_network(msgspec.structs.replace(found, network="kairouz-small"))
+    model = training.compiled_network(msgspec.structs.replace(found, network="kairouz-small"))
     for step, part in ((0, 1), (1999, 0.05)):
         before = model.trainable_variables[-1].numpy()
         model.optimizer.build(model.trainable_variables)
@@ -102,10 +102,10 @@ def test_cifar10_of_the_banded_paper_cools_down_over_500_steps():
 def test_sigma_is_the_smallest_for_the_epsilon_that_is_stated(flags, groups):
     found = CentralSettings(epochs=4, **DIGITS, **flags)
     mechanism = found.build_mechanism()
-    prepared = preparation.prepare(found, mechanism)
+    prepared = training.prepare(found, mechanism)
     assert 0.99 * 8 < prepared.epsilon <= 8
     assert not prepared.reasons
-    figures = program.guarantee_of(prepared)
+    figures = training.guarantee_of(prepared)
     schema = tff_mf.FixedEpoch(min_sep=figures.min_sep, max_participations=figures.max_participations)
     assert figures.rounds == 20
     assert figures.sensitivity == tff_mf.sensitivity(mechanism.cast_to_float32(), 20, schema)
@@ -143,7 +143,7 @@ def test_the_sampling_that_draws_is_the_one_whose_epsilon_is_stated(word):
         **SAMPLED[word],
     )
     found.check()
-    prepared = preparation.prepare(found, found.build_mechanism())
+    prepared = training.prepare(found, found.build_mechanism())
     order, mechanism = prepared.order, prepared.mechanism
     assert order.sampling == found.drawn_by == found.sampling_settings.drawn_by(population=1280, clients_per_round=256)
     asked = (mechanism, found.rounds, order.sampling)
@@ -152,11 +152,11 @@ def test_the_sampling_that_draws_is_the_one_whose_epsilon_is_stated(word):
     assert prepared.epsilon <= known
     rows = order.batches(0, found.rounds, secret=tff_mf.CohortSecret.drawn())
     assert 0.7 * 256 < np.mean(np.sum(rows >= 0, axis=1)) < 1.3 * 256
-    assert program.guarantee_of(prepared).sampling.sampling == word
+    assert training.guarantee_of(prepared).sampling.sampling == word
 
 
 def test_digits_are_split_into_parts_that_share_no_example():
-    data = data_sets.named("digits").split(220)
+    data = training.split("digits", 220)
     parts = [data.train, data.validation, data.test]
     assert [len(labels) for _, labels in parts] == [1280, 220, 297]
     assert {images.dtype.name for images, _ in parts} == {"uint8"}
@@ -164,26 +164,14 @@ def test_digits_are_split_into_parts_that_share_no_example():
     images = [{image.tobytes() for image in part} for part, _ in parts]
     # Digits are distinct in this data set, so that equal ones would be one example twice.
     assert sum(map(len, images)) == len(set.union(*images)) == 1797
-    again = data_sets.named("digits").split(220)
+    again = training.split("digits", 220)
     np.testing.assert_array_equal(again.train[0], data.train[0])
 
 
-def test_synthetic_images_have_the_shape_of_cifar10_and_are_the_same_again():
-    first, second = (data_sets.named("synthetic-cifar10:40").split(10) for _ in range(2))
-    assert [images.shape for images, _ in (first.train, first.validation, first.test)] == [
-        (30, 32, 32, 3),
-        (10, 32, 32, 3),
-        (8, 32, 32, 3),
-    ]
-    np.testing.assert_array_equal(first.train[0], second.train[0])
-    assert not np.array_equal(first.train[0][:8], first.test[0])
-    assert data_sets.named("synthetic-cifar10").examples == 50_000
-
-
 def test_emnist_is_pooled_and_merged_to_47_classes(monkeypatch):
-    assert sorted(set(data_sets.merged(np.arange(62)).tolist())) == list(range(47))
-    assert data_sets.merged(np.array([10, 36])).tolist() == [10, 36]  # A and a differ, C and c do not.
-    assert len(set(data_sets.merged(np.array([12, 38])).tolist())) == 1
+    assert sorted(set(training.merged(np.arange(62)).tolist())) == list(range(47))
+    assert training.merged(np.array([10, 36])).tolist() == [10, 36]  # A and a differ, C and c do not.
+    assert len(set(training.merged(np.array([12, 38])).tolist())) == 1
     elements = {"pixels": np.linspace(0, 1, 3 * 784).reshape(3, 28, 28).astype(np.float32), "label": np.arange(3)}
     clients = types.SimpleNamespace(
         create_tf_dataset_from_all_clients=lambda seed: tf.data.Dataset.from_tensor_slices(elements)
@@ -191,8 +179,8 @@ def test_emnist_is_pooled_and_merged_to_47_classes(monkeypatch):
     emnist = types.SimpleNamespace(load_data=lambda only_digits: (clients, clients))
     simulation = types.SimpleNamespace(datasets=types.SimpleNamespace(emnist=emnist))
     monkeypatch.setitem(sys.modules, "tensorflow_federated", types.SimpleNamespace(simulation=simulation))
-    source = dataclasses.replace(data_sets.named("emnist"), examples=3)
-    images, labels = source.split(0).test
+    monkeypatch.setitem(training.SOURCES, "emnist", dataclasses.replace(training.SOURCES["emnist"], examples=3))
+    images, labels = training.split("emnist", 0).test
     assert (images.shape, images.dtype.name, labels.tolist()) == ((3, 28, 28, 1), "uint8", [0, 1, 2])
     assert (images.flat[0], images.flat[-1]) == (255, 0)
 
@@ -209,11 +197,10 @@ def test_data_that_cannot_be_loaded_are_refused_before_anything_is_written(name,
         invoke("--preset", f"kairouz2021-{name}", "--out", out, "--mechanism", "identity", "--noise-multiplier", 4)
     message = str(refused.value)
     assert f"dataset='{name}' cannot be loaded (URL fetch failure on this machine)" in message
-    assert f"tf.keras.datasets.{name}.load_data downloads it" in message
     assert "\n" not in message
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(tff_mf.InputError):
-        data_sets.named(name).split(0)
+        training.split(name, 0)
     assert capsys.readouterr().out == ""
 
 
@@ -221,15 +208,14 @@ def test_a_loader_that_returns_something_else_is_refused(monkeypatch):
     wrong = (np.zeros((5, 28, 28), np.uint8), np.zeros(5))
     monkeypatch.setattr(tf.keras.datasets.mnist, "load_data", lambda: (wrong, wrong))
     with pytest.raises(tff_mf.InputError, match=r"returned images of shape \(5, 28, 28, 1\)"):
-        data_sets.named("mnist").split(0)
+        training.split("mnist", 0)
 
 
 @pytest.mark.parametrize(("dataset", "parameters"), [("mnist", 26_010), ("cifar10", 550_570), ("digits", 1_258)])
 def test_networks_have_the_papers_number_of_parameters(dataset, parameters):
-
-    source = data_sets.named(dataset)
+    source = training.SOURCES[dataset]
     first, again, other = (
-        networks.build(source.network, shape=source.shape, classes=source.classes, seed=seed) for seed in (1, 1, 2)
+        training.network(source.network, shape=source.shape, classes=source.classes, seed=seed) for seed in (1, 1, 2)
     )
     assert first.count_params() == parameters
     for weights, same, different in zip(first.get_weights(), again.get_weights(), other.get_weights(), strict=True):
@@ -257,7 +243,7 @@ def test_a_run_writes_what_it_states(finished):
     }
     assert not list((out / "checkpoints").iterdir())
     found = json.loads((out / "summary.json").read_text())
-    assert program.begun_noise_multiplier(out) == found["noise_multiplier"]
+    assert training.begun_noise_multiplier(out) == found["noise_multiplier"]
     assert found == printed
     assert (found["rounds"], found["min_sep"], found["max_participations"], found["amplified"]) == (10, 5, 2, False)
     assert (found["unit"], found["adjacency"], found["examples"]) == ("example", "zero-out", 1280)
@@ -275,10 +261,10 @@ def test_a_run_writes_what_it_states(finished):
 def test_the_weights_are_those_of_the_summary(finished):
     out, found = finished
     settings = configured("digits", epochs=2, batch_size=256, mechanism="tree-full")
-    model = preparation.compiled_network(settings)
+    model = training.compiled_network(settings)
     model.load_weights(out / "model.weights.h5")
-    data = settings.source.split(220)
-    assert program.evaluated(model, data.test)["accuracy"] == found["test_accuracy"]
+    data = training.split("digits", 220)
+    assert training.evaluated(model, data.test)["accuracy"] == found["test_accuracy"]
 
 
 def test_a_run_that_has_ended_is_neither_resumed_nor_overwritten(finished):
@@ -376,16 +362,16 @@ def test_a_run_whose_weights_are_published_does_not_train_again_without_its_ledg
 
 def test_a_resumed_run_has_the_noise_multiplier_that_it_began_with_and_calibrates_none(tmp_path):
     settings = CentralSettings(**{**DIGITS, "epochs": 2, "mechanism": "identity"})
-    prepared = preparation.prepare(settings, tff_mf.Identity())
-    program.keep(prepared, tmp_path)
-    begun = program.begun_noise_multiplier(tmp_path)
+    prepared = training.prepare(settings, tff_mf.Identity())
+    training.keep(prepared, tmp_path)
+    begun = training.begun_noise_multiplier(tmp_path)
     assert begun == prepared.noise_multiplier
     # Another machine may calibrate another in the last digit.
     other = np.nextafter(begun, 100)
-    assert preparation.prepare(settings, tff_mf.Identity(), noise_multiplier=other).noise_multiplier == other
+    assert training.prepare(settings, tff_mf.Identity(), noise_multiplier=other).noise_multiplier == other
     (tmp_path / "calibrated.json").write_text("{}")
     with pytest.raises(tff_mf.InputError, match="has no noise_multiplier"):
-        program.begun_noise_multiplier(tmp_path)
+        training.begun_noise_multiplier(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -395,10 +381,10 @@ def test_what_has_no_epsilon_states_none(flags):
     found = CentralSettings(**{**DIGITS, "epsilon": None, "epochs": 2, "mechanism": "identity", **flags})
     found.check()
     with pytest.raises(tff_mf.InputError, match="without_epsilon"):
-        preparation.prepare(found, tff_mf.Identity())
-    prepared = preparation.prepare(found, tff_mf.Identity(), without_epsilon=True)
+        training.prepare(found, tff_mf.Identity())
+    prepared = training.prepare(found, tff_mf.Identity(), without_epsilon=True)
     assert prepared.reasons
-    figures = program.guarantee_of(prepared)
+    figures = training.guarantee_of(prepared)
     assert (figures.epsilon, figures.epsilon_without_amplification) == (None, None)
 
 

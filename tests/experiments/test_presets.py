@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.experiments.central_training import settings as central
+from tff_mf.experiments.central_training import training as central
 from tff_mf.experiments.comparison import _runs
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import layers, names
