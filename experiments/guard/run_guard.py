@@ -71,11 +71,6 @@ class RunGuard(ServerLoop):
         # Whether a state was seen whose noise was drawn for other rounds than were begun.
         self._mixed = False
 
-    @property
-    def knows_its_noise(self) -> bool:
-        """Whether the guard was opened with the aggregator, and checks the noise of released states."""
-        return self._noise is not None
-
     def draws_from(self, clients: Iterable[str]) -> CohortPlan:
         """Draws the cohorts of all rounds by the plan's sampling, or takes up the cohorts of a run that is resumed.
 

@@ -59,8 +59,6 @@ class ServerLoop:
             self._remember(begun.clients, begun.round)
         # Only the engine knows whether the rounds of an earlier process are in a state.
         self._last = None if book.record.begun else 0
-        # The first round that this process began.
-        self._first = self.last_round + 1
 
     @property
     def folder(self) -> pathlib.Path:
@@ -88,11 +86,6 @@ class ServerLoop:
         return self._book.record.ended
 
     @property
-    def knows_its_round(self) -> bool:
-        """Whether the next round is known: a resumed run needs `resume` or `goes_on_after` first."""
-        return self._last is not None
-
-    @property
     def next_round(self) -> int:
         """The next round, counted from 1.
 
@@ -110,10 +103,6 @@ class ServerLoop:
     def last_round(self) -> int:
         """The round that was begun last, or after which the run was resumed; 0 before the first."""
         return self._last or 0
-
-    def is_current(self, round_number: int) -> bool:
-        """Returns whether this process began a round, or resumed after it and began none."""
-        return round_number == self.last_round or self._first <= round_number <= self.last_round
 
     def reports(self, round_number: int) -> ReportCounts | None:
         """Returns the counts of a round's reports, if it was released with them."""
@@ -262,7 +251,7 @@ class ServerLoop:
                 self._check_unmixed()
             # A round in a state can be seen, and the process may have been stopped before it recorded the release.
             self._book.released_until(number, reports=reports)
-            self._last, self._first = number, number + 1
+            self._last = number
             return number
 
     def goes_back_to(self, round_number: int) -> None:
@@ -280,7 +269,7 @@ class ServerLoop:
                 )
             if number != self.last_released + 1:
                 self._check_unmixed()
-            self._last, self._first = number - 1, min(number, self._first)
+            self._last = number - 1
 
     def record_end(self) -> None:
         """Records that the run has ended: no round follows."""

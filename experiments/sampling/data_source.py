@@ -20,15 +20,6 @@ from . import CohortPlan
 _SOURCES: "weakref.WeakValueDictionary[str, MinSepDataSource]" = weakref.WeakValueDictionary()
 
 
-def saved_fields(buffer: bytes, *names: str, of: str) -> list[Any]:
-    """Returns fields of an iterator that was saved as a JSON object."""
-    try:
-        kept = json.loads(buffer)
-        return [kept[name] for name in names]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputValueError(f"buffer is not a saved {of}.") from error
-
-
 def check_ends(argument: str, whose: str, dataset: tf.data.Dataset) -> None:
     """Raises if a dataset is known to have no end.
 
@@ -220,7 +211,11 @@ class MinSepDataSourceIterator(tff.program.FederatedDataSourceIterator):
         Raises:
             InputValueError: If `buffer` is no such iterator, or this process has no source of its plan.
         """
-        digest, next_round = saved_fields(buffer, "plan", "next_round", of=cls.__name__)
+        try:
+            kept = json.loads(buffer)
+            digest, next_round = kept["plan"], kept["next_round"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputValueError(f"buffer is not a saved {cls.__name__}.") from error
         source = _SOURCES.get(digest)
         if source is None:
             raise InputValueError(

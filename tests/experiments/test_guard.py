@@ -1,8 +1,6 @@
 """The guard: what the schema forbids is refused before data is handed out, also after a restart; its runs report."""
 
-import asyncio
 import collections
-import copy
 import itertools
 import json
 import threading
@@ -11,7 +9,6 @@ import numpy as np
 import pytest
 import run_folders
 import tensorflow as tf
-import tensorflow_federated as tff
 from hypothesis import given
 from hypothesis import strategies as st
 from run_folders import ANSWERS
@@ -19,7 +16,7 @@ from run_folders import ANSWERS
 import tff_mf
 from tff_mf import aggregators, queries
 from tff_mf.experiments import reports
-from tff_mf.experiments.guard import guarded_source, run_guard
+from tff_mf.experiments.guard import run_guard
 from tff_mf.experiments.runs import ledger, names
 
 from .shared import critical
@@ -436,138 +433,3 @@ def test_the_state_is_asked_for_and_is_that_of_the_aggregator(tmp_path):
         with pytest.raises(ValueError, match="drawn for 0 rounds"):
             guarded.goes_on_after(1, process.state(0))
         assert guarded.goes_on_after(1, process.state(1)) == 1
-
-
-@pytest.fixture
-def parts(tmp_path):
-    """A function from a guard, checkpoints and a sampler to a data source and a release manager; what was released."""
-    numbers = {name: {"x": np.full([2], index, np.float32)} for index, name in enumerate("abcdefghijkl")}
-    data, seen = tff.simulation.datasets.TestClientData(numbers), []
-
-    class Seen(tff.program.ReleaseManager):
-        async def release(self, value, key):
-            seen.append((value, key, book_of(tmp_path / "run").released))
-
-    def of(guarded, checkpoints=None, draw=None):
-        source = guarded_source.GuardedDataSource(
-            guarded, data, draw or (lambda k: guarded.allowed("abcdefghijkl")[:k])
-        )
-        checkpoints = checkpoints or aggregators.CheckpointManager(tmp_path / "checkpoints")
-        return source, guarded_source.GuardedReleaseManager(Seen(), guarded, checkpoints)
-
-    return of, seen
-
-
-def drawn_values(datasets):
-    return [float(next(iter(dataset.as_numpy_iterator()))["x"]) for dataset in datasets]
-
-
-def test_a_data_source_hands_out_nothing_that_the_schema_forbids(tmp_path, parts):
-    of, seen = parts
-    drawn = [["b", "a"], ["c", "a"], ["c", "d"], ["c", "e"], ["nobody"]]
-
-    def draw(k):
-        return drawn.pop(0)[:k]
-
-    with opened(tmp_path / "run") as guarded:
-        source, manager = of(guarded, draw=draw)
-        iterator = source.iterator()
-        start = iterator.to_bytes()
-        assert drawn_values(iterator.select(2)) == [1.0, 0.0]
-        with pytest.raises(run_guard.RefusedCohortError):
-            iterator.select(2)
-        before = copy.deepcopy(iterator)
-        assert drawn_values(iterator.select(2)) == [2.0, 3.0]
-        saved = iterator.to_bytes()
-        # A round that the program throws away, and draws anew.
-        assert drawn_values(before.select(1)) == [2.0]
-        with pytest.raises(tff_mf.InputError, match="'nobody'"):
-            before.select(1)
-        assert before.to_bytes() == saved != start
-        asyncio.run(manager.release("metrics", 1))
-        assert seen == [("metrics", 1, {1: 1})]
-        with pytest.raises(tff_mf.InputError, match="a round that this process began"):
-            asyncio.run(manager.release("metrics", 3))
-        asyncio.run(manager.release("model", "last"))
-        assert seen[1:] == [("model", "last", {1: 1, 2: 1})]
-    from_bytes = type(iterator).from_bytes
-    del source, manager, iterator, before
-    with opened(tmp_path / "run") as guarded:
-        with pytest.raises(tff_mf.InputError, match="open its guard"):
-            from_bytes(saved)
-        again, _ = of(guarded, draw=draw)
-        assert again.iterator().to_bytes() != saved
-        with pytest.raises(tff_mf.InputError, match=r"round 2 .* was released"):
-            from_bytes(start)
-        drawn[:] = [["f"]]
-        assert drawn_values(from_bytes(saved).select(1)) == [5.0]
-        assert book_of(tmp_path / "run").attempts == {1: 1, 2: 2, 3: 1}
-
-
-def test_rounds_that_are_released_count_from_one(tmp_path, parts):
-    of, seen = parts
-    checkpoints = aggregators.CheckpointManager(tmp_path / "checkpoints")
-    for first in (1, 3):
-        with opened(tmp_path / "run") as guarded:
-            source, manager = of(guarded, checkpoints)
-            guarded.goes_on_after(first - 1)
-            iterator = source.iterator()
-            iterator.select(2)
-            for key in {0, -1, first - 1, first + 1}:
-                with pytest.raises(ValueError, match="key="):
-                    asyncio.run(manager.release("model", key))
-            assert seen == []
-            iterator.select(2)
-            asyncio.run(manager.release("model", np.int64(first)))
-            asyncio.run(manager.release("model", first + 1))
-            assert sorted(book_of(tmp_path / "run").released) == list(range(1, first + 2))
-            seen.clear()
-
-
-def test_a_program_that_skips_a_round_saves_and_releases_nothing(tmp_path, parts):
-    of, seen = parts
-    process = Process()
-    checkpoints = aggregators.CheckpointManager(tmp_path / "checkpoints", aggregator=process.aggregator)
-    with opened(tmp_path / "run", aggregator=process.aggregator) as guarded:
-        source, manager = of(guarded, checkpoints)
-        iterator = source.iterator()
-
-        async def rounds():
-            await checkpoints.save((process.state(0), iterator), 0)
-            iterator.select(2)
-            with pytest.raises(ValueError, match="the newest saved program state belongs to round 0"):
-                await manager.release("model", 1)
-            await checkpoints.save((process.state(1), iterator), 1)
-            await manager.release("model", 1)
-            iterator.select(2)
-            iterator.select(2)
-            # Its own count is right, that of the rounds that were begun is another.
-            with pytest.raises(ValueError, match="round_number=3: the noise of the state was drawn for 2 rounds"):
-                await checkpoints.save((process.state(2), iterator), 2)
-            for key in (2, 3, "model"):
-                with pytest.raises(RuntimeError, match="could not be saved"):
-                    await manager.release("model", key)
-
-        asyncio.run(rounds())
-        assert ([key for _, key, _ in seen], book_of(tmp_path / "run").released) == ([1], {1: 1})
-        assert asyncio.run(checkpoints.get_versions()) == [0, 1]
-
-
-def test_two_iterators_do_not_draw_in_turn(tmp_path, parts):
-    of, _ = parts
-    other = pytest.raises(ValueError, match="another iterator of the run")
-    with opened(tmp_path / "run") as guarded:
-        source, _ = of(guarded)
-        first, second = source.iterator(), source.iterator()
-        second.select(2)
-        with other:
-            first.select(2)
-        third = of(guarded)[0].iterator()
-        third.select(2)
-        with other:
-            second.select(2)
-        loaded = type(third).from_bytes(third.to_bytes())
-        with other:
-            third.select(2)
-        loaded.select(2)
-    assert book_of(tmp_path / "run").attempts == {1: 1, 2: 1, 3: 1}
