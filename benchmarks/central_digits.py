@@ -97,7 +97,7 @@ class Trainer:
     def __init__(self, setting: Setting, data: training.ImageData) -> None:
         import tensorflow as tf
 
-        from tff_mf import keras
+        from tff_mf import keras, queries
 
         self._setting, self._data = setting, data
         self._model = self._network(seed=0)
@@ -108,13 +108,13 @@ class Trainer:
         prepared = setting.prepared
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         self._sum = keras.ClippedSum(self._model, loss, clip_norm=1.0)
-        self._noise = keras.NoisedMean(
+        query = queries.build_query(
             prepared.mechanism,
-            self._variables,
-            order=prepared.order,
+            record_specs=[tf.TensorSpec(each.shape) for each in self._variables],
             clip_norm=1.0,
             noise_multiplier=prepared.noise_multiplier,
         )
+        self._query = query.limited_to(prepared.order.rounds)
         self._step = tf.function(self._one_step, autograph=False, reduce_retracing=True)
 
     def _network(self, seed: int) -> object:
@@ -125,9 +125,9 @@ class Trainer:
         import tensorflow as tf
 
         x, y = (tf.gather(part, tf.maximum(row, 0)) for part in self._examples)
-        mean, state = self._noise.next(self._sum(x, y, row >= 0), state)
-        for variable, velocity, gradient in zip(self._variables, self._velocity, mean, strict=True):
-            velocity.assign(self._momentum * velocity - self._rate * gradient)
+        noised, state, _ = self._query.get_noised_result(self._sum(x, y, row >= 0), state)
+        for variable, velocity, total in zip(self._variables, self._velocity, noised, strict=True):
+            velocity.assign(self._momentum * velocity - self._rate * total / self._setting.batch_size)
             variable.assign_add(velocity)
         return state
 
@@ -144,7 +144,7 @@ class Trainer:
         self._rate.assign(rate * (1 - momentum))
         self._momentum.assign(momentum)
         order = self._setting.prepared.order
-        state = self._noise.init()
+        state = self._query.initial_global_state()
         for row in tf.constant(order.batches(0, order.rounds, secret=tff_mf.CohortSecret.drawn())):
             state = self._step(row, state)
 

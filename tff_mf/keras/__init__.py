@@ -8,8 +8,5 @@ from tff_mf.base import required_packages
 
 required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
 
-from tff_mf.keras._batches import dataset as dataset  # noqa: E402
 from tff_mf.keras._clipped_sum import ClippedSum as ClippedSum  # noqa: E402
-from tff_mf.keras._noised_mean import NoisedMean as NoisedMean  # noqa: E402
-from tff_mf.keras._read_examples import read_examples as read_examples  # noqa: E402
 from tff_mf.keras._training import Training as Training  # noqa: E402

@@ -1,19 +1,15 @@
 """Sum of the gradients of single examples, each of which is clipped."""
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.keras import _model_checks
-from tff_mf.keras._per_example import Gradients
+from tff_mf.base.errors import InputValueError
+from tff_mf.keras import _checks
 from tff_mf.queries import clipping
 
 # Values of single examples' gradients that are in memory at a time.
 _MOST_VALUES = 2**25
-
-Loss = Callable[[Any, Any], tf.Tensor]
 
 
 class ClippedSum:
@@ -53,9 +49,9 @@ class ClippedSum:
         InputValueError: If the model is refused, or `clip_norm` is out of range.
     """
 
-    def __init__(self, model: tf.keras.Model, loss: str | Loss, *, clip_norm: float) -> None:
-        _model_checks.check(model)
-        self._model, self._loss = model, _loss(loss)
+    def __init__(self, model: tf.keras.Model, loss: str | _checks.Loss, *, clip_norm: float) -> None:
+        _checks.check(model)
+        self._model, self._loss = model, _checks.loss_function(loss)
         self._clip_norm = clipping.checked_clip_norm(clip_norm)
         self._variables = model.trainable_variables
         self._function = tf.function(self._checked_sum, autograph=False, reduce_retracing=True)
@@ -88,12 +84,12 @@ class ClippedSum:
         self._check_unchanged()
         with tf.control_dependencies(_of_one_length([*tf.nest.flatten((x, y)), present])):
             found = self._sum(*tf.nest.map_structure(tf.identity, (x, y, present)))
-        _model_checks.check_graph(self._model, tf.compat.v1.get_default_graph())
+        _checks.check_graph(self._model, tf.compat.v1.get_default_graph())
         return found
 
     def _check_unchanged(self) -> None:
         # A graph is made when the sum is first computed, and again for other shapes.
-        _model_checks.check(self._model)
+        _checks.check(self._model)
         variables = self._model.trainable_variables
         if list(map(id, variables)) != list(map(id, self._variables)):
             raise InputValueError("model has other layers than when it was passed: make it whole first.")
@@ -113,31 +109,40 @@ class ClippedSum:
         return tf.while_loop(lambda begin, _: begin < batch, add, [tf.constant(0), zeros], parallel_iterations=1)[1]
 
     def _part(self, x: Any, y: Any, present: tf.Tensor) -> list[tf.Tensor]:
-        gradients = self._gradients(x, y)
-        norms = tf.sqrt(tf.add_n([each.squared_norms() for each in gradients]))
-        factors = tf.where(present, clipping.factors(norms, tf.constant(self._clip_norm)), 0.0)
-        return [each.weighted_sum(factors) for each in gradients]
+        return clipped(self._gradients(x, y), present, self._clip_norm)
 
-    def _gradients(self, x: Any, y: Any) -> list[Gradients]:
-        def one(parts: Any) -> list[tf.Tensor]:
-            inputs, target = parts
+    def _gradients(self, x: Any, y: Any) -> list[tf.Tensor]:
+        """Returns the gradients of each example: a tensor `[batch, ...]` for each variable."""
+
+        def one(example: Any) -> list[tf.Tensor]:
+            inputs, target = tf.nest.map_structure(lambda tensor: tensor[tf.newaxis], example)
             with tf.GradientTape() as tape:
-                outputs = self._model(tf.nest.map_structure(_batch_of_one, inputs), training=True)
-                value = self._value(target, outputs)
+                value = tf.reduce_mean(self._loss(target, self._model(inputs, training=True)))
             found = tape.gradient(value, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
             return [tf.convert_to_tensor(gradient) for gradient in found]
 
-        if not _has_loops(self._model):
-            return [Gradients(values) for values in tf.vectorized_map(one, (x, y))]
-        specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in self._variables]
-        return [Gradients(values) for values in tf.map_fn(one, (x, y), fn_output_signature=specs)]
+        # `tf.vectorized_map` cannot differentiate loops over time steps.
+        layers = self._model._flatten_layers()
+        if any(isinstance(layer, tf.keras.layers.RNN) and not layer.unroll for layer in layers):
+            specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in self._variables]
+            return tf.map_fn(one, (x, y), fn_output_signature=specs)
+        return tf.vectorized_map(one, (x, y))
 
-    def _value(self, target: Any, outputs: Any) -> tf.Tensor:
-        return tf.reduce_mean(self._loss(tf.nest.map_structure(_batch_of_one, target), outputs))
 
+def clipped(gradients: list[tf.Tensor], present: tf.Tensor, clip_norm: Any) -> list[tf.Tensor]:
+    """Returns the sums of gradients `[batch, ...]`, those of each example clipped together.
 
-def _batch_of_one(tensor: tf.Tensor) -> tf.Tensor:
-    return tensor[tf.newaxis]
+    A gradient that is not finite contributes zero, and so do those of places in which no example is present.
+    """
+    flat = [tf.reshape(values, [tf.shape(values)[0], values.shape[1:].num_elements()]) for values in gradients]
+    squares = [tf.reduce_sum(tf.square(tf.cast(values, tf.float64)), axis=1) for values in flat]
+    factors = clipping.factors(tf.sqrt(tf.add_n(squares)), tf.constant(clip_norm, tf.float32))
+    weights = tf.where(present, factors, 0.0)[:, tf.newaxis]
+    # Each product is rounded once, and then all are added: no matrix product, which may compute in fewer bits.
+    return [
+        tf.reshape(tf.reduce_sum(tf.math.multiply_no_nan(part, weights), axis=0), values.shape[1:])
+        for part, values in zip(flat, gradients, strict=True)
+    ]
 
 
 def _of_one_length(tensors: list[tf.Tensor]) -> list[Any]:
@@ -151,22 +156,6 @@ def _of_one_length(tensors: list[tf.Tensor]) -> list[Any]:
     return [check for check in checks if check is not None]
 
 
-def _has_loops(model: tf.keras.Model) -> bool:
-    """Returns whether a model has loops over time steps, which `tf.vectorized_map` cannot differentiate."""
-    return any(isinstance(layer, tf.keras.layers.RNN) and not layer.unroll for layer in model._flatten_layers())
-
-
 def _values_of(variables: list[tf.Variable]) -> int:
     """Returns how many values the gradients of one example have in memory."""
     return sum(variable.shape.num_elements() for variable in variables)
-
-
-def _loss(loss: str | Loss) -> Loss:
-    if isinstance(loss, str):
-        try:
-            return tf.keras.losses.get(loss)
-        except ValueError:
-            raise InputTypeError(f"loss={loss!r} is not the name of a loss of Keras.") from None
-    if not callable(loss):
-        raise InputTypeError(f"loss={loss!r} must be one loss of Keras, by name or as an object, or a function.")
-    return loss

@@ -1,6 +1,7 @@
 """Training of a Keras model in which every example of one data set is protected."""
 
 import functools
+import hashlib
 import os
 import pathlib
 import threading
@@ -11,28 +12,20 @@ import numpy as np
 import tensorflow as tf
 
 from tff_mf import accounting
-from tff_mf.base import validation
+from tff_mf.base import checkpoint_files, files, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.keras import _batches, _checkpoint, _model_checks
+from tff_mf.keras import _checks
 from tff_mf.keras._clipped_sum import ClippedSum
-from tff_mf.keras._noised_mean import NoisedMean
 from tff_mf.mechanisms import Mechanism
 from tff_mf.planning import Plan
 from tff_mf.planning.order import Order
 from tff_mf.problem.cohort_secret import CohortSecret
+from tff_mf.queries import build_query
 
-# Arguments of Keras's `fit` that would change what is trained, each with the remedy.
-_REFUSED = {
-    "class_weight": "multiply the loss by the weight of its target, in a loss of your own",
-    "sample_weight": "put the weight of an example into y, and multiply the loss by it, in a loss of your own",
-    "x": "the examples are the training's: make a Training of them",
-    "y": "the examples are the training's: make a Training of them",
-    "batch_size": "the batches follow from the order",
-    "shuffle": "the batches follow from the order",
-    "validation_split": "keep other examples than those that train, and pass them as validation_data",
-    "initial_epoch": "a training knows its epoch",
-    "steps_per_epoch": "the batches follow from the order",
-}
+# Of the identifier of a training's secret, before its key.
+_RUN_BYTES = 16
+# What secret batches follow from, and fields of the state of the noise, in checkpoints.
+_SECRET, _ROUND, _KEYS = "secret/0", "noise/1", "noise/2"
 
 
 class Training:
@@ -98,28 +91,26 @@ class Training:
     ) -> None:
         validation.instance("order", order, Order, "pass a tff_mf.Order")
         validation.instance("model", model, tf.keras.Model, "pass a Keras model")
-        if getattr(model, "optimizer", None) is None or getattr(model, "loss", None) is None:
-            raise InputValueError("model has no optimizer and loss: call model.compile(optimizer, loss) first.")
         if not tf.executing_eagerly():
             raise InputValueError("a Training must be made eagerly: make it outside of any tf.function or graph.")
-        _model_checks.check_compiled(model)
-        self._clipped_sum = ClippedSum(model, _model_checks.compiled_loss(model), clip_norm=clip_norm)
-        self._noise = NoisedMean(
+        _checks.check_compiled(model)
+        self._clipped_sum = ClippedSum(model, _checks.compiled_loss(model), clip_norm=clip_norm)
+        self._model, self._optimizer, self._variables = model, model.optimizer, model.trainable_variables
+        if hasattr(self._optimizer, "build"):
+            self._optimizer.build(self._variables)
+        query = build_query(
             mechanism,
-            model.trainable_variables,
-            order=order,
+            record_specs=[tf.TensorSpec(variable.shape, variable.dtype) for variable in self._variables],
             clip_norm=clip_norm,
             noise_multiplier=noise_multiplier,
             insecure_seed=insecure_seed,
         )
-        self._model, self._optimizer = model, _model_checks.built_optimizer(model)
-        self._variables = model.trainable_variables
-        self._examples = _batches.checked(order, (x, y))
+        self._order, self._query = order, query.bound_to(order.fingerprint.hex()).limited_to(order.rounds)
+        self._examples = _tensors(order, (x, y))
         self._secret = _variable(_words(CohortSecret.drawn()))
         # Refuses a sampling that the examples cannot fill.
         self._batches(0, 1)
-        self._state = tf.nest.map_structure(_variable, self._noise.init())
-        self._path: pathlib.Path | None = None
+        self._state = tf.nest.map_structure(_variable, self._query.initial_global_state())
         self._lock, self._torn = threading.RLock(), False
 
     @classmethod
@@ -174,18 +165,12 @@ class Training:
     @property
     def order(self) -> Order:
         """The order of the examples."""
-        return self._noise.order
+        return self._order
 
     @property
     def rounds(self) -> int:
         """Number of rounds whose noise has been drawn."""
         return int(self._state.noise.round)
-
-    @property
-    def state(self) -> Any:
-        """State of the noise. Secret, because the noise can be subtracted with it."""
-        self._settle()
-        return self._read()
 
     def guarantee(self, *, adjacency: str = "zero-out") -> accounting.Guarantee:
         """Returns the guarantee of all rounds of the order, without amplification: see `Order.guarantee`.
@@ -193,7 +178,7 @@ class Training:
         Raises:
             InputValueError: If the noise is repeatable.
         """
-        return self._noise.guarantee(adjacency=adjacency)
+        return self._order.guarantee(self._mechanism, noise_multiplier=self._noise_multiplier, adjacency=adjacency)
 
     def epsilon(self, delta: float) -> float:
         """Returns ε of all rounds of the order, for zero-out of one example: see `Order.epsilon`.
@@ -201,7 +186,7 @@ class Training:
         Raises:
             InputValueError: If the noise is repeatable, or no ε is known for the order and the mechanism.
         """
-        return self._noise.epsilon(delta)
+        return self._order.epsilon(self._mechanism, noise_multiplier=self._noise_multiplier, delta=delta)
 
     def statement(self, delta: float) -> str:
         """Returns the guarantee of all rounds of the order in one line: see `Order.statement`.
@@ -209,7 +194,19 @@ class Training:
         Raises:
             InputValueError: As `epsilon`, and if δ is not below 1 / examples.
         """
-        return self._noise.statement(delta)
+        return self._order.statement(self._mechanism, noise_multiplier=self._noise_multiplier, delta=delta)
+
+    @property
+    def _mechanism(self) -> Mechanism:
+        return self._query.mechanism
+
+    @property
+    def _noise_multiplier(self) -> float:
+        if self._query.insecure:
+            raise InputValueError(
+                "insecure_seed was given: TEST ONLY, such a training has no privacy guarantee. Leave it out."
+            )
+        return self._query.noise_multiplier
 
     def fit(
         self,
@@ -217,37 +214,33 @@ class Training:
         epochs: int | None = None,
         validation_data: Any = None,
         callbacks: Sequence[tf.keras.callbacks.Callback] = (),
-        checkpoint: str | os.PathLike[str] | None = None,
         **refused: Any,
     ) -> tf.keras.callbacks.History:
         """Trains for some epochs, and returns the history of validation, as `fit` of a Keras model does.
 
-        After each epoch, the model is evaluated on `validation_data`, a checkpoint is written, and callbacks of Keras
-        are called, in this order: what callbacks release, the checkpoint has. They are called for epochs only, not for
-        single batches. No metric of the training examples is computed.
+        After each epoch, the model is evaluated on `validation_data`, and callbacks of Keras are called: for epochs
+        only, not for single batches. No metric of the training examples is computed.
 
         Args:
             epochs: How many epochs to train; all that remain if `None`.
             validation_data: (x, y), or a `tf.data.Dataset` of batches, of other examples, which are not protected.
             callbacks: Callbacks of Keras, such as `tf.keras.callbacks.EarlyStopping`.
-            checkpoint: A file. If it exists, training continues from it; after each epoch it is written. See `save`.
             refused: Other arguments of Keras's `fit`, which are refused with the reason.
 
         Raises:
             InputTypeError: If an argument is of the wrong type, or there is no such argument.
-            InputValueError: If the order has fewer epochs left, or the checkpoint is of another training.
+            InputValueError: If the order has fewer epochs left.
         """
-        for name in refused:
+        if refused:
             raise InputTypeError(
-                f"{name}= is no argument of this fit: {_REFUSED.get(name, 'see Training.fit for those that it has')}."
+                f"{', '.join(refused)}: no argument of this Training.fit. Batches follow from the order; write weights "
+                "of classes or examples into a loss of your own, and pass validation_data of other examples."
             )
         if any(isinstance(callback, tf.keras.callbacks.BackupAndRestore) for callback in callbacks):
             raise InputValueError(
                 "callbacks has a BackupAndRestore, which restores the weights but not the noise, so that all rounds "
-                "would run again: give checkpoint= instead."
+                "would run again: call Training.save and restore instead."
             )
-        if checkpoint is not None:
-            self._continue_from(pathlib.Path(checkpoint))
         last = self._last_round(epochs)
         history = tf.keras.callbacks.History()
         called = tf.keras.callbacks.CallbackList([*callbacks, history], model=self._model)
@@ -257,10 +250,7 @@ class Training:
             epoch = self.rounds // self.order.epoch_rounds
             called.on_epoch_begin(epoch)
             self._train(min(last, (epoch + 1) * self.order.epoch_rounds))
-            logs = self._validated(validation_data)
-            if checkpoint is not None:
-                self.save(checkpoint)
-            called.on_epoch_end(epoch, logs)
+            called.on_epoch_end(epoch, self._validated(validation_data))
         called.on_train_end()
         return history
 
@@ -280,8 +270,9 @@ class Training:
         """
         with self._lock:
             self._settle()
-            _checkpoint.write(pathlib.Path(path), self._parts(), self._state, self._examples, about or {})
-        self._path = pathlib.Path(path).absolute()
+            arrays = {name: variable.numpy() for name, variable in self._named().items()}
+            description = {"training": self._identity(), "about": about or {}}
+            checkpoint_files.write(pathlib.Path(path), arrays, description, replaces=True)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continues from a checkpoint, in a new object with the same arguments.
@@ -301,41 +292,60 @@ class Training:
             raise InputValueError(
                 f"{self.rounds} rounds have run: restore into a new Training, made with the same arguments."
             )
-        self._torn = True
+        path = pathlib.Path(path)
+        files.remove_unfinished(path.parent)
+        arrays, description = checkpoint_files.read(path)
+        if description.get("training") != self._identity():
+            raise InputValueError(
+                f"{path}: it is of another training. Pass the same model, arguments and examples in the same order: an "
+                "example that changes its place would take part in other rounds."
+            )
+        variables = self._named()
+        # If this is interrupted, all other noise can be computed from the keys and the number of rounds. Rounds go on
+        # with the batches that they began with.
+        first, self._torn = [_SECRET, _KEYS, _ROUND], True
         try:
-            _checkpoint.read(pathlib.Path(path), self._parts(), self._state, self._examples)
+            for name in [*first, *(arrays.keys() - set(first))]:
+                variables[name].assign(arrays[name])
         except BaseException:
             if not self.rounds:
                 # A training that begins has batches of its own, whatever was read.
                 self._secret.assign(_words(CohortSecret.drawn()))
             raise
         self._torn = False
-        self._path = pathlib.Path(path).absolute()
+
+    def _identity(self) -> str:
+        """Returns a digest of the model's form, the noise and the examples, which a checkpoint must share."""
+        digest = hashlib.sha256(self._query.fingerprint)
+        for name, variable in self._named().items():
+            digest.update(f"{name} {variable.dtype.name} {variable.shape}".encode())
+        for tensor in tf.nest.flatten(self._examples):
+            array = tensor.numpy()
+            digest.update(f"{array.dtype.str} {array.shape}".encode())
+            # Strings are objects, whose bytes are their addresses in memory.
+            digest.update(repr(array.tolist()).encode() if array.dtype == object else array.tobytes())
+        return digest.hexdigest()
 
     def __reduce__(self) -> NoReturn:
         raise InputTypeError("a Training cannot be pickled, because it has the keys of the noise: use save.")
 
-    def _parts(self) -> dict[str, list[tf.Variable]]:
+    def _named(self) -> dict[str, tf.Variable]:
+        """Returns all variables of the training, by their names in checkpoints."""
         # Read when it is needed: an optimizer may make variables in its first step.
         variables = self._optimizer.variables
-        of_optimizer = variables() if callable(variables) else variables
-        return {_checkpoint.BATCHES: [self._secret], "model": self._model.weights, "optimizer": of_optimizer}
+        parts = {
+            "secret": [self._secret],
+            "model": self._model.weights,
+            "optimizer": variables() if callable(variables) else variables,
+            "noise": tf.nest.flatten(self._state),
+        }
+        return {f"{part}/{index}": variable for part, all_ in parts.items() for index, variable in enumerate(all_)}
 
     def _batches(self, begin: int, count: int) -> np.ndarray:
         """Returns the examples of batches, which follow from the secret of this training where they are secret."""
         words = self._secret.numpy().tobytes()
         secret = CohortSecret(run=words[:_RUN_BYTES].hex(), key=words[_RUN_BYTES:])
         return self.order.batches(begin, count, secret=secret)
-
-    def _continue_from(self, path: pathlib.Path) -> None:
-        if self._path == path.absolute() or not path.exists():
-            return
-        if self.rounds:
-            raise InputValueError(
-                f"checkpoint={str(path)!r} exists and is not of this training, which has run {self.rounds} rounds: "
-                "give another file."
-            )
-        self.restore(path)
 
     def _last_round(self, epochs: int | None) -> int:
         begun, rounds, length = self.rounds, self.order.rounds, self.order.epoch_rounds
@@ -372,7 +382,7 @@ class Training:
         """Computes the state of the noise from its keys, if an error may have come between two of its variables."""
         with self._lock:
             if self._torn:
-                noise = self._noise.query.replay(self._state.noise.keys[: self.rounds])
+                noise = self._query.replay(self._state.noise.keys[: self.rounds])
                 tf.nest.map_structure(lambda variable, value: variable.assign(value), self._state.noise, noise)
                 self._torn = False
 
@@ -383,7 +393,7 @@ class Training:
         # One trace, made here: TensorFlow would warn of a second training that its function is traced again.
         function = tf.function(self._run_rounds, autograph=False).get_concrete_function(*specs)
         if self.order.is_sampled and not self.order.insecure:
-            _model_checks.check_unseeded(function.graph)
+            _checks.check_unseeded(function.graph)
         return function
 
     def _run_rounds(self, rows: tf.Tensor, begin: tf.Tensor) -> None:
@@ -398,7 +408,8 @@ class Training:
             row = row[: tf.maximum(1, tf.math.count_nonzero(row >= 0, dtype=tf.int32))]
         x, y = tf.nest.map_structure(lambda tensor: tf.gather(tensor, tf.maximum(row, 0)), self._examples)
         total = self._clipped_sum(x, y, row >= 0)
-        mean, state = self._noise.next(total, self._read())
+        noised, state, _ = self._query.get_noised_result(total, self._read())
+        mean = [part / tf.constant(float(self.order.batch_size), part.dtype) for part in noised]
         self._optimizer.apply_gradients(zip(self._stored(mean, state), self._variables, strict=True))
         return state.noise.round
 
@@ -422,10 +433,6 @@ class Training:
             return [tf.identity(part) for part in mean]
 
 
-# Of the identifier of a training's secret, before its key.
-_RUN_BYTES = 16
-
-
 def _words(secret: CohortSecret) -> tf.Tensor:
     """Returns a secret as bytes: its identifier, and its key."""
     return tf.constant(np.frombuffer(bytes.fromhex(secret.run) + secret.key, np.uint8))
@@ -443,3 +450,18 @@ def _variable(initial: tf.Tensor) -> tf.Variable:
     # The capacity for keys may grow.
     shape = tf.TensorShape([None, *initial.shape[1:]]) if initial.shape.rank == 2 else initial.shape
     return tf.Variable(initial, trainable=False, shape=shape)
+
+
+def _tensors(order: Order, examples: Any) -> Any:
+    """Returns a structure of arrays as tensors, after checking that each has one entry for each example."""
+    # TensorFlow copies NumPy's arrays, but shares the memory of others, which can change.
+    tensors = tf.nest.map_structure(
+        lambda leaf: tf.convert_to_tensor(leaf if tf.is_tensor(leaf) else np.array(leaf)), examples
+    )
+    for tensor in tf.nest.flatten(tensors):
+        if tensor.shape.rank == 0 or tensor.shape[0] != order.examples:
+            raise InputValueError(
+                f"x or y has an array of shape {tensor.shape}, but examples={order.examples} in the order: each array "
+                "must have one entry for each example."
+            )
+    return tensors

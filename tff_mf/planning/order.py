@@ -168,7 +168,13 @@ class Order:
             InputValueError: If the rounds are not all below `rounds`, the examples cannot fill the batches, or `secret`
                 is missing.
         """
-        begin, count = self._checked_rounds(begin, count)
+        begin = validation.whole("begin", begin, at_least=0)
+        count = validation.whole("count", count, at_least=0)
+        if begin + count > self.rounds:
+            raise InputValueError(
+                f"begin={begin} and count={count} exceed the {self.rounds} rounds that the order was accounted for: "
+                "make an order of more epochs, and calibrate the noise for it."
+            )
         if isinstance(self.sampling, accounting.CyclicPoisson):
             # Rounds are independent, given the groups, so that no coin has to be stored, nor tossed before its round.
             rounds, groups = range(begin, begin + count), self._groups
@@ -291,29 +297,16 @@ class Order:
                 "published. Take a smaller delta."
             )
         epsilon = self.epsilon(mechanism, noise_multiplier=noise_multiplier, delta=delta)
-        schema = self.participation
+        schema, name = self.participation, f"tff_mf.{type(self.sampling).__name__}"
+        batches = f"batches by {name}"
+        if self.is_sampled:
+            batches = f"secret batches of {self.batch_size} examples on average, by {name}"
+        elif isinstance(self.sampling, FixedEpoch):
+            batches = "batches in a fixed order"
         return (
             f"ε≤{_rounded_up(epsilon)} at δ={delta:g} for zero-out of one example; n={self.rounds} rounds, min-sep "
-            f"{schema.min_sep}, max-participations {schema.max_participations}, {self._named}"
+            f"{schema.min_sep}, max-participations {schema.max_participations}, {batches}"
         )
-
-    @property
-    def _named(self) -> str:
-        """How batches are drawn, for `statement`."""
-        name = f"tff_mf.{type(self.sampling).__name__}"
-        if self.is_sampled:
-            return f"secret batches of {self.batch_size} examples on average, by {name}"
-        return "batches in a fixed order" if isinstance(self.sampling, FixedEpoch) else f"batches by {name}"
-
-    def _checked_rounds(self, begin: int, count: int) -> tuple[int, int]:
-        begin = validation.whole("begin", begin, at_least=0)
-        count = validation.whole("count", count, at_least=0)
-        if begin + count > self.rounds:
-            raise InputValueError(
-                f"begin={begin} and count={count} exceed the {self.rounds} rounds that the order was accounted for: "
-                "make an order of more epochs, and calibrate the noise for it."
-            )
-        return begin, count
 
 
 def _rounded_up(value: float) -> str:

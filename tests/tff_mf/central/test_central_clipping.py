@@ -14,7 +14,7 @@ import dp_accounting  # noqa: E402
 from dp_accounting.pld import PLDAccountant  # noqa: E402
 
 from tff_mf import keras  # noqa: E402
-from tff_mf.keras import _clipped_sum, _per_example  # noqa: E402
+from tff_mf.keras import _clipped_sum  # noqa: E402
 from tff_mf.problem import draws  # noqa: E402
 from tff_mf.queries import clipping  # noqa: E402
 
@@ -159,34 +159,11 @@ def test_orders_refuse_what_they_have_no_epsilon_for():
         (lambda: tff_mf.Order.fixed(examples=3, batch_size=2.0, epochs=1), "batch_size=2.0"),
         (lambda: poisson(examples=9, batch_size=4, rounds=2, groups=3), "clients_per_round=4 exceeds the 3"),
         (lambda: tff_mf.Order.fixed(examples=4, batch_size=2, epochs=2).batches(3, 2), "exceed the 4 rounds"),
-        (lambda: keras.dataset(tff_mf.Order.fixed(examples=4, batch_size=2, epochs=2), np.ones([5, 2])), "shape"),
-        (lambda: keras.read_examples(tf.data.Dataset.range(9), examples=8), "more elements, but examples=8"),
-        (lambda: keras.read_examples(tf.data.Dataset.range(9).repeat(), examples=9), "more"),
-        (lambda: keras.read_examples(tf.data.Dataset.range(9).batch(3), examples=9), "only 3 elements"),
     ],
 )
 def test_bad_orders_are_refused(make, message):
     with pytest.raises(tff_mf.InputError, match=message):
         make()
-
-
-def test_a_data_set_has_the_batches_of_the_order():
-    x = np.arange(10.0)
-    order = tff_mf.Order.fixed(examples=10, batch_size=3, epochs=2, seed=1)
-    found = [batch["x"].numpy().tolist() for batch in keras.dataset(order, {"x": x})]
-    assert found == order.batches(0, 6).tolist()
-    assert [batch.numpy().tolist() for batch in keras.dataset(order, x, begin=4)] == found[4:]
-    sampled = poisson(examples=10, batch_size=1, rounds=30, insecure_seed=0)
-    rows = [row[row >= 0].tolist() for row in sampled.batches(0, 30)]
-    assert [] in rows
-    assert [batch.numpy().tolist() for batch in keras.dataset(sampled, x)] == rows
-
-
-def test_a_data_set_is_read_once_into_fixed_places():
-    dataset = tf.data.Dataset.from_tensor_slices({"a": [1, 2, 3], "b": [[1.0], [2.0], [3.0]]}).shuffle(3)
-    found = keras.read_examples(dataset, examples=3)
-    assert sorted(found["a"]) == [1, 2, 3]
-    assert np.array_equal(found["a"], found["b"][:, 0])
 
 
 def convolutions():
@@ -305,10 +282,8 @@ float32 = st.floats(width=32, allow_nan=True, allow_infinity=True) | st.sampled_
 )
 def test_no_example_contributes_more_than_the_clip_norm(left, right, clip_norm):
     left, right = (tf.constant([values], tf.float32) for values in (left, right))
-    gradients = [_per_example.Gradients(values) for values in (left, right)]
-    norms = tf.sqrt(tf.add_n([each.squared_norms() for each in gradients]))
-    factors = clipping.factors(norms, tf.constant(clip_norm, tf.float32))
-    found = np.concatenate([np.ravel(each.weighted_sum(factors)) for each in gradients]).astype(np.float64)
+    sums = _clipped_sum.clipped([left, right], tf.constant([True]), clip_norm)
+    found = np.concatenate([np.ravel(part) for part in sums]).astype(np.float64)
     assert np.all(np.isfinite(found))
     assert np.linalg.norm(found) <= np.float32(clip_norm)
     plain = np.concatenate([np.ravel(left), np.ravel(right)]).astype(np.float64)

@@ -1,6 +1,7 @@
 """Models that central training refuses, because a gradient would depend on several examples, or on none."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -8,6 +9,8 @@ from tensorflow.python.framework import op_def_registry
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
+
+Loss = Callable[[Any, Any], tf.Tensor]
 
 # Operations that TensorFlow calls stateful, and that store and write nothing but states of random generators. All
 # others of them may leave exact values of examples behind: in variables, tables, queues, files, or Python.
@@ -20,7 +23,6 @@ _HARMLESS = re.compile(
 )
 # Methods that Keras's own fit calls, and this training does not.
 _METHODS_OF_FIT = ("train_step", "make_train_function", "compute_loss")
-_NORMALIZATIONS = (tf.keras.layers.BatchNormalization,)
 
 
 def check(model: Any) -> None:
@@ -28,18 +30,14 @@ def check(model: Any) -> None:
 
     Formal guarantee: with `check_graph`, a model that passes changes no variable when a gradient is computed, so that
     all that training leaves of an example is its clipped gradient.
-
-    Raises:
-        InputTypeError: If it is not a Keras model.
-        InputValueError: If it is refused.
     """
     validation.instance("model", model, tf.keras.Model, "pass a Keras model")
     if not model.built:
         raise InputValueError("model is not built: call it on one example, or give its first layer an input_shape.")
     for layer in model._flatten_layers():
-        if isinstance(layer, _NORMALIZATIONS) and layer.trainable:
+        if isinstance(layer, tf.keras.layers.BatchNormalization) and layer.trainable:
             raise InputValueError(
-                f"model has the layer {layer.name!r}, a {type(layer).__name__}, which computes with all examples of a "
+                f"model has the layer {layer.name!r}, a BatchNormalization, which computes with all examples of a "
                 "batch and stores their statistics without noise: use GroupNormalization or LayerNormalization, or "
                 "set trainable=False on it."
             )
@@ -64,11 +62,9 @@ def check(model: Any) -> None:
 
 
 def check_compiled(model: tf.keras.Model) -> None:
-    """Raises if `fit` of Keras would train a compiled model in another way than with its loss and its optimizer.
-
-    Raises:
-        InputValueError: If it would.
-    """
+    """Raises if `fit` of Keras would train a compiled model in another way than with its loss and its optimizer."""
+    if getattr(model, "optimizer", None) is None or getattr(model, "loss", None) is None:
+        raise InputValueError("model has no optimizer and loss: call model.compile(optimizer, loss) first.")
     # Public functions only serialize it, which fails for losses of one's own.
     weights = model._compile_config.config["loss_weights"]
     if weights is not None:
@@ -80,24 +76,38 @@ def check_compiled(model: tf.keras.Model) -> None:
         if getattr(type(model), name) is not getattr(tf.keras.Model, name):
             raise InputValueError(
                 f"model is a {type(model).__name__} with a {name} of its own, which is not called: put what it "
-                "computes into the loss, or write a loop of your own with ClippedSum and NoisedMean."
+                "computes into the loss, or write a loop of your own with ClippedSum."
             )
-    if getattr(model.optimizer, "use_ema", False):
+    optimizer = model.optimizer
+    if isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
+        raise InputValueError(
+            "the model's optimizer scales losses, and clipped gradients are not scaled: take another."
+        )
+    if type(optimizer).__module__.startswith("tensorflow_privacy"):
+        raise InputValueError(
+            f"the model's optimizer is {type(optimizer).__name__} of TensorFlow Privacy, which clips and adds noise "
+            "itself: take an ordinary one, such as tf.keras.optimizers.SGD."
+        )
+    if getattr(optimizer, "use_ema", False):
         raise InputValueError(
             "the model's optimizer has use_ema=True, whose averages Keras writes into the weights at the end of fit, "
             "and this training does not: leave it out, and average weights of released models, at no cost of privacy."
         )
 
 
-def compiled_loss(model: tf.keras.Model) -> Any:
-    """Returns the loss of a compiled model, which refuses outputs that Keras would not pass to it as they are."""
-    loss = model.loss
+def loss_function(loss: Any) -> Loss:
+    """Returns a loss of Keras, given by name or as an object, or a function, as a function of targets and outputs."""
     if not isinstance(loss, str) and not callable(loss):
         raise InputTypeError(f"loss={loss!r} must be one loss of Keras, by name or as an object, or a function.")
     try:
-        function = tf.keras.losses.get(loss)
+        return tf.keras.losses.get(loss)
     except ValueError:
         raise InputTypeError(f"loss={loss!r} is not the name of a loss of Keras.") from None
+
+
+def compiled_loss(model: tf.keras.Model) -> Loss:
+    """Returns the loss of a compiled model, which refuses outputs that Keras would not pass to it as they are."""
+    loss, function = model.loss, loss_function(model.loss)
 
     def checked(target: Any, outputs: Any) -> tf.Tensor:
         if (count := len(tf.nest.flatten(outputs))) > 1:
@@ -117,11 +127,7 @@ def compiled_loss(model: tf.keras.Model) -> Any:
 
 
 def check_graph(model: tf.keras.Model, graph: Any) -> None:
-    """Raises if a graph that computes a model's gradients changes variables, or if the model added losses to it.
-
-    Raises:
-        InputValueError: If it does.
-    """
+    """Raises if a graph that computes a model's gradients changes variables, or if the model added losses to it."""
     _check_losses(model)
     found = sorted(
         (node.name, node.op) for node in _nodes(graph) if _is_stateful(node.op) and not _HARMLESS.match(node.op)
@@ -139,9 +145,6 @@ def check_unseeded(graph: Any) -> None:
 
     The places of a batch have random bits of their own. If those are known, as by a seed, and one example fewer is in a
     batch, all that follow it move, and their gradients change: by more than the clip norm of one example.
-
-    Raises:
-        InputValueError: If it does.
     """
     found = sorted(node.name for node in _nodes(graph) if node.attr["seed"].i or node.attr["seed2"].i)
     if found:
@@ -169,24 +172,3 @@ def _check_losses(model: tf.keras.Model) -> None:
             "model has losses of its own, from a regularizer or add_loss, which are not clipped: take them out; for "
             "weight decay use an optimizer that has it, such as AdamW."
         )
-
-
-def built_optimizer(model: tf.keras.Model) -> Any:
-    """Returns the optimizer of a model, with its variables.
-
-    Raises:
-        InputValueError: If it scales losses, or clips and adds noise itself.
-    """
-    optimizer = model.optimizer
-    if isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
-        raise InputValueError(
-            "the model's optimizer scales losses, and clipped gradients are not scaled: take another."
-        )
-    if type(optimizer).__module__.startswith("tensorflow_privacy"):
-        raise InputValueError(
-            f"the model's optimizer is {type(optimizer).__name__} of TensorFlow Privacy, which clips and adds noise "
-            "itself: take an ordinary one, such as tf.keras.optimizers.SGD."
-        )
-    if hasattr(optimizer, "build"):
-        optimizer.build(model.trainable_variables)
-    return optimizer
