@@ -11,8 +11,8 @@ import tensorflow_privacy as tfp
 
 import tff_mf
 from tff_mf import aggregators, queries
-from tff_mf.aggregators.process_check import _bound, _check, _clients, _noise, _probe
-from tff_mf.aggregators.resident.cohort_graph import NotInOneGraphError
+from tff_mf.aggregators.process_check import check as checking
+from tff_mf.aggregators.process_check import laws, result, rounds
 
 CLAIM = types.MappingProxyType({"clip_norm": 1.0, "noise_multiplier": 0.1, "clients_per_round": 4})
 BLT = tff_mf.BLT.production("b400")
@@ -78,21 +78,16 @@ def check(process, mechanism=BLT, **changes):
     return aggregators.check_process(process, mechanism, clients=list(clients()), **{**CLAIM, **changes})
 
 
-def beside_the_model(process, aggregator):
+def beside_the_model(process, aggregator, examples=None):
     """Makes the checks of `check_process` without large cohorts: metrics, state and fingerprint."""
-    findings = _probe.Findings()
-    cohorts = _clients.neighbours(list(clients()), None)
-    _clients.check_leaves(
-        _probe.Probe(process, None, tff.framework.get_context_stack().current),
-        cohorts,
-        aggregator.fingerprint,
-        findings,
-    )
+    findings = result.Findings()
+    examples = list(clients()) if examples is None else examples
+    laws.metrics_and_state(rounds.Probe(process), examples, None, fingerprint=aggregator.fingerprint, findings=findings)
     return findings.result()
 
 
-def told(result, name):
-    return [finding for finding in result.findings if finding.name == name]
+def told(checked, name):
+    return [finding for finding in checked.findings if finding.name == name]
 
 
 def in_tffs_own_factory(clip_norm=1.0, query=queries.build_query):
@@ -121,83 +116,56 @@ def banded_process():
 
 @pytest.fixture(scope="module")
 def process_state(banded_process):
-    return _clients.by_path(banded_process.initialize()._replace(global_model_weights=()))
+    return laws.by_path(banded_process.initialize()._replace(global_model_weights=()))
 
 
-def test_repeated_rounds_are_those_of_the_process(monkeypatch):
-    """With equal keys, one computation for all runs adds the noise of the process called round by round."""
-    probe = _probe.Probe(fed_avg(ours(insecure_seed=3)), None, tff.framework.get_context_stack().current)
-    run = [seen.change for seen in probe.noise(3)]
-    expected = np.concatenate([run, run], axis=1)
-    assert np.all(np.std(expected, axis=1) > 0)
-    np.testing.assert_array_equal(probe.noise_of_runs(2, 3), expected)
-
-    def refuse(*_, **__):
-        raise NotInOneGraphError("a variable may be read before it has a value")
-
-    monkeypatch.setattr(_probe._chains, "changes", refuse)
-    np.testing.assert_array_equal(probe.noise_of_runs(2, 3), expected)
-
-
-@pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=16, max_clients=4)])
-def test_digits_recognize_floating_point_and_another_grid(grid):
-    query = queries.build_query(
-        tff_mf.Identity(), record_specs=tf.TensorSpec([40_000]), clip_norm=0.3, noise_multiplier=7.379, grid=grid
-    )
-    sample = query.initial_sample_state()
-    row, _, _ = query.get_noised_result(sample, query.initial_global_state())
-    # As a model of weights 0 changes.
-    change = (row.numpy() / np.float32(7)) * np.float32(0.1)
-    unit = float(query.derive_sample_params(None)) / 7 * float(np.float32(0.1))
-    for bits in (15, 16, 17):
-        findings, claimed = _probe.Findings(), tff_mf.Grid(bits=bits, max_clients=4)
-        _noise.check_digits(change.astype(np.float64), unit=unit, grid=claimed, findings=findings)
-        criticals = [finding for finding in findings.result().findings if finding.severity == "critical"]
-        # Multiples of 2⁻¹⁶ are multiples of 2⁻¹⁷.
-        assert bool(criticals) == (grid is None or bits < grid.bits)
-
-
-# Long: processes of a known rate take the same path, but for one division.
-@pytest.mark.long
-def test_an_unknown_server_rate_is_estimated():
+def test_without_the_servers_rate_what_the_model_shows_is_not_judged():
     def rate(step):
         return 0.05 + 0.1 * tf.cast(step, tf.float32)
 
     scheduled = fed_avg(
         ours(), server_optimizer_fn=tff.learning.optimizers.schedule_learning_rate(SGDM(1.0, 0.9), rate)
     )
-    result = check(scheduled)
-    assert result, str(result)
-    result = check(scheduled, noise_multiplier=0.2)
-    assert any("whitened" in finding.text for finding in told(result, "noise")), str(result)
+    checked = check(scheduled)
+    assert checked.verdict == "not judged"
+    assert {name for name, status in checked.statuses.items() if status == "passed"} == {
+        *("metrics", "state", "fresh_noise"),
+    }
+    assert all("server_learning_rate=" in finding.remedy for finding in checked.findings)
+    checked = check(scheduled, server_learning_rate=0.05)
+    assert checked, str(checked)
+    checked = check(scheduled, server_learning_rate=0.1)
+    assert any("whitened" in finding.text for finding in told(checked, "noise")), str(checked)
 
 
 def test_what_needs_more_clients_than_the_grid_has_room_for_is_not_judged_and_passes_with_more_room():
     claim = {"noise_multiplier": 0.5, "grid": tff_mf.Grid(bits=14, max_clients=10)}
-    result = check(fed_avg(ours(**claim)), **claim)
-    assert (result.verdict, result.failed, result.passed, bool(result)) == ("not judged", False, False, False)
+    checked = check(fed_avg(ours(**claim)), **claim)
+    assert (checked.verdict, checked.failed, checked.passed, bool(checked)) == ("not judged", False, False, False)
     # What rounds without clients show is judged all the same.
     unjudged = ["clipping", "divisor", "weights"]
-    assert [name for name, status in result.statuses.items() if status != "passed"] == unjudged
-    assert str(result).startswith("NOT JUDGED: clipping, divisor, weights ")
+    assert [name for name, status in checked.statuses.items() if status != "passed"] == unjudged
+    assert str(checked).startswith("NOT JUDGED: clipping, divisor, weights ")
     larger = tff_mf.Grid(bits=14, max_clients=20)
-    (told_once,) = [line for line in str(result).splitlines() if repr(larger) in line]
+    (told_once,) = [line for line in str(checked).splitlines() if repr(larger) in line]
     assert told_once.startswith("not judged: clipping, divisor, weights: A round of 20 clients")
     claim["grid"] = larger
-    result = check(fed_avg(ours(**claim)), **claim)
-    assert (result.verdict, result.failed, result.passed, bool(result)) == ("passed", False, True, True), str(result)
-    assert str(result).startswith("PASSED (")
+    checked = check(fed_avg(ours(**claim)), **claim)
+    assert (checked.verdict, checked.failed, checked.passed, bool(checked)) == ("passed", False, True, True), str(
+        checked
+    )
+    assert str(checked).startswith("PASSED (")
 
 
 def test_what_would_let_a_noisy_process_be_judged_does():
     for dimension, noise_multiplier in ((4_000_000, 20.0), (2, 1e4), (601, 101.0)):
-        count = _bound.count_for(noise_multiplier, dimension)
-        text, remedy = _check._more_room(count, noise_multiplier, tff_mf.Grid(bits=14, max_clients=10))
+        count = laws.count_for(noise_multiplier, dimension)
+        text, remedy = checking.more_room(count, noise_multiplier, tff_mf.Grid(bits=14, max_clients=10))
         assert f"{count} clients" in text
         less = float(re.search(r"noise_multiplier=([^ ]+)", remedy).group(1))
-        assert 0.9 * 4000 < _bound.count_for(less, dimension) <= 4000
+        assert 0.9 * 4000 < laws.count_for(less, dimension) <= 4000
         assert "max_clients=4000)" in remedy
-        assert "grid" not in _check._more_room(count, noise_multiplier, None)[1]
+        assert "grid" not in checking.more_room(count, noise_multiplier, None)[1]
 
 
 class LeavesTheKernelsWithoutNoise(tff.aggregators.UnweightedAggregationFactory):
@@ -213,9 +181,9 @@ class LeavesTheKernelsWithoutNoise(tff.aggregators.UnweightedAggregationFactory)
         @tff.federated_computation(start.type_signature.result, tff.FederatedType(value_type, tff.CLIENTS))
         def advance(state, value):
             output, exact = noised.next(state[0], value), plain.next(state[1], value)
-            result = tff.federated_map(mixed, (exact.result, output.result))
+            total = tff.federated_map(mixed, (exact.result, output.result))
             states = tff.federated_zip((output.state, exact.state))
-            return tff.templates.MeasuredProcessOutput(states, result, output.measurements)
+            return tff.templates.MeasuredProcessOutput(states, total, output.measurements)
 
         return tff.templates.AggregationProcess(start, advance)
 
@@ -253,13 +221,13 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found_and_the_remedy_names_the_argument(name):
     build, failed = FAULTS[name]
-    result = check(build())
-    assert (result.verdict, result.failed, result.passed, bool(result)) == ("failed", True, False, False)
-    assert str(result).startswith("FAILED: ")
+    checked = check(build())
+    assert (checked.verdict, checked.failed, checked.passed, bool(checked)) == ("failed", True, False, False)
+    assert str(checked).startswith("FAILED: ")
     for which, remedy in failed.items():
-        assert result.statuses[which] == "failed", str(result)
-        assert any(remedy in finding.remedy for finding in told(result, which)), str(result)
-        assert "critical" in {finding.severity for finding in told(result, which)}
+        assert checked.statuses[which] == "failed", str(checked)
+        assert any(remedy in finding.remedy for finding in told(checked, which)), str(checked)
+        assert "critical" in {finding.severity for finding in told(checked, which)}
 
 
 # Claims that neither the rounds nor the fingerprint of our process keep.
@@ -286,19 +254,19 @@ def test_noise_that_differs_after_the_measured_rounds_is_found(process_state, cl
     later = tff_mf.BandedToeplitz(column=[*BANDED.column, 0.0, 0.1])
     other = ours(BANDED, restart_every=4) if claim == "restarts" else ours(later)
     for aggregator, status in ((ours(BANDED), "not judged"), (other, "failed")):
-        findings = _probe.Findings()
-        _noise.check(process_state, aggregator.fingerprint, findings)
-        result = findings.result()
-        assert result.statuses["noise"] == status, str(result)
-    assert "restart_every" in told(result, "noise")[0].remedy
+        findings = result.Findings()
+        laws.one_release(process_state, aggregator.fingerprint, findings)
+        checked = findings.result()
+        assert checked.statuses["noise"] == status, str(checked)
+    assert "restart_every" in told(checked, "noise")[0].remedy
 
 
 def test_foreign_noise_is_not_judged_and_seeds_from_the_clock_are_found():
-    result = check(fed_avg(tree_with_a_seed_of_the_clock()), tff_mf.Tree(8))
-    (foreign,) = [finding for finding in told(result, "noise") if "no noise of tff_mf" in finding.text]
+    checked = check(fed_avg(tree_with_a_seed_of_the_clock()), tff_mf.Tree(8))
+    (foreign,) = [finding for finding in told(checked, "noise") if "no noise of tff_mf" in finding.text]
     assert foreign.severity == "not judged"
-    assert result.statuses["fresh_noise"] == "failed", str(result)
-    assert any("build_mf_aggregator" in finding.remedy for finding in told(result, "fresh_noise"))
+    assert checked.statuses["fresh_noise"] == "failed", str(checked)
+    assert any("build_mf_aggregator" in finding.remedy for finding in told(checked, "fresh_noise"))
 
 
 def count_zeros(value):
@@ -316,20 +284,30 @@ def test_metrics_that_change_only_with_invalid_clients_do_not_pass():
     assert "NaN" in zeros.text
 
 
-def test_exact_state_that_also_varies_by_itself_does_not_pass(monkeypatch):
-    """As with data of integers, of which no client with NaN can be made."""
-    monkeypatch.setattr(_clients, "poisoned", lambda client: None)
-    result = beside_the_model(mime_lite(dropout_model), ours())
-    assert result.statuses["state"] == "not judged", str(result)
-    (finding,) = told(result, "state")
+def of_integers():
+    """A model of integers, of which no client with NaN can be made, with dropout."""
+    layers = [tf.keras.layers.InputLayer(input_shape=(FEATURES,), dtype=tf.int32), tf.keras.layers.Rescaling(0.1)]
+    return tff.learning.models.from_keras_model(
+        tf.keras.Sequential([*layers, tf.keras.layers.Dropout(0.5), tf.keras.layers.Dense(1)]),
+        loss=tf.keras.losses.MeanSquaredError(),
+        input_spec=(tf.TensorSpec([None, FEATURES], tf.int32), tf.TensorSpec([None, 1], tf.int32)),
+    )
+
+
+def test_exact_state_that_also_varies_by_itself_does_not_pass():
+    integers = [
+        each.map(lambda x, y: (tf.cast(10 * x, tf.int32), tf.cast(10 * y, tf.int32))).cache() for each in clients()
+    ]
+    checked = beside_the_model(mime_lite(of_integers), ours(), integers)
+    assert checked.statuses["state"] == "not judged", str(checked)
+    (finding,) = told(checked, "state")
     assert "client_work/0/accumulator" in finding.text
     assert "full_gradient_aggregator" in finding.remedy
-    assert "metrics_aggregator" not in finding.remedy
 
 
 def test_two_noised_releases_do_not_pass():
-    result = beside_the_model(mime_lite(full_gradient_aggregator=ours()), ours())
-    critical = [finding for finding in told(result, "state") if finding.severity == "critical"]
+    checked = beside_the_model(mime_lite(full_gradient_aggregator=ours()), ours())
+    critical = [finding for finding in told(checked, "state") if finding.severity == "critical"]
     assert any("client_work/1" in finding.text and "full_gradient" in finding.remedy for finding in critical)
 
 
@@ -361,11 +339,11 @@ ADAPTIVE = {
 def test_adaptive_bounds_are_found_in_the_state(name):
     build, seen, remedy = ADAPTIVE[name]
     state = build().create(tff.types.to_type([(np.float32, [3])])).initialize()
-    findings = _probe.Findings()
-    _noise.check(_clients.by_path({"aggregator": state}), ours().fingerprint, findings)
-    result = findings.result()
-    assert result.statuses["state"] == "failed", str(result)
-    (finding,) = [finding for finding in told(result, "state") if finding.severity == "critical"]
+    findings = result.Findings()
+    laws.one_release(laws.by_path({"aggregator": state}), ours().fingerprint, findings)
+    checked = findings.result()
+    assert checked.statuses["state"] == "failed", str(checked)
+    (finding,) = [finding for finding in told(checked, "state") if finding.severity == "critical"]
     assert seen in finding.text
     assert remedy in finding.remedy
 

@@ -12,15 +12,14 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.queries import clipping
 
 from ..factories.factory import MFAggregationFactory
 from ..resident.context import ResidentContext, resident_context
-from . import _bound, _clients, _noise
-from ._probe import Findings, Probe, ProcessCheck
+from . import laws
+from .result import Findings, ProcessCheck
+from .rounds import Probe
 
 _ROUNDS = 4
-_SAMPLES = 1000
 _MOST_CLIENTS = 4000
 _COHORT = 4
 # Of the noise in which as many clients as are made up stand out, for rounding.
@@ -47,7 +46,7 @@ def check_process(
     """Runs a learning process on made-up cohorts, and checks whether its releases are those that the guarantee covers.
 
     It runs in the resident context that it is called in, or in one of its own, and takes some ten seconds for a small
-    model; hundreds of rounds without clients are one computation.
+    model.
 
     The check sees what a reader of the server's releases sees: the model after a round, and the metrics. It also sees
     the state, since an exact value there influences later models. There are seven checks:
@@ -56,8 +55,7 @@ def check_process(
       update is NaN, or the client is absent. The noised query alone has metrics. The state contains
       one stream of noise, and no adaptive bound of clipping or zeroing.
     - `noise`: rounds without clients add σζ·C⁻¹z / `clients_per_round`, by χ² tests of the whitened rounds; and the
-      state has the fingerprint of that noise, which covers later rounds too. With `grid`, the first round is on it,
-      digit by digit.
+      state has the fingerprint of that noise and its grid, which covers later rounds too.
     - `fresh_noise`: a state that is stepped twice draws different noise, and so do two initial states.
     - `clipping`: clients with the longest updates that can be made up move the model by `clip_norm` each at most; NaN
       does not move it at all.
@@ -88,8 +86,8 @@ def check_process(
         clients_per_round: The constant divisor.
         clients: Data of two clients or more, as `process.next` takes it; `tf.data.Dataset`s or lists of batches.
         restart_every: Number of rounds after which noise starts anew, or `None`.
-        server_learning_rate: Rate of the server's first step. If `None`, the one in the process's `get_hparams`, or
-            otherwise an estimate from how far clients move the model.
+        server_learning_rate: Rate of the server's first step. If `None`, the one in the process's `get_hparams`; if
+            that has none, what the model shows is not judged.
         hostile: Data of a client with an update longer than `clip_norm`, if none can be made from `clients`.
         grid: The grid, "auto" or `None`.
 
@@ -115,8 +113,6 @@ def check_process(
         server_learning_rate = validation.positive("server_learning_rate", server_learning_rate)
     if len(clients) < 2:
         raise InputValueError(f"clients has {len(clients)} clients: pass example data of two or more.")
-    rounds = min([_ROUNDS, *(limit for limit in (mechanism.max_rounds, restart_every) if limit is not None)])
-    encoder = mechanism.encoder(rounds)
     claim = MFAggregationFactory(
         mechanism,
         clip_norm=clip_norm,
@@ -125,58 +121,55 @@ def check_process(
         restart_every=restart_every,
         grid=grid,
     )
-    current = tff.framework.get_context_stack().current
-    with contextlib.nullcontext(current) if isinstance(current, ResidentContext) else resident_context() as context:
-        probe, findings = Probe(process, server_learning_rate, context), Findings()
+    current, findings = tff.framework.get_context_stack().current, Findings()
+    with contextlib.nullcontext(current) if isinstance(current, ResidentContext) else resident_context():
+        probe = Probe(process, server_learning_rate)
         claim = dataclasses.replace(claim, grid=claim.grid_for(probe.dimension))
-        _clients.check_leaves(probe, _clients.neighbours(clients[:_COHORT], hostile), claim.fingerprint, findings)
-        _aggregate(probe, clients, hostile, encoder=encoder, claimed=claimed, claim=claim, findings=findings)
+        cohort = clients[:_COHORT]
+        laws.metrics_and_state(probe, cohort, hostile, fingerprint=claim.fingerprint, findings=findings)
+        _check_the_model(probe, clients, hostile, claimed=claimed, claim=claim, findings=findings)
     return findings.result()
 
 
-def _aggregate(
+def _check_the_model(
     probe: Probe,
     clients: Sequence[Any],
     hostile: Any,
     *,
-    encoder: np.ndarray,
     claimed: float,
     claim: MFAggregationFactory,
     findings: Findings,
 ) -> None:
     """Makes the checks of what rounds add to the model."""
-    grid = claim.grid_for(probe.dimension)
-    runs, rows = _noise.rounds_without_clients(probe, len(encoder), _SAMPLES)
-    noisy = _noise.is_seen(rows, findings)
-    if noisy and not _noise.is_normal(rows):
+    limits = (claim.mechanism.max_rounds, claim.restart_every)
+    encoder = claim.mechanism.encoder(min([_ROUNDS, *(limit for limit in limits if limit is not None)]))
+    runs, rows = laws.noise_without_clients(probe, len(encoder))
+    noisy = laws.is_seen(rows, findings)
+    if noisy and not laws.is_normal(rows):
         text = "The server's step is not proportional to the aggregate, or the noise is not normal."
         findings.unjudged(_SEEN_IN_THE_MODEL, text, _SGD)
         return
-    scale, first = None if probe.rate is None else probe.rate * claimed, claim.noise_multiplier / float(encoder[0, 0])
-    if noisy and probe.rate is not None and grid is not None:
-        exact = probe.rate * float(clipping.checked_clip_norm(claim.clip_norm)) / claim.clients_per_round
-        _noise.check_digits(runs[0][0].change, unit=exact, grid=grid, findings=findings)
-    count = _bound.count_for(first, probe.dimension)
-    unit = None
-    if count > (_MOST_CLIENTS if grid is None else min(_MOST_CLIENTS, grid.max_clients)):
-        text, remedy = _more_room(count, claim.noise_multiplier, grid)
-        findings.unjudged(_SEEN_OF_CLIENTS, text, remedy)
-    else:
-        seen = float(np.sqrt(np.mean(rows[0] ** 2))) if noisy else None
-        unit = _bound.check(probe, clients, hostile, claimed=scale, noise=seen, count=count, findings=findings)
-    if not noisy:
-        return
-    _noise.fresh(probe, runs, findings)
-    unit = unit if scale is None else _bound.Unit(size=scale, error=0.0)
-    if unit is None:
+    if noisy:
+        laws.fresh_noise(probe, runs, findings)
+    if probe.rate is None:
         text = "The server's learning rate is not known."
-        findings.unjudged(("noise",), text, "Pass server_learning_rate=, the rate of the first round.")
+        findings.unjudged(
+            ("noise", *_SEEN_OF_CLIENTS), text, "Pass server_learning_rate=, the rate of the first round."
+        )
         return
-    whitened, on_grid = rows / (unit.size * claim.noise_multiplier), claim.grid is not None
-    _noise.covariance(whitened, encoder=encoder, relative_error=unit.error, on_grid=on_grid, findings=findings)
+    scale, first = probe.rate * claimed, claim.noise_multiplier / float(encoder[0, 0])
+    if noisy:
+        whitened = rows / (scale * claim.noise_multiplier)
+        laws.noise(whitened, encoder=encoder, on_grid=claim.grid is not None, findings=findings)
+    count, grid = laws.count_for(first, probe.dimension), claim.grid_for(probe.dimension)
+    if count > (_MOST_CLIENTS if grid is None else min(_MOST_CLIENTS, grid.max_clients)):
+        findings.unjudged(_SEEN_OF_CLIENTS, *more_room(count, claim.noise_multiplier, grid))
+        return
+    seen = float(np.sqrt(np.mean(rows[0] ** 2))) if noisy else None
+    laws.clients(probe, clients, hostile, claimed=scale, noise=seen, count=count, findings=findings)
 
 
-def _more_room(count: int, noise_multiplier: float, grid: tff_mf.Grid | None) -> tuple[str, str]:
+def more_room(count: int, noise_multiplier: float, grid: tff_mf.Grid | None) -> tuple[str, str]:
     """Returns why no rounds of `count` clients, which would stand out from the noise, are made, and what helps."""
     changes = []
     if count > _MOST_CLIENTS:
