@@ -29,15 +29,13 @@ from .factories.record_sums import distribute_aggregate_form as distribute_aggre
 from .process_check import ProcessCheck as ProcessCheck  # noqa: E402
 from .process_check import ProcessFinding as ProcessFinding  # noqa: E402
 from .process_check import check_process as check_process  # noqa: E402
-from .resident.clear_errors import NoRoundsLeftError as NoRoundsLeftError  # noqa: E402
 from .resident.context import ResidentContext as ResidentContext  # noqa: E402
 from .resident.context import resident_context as resident_context  # noqa: E402
-from .resident.context import tff_session as tff_session  # noqa: E402
-from .resident.transfers import LargeStateWarning as LargeStateWarning  # noqa: E402
+from .resident.session import LargeStateWarning as LargeStateWarning  # noqa: E402
+from .resident.session import tff_session as tff_session  # noqa: E402
 from .resident.values import ResidentValue as ResidentValue  # noqa: E402
-from .resident.workers import Worker as Worker  # noqa: E402
-from .resident.workers import WorkerLostError as WorkerLostError  # noqa: E402
-from .resident.workers import running_worker as running_worker  # noqa: E402
+from .resident.worker import NoRoundsLeftError as NoRoundsLeftError  # noqa: E402
+from .resident.worker import WorkerLostError as WorkerLostError  # noqa: E402
 
 # Where a user looks for them. They need the guard and the report, which are above this layer: nothing of it is imported
 # until one is asked for, and this layer is complete without.

@@ -1,10 +1,8 @@
 """Our rounds for `peers.py`: the learning process of `tff-mf train`, in the context that it trains in."""
 
 import argparse
-import contextlib
 import os
 import pathlib
-from collections.abc import Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("AUTOGRAPH_STRICT_CONVERSION", "1")
@@ -47,39 +45,13 @@ def process_of(case: _peer.Case, *, reference_model: bool) -> tff.learning.templ
     return process
 
 
-@contextlib.contextmanager
-def _worker(core: int | None) -> Iterator[aggregators.Worker]:
-    """Runs a worker, on one of the cores that this process has if one is given."""
-    own = os.sched_getaffinity(0)
-    if core is not None:
-        # A process begins with the cores of the one that starts it.
-        os.sched_setaffinity(0, {sorted(own)[core % len(own)]})
-    with contextlib.ExitStack() as stack:
-        try:
-            worker = stack.enter_context(aggregators.running_worker(threads=1))
-        finally:
-            os.sched_setaffinity(0, own)
-        yield worker
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--reference-model", action="store_true")
-
-    parser.add_argument("--workers", type=int, default=0, help="instead of one that the context starts")
-    parser.add_argument("--clients-at-once", type=int)
-    parser.add_argument("--core-each", action="store_true", help="each worker runs on a core of its own")
     given = parser.parse_args()
     read = _peer.read(given.folder)
-    with contextlib.ExitStack() as stack:
-        workers = [stack.enter_context(_worker(core if given.core_each else None)) for core in range(given.workers)]
-        context = aggregators.resident_context(
-            workers=tuple(worker.address for worker in workers),
-            clients_at_once=given.clients_at_once,
-            threads=None if workers else 1,
-        )
-        stack.enter_context(context)
+    with aggregators.resident_context(threads=1):
         process = process_of(read.case, reference_model=given.reference_model)
         batches = range(0, read.case.sentences, read.case.batch)
         # As `train` passes them.

@@ -1,4 +1,4 @@
-"""The tables and the picture of docs/performance.md, from what `peers.py` measured."""
+"""The table and the picture of docs/performance.md, from what `peers.py` measured."""
 
 import functools
 import itertools
@@ -18,8 +18,8 @@ _MARKS = ("<!-- measured -->", "<!-- until here -->")
 Pairs = Sequence[Sequence[float]]
 
 
-def tables(found: Mapping[str, Any]) -> list[str]:
-    """Returns two tables: the same round in each framework, and workers."""
+def table(found: Mapping[str, Any]) -> str:
+    """Returns the table of the same round in each framework."""
     peers = list(next(iter(found["table"].values()))["times"])
     compared = [f"| round | {peers[0]}, seconds | {' | '.join(peers[1:])} |", _rule(len(peers))]
     compared += [
@@ -27,9 +27,7 @@ def tables(found: Mapping[str, Any]) -> list[str]:
         for name in _KINDS
         for model in found.get(name, ())
     ]
-    workers = ["| round | seconds | times as fast |", "|---|---|---|"]
-    workers += [_workers(model, part) for name in ("workers", "larger") for model, part in found.get(name, {}).items()]
-    return ["\n".join(compared), "\n".join(workers)]
+    return "\n".join(compared)
 
 
 def _rule(columns: int) -> str:
@@ -44,13 +42,6 @@ def _compared(title: str, times: Mapping[str, Pairs]) -> str:
     return f"| {title} | {_seconds(plain, 0)} ({_seconds(plain, 1)}) | {' | '.join(ratios)} |"
 
 
-def _workers(model: str, part: Mapping[str, Any]) -> str:
-    first, *others = part["times"].items()
-    title = _TITLES[model].replace(f"{_CLIENTS[model]} clients", f"{part.get('cohort', _CLIENTS[model])} clients")
-    faster = "; ".join(f"{name}: {_ratio(first[1], pairs, 0)}" for name, pairs in others)
-    return f"| {title} | {first[0]}: {_seconds(first[1], 0)} | {faster} |"
-
-
 def _seconds(pairs: Pairs, column: int) -> str:
     return f"{statistics.median(pair[column] for pair in pairs):.2f}"
 
@@ -61,20 +52,18 @@ def _ratio(pairs: Pairs, others: Pairs, column: int) -> str:
 
 
 def filled(text: str, found: Mapping[str, Any]) -> str:
-    """Returns a page with the tables of what was measured between its two marks."""
+    """Returns a page with the table of what was measured between its two marks."""
     before, _, rest = text.partition(_MARKS[0])
     _, _, after = rest.partition(_MARKS[1])
-    return "".join([before, _MARKS[0], "\n\n", "\n\n".join(tables(found)), "\n\n", _MARKS[1], after])
+    return "".join([before, _MARKS[0], "\n\n", table(found), "\n\n", _MARKS[1], after])
 
 
 def draw(found: Mapping[str, Any], path: pathlib.Path) -> None:
-    """Draws what has been measured: times over clients, sizes and workers, and memory over rounds."""
+    """Draws what has been measured: times over clients and sizes, and memory over rounds."""
     looks = figures.styles(next(iter(found["table"].values()))["times"])
     panels = [functools.partial(_over_clients, model, part, looks) for model, part in found["table"].items()]
     if "size" in found:
         panels.append(functools.partial(_over_sizes, found["size"], looks))
-    if "workers" in found:
-        panels.append(functools.partial(_over_workers, found["workers"]))
     if "memory" in found:
         panels.append(functools.partial(_over_rounds, found["memory"]["conv"]))
     rows, columns = -(-len(panels) // 2), min(2, len(panels))
@@ -116,19 +105,6 @@ def _cpu(pairs: Pairs) -> float:
 def _finish(panel: Any) -> None:
     figures.plain_ticks(panel.xaxis)
     figures.plain_ticks(panel.yaxis)
-
-
-def _over_workers(workers: Mapping[str, Any], panel: Any) -> None:
-    for index, (model, part) in enumerate(workers.items()):
-        values = [statistics.median(pair[0] for pair in pairs) for pairs in part["times"].values()]
-        places = [place + 0.35 * index for place in range(len(values))]
-        panel.bar(places, [value / values[0] for value in values], 0.33, label=_TITLES[model].split(",")[0])
-        panel.set_xticks(
-            [place + 0.17 for place in range(len(values))], [name.replace(", ", ",\n") for name in part["times"]]
-        )
-    panel.set(ylabel="wall time, over one worker's", ylim=(0, 1.6))
-    panel.set_title("workers on 2 cores")
-    panel.legend()
 
 
 def _over_rounds(memory: Mapping[str, Sequence[float]], panel: Any) -> None:

@@ -19,7 +19,7 @@ from _common import header, row
 from _lstm import CLIENTS, Lstm
 
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import initializers
+from tff_mf.aggregators.resident import graphs
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     arguments = parser.parse_args()
     lstm = Lstm(arguments.clients)
-    computed = unittest.mock.patch.object(initializers, "without_overwritten", lambda computation: computation)
+    computed = unittest.mock.patch.object(graphs, "without_overwritten", lambda computation: computation)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     with aggregators.resident_context(max_concurrent_computation_calls=os.cpu_count() or 1):
         processes = {spared: lstm.process(None) for spared in seconds}

@@ -1,6 +1,6 @@
 """Time of the same simulated round in ours, in plain TensorFlow, in plain torch, and in pfl-research.
 
-    python benchmarks/peers.py [table] [full] [size] [workers] [larger] [memory] [--turns N] [--cores N] [--model NAME]
+    python benchmarks/peers.py [table] [full] [size] [memory] [--turns N] [--cores N] [--model NAME]
     python benchmarks/peers.py page
 
 Model, first weights, clients, words and steps are the same. Each peer is a process that lives as long as its case; they
@@ -46,18 +46,10 @@ PEERS: Mapping[str, tuple[str, ...]] = {
     "tff-mf, TFF's model": ("_peer_ours.py", "--reference-model"),
     "plain torch": ("_peer_torch.py",),
     "pfl-research": ("_peer_pfl.py",),
-    "1 worker": ("_peer_ours.py", "--workers", "1", "--clients-at-once", "1"),
-    "2 workers": ("_peer_ours.py", "--workers", "2", "--clients-at-once", "1"),
-    "1 worker, 1 core": ("_peer_ours.py", "--workers", "1", "--clients-at-once", "1"),
-    "2 workers, 2 cores": ("_peer_ours.py", "--workers", "2", "--clients-at-once", "1", "--core-each"),
-    "1 worker, 2 clients at once": ("_peer_ours.py", "--workers", "1", "--clients-at-once", "2"),
 }
 _OF_TORCH = ("_peer_torch.py", "_peer_pfl.py")
 TABLE = (PLAIN, "tff-mf", "tff-mf, TFF's model", "plain torch", "pfl-research")
 CURVES = (PLAIN, "tff-mf", "plain torch", "pfl-research")
-# Each worker has a core.
-CORE_EACH = ("1 worker, 1 core", "2 workers, 2 cores")
-WORKERS = ("1 worker", "2 workers", "1 worker, 2 clients at once")
 
 LSTM = Case(
     architecture="lstm", vocab_size=10_000, embedding_size=96, units=670, clients=10, most_clients=10, sentences=32
@@ -171,8 +163,7 @@ class Bench:
         with contextlib.ExitStack() as ends:
             processes = []
             for name in names:
-                cores = self.cores[:1] if name == CORE_EACH[0] else self.cores
-                processes.append(Process(name, self.folder_of(case), python, cores))
+                processes.append(Process(name, self.folder_of(case), python, self.cores))
                 ends.callback(processes[-1].end)
             for process in processes:
                 process.wait()
@@ -232,19 +223,6 @@ def size(bench: Bench, case: Case, part: dict[str, object]) -> None:
         part["times"] = rotate(processes, case.clients, bench.turns, untimed=COMPARED_AFTER)
 
 
-def workers(bench: Bench, case: Case, part: dict[str, object]) -> None:
-    """Measures one and two workers, each of which runs one client at a time, and one that runs two."""
-    with bench.running(WORKERS, case) as processes:
-        part["times"] = rotate(processes, case.clients, bench.turns, untimed=COMPARED_AFTER)
-
-
-def larger(bench: Bench, case: Case, part: dict[str, object]) -> None:
-    """Measures one worker on one core and two on two cores, with a larger cohort."""
-    part["cohort"] = case.clients
-    with bench.running(CORE_EACH, case) as processes:
-        part["times"] = rotate(processes, case.clients, bench.turns, untimed=COMPARED_AFTER)
-
-
 def parameters(case: Case) -> int:
     """Returns the number of parameters of a light model."""
     words, width, filters = case.vocab_size + 4, case.embedding_size, case.units
@@ -267,14 +245,6 @@ PARTS: Mapping[str, tuple[Callable[[Bench, Case, dict[str, object]], None], Mapp
         {case.architecture: changed(case, full=True, most_clients=case.clients) for case in (LSTM, CONV)},
     ),
     "size": (size, {str(parameters(case)): case for case in WIDER}),
-    "workers": (workers, {case.architecture: changed(case, most_clients=case.clients) for case in (LSTM, CONV)}),
-    "larger": (
-        larger,
-        {
-            case.architecture: changed(case, clients=clients, most_clients=clients)
-            for case, clients in ((LSTM, 100), (CONV, 1000))
-        },
-    ),
 }
 
 

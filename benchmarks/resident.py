@@ -1,6 +1,6 @@
 """Cost of a round whose server values stay in the worker: ratios within one run, as a table.
 
-python benchmarks/resident.py [server | ordinary | workers | checkpoint | flat | kills] ...
+python benchmarks/resident.py [server | ordinary | checkpoint | flat | kills] ...
 
 Without arguments, all parts are run except `kills`, which takes half an hour.
 """
@@ -17,11 +17,10 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import numpy as np
 import psutil
 from _common import header, median_seconds, peak_bytes, row, seconds, worker
 from _killed_training import kills
-from _lstm import CLIENTS, PARAMETERS, Lstm, blt
+from _lstm import PARAMETERS, Lstm, blt
 from _server_rounds import BANDS, banded, draw, server_process, stepping
 
 import tff_mf
@@ -95,29 +94,6 @@ def _attempt(bands: int) -> str:
     return f"{how} after {time.perf_counter() - start:.0f} s: {told[-1][:140] if told else 'no output'}"
 
 
-def workers() -> None:
-    lstm = Lstm()
-    found = {}
-    with aggregators.running_worker() as one, aggregators.running_worker() as two:
-        for name, addresses in {"1": (one.address,), "2": (one.address, two.address)}.items():
-            with aggregators.resident_context(workers=addresses):
-                process = lstm.process(blt(insecure_seed=1))
-                state = process.set_model_weights(process.initialize(), lstm.task.initial_weights)
-                times = []
-                for _ in range(4):
-                    start = time.perf_counter()
-                    state = process.next(state, lstm.cohort).state
-                    times.append(time.perf_counter() - start)
-                weights = [np.asarray(weight) for weight in process.get_model_weights(state).trainable]
-                found[name] = min(times), weights
-    apart = max(float(np.max(np.abs(one - two))) for one, two in zip(found["1"][1], found["2"][1], strict=True))
-    row(
-        f"two workers on {os.cpu_count()} cores over one, {CLIENTS} clients",
-        f"time {found['2'][0] / found['1'][0]:.2f} ({found['1'][0]:.2f} s), models at most {apart:.1e} apart",
-        "same result",
-    )
-
-
 def checkpoint() -> None:
     lstm = Lstm()
     aggregator = blt()
@@ -150,7 +126,7 @@ def flat() -> None:
     )
 
 
-PARTS = {part.__name__: part for part in (server, ordinary, workers, checkpoint, flat, kills)}
+PARTS = {part.__name__: part for part in (server, ordinary, checkpoint, flat, kills)}
 
 
 def main() -> None:

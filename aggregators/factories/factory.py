@@ -1,6 +1,5 @@
 """The aggregator of a mechanism, for the `model_aggregator=` argument of TFF's learning algorithms."""
 
-import copy
 import dataclasses
 import functools
 import os
@@ -19,8 +18,7 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.noise import tensorflow as noise
 
-from ..resident import transfers
-from ..resident.workers import end_with_program
+from ..resident.worker import end_with_program
 from . import record_sums
 from .metrics import withhold_measurements
 
@@ -71,7 +69,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             not optimized, or there are restarts, as many rounds as it is defined for: any number, for many mechanisms.
         grid: The integers that values are rounded to, summed in and noised in (`tff_mf.Grid`), or "auto" for the one
             that `grid_for` returns: the guarantee then covers the numbers that are released, and sums do not depend on
-            the order of clients or on how they are split over workers. `None` for floating point, which an adversary
+            the order of clients or on how they are split. `None` for floating point, which an adversary
             who knows all other values can tell from the guarantee's real numbers; see docs/privacy.md.
     """
 
@@ -86,8 +84,6 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None
     rounds: int | None = None
     grid: tff_mf.Grid | Literal["auto"] | None = None
-
-    _repeated_keys = None
 
     def __post_init__(self) -> None:
         if self.record_aggregation_factory is not None:
@@ -123,20 +119,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
     @property
     def insecure(self) -> bool:
         """Whether the noise is repeatable, and the aggregator therefore for tests only."""
-        return self.insecure_seed is not None or self._repeated_keys is not None
-
-    def repeating(self, keys: np.ndarray) -> Self:
-        """Returns the same aggregator with the keys of past rounds, to verify by computing these rounds again.
-
-        Nothing that it computes may be released: it is `insecure`.
-
-        Args:
-            keys: Keys that were drawn, int64 `[rounds, 2]`, as recorded in the state.
-        """
-        repeating = copy.copy(self)
-        object.__setattr__(repeating, "_repeated_keys", keys)
-        repeating._query(_ONE_NUMBER)
-        return repeating
+        return self.insecure_seed is not None
 
     def grid_for(self, dimension: int) -> tff_mf.Grid | None:
         """Returns the grid for values of `dimension` coordinates, `None` without one.
@@ -234,7 +217,6 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         one_stream = self._query_of_a_stream(tff.types.type_to_tf_tensor_specs(value_type))
         query = tfp.NormalizedQuery(self._whole(one_stream), denominator=self.clients_per_round)
         process = tff.aggregators.DifferentiallyPrivateFactory(query, self._record_sum(one_stream)).create(value_type)
-        transfers.watch(process.initialize.type_signature.result)
         end_with_program()
         return process
 
@@ -254,8 +236,6 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
 
     def _whole(self, query: queries.MatrixFactorizationQuery) -> _Query:
         """Returns the query of the whole run, with its restarts and rounds."""
-        if self._repeated_keys is not None:
-            query = query.repeating(self._repeated_keys)
         if self.restart_every is not None:
             return queries.RestartedQuery(query, restart_every=self.restart_every, rounds=self.rounds)
         optimized_for = self.mechanism.optimized_for
@@ -280,11 +260,6 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
             clients_per_round=self.clients_per_round,
             **arguments,
         )
-
-
-# TFF's algorithms with weights, except FedSGD, check the type of an aggregator before they call it, and print this
-# name of its class and nothing else.
-MFAggregationFactory.__name__ += f", which takes no weights: pass {_EQUAL_WEIGHTS}"
 
 
 def build_mf_aggregator(

@@ -12,6 +12,8 @@ import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.queries import clipping
 
+from ..resident import tff_insides
+
 # Number of values in one sum that were scaled, and number that were set to zero.
 COUNTS = ("clipped", "zeroed")
 # A quantized or compressed sum can enlarge a clipped value: up to 5.6 times with 8 bits of EncodedSumFactory at 4
@@ -47,8 +49,7 @@ def check_integers(factory: tff.aggregators.UnweightedAggregationFactory, grid: 
     """Raises unless a sum is exact for the integers of a grid: a secure sum has its thresholds at ±2^bits."""
     if not isinstance(factory, tff.aggregators.SecureSumFactory):
         return
-    # TFF offers no other way to read them.
-    upper, lower = factory._upper_bound_threshold, factory._lower_bound_threshold
+    upper, lower = tff_insides.thresholds(factory)
     if type(upper) is not int or upper != grid.largest_norm or lower not in (None, -grid.largest_norm):
         raise InputValueError(
             f"record_aggregation_factory has other thresholds than ±2^bits of grid={grid!r}: pass "

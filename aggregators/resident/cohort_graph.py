@@ -5,7 +5,6 @@ it was computed from, so that sums had to be copied through Python. The loop kee
 once, and one sum.
 """
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,9 +14,8 @@ import tensorflow_federated as tff
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import op_def_registry
 
-from . import initializers
 from .forms import RoundForm, identified
-from .graphs import behind, node_name, variable
+from .graphs import behind, node_name, perhaps_unassigned, variable
 
 # A handle of this name is of a new variable each time that it is executed (`ResourceHandle::ANONYMOUS_NAME`). The
 # variable ends with the handle.
@@ -44,32 +42,21 @@ class NotInOneGraphError(ValueError):
     """Why the clients of a process are called one by one."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Cohort:
-    """The sum over clients as one computation, or the reason why there is none.
-
-    Attributes:
-        run: From a sum, the clients' data (a matrix of strings with one row per client) and the message to the clients
-            to the sum with the clients' updates added in their order; `None` if clients must be called one by one.
-    """
-
-    run: tff.Computation | None
-    reason: str = ""
-
-
-def cohort(form: RoundForm, clients_at_once: int) -> Cohort:
+def cohort(form: RoundForm, clients_at_once: int) -> tff.Computation:
     """Returns the sum over a round's clients as one computation, with the result of `work` and `accumulate` in turn.
+
+    It takes a sum, the clients' data (a matrix of strings with one row per client) and the message to the clients, and
+    returns the sum with the clients' updates added in their order.
 
     Each execution of `work` has variables of its own, initialized before everything else, as in a call of its own; and
     updates are added in the order of the clients. The sum is therefore the same, bit for bit, however many clients run
     at once. Clients with random operations that have a state, with lookup tables, or with anything else that outlives
     an execution are not combined.
+
+    Raises:
+        NotInOneGraphError: If clients must be called one by one.
     """
-    try:
-        work, accumulate = Part(form.work), Part(form.accumulate)
-        return Cohort(run=identified(_loop(form, work, accumulate, clients_at_once)))
-    except NotInOneGraphError as reason:
-        return Cohort(run=None, reason=str(reason))
+    return identified(_loop(form, Part(form.work), Part(form.accumulate), clients_at_once))
 
 
 class Part:
@@ -94,7 +81,7 @@ class Part:
         self._graph.node.extend(kept)
         if confined:
             check_confined(self._graph)
-        if initializers.perhaps_unassigned(self._graph):
+        if perhaps_unassigned(self._graph):
             # Without a name, it would be empty instead of an error.
             raise NotInOneGraphError("a variable may be read before it has a value")
         for node in self._graph.node:

@@ -1,4 +1,4 @@
-"""One worker of TFF, reached through TFF's own executor."""
+"""The worker, reached through TFF's own executor."""
 
 import contextlib
 import threading
@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 import grpc
 import tensorflow_federated as tff
 
-from . import _datasets
-from .clear_errors import cleared
-from .workers import WorkerLostError
+from . import datasets
+from .worker import WorkerLostError, clear_errors
 
 _T = TypeVar("_T")
 _MAX_MESSAGE_BYTES = 2 * 1000**3
@@ -24,7 +23,7 @@ _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION, grpc.
 
 class _Stub(tff.framework.RemoteExecutorGrpcStub):
     def create_value(self, request: Any) -> Any:
-        _datasets.lighten(request.value)
+        datasets.lighten(request.value)
         return super().create_value(request)
 
     def dispose(self, request: Any) -> Any:
@@ -63,13 +62,12 @@ class Connection:
     """Values of one running worker, without placements: the caller knows which of them are the server's."""
 
     def __init__(self, address: str, *, wait_seconds: float = 30.0) -> None:
-        self.address = address
         self._open, self._lost = True, False
         channel = grpc.insecure_channel(address, _OPTIONS)
         try:
             grpc.channel_ready_future(channel).result(timeout=wait_seconds)
         except grpc.FutureTimeoutError:
-            raise WorkerLostError(address) from None
+            raise WorkerLostError from None
         self._channel = channel
         self._stub = _Stub(_UnwatchedChannel(channel))
         # A value is released with its last reference: a state may take most of the memory.
@@ -77,7 +75,6 @@ class Connection:
         with self._translated():
             self._executor.set_cardinalities({tff.CLIENTS: 0})
         self._computations: dict[int, tuple[tff.Computation, Any]] = {}
-        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Releases every value, here and in the worker."""
@@ -103,11 +100,9 @@ class Connection:
 
     def call(self, computation: tff.Computation, argument: Any = None) -> Any:
         """Returns the result of an unplaced computation; the worker may still be computing it."""
-        with self._lock:
-            if id(computation) not in self._computations:
-                sent = self.create(computation, computation.type_signature)
-                self._computations[id(computation)] = computation, sent
-            sent = self._computations[id(computation)][1]
+        if id(computation) not in self._computations:
+            self._computations[id(computation)] = computation, self.create(computation, computation.type_signature)
+        _, sent = self._computations[id(computation)]
         return self._run(self._executor.create_call(sent, argument))
 
     def read(self, value: Any) -> Any:
@@ -145,13 +140,13 @@ class Connection:
                 "The resident context has ended, and its worker's values are gone: read them inside its `with` block."
             )
         if self._lost:
-            raise WorkerLostError(self.address)
+            raise WorkerLostError
         try:
-            with cleared():
+            with clear_errors():
                 yield
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) and error.code() in _LOST:
                 self._lost = True
                 self._executor.close()
-                raise WorkerLostError(self.address) from error
+                raise WorkerLostError from error
             raise

@@ -1,4 +1,4 @@
-"""Takes computations apart into parts without placements, which a worker runs for any number of clients."""
+"""Takes computations apart into parts without placements, which the worker runs for any number of clients."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from . import initializers, secure
+from . import graphs
+from .session import simulated
 
 # The state of a round whose server has no arguments.
 NOTHING = tff.TensorType(np.int32)
@@ -40,7 +41,7 @@ class RoundForm:
         client_type: Type of one client's arguments.
         prepare: From the server's arguments to the message for the clients.
         work: From one client's arguments and the message to the client's update.
-        accumulate: Adds one client's update to a sum, which `zero` returns empty, and `merge` adds to another.
+        accumulate: Adds one client's update to a sum, which `zero` returns empty.
         report: From the sum to the report for the server.
         update: From the server's arguments and the report to the arguments again and the result.
     """
@@ -52,7 +53,6 @@ class RoundForm:
     work: tff.Computation
     zero: tff.Computation
     accumulate: tff.Computation
-    merge: tff.Computation
     report: tff.Computation
     update: tff.Computation
 
@@ -74,7 +74,7 @@ def take_apart(computation: tff.Computation) -> Form:
         raise ValueError(
             f"A federated context returns only structures and tensors of the server; this result is {signature.result}."
         )
-    computation = secure.simulated(computation)
+    computation = simulated(computation)
     if tff.types.contains(signature.result, lambda part: isinstance(part, tff.SequenceType)):
         return PlacedForm(run=_ready(computation))
     try:
@@ -148,10 +148,9 @@ def _round_form(computation: tff.Computation) -> RoundForm:
         client_arguments=clients,
         client_type=client_type,
         prepare=identified(form.prepare),
-        work=initializers.without_overwritten(_ready(form.work)),
+        work=graphs.without_overwritten(_ready(form.work)),
         zero=_ready(form.zero),
         accumulate=_ready(form.accumulate),
-        merge=_ready(form.merge),
         report=_ready(form.report),
         update=identified(form.update),
     )

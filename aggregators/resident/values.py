@@ -1,7 +1,8 @@
-"""References to tensors in a worker, which are read only when they are used."""
+"""Results of the worker: small tensors are read, and large ones are references, which both are passed by reference."""
 
 import functools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ _SMALL_ELEMENTS = 1024
 
 
 class Source:
-    """The result of a computation in a worker; references point to its parts."""
+    """The result of a computation in the worker; references point to its parts."""
 
     def __init__(self, connection: Connection, value: Any, type_spec: tff.Type) -> None:
         self.connection = connection
@@ -30,38 +31,29 @@ class Source:
         return value
 
 
-class ResidentValue(tff.program.MaterializableValueReference, np.lib.mixins.NDArrayOperatorsMixin):
-    """A tensor of the server that is in the worker and behaves like an array.
+class ResidentValue(tff.program.MaterializableValueReference):
+    """A tensor of the server that is in the worker: of more than 1,024 elements, since smaller ones are read at once.
 
-    Computations take it by reference. NumPy, TensorFlow, arithmetic, `float` and `numpy` read it. A small one (up to
-    1,024 elements) is read when its computation ends, so that metrics can be read after the session. A large one can be
-    read as long as the session lasts, and keeps the result that it is part of in the worker's memory.
+    Computations take it by reference. `np.asarray`, TensorFlow and `numpy` read it, as long as the session lasts. It
+    keeps the result that it is part of in the worker's memory.
 
     Args:
         source: The result that it is part of.
         path: Its position in the result.
         type_spec: Type of the tensor.
-        value: The tensor, if it has been read.
     """
 
-    def __init__(
-        self, source: Source, path: tuple[int, ...], type_spec: tff.TensorType, value: np.ndarray | None = None
-    ) -> None:
-        self._type = type_spec
-        self._value = value
-        self._path = path
-        # A metric that a program keeps must not keep the state of its round in the worker.
-        self._source = (lambda: source) if value is None else weakref.ref(source)
+    def __init__(self, source: Source, path: tuple[int, ...], type_spec: tff.TensorType) -> None:
+        self._source, self._path, self._type = source, path, type_spec
 
     @property
     def type_signature(self) -> tff.TensorType:
         return self._type
 
     @property
-    def origin(self) -> tuple[Source, tuple[int, ...]] | None:
-        """The result that it is part of and its position there, or `None` if the worker no longer has it."""
-        source = self._source()
-        return None if source is None else (source, self._path)
+    def origin(self) -> tuple[Source, tuple[int, ...]]:
+        """The result that it is part of, and its position there."""
+        return self._source, self._path
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -78,70 +70,59 @@ class ResidentValue(tff.program.MaterializableValueReference, np.lib.mixins.NDAr
         Raises:
             WorkerLostError: If the worker has ended.
         """
-        origin = self.origin
-        if self._value is not None or origin is None:
-            return self._value
-        source, path = origin
-        return source.connection.read(source.part(path))
+        return self._source.connection.read(self._source.part(self._path))
 
     async def get_value(self) -> Any:
-        """Returns the tensor if it is small, and itself otherwise, since `tff.program` reads results as a whole.
+        """Returns itself, since `tff.program` reads results as a whole.
 
-        A consumer that needs the numbers of a large one, such as a release manager that writes a file, reads it later.
+        A consumer that needs the numbers, such as a release manager that writes a file, reads it later.
         """
-        return self if self._value is None else self._value
+        return self
 
     def __array__(self, dtype: Any = None) -> np.ndarray:
         return np.asarray(self.numpy(), dtype)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **arguments: Any) -> Any:
-        read = [value.numpy() if isinstance(value, ResidentValue) else value for value in inputs]
-        return getattr(ufunc, method)(*read, **arguments)
-
-    def __getattr__(self, name: str) -> Any:
-        # Other methods of arrays, such as `ravel` or `tolist`, but no protocols, which would read it implicitly.
-        if name.startswith("_") or not hasattr(np.ndarray, name):
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-        return getattr(np.asarray(self), name)
-
-    def __float__(self) -> float:
-        return float(self.numpy())
-
-    def __int__(self) -> int:
-        return int(self.numpy())
-
-    def __index__(self) -> int:
-        return self.numpy().__index__()
-
-    def __bool__(self) -> bool:
-        return bool(self.numpy())
-
-    def __len__(self) -> int:
-        return len(self.numpy())
-
-    def __iter__(self) -> Any:
-        return iter(self.numpy())
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.numpy()[key]
-
-    def __format__(self, specification: str) -> str:
-        return format(self.numpy(), specification)
-
-    def __str__(self) -> str:
-        return repr(self) if self._value is None else str(self._value)
-
     def __repr__(self) -> str:
-        return f"<resident {self._type}>" if self._value is None else repr(self._value)
+        return f"<resident {self._type}>"
 
     def __deepcopy__(self, memo: Any) -> "ResidentValue":
         return self
 
-    __hash__ = None  # type: ignore[assignment]
+
+class _Read(np.ndarray):
+    """A small tensor that has been read, and cannot be changed, so that it may be passed by reference."""
+
+    _source: Callable[[], Source | None] | None = None
+    _path: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, value: Any, source: Source, path: tuple[int, ...]) -> "_Read":
+        read = np.array(value).view(cls)
+        # A metric that a program keeps must not keep the state of its round in the worker.
+        read._source, read._path = weakref.ref(source), path
+        read.flags.writeable = False
+        return read
+
+    @property
+    def origin(self) -> tuple[Source, tuple[int, ...]] | None:
+        """The result that it is part of and its position there, or `None` if the worker no longer has it."""
+        source = None if self._source is None else self._source()
+        return None if source is None else (source, self._path)
+
+    def __array_wrap__(self, result: np.ndarray, context: Any = None) -> Any:
+        return np.asarray(result)[()]
+
+    def __repr__(self) -> str:
+        return repr(np.asarray(self)[()])
+
+
+def origin(value: object) -> tuple[Source, tuple[int, ...]] | None:
+    """Returns the result that a value is part of and its position there, or `None` if the worker does not have it."""
+    return value.origin if isinstance(value, ResidentValue | _Read) else None
 
 
 def references(connection: Connection, value: Any, result_type: tff.Type) -> Any:
-    """Returns a result as references, in the containers of its type.
+    """Returns a result, its large tensors as references, in the containers of its type.
 
     Waits for the result, so that errors are raised here and rounds do not pile up.
     """
@@ -165,7 +146,7 @@ def references(connection: Connection, value: Any, result_type: tff.Type) -> Any
 def _structure(source: Source, path: tuple[int, ...], type_spec: tff.Type, read: dict[tuple[int, ...], Any]) -> Any:
     type_spec = forms.member(type_spec)
     if not isinstance(type_spec, tff.StructType):
-        return ResidentValue(source, path, type_spec, read.get(path))
+        return _Read.of(read[path], source, path) if path in read else ResidentValue(source, path, type_spec)
     return tff.structure.Struct(
         [
             (name, _structure(source, (*path, index), element, read))
@@ -178,10 +159,10 @@ def _leaves(type_spec: tff.Type, path: tuple[int, ...] = ()) -> dict[tuple[int, 
     type_spec = forms.member(type_spec)
     if not isinstance(type_spec, tff.StructType):
         return {path: type_spec}
-    found: dict[tuple[int, ...], tff.TensorType] = {}
+    leaves: dict[tuple[int, ...], tff.TensorType] = {}
     for index, element in enumerate(type_spec.children()):
-        found |= _leaves(element, (*path, index))
-    return found
+        leaves |= _leaves(element, (*path, index))
+    return leaves
 
 
 @functools.lru_cache(maxsize=128)

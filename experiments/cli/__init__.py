@@ -146,7 +146,7 @@ def main() -> NoReturn:
 def _end_tff() -> None:
     """Ends TFF's context with the program, if a command has imported TFF: during shutdown it would print an error."""
     if "tff_mf.aggregators" in sys.modules:
-        from ...aggregators.resident.workers import end_with_program
+        from ...aggregators.resident.worker import end_with_program
 
         end_with_program()
 

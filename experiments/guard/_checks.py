@@ -74,10 +74,9 @@ def check_aggregator(aggregator: "MFAggregationFactory", plan: tff_mf.Plan, more
             f"about['generator']={about['generator']!r} is not the generator of aggregator, whose noise is "
             "TensorFlow's: leave it out, and the report names that."
         )
-    # Keys that are repeated have the plan's fingerprint, so that past rounds can be verified.
     if aggregator.insecure and plan.insecure_seed is None:
         raise InputValueError(
-            "aggregator does not have the noise of the plan: its keys are known, by insecure_seed or repeating; pass "
+            "aggregator does not have the noise of the plan: its keys are known, by insecure_seed; pass "
             "what build_mf_aggregator returns."
         )
     clipping, restart_every = aggregator.adaptive_clipping, more.get("restart_every", plan.restart_every)

@@ -18,7 +18,7 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ... import aggregators
-from ...aggregators.resident.workers import end_with_program
+from ...aggregators.resident.worker import end_with_program
 from ..runs.metrics import NOT_TRAINING
 from ..runs.rules import check_same
 from ..runs.run_record import begun_record

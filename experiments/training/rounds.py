@@ -17,7 +17,7 @@ from tff_mf.numerics import digits
 
 from ... import aggregators
 from ...aggregators.checkpoints.manager import States
-from ...aggregators.resident.workers import cores
+from ...aggregators.resident.worker import cores
 from .. import reports
 from ..runs import ledger, server_loop
 from ..runs.folders import ExecutionSettings

@@ -2,7 +2,6 @@
 
 import collections
 import logging
-import re
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import _summing, cohort_graph, forms
+from tff_mf.aggregators.resident import cohort_graph, forms, summing
 from tff_mf.aggregators.resident.connection import Connection
 
 pytestmark = pytest.mark.usefixtures("taken_apart_once")
@@ -27,16 +26,16 @@ def resident():
 @pytest.fixture
 def both(resident, monkeypatch):
     """Runs something with the clients of a round in one graph, and client by client."""
-    one_by_one, used = _summing._one_by_one, []
+    one_by_one, used = summing._one_by_one, []
     monkeypatch.setattr(
-        _summing, "_one_by_one", lambda *arguments, **named: used.append(0) or one_by_one(*arguments, **named)
+        summing, "_one_by_one", lambda *arguments, **named: used.append(0) or one_by_one(*arguments, **named)
     )
 
     def run(function, *, together=True):
         results = []
         for fewest in (1, 10**9):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(_summing, "_FEWEST", fewest)
+                patch.setattr(summing, "_FEWEST", fewest)
                 used.clear()
                 results.append([np.asarray(leaf) for leaf in tf.nest.flatten(function())])
             assert bool(used) == (fewest > 1 or not together)
@@ -117,7 +116,7 @@ def _stateful(x):
 
 @pytest.mark.parametrize("at_once", [1, 2, 40])
 def test_variables_of_one_client_are_not_those_of_another(resident, both, monkeypatch, at_once):
-    monkeypatch.setattr(resident, "_summing", _summing.Summing(at_once))
+    monkeypatch.setattr(resident, "_summing", summing.Summing(at_once))
     computation = summed(_stateful)
     values = list(np.random.default_rng(1).normal(size=30).astype(np.float32))
     (total,) = both(lambda: computation(values))
@@ -197,11 +196,10 @@ def test_work_that_leaves_something_behind_runs_client_by_client(both, caplog, w
         both(lambda: computation([0.0, 1.0, 1.0, 0.0]), together=False)
     form = forms.take_apart(computation)
     assert isinstance(form, forms.RoundForm)
-    found = cohort_graph.cohort(form, 2)
-    assert found.run is None
+    with pytest.raises(cohort_graph.NotInOneGraphError, match=REFUSED[work]) as caught:
+        cohort_graph.cohort(form, 2)
     (reason,) = (record.message for record in caplog.records if "one by one" in record.message)
-    assert reason == f"Clients are called one by one: {found.reason}."
-    assert re.search(REFUSED[work], found.reason)
+    assert reason == f"Clients are called one by one: {caught.value}."
 
 
 def test_tables_and_shuffles_in_a_graph_are_refused():
@@ -241,12 +239,12 @@ def test_few_calls_and_a_copy_of_the_sum_only_if_much_is_kept(resident, both, mo
     clients = list(np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32))
     sent, create = [], Connection.create
     monkeypatch.setattr(Connection, "create", lambda self, value, spec: sent.append(value) or create(self, value, spec))
-    monkeypatch.setattr(_summing, "_FEWEST", 1)
+    monkeypatch.setattr(summing, "_FEWEST", 1)
     expected = np.asarray(computation(clients))
     assert [value.shape for value in sent if isinstance(value, np.ndarray)] == [(8, 1), (16, 1), (6, 1)]
     # 33 bytes a client: of three clients a call, and three calls until the sum is copied.
-    monkeypatch.setattr(_summing, "_CALL_BYTES", 100)
-    monkeypatch.setattr(_summing, "_KEPT_BYTES", 300)
+    monkeypatch.setattr(summing, "_CALL_BYTES", 100)
+    monkeypatch.setattr(summing, "_KEPT_BYTES", 300)
     sent.clear()
     np.testing.assert_array_equal(np.asarray(computation(clients)), expected)
     assert len([value for value in sent if isinstance(value, np.ndarray)]) == 10
@@ -254,16 +252,16 @@ def test_few_calls_and_a_copy_of_the_sum_only_if_much_is_kept(resident, both, mo
 
 
 def test_a_call_is_not_larger_than_allowed_unless_it_is_of_one_client(monkeypatch):
-    monkeypatch.setattr(_summing._arguments, "encoded_client", lambda client, _: [b"x" * client[0]])
-    monkeypatch.setattr(_summing, "_CALL_BYTES", 100)
-    calls = _summing._calls([[size] for size in (40, 60, 1, 300, 5, 100, 101)], tff.TensorType(np.float32))
+    monkeypatch.setattr(summing.arguments, "encoded_client", lambda client, _: [b"x" * client[0]])
+    monkeypatch.setattr(summing, "_CALL_BYTES", 100)
+    calls = summing._calls([[size] for size in (40, 60, 1, 300, 5, 100, 101)], tff.TensorType(np.float32))
     assert [[len(data) for (data,) in part] for part in calls] == [[40, 60], [1], [300], [5], [100], [101]]
 
 
 def test_the_same_client_several_times_in_a_row_is_prepared_once(monkeypatch):
     prepared, one, other = [], object(), object()
-    monkeypatch.setattr(_summing._arguments, "encoded_client", lambda client, _: prepared.append(client) or [b"x"])
-    calls = _summing._calls([[one], [one], [other], [one]], tff.TensorType(np.float32))
+    monkeypatch.setattr(summing.arguments, "encoded_client", lambda client, _: prepared.append(client) or [b"x"])
+    calls = summing._calls([[one], [one], [other], [one]], tff.TensorType(np.float32))
     assert [len(part) for part in calls] == [4]
     assert prepared == [[one], [other], [one]]
 
@@ -280,7 +278,7 @@ def test_an_error_of_one_client_is_that_of_the_round(resident, monkeypatch):
             return number + 1
 
     computation = summed(work)
-    monkeypatch.setattr(_summing, "_FEWEST", 1)
+    monkeypatch.setattr(summing, "_FEWEST", 1)
     good, bad = (tf.data.Dataset.range(length).map(checked) for length in (3, 4))
     assert computation([good] * 5) == 30
     with pytest.raises(Exception, match="client is too long"):
@@ -299,8 +297,3 @@ def test_settings_are_checked():
             pass
         with pytest.raises(tff_mf.InputError, match=f"threads={wrong}"), aggregators.resident_context(threads=wrong):
             pass
-    with (
-        pytest.raises(tff_mf.InputError, match="threads=1 is for the block's own worker"),
-        aggregators.resident_context(workers=("localhost:7000",), threads=1),
-    ):
-        pass

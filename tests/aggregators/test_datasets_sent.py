@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from tensorflow.core.framework import graph_pb2
 
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import _arguments, _datasets, _summing
+from tff_mf.aggregators.resident import arguments, datasets, summing
 
 NUMBER = tf.TensorSpec([], tf.int64)
 
@@ -45,25 +45,25 @@ def read(graph, spec=NUMBER):
 
 def test_tables_are_named_by_their_content():
     one, other = ["a", "b", "c"], ["c", "b", "a"]
-    first, again = (_datasets.lightened(serialized(numbers(["b", "c", "?"], one))) for _ in range(2))
+    first, again = (datasets.lightened(serialized(numbers(["b", "c", "?"], one))) for _ in range(2))
     assert table_names(first) == table_names(again)
     assert read(first) == read(again) == [1, 2, 3]
-    reverse = _datasets.lightened(serialized(numbers(["b", "c", "?"], other)))
+    reverse = datasets.lightened(serialized(numbers(["b", "c", "?"], other)))
     assert not table_names(first) & table_names(reverse)
     assert read(reverse) == [1, 0, 3]
     assert read(first) == [1, 2, 3]
-    twice = _datasets.lightened(serialized(numbers(["b", "c"], one, other, one)))
+    twice = datasets.lightened(serialized(numbers(["b", "c"], one, other, one)))
     assert len(table_names(twice)) == 3
     assert read(twice) == [3, 4]
 
 
 def test_a_dataset_without_static_tables_is_unchanged():
     plain = serialized(tf.data.Dataset.range(3))
-    assert _datasets.lightened(plain) is plain
+    assert datasets.lightened(plain) is plain
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
     table.insert(["a"], [5])
     mutable = serialized(tf.data.Dataset.from_tensors("a").map(table.lookup))
-    assert all_names(_datasets.lightened(mutable)) == all_names(mutable)
+    assert all_names(datasets.lightened(mutable)) == all_names(mutable)
 
 
 @tf.function
@@ -206,7 +206,7 @@ def pairs(dtypes):
 @pytest.mark.parametrize("dtypes", PAIRS.values(), ids=PAIRS)
 def test_functions_of_datasets_are_compiled_for_one_device(dtypes):
     dataset = pairs(dtypes)
-    lightened = _datasets.lightened(serialized(dataset))
+    lightened = datasets.lightened(serialized(dataset))
     (function,) = graph_pb2.GraphDef.FromString(lightened).library.function
     # TensorFlow looks for the attribute by this name (kIntsOnDeviceAttr in its source).
     assert function.attr["experimental_ints_on_device"].b
@@ -222,7 +222,7 @@ def test_a_function_that_is_also_called_directly_is_unchanged():
 
     function = grown.get_concrete_function(NUMBER)
     dataset = tf.data.Dataset.range(3).map(function).map(lambda n: tf.cond(n > 2, lambda: function(n), lambda: n))
-    lightened = _datasets.lightened(serialized(dataset))
+    lightened = datasets.lightened(serialized(dataset))
     assert read(lightened) == list(dataset.as_numpy_iterator())
 
 
@@ -260,7 +260,7 @@ def spec_of(element_type):
 def test_a_worker_reads_the_elements_of_a_list(element_type, make, rows):
     for _ in range(2):  # The second has the same shapes and other numbers.
         elements = [make(number) for number in rows]
-        graph = _datasets.of_elements(elements, element_type)
+        graph = datasets.of_elements(elements, element_type)
         found = read(graph, spec_of(element_type))
         assert len(found) == len(elements)
         for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(elements), strict=True):
@@ -297,13 +297,13 @@ UNSORTED = tff.StructWithPythonType([("y", ALONE), ("x", ALONE)], collections.Or
     ],
 )
 def test_other_lists_are_left_to_tff(elements, element_type):
-    assert _datasets.of_elements(elements, element_type) is None
+    assert datasets.of_elements(elements, element_type) is None
 
 
 def test_elements_of_another_shape_are_refused():
     parameter = tff.StructType([tff.SequenceType(ALONE)])
     with pytest.raises(TypeError, match=r"\[2,3\]|\(2, 3\)"):
-        _arguments.encoded_client(tff.structure.Struct([(None, [np.zeros((2, 3), np.float32)])]), parameter)
+        arguments.encoded_client(tff.structure.Struct([(None, [np.zeros((2, 3), np.float32)])]), parameter)
 
 
 def test_a_round_of_lists_is_one_of_datasets(monkeypatch):
@@ -324,7 +324,7 @@ def test_a_round_of_lists_is_one_of_datasets(monkeypatch):
     with aggregators.resident_context():
         # As one computation, and client by client.
         for fewest in (1, 10**9):
-            monkeypatch.setattr(_summing, "_FEWEST", fewest)
+            monkeypatch.setattr(summing, "_FEWEST", fewest)
             found.append(np.asarray(summed(lists)))
     expected = sum(
         (np.asarray(each.reduce(tf.zeros([2]), lambda total, rows: 2 * total + tf.reduce_sum(rows, axis=0))))

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_mf.aggregators.resident import forms, initializers
+from tff_mf.aggregators.resident import forms, graphs
 
 VARIABLES = 2
 
@@ -79,7 +79,7 @@ def compiled(program, initial_from_other):
 @hypothesis.given(program=PROGRAMS, initial_from_other=st.booleans())
 def test_programs_have_the_same_results(program, initial_from_other):
     whole = compiled(program, initial_from_other)
-    lean = initializers.without_overwritten(whole)
+    lean = graphs.without_overwritten(whole)
     for value in (-1.0, 2.0):
         assert run(lean, value) == run(whole, value)
     spared = len(initialized(whole)) - len(initialized(lean))
@@ -95,7 +95,7 @@ def test_programs_have_the_same_results(program, initial_from_other):
 @pytest.mark.parametrize("kind", ["add", "read", "assign in a branch", "read in a branch", "assign in a loop"])
 def test_a_variable_that_may_be_read_first_keeps_its_initial_value(kind):
     whole = compiled([(kind, 0), ("assign", 0)], False)
-    kept = initialized(initializers.without_overwritten(whole))
+    kept = initialized(graphs.without_overwritten(whole))
     assert kept == initialized(whole)
 
 
@@ -110,4 +110,4 @@ def test_a_variable_with_two_handles_keeps_its_initial_value():
         handle.attr["shared_name"].s = b"shared"
     proto.tensorflow.graph_def.Pack(graph_def)
     whole = tff.framework.deserialize_computation(proto)
-    assert initialized(initializers.without_overwritten(whole)) == initialized(whole)
+    assert initialized(graphs.without_overwritten(whole)) == initialized(whole)

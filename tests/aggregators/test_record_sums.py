@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tff_mf
 from tff_mf import aggregators, queries
 from tff_mf.aggregators.factories import record_sums
-from tff_mf.aggregators.resident import secure as secure_computations
+from tff_mf.aggregators.resident import session
 from tff_mf.base.errors import InputValueError
 
 GRID = tff_mf.Grid(bits=12, max_clients=40)
@@ -302,7 +302,7 @@ def test_a_secure_sum_of_floats_is_refused():
 
 def test_the_simulation_is_logged_once(running, caplog):
     total = tff.federated_computation(lambda values: tff.federated_secure_sum_bitwidth(values, 8), AT_CLIENTS)
-    secure_computations._say_once.cache_clear()
+    session._say_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         assert [int(total([1, 2])), int(total([1, 3]))] == [3, 4]
     assert [record.message for record in caplog.records if "no cryptography" in record.message] == [

@@ -4,6 +4,7 @@ import asyncio
 import collections
 import contextlib
 import gc
+import socket
 import traceback
 import warnings
 import weakref
@@ -16,7 +17,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import _summing, forms, transfers
+from tff_mf.aggregators.resident import forms, session, summing, tff_insides, worker
 from tff_mf.aggregators.resident.connection import Connection
 
 from .conftest import noise_of
@@ -61,10 +62,10 @@ def test_copies_of_the_sum_change_nothing(regression, resident, sent, monkeypatc
     """Seven clients with a copy after every two, or with a sum that is too large for a message."""
     process = regression.aggregator(noise_multiplier=0.0).create(tff.TensorType(np.float32, [5]))
     clients = list(np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32))
-    monkeypatch.setattr(_summing, "_FEWEST", len(clients) + 1)
+    monkeypatch.setattr(summing, "_FEWEST", len(clients) + 1)
     expected = np.asarray(process.next(process.initialize(), clients).result)
-    monkeypatch.setattr(_summing, "_CLIENTS_BETWEEN_COPIES", 2)
-    monkeypatch.setattr(_summing, "MAX_MESSAGE_BYTES", most_bytes)
+    monkeypatch.setattr(summing, "_CLIENTS_BETWEEN_COPIES", 2)
+    monkeypatch.setattr(summing, "MAX_MESSAGE_BYTES", most_bytes)
     state = process.initialize()
     sent.clear()
     np.testing.assert_array_equal(np.asarray(process.next(state, clients).result), expected)
@@ -80,22 +81,36 @@ def test_two_steps_of_one_state_never_share_noise(regression, resident):
     assert len({tuple(key) for key in keys}) == 3
 
 
-def test_a_resident_value_behaves_like_an_array(resident):
+def test_a_large_tensor_is_a_reference_and_a_small_one_an_array(resident):
     large = tff.tensorflow.computation(lambda: tf.reshape(tf.range(6000, dtype=tf.float32), [2, 3000]))()
     expected = np.arange(6000, dtype=np.float32).reshape(2, 3000)
     assert isinstance(large, aggregators.ResidentValue)
-    assert (large.shape, large.dtype, large.ndim, len(large)) == ((2, 3000), np.float32, 2, 2)
-    for read in (np.asarray(large), large.numpy(), large[:], large + 0, tf.convert_to_tensor(large), list(large)):
+    assert (large.shape, large.dtype, repr(large)) == ((2, 3000), np.float32, "<resident float32[2,3000]>")
+    for read in (np.asarray(large), large.numpy(), tf.convert_to_tensor(large), np.add(large, 0)):
         np.testing.assert_array_equal(read, expected)
     variable = tf.Variable(tf.zeros([2, 3000]))
     variable.assign(large)
     np.testing.assert_array_equal(variable, expected)
-    assert float(large[1, 0]) == large.max() - 2999
-    assert repr(large) == "<resident float32[2,3000]>"
-    small = tff.tensorflow.computation(lambda: tf.constant(3))()
-    assert (int(small), small + 1, bool(small), str(small), f"{small:03d}") == (3, 4, True, "3", "003")
-    assert asyncio.run(small.get_value()) == 3
     assert asyncio.run(tff.program.materialize_value([large]))[0] is large
+    small = tff.tensorflow.computation(lambda: tf.constant(3))()
+    assert (int(small), small + 1, bool(small)) == (3, 4, True)
+    assert (str(small), repr(small), f"{small:03d}") == ("3", "3", "003")
+    assert asyncio.run(tff.program.materialize_value([small])) == [3]
+
+
+def test_a_small_tensor_is_passed_as_it_is_and_its_copies_by_value(resident, sent):
+    """A reference to the worker's tensor stands for the array, which therefore cannot change."""
+    plus = tff.tensorflow.computation(lambda parts: parts[0] + parts[1], [np.int32, tff.TensorType(np.int32, [2])])
+    one, two = tff.tensorflow.computation(lambda: (tf.constant(1), tf.constant([1, 2])))()
+    sent.clear()
+    assert plus([one, two]).tolist() == [2, 3]
+    assert "int32" not in map(str, sent)
+    with pytest.raises(ValueError, match="read-only"):
+        two[0] = 5
+    changed = two.copy()
+    changed[0] = 5
+    assert plus([one, changed]).tolist() == [6, 3]
+    assert plus([one, two[::-1]]).tolist() == [3, 2]
 
 
 def test_only_small_values_can_be_read_after_the_block():
@@ -226,17 +241,17 @@ def recorded():
 def test_the_warning_has_the_size_of_the_state():
     banded = tff_mf.Banded(values=np.ones((8, 100)))
     process = process_of(banded, 36_000_000)
-    assert 7 * 36e6 * 4 <= transfers.state_bytes(process.initialize.type_signature.result) < 8 * 36e6 * 4
+    assert 7 * 36e6 * 4 <= session.state_bytes(process.initialize.type_signature.result) < 8 * 36e6 * 4
     with recorded() as messages:
-        assert transfers.check(process.initialize)
-        assert transfers.check(process_of(banded, 90_000_000).initialize)
+        assert session.warn_of_large(process.initialize)
+        assert session.warn_of_large(process_of(banded, 90_000_000).initialize)
     one, larger = messages()
     assert "about 35 to 101 s a round, and up to 14 GB" in one
     assert "2 GB" in larger
 
 
 def test_no_warning_if_nothing_large_is_sent(monkeypatch):
-    monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)
+    monkeypatch.setattr(session, "_LARGE_BYTES", 50_000)
     with recorded() as messages:
         small = process_of(tff_mf.BLT.production("b400"), 100)
         small.next(small.initialize(), [np.ones(100, np.float32)])
@@ -246,34 +261,26 @@ def test_no_warning_if_nothing_large_is_sent(monkeypatch):
         assert messages() == []
 
 
-class _Context(tff.framework.SyncExecutionContext):
-    """Takes the place of TFF's own context, which would start a worker."""
-
-    def __init__(self):
-        self.invoked = []
-
-    def invoke(self, comp, arg):
-        self.invoked.append(comp)
-
-
-def test_tffs_own_context_warns_once_and_is_then_restored(monkeypatch):
-    monkeypatch.setattr(transfers, "_LARGE_BYTES", 50_000)
-    context = _Context()
-    before = tff.framework.get_context_stack().current
-    tff.framework.get_context_stack().set_default_context(context)
-    try:
-        with recorded() as messages:
-            small = process_of(tff_mf.BLT.production("b400"), 100)
-            assert "invoke" not in vars(context)
+def test_a_session_warns_once_before_a_slow_round(monkeypatch):
+    monkeypatch.setattr(session, "_LARGE_BYTES", 50_000)
+    large = process_of(tff_mf.BLT.production("b400"), 5_000)
+    with recorded() as messages:
+        with aggregators.tff_session():
             for _ in range(2):
-                large = process_of(tff_mf.BLT.production("b400"), 5_000)
-            assert messages() == []
-            small.initialize()
-            assert messages() == []
-            large.initialize()
-            large.initialize()
-            assert len(messages()) == 1
-        assert context.invoked == [small.initialize, large.initialize, large.initialize]
-        assert "invoke" not in vars(context)
-    finally:
-        tff.framework.get_context_stack().set_default_context(before)
+                large.initialize()
+        assert len(messages()) == 1
+
+
+def test_tffs_worker_listens_on_every_interface():
+    """As the pages say: all of 127.0.0.0/8 is this machine, and nothing binds to this address by itself."""
+    with worker.running_worker(threads=None, max_concurrent_computation_calls=-1) as address:
+        port = int(address.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.2", port), timeout=20) as probe:
+            assert probe.recv(1)
+
+
+def test_what_is_named_of_tffs_insides_is_there():
+    context = tff.backends.native.create_sync_local_cpp_execution_context()
+    assert tff_insides._MANAGER in {type(one).__qualname__ for one in gc.get_objects()}
+    del context
+    assert tff_insides.thresholds(tff.aggregators.SecureSumFactory(8, -8)) == (8, -8)

@@ -365,12 +365,8 @@ def test_an_aggregator_with_other_noise_is_refused(tmp_path, case):
     assert not (tmp_path / "run").exists()
 
 
-def test_the_plans_aggregator_is_taken_and_one_that_repeats_its_keys_is_not(tmp_path):
+def test_the_plans_aggregator_is_taken(tmp_path):
     right = built()
-    repeating = right.repeating(np.zeros((3, 2), np.int64))
-    assert repeating.insecure
-    assert repeating.fingerprint == right.fingerprint
-    refused(tmp_path / "known", "its keys are known", aggregator=repeating)
     with opened(tmp_path / "run", aggregator=right):
         pass
     process = Process(**adaptive(3.0))

@@ -1,4 +1,4 @@
-"""Passes arguments to a worker: by reference if the worker has them, and otherwise by value."""
+"""Passes arguments to the worker: by reference if the worker has them, and otherwise by value."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from . import _datasets, forms
+from . import datasets, forms, values
 from .connection import Connection
 from .values import ResidentValue, Source
 
@@ -89,7 +89,7 @@ def _encoded(value: object, type_spec: tff.Type) -> Iterator[bytes]:
             yield from _encoded(element, element_type)
         return
     listed = isinstance(type_spec, tff.SequenceType) and isinstance(value, list)
-    graph = _datasets.of_elements(value, type_spec.element) if listed else None
+    graph = datasets.of_elements(value, type_spec.element) if listed else None
     if graph is not None:
         yield graph
         return
@@ -103,7 +103,7 @@ def _strings(value: Any) -> Iterator[bytes]:
         for element in value.struct.element:
             yield from _strings(element.value)
     elif kind == "sequence":
-        yield _datasets.lightened(value.sequence.serialized_graph_def)
+        yield datasets.lightened(value.sequence.serialized_graph_def)
     else:
         tensor, type_spec = tff.framework.deserialize_value(value)
         yield tf.make_tensor_proto(tensor, tf.as_dtype(type_spec.dtype)).SerializeToString()
@@ -125,7 +125,7 @@ def _whereabouts(connection: Connection, value: object, type_spec: tff.Type) -> 
     """Returns the result of which the whole value is one part, and the part's position; `None` if there is none."""
     places = set()
     for inside, leaf in _leaves(value, type_spec):
-        source, path = (isinstance(leaf, ResidentValue) and leaf.origin) or (None, ())
+        source, path = values.origin(leaf) or (None, ())
         before = len(path) - len(inside)
         if source is None or source.connection is not connection or path[before:] != inside:
             return None

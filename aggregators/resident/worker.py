@@ -1,32 +1,82 @@
-"""TFF's worker processes: starts one, and ends them with a block or the program, as they would outlive Python."""
+"""TFF's worker process: starts one, and ends it with a block or the program, as it would outlive Python."""
 
 import atexit
 import contextlib
-import dataclasses
 import functools
 import gc
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 
+import grpc
 import psutil
 import tensorflow_federated as tff
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-_WORKER = "worker_binary"
-# Each context of TFF has a class of its own.
-_MANAGER = "local_cpp_executor_factory.<locals>.ServiceManager"
+from . import tff_insides
+
+_NAME = "worker_binary"
+_BINARY = pathlib.Path(tff.__file__).parent / "data" / _NAME
 # TensorFlow's variable, and the level at which only fatal errors are written: the others report sessions, devices, and
 # errors that are raised in Python too.
 LOG_LEVEL, FATAL = "TF_CPP_MIN_LOG_LEVEL", "3"
 _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
+_START_SECONDS = 60.0
+_STDERR = 2
+_MOST_THREADS = 1024
+_LOOPBACK = "localhost"
+
+# Assertions of `tff_mf.noise.tensorflow` and `tff_mf.queries` in the graph, as TensorFlow prints them.
+_PAST_THE_END = re.compile(r"The [^\[\]]+ is defined for \d+ rounds, and all of them have run\.")
+_OTHERS = re.compile(r"(This state is of other noise|More than max_clients=\d+ clients of the grid)[^\[\]]+")
+_REMEDY = (
+    " Nothing of this round was released. To train longer, calibrate the noise for all rounds of the run, with a "
+    "mechanism that is defined for them, and pass rounds= to build_mf_aggregator."
+)
+
+
+class NoRoundsLeftError(InputValueError):
+    """The mechanism is not defined for this round; nothing of the round was computed."""
+
+
+class WorkerLostError(RuntimeError):
+    """TFF's worker has died or does not answer, and the values that it held are lost."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "TFF's worker has died or does not answer (killed, or out of memory), and the state that it held is lost. "
+            "Continue from the last checkpoint."
+        )
+
+
+@contextlib.contextmanager
+def clear_errors() -> Iterator[None]:
+    """Raises an error with the sentence of our assertion in place of the gRPC error that contains it.
+
+    `TF_CPP_MIN_LOG_LEVEL=0`, which asks for all that TensorFlow writes, shows gRPC's error as well. All other errors
+    are passed on.
+
+    Raises:
+        NoRoundsLeftError: After the last round.
+        InputValueError: If a state is of other noise, or a round has more clients than the grid has room for.
+    """
+    try:
+        yield
+    except grpc.RpcError as error:
+        shown = error if os.environ.get(LOG_LEVEL) == "0" else None
+        if ended := _PAST_THE_END.search(str(error)):
+            raise NoRoundsLeftError(ended.group() + _REMEDY) from shown
+        if refused := _OTHERS.search(str(error)):
+            raise InputValueError(refused.group()) from shown
+        raise
 
 
 def cores() -> int:
@@ -43,13 +93,6 @@ def ending_workers() -> Iterator[None]:
         yield
     finally:
         _end([worker for worker in _workers() if worker.pid not in others])
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Ends one worker, and no other one: contexts of several workers may end in any order."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        _end([psutil.Process(process.pid)])
-    process.wait()
 
 
 @functools.cache
@@ -82,7 +125,7 @@ def _runs(process: psutil.Process) -> bool:
     # A worker that has ended stays a zombie: TFF signals and reaps it when its context is collected, and would fail if
     # it had been reaped already.
     with contextlib.suppress(psutil.NoSuchProcess):
-        return process.name().startswith(_WORKER) and process.status() != psutil.STATUS_ZOMBIE
+        return process.name().startswith(_NAME) and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
@@ -107,82 +150,18 @@ def _end_all() -> None:
     _end(_workers())
     tff.framework.get_context_stack().set_default_context(_Ended())
     gc.collect()
-    for left in gc.get_objects():
-        # Of a context that something else holds. Its worker has ended, and there is nothing to do when it is destroyed;
-        # TFF would look for modules that are gone, and Python would print the error.
-        if type(left).__qualname__ == _MANAGER:
-            del type(left).__del__
-
-
-_BINARY = pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
-_START_SECONDS = 60.0
-_STDERR = 2
-_MOST_THREADS = 1024
-_LOOPBACK = "localhost"
-
-
-class WorkerLostError(RuntimeError):
-    """A worker has died or cannot be reached, and the values that it held are lost.
-
-    Attributes:
-        address: Host and port of the worker, or its Unix socket.
-    """
-
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"TFF's worker at {address} has died or cannot be reached (killed, out of memory, or a network failure), "
-            "and the state that it held is lost. Continue from the last checkpoint."
-        )
-        self.address = address
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Worker:
-    """A worker of TFF on this machine.
-
-    Attributes:
-        address: Its host and port.
-        process: Its process.
-    """
-
-    address: str
-    process: subprocess.Popen
+    # Of contexts that something else holds. Their workers have ended.
+    tff_insides.leave_managers()
 
 
 @contextlib.contextmanager
-def running_worker(
-    *,
-    port: int | None = None,
-    max_concurrent_computation_calls: int = -1,
-    threads: int | None = None,
-) -> Iterator[Worker]:
-    """Runs a worker of TFF on this machine for a block, and yields it once it answers.
+def running_worker(*, threads: int | None, max_concurrent_computation_calls: int) -> Iterator[str]:
+    """Runs a worker of TFF on this machine for a block, and yields its address once it answers.
 
     The worker prints to standard error, since standard output belongs to the program; without `TF_CPP_MIN_LOG_LEVEL` in
     the environment, only what ends it, since all other errors are raised here. The system ends it when the thread that
-    started it ends, even by SIGKILL, where util-linux is installed.
-
-    TFF's worker listens on every interface, without access control and without encryption, and has no option for
-    another address. To keep others out, start the program in a network of its own: see `docs/tff-programs.md`.
-
-    Args:
-        port: Port to listen on; a free one if `None`.
-        max_concurrent_computation_calls: Number of computations (mostly clients of a round) that the worker runs at
-            once; unlimited if not positive.
-        threads: Number of threads inside an operation of TensorFlow, such as a matrix product; as many as the machine
-            has cores if `None`. Sums inside operations may be added in another order, and so be rounded in another way.
-
-    Yields:
-        The worker.
-
-    Example:
-        >>> with running_worker() as worker:
-        ...     worker.process.poll() is None
-        True
-
-    Raises:
-        InputValueError: If the port is taken, or the number of threads is not positive.
-        WorkerLostError: If the worker does not answer.
+    started it ends, even by SIGKILL, where util-linux is installed. It listens on every interface, without access
+    control and without encryption, and has no option for another address.
     """
     if threads is not None and validation.whole("threads", threads, at_least=1) > _MOST_THREADS:
         raise InputValueError(
@@ -190,36 +169,27 @@ def running_worker(
         )
     # A worker has no flags for its threads and its log.
     given = {} if threads is None else {"TF_NUM_INTRAOP_THREADS": str(threads)}
-    environment = {LOG_LEVEL: FATAL, **os.environ, **given}
-    command = [str(_BINARY), f"--max_concurrent_computation_calls={max_concurrent_computation_calls}"]
-    if port is None:
-        port = _free_port()
-    elif _answers(port):
-        raise InputValueError(f"port={port} is already in use: choose another one.")
-    command.append(f"--port={port}")
+    port = _free_port()
+    command = [
+        *(str(_BINARY), f"--port={port}", f"--max_concurrent_computation_calls={max_concurrent_computation_calls}"),
+    ]
     guard = shutil.which("setpriv")
     if guard is not None:
         command = [guard, "--pdeathsig", "KILL", *command]
     end_with_program()
+    environment = {LOG_LEVEL: FATAL, **os.environ, **given}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=_STDERR, stderr=_STDERR, env=environment)
     try:
         deadline = time.monotonic() + _START_SECONDS
         while not _answers(port):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise WorkerLostError(f"{_LOOPBACK}:{port}")
+                raise WorkerLostError
             time.sleep(_POLL_SECONDS)
-        yield Worker(address=f"{_LOOPBACK}:{port}", process=process)
+        yield f"{_LOOPBACK}:{port}"
     finally:
-        end(process)
-
-
-def check_address(address: str) -> None:
-    """Raises unless an address has the form `host:port`, or `unix:/path` for a Unix socket."""
-    if address.startswith("unix:/"):
-        return
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise InputValueError(f"workers has the address {address!r}, which is not of the form host:port or unix:/path.")
+        with contextlib.suppress(psutil.NoSuchProcess):
+            _end([psutil.Process(process.pid)])
+        process.wait()
 
 
 def _free_port() -> int:

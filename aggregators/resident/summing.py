@@ -1,4 +1,4 @@
-"""The sum over clients in one worker: in one graph where that is possible, and client by client otherwise."""
+"""The sum over clients in the worker: in one graph where that is possible, and client by client otherwise."""
 
 import functools
 import logging
@@ -11,10 +11,11 @@ import tensorflow_federated as tff
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from . import _arguments, cohort_graph, workers
+from . import arguments, cohort_graph
 from .connection import Connection
 from .forms import RoundForm
-from .transfers import MAX_MESSAGE_BYTES, state_bytes
+from .session import MAX_MESSAGE_BYTES, state_bytes
+from .worker import cores
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,30 +37,28 @@ class Summing:
 
     def __init__(self, clients_at_once: int | None = None) -> None:
         if clients_at_once is None:
-            clients_at_once = workers.cores()
+            clients_at_once = cores()
         if validation.whole("clients_at_once", clients_at_once, at_least=1) > _MOST_AT_ONCE:
             raise InputValueError(f"clients_at_once={clients_at_once} must be at most {_MOST_AT_ONCE:,}.")
-        self.clients_at_once = clients_at_once
+        self._clients_at_once = clients_at_once
         self._cohort = functools.lru_cache(maxsize=128)(self._combined)
 
-    def _combined(self, form: RoundForm) -> cohort_graph.Cohort:
-        found = cohort_graph.cohort(form, self.clients_at_once)
-        if found.run is None:
-            _LOG.info("Clients are called one by one: %s.", found.reason)
-        else:
-            _LOG.info("Clients of a round are one computation, %d of them at a time.", self.clients_at_once)
-        return found
+    def _combined(self, form: RoundForm) -> tff.Computation | None:
+        """Returns the sum over clients as one computation, or `None` if they must be called one by one."""
+        try:
+            run = cohort_graph.cohort(form, self._clients_at_once)
+        except cohort_graph.NotInOneGraphError as reason:
+            _LOG.info("Clients are called one by one: %s.", reason)
+            return None
+        _LOG.info("Clients of a round are one computation, %d of them at a time.", self._clients_at_once)
+        return run
 
-    def computation(self, form: RoundForm, clients: int) -> tff.framework.ConcreteComputation | None:
-        """Returns what `sum` runs with so many clients, built once; `None` if clients are called one by one."""
-        return self._cohort(form).run if clients >= _FEWEST else None
-
-    def sum(self, worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
+    def sum(self, worker: Connection, form: RoundForm, sent: Any, clients: Sequence[tff.structure.Struct]) -> Any:
         """Returns the worker's sum over clients; the worker may still be computing it."""
-        run = self.computation(form, len(clients))
+        run = self._cohort(form) if len(clients) >= _FEWEST else None
         if run is None:
-            return _one_by_one(worker, form, sent, clients, start=start)
-        total, zero, kept = start, form.zero.type_signature.result, 0
+            return _one_by_one(worker, form, sent, clients)
+        total, zero, kept = worker.call(form.zero), form.zero.type_signature.result, 0
         copied = state_bytes(zero) < MAX_MESSAGE_BYTES
         for part in _calls(clients, form.client_type):
             size = sum(len(leaf) for client in part for leaf in client)
@@ -81,7 +80,7 @@ def _calls(clients: Sequence[tff.structure.Struct], client_type: tff.Type) -> It
     for client in clients:
         # A check may repeat one client hundreds of times in a round.
         if before is None or any(new is not old for new, old in zip(client, before, strict=True)):
-            before, encoded = client, _arguments.encoded_client(client, client_type)
+            before, encoded = client, arguments.encoded_client(client, client_type)
         own = sum(map(len, encoded))
         if part and (len(part) == most or size + own > _CALL_BYTES):
             yield part
@@ -92,15 +91,15 @@ def _calls(clients: Sequence[tff.structure.Struct], client_type: tff.Type) -> It
         yield part
 
 
-def _one_by_one(worker: Connection, form: RoundForm, sent: Any, clients: Sequence[object], *, start: Any) -> Any:
+def _one_by_one(worker: Connection, form: RoundForm, sent: Any, clients: Sequence[tff.structure.Struct]) -> Any:
     """Returns the worker's sum over clients. Calls return at once, so that clients run concurrently, some at a time."""
-    total, zero = start, form.zero.type_signature.result
+    total, zero = worker.call(form.zero), form.zero.type_signature.result
     copied = state_bytes(zero) < MAX_MESSAGE_BYTES
     for number, client in enumerate(clients):
         if copied and number and number % _CLIENTS_BETWEEN_COPIES == 0:
             # A value keeps what it was computed from in the worker: without copies, the updates of all clients.
             total = worker.create(worker.read(total), zero)
-        own = worker.create(_arguments.materialized(client, form.client_type), form.client_type)
+        own = worker.create(arguments.materialized(client, form.client_type), form.client_type)
         returned = worker.call(form.work, worker.pack(own, sent))
         total = worker.call(form.accumulate, worker.pack(total, worker.select(returned, 0)))
     return total
