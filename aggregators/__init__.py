@@ -1,7 +1,7 @@
 """Mechanisms of `tff_mf` as aggregators of TensorFlow Federated.
 
-Packages, lowest first: `resident`; `factories`; `checkpoints` and `process_check`; `export`. Users import the names
-below, and `private_fed_avg` and `private_fed_sgd`, which are of a higher layer.
+Lowest first: `resident`, `metrics`, `dp_ftrl`; `record_sums`; `factory`; `checkpoints`, `process_check` and `export`.
+Users import the names below, and `private_fed_avg` and `private_fed_sgd`, which are of a higher layer.
 """
 
 import importlib
@@ -10,22 +10,21 @@ from tff_mf.base import required_packages
 
 required_packages.packages("An aggregator", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
 
-from .checkpoints.manager import CheckpointManager as CheckpointManager  # noqa: E402
-from .checkpoints.manager import WriteAheadReleaseManager as WriteAheadReleaseManager  # noqa: E402
-from .checkpoints.manager import without_noise as without_noise  # noqa: E402
-from .export.lite import LiteModel as LiteModel  # noqa: E402
-from .export.lite import convert_to_lite as convert_to_lite  # noqa: E402
+from .checkpoints import CheckpointManager as CheckpointManager  # noqa: E402
+from .checkpoints import WriteAheadReleaseManager as WriteAheadReleaseManager  # noqa: E402
+from .checkpoints import without_noise as without_noise  # noqa: E402
+from .dp_ftrl import build_dp_ftrl as build_dp_ftrl  # noqa: E402
+from .export.files import LiteModel as LiteModel  # noqa: E402
+from .export.files import convert_to_lite as convert_to_lite  # noqa: E402
 from .export.process import export_computation as export_computation  # noqa: E402
 from .export.process import export_process as export_process  # noqa: E402
-from .factories.dp_ftrl import build_dp_ftrl as build_dp_ftrl  # noqa: E402
-from .factories.factory import MFAggregationFactory as MFAggregationFactory  # noqa: E402
-from .factories.factory import WeakGuaranteeWarning as WeakGuaranteeWarning  # noqa: E402
-from .factories.factory import build_mf_aggregator as build_mf_aggregator  # noqa: E402
-from .factories.metrics import count_rejected as count_rejected  # noqa: E402
-from .factories.metrics import rounds_drawn as rounds_drawn  # noqa: E402
-from .factories.metrics import withhold_measurements as withhold_measurements  # noqa: E402
-from .factories.metrics import withhold_metrics as withhold_metrics  # noqa: E402
-from .factories.record_sums import distribute_aggregate_form as distribute_aggregate_form  # noqa: E402
+from .factory import MFAggregationFactory as MFAggregationFactory  # noqa: E402
+from .factory import WeakGuaranteeWarning as WeakGuaranteeWarning  # noqa: E402
+from .factory import build_mf_aggregator as build_mf_aggregator  # noqa: E402
+from .metrics import count_rejected as count_rejected  # noqa: E402
+from .metrics import rounds_drawn as rounds_drawn  # noqa: E402
+from .metrics import withhold_measurements as withhold_measurements  # noqa: E402
+from .metrics import withhold_metrics as withhold_metrics  # noqa: E402
 from .process_check import ProcessCheck as ProcessCheck  # noqa: E402
 from .process_check import ProcessFinding as ProcessFinding  # noqa: E402
 from .process_check import check_process as check_process  # noqa: E402

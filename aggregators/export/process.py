@@ -13,18 +13,12 @@ from tff_mf.base import checkpoint_files, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.problem import grids
 
-from ..factories import record_sums
-from ..factories.factory import MFAggregationFactory
+from ..factory import MFAggregationFactory
 from ..resident import forms as tff_forms
-from . import _saved_models, _stages, lite
-from ._stage_graphs import StageGraph, stage_graph
+from . import files, stages
 
 INITIAL = "server/initial.safetensors"
 LITE = "device/work.tflite"
-_DISTRIBUTE_AGGREGATE = (
-    *("server_prepare", "server_to_client_broadcast", "client_work"),
-    *("client_to_server_aggregation", "server_result"),
-)
 
 
 def export_process(
@@ -37,11 +31,10 @@ def export_process(
     max_examples: int | None = None,
     aggregator: MFAggregationFactory | None = None,
 ) -> dict[str, Any]:
-    """Writes a learning process as TFF's forms, and as SavedModels of its stages that plain TensorFlow can run.
+    """Writes a learning process as SavedModels of its stages, which plain TensorFlow can run.
 
     | file | content |
     |---|---|
-    | `forms/map_reduce/*.pb`, `forms/distribute_aggregate/*.pb` | TFF's computations, serialized |
     | `server/{initialize,prepare,zero,accumulate,merge,report,update}/` | SavedModels for the server |
     | `server/replay/` | with `aggregator`: SavedModel from the keys of past rounds to the state of the noise |
     | `server/initial.safetensors` | inputs of `initialize` (and `replay`): the initial model and matrices |
@@ -74,7 +67,7 @@ def export_process(
         aggregator: The aggregator in the process, whose noise `replay` draws again; without it that stage is left out.
 
     Returns:
-        A description as JSON: the types of every stage and form, the bytes of every graph, the `grid` of `aggregator`
+        A description as JSON: the types of every stage, the bytes of every graph, the `grid` of `aggregator`
         (`tff_mf.problem.grids.description`; `None` without one), and the reason if there is no file for TensorFlow
         Lite.
 
@@ -93,26 +86,21 @@ def export_process(
     form = tff.backends.mapreduce.get_map_reduce_form_for_computation(process.next, tff_forms.as_written())
     if form.securely_aggregates_tensors:
         raise InputValueError("process has secure sums, which a SavedModel cannot have; export it without them.")
-    aggregate_form = record_sums.distribute_aggregate_form(process.next)
-    forms = _write_forms(folder / "forms" / "map_reduce", form, _stages.PARTS)
-    forms |= _write_forms(folder / "forms" / "distribute_aggregate", aggregate_form, _DISTRIBUTE_AGGREGATE)
-
     graphs, fed = _server_graphs(process, form, initial_weights, aggregator)
-    work = _stages.on_tensors(form.work, batch_size=batch_size, client_epochs=client_epochs, max_examples=max_examples)
+    work = stages.on_tensors(form.work, batch_size=batch_size, client_epochs=client_epochs, max_examples=max_examples)
     # Made private while it is empty: no file in it is ever open to others.
     checkpoint_files.close(folder / "server")
-    stages = _write_stages(folder, {**graphs, "work": _stages.part_graph("work", work)})
+    written = _write_stages(folder, {**graphs, "work": stages.part_graph("work", work)})
     initial = {name: np.ascontiguousarray(value) for name, value in fed.items()}
     with open(os.open(folder / INITIAL, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
         file.write(safetensors.numpy.save(initial))
-    converted = lite.convert_to_lite(folder / "device" / "work")
+    converted = files.convert_to_lite(folder / "device" / "work")
     if converted.content is not None:
         (folder / LITE).write_bytes(converted.content)
-    grid = None if aggregator is None else aggregator.grid_for(_stages.dimension_of(initial_weights))
+    grid = None if aggregator is None else aggregator.grid_for(stages.dimension_of(initial_weights))
     return {
         "process": str(process.next.type_signature),
-        "forms": forms,
-        "stages": stages,
+        "stages": written,
         "lite": {"path": None if converted.content is None else LITE, "reason": converted.reason},
         "grid": None if grid is None else grids.description(grid),
         "batch_size": batch_size,
@@ -138,18 +126,7 @@ def export_computation(
     Raises:
         InputTypeError: If a part of its parameter or result is not a tensor.
     """
-    return _saved_models.save(stage_graph(computation, inputs=inputs, outputs=outputs), pathlib.Path(folder))
-
-
-def _write_forms(folder: pathlib.Path, form: Any, names: tuple[str, ...]) -> dict[str, str]:
-    folder.mkdir(parents=True)
-    types = {}
-    for name in names:
-        computation = getattr(form, name)
-        content = tff.framework.serialize_computation(computation).SerializeToString(deterministic=True)
-        (folder / f"{name}.pb").write_bytes(content)
-        types[f"{folder.name}/{name}"] = str(computation.type_signature)
-    return types
+    return files.save(stages.stage_graph(computation, inputs=inputs, outputs=outputs), pathlib.Path(folder))
 
 
 def _server_graphs(
@@ -157,26 +134,26 @@ def _server_graphs(
     form: tff.backends.mapreduce.MapReduceForm,
     initial_weights: tff.learning.models.ModelWeights,
     aggregator: MFAggregationFactory | None,
-) -> tuple[dict[str, StageGraph], dict[str, np.ndarray]]:
+) -> tuple[dict[str, stages.StageGraph], dict[str, np.ndarray]]:
     """Returns the graphs of the server's stages, and the values of the inputs that are not computed by others."""
-    graphs = {name: _stages.part_graph(name, getattr(form, name)) for name in _stages.PARTS if name != "work"}
-    _stages.check_clips(graphs["accumulate"])
-    _stages.check_secrets_stay(graphs["prepare"])
+    graphs = {name: stages.part_graph(name, getattr(form, name)) for name in stages.PARTS if name != "work"}
+    stages.check_clips(graphs["accumulate"])
+    stages.check_secrets_stay(graphs["prepare"])
     start = tff.backends.mapreduce.get_state_initialization_computation(process.initialize, tff_forms.as_written())
-    graphs["initialize"], fed = _stages.initialization(start, initial_weights)
+    graphs["initialize"], fed = stages.initialization(start, initial_weights)
     if aggregator is not None:
-        graphs["replay"], constants = _stages.replay(aggregator, graphs["initialize"], fed, initial_weights)
+        graphs["replay"], constants = stages.replay(aggregator, graphs["initialize"], fed, initial_weights)
         fed |= constants
     return graphs, fed
 
 
-def _write_stages(folder: pathlib.Path, graphs: Mapping[str, StageGraph]) -> dict[str, dict[str, Any]]:
-    stages = {}
+def _write_stages(folder: pathlib.Path, graphs: Mapping[str, stages.StageGraph]) -> dict[str, dict[str, Any]]:
+    written = {}
     for name, graph in graphs.items():
         place = f"{'device' if name == 'work' else 'server'}/{name}"
-        stages[name] = {
+        written[name] = {
             "path": place,
             "graph_bytes": graph.graph_def.ByteSize(),
-            **_saved_models.save(graph, folder / place),
+            **files.save(graph, folder / place),
         }
-    return stages
+    return written

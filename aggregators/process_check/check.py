@@ -13,7 +13,7 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
-from ..factories.factory import MFAggregationFactory
+from ..factory import MFAggregationFactory
 from ..resident.context import ResidentContext, resident_context
 from . import laws
 from .result import Findings, ProcessCheck

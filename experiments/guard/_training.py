@@ -15,7 +15,7 @@ from tff_mf.base import files, validation
 from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
-from ...aggregators.checkpoints.manager import States
+from ...aggregators.checkpoints import States
 from .. import reports
 from ..runs import model_file, names
 from ..runs.folders import keep_evaluated, read_evaluated

@@ -16,7 +16,7 @@ import tff_mf
 from tff_mf.numerics import digits
 
 from ... import aggregators
-from ...aggregators.checkpoints.manager import States
+from ...aggregators.checkpoints import States
 from ...aggregators.resident.worker import cores
 from .. import reports
 from ..runs import ledger, server_loop

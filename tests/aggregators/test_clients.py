@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.factories import factory
+from tff_mf.aggregators import factory
 
 VALUE_TYPE = tff.to_type(collections.OrderedDict(kernel=(np.float32, [3, 2]), bias=(np.float32, [2])))
 LARGEST = np.finfo(np.float32).max

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf import aggregators, queries
-from tff_mf.aggregators.factories import record_sums
+from tff_mf.aggregators import record_sums
 from tff_mf.aggregators.resident import session
 from tff_mf.base.errors import InputValueError
 
@@ -202,36 +202,6 @@ def test_sums_of_honest_clients_are_bit_identical_to_tffs():
         assert [found[name].tobytes() for name in "abc"] == [expected[name].tobytes() for name in "abc"]
     assert ours.next.type_signature.is_equivalent_to(plain.next.type_signature)
     assert not any(name in str(ours.next.type_signature) for name in record_sums.COUNTS)
-
-
-def test_the_distribute_aggregate_form_uses_plain_sums(processes):
-    """TFF's distribute-aggregate form has only fixed sums; TFF itself refuses to compile it with our sum."""
-    clipping, plain = one_round(in_floats()), in_floats(record_aggregation_factory=tff.aggregators.SumFactory())
-    with pytest.raises((TypeError, ValueError)):
-        tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(clipping)
-    expected = tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(one_round(plain))
-    form = aggregators.distribute_aggregate_form(clipping)
-    for part in ("client_work", "client_to_server_aggregation", "server_result"):
-        assert getattr(form, part).type_signature == getattr(expected, part).type_signature
-    with pytest.raises((TypeError, ValueError)):
-        # A federated_aggregate of other code is unchanged, and refused.
-        aggregators.distribute_aggregate_form(other_sum())
-    of_integers = str(
-        aggregators.distribute_aggregate_form(one_round(processes["clipping"])).client_work.type_signature
-    )
-    assert "int32[40]" in of_integers.split("->")[1]
-    assert "float32[40]" not in of_integers.split("->")[1]
-
-
-def other_sum():
-    add = tff.tensorflow.computation(lambda one, other: one + other, [np.float32, np.float32])
-    whole = tff.tensorflow.computation(lambda value: value, np.float32)
-
-    @tff.federated_computation(tff.FederatedType(np.float32, tff.SERVER), tff.FederatedType(np.float32, tff.CLIENTS))
-    def summed(state, value):
-        return state, tff.federated_aggregate(value, np.float32(0), add, add, whole)
-
-    return summed
 
 
 CONTEXTS = {"session": aggregators.tff_session, "resident": aggregators.resident_context}

@@ -17,7 +17,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators, queries
-from tff_mf.aggregators.checkpoints import manager
+from tff_mf.aggregators import checkpoints as manager
 from tff_mf.base import checkpoint_files
 
 DIMENSION = 2000

@@ -18,9 +18,9 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.noise import tensorflow as noise
 
-from ..resident.worker import end_with_program
 from . import record_sums
 from .metrics import withhold_measurements
+from .resident.worker import end_with_program
 
 _Query = queries.MatrixFactorizationQuery | queries.RestartedQuery
 _ONE_NUMBER = tf.TensorSpec([], tf.float32)

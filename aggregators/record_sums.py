@@ -4,7 +4,6 @@ import collections
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -12,7 +11,7 @@ import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.queries import clipping
 
-from ..resident import tff_insides
+from .resident import tff_insides
 
 # Number of values in one sum that were scaled, and number that were set to zero.
 COUNTS = ("clipped", "zeroed")
@@ -108,51 +107,3 @@ class ClippingSum(tff.aggregators.UnweightedAggregationFactory):
             return tff.templates.MeasuredProcessOutput(state, total, tff.federated_value((), tff.SERVER))
 
         return tff.templates.AggregationProcess(initialize, summed)
-
-
-def distribute_aggregate_form(computation: tff.Computation) -> tff.backends.mapreduce.DistributeAggregateForm:
-    """Returns TFF's distribute-aggregate form of a computation, such as the `next` of a learning process.
-
-    TFF's own `get_distribute_aggregate_form_for_computation` refuses every `tff.federated_aggregate`: the form has a
-    fixed list of sums, with no server computation between them. Each sum that clips is therefore replaced by TFF's
-    plain sum. For clients that follow the protocol the result is the same; this form does not bound other clients. A
-    computation without such a form raises TFF's `TypeError`.
-
-    Example:
-        >>> import tff_mf
-        >>> from tff_mf import aggregators
-        >>> mean = aggregators.build_mf_aggregator(
-        ...     tff_mf.Identity(), clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2
-        ... ).create(tff.TensorType(np.float32, [2]))
-        >>> @tff.federated_computation(*mean.next.type_signature.parameter)
-        ... def one_round(state, value):
-        ...     output = mean.next(state, value)
-        ...     return output.state, output.result
-        >>> str(distribute_aggregate_form(one_round).client_work.type_signature.result[0])
-        '{float32[2]}@CLIENTS'
-    """
-    return tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(_with_plain_sums(computation))
-
-
-def _with_plain_sums(computation: tff.Computation) -> tff.Computation:
-    framework = tff.framework
-
-    def plain(block: tff.framework.ComputationBuildingBlock) -> tuple[tff.framework.ComputationBuildingBlock, bool]:
-        if not isinstance(block, framework.Call) or not isinstance(block.function, framework.Intrinsic):
-            return block, False
-        if block.function.uri != framework.FEDERATED_AGGREGATE.uri or not _clips(block.function.type_signature):
-            return block, False
-        argument = block.argument
-        value = argument[0] if isinstance(argument, framework.Struct) else framework.Selection(argument, index=0)
-        sum_type = tff.FunctionType(value.type_signature, block.type_signature)
-        return framework.Call(framework.Intrinsic(framework.FEDERATED_SUM.uri, sum_type), value), True
-
-    changed, found = framework.transform_postorder(computation.to_building_block(), plain)
-    return framework.ConcreteComputation.from_building_block(changed) if found else computation
-
-
-def _clips(aggregate: tff.FunctionType) -> bool:
-    """Returns whether an intrinsic belongs to a `ClippingSum`, judged by the type of its accumulator."""
-    value, zero = aggregate.parameter[0], aggregate.parameter[1]
-    expected = tff.StructType([("total", value.member), *((count, np.int32) for count in COUNTS)])
-    return zero.is_equivalent_to(expected)

@@ -16,7 +16,7 @@ from tff_mf.base import checkpoint_files, tensor_files, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.noise.tensorflow import NoiseState
 
-from ..factories.factory import MFAggregationFactory
+from .factory import MFAggregationFactory
 
 
 def each_noise(change: Callable[..., NoiseState], structure: Any, *others: Any) -> Any:
