@@ -99,9 +99,9 @@ def test_a_large_tensor_is_a_reference_and_a_small_one_an_array(resident):
 
 
 def test_a_small_tensor_is_passed_as_it_is_and_its_copies_by_value(resident, sent):
-    """A reference to the worker's tensor stands for the array, which therefore cannot change."""
+    """As long as a large tensor of its result is held, a reference stands for the array, which cannot change."""
     plus = tff.tensorflow.computation(lambda parts: parts[0] + parts[1], [np.int32, tff.TensorType(np.int32, [2])])
-    one, two = tff.tensorflow.computation(lambda: (tf.constant(1), tf.constant([1, 2])))()
+    one, two, large = tff.tensorflow.computation(lambda: (tf.constant(1), tf.constant([1, 2]), tf.zeros([5000])))()
     sent.clear()
     assert plus([one, two]).tolist() == [2, 3]
     assert "int32" not in map(str, sent)
@@ -111,6 +111,7 @@ def test_a_small_tensor_is_passed_as_it_is_and_its_copies_by_value(resident, sen
     changed[0] = 5
     assert plus([one, changed]).tolist() == [6, 3]
     assert plus([one, two[::-1]]).tolist() == [3, 2]
+    assert large.shape == (5000,)
 
 
 def test_only_small_values_can_be_read_after_the_block():
