@@ -12,7 +12,7 @@ import argparse
 import numpy as np
 
 import tff_mf
-from tff_mf.planning.mechanism_names import RAMP_FLOOR
+from tff_mf.planning.by_name import RAMP_FLOOR
 
 REFERENCE = "blt"
 

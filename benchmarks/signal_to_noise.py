@@ -27,7 +27,7 @@ import numpy as np
 
 import tff_mf
 from tff_mf.experiments.training.datasets import sqlite
-from tff_mf.planning import mechanism_names
+from tff_mf.planning import by_name
 
 ACCUMULATED = (0.03, 0.1, 0.3, 0.6, 1.0, 3.0)
 PER_PARAMETER = (0.05, 0.15, 0.5, 1.5)
@@ -102,7 +102,7 @@ def measure(point: Point, clients: list[np.ndarray], test: np.ndarray) -> dict[s
     """Trains, and returns the point with its results."""
     start = time.perf_counter()
     schema = tff_mf.MinSep(min_sep=point.rounds // 2, max_participations=2)
-    mechanism = mechanism_names.build(point.mechanism, rounds=point.rounds, participation=schema)
+    mechanism = by_name.build(point.mechanism, rounds=point.rounds, participation=schema)
     random = np.random.default_rng(point.seed)
     weights = _initial(point.width, random)
     dimension = sum(weight.size for weight in weights)
@@ -117,7 +117,7 @@ def measure(point: Point, clients: list[np.ndarray], test: np.ndarray) -> dict[s
         mean = sum(_update(weights, random.permutation(each)[:SENTENCES], point.clip_norm) for each in cohort) / CLIENTS
         velocity = MOMENTUM * velocity + mean + noise[step]
         cooling = min(1.0, (point.rounds - step) / (COOLDOWN * point.rounds))
-        flat = rate * (mechanism_names.RAMP_FLOOR + (1 - mechanism_names.RAMP_FLOOR) * cooling) * velocity
+        flat = rate * (by_name.RAMP_FLOOR + (1 - by_name.RAMP_FLOOR) * cooling) * velocity
         ends = np.cumsum([weight.size for weight in weights])[:-1]
         for weight, change in zip(weights, np.split(flat, ends), strict=True):
             weight += change.reshape(weight.shape)

@@ -10,8 +10,7 @@ import msgspec
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning import mechanism_names
-from tff_mf.planning.setting import MechanismSetting
+from tff_mf.planning import MechanismSetting, by_name
 
 from ..output import progress
 from ..runs.derived import AUTO, NONE, grid_of
@@ -135,7 +134,7 @@ class Flags:
             return None
         values = {name: self.ramp.get(name, default) for name, default in _DEFAULTS.items()}
         short = {name.removeprefix("server_"): value for name, value in values.items()}
-        return mechanism_names.workload(self.workload, rounds=validation.whole("rounds", rounds), **short)
+        return by_name.workload(self.workload, rounds=validation.whole("rounds", rounds), **short)
 
     def setting(
         self, mechanism: tff_mf.Mechanism | None = None, *, participation: tff_mf.Participation | None = None

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 from tff_mf.accounting import ADJACENCIES
 from tff_mf.base import required_packages, validation
-from tff_mf.planning import mechanism_names
+from tff_mf.planning import by_name
 
 from ..output import typed
 from ..runs.derived import WORDS as GRID_WORDS
@@ -92,7 +92,7 @@ def _presets() -> list[str]:
     return layers.PRESETS.names()
 
 
-MECHANISM = Words(lambda: (*mechanism_names.names(), *mechanism_names.production()), or_file=True)
+MECHANISM = Words(lambda: (*by_name.names(), *by_name.production()), or_file=True)
 SPEC = Words(_specs)
 _DATASET = Words(lambda: ("pydoc", "stackoverflow", "sqlite:"), or_file=True)
 
@@ -102,7 +102,7 @@ _TYPES = {
     "mechanism": MECHANISM,
     "sampling": Words(SAMPLINGS),
     "objective": Words(("rms", "max")),
-    "workload": Words(mechanism_names.WORKLOADS),
+    "workload": Words(by_name.WORKLOADS),
     "grid": NumberOr(click.INT, *GRID_WORDS),
     "initial_model": click.Path(),
     "model": Words(MODELS),

@@ -11,7 +11,7 @@ import tff_mf
 from tff_mf.base.strict_json import finite
 from tff_mf.numerics import digits
 from tff_mf.optimize.least_loss import least_loss
-from tff_mf.planning.options import Option
+from tff_mf.planning.compare import Option
 
 from ..output.present import Block, Callout, Document, Facts, Item, Listing, Paragraph, Section, Table
 from ..planning.amplified import Amplified
@@ -174,7 +174,6 @@ class PlanScreen:
         known = self.deployment
         drawn = f"cohorts are drawn at random by {self.sampling} sampling and stay secret, or no amplified figure holds"
         k = known.setting.participation.max_participations
-        suits = known.delta < 1 / known.population
         often = f"no client takes part more than {k:,} times, or twice within {known.min_sep:,} rounds"
         if k == 1:
             often = "no client takes part more than once"
@@ -182,8 +181,7 @@ class PlanScreen:
             "participation": f"{often}; something enforces it"
             + ("" if self.sampling is None else ", or only the amplified figures hold"),
             "who takes part when": "it does not depend on the clients' data",
-            "population": f"at least {known.population:,} clients can take part"
-            + (f", and δ = {known.delta} suits them" if suits else ""),
+            "population": f"at least {known.population:,} clients can take part, and δ = {known.delta} suits them",
             "cohort": f"the noise is calibrated for {known.clients_per_round:,} clients a round, and the divisor is a "
             "constant",
             "one client": "is one person, or ε is a client's and not a person's",

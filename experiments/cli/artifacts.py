@@ -6,7 +6,7 @@ from typing import Any
 import rich_click as click
 
 import tff_mf
-from tff_mf.planning.setting import MechanismSetting
+from tff_mf.planning import MechanismSetting
 
 from . import _options, guarantees
 from ._flags import Flags
@@ -50,13 +50,13 @@ def show(file: str, flags: Flags, plot: str | None) -> Answer:
 
 def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, MechanismSetting]:
     """Returns the mechanism and the setting of the flags; the mechanism's own setting replaces flags not given."""
-    from tff_mf.planning import mechanism_names
+    from tff_mf.planning import by_name
 
-    read = None if file in mechanism_names.names() else mechanism_names.load(file)
+    read = None if file in by_name.names() else by_name.load(file)
     setting = flags.setting(read)
     if read is None:
         return flags.named(file, setting), setting
-    mechanism_names.refuse_options(file, bands=flags.bands, buffers=flags.buffers, objective=flags.objective)
+    by_name.check_options(file, bands=flags.bands, buffers=flags.buffers, objective=flags.objective)
     return read, setting
 
 

@@ -9,7 +9,7 @@ import rich_click as click
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning.setting import MechanismSetting
+from tff_mf.planning import MechanismSetting
 from tff_mf.sensitivities import SensitivityResult
 
 from ..output.present import Callout, Paragraph

@@ -9,8 +9,7 @@ import rich_click as click
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning import mechanism_names
-from tff_mf.planning.setting import MechanismSetting
+from tff_mf.planning import MechanismSetting, by_name
 
 from ..output import files, progress
 from ..runs import statements
@@ -59,9 +58,9 @@ def _target_of(epsilon: float | None, delta: float | None, flags: Flags) -> Targ
 
 def _of_kind(name: str, flags: Flags) -> Made:
     """Returns the best mechanism of a kind for the setting of the flags."""
-    known = mechanism_names.searched()[name].options
+    known = by_name.searched()[name].options
     own: dict[str, Any] = {"bands": flags.bands, "buffers": flags.buffers, "unit_norms": flags.unit_norms}
-    mechanism_names.refuse_options(name, **own)
+    by_name.check_options(name, **own)
     setting = flags.setting(participation=_participation(name, flags))
     if "bands" in known and flags.bands is None and isinstance(setting.participation, tff_mf.SingleParticipation):
         raise click.UsageError(_NO_BANDS)
@@ -76,7 +75,7 @@ def _amplified(flags: Flags, target: Target) -> Made:
     """Returns the banded mechanism of the least error with amplification by cyclic Poisson sampling."""
     cohorts, level = _for_amplification(flags, target)
     bands = flags.bands
-    mechanism_names.refuse_options("banded", buffers=flags.buffers)
+    by_name.check_options("banded", buffers=flags.buffers)
     if flags.unit_norms is False:
         raise InputValueError("unit_norms=False does not go with --sampling: bands are chosen with columns of norm 1.")
     if flags.objective not in (None, "rms"):
@@ -89,7 +88,7 @@ def _amplified(flags: Flags, target: Target) -> Made:
         rounds=rounds, **cohorts, **level, bands=None if known is None else [validation.whole("groups", known)]
     )[0]
     with progress.search() as report:
-        found = mechanism_names.search("banded", rounds=rounds, participation=None, bands=best.bands, progress=report)
+        found = by_name.search("banded", rounds=rounds, participation=None, bands=best.bands, progress=report)
     entries = {"bands": best.bands, "unit_norms": True, "amplified_rms_error": best.rms_error}
     return _found_for(flags.drawn(groups=best.bands), found, flags), entries
 
@@ -191,7 +190,7 @@ def _ending(message: str, converged: bool | None) -> str:
 
 
 def _kinds() -> list[str]:
-    return [*mechanism_names.searched(), _STRUCTURED]
+    return [*by_name.searched(), _STRUCTURED]
 
 
 @_options.command()

@@ -6,7 +6,7 @@ import rich_click as click
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning.options import recommend
+from tff_mf.planning.compare import recommend
 
 from ..output import files
 from ..planning import signal_to_noise

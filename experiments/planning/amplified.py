@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tff_mf
-from tff_mf.planning import mechanism_names
+from tff_mf.planning import by_name
 
 from ..output import progress
 from ..sampling.settings import SamplingSettings
@@ -96,7 +96,7 @@ def options(
         if groups is None and rounds * bands**2 > _PRODUCTS_OF_A_QUICK_SEARCH and not thorough:
             continue
         with progress.search() as report:
-            mechanism = mechanism_names.search(
+            mechanism = by_name.search(
                 "banded",
                 rounds=rounds,
                 participation=None,

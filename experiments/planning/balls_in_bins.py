@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning.options import AS_GOOD, Option
+from tff_mf.planning.compare import AS_GOOD, Option
 
 from .deployment import Deployment
 

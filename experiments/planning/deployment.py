@@ -6,9 +6,9 @@ from typing import Any
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning import options as compared
-from tff_mf.planning.options import Option, participations, schema, widest
-from tff_mf.planning.setting import MechanismSetting
+from tff_mf.planning import MechanismSetting, check_delta
+from tff_mf.planning import compare as compared
+from tff_mf.planning.compare import Option, participations, schema, widest
 from tff_mf.problem.participation import check_capacity
 
 from ..output import progress
@@ -67,7 +67,7 @@ class Deployment:
             MinSep(min_sep=342, max_participations=6)
         """
         widest(population, clients_per_round=clients_per_round, rounds=rounds)
-        validation.open_unit("delta", delta)
+        check_delta(validation.open_unit("delta", delta), population)
         most_apart = population // clients_per_round
         apart = most_apart if min_sep is None else validation.whole("min_sep", min_sep)
         if apart > most_apart:

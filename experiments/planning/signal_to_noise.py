@@ -16,7 +16,7 @@ from typing import Any
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.numerics import digits
-from tff_mf.planning.options import Option
+from tff_mf.planning.compare import Option
 
 from ..runs import derived
 from ..runs.settings import ADAPTIVE_OPTIMIZERS, RunSettings

@@ -13,7 +13,7 @@ import msgspec
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputError, InputValueError
-from tff_mf.planning import mechanism_names
+from tff_mf.planning import by_name
 
 from ..output import files, typed
 from ..output.typed import Record
@@ -315,7 +315,7 @@ def begun(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunSettings) 
 
 def placed(layer: Layer, fields: Sequence[str] = FILES) -> Layer:
     """Returns a layer whose files have absolute paths, so that it means the same in every folder."""
-    names = {*mechanism_names.names(), *mechanism_names.production(), *EMBEDDED}
+    names = {*by_name.names(), *by_name.production(), *EMBEDDED}
     given = {name: layer.values[name] for name in fields if isinstance(layer.values.get(name), str)}
     # What is no file is refused later, as it was typed.
     placed = {name: _absolute(value) for name, value in given.items() if value not in names}

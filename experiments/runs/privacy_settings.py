@@ -7,8 +7,7 @@ import numpy as np
 
 import tff_mf
 from tff_mf.base import validation
-from tff_mf.planning import check_level, mechanism_names
-from tff_mf.planning.setting import MechanismSetting
+from tff_mf.planning import MechanismSetting, by_name, check_level
 
 from ..output import progress, typed
 from ..output.typed import Number, Record, Size, Whole
@@ -70,7 +69,7 @@ class PrivacySettings(Record, kw_only=True):
 
         def check_mechanism() -> None:
             setting = self.mechanism_setting()
-            mechanism_names.check(
+            by_name.check(
                 self.mechanism, rounds=setting.searched_rounds, workload=setting.searched_workload, **self._options
             )
 

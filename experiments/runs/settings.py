@@ -11,8 +11,7 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import grid_recursion
-from tff_mf.planning import check_restarts, checked_cohort, mechanism_names
-from tff_mf.planning.setting import MechanismSetting
+from tff_mf.planning import MechanismSetting, by_name, check_restarts, checked_cohort
 
 from ..output.typed import NonNegative, Number, OpenUnit, Part, Positive, Size, Whole, fields_of
 from ..sampling.settings import DEFAULT, SECRET, SamplingSettings
@@ -274,7 +273,7 @@ class RunSettings(PrivacySettings, kw_only=True):
 
     def mechanism_setting(self) -> MechanismSetting:
         """Returns the setting of the whole run that its mechanism is optimized for."""
-        workload = mechanism_names.workload(
+        workload = by_name.workload(
             self.workload,
             rounds=self.rounds,
             momentum=self.server_momentum,

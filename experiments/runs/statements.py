@@ -9,7 +9,7 @@ import msgspec
 
 import tff_mf
 from tff_mf.base.strict_json import finite
-from tff_mf.planning.setting import MechanismSetting
+from tff_mf.planning import MechanismSetting
 
 from ..output import typed
 from ..output.text import up

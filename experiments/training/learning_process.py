@@ -12,7 +12,7 @@ import tff_mf
 from tff_mf import queries
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning.mechanism_names import RAMP_FLOOR
+from tff_mf.planning.by_name import RAMP_FLOOR
 
 from ... import aggregators
 from ..runs.settings import RunSettings

@@ -21,7 +21,7 @@ from tff_mf.experiments.runs.derived import dimension_of, grid_of
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.mechanisms import grid_recursion, on_grid
-from tff_mf.planning import mechanism_names
+from tff_mf.planning import by_name
 from tff_mf.problem import grids
 
 from .shared import critical, result_of, said
@@ -198,7 +198,7 @@ def test_a_guard_takes_the_grid_of_the_plan_alone():
 GIVEN = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 2}
 
 
-@pytest.mark.parametrize("name", [*mechanism_names.names(), "production:b100"])
+@pytest.mark.parametrize("name", [*by_name.names(), "production:b100"])
 def test_every_mechanism_of_train_has_a_guarantee_and_noise_on_a_grid(name):
     asked = RunSettings(**GIVEN, epsilon=8.0, mechanism=name, grid="auto", vocab_size=50, embedding_size=2, units=2)
     found = asked.privacy_plan(asked.build_mechanism())

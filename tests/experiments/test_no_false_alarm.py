@@ -23,7 +23,7 @@ from tff_mf.experiments.bundles import _source
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 from tff_mf.experiments.training import evaluation, task
-from tff_mf.planning import mechanism_names
+from tff_mf.planning import by_name
 
 from .shared import critical, invoke, read_observed
 from .stand_in import ROUNDS, build_task, put_in_place, trained
@@ -195,7 +195,7 @@ def test_a_report_of_another_version_is_refused_by_its_version(run):
 
 def test_every_mechanism_and_sampling_is_among_the_runs():
     words = " ".join(KINDS.values()).split()
-    assert {*mechanism_names.names(), *SAMPLINGS} - {*words} <= {"min-sep"}
+    assert {*by_name.names(), *SAMPLINGS} - {*words} <= {"min-sep"}
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])

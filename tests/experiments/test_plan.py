@@ -19,8 +19,7 @@ from tff_mf.experiments.runs import layers
 from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.numerics import digits
-from tff_mf.planning import mechanism_names, options
-from tff_mf.planning.setting import MechanismSetting
+from tff_mf.planning import MechanismSetting, by_name, compare
 
 from .shared import invoke, result_of, small_settings
 
@@ -49,7 +48,7 @@ def test_participation_is_what_the_population_allows(found):
 
 
 def test_every_mechanism_is_there_and_keeps_epsilon(found):
-    assert {row["name"] for row in found["mechanisms"]} == {*mechanism_names.names(), "banded, fitted"}
+    assert {row["name"] for row in found["mechanisms"]} == {*by_name.names(), "banded, fitted"}
     for row in found["mechanisms"]:
         assert 4 - 1e-6 < row["epsilon"] <= 4
         assert row["memory_bytes"] == 4000 * row["memory_rows"]
@@ -89,8 +88,8 @@ def test_figures_are_those_of_the_package(found):
 def test_the_first_line_has_the_epsilon_of_the_run_on_its_grid(level, more, on_grid):
     found = json.loads(run(*level, *more, "--json").stdout)
     chosen = next(row for row in found["mechanisms"] if row["name"] == found["recommended"])
-    setting = Deployment.of(population=3000, clients_per_round=100, rounds=96, delta=1e-6).setting
-    mechanism = options.searched(setting, [found["recommended"]])[0].mechanism
+    assert found["recommended"] == "blt"
+    mechanism = tff_mf.optimize_blt(rounds=96, participation=SCHEMA_OF_30, buffers=4, objective="rms")
     noise = {"noise_multiplier": chosen["noise_multiplier"], "delta": 1e-6}
     expected = tff_mf.epsilon(mechanism, 96, SCHEMA_OF_30, **noise, **on_grid)
     assert (found["claim"]["clients_per_round"], found["claim"]["cohort"]) == (100, 100)
@@ -150,30 +149,30 @@ def test_the_recommendation_is_good_and_can_go_on(found):
 
 def option(name, loss, worst, rows):
     figures = {"rms_loss": loss, "memory_rows": rows}
-    return options.Option(
+    return compare.Option(
         name=name, mechanism=tff_mf.Identity(), figures=figures, loss_if_wrong={"a": loss, "b": worst}
     )
 
 
 def test_a_little_loss_is_worth_much_memory():
     found = [option("large", 8.0, 12.0, 4999), option("small", 8.3, 12.5, 4), option("poor", 9.5, 12.0, 0)]
-    chosen, why = options.recommend(found)
+    chosen, why = compare.recommend(found)
     assert chosen.name == "small"
     assert "large 4999" in why
 
 
 def test_what_cannot_go_on_is_not_recommended_unless_nothing_can():
     stuck, free = option("stuck", 8.0, math.inf, 0), option("free", 8.5, 14.0, 9)
-    chosen, why = options.recommend([stuck, free])
+    chosen, why = compare.recommend([stuck, free])
     assert chosen.name == "free"
     assert "which stuck cannot" in why
-    assert options.recommend([stuck])[0].name == "stuck"
+    assert compare.recommend([stuck])[0].name == "stuck"
 
 
 def test_a_dense_matrix_is_not_recommended_for_the_rows_that_it_draws_again():
     dense, rows = option("dense", 8.0, 12.0, 0), option("tree-full", 8.1, 12.0, 11)
-    assert options.recommend([dense, rows])[0].name == "tree-full"
-    assert options.recommend([dense])[0].name == "dense"
+    assert compare.recommend([dense, rows])[0].name == "tree-full"
+    assert compare.recommend([dense])[0].name == "dense"
 
 
 @pytest.mark.parametrize("grid", [None, tff_mf.Grid.with_room(dimension=20_000, cohort=100)], ids=["floats", "grid"])
@@ -181,7 +180,7 @@ def test_memory_is_that_of_the_state_that_a_query_keeps(grid):
     schema = tff_mf.MinSep(min_sep=4, max_participations=2)
     dimension = None if grid is None else 20_000
     setting = MechanismSetting(rounds=16, participation=schema, grid=grid, dimension=dimension)
-    compared = options.options(setting, delta=1e-6, epsilon=4.0, dimension=20_000)
+    compared = compare.options(setting, delta=1e-6, epsilon=4.0, dimension=20_000)
     assert {each.name for each in compared if each.mechanism} > {"identity", "blt", "banded", "dense", "tree-full"}
     for each in compared:
         if each.mechanism is not None:
@@ -196,8 +195,8 @@ def test_memory_is_that_of_the_state_that_a_query_keeps(grid):
 
 def test_the_recommendation_does_not_depend_on_the_scale_of_c():
     deployment = Deployment.of(population=3000, clients_per_round=100, rounds=64, delta=1e-6)
-    by_epsilon = options.recommend(compared(deployment, epsilon=3.0))[0].name
-    assert options.recommend(compared(deployment, noise_multiplier=2.0))[0].name == by_epsilon
+    by_epsilon = compare.recommend(compared(deployment, epsilon=3.0))[0].name
+    assert compare.recommend(compared(deployment, noise_multiplier=2.0))[0].name == by_epsilon
 
 
 def test_a_table_for_people_rounds_epsilon_up():
@@ -210,11 +209,13 @@ def test_a_table_for_people_rounds_epsilon_up():
     assert tff_mf.epsilon(tff_mf.Identity(), 96, SCHEMA_OF_30, noise_multiplier=sigma, delta=1e-6, **PAPERS) <= 4
 
 
-def test_a_plan_without_an_epsilon_does_not_say_that_its_delta_suits():
-    good, bad = run("--epsilon", "4").stdout, invoke(*ARGUMENTS[:-1], "0.1", "--epsilon", "4").stdout
-    assert "suits them" in " ".join(good.split())
-    assert "NO ε CAN BE STATED" in bad
-    assert "suits" not in " ".join(bad.split())
+def test_a_delta_that_no_report_would_take_is_refused_as_by_the_library():
+    for refusing in (
+        lambda: Deployment.of(population=100, clients_per_round=10, rounds=20, delta=0.01),
+        lambda: tff_mf.plan(population=100, clients_per_round=10, rounds=20, delta=0.01, epsilon=4.0),
+    ):
+        with pytest.raises(tff_mf.InputError, match=r"delta=0\.01 must be below 1/population, with 100 clients"):
+            refusing()
 
 
 def test_a_delta_below_the_tail_of_every_grid_is_refused():

@@ -17,7 +17,7 @@ from tff_mf.experiments.runs.layers import Layer
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 from tff_mf.experiments.training.datasets import sqlite
-from tff_mf.planning import mechanism_names
+from tff_mf.planning import by_name
 
 from . import test_command_line
 from .shared import drawn, result_of
@@ -217,12 +217,12 @@ def test_rates_of_one_mechanism_are_not_taken_for_another():
     assert resolved("pydoc-light", mechanism="identity").values["server_learning_rate"] == 0.346
 
 
-@pytest.mark.parametrize("name", mechanism_names.WORKLOADS)
+@pytest.mark.parametrize("name", by_name.WORKLOADS)
 def test_a_mechanism_is_optimized_for_the_workload_of_the_server(name):
     schema = tff_mf.SingleParticipation()
-    workload = mechanism_names.workload(name, rounds=8, momentum=0.9, warmup=0.25, cooldown=0.25)
-    best = mechanism_names.build("dense", rounds=8, participation=schema, workload=workload)
-    other = mechanism_names.build("dense", rounds=8, participation=schema)
+    workload = by_name.workload(name, rounds=8, momentum=0.9, warmup=0.25, cooldown=0.25)
+    best = by_name.build("dense", rounds=8, participation=schema, workload=workload)
+    other = by_name.build("dense", rounds=8, participation=schema)
     assert tff_mf.rms_loss(best, 8, schema, workload) <= tff_mf.rms_loss(other, 8, schema, workload) + 1e-9
 
 

@@ -4,14 +4,12 @@ import math
 
 import msgspec
 import pytest
-import tensorflow as tf
 
 import tff_mf
-from tff_mf import queries
 from tff_mf.base.errors import InputError
 from tff_mf.experiments.comparison import _spec, specs
 from tff_mf.experiments.runs import statements
-from tff_mf.planning import deployed_population, mechanism_names
+from tff_mf.planning import deployed_population
 
 from .shared import printed, result_of
 
@@ -223,14 +221,3 @@ def test_a_dry_run_counts_what_will_run(tmp_path):
 def test_the_list_has_a_line_for_each():
     assert set(result_of("compare", "--list")) == set(specs.names())
     assert all(name in printed("compare", "--list") for name in specs.names())
-
-
-@pytest.mark.parametrize("name", mechanism_names.names())
-def test_rows_of_state_are_those_of_the_stream(name):
-    options = {"buffers": 2} if "blt" in name else {"bands": 3} if name.startswith(("banded", "scaled")) else {}
-    schema = tff_mf.MinSep(min_sep=4, max_participations=2)
-    mechanism = mechanism_names.build(name, rounds=16, participation=schema, **options)
-    specs = tf.TensorSpec([50_000])
-    query = queries.build_query(mechanism, record_specs=specs, clip_norm=1.0, noise_multiplier=1.0)
-    numbers = sum(tf.size(leaf).numpy() for leaf in tf.nest.flatten(query.initial_global_state()))
-    assert round(numbers / 50_000) == mechanism_names.state_rows(name, rounds=16, **options)

@@ -24,7 +24,7 @@ from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.training import preparation
 from tff_mf.experiments.training.datasets import sqlite
 from tff_mf.numerics import digits
-from tff_mf.planning import options
+from tff_mf.planning import compare
 
 from .shared import invoke, small_settings
 
@@ -191,7 +191,7 @@ def test_a_run_and_its_report_refuse_the_same(tmp_path):
 
 def test_a_plan_has_the_guarantee_of_its_recommendation():
     deployment = Deployment.of(population=100, clients_per_round=10, rounds=40, delta=1e-6)
-    chosen, _ = options.recommend(compared(deployment, epsilon=4.0))
+    chosen, _ = compare.recommend(compared(deployment, epsilon=4.0))
     claim = claim_of(deployment, chosen)
     assert claim.epsilon == pytest.approx(chosen.figures["epsilon"], rel=1e-12)
     assert stated(claim) == [4.0]

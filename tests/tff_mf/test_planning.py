@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf import accounting
-from tff_mf.planning import options, run_guarantee
-from tff_mf.planning.setting import MechanismSetting
+from tff_mf.planning import MechanismSetting, compare, run_guarantee
 
 SCHEMA = tff_mf.MinSep(min_sep=10, max_participations=3)
 SETTING = {"mechanism": tff_mf.Identity(), "rounds": 30, "delta": 1e-6, "clients_per_round": 10}
@@ -155,8 +154,8 @@ def test_what_is_not_given_is_chosen_as_the_comparison_recommends():
     plan = tff_mf.plan(population=155, **known)
     assert plan.participation == tff_mf.MinSep(min_sep=15, max_participations=4)
     setting = MechanismSetting(rounds=60, participation=plan.participation)
-    found = options.options(setting, delta=1e-6, epsilon=4.0)
-    chosen, why = options.recommend(found)
+    found = compare.options(setting, delta=1e-6, epsilon=4.0)
+    chosen, why = compare.recommend(found)
     assert (plan.mechanism, plan.why) == (chosen.mechanism, why)
     assert plan.epsilon <= 4.0
     losses = {each.name: each.loss for each in plan.alternatives}
@@ -204,7 +203,7 @@ def test_with_secret_cohorts_the_mechanism_with_the_least_amplified_error_is_rec
     assert plan.alternatives
     of_others = planned(mechanism=tff_mf.Identity(), **chosen)
     error = [each.noise_multiplier * tff_mf.rms_error(each.mechanism, 30) for each in (plan, of_others)]
-    assert error[0] <= options.AS_GOOD * error[1]
+    assert error[0] <= compare.AS_GOOD * error[1]
     # For balls in bins, σ of the table is an estimate.
     named = {each.name: each.loss for each in plan.alternatives}
     if "identity" in named:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning._plan import Plan
+from tff_mf.planning.plan import Plan
 from tff_mf.problem.grids import Grid
 
 # Of the largest norm, what a term that is clipped leaves for its rounding; and at most this share of its square.

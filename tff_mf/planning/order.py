@@ -11,8 +11,8 @@ from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
-from tff_mf.planning._plan import Plan
 from tff_mf.planning.central import check_central
+from tff_mf.planning.plan import Plan
 from tff_mf.problem.cohort_secret import CohortSecret
 from tff_mf.problem.draws import Draws, SeededDraws, SystemDraws, rows_of
 from tff_mf.problem.participation import FixedEpoch, Participation, Sampling

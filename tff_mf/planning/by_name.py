@@ -2,8 +2,8 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tff_mf import artifacts, optimize
 from tff_mf.base import validation
@@ -35,7 +35,7 @@ class Search:
 
     Attributes:
         optimizer: A function of `rounds`, `participation` and the `options`, all by name.
-        options: Options of `SearchOptions` that it takes; "progress" too, if it has iterations to tell of.
+        options: Options of `search` that it takes; "progress" too, if it has iterations to tell of.
         objective: The loss that it minimizes by default, "rms" or "max".
         toeplitz: Whether it takes only workloads that are constant along diagonals.
     """
@@ -56,24 +56,6 @@ _SEARCHES: Mapping[str, Search] = {
     ),
     "dense": Search(optimizer=optimize.optimize_dense, options=("workload", "progress")),
 }
-
-
-class SearchOptions(TypedDict, total=False):
-    """Options of the search for a mechanism; what is None or left out takes the default of the kind.
-
-    Attributes:
-        buffers: Buffers of a BLT; by default the optimizer chooses.
-        bands: Bands of the banded kinds.
-        unit_norms: Whether the columns of a `banded` have norm 1.
-        objective: Loss to minimize, "rms" or "max".
-        workload: Workload A; by default the prefix sum.
-    """
-
-    buffers: int | None
-    bands: int | None
-    unit_norms: bool | None
-    objective: str | None
-    workload: Workload | None
 
 
 def searched() -> Mapping[str, Search]:
@@ -131,35 +113,31 @@ def load(name: str, rounds: int | None = None) -> Mechanism:
     if name.startswith(_PREFIX):
         validation.one_of("mechanism", name, production())
         return BLT.production(name.removeprefix(_PREFIX))
-    _check_exists(name, (*names(), *production()))
+    if "\0" not in name and not os.path.lexists(name):
+        known = (*names(), *production())
+        meant = validation.did_you_mean(name, known)
+        raise InputValueError(f"mechanism={name!r} is not a file, and none of {', '.join(known)}{meant}")
     return artifacts.load(name)
 
 
-def check(name: str, *, rounds: int, **options: Unpack[SearchOptions]) -> None:
+def check(name: str, *, rounds: int, **options: Any) -> None:
     """Raises unless there is a mechanism of a name and it takes the options; nothing is optimized.
 
     Args:
         name: As for `build`.
         rounds: Rounds of a tree.
-        options: See `SearchOptions`.
+        options: As for `search`.
 
     Raises:
         InputError: If there is none, or an option does not go with it.
     """
-    _own_objective(name, options)
-    refuse_options(name, **options)
-    if name in searched():
+    check_options(name, **options)
+    if name in _SEARCHES:
         return
     try:
         load(name, rounds)
     except InputValueError as error:
         raise type(error)(str(error).replace("path=", "mechanism=", 1)) from error
-
-
-def _check_exists(name: str, known: Sequence[str]) -> None:
-    if "\0" not in name and not os.path.lexists(name):
-        meant = validation.did_you_mean(name, known)
-        raise InputValueError(f"mechanism={name!r} is not a file, and none of {', '.join(known)}{meant}")
 
 
 def workload(name: str, *, rounds: int, momentum: float = 0.0, warmup: float = 0.0, cooldown: float = 0.0) -> Workload:
@@ -202,12 +180,7 @@ def _word(workload: Workload) -> str:
 
 
 def build(
-    name: str,
-    *,
-    rounds: int,
-    participation: Participation,
-    progress: Progress | None = None,
-    **options: Unpack[SearchOptions],
+    name: str, *, rounds: int, participation: Participation, progress: Progress | None = None, **options: Any
 ) -> Mechanism:
     """Returns the mechanism called `name`, optimized for the run where it can be.
 
@@ -215,8 +188,8 @@ def build(
         name: One of `names()`, `production:NAME`, or the path of an artifact.
         rounds: Number of rounds n.
         participation: What each client is bound to.
-        progress: Called after every iteration of the optimizer, if it has iterations.
-        options: See `SearchOptions`; the default of `bands` is the min-sep of `participation`.
+        progress: As for `search`.
+        options: As for `search`; the default of `bands` is the min-sep of `participation`.
 
     Example:
         >>> import tff_mf
@@ -227,21 +200,16 @@ def build(
     Raises:
         InputError: If an option does not go with the mechanism, or the optimizer refuses it.
     """
-    if name not in searched():
-        refuse_options(name, **options)
+    if name not in _SEARCHES:
+        check_options(name, **options)
         return load(name, rounds)
-    if options.get("bands") is None and "bands" in searched()[name].options:
+    if options.get("bands") is None and "bands" in _SEARCHES[name].options:
         options["bands"] = min(participation.min_sep, rounds)
     return search(name, rounds=rounds, participation=participation, progress=progress, **options)
 
 
 def search(
-    name: str,
-    *,
-    rounds: int,
-    participation: Participation | None,
-    progress: Progress | None = None,
-    **options: Unpack[SearchOptions],
+    name: str, *, rounds: int, participation: Participation | None, progress: Progress | None = None, **options: Any
 ) -> Mechanism:
     """Returns the best mechanism of a kind, whose `optimized_for` says how the search for it ended.
 
@@ -251,7 +219,8 @@ def search(
         participation: What each client is bound to; None, for `banded` alone, is participations as far apart as it has
             bands.
         progress: Called after every iteration of the optimizer, if it has iterations.
-        options: See `SearchOptions`.
+        options: `buffers` of a BLT, `bands`, `unit_norms` of a `banded`, `objective` ("rms" or "max") or `workload`;
+            what is None takes the default of the kind.
 
     Example:
         >>> import tff_mf
@@ -262,79 +231,41 @@ def search(
     Raises:
         InputError: If an option does not go with the kind, or the optimizer refuses it.
     """
-    kind, workload = searched()[name], options.get("workload") or PrefixSum()
-    _own_objective(name, options)
-    refuse_options(name, **options)
+    kind, given = _SEARCHES[name], check_options(name, **options)
+    workload = given.get("workload", PrefixSum())
     if kind.toeplitz and not isinstance(workload, ToeplitzWorkload):
         raise InputValueError(
             f"workload={_word(workload)!r} does not go with mechanism={name!r}, which is constant along diagonals: "
             "take workload='momentum', or banded or dense."
         )
-    given: dict[str, Any] = {option: value for option, value in options.items() if not _is_default(value)}
     if progress is not None and "progress" in kind.options:
         given["progress"] = progress
     return kind.optimizer(rounds=rounds, participation=participation, **given)
 
 
-def _is_default(value: object) -> bool:
-    return value is None or isinstance(value, PrefixSum)
-
-
-def _own_objective(name: str, options: SearchOptions) -> None:
-    """Checks the objective of a search, and takes it out where the kind has no other.
+def check_options(name: str, **options: Any) -> dict[str, Any]:
+    """Returns the options of a search that say more than its default, if the mechanism called `name` takes them.
 
     Raises:
-        InputError: If there is no such objective.
+        InputError: If it does not, or there is no such objective.
     """
-    given, kind = options.get("objective"), searched().get(name)
-    if given is None:
-        return
-    validation.one_of("objective", given, ("rms", "max"))
-    if kind is not None and "objective" not in kind.options and given == kind.objective:
-        del options["objective"]
-
-
-def refuse_options(name: str, **options: Unpack[SearchOptions]) -> None:
-    """Raises if an option of `search` is given that the mechanism called `name` does not take.
-
-    Raises:
-        InputValueError: If one is.
-    """
-    kinds = searched()
-    known = kinds[name].options if name in kinds else ()
+    kind, given = _SEARCHES.get(name), {}
     for option, value in options.items():
-        if _is_default(value) or option in known:
+        if value is None or isinstance(value, PrefixSum):
             continue
-        shown = repr(_word(value) if isinstance(value, Workload) else value)
-        goes_with = ", ".join(each for each, kind in kinds.items() if option in kind.options)
-        remedy = "; take workload='prefix-sum'" if option == "workload" else ""
-        if option == "objective" and name in kinds:
-            remedy = f"; {name} minimizes {'MaxLoss' if kinds[name].objective == 'max' else 'RmsLoss'}"
-        raise InputValueError(f"{option}={shown} does not go with mechanism={name!r}, only with {goes_with}{remedy}.")
-
-
-_DEFAULT_BUFFERS = 4
-_ROWLESS = ("identity", "dense")
-_BANDED = ("banded", "banded-toeplitz")
-
-
-def state_rows(name: str, *, rounds: int, bands: int | None = None, buffers: int | None = None) -> int | None:
-    """Returns the rows of noise that are kept from round to round, or None if the name does not tell.
-
-    Args:
-        name: A name of `names()`.
-        rounds: Rounds that the mechanism is for.
-        bands: Bands of the banded kinds.
-        buffers: Buffers of a BLT; 4 if not given.
-
-    Example:
-        >>> state_rows("banded", rounds=2052, bands=342), state_rows("tree-full", rounds=2052)
-        (341, 11)
-    """
-    if name in _ROWLESS:
-        return 0
-    if name in ("blt", "scaled-blt"):
-        return buffers or _DEFAULT_BUFFERS
-    if name in _BANDED:
-        return None if bands is None else min(bands, rounds) - 1
-    return rounds.bit_length() - 1 if name.startswith("tree-") else None
+        taken = kind is not None and option in kind.options
+        if option == "objective":
+            validation.one_of("objective", value, ("rms", "max"))
+            if kind is not None and not taken and value == kind.objective:
+                continue
+        if not taken:
+            shown = repr(_word(value) if isinstance(value, Workload) else value)
+            goes_with = ", ".join(other for other, known in _SEARCHES.items() if option in known.options)
+            remedy = "; take workload='prefix-sum'" if option == "workload" else ""
+            if option == "objective" and kind is not None:
+                remedy = f"; {name} minimizes {'MaxLoss' if kind.objective == 'max' else 'RmsLoss'}"
+            raise InputValueError(
+                f"{option}={shown} does not go with mechanism={name!r}, only with {goes_with}{remedy}."
+            )
+        given[option] = value
+    return given

@@ -1,28 +1,82 @@
-"""The plan of a run: mechanism, noise and participation, and the guarantee that follows from them."""
+"""The plan of a run: mechanism, noise and participation, the guarantee that follows, and how they are chosen."""
 
 import dataclasses
 import functools
+import inspect
+import json
 import math
 import os
 import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from tff_mf.accounting import Guarantee, Question, SecretSampling
-from tff_mf.base import validation
-from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism
-from tff_mf.planning import _files
-from tff_mf.planning._noise import (
+from tff_mf import accounting, artifacts
+from tff_mf.accounting import Guarantee, Question, SecretSampling, check_sampling
+from tff_mf.base import files, strict_json, validation
+from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.mechanisms import Identity, Mechanism
+from tff_mf.numerics import digits
+from tff_mf.planning import compare
+from tff_mf.planning.calibrate import (
     as_run,
+    check_delta,
     check_grid,
+    check_level,
     check_restarts,
     checked_cohort,
     run_guarantee,
     run_noise_multiplier,
 )
-from tff_mf.planning._words import Alternative, shown
+from tff_mf.problem import participation
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation, Sampling, SpacedEpochs, check_capacity
 from tff_mf.sensitivities.restarts import restart_sensitivity
+
+# The files of a plan: its fields, and the artifact of its mechanism.
+_PLAN, _MECHANISM, _VERSION = "plan.json", "mechanism.safetensors", 1
+_SAMPLINGS = {
+    kind.__name__: kind
+    for kind in (
+        participation.MinSep,
+        participation.FixedEpoch,
+        participation.SingleParticipation,
+        participation.SpacedEpochs,
+        participation.Timer,
+        accounting.Poisson,
+        accounting.CyclicPoisson,
+        accounting.BallsInBins,
+        accounting.BMinSep,
+    )
+}
+# Fields that have a form of their own in the file.
+_OWN = ("mechanism", "sampling", "grid", "alternatives")
+# Alternatives that are shown.
+_MOST_SHOWN = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Alternative:
+    """A mechanism that could have been chosen, at the same (ε, δ) or σ.
+
+    Attributes:
+        name: Its name.
+        loss: Its loss as a multiple of the chosen mechanism's: how much more noise is in the sums at equal privacy;
+            `None` if it was not searched.
+        memory_rows: Copies of the model that its noise keeps as state.
+        note: Why it was not searched, or what it is for; or empty.
+    """
+
+    name: str
+    loss: float | None
+    memory_rows: int | None
+    note: str = ""
+
+    def __str__(self) -> str:
+        if self.loss is None:
+            return f"{self.name} ({self.note})"
+        unit = "copy" if self.memory_rows == 1 else "copies"
+        copies = "" if self.memory_rows is None else f" and {self.memory_rows} {unit} of the model"
+        return f"{self.name}: {digits.nearest(self.loss, 3)} times the noise{copies}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,12 +175,7 @@ class Plan:
             raise InputValueError(
                 f"clients_per_round={self.clients_per_round} is more than population={self.population}: take fewer."
             )
-        deployed = self.deployed_population(self.population)
-        if self.delta >= 1 / deployed:
-            raise InputValueError(
-                f"delta={self.delta!r} must be below 1/population, with {deployed} clients: a mechanism that publishes "
-                "one client at random would satisfy it. No report would state an ε."
-            )
+        check_delta(self.delta, self.deployed_population(self.population))
 
     def _check_secret(self) -> None:
         """Raises unless a theorem can be about this run's own cohorts."""
@@ -308,7 +357,20 @@ class Plan:
         Raises:
             InputTypeError: If the sampling or the mechanism is of a kind from outside that no file can hold.
         """
-        _files.save(self, pathlib.Path(folder))
+        folder, sampling = pathlib.Path(folder), self.sampling
+        if _SAMPLINGS.get(type(sampling).__name__) is not type(sampling):
+            raise InputTypeError(f"sampling={sampling!r} is of a kind that no file can hold: {', '.join(_SAMPLINGS)}.")
+        own = {name: getattr(sampling, name) for name in inspect.signature(type(sampling)).parameters}
+        fields = {
+            "version": _VERSION,
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in _OWN},
+            "sampling": {"kind": type(sampling).__name__, **own},
+            "grid": None if self.grid is None else dataclasses.asdict(self.grid),
+            "alternatives": [dataclasses.asdict(other) for other in self.alternatives],
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        artifacts.save(self.mechanism, folder / _MECHANISM)
+        files.write_atomically(folder / _PLAN, json.dumps(fields, indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "Plan":
@@ -320,11 +382,60 @@ class Plan:
             ArtifactError: If the mechanism's file is not intact.
             InputError: If the plan's file is missing or damaged, or its fields contradict each other.
         """
-        return _files.read(pathlib.Path(folder), cls)
+        path = pathlib.Path(folder) / _PLAN
+        given = strict_json.read(path, "plan")
+        try:
+            if given.pop("version") != _VERSION:
+                raise InputValueError(f"plan={str(path)!r} was written by another version: make the plan again.")
+            kind = _SAMPLINGS[given["sampling"].pop("kind")]
+            own: dict[str, Any] = {
+                "mechanism": artifacts.load(pathlib.Path(folder) / _MECHANISM),
+                "sampling": kind(**given["sampling"]),
+                "grid": None if given["grid"] is None else Grid(**given["grid"]),
+                "alternatives": tuple(Alternative(**other) for other in given["alternatives"]),
+            }
+            return cls(**{**given, **own})
+        except (KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, InputTypeError):
+                raise
+            raise InputValueError(f"plan={str(path)!r} is damaged: {error!r}. Make the plan again.") from error
 
     def __str__(self) -> str:
-        """Returns what the run guarantees, what it needs, and what the alternatives cost."""
-        return shown(self)
+        """Returns what the run guarantees, what it needs, and what the alternatives cost.
+
+        Levels of privacy are numbers only: a report states what holds of a run.
+
+        Formal guarantee: no number is smaller than what the plan has.
+        """
+        drawn = f"{self.clients_per_round:,}" + ("" if self.population is None else f" of {self.population:,}")
+        known = "secret" if self.secret_cohorts else "may be known"
+        numbers = "floats, until the size of the model is known: for_model(dimension)"
+        if self.grid is not None:
+            numbers = f"integers of {self.grid.bits} bits, for models of up to {self.dimension:,} parameters"
+        privacy = "TEST ONLY: the noise is repeatable, and nothing is private"
+        if not self.insecure:
+            privacy = f"epsilon={digits.rounded_up(self.epsilon)}, delta={self.delta!r}, if the run keeps to the plan"
+        lines = {
+            "privacy": privacy,
+            "cohorts": f"{drawn} clients in each of {self.rounds:,} rounds, by {self.sampling}; {known}",
+            "mechanism": self.why or self.mechanism.kind,
+            "noise": f"σ = {digits.upwards(self.noise_multiplier)} times the clip norm, {self.clip_norm!r}: the "
+            "standard deviation of the independent noise that the mechanism correlates",
+            "numbers": numbers,
+        }
+        if self.cohort != self.clients_per_round:
+            as_run = digits.rounded_up(self.epsilon_as_run)
+            lines["simulates"] = f"{self.cohort:,} clients a round; of those that train, epsilon_as_run={as_run}"
+        searched = [each for each in self.alternatives if each.loss is not None]
+        independent = [each for each in searched[_MOST_SHOWN:] if each.name == "identity"]
+        found = searched[:_MOST_SHOWN] + independent
+        if found:
+            lines["instead"] = "; ".join(map(str, found))
+        if "RmsLoss" in self.why:
+            lines["RmsLoss"] = (
+                "noise in the model after a round, as a root mean square over all rounds, at equal privacy"
+            )
+        return "\n".join(f"{name:<10} {text}" for name, text in lines.items())
 
     def deployed_population(self, clients: int) -> int:
         """Returns the number of clients of the deployment that the run stands for: see `deployed_population`."""
@@ -366,3 +477,158 @@ def deployed_population(
     if clients >= cohort * apart and clients * participation.max_participations >= cohort * rounds:
         return clients
     return -(-clients * cohort // clients_per_round)
+
+
+def plan(
+    *,
+    rounds: int,
+    clients_per_round: int,
+    delta: float,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    population: int | None = None,
+    mechanism: Mechanism | str | os.PathLike[str] | None = None,
+    sampling: Sampling | None = None,
+    clip_norm: float = 1.0,
+    cohort: int | None = None,
+    secret_cohorts: bool = False,
+    grid: Grid | None = None,
+    dimension: int | None = None,
+    restart_every: int | None = None,
+    adaptive_count_stddev: float | None = None,
+    insecure_seed: int | None = None,
+) -> Plan:
+    """Returns the plan of a run: everything that its guarantee depends on, in one object.
+
+    What is not given is chosen, as `tff-mf plan` does: `plan.why` says why, and `plan.alternatives` what the others
+    would cost. `print(plan)` shows all of it.
+
+    Formal guarantee: with `epsilon`, the plan's own `epsilon` is at most that: of all restarts, and composed with the
+    counts of adaptive clipping.
+
+    Args:
+        rounds: Number of rounds n of the whole run.
+        clients_per_round: Clients that train in a round, for some samplings on average.
+        delta: δ; at most one divided by the number of clients, and rather less.
+        epsilon: ε that the whole run may reach.
+        noise_multiplier: σ of the cohort, in place of ε.
+        population: Clients that cohorts are drawn from; needed if `sampling` is not given.
+        mechanism: The mechanism, with restarts of one restart; or a name, such as "blt" or "banded", or the path of an
+            artifact; or `None` for the recommended one: with secret cohorts, of those that the sampling amplifies.
+        sampling: How cohorts are drawn; `None` for clients that come as far apart as their number allows.
+        clip_norm: ζ, the bound on the L2 norm of a client's update.
+        cohort: Clients that a round stands for; `clients_per_round` if not given.
+        secret_cohorts: Whether a trusted server draws the cohorts in secret and nobody ever learns one: only then ε
+            is that of `sampling`, and not that of its schema.
+        grid: The grid on which updates, their sums and the noise are integers, or `None` for floating point, where
+            the guarantee holds only for the real numbers that floats stand for, until `for_model`.
+        dimension: The most parameters that the model may have, with a grid.
+        restart_every: Rounds after which noise starts anew with fresh z, less than `rounds`; or `None`.
+        adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping, for the cohort; `None` if
+            the clip norm is fixed. It needs `restart_every`.
+        insecure_seed: Makes the noise repeatable. TEST ONLY: it leaves no guarantee.
+
+    Example:
+        >>> import tff_mf
+        >>> found = tff_mf.plan(population=600, clients_per_round=20, rounds=100, epsilon=8.0, delta=1e-6)
+        >>> found.sampling, found.mechanism.kind, f"{found.epsilon:.2f}"
+        (MinSep(min_sep=30, max_participations=4), 'blt', '8.00')
+        >>> simulated = tff_mf.plan(mechanism="identity", rounds=10, sampling=tff_mf.SingleParticipation(),
+        ...                         delta=1e-6, clients_per_round=20, cohort=1000, epsilon=2.0)
+        >>> f"{simulated.noise_multiplier:.3f} {simulated.noise_multiplier_as_run:.4f}"
+        '2.230 0.0446'
+
+    Raises:
+        ArtifactError: If `mechanism` is the path of a file that holds no intact artifact.
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is missing or out of range, arguments contradict each other, or the counts alone
+            exceed `epsilon`.
+    """
+    check_level(epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta)
+    cohort = checked_cohort(clients_per_round, cohort)
+    if sampling is None:
+        if population is None:
+            raise InputValueError(
+                "population and sampling are missing: give population=len(clients), or say with sampling= how often a "
+                "client may take part, for example tff_mf.MinSep(min_sep=20, max_participations=5)."
+            )
+        # Clients come as far apart as their number allows.
+        sampling = compare.widest(population, clients_per_round=clients_per_round, rounds=rounds)
+    check_sampling(sampling)
+    fields: dict[str, Any] = {
+        "rounds": rounds,
+        "sampling": sampling,
+        "delta": delta,
+        "clients_per_round": clients_per_round,
+        "cohort": cohort,
+        "insecure_seed": insecure_seed,
+        "restart_every": restart_every,
+        "adaptive_count_stddev": adaptive_count_stddev,
+        "grid": grid,
+        "dimension": dimension,
+        "clip_norm": clip_norm,
+        "population": population,
+        "secret_cohorts": secret_cohorts,
+        "noise_multiplier": 0.0 if noise_multiplier is None else float(noise_multiplier),
+    }
+    fields |= _mechanism(mechanism, fields, epsilon)
+    found = Plan(**fields)
+    if epsilon is not None:
+        return found.calibrated(epsilon)
+    if grid is not None:
+        # Refused now, and not by the first report of the run.
+        _ = found.guarantee
+    return found
+
+
+def _mechanism(
+    given: Mechanism | str | os.PathLike[str] | None, fields: Mapping[str, Any], epsilon: float | None
+) -> dict[str, Any]:
+    """Returns the mechanism that is given or named, or else the recommended one with the reason and all others."""
+    if given is not None and not isinstance(given, str | os.PathLike):
+        return {"mechanism": given}
+    sampling, rounds = fields["sampling"], fields["rounds"]
+    setting = compare.MechanismSetting(
+        rounds=rounds, participation=sampling.schema(rounds), restart_every=fields["restart_every"]
+    )
+    if given is not None:
+        return {"mechanism": setting.named(os.fspath(given))}
+    if fields["secret_cohorts"]:
+        return _in_secret(sampling, rounds, fields["delta"], epsilon)
+    # Without noise, mechanisms are compared as with any.
+    level = {"noise_multiplier": fields["noise_multiplier"]} if epsilon is None else {"epsilon": epsilon}
+    found = compare.options(setting, delta=fields["delta"], **level)
+    chosen, why = compare.recommend(found)
+    others = [each for each in found if each is not chosen]
+    return {"mechanism": chosen.mechanism, "why": why, "alternatives": _costs(others, chosen, "rms_loss")}
+
+
+def _in_secret(sampling: Sampling, rounds: int, delta: float, epsilon: float | None) -> dict[str, Any]:
+    """Returns the recommended mechanism of those that the sampling amplifies, with the reason and all others."""
+    if not isinstance(sampling, SecretSampling):
+        # The plan refuses it.
+        return {"mechanism": Identity()}
+    if epsilon is None:
+        raise InputValueError(
+            "mechanism is missing: with secret_cohorts, which one is best depends on ε; give epsilon in place of "
+            "noise_multiplier, or a mechanism."
+        )
+    found = compare.amplified(sampling, rounds=rounds, epsilon=epsilon, delta=delta)
+    if len(found) == 1:
+        return {"mechanism": found[0].mechanism, "why": f"{found[0].name}: no other is amplified by {sampling}."}
+    chosen, why = compare.recommend(found, measure="error")
+    others = [each for each in found if each is not chosen]
+    return {"mechanism": chosen.mechanism, "why": why, "alternatives": _costs(others, chosen, "rms_error")}
+
+
+def _costs(others: Sequence[compare.Option], chosen: compare.Option, by: str) -> tuple[Alternative, ...]:
+    """Returns what other mechanisms would cost."""
+    return tuple(
+        Alternative(
+            name=each.name,
+            loss=each.figures[by] / chosen.figures[by] if each.figures else None,
+            memory_rows=each.figures.get("memory_rows"),
+            note=each.note,
+        )
+        for each in others
+    )

@@ -31,6 +31,19 @@ def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta:
         validation.nonnegative("noise_multiplier", noise_multiplier)
 
 
+def check_delta(delta: float, population: int) -> None:
+    """Raises unless δ is below one divided by the number of clients.
+
+    Raises:
+        InputValueError: If it is not.
+    """
+    if delta >= 1 / population:
+        raise InputValueError(
+            f"delta={delta!r} must be below 1/population, with {population} clients: a mechanism that publishes one "
+            "client at random would satisfy it. No report would state an ε."
+        )
+
+
 def check_grid(grid: Grid | None, dimension: int | None) -> None:
     """Raises unless grid and number of parameters are given together.
 

@@ -1,0 +1,575 @@
+"""Mechanisms compared in the setting of a run, before anything is run, and a recommendation."""
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tff_mf import accounting
+from tff_mf.accounting import BallsInBins, BMinSep, CyclicPoisson, grid_charge
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.mechanisms import Identity, Mechanism, Tree, on_grid
+from tff_mf.numerics import digits
+from tff_mf.optimize import optimize_banded_toeplitz, optimize_blt
+from tff_mf.planning import by_name
+from tff_mf.planning.calibrate import check_level
+from tff_mf.problem import grids
+from tff_mf.problem.grids import Grid
+from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, Sampling, SingleParticipation
+from tff_mf.problem.workloads import LearningRates, Workload
+from tff_mf.sensitivities import SensitivityResult
+from tff_mf.sensitivities.losses import Errors, restart_errors
+from tff_mf.sensitivities.restarts import restart_sensitivity
+
+# Bytes of a parameter of the model.
+_FLOAT = 4
+# Cost of a search as rounds times squared bands: this many take about a second.
+_PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
+_ROUNDS_OF_A_QUICK_DENSE_SEARCH = 128
+# As much time as a round of a BLT with scaled columns takes.
+_PRODUCTS_OF_A_SCALED_ROUND = 2**12
+# Times the cost with unit norms.
+_COST_OF_FITTED_NORMS = 5
+# Of a banded matrix for MaxLoss, beside one for RmsLoss.
+_COST_OF_MAX_LOSS = 5
+
+# Losses within this factor are taken to be equal: then the losses in the cases of wrong estimates decide.
+AS_GOOD = 1.1
+
+
+# A banded matrix whose column norms are fitted to the participation.
+_FITTED = "banded, fitted"
+# What is never recommended, and why.
+_SCALED = (
+    "its columns are fitted to this participation, to exactly so many rounds and to one loss: the other may be larger, "
+    "and plan never recommends it without amplification"
+)
+_FITTED_NORMS = {
+    _FITTED: "--mechanism banded --set unit_norms=false, its column norms fitted to this participation and to one "
+    "loss: the other may be larger, and plan never recommends it without amplification",
+    "scaled-blt": _SCALED,
+}
+# Rounds times bands of a comparison with amplification that takes seconds.
+_MOST_ENTRIES = 2**16
+# More bands are not tried after an error that exceeds the least by this factor.
+_RISEN = 1.1
+# Of a BLT for balls in bins.
+_BUFFERS = 3
+# Of a certificate, few: bounds without samples are enough to compare.
+_SAMPLES = 1000
+# Which field of a sampling is the most bands that it amplifies; of others, it is one.
+_BANDS: Mapping[type, str] = {CyclicPoisson: "groups", BMinSep: "min_sep"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MechanismSetting:
+    """The setting of a whole run, in which any mechanism has a sensitivity, losses and a guarantee.
+
+    Attributes:
+        rounds: Number of rounds n.
+        participation: The participation schema Π of the whole run.
+        restart_every: Rounds after which noise starts anew with fresh z, or `None`.
+        adjacency: "zero-out" or "replace-one".
+        workload: The workload A that losses are for; `None` is the prefix sum.
+        grid: The grid whose cost is part of every guarantee, or `None` for real numbers.
+        dimension: Number d of model parameters, with a grid.
+
+    Example:
+        >>> import tff_mf
+        >>> schema = tff_mf.MinSep(min_sep=4, max_participations=3)
+        >>> setting = MechanismSetting(rounds=12, participation=schema, restart_every=6)
+        >>> setting.searched_participation
+        MinSep(min_sep=4, max_participations=2)
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range, or the participations do not fit in `rounds`.
+    """
+
+    rounds: int
+    participation: Participation
+    restart_every: int | None = None
+    adjacency: str = "zero-out"
+    workload: Workload | None = None
+    grid: Grid | None = None
+    dimension: int | None = None
+
+    def __post_init__(self) -> None:
+        self.participation.check(self.rounds)
+        if self.restart_every is not None:
+            validation.whole("restart_every", self.restart_every)
+        validation.one_of("adjacency", self.adjacency, accounting.ADJACENCIES)
+        if self.workload is not None:
+            self.workload.check(self.rounds)
+
+    @property
+    def searched_rounds(self) -> int:
+        """Rounds of the longest restart, for which a mechanism must be defined."""
+        return self.rounds if self.restart_every is None else min(self.rounds, self.restart_every)
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether noise starts anew within the run."""
+        return self.searched_rounds < self.rounds
+
+    @property
+    def separation(self) -> int:
+        """Rounds from one participation of a client to its next, or more: b, and n for a client that comes once."""
+        schema = self.participation
+        return self.rounds if schema.max_participations == 1 else min(schema.min_sep, self.rounds)
+
+    @property
+    def searched_participation(self) -> Participation:
+        """The schema of one restart: as many of a client's participations as fit in it."""
+        schema = self.participation
+        fits = -(-self.searched_rounds // schema.min_sep)
+        if isinstance(schema, SingleParticipation) or schema.max_participations <= fits:
+            return schema
+        kind = FixedEpoch if isinstance(schema, FixedEpoch) else MinSep
+        return kind(min_sep=schema.min_sep, max_participations=fits)
+
+    @property
+    def searched_workload(self) -> Workload | None:
+        """The workload of one restart, to optimize for.
+
+        Raises:
+            InputValueError: If it has learning rates, which differ from restart to restart.
+        """
+        if self.is_restarted and isinstance(self.workload, LearningRates):
+            raise InputValueError(
+                f"workload={self.workload.kind!r} with restart_every={self.restart_every}: no mechanism is optimized "
+                "for learning rates that differ from restart to restart; leave one of the two out."
+            )
+        return self.workload
+
+    def named(self, name: str, *, progress: by_name.Progress | None = None, **options: Any) -> Mechanism:
+        """Returns the mechanism of a name: read, or optimized for this setting; see `by_name.build`."""
+        if name in by_name.searched():
+            options["workload"] = self.searched_workload
+        return by_name.build(
+            name,
+            rounds=self.searched_rounds,
+            participation=self.searched_participation,
+            progress=progress,
+            **options,
+        )
+
+    def sensitivity(self, mechanism: Mechanism) -> SensitivityResult:
+        """Returns sens_Π of the whole run, for zero-out: `tff_mf.restart_sensitivity` of C as it is given.
+
+        Formal guarantee: as for `tff_mf.restart_sensitivity`. Noise runs with the C of `mechanism.cast_to_float32()`.
+        """
+        every = self.searched_rounds
+        return restart_sensitivity(mechanism, self.rounds, self.participation, restart_every=every)
+
+    def guarantee(
+        self, mechanism: Mechanism, noise_multiplier: float, sensitivity: SensitivityResult | None = None
+    ) -> accounting.Guarantee:
+        """Returns the guarantee of the whole run, for real numbers or with what the integers of the grid cost.
+
+        Formal guarantee: as for `tff_mf.guarantee`; a `sensitivity` that is given must be the one of
+        `mechanism.cast_to_float32()`, which can take a second to compute.
+        """
+        sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
+        return self._question(mechanism).answered(sigma, sensitivity)
+
+    def charge(self, mechanism: Mechanism, noise_multiplier: float) -> grid_charge.GridCharge | None:
+        """Returns what the integers of the grid cost; `None` without one, or without noise.
+
+        Formal guarantee: as for `tff_mf.accounting.grid_charge.charge`; it is part of `guarantee`.
+        """
+        return self._question(mechanism).charge(noise_multiplier)
+
+    def copies(self, mechanism: Mechanism, noise_multiplier: float) -> int:
+        """Returns how many copies of the model, in float32, are the rows of noise that a stream in TensorFlow keeps.
+
+        A row of float64 on a grid counts as two.
+
+        Raises:
+            InputError: If the noise does not fit the grid.
+        """
+        if self.grid is None:
+            return mechanism.cast_to_float32().recursion().rows
+        deviation = noise_multiplier * 2**self.grid.bits
+        found = on_grid(mechanism, deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
+        return sum(np.dtype(each).itemsize for each in found.recursion.types(0)) // _FLOAT
+
+    def _question(self, mechanism: Mechanism) -> accounting.Question:
+        return accounting.Question(
+            mechanism=mechanism,
+            rounds=self.rounds,
+            sampling=self.participation,
+            restart_every=self.restart_every,
+            adjacency=self.adjacency,
+            grid=self.grid,
+            dimension=self.dimension,
+        )
+
+    def noise_multiplier(self, mechanism: Mechanism, *, epsilon: float, delta: float) -> float:
+        """Returns the smallest σ for which the whole run is (ε, δ)-DP.
+
+        Formal guarantee: as for `tff_mf.calibrate_noise_multiplier`.
+        """
+        return accounting.calibrate_noise_multiplier(
+            mechanism,
+            self.rounds,
+            self.participation,
+            epsilon=epsilon,
+            delta=delta,
+            restart_every=self.restart_every,
+            adjacency=self.adjacency,
+            grid=self.grid,
+            dimension=self.dimension,
+        )
+
+    def errors(self, mechanism: Mechanism) -> Errors:
+        """Returns RmsError and MaxError of the whole run; times sensitivity they are losses."""
+        return restart_errors(mechanism, self.rounds, restart_every=self.searched_rounds, workload=self.workload)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Option:
+    """A mechanism in a setting, with noise.
+
+    Attributes:
+        name: Its name for `tff-mf optimize` or `tff-mf train`; `note` has the flags of one that has no name.
+        mechanism: The mechanism; `None` if it was not optimized.
+        note: Why it was not optimized, or what it is for; or empty.
+        figures: Columns of the table; an unbounded ε is infinite.
+        if_wrong: ε at the same noise if an estimate is wrong, by case; infinite for rounds that C is not defined for,
+            or that its integers are not bounded for.
+        loss_if_wrong: The objective's loss in the same cases, which compares mechanisms at equal privacy.
+    """
+
+    name: str
+    mechanism: Mechanism | None
+    note: str = ""
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+    if_wrong: dict[str, float] = dataclasses.field(default_factory=dict)
+    loss_if_wrong: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+def widest(population: int, *, clients_per_round: int, rounds: int) -> Participation:
+    """Returns the schema in which clients come as far apart as their number allows, and as often as fits.
+
+    Args:
+        population: Clients N that can take part.
+        clients_per_round: Clients of a round.
+        rounds: Number of rounds n.
+
+    Example:
+        >>> widest(342_477, clients_per_round=1000, rounds=2052)
+        MinSep(min_sep=342, max_participations=6)
+        >>> widest(342_477, clients_per_round=100, rounds=2052)
+        SingleParticipation()
+
+    Raises:
+        InputTypeError: If an argument is not a whole number.
+        InputValueError: If an argument is below 1, or a cohort has more clients than there are.
+    """
+    for name, value in (("population", population), ("clients_per_round", clients_per_round), ("rounds", rounds)):
+        validation.whole(name, value)
+    if clients_per_round > population:
+        raise InputValueError(
+            f"clients_per_round={clients_per_round} is more than population={population}: take fewer."
+        )
+    min_sep = min(population // clients_per_round, rounds)
+    return schema(min_sep, participations(rounds, min_sep))
+
+
+def participations(rounds: int, min_sep: int) -> int:
+    """Returns how often a client takes part that does so whenever it may: ⌈n / b⌉."""
+    return -(-rounds // min_sep)
+
+
+def schema(min_sep: int, max_participations: int, *, kind: type[MinSep] | type[FixedEpoch] = MinSep) -> Participation:
+    """Returns the schema of these two numbers."""
+    if max_participations == 1:
+        return SingleParticipation()
+    return kind(min_sep=min_sep, max_participations=max_participations)
+
+
+def cases(setting: MechanismSetting, min_sep: int | None = None) -> dict[str, MechanismSetting]:
+    """Returns the settings of cases in which an estimate is wrong, by case.
+
+    Clients then come as often as fits. A client that comes once has no b of its own: `min_sep` is what was expected.
+    """
+    rounds, min_sep = setting.rounds, setting.separation if min_sep is None else min_sep
+    longer = rounds + rounds // 2
+    several = {
+        "half_min_sep": (rounds, max(1, min_sep // 2)),
+        "twice_min_sep": (rounds, min(2 * min_sep, rounds)),
+        "half_as_many_rounds_again": (longer, min_sep),
+    }
+    kind = FixedEpoch if isinstance(setting.participation, FixedEpoch) else MinSep
+    return {
+        name: dataclasses.replace(setting, rounds=n, participation=schema(b, participations(n, b), kind=kind))
+        for name, (n, b) in several.items()
+    }
+
+
+def options(
+    setting: MechanismSetting,
+    *,
+    delta: float,
+    objective: str = "rms",
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    dimension: int | None = None,
+    min_sep: int | None = None,
+    thorough: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> list[Option]:
+    """Returns every mechanism in a setting, the one with the least loss first.
+
+    Args:
+        setting: The setting of the run.
+        delta: δ.
+        objective: The loss to compare by, "rms" or "max".
+        epsilon: ε that the whole run may reach.
+        noise_multiplier: σ, in place of ε.
+        dimension: Number of model parameters, for the memory in bytes.
+        min_sep: b that the cases of wrong estimates start from; the setting's if not given.
+        thorough: Whether searches of minutes are made.
+        progress: Called with the name of each mechanism when it is done.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or not exactly one of `epsilon` and `noise_multiplier` given.
+    """
+    check_level(epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta)
+    if dimension is not None:
+        validation.whole("dimension", dimension)
+    level = {"delta": delta, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
+    found = []
+    for name, search, too_slow in _searches(setting, objective):
+        if too_slow and not thorough:
+            found.append(Option(name=name, mechanism=None, note=too_slow))
+            continue
+        start = time.perf_counter()
+        try:
+            mechanism = search()
+            seconds = time.perf_counter() - start
+            option = _at(setting, objective, name, mechanism, cases(setting, min_sep), **level)
+            copies = setting.copies(mechanism, option.figures["noise_multiplier"])
+            about = {
+                "memory_rows": copies,
+                "memory_bytes": None if dimension is None else 4 * copies * dimension,
+                "seconds": seconds,
+            }
+            note = _FITTED_NORMS.get(name, "")
+            found.append(dataclasses.replace(option, figures=option.figures | about, note=note))
+        except InputValueError as error:
+            # A limit of one mechanism does not concern the others: the table names it.
+            found.append(Option(name=name, mechanism=None, note=str(error)))
+        if progress is not None:
+            progress(name)
+    return sorted(found, key=lambda option: option.figures.get(f"{objective}_loss", math.inf))
+
+
+def recommend(found: list[Option], objective: str = "rms", measure: str = "loss") -> tuple[Option, str]:
+    """Returns the mechanism to take, and why.
+
+    Of those whose loss is within a tenth of the least, both as planned and in the worst case if an estimate is
+    wrong, the one that keeps the least state; of equal ones, that with the least loss. Column norms that are fitted to
+    the participation, which lower one loss at the expense of the other, are left out.
+
+    Args:
+        found: Every mechanism, the one with the least loss first.
+        objective: The loss to compare by, "rms" or "max".
+        measure: "loss", or "error", in clip norms, where noise is not in proportion to a sensitivity.
+
+    Raises:
+        InputValueError: If there is no mechanism for these numbers.
+    """
+    counts, name = f"{objective}_{measure}", f"{objective.capitalize()}{measure.capitalize()}"
+    searched = [option for option in found if option.mechanism is not None and option.name not in _FITTED_NORMS]
+    if not searched:
+        raise InputValueError(f"There is no mechanism for these numbers: {found[0].name}: {found[0].note}")
+    best = searched[0].figures[counts]
+    close = [option for option in searched if option.figures[counts] <= AS_GOOD * best]
+    least_worst = min(map(_worst, close))
+    pool = [option for option in close if _worst(option) <= AS_GOOD * least_worst]
+    # A dense matrix keeps no rows because all rows so far are drawn again in each round, which takes longer.
+    chosen = min(pool, key=lambda each: (each.name == "dense", each.figures["memory_rows"], each.figures[counts]))
+    less = [each.name for each in found if each.name in _FITTED_NORMS and each.figures.get(counts, math.inf) < best]
+    without = f", without {' and '.join(less)}" if less else ""
+    loss, rows = chosen.figures[counts], chosen.figures["memory_rows"]
+    reasons = [
+        f"its {name}, {digits.nearest(loss)}, is the least found{without}"
+        if loss == best
+        else f"its {name}, {digits.nearest(loss)}, is within {100 * (loss / best - 1):.1f} % of the least found "
+        f"({searched[0].name}{without})"
+    ]
+    if 0 < least_worst < math.inf:
+        stuck = [option.name for option in close if math.isinf(_worst(option))]
+        reasons.append("it can run longer than planned" + (f", which {stuck[0]} cannot" if stuck else ""))
+    more = [option for option in pool if option.figures["memory_rows"] > rows]
+    copies = f"it keeps {rows or 'no'} {'copies' if rows > 1 else 'copy'} of the model as state"
+    reasons.append(copies + (f", {more[0].name} {more[0].figures['memory_rows']}" if more else ""))
+    return chosen, f"{chosen.name}: {'; '.join(reasons)}."
+
+
+def _worst(option: Option) -> float:
+    return max(option.loss_if_wrong.values(), default=0.0)
+
+
+def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, Callable[[], Mechanism], str]]:
+    """Yields names, searches, and why a search is skipped unless `thorough`."""
+    n = setting.searched_rounds
+    bands = min(setting.separation, n)
+    buffers = min(4, max(1, n - 1))
+
+    def search(name: str, **options: Any) -> Callable[[], Mechanism]:
+        takes = by_name.searched()[name].options
+        if "objective" in takes:
+            options["objective"] = objective
+
+        def run() -> Mechanism:
+            if "workload" in takes:
+                options["workload"] = setting.searched_workload
+            return by_name.search(name, rounds=n, participation=setting.searched_participation, **options)
+
+        return run
+
+    def slow(products: float) -> str:
+        seconds = products / _PRODUCTS_OF_A_QUICK_SEARCH
+        return f"not searched, takes about {seconds:.0f} s: --thorough" if seconds > 1 else ""
+
+    products = n * bands**2 * (_COST_OF_MAX_LOSS if objective == "max" else 1)
+    dense_slow = "not searched, takes minutes or more: --thorough"
+    yield "identity", Identity, ""
+    yield "blt", search("blt", buffers=buffers), ""
+    # From 4 on, pairs of buffers are searched too, which takes seconds.
+    scaled = search("scaled-blt", buffers=min(3, buffers))
+    yield "scaled-blt", scaled, slow(n * _PRODUCTS_OF_A_SCALED_ROUND)
+    yield "banded", search("banded", bands=bands), slow(products)
+    if setting.searched_participation.max_participations > 1:
+        yield (
+            _FITTED,
+            search("banded", bands=bands, unit_norms=False),
+            slow(_COST_OF_FITTED_NORMS * products),
+        )
+    yield "banded-toeplitz", search("banded-toeplitz", bands=bands), ""
+    yield "dense", search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
+    for variant in ("full", "online", "vanilla"):
+        yield f"tree-{variant}", lambda variant=variant: Tree(n, variant=variant), ""
+
+
+def _at(
+    setting: MechanismSetting,
+    objective: str,
+    name: str,
+    mechanism: Mechanism,
+    others: dict[str, MechanismSetting],
+    *,
+    delta: float,
+    epsilon: float | None,
+    noise_multiplier: float | None,
+) -> Option:
+    """Returns losses, noise and guarantees of a mechanism for an ε or a σ."""
+    sensitivity, error = setting.sensitivity(mechanism.cast_to_float32()), setting.errors(mechanism)
+    sigma = noise_multiplier
+    if epsilon is not None:
+        sigma = setting.noise_multiplier(mechanism, epsilon=epsilon, delta=delta)
+    assert sigma is not None
+    guarantee = setting.guarantee(mechanism, sigma, sensitivity)
+    wrong, losses = {}, {}
+    for case, other in others.items():
+        wrong[case] = losses[case] = math.inf
+        if mechanism.max_rounds is not None and mechanism.max_rounds < other.searched_rounds:
+            continue
+        in_case = other.sensitivity(mechanism.cast_to_float32())
+        # On a grid, a mechanism may have fewer rounds than C.
+        with contextlib.suppress(InputValueError):
+            wrong[case] = other.guarantee(mechanism, sigma, in_case).epsilon(delta)
+            of_case = error if other.rounds == setting.rounds else other.errors(mechanism)
+            losses[case] = in_case.value * getattr(of_case, objective)
+    figures = {
+        "rms_loss": sensitivity.value * error.rms,
+        "max_loss": sensitivity.value * error.max,
+        "sensitivity": sensitivity.value,
+        "noise_multiplier": sigma,
+        "zcdp_rho": guarantee.zcdp_rho,
+        "epsilon": guarantee.epsilon(delta),
+    }
+    return Option(name=name, mechanism=mechanism, figures=figures, if_wrong=wrong, loss_if_wrong=losses)
+
+
+def amplified(sampling: Sampling, *, rounds: int, epsilon: float, delta: float) -> list[Option]:
+    """Returns the mechanisms that the theorem of a sampling covers, the one with the least error first.
+
+    Where it covers independent noise alone, nothing is compared, and there are no figures.
+
+    For `BallsInBins` they are compared by estimates of σ, as certificates take longer; for every other sampling by the
+    σ that is proved. Costs of a grid are left out: they hardly differ.
+
+    Args:
+        sampling: How cohorts are drawn, in secret.
+        rounds: Number of rounds n.
+        epsilon: ε that the whole run may reach, with amplification.
+        delta: δ.
+
+    Example:
+        >>> import tff_mf
+        >>> found = amplified(tff_mf.CyclicPoisson(groups=4, population=400, clients_per_round=10),
+        ...                 rounds=64, epsilon=2.0, delta=1e-6)
+        >>> [each.name for each in found]
+        ['banded-toeplitz, 4 bands', 'banded-toeplitz, 2 bands', 'identity']
+
+    Raises:
+        InputError: If an argument is out of range.
+    """
+    if _most_bands(sampling, rounds) == 1:
+        return [Option(name="identity", mechanism=Identity())]
+    compared: list[Option] = []
+    least = math.inf
+    for name, mechanism, rows in _candidates(sampling, rounds, epsilon, delta):
+        sigma = _sigma(sampling, mechanism, rounds, epsilon, delta)
+        error = sigma * restart_errors(mechanism, rounds, restart_every=rounds, workload=None).rms
+        figures = {"rms_error": error, "noise_multiplier": sigma, "memory_rows": rows}
+        compared.append(Option(name=name, mechanism=mechanism, figures=figures))
+        least = min(least, error)
+        if error > _RISEN * least:
+            break
+    return sorted(compared, key=lambda option: option.figures["rms_error"])
+
+
+def _candidates(sampling: Sampling, rounds: int, epsilon: float, delta: float) -> Iterator[tuple[str, Mechanism, int]]:
+    """Yields names, mechanisms and the rows of their noise."""
+    yield "identity", Identity(), 0
+    if isinstance(sampling, BallsInBins):
+        # Amplification favors a shorter memory than the best one for known cohorts.
+        for min_sep in dict.fromkeys((-(-sampling.groups // 2), sampling.groups)):
+            schema = MinSep(min_sep=min_sep, max_participations=-(-rounds // min_sep))
+            blt = optimize_blt(rounds=rounds, participation=schema, buffers=_BUFFERS, objective="rms")
+            yield f"blt, made for min-sep {min_sep}", blt, blt.buffers
+        return
+    most = min(_most_bands(sampling, rounds), _MOST_ENTRIES // rounds)
+    for bands in sorted({*(2**power for power in range(1, most.bit_length())), most} - {0, 1}):
+        # What is amplified is a round of a client: one column of C.
+        toeplitz = optimize_banded_toeplitz(rounds=rounds, bands=bands, participation=SingleParticipation())
+        yield f"banded-toeplitz, {bands} bands", toeplitz, bands - 1
+
+
+def _most_bands(sampling: Sampling, rounds: int) -> int:
+    """Returns the largest number of bands that the theorem of a sampling covers."""
+    return (
+        rounds
+        if isinstance(sampling, BallsInBins)
+        else min(getattr(sampling, _BANDS.get(type(sampling), ""), 1), rounds)
+    )
+
+
+def _sigma(sampling: Sampling, mechanism: Mechanism, rounds: int, epsilon: float, delta: float) -> float:
+    if isinstance(sampling, BallsInBins):
+        gram = accounting.balls_in_bins_gram(mechanism, rounds, bins=sampling.groups)
+        return accounting.BallsInBinsEstimator(gram).noise_multiplier(epsilon=epsilon, delta=delta)
+    return accounting.calibrate_noise_multiplier(
+        mechanism, rounds, sampling, epsilon=epsilon, delta=delta, samples=_SAMPLES
+    )
