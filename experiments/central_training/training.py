@@ -18,8 +18,7 @@ from msgspec import Meta
 import tff_mf
 from tff_mf.base import checkpoint_files, strict_json, validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning import mechanism_names
-from tff_mf.planning.setting import MechanismSetting
+from tff_mf.planning import MechanismSetting, by_name
 
 from ..output import files
 from ..output.typed import CountOrZero, Positive, Record, Size
@@ -293,9 +292,9 @@ class CentralSettings(PrivacySettings, kw_only=True):
         """The learning rates of all rounds, relative to `learning_rate`."""
         return tff_mf.LinearSchedule(
             warmup_rounds=round(self.warmup * self.rounds),
-            warmup_from=mechanism_names.RAMP_FLOOR,
+            warmup_from=by_name.RAMP_FLOOR,
             cooldown_rounds=round(self.cooldown * self.rounds),
-            cooldown_to=mechanism_names.RAMP_FLOOR,
+            cooldown_to=by_name.RAMP_FLOOR,
         )
 
     def check(self) -> None:
@@ -385,7 +384,7 @@ class CentralSettings(PrivacySettings, kw_only=True):
     def mechanism_setting(self) -> MechanismSetting:
         """Returns the setting that the mechanism is optimized for."""
         schema = self.sampling_settings.schema(self.rounds)
-        workload = mechanism_names.workload(
+        workload = by_name.workload(
             self.workload, rounds=self.rounds, momentum=self.momentum, warmup=self.warmup, cooldown=self.cooldown
         )
         return MechanismSetting(rounds=self.rounds, participation=schema, workload=workload)
