@@ -31,9 +31,6 @@ OUTSIDE = {
 }
 # Proofs in the documentation of the modules that rely on them.
 PROOFS = {
-    "tff_mf/accounting/allocation.py": "proofs/allocation.md",
-    "tff_mf/accounting/b_min_sep/_moments.py": "proofs/b-min-sep.md",
-    "tff_mf/accounting/b_min_sep/_samples.py": "proofs/b-min-sep-samples.md",
     "tff_mf/numerics/normals/_error.py": "proofs/normals.md",
 }
 # Tables of docs/results that are pages of the site, too, and their titles.

@@ -11,9 +11,8 @@ import tff_mf
 from tests.tff_mf import balls_in_bins_oracle as oracle
 from tests.tff_mf.samplings import bins_level, bins_sigma
 from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
-from tff_mf.accounting.balls_in_bins._majorant import Moments, _proven, central_moments, moment_delta
-from tff_mf.accounting.balls_in_bins._pair import dominating_pair
-from tff_mf.accounting.balls_in_bins._samples import Add, Remove, Sampler, Tilts
+from tff_mf.accounting._bins_moments import Moments, _proven, central_moments, dominating_pair, moment_delta
+from tff_mf.accounting.balls_in_bins import Add, Remove, Sampler, Tilts
 from tff_mf.accounting.betting import best_bets, gaussian_delta, mean_is_at_most
 from tff_mf.numerics import gaussian
 

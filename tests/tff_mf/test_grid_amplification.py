@@ -19,7 +19,7 @@ import tff_mf
 from tests.tff_mf.samplings import bins_level, cyclic_epsilon, cyclic_sigma
 from tff_mf.accounting import grid_chain, grid_charge
 from tff_mf.accounting._sampling import Question
-from tff_mf.accounting.balls_in_bins._sampling import widened
+from tff_mf.accounting.balls_in_bins import widened
 from tff_mf.base.errors import InputValueError
 
 GRID = tff_mf.Grid(bits=16, max_clients=2000)

@@ -8,7 +8,7 @@ import pytest
 
 import tff_mf
 from tff_mf.accounting import balls_in_bins_gram
-from tff_mf.accounting.b_min_sep._sampling import columns_of
+from tff_mf.accounting.b_min_sep import columns_of
 
 TWO_BANDS = tff_mf.BandedToeplitz(column=[1.0, 0.5])
 POPULATION = {"population": 100, "clients_per_round": 5}

@@ -1,18 +1,6 @@
 """Likelihood ratios on finitely many points, above the true ones in convex order: δ computed from them is a bound.
 
-Z′ is above Z in *convex order* if E[φ(Z)] ≤ E[φ(Z′)] for every convex φ. Both directions of δ are of this form.
-
-- Moving mass from a point to the two neighbors on a grid, with the same mean, leads up: by Jensen's inequality, for
-  each point.
-- If Z₁, Z₂ ≥ 0 are independent, and so are Z₁′, Z₂′, each above its own, then Z₁′ + Z₂′ is above Z₁ + Z₂, and
-  Z₁′·Z₂′ above Z₁·Z₂: given Z₂, φ(· + Z₂) and φ(·Z₂) are convex; then the same with Z₁′ given.
-- To the right of the grid, Z is at most Z′ + R with R ≥ 0. φ(z) = (z − e^ε)₊ rises by at most R, so E[R] is added to δ;
-  φ(z) = (1 − e^ε·z)₊ falls, and nothing is added.
-
-Sums of b variables take log₂ b doublings, each with all pairs of 1,200 points that are moved to a new grid. Points are
-rounded by far less than 1e-8, which is added to each loss. Each probability is a sum of products of positive numbers;
-the number of terms bounds its relative error, which is added to δ. Groups with different numbers of rounds are all
-treated as the largest, by lemma 2 of docs/proofs/amplification.md.
+Theorem 7 of docs/proofs/amplification.md.
 """
 
 import dataclasses

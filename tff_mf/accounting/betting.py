@@ -1,4 +1,4 @@
-"""Certificates by sampling: both directions of the adjacency, and bets that are won only if a mean is small.
+"""Certificates by sampling: bets that are won only if a mean is small.
 
 With L = log Z the loss without an independent Gaussian part of μ, which is integrated out (0 if there is none), δ(ε) is
 E[Z·δ_G(ε − L)] for the run with the client against the run without it, and E[δ_G(ε + L)] for the opposite. Samples come
@@ -9,6 +9,7 @@ range of the weighted samples is computed. docs/proofs/amplification.md has the 
 import abc
 import dataclasses
 import math
+from typing import Protocol
 
 import numpy as np
 
@@ -131,54 +132,20 @@ class Sample:
         return heights * (1 + DELTA_SLACK)
 
 
-class Direction(abc.ABC):
+class Direction(Protocol):
     """One direction of the adjacency, with the proposals that its samples come from."""
 
-    @property
-    def mu(self) -> float:
-        """μ of the Gaussian part."""
-        return 0.0
-
-    @abc.abstractmethod
-    def ends(self, epsilon: float) -> np.ndarray:
-        """Returns losses, increasing, between which the range of values at ε is bounded; any are valid."""
-
-    @abc.abstractmethod
     def most(self, epsilon: float) -> float:
         """Returns a bound of all values at ε."""
+        ...
 
-    @abc.abstractmethod
     def sample(self, count: int, generator: np.random.Generator) -> Sample:
         """Returns a sample; which proposal a value comes from is drawn for each independently."""
-
-
-class RemoveDirection(Direction):
-    """The run with the client against the run without it: δ(ε) = E[Z·δ_G(ε − L)]."""
-
-    @property
-    @abc.abstractmethod
-    def plain_share(self) -> float:
-        """The share of the proposal of density Z, above 0."""
-
-    @abc.abstractmethod
-    def least_log_density(self, losses: np.ndarray) -> np.ndarray:
-        """Returns the logarithm of the least density of the proposals at these losses."""
-
-    def most(self, epsilon: float) -> float:
-        """Returns a bound of all values: the supremum over L = ℓ of δ_G(ε − ℓ)·e^ℓ / D(ℓ), D the least density.
-
-        δ_G(ε − ℓ) rises, and D(ℓ)·e^(−ℓ) does not fall, so that an interval is bounded by the first at its right and
-        the second at its left. It is at least the share of density Z, which bounds what is left of all intervals.
-        """
-        epsilon -= LOSS_SLACK
-        ends = self.ends(epsilon)
-        rises = np.append(gaussian_delta(epsilon - ends, self.mu), 1.0)
-        inverse = np.concatenate([[1 / self.plain_share], np.exp(ends - self.least_log_density(ends))])
-        return float(np.max(rises * inverse)) * (1 + 4 * DELTA_SLACK)
+        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AddDirection(Direction):
+class AddDirection(abc.ABC):
     """The run without the client against the run with it: δ(ε) = E[δ_G(ε + L)].
 
     Half of the samples is from the law without the client, the other half has the mean −τ·g, where g is the mean of
@@ -190,6 +157,15 @@ class AddDirection(Direction):
     """
 
     shift: float
+
+    @property
+    def mu(self) -> float:
+        """μ of the Gaussian part."""
+        return 0.0
+
+    @abc.abstractmethod
+    def ends(self, epsilon: float) -> np.ndarray:
+        """Returns losses, increasing, between which the range of values at ε is bounded; any are valid."""
 
     @property
     @abc.abstractmethod

@@ -1,13 +1,20 @@
-"""A deterministic bound of δ: the smallest expectation of a polynomial that lies above the integrand everywhere."""
+"""The pair that dominates a run with balls in bins, and a deterministic bound of its δ.
+
+The bound is the smallest expectation of a polynomial that lies above the integrand everywhere: "The deterministic
+bound" of docs/proofs/amplification.md. With K = G/σ², the loss of the pair is L = log (1/b) Σ_j exp(a_j − K_jj/2) for a
+Gaussian vector a with covariance K. A part of K is the same for all j: K = k·11ᵀ + K′, so that L = L′ + √k·g − k/2 for
+an independent normal g, which is integrated out exactly.
+"""
 
 import dataclasses
 import math
 
 import numpy as np
 
-from tff_mf.accounting.balls_in_bins._pair import Pair
 from tff_mf.accounting.betting import DELTA_SLACK, LOSS_SLACK, gaussian_delta
 
+# What is left to the Gaussian, as a share of the largest that K allows and at least, as a share of the diagonal of K.
+_COMMON, _LEAST_COMMON = 0.999, 1e-8
 # Degree of the polynomial; 2 where sums over four indices take minutes.
 _DEGREE, _LESS, _MOST_BINS = 4, 2, 512
 # Points at which the linear program compares, and points between which the result is verified.
@@ -26,6 +33,52 @@ _MOST_STEPS = 400
 # Bound on every variable, which makes the first step possible.
 _BOX = 1e7
 _PIVOT = 1e-10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A covariance k·11ᵀ + RRᵀ that is at least K in every entry, and hence dominates K.
+
+    Attributes:
+        common: k, above 0.
+        root: R, float64 `[bins, bins]`, symmetric up to rounding.
+        covariance: K′ = RRᵀ, float64 `[bins, bins]`.
+        rounding: Bound on the rounding error of each entry of `covariance`.
+    """
+
+    common: float
+    root: np.ndarray
+    covariance: np.ndarray
+    rounding: float
+
+    @property
+    def bins(self) -> int:
+        return len(self.covariance)
+
+    @property
+    def variances(self) -> np.ndarray:
+        """The diagonal of K′."""
+        return np.diagonal(self.covariance)
+
+
+def dominating_pair(gram: np.ndarray, *, relative_error: float) -> Pair:
+    """Returns the pair for K = `gram`, of which each entry may be too small by `relative_error`.
+
+    R is any matrix; k is then the largest entry of K − RRᵀ, with all rounding errors. Every entry of k·11ᵀ + RRᵀ is
+    therefore at least that of K, and both are covariances, so that Kahane's inequality applies.
+    """
+    bins = len(gram)
+    above = gram * (1 + relative_error)
+    values, vectors = np.linalg.eigh(above)
+    shares = vectors.sum(axis=0) ** 2
+    common = _COMMON / np.sum(shares / np.maximum(values, 1e-13 * values[-1]))
+    values, vectors = np.linalg.eigh(above - common)
+    root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+    covariance = root @ root.T
+    # Rounding of a product of matrices: at most (bins + 2)·2⁻⁵³ of the product of the absolute values.
+    rounding = float(np.max((bins + 8) * 2.0**-52 * (np.abs(root) @ np.abs(root).T) + 2.0**-50 * above))
+    common = max(float(np.max(above - covariance)) + rounding, _LEAST_COMMON * float(np.max(np.diagonal(above))))
+    return Pair(common=common, root=root, covariance=covariance, rounding=rounding)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

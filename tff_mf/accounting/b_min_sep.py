@@ -1,0 +1,657 @@
+"""b-min-sep sampling: ε by moments of the likelihood ratio Z, and by samples of it where those are loose.
+
+Theorems 1 and 3 to 6, and what Z is, are in docs/proofs/amplification.md.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import numpy as np
+
+from tff_mf.accounting._result import Level
+from tff_mf.accounting._sampling import Question
+from tff_mf.accounting._secret_run import FAILURE, SecretRun, SecretSampling
+from tff_mf.accounting.betting import (
+    FINEST,
+    LOSS_SLACK,
+    AddDirection,
+    DirectionBound,
+    Sample,
+    certified_epsilon,
+    decided,
+    growth,
+    is_hopeless,
+)
+from tff_mf.accounting.entries import magnitudes_of
+from tff_mf.accounting.poisson import poisson_epsilons, query_losses
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+from tff_mf.mechanisms import Mechanism
+from tff_mf.numerics import gaussian
+from tff_mf.problem.draws import Cohorts, Draws
+from tff_mf.problem.participation import MinSep, Participation
+
+_MOMENTS = "moments of b-min-sep sampling"
+_MOST_ENTRIES = 2**24
+# What the package allows for the entries of C, and for sums of their products: δ grows with every entry.
+_ENTRY_ERROR = 2.0**-36
+# Above it, a round's variance leads to weights that are not computed with.
+_LARGEST_VARIANCE = 60.0
+# Of a logarithm of a sum of up to b + n probabilities.
+_NEVER_ERROR = 1e-11
+# Of samples: those of a pilot, the proposals whose pilots are compared, the shifts τ, and steps of the range.
+_PILOT, _LIKELY, _STEPS = 4000, 3, 6000
+_SHIFTS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0)
+# Rounds beyond which few samples are drawn, how many rounds of all of them, and by what factor they must be able to
+# lower a bound.
+_MOST_SAMPLED_ROUNDS, _MOST_SAMPLED, _HOPED = 1024, 2**25, 0.9
+
+# Orders m of moments: the largest, and how many are tried at once, first of all and then around the best of them.
+_MOST_ORDER, _ORDERS = 2000, 10
+# Windows of so many rounds are computed with, or fewer, if the others grow alike but for this share of all growth; the
+# rest grow as the last one can at most.
+_MOST_ROUNDS, _ALIKE = 2**13, 1e-10
+# Powers s.
+_POWERS = np.geomspace(0.05, 5000, 140)
+# Nothing is tried after an ε that exceeds the smallest by this factor.
+_RISEN = 1.3
+# Of tuples of ages: how many steps from one to another are computed with in all rounds, and how many ages in them; the
+# next order that is tried; and the share of all weights that each tuple has at least, more than what underflows.
+_MOST_STEPS, _MOST_AGES, _NEXT_ORDER, _LEAST_SHARE = 6e8, 2e7, 1.2, 1e-280
+# Powers of the largest entries of the columns that are tried as a dominating column.
+_SHAPES = (0.0, 0.25, 0.5, 0.75, 1.0)
+# Of a sum in place of an integral: the step, how far it reaches, and the largest exponent that is computed with.
+_STEP, _REACH, _LARGEST_EXPONENT = 0.5, 12.0, 600.0
+# Exceed rounding errors: of the growth in a window, relative, beside 2⁻⁵⁰ for each of its rounds.
+_GROWTH_SLACK = 1e-12
+# Of a logarithm of a moment, and of inner products, relative.
+_LOG_SLACK, _SLACK = 1e-12, 1e-9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BMinSep(SecretSampling):
+    """Every client that was in none of the last b − 1 cohorts joins the next one by a coin toss of its own.
+
+    Formal guarantee:
+        Adjacency: zero-out of all contributions of one client, each of L2 norm at most the clip norm. They may be
+        chosen adaptively, from everything that was released before.
+        Participation: in each round, a client that was in none of the last b − 1 cohorts joins with probability p,
+        independently of everything else and in secret. Before the first round it is as after many. Rounds of others may
+        be anything that is independent of it; cohorts of a fixed size, truncated cohorts and a log of the cohorts that
+        is released are not covered.
+        Sensitivity: C is `mechanism.cast_to_float32()` and has at most b bands; its rounding errors are included.
+        Entries below 0 count as if they were above 0.
+        Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
+        else that depends on the client's rounds, such as counts of adaptive clipping.
+        Arithmetic: with a grid, the release is the integers that are computed, and what they cost is included, by the
+        chain of `grid_chain.epsilon_of_chain`, if all clients join independently.
+        Certainty: where `Level.bound` is "certified", the result holds except with probability `failure` ≤ δ/1000 over
+        the random numbers drawn for it, which δ includes. They come from the system; numbers of NumPy's generator are
+        taken for random.
+        Proof: docs/proofs/amplification.md.
+
+    Attributes:
+        min_sep: b, at least 2; with 1, sampling is `Poisson`.
+        probability: p, above 0 and at most 1; `of_population` has it of a population.
+        clients_per_round: Expected size of a cohort; only a grid needs it.
+
+    Source: Dong and Ganesh (2026), "Privacy amplification for BandMF via b-min-sep subsampling", for the sampling and
+    the recursion of its likelihood ratio; docs/proofs/amplification.md for the certificate.
+
+    Example:
+        >>> from tff_mf import BandedToeplitz, guarantee
+        >>> run = (BandedToeplitz(column=[1.0, 0.5]), 20, BMinSep(min_sep=2, probability=0.05))
+        >>> found = guarantee(*run, noise_multiplier=1.0).at(delta=1e-3)
+        >>> found.theorem, found.bound
+        ('moments of b-min-sep sampling', 'proved')
+
+    Raises:
+        InputTypeError: If a field is of the wrong type.
+        InputValueError: If a field is out of range.
+    """
+
+    min_sep: int
+    probability: float
+    clients_per_round: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_sep < 2:
+            raise InputValueError("min_sep=1 is Poisson sampling: take tff_mf.Poisson, which needs no random numbers.")
+        if self.probability > 1:
+            raise InputValueError(f"probability={self.probability!r} must be at most 1.")
+
+    @classmethod
+    def of_population(cls, *, min_sep: int, population: int, clients_per_round: int) -> "BMinSep":
+        """Returns the sampling with p = m/(P − m(b − 1)), at which cohorts have m clients on average.
+
+        Example:
+            >>> BMinSep.of_population(min_sep=11, population=1000, clients_per_round=10).probability
+            0.011111111111111112
+
+        Raises:
+            InputTypeError: If an argument is not a whole number.
+            InputValueError: If an argument is out of range.
+        """
+        population, apart = validation.whole("population", population), validation.whole("min_sep", min_sep)
+        size = validation.whole("clients_per_round", clients_per_round)
+        if size * apart > population:
+            raise InputValueError(
+                f"clients_per_round={size} and min_sep={apart} need {size * apart} clients, but "
+                f"population={population}."
+            )
+        return cls(min_sep=apart, probability=size / (population - size * (apart - 1)), clients_per_round=size)
+
+    def schema(self, rounds: int) -> Participation:
+        """Returns that any two rounds of a client are at least b apart."""
+        return MinSep(min_sep=self.min_sep, max_participations=-(-rounds // self.min_sep))
+
+    def draw(self, clients: int, rounds: int, size: float | None, draws: Draws) -> Cohorts:
+        """Returns cohorts that each available client joins; before the first round they are as after many.
+
+        A client is then available with probability 1 / (1 + p·(b − 1)), and otherwise after 1 to b − 1 rounds, each
+        equally likely.
+
+        Raises:
+            InputValueError: If cohorts would be larger than the guarantee on a grid takes them to be.
+        """
+        expected = clients * self.probability / (1 + self.probability * (self.min_sep - 1))
+        if self.clients_per_round is not None and expected > self.clients_per_round * (1 + 1e-9):
+            raise InputValueError(
+                f"clients={clients} make cohorts of {expected:.6g} clients on average, more than clients_per_round="
+                f"{self.clients_per_round}: build the sampling with BMinSep.of_population for as many clients."
+            )
+        available_from = 1 + draws.places(np.arange(clients), self.min_sep - 1)
+        available_from[draws.joining(clients, 1 / (1 + self.probability * (self.min_sep - 1)))] = 0
+        cohorts = []
+        for t in range(rounds):
+            free = np.flatnonzero(available_from <= t)
+            cohorts.append(free[draws.joining(len(free), self.probability)])
+            available_from[cohorts[-1]] = t + self.min_sep
+        return cohorts
+
+    def run(self, question: Question) -> "BMinSepRun":
+        """Returns a run of a mechanism of at most b bands."""
+        rounds = question.mechanism.check(question.rounds)
+        chain = Chain(rounds=rounds, min_sep=self.min_sep, probability=self.probability)
+        turns = -(-rounds // self.min_sep)
+        return BMinSepRun(
+            chain=chain,
+            columns=columns_of(question.mechanism, rounds, self.min_sep),
+            samples=question.samples,
+            charge_of=question.charge_of(turns, self.clients_per_round, needs_bands=True),
+        )
+
+
+def columns_of(mechanism: Mechanism, rounds: int, min_sep: int) -> np.ndarray:
+    """Returns columns[t, i] = |C[t + i, t]|, and 0 where t + i ≥ n, float64 `[rounds, bands]`.
+
+    Raises:
+        InputValueError: If C has more than `min_sep` bands, or an entry that is not finite.
+    """
+    diagonals = magnitudes_of(mechanism, rounds)
+    bands = len(diagonals)
+    if bands > min_sep:
+        raise InputValueError(
+            f"mechanism has {bands} bands, but min_sep={min_sep}: b-min-sep sampling amplifies mechanisms of at most b "
+            "bands. Take fewer bands, a larger min_sep, or tff_mf.BallsInBins."
+        )
+    if bands * rounds > _MOST_ENTRIES:
+        raise InputValueError(
+            f"rounds={rounds} times {bands} bands exceeds the {_MOST_ENTRIES:,} entries that are computed with: take "
+            "fewer rounds or bands."
+        )
+    below_the_last = np.arange(rounds)[:, np.newaxis] + np.arange(bands) >= rounds
+    return np.where(below_the_last, 0.0, diagonals.T)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chain:
+    """The sampling of one client: n rounds, b ≥ 2, and p above 0 and at most 1.
+
+    Before the first round a client is as after many: free with probability 1/(1 + (b − 1)p), and otherwise after j = 1,
+    …, b − 1 rounds, each with p times that probability.
+    """
+
+    rounds: int
+    min_sep: int
+    probability: float
+
+    @property
+    def share(self) -> float:
+        """The probability of each round to have the client in its cohort."""
+        return self.probability / (1 + (self.min_sep - 1) * self.probability)
+
+    @property
+    def start(self) -> np.ndarray:
+        """The probability that the client is free after j = 0, …, b − 1 rounds, float64 `[b]`."""
+        weights = np.full(self.min_sep, self.probability)
+        weights[0] = 1.0
+        return weights / (1 + (self.min_sep - 1) * self.probability)
+
+    @property
+    def log_never(self) -> float:
+        """The logarithm of the probability that the client takes part in no round."""
+        if self.probability == 1:
+            waits = self.start[self.rounds :]
+            return math.log(waits.sum()) if len(waits) else -math.inf
+        left = np.maximum(self.rounds - np.arange(self.min_sep), 0)
+        return math.log(float(self.start @ np.exp(left * math.log1p(-self.probability))) + 1e-300)
+
+    def log_sum(self, logs: np.ndarray) -> np.ndarray:
+        """Returns log Σ_x π(x) Π_{t in x} w_t over all histories x with their probabilities π, float64 `[…]`.
+
+        B_t = (1 − p)·B_(t+1) + p·w_t·B_(t+b), with B_t = 1 for t ≥ n, sums over the histories from round t on of a
+        client that is free then.
+
+        Args:
+            logs: log w_t, the weight of being in cohort t, float64 `[rounds, …]`.
+
+        Source: Dong and Ganesh (2026), "Privacy amplification for BandMF via b-min-sep subsampling", equation 2.
+        """
+        joins = math.log(self.probability)
+        stays = math.log1p(-self.probability) if self.probability < 1 else -math.inf
+        rest = np.zeros((self.rounds + self.min_sep, *logs.shape[1:]))
+        for t in range(self.rounds - 1, -1, -1):
+            rest[t] = np.logaddexp(stays + rest[t + 1], joins + logs[t] + rest[t + self.min_sep])
+        most = rest[: self.min_sep].max(axis=0)
+        return most + np.log(np.tensordot(self.start, np.exp(rest[: self.min_sep] - most), axes=1))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BMinSepRun(SecretRun):
+    """The sampling, C, and what a grid costs."""
+
+    certified = True
+
+    chain: Chain
+    columns: np.ndarray
+    samples: int
+
+    def about(self, sigma: float, delta: float) -> float:
+        return gaussian.epsilon_from_delta(delta, self.known_mu(self.columns, sigma))
+
+    def known_mu(self, columns: np.ndarray, sigma: float) -> float:
+        """Returns μ of a client whose rounds are known: rounds that are b apart share no row of C."""
+        squares, best = np.sum(columns**2, axis=1), np.zeros(len(columns) + self.chain.min_sep)
+        for t in range(len(columns) - 1, -1, -1):
+            best[t] = max(best[t + 1], squares[t] + best[t + self.chain.min_sep])
+        return gaussian.mu_of(math.sqrt(best[0]) * (1 + _ENTRY_ERROR), sigma)
+
+    def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
+        # No entry of C̃ is larger by more than the change of its column, and it is 0 where C has 0: inner products grow
+        # with the entries.
+        columns = self.columns + change * (self.columns > 0)
+        remove, add = self.directions(sigma, delta, columns, share=share)
+        return decided(remove, add, delta=delta, failure=FAILURE * delta * share)
+
+    def directions(
+        self, sigma: float, delta: float, columns: np.ndarray, *, share: float
+    ) -> tuple[DirectionBound, DirectionBound]:
+        """Returns ε of real numbers for the run with the client against the run without it, and for the opposite."""
+        chain, columns = self.chain, columns * (1 + _ENTRY_ERROR)
+        most = gaussian.epsilon_from_delta(delta, self.known_mu(columns, sigma))
+        plain = DirectionBound(value=most, estimate=most, bound="unamplified")
+        if not 0 < most < math.inf or float(np.max(np.sum(columns**2, axis=1))) >= _LARGEST_VARIANCE * sigma**2:
+            return plain, plain
+        name = _MOMENTS if columns.shape[1] > 1 else "Poisson sampling"
+        values = epsilons(columns / sigma, chain, delta=delta, most=most)
+        remove, add = (plain.or_proved(value, name) for value in values)
+        # Z is at least the probability of no round at all.
+        add = add.or_proved(-chain.log_never * (1 + 1e-9) + _NEVER_ERROR, "no round")
+        # Only the larger of both decides.
+        if add.value > remove.value:
+            is_long = add.bound == _MOMENTS and chain.rounds > _MOST_SAMPLED_ROUNDS
+            samples = min(self.samples, _MOST_SAMPLED // chain.rounds) if is_long else self.samples
+            add = _sampled(chain, columns / sigma, add, delta, samples, FAILURE / 2 * delta * share)
+        return remove, add
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Add(AddDirection):
+    """The run without the client against the run with it, with g = E_x[Cx]/σ.
+
+    In units of σ, the outputs y are standard normal without the client, and log Z is L = log Σ_x π(x) exp(Σ_{t in x}
+    u_t) with u_t = ⟨c_t, y⟩/σ − ‖c_t‖²/2σ².
+
+    Attributes:
+        chain: The sampling of a client.
+        columns: The columns c_t of C divided by σ, from the diagonal down: columns[t, i] = C[t + i, t]/σ, at least 0,
+            float64 `[rounds, bands]`.
+    """
+
+    chain: Chain
+    columns: np.ndarray
+
+    @functools.cached_property
+    def _squares(self) -> np.ndarray:
+        return np.sum(self.columns**2, axis=1)
+
+    @functools.cached_property
+    def _mean(self) -> np.ndarray:
+        """g, float64 `[rounds]`."""
+        mean, rounds = np.zeros(self.chain.rounds), self.chain.rounds
+        for offset in range(self.columns.shape[1]):
+            mean[offset:] += self.chain.share * self.columns[: rounds - offset, offset]
+        return mean
+
+    def exponents(self, outputs: np.ndarray) -> np.ndarray:
+        """Returns u_t of outputs `[count, rounds]`, float64 `[rounds, count]`."""
+        rounds, bands = self.columns.shape
+        products = np.empty((rounds, len(outputs)))
+        height = max(64, bands)
+        for begin in range(0, rounds, height):
+            end, last = min(begin + height, rounds), min(begin + height + bands - 1, rounds)
+            block = np.zeros((end - begin, last - begin))
+            for t in range(begin, end):
+                used = min(bands, rounds - t)
+                block[t - begin, t - begin : t - begin + used] = self.columns[t, :used]
+            products[begin:end] = block @ outputs[:, begin:last].T
+        return products - self._squares[:, np.newaxis] / 2
+
+    @property
+    def square(self) -> float:
+        return float(self._mean @ self._mean)
+
+    @property
+    def half(self) -> float:
+        return self.chain.share * float(self._squares.sum()) / 2
+
+    @property
+    def least(self) -> float:
+        """Z is at least the probability of no round at all."""
+        return self.chain.log_never - LOSS_SLACK
+
+    def ends(self, epsilon: float) -> np.ndarray:
+        return -epsilon - np.concatenate([np.linspace(60, 8, _STEPS // 4)[:-1], np.linspace(8, 0, _STEPS)])
+
+    def drawn(self, shifts: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        outputs = generator.standard_normal((len(shifts), self.chain.rounds)) - shifts * self._mean
+        return self.chain.log_sum(self.exponents(outputs)), outputs @ self._mean
+
+
+def _sampled(
+    chain: Chain, columns: np.ndarray, known: DirectionBound, delta: float, samples: int, failure: float
+) -> DirectionBound:
+    """Returns the smaller of `known` and of ε that samples certify; none are drawn if they cannot be a tenth below."""
+    aim = _HOPED * known.value
+    proposals = [Add(chain=chain, columns=columns, shift=shift) for shift in _SHIFTS]
+    hopeful = [each for each in proposals if not is_hopeless(each, aim, delta, samples=samples, failure=failure)]
+    # Nothing is below 0.
+    if not hopeful or not aim:
+        return known
+    generator, epsilon = np.random.default_rng(), known.value
+    for _ in range(2):
+        first = min(hopeful, key=lambda each: each.most(epsilon))
+        epsilon = _estimate(first.sample(_PILOT, generator), delta, known.value)
+    # By which a bet on a tenth more than the mean grows fastest.
+    likely = sorted(hopeful, key=lambda each: each.most(epsilon))[:_LIKELY]
+    pilots = [each.sample(_PILOT, generator) for each in likely]
+    growths = [growth(pilot.values(epsilon), each.most(epsilon)) for each, pilot in zip(likely, pilots, strict=True)]
+    best = int(np.argmax(growths))
+    estimate = _estimate(pilots[best], delta, known.value)
+    drawn = {"samples": samples, "failure": failure, "generator": generator}
+    certified = certified_epsilon(known, likely[best], max(estimate, FINEST * known.value), delta, **drawn)
+    return dataclasses.replace(certified, estimate=min(estimate, certified.value))
+
+
+def _estimate(sample: Sample, delta: float, most: float) -> float:
+    low, high = 0.0, most
+    if float(np.mean(sample.values(0.0))) <= delta:
+        return 0.0
+    while high - low > 1e-5 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if float(np.mean(sample.values(middle))) <= delta else (middle, high)
+    return high
+
+
+def epsilons(columns: np.ndarray, chain: Chain, *, delta: float, most: float) -> tuple[float, float]:
+    """Returns ε ≤ `most` for the run with the client against the run without it, and for the opposite.
+
+    Formal guarantee: not below those of b-min-sep sampling with columns of C/σ of at most these entries, including all
+    rounding errors, by theorems 3 to 6.
+
+    Args:
+        columns: The columns of C/σ, from the diagonal down, at least 0, float64 `[rounds, bands]`.
+        chain: The sampling; b is at least the number of bands.
+        delta: δ.
+        most: An ε that is known otherwise.
+    """
+    mu = gaussian.mu_of(math.sqrt(float(np.max(np.sum(columns**2, axis=1)))) * (1 + _SLACK), 1.0)
+    if mu == 0:
+        return most, most
+    if columns.shape[1] == 1:
+        # In every round a client joins with at most p, whatever happened before, and rounds share no row.
+        remove, add = poisson_epsilons(chain.rounds, chain.probability, mu, delta)
+    else:
+        remove, add = _remove(columns, chain, delta), _add(mu, chain, columns.shape[1], delta)
+    return min(remove, most), min(add, most)
+
+
+def products_of(columns: np.ndarray) -> np.ndarray:
+    """Returns the largest ⟨c_t, c_(t − d)⟩ of all t for d = 0, …, b̂ − 1, float64 `[bands]`."""
+    rounds, bands = columns.shape
+    products = [np.sum(columns[d:, : bands - d] * columns[: rounds - d, d:], axis=1) for d in range(bands)]
+    return np.array([np.max(each, initial=0.0) for each in products])
+
+
+def dominating(columns: np.ndarray) -> list[np.ndarray]:
+    """Returns vectors a with Σ_i a_i·a_(i + d) ≥ ⟨c_t, c_(t − d)⟩ for all t and d ≥ 0, float64 `[bands]` each.
+
+    Example:
+        >>> [a.round(3).tolist() for a in dominating(np.array([[1.0, 0.5], [1.0, 0.5]]))][0]
+        [0.791, 0.791]
+    """
+    products, bands = products_of(columns), columns.shape[1]
+    found = []
+    for shape in _SHAPES:
+        column = np.max(columns, axis=0) ** shape
+        own = np.array([float(column[: bands - d] @ column[d:]) for d in range(bands)])
+        # Where both are 0, nothing has to be dominated.
+        scale = np.max(np.where(products > 0, products, 0.0) / np.where(own > 0, own, 1.0))
+        if np.all(own[products > 0] > 0):
+            found.append(column * math.sqrt(scale) * (1 + _SLACK))
+    return found
+
+
+def log_moments(column: np.ndarray, orders: np.ndarray, chain: Chain) -> np.ndarray:
+    """Returns a bound on log E[Z^m] for each of some orders m, float64 `[orders]`; infinity where it is too large.
+
+    By theorem 3 with a = `column`.
+
+    The m-th power of a window is a sum of exponentials e^(λg) with positive weights and 0 ≤ λ ≤ m·√b̂·max a. For each,
+    Poisson's summation formula has the sum with steps h exact to 2.1·e^(−2π²/h²) of its mean, 1e-33, and what is more
+    than 12 below 0 or above λ is less than 1e-32 of it.
+    """
+    bands = len(column)
+    # A row has the last round of its window at the diagonal.
+    means = math.sqrt(bands) * column[::-1]
+    largest = float(np.max(means))
+    found = np.full(len(orders), math.inf)
+    small = (orders * largest + _REACH) * largest < _LARGEST_EXPONENT
+    if not np.any(small):
+        return found
+    powers = orders[small, np.newaxis].astype(float)
+    points = np.arange(-_REACH, float(np.max(powers)) * largest + _REACH + _STEP, _STEP)
+    ratios = np.exp(np.multiply.outer(means, points) - np.square(means)[:, np.newaxis] / 2)
+    logs = math.log(_STEP / math.sqrt(2 * math.pi)) - np.square(points) / 2
+    windows, longer = divmod(chain.rounds + bands - 1, bands)
+    rest, scale, growth = np.ones((len(powers), chain.min_sep)), np.zeros(len(powers)), np.ones(len(powers))
+    totals = []
+    most_computed = min(windows + 1, max(1, _MOST_ROUNDS // bands))
+    for left in range(most_computed, 0, -1):
+        totals.append(scale + np.log(rest @ chain.start))
+        before = _before_window(rest, ratios, chain.probability, powers, logs)
+        growths = before / rest
+        growth = np.max(growths, axis=1)
+        most = np.max(before, axis=1)
+        rest, scale = before / most[:, np.newaxis], scale + np.log(most)
+        # Nothing is lost by bounding all windows that are left by the last one.
+        if np.all(left * np.log(growth / np.min(growths, axis=1)) <= _ALIKE * (scale + left * np.log(growth))):
+            break
+    totals.append(scale + np.log(rest @ chain.start))
+    computed = len(totals) - 1
+    # Of the rows modulo b̂, some have a window more.
+    ends = [totals[min(k, computed)] + max(0, k - computed) * np.log(growth) for k in (windows, windows + 1)]
+    found[small] = powers[:, 0] * ((bands - longer) * ends[0] + longer * ends[1]) / bands * (1 + _SLACK)
+    return found
+
+
+def _before_window(
+    rest: np.ndarray, ratios: np.ndarray, probability: float, powers: np.ndarray, logs: np.ndarray
+) -> np.ndarray:
+    """Returns v before a window from v after it, rounded up, float64 `[orders, min_sep]`.
+
+    `ratios` has W_r at each point, `[bands, points]`, `powers` the orders m, `[orders, 1]`, and `logs` the logarithms
+    of the weights of the points.
+    """
+    (bands, _), apart = ratios.shape, rest.shape[1]
+    found = np.empty_like(rest)
+    found[:, bands:] = rest[:, : apart - bands]
+    after = np.repeat(rest[:, :1], len(logs), axis=1)
+    for r in range(bands - 1, -1, -1):
+        joined = rest[:, apart - bands + r, np.newaxis] * ratios[r]
+        after = joined if probability == 1 else (1 - probability) * after + probability * joined
+        terms = powers * np.log(after) + logs
+        top = np.max(terms, axis=1)
+        found[:, r] = np.exp((top + np.log(np.sum(np.exp(terms - top[:, np.newaxis]), axis=1))) / powers[:, 0])
+    return found * (1 + _GROWTH_SLACK + bands * 2.0**-50)
+
+
+def log_moment_of_tuples(products: np.ndarray, order: int, chain: Chain) -> float | None:
+    """Returns a bound on log E[Z^m], by all m-tuples of histories; `None` if there are too many tuples of ages.
+
+    By theorem 5 with κ = `products`. The age of a history is the number of rounds since its last one, and 0 if it is
+    free. In a round that it joins, a history has the product of 0 with each other that joins, and the product of its
+    age with each that does not.
+    """
+    rounds, min_sep, probability = chain.rounds, chain.min_sep, chain.probability
+    tuples = math.comb(min_sep + order - 1, order)
+    # Compared as integers first, which can be too large for a float.
+    if tuples * rounds > _MOST_STEPS or products[0] * order**2 / 2 > _LARGEST_EXPONENT:
+        return None
+    steps = tuples * (1 + order / min_sep)
+    if steps * rounds > _MOST_STEPS or steps * order > _MOST_AGES:
+        return None
+    from scipy.special import gammaln
+
+    # Of each tuple, in order: those that are free come first. Its place is its rank among all of them.
+    ages = np.array(list(itertools.combinations_with_replacement(range(min_sep), order)))
+    ranks = np.array([[math.comb(age + i, i + 1) for i in range(order)] for age in range(min_sep)])
+
+    def place(ages: np.ndarray) -> np.ndarray:
+        return np.sum(ranks[ages, np.arange(order)], axis=1)
+
+    free, places = np.count_nonzero(ages == 0, axis=1), place(ages)
+    products = np.append(products, np.zeros(min_sep - len(products))) * (1 + _SLACK)
+    met = np.sum(products[ages] * (ages > 0), axis=1)
+    # With p = 1 nobody stays.
+    stays = math.log1p(-probability) if probability < 1 else 0.0
+    before, after, weights = [], [], []
+    for joins in range(order + 1):
+        rows = free >= joins if probability < 1 else free == joins
+        left = free[rows] - joins
+        moved = np.where(ages > 0, (ages + 1) % min_sep, 0)[rows]
+        moved[:, :joins] = 1
+        moved.sort(axis=1)
+        logs = gammaln(free[rows] + 1) - gammaln(joins + 1) - gammaln(left + 1) + joins * math.log(probability)
+        logs += left * stays + joins * (joins - 1) / 2 * products[0] + joins * met[rows]
+        before.append(places[rows])
+        after.append(place(moved))
+        weights.append(np.exp(logs))
+    sources, targets, factors = (np.concatenate(each) for each in (before, after, weights))
+    counts = np.stack([np.count_nonzero(ages == age, axis=1) for age in range(min_sep)], axis=1)
+    logs = math.lgamma(order + 1) - np.sum(gammaln(counts + 1), axis=1) + np.sum(np.log(chain.start)[ages], axis=1)
+    sums, log_scale = np.zeros(tuples), 0.0
+    sums[places] = np.exp(logs)
+    for _ in range(rounds):
+        sums = np.bincount(targets, factors * np.maximum(sums, _LEAST_SHARE)[sources], minlength=tuples)
+        total = float(np.sum(sums))
+        sums, log_scale = sums / total, log_scale + math.log(total)
+    return log_scale + (rounds + 1) * (order + 1) * _GROWTH_SLACK
+
+
+def _remove(columns: np.ndarray, chain: Chain, delta: float) -> float:
+    """Returns the smallest ε with E[Z^m]·e^(−(m − 1)ε)·(m − 1)^(m − 1)/m^m ≤ δ for some m, of windows or of tuples."""
+
+    def tried(column: np.ndarray, low: float, high: float) -> tuple[float, float, float, float]:
+        """Returns the smallest ε of a few orders, its order, and the orders beside it."""
+        orders = np.unique(np.geomspace(low, high, _ORDERS).round().astype(int))
+        moments = log_moments(column, orders, chain)
+        found = [_of_moment(log, m - 1.0, delta) for log, m in zip(moments, orders, strict=True)]
+        near = [orders[place] for place in np.clip(int(np.argmin(found)) + np.arange(-1, 2), 0, len(orders) - 1)]
+        return min(found), float(near[1]), float(near[0]), float(near[2])
+
+    first = [(*tried(column, 2, _MOST_ORDER), column) for column in dominating(columns)]
+    found, order = min([(math.inf, 2.0), *(each[:2] for each in first)])
+    # ε rises steeply beyond some orders, so that few of them hardly tell which column is best.
+    for epsilon, best, low, high, column in first:
+        while epsilon <= _RISEN * found < math.inf and high - low > 2:
+            width = high - low
+            epsilon, best, low, high = tried(column, low, high)
+            found, order = min((found, order), (epsilon, best))
+            if high - low >= width:
+                break
+    return min(found, _of_tuples(products_of(columns), int(order), chain, delta))
+
+
+def _of_tuples(products: np.ndarray, order: int, chain: Chain, delta: float) -> float:
+    """Returns the smallest ε by tuples, of orders from this one on; infinity if there are too many of them."""
+    found = math.inf
+    while (log := log_moment_of_tuples(products, order, chain)) is not None:
+        epsilon = _of_moment(log, order - 1.0, delta)
+        if epsilon > found:
+            break
+        found, order = epsilon, max(order + 1, round(order * _NEXT_ORDER))
+    return found
+
+
+def thinning(min_sep: int, probability: float) -> tuple[float, float]:
+    """Returns q, with which a client takes each round of a set, and ρ, the probability of a round to be in the set.
+
+    The gaps of the set are d with probability p/q·y_(d − b), where y_d = (1 − p)·y_(d − 1) − c·y_(d − b), y_0 = 1, and
+    c = p(1 − q)/q; c is the largest for which no y_d is below 0.
+
+    Example:
+        >>> [round(value, 4) for value in thinning(2, 0.1)]
+        [0.3306, 0.275]
+    """
+    log = min_sep * math.log1p(-probability) + (min_sep - 1) * math.log1p(-1 / min_sep) - math.log(min_sep)
+    chance = probability / (probability + math.exp(log) * (1 - _SLACK))
+    return chance, probability / (1 + (min_sep - 1) * probability) / chance
+
+
+def log_inverse_moment(mu: float, s: float, chain: Chain, bands: int) -> float | None:
+    """Returns a bound on log E[Z^(−s)], by theorem 4, or `None` if it would take too long."""
+    if chain.probability == 1:
+        return None
+    chance, density = thinning(chain.min_sep, chain.probability)
+    if chance == 1:
+        return None
+    power = s * density * bands * (1 + _SLACK)
+    nodes = query_losses(chance, mu)[1].nodes(power, 0.0)
+    if nodes is None:
+        return None
+    return (nodes.log_moment(power) + _LOG_SLACK * (1 + power)) * chain.rounds / bands * (1 + _SLACK)
+
+
+def _add(mu: float, chain: Chain, bands: int, delta: float) -> float:
+    """Returns the smallest ε with E[Z^(−s)]·e^(−sε)·s^s/(1 + s)^(1 + s) ≤ δ for some s."""
+    found = math.inf
+    for s in _POWERS:
+        log = log_inverse_moment(mu, float(s), chain, bands)
+        if log is None:
+            break
+        epsilon = _of_moment(log, float(s), delta)
+        found = min(found, epsilon)
+        if epsilon > _RISEN * found:
+            break
+    return found
+
+
+def _of_moment(log: float, s: float, delta: float) -> float:
+    """Returns ε at δ from a bound on log E[e^(sL)]: (1 − e^(ε − L))₊ is at most e^(s(L − ε))·s^s/(1 + s)^(1 + s)."""
+    height = log - math.log(delta) + s * math.log(s) - (1 + s) * math.log1p(s)
+    return max(0.0, height / s * (1 + _SLACK) + _LOG_SLACK)
