@@ -16,8 +16,8 @@ import subprocess
 import numpy as np
 
 import tff_mf
-from tff_mf.accounting._sampling import Question
-from tff_mf.accounting._secret_run import FAILURE
+from tff_mf.accounting.question import Question
+from tff_mf.accounting.secret import FAILURE
 
 DELTA = 1e-3
 LARGE = 2052

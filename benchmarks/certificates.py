@@ -15,10 +15,10 @@ from scipy import stats
 
 import tff_mf
 from tests.tff_mf import secret_rounds_oracle as oracle
-from tff_mf.accounting._sampling import Question
 from tff_mf.accounting.b_min_sep import Add
 from tff_mf.accounting.balls_in_bins import add_direction, remove_direction
 from tff_mf.accounting.betting import Claim, Direction, strongest
+from tff_mf.accounting.question import Question
 
 MECHANISM = tff_mf.BandedToeplitz(column=[1.0, 0.6])
 ROUNDS, SIGMA, DELTA, ALLOWED, POINTS = 3, 1.0, 1e-2, 0.05, 121

@@ -2,7 +2,7 @@
 
 import tff_mf
 from tff_mf.accounting import bands_and_norm
-from tff_mf.accounting._sampling import Question
+from tff_mf.accounting.question import Question
 
 
 def cyclic(mechanism, rounds, *, population, clients_per_round):

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tests.tff_mf.samplings import bins_level, cyclic_epsilon, cyclic_sigma
-from tff_mf.accounting import grid_chain, grid_charge
-from tff_mf.accounting._sampling import Question
+from tff_mf.accounting import grid_charge
 from tff_mf.accounting.balls_in_bins import widened
+from tff_mf.accounting.question import Question
 from tff_mf.base.errors import InputValueError
 
 GRID = tff_mf.Grid(bits=16, max_clients=2000)
@@ -120,7 +120,7 @@ def largest_delta_of_chain(level, epsilon, delta, charge):
 )
 def test_no_four_laws_exceed_the_delta_of_their_chain(epsilon, decades, mu, deviations, tail):
     cost, delta, factor = dataclasses.replace(FREE, mu=mu, tail=tail), 10.0**decades, mu * deviations
-    bound = grid_chain.delta_of_chain(epsilon, delta, cost, factor=factor)
+    bound = grid_charge.delta_of_chain(epsilon, delta, cost, factor=factor)
     exact = largest_delta_of_chain(epsilon + 2 * factor, epsilon, delta, cost)
     assert exact <= bound * (1 + 1e-9) + 1e-14
     # It is reached where the laws differ by their tails and by δ alone.
@@ -145,7 +145,7 @@ def test_no_four_laws_exceed_the_epsilon_of_their_chain(ideal, decades, mu, tail
         asked.append(part)
         return ideal + math.log(delta / part) / 8
 
-    epsilon = grid_chain.epsilon_of_chain(delta, cost, epsilon_from)
+    epsilon = grid_charge.epsilon_of_chain(delta, cost, epsilon_from)
     if epsilon < math.inf:
         exact = min(largest_delta_of_chain(epsilon, epsilon_from(part), part, cost) for part in tuple(asked))
         assert exact <= delta * (1 + 1e-9) + 1e-14
@@ -153,9 +153,9 @@ def test_no_four_laws_exceed_the_epsilon_of_their_chain(ideal, decades, mu, tail
 
 def test_a_charge_that_leaves_nothing_has_no_epsilon():
     tail = dataclasses.replace(FREE, mu=1e-3, tail=1e-6)
-    assert grid_chain.epsilon_of_chain(1e-6, tail, lambda part: 1.0) == math.inf
-    assert grid_chain.epsilon_of_chain(1e-6, FREE, lambda part: 800.0) == math.inf
-    assert grid_chain.delta_of_chain(800.0, 1e-6, FREE, factor=0.0) == 1.0
+    assert grid_charge.epsilon_of_chain(1e-6, tail, lambda part: 1.0) == math.inf
+    assert grid_charge.epsilon_of_chain(1e-6, FREE, lambda part: 800.0) == math.inf
+    assert grid_charge.delta_of_chain(800.0, 1e-6, FREE, factor=0.0) == 1.0
 
 
 @pytest.mark.parametrize("bands", [4])

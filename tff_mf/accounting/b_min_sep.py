@@ -10,9 +10,6 @@ import math
 
 import numpy as np
 
-from tff_mf.accounting._result import Level
-from tff_mf.accounting._sampling import Question
-from tff_mf.accounting._secret_run import FAILURE, SecretRun, SecretSampling
 from tff_mf.accounting.betting import (
     FINEST,
     LOSS_SLACK,
@@ -25,7 +22,10 @@ from tff_mf.accounting.betting import (
     is_hopeless,
 )
 from tff_mf.accounting.entries import magnitudes_of
+from tff_mf.accounting.guarantee import Level
 from tff_mf.accounting.poisson import poisson_epsilons, query_losses
+from tff_mf.accounting.question import Question, SecretSampling
+from tff_mf.accounting.secret import FAILURE, SecretRun
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
@@ -86,7 +86,7 @@ class BMinSep(SecretSampling):
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
         else that depends on the client's rounds, such as counts of adaptive clipping.
         Arithmetic: with a grid, the release is the integers that are computed, and what they cost is included, by the
-        chain of `grid_chain.epsilon_of_chain`, if all clients join independently.
+        chain of `grid_charge.epsilon_of_chain`, if all clients join independently.
         Certainty: where `Level.bound` is "certified", the result holds except with probability `failure` ≤ δ/1000 over
         the random numbers drawn for it, which δ includes. They come from the system; numbers of NumPy's generator are
         taken for random.

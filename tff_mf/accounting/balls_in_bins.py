@@ -12,9 +12,6 @@ import math
 import numpy as np
 
 from tff_mf.accounting._bins_moments import Moments, Pair, dominating_pair, moment_delta, moment_epsilon
-from tff_mf.accounting._result import Level
-from tff_mf.accounting._sampling import Question
-from tff_mf.accounting._secret_run import FAILURE, SecretRun, SecretSampling, taking_part
 from tff_mf.accounting.allocation import one_of_many
 from tff_mf.accounting.betting import (
     CHUNK,
@@ -34,6 +31,9 @@ from tff_mf.accounting.betting import (
     strongest,
 )
 from tff_mf.accounting.entries import magnitudes_of
+from tff_mf.accounting.guarantee import Level
+from tff_mf.accounting.question import Question, SecretSampling, taking_part
+from tff_mf.accounting.secret import FAILURE, SecretRun
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
@@ -76,7 +76,7 @@ class BallsInBins(SecretSampling):
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort, and nothing
         else that depends on the group, such as counts of adaptive clipping.
         Arithmetic: with a grid, the release is the integers that are computed, and what they cost is included, by the
-        chain of `grid_chain.epsilon_of_chain`, if the groups of all clients are drawn independently.
+        chain of `grid_charge.epsilon_of_chain`, if the groups of all clients are drawn independently.
         Certainty: where `Level.bound` is "certified", the result holds except with probability `failure` ≤ δ/1000 over
         the random numbers drawn for it, which δ includes. They come from the system; numbers of NumPy's generator are
         taken for random.

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from tff_mf.accounting._result import Level
-from tff_mf.accounting._secret_run import FAILURE
+from tff_mf.accounting.guarantee import Level
+from tff_mf.accounting.secret import FAILURE
 
 # Bounds the rounding error of everything that is computed from a sample, as an amount of ε and as a share of δ.
 LOSS_SLACK, DELTA_SLACK = 1e-8, 1e-7

@@ -16,10 +16,10 @@ import typing
 
 import numpy as np
 
-from tff_mf.accounting._result import Guarantee, Level
-from tff_mf.accounting._sampling import Question
-from tff_mf.accounting._secret_run import SecretRun, SecretSampling, worst
 from tff_mf.accounting.entries import bands_and_norm
+from tff_mf.accounting.guarantee import Guarantee, Level
+from tff_mf.accounting.question import Question, SecretSampling
+from tff_mf.accounting.secret import SecretRun, worst
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import composed_losses
 from tff_mf.numerics.composed_losses import Losses, Nodes
@@ -52,7 +52,7 @@ class CyclicPoisson(SecretSampling):
         Released: all `rounds` noised sums, possibly divided by a constant, but not by the size of a cohort.
         Arithmetic: with a grid, the norm of a column changes by what the rounding of its entries changes, the ideal
         release is amplified, and the computed one is close to it for every draw of the cohorts, by the chain of
-        `grid_chain.epsilon_of_chain`. A cohort beyond `grid.max_clients`, which ends the run, is part of δ.
+        `grid_charge.epsilon_of_chain`. A cohort beyond `grid.max_clients`, which ends the run, is part of δ.
 
     Attributes:
         groups: Number of groups b.

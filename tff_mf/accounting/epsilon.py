@@ -12,11 +12,11 @@ Every function here accounts for `mechanism.cast_to_float32()`, whose float32 pa
 import dataclasses
 import math
 import sys
-import typing
 from collections.abc import Callable
+from typing import Unpack
 
-from tff_mf.accounting._result import ADJACENCIES, SLACK, Guarantee
-from tff_mf.accounting._sampling import Question, calibrated, check_sampling
+from tff_mf.accounting.guarantee import ADJACENCIES, Guarantee
+from tff_mf.accounting.question import More, Question, calibrated, check_sampling
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Identity, Mechanism
@@ -25,9 +25,6 @@ from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Sampling
 
-if typing.TYPE_CHECKING:
-    pass
-
 
 def guarantee(
     mechanism: Mechanism,
@@ -35,11 +32,7 @@ def guarantee(
     sampling: Sampling,
     *,
     noise_multiplier: float,
-    restart_every: int | None = None,
-    adjacency: str = "zero-out",
-    grid: Grid | None = None,
-    dimension: int | None = None,
-    samples: int = 200_000,
+    **more: Unpack[More],
 ) -> Guarantee:
     """Returns the guarantee of a whole run, with or without restarts, by the least of the bounds that apply.
 
@@ -65,11 +58,7 @@ def guarantee(
         sampling: How cohorts are drawn: `MinSep`, `FixedEpoch` or `SingleParticipation`, of which nothing is secret, or
             `Poisson`, `CyclicPoisson`, `BallsInBins` or `BMinSep`.
         noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
-        restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
-        adjacency: "zero-out" or "replace-one".
-        grid: The grid on which records are summed and noised, or `None` for floating point.
-        dimension: Number d of coordinates of a record, with a grid.
-        samples: Number of samples in each direction, where ε is certified by sampling.
+        more: `restart_every`, `adjacency`, `grid`, `dimension` and `samples`, as of `Question`.
 
     Example:
         >>> from tff_mf import MinSep, Tree
@@ -77,23 +66,9 @@ def guarantee(
         >>> found = guarantee(Tree(2000, variant="online"), 2000, p, noise_multiplier=7)
         >>> round(found.zcdp_rho, 2), round(found.epsilon(1e-10), 2), round(found.epsilon_from_zcdp(1e-10), 2)
         (0.81, 8.53, 8.9)
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
     """
     sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
-    question = Question(
-        mechanism=mechanism,
-        rounds=rounds,
-        sampling=sampling,
-        restart_every=restart_every,
-        adjacency=adjacency,
-        grid=grid,
-        dimension=dimension,
-        samples=samples,
-    )
-    return question.answered(sigma)
+    return Question(mechanism=mechanism, rounds=rounds, sampling=sampling, **more).answered(sigma)
 
 
 def zcdp_rho(mechanism: Mechanism, rounds: int, sampling: Sampling, *, noise_multiplier: float) -> float:
@@ -106,10 +81,6 @@ def zcdp_rho(mechanism: Mechanism, rounds: int, sampling: Sampling, *, noise_mul
         >>> p = MinSep(min_sep=447, max_participations=5)
         >>> round(zcdp_rho(BLT.production("b400"), 2350, p, noise_multiplier=7.379), 3)
         0.195
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
     """
     return guarantee(mechanism, rounds, sampling, noise_multiplier=noise_multiplier).zcdp_rho
 
@@ -121,11 +92,7 @@ def epsilon(
     *,
     noise_multiplier: float,
     delta: float,
-    restart_every: int | None = None,
-    adjacency: str = "zero-out",
-    grid: Grid | None = None,
-    dimension: int | None = None,
-    samples: int = 200_000,
+    **more: Unpack[More],
 ) -> float:
     """Returns ε for which the whole run is (ε, δ)-DP: `epsilon(delta)` of `guarantee` for the same arguments.
 
@@ -134,25 +101,10 @@ def epsilon(
         >>> p = MinSep(min_sep=447, max_participations=5)
         >>> round(epsilon(BLT.production("b400"), 2350, p, noise_multiplier=7.379, delta=1e-10), 2)
         3.93
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
     """
     # Checked before the sensitivity, which may take seconds.
     validation.open_unit("delta", delta)
-    found = guarantee(
-        mechanism,
-        rounds,
-        sampling,
-        noise_multiplier=noise_multiplier,
-        restart_every=restart_every,
-        adjacency=adjacency,
-        grid=grid,
-        dimension=dimension,
-        samples=samples,
-    )
-    return found.epsilon(delta)
+    return guarantee(mechanism, rounds, sampling, noise_multiplier=noise_multiplier, **more).epsilon(delta)
 
 
 def calibrate_noise_multiplier(
@@ -162,11 +114,7 @@ def calibrate_noise_multiplier(
     *,
     epsilon: float,
     delta: float,
-    restart_every: int | None = None,
-    adjacency: str = "zero-out",
-    grid: Grid | None = None,
-    dimension: int | None = None,
-    samples: int = 200_000,
+    **more: Unpack[More],
 ) -> float:
     """Returns the smallest σ for which the whole run is (ε, δ)-DP, rounded up to 32 bits.
 
@@ -183,11 +131,7 @@ def calibrate_noise_multiplier(
         sampling: How cohorts are drawn, as for `guarantee`.
         epsilon: ε, greater than 0.
         delta: δ, strictly between 0 and 1.
-        restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
-        adjacency: "zero-out" or "replace-one".
-        grid: The grid on which records are summed and noised, or `None` for floating point.
-        dimension: Number d of coordinates of a record, with a grid.
-        samples: Number of samples of each certificate in each direction, where ε is certified by sampling.
+        more: As for `guarantee`.
 
     Example:
         >>> from tff_mf import Identity, SingleParticipation
@@ -200,16 +144,7 @@ def calibrate_noise_multiplier(
     """
     target = validation.positive("epsilon", epsilon)
     delta = validation.open_unit("delta", delta)
-    question = Question(
-        mechanism=mechanism,
-        rounds=rounds,
-        sampling=sampling,
-        restart_every=restart_every,
-        adjacency=adjacency,
-        grid=grid,
-        dimension=dimension,
-        samples=samples,
-    )
+    question = Question(mechanism=mechanism, rounds=rounds, sampling=sampling, **more)
     return calibrated(question, target, delta, known=lambda asked: _calibrated(asked, target, delta))
 
 
@@ -300,10 +235,6 @@ def adaptive_clipping_guarantee(
         >>> counts = adaptive_clipping_guarantee(100, MinSep(min_sep=20, max_participations=4), count_stddev=10)
         >>> round(counts.mu, 6)
         0.2
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range.
     """
     check_sampling(sampling)
     schema = sampling.schema(rounds)
@@ -315,42 +246,3 @@ def adaptive_clipping_guarantee(
     else:
         zero_out = guarantee(Identity(), rounds, schema, noise_multiplier=stddev, grid=grid, dimension=1)
     return dataclasses.replace(zero_out, adjacency=adjacency)
-
-
-def compose_guarantees(*guarantees: Guarantee) -> Guarantee:
-    """Returns the guarantee of several releases together, whose μ² is the sum of theirs.
-
-    For releases with independent noise, such as several runs, restarts with different noise, and the counts of adaptive
-    clipping. Not for the rounds of one run, which share noise.
-
-    Formal guarantee:
-        Adjacency: that of the guarantees, which must be the same.
-        Released: all of the releases; each may be chosen adaptively. One client is assumed to be the worst case of
-        every release, which is exact if all have the same worst pattern of rounds, and an upper bound otherwise.
-        Tails add up. Secret cohorts add nothing: what is composed is the guarantee for whoever knows them.
-
-    Args:
-        guarantees: At least one.
-
-    Source: Dong, Roth and Su (2022), corollary 2.
-
-    Example:
-        >>> round(compose_guarantees(Guarantee(mu=3.0), Guarantee(mu=4.0)).mu, 9)
-        5.0
-
-    Raises:
-        InputTypeError: If one is not a `Guarantee`.
-        InputValueError: If there is none, or their adjacencies differ.
-    """
-    for each in guarantees:
-        validation.instance("guarantees", each, Guarantee, "make one with tff_mf.guarantee")
-    adjacencies = sorted({each.adjacency for each in guarantees})
-    if len(adjacencies) != 1:
-        raise InputValueError(
-            f"guarantees have the adjacencies {adjacencies}: pass at least one guarantee, and all with the same "
-            "adjacency; replace_one() turns zero-out into replace-one."
-        )
-    mus = [each.mu for each in guarantees]
-    total = mus[0] if len(mus) == 1 else math.hypot(*mus) * (1 + SLACK)
-    tail = math.fsum(each.tail for each in guarantees)
-    return Guarantee(mu=total, adjacency=adjacencies[0], tail=min(1.0, tail * (1 + SLACK)))

@@ -1,14 +1,16 @@
 """What is asked of a run, and its answer: a guarantee, amplified where cohorts are secret, which is found once."""
 
+import abc
 import dataclasses
 import functools
+import math
 import time
 import typing
 from collections.abc import Callable
 
 from tff_mf.accounting import grid_charge
-from tff_mf.accounting._result import ADJACENCIES, SLACK, Guarantee, Level
-from tff_mf.accounting._secret_run import FAILURE, SecretRun, SecretSampling
+from tff_mf.accounting.guarantee import ADJACENCIES, SLACK, Guarantee, Level
+from tff_mf.accounting.secret import FAILURE, SecretRun
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
@@ -22,9 +24,37 @@ if typing.TYPE_CHECKING:
     import dp_accounting
 
 
+class More(typing.TypedDict, total=False):
+    """The fields of a `Question` that may be left out."""
+
+    restart_every: int | None
+    adjacency: str
+    grid: Grid | None
+    dimension: int | None
+    samples: int
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of a run, before σ is known: the other arguments of `tff_mf.guarantee`, checked."""
+    """What is asked of a run, before σ is known: who takes part in which rounds of which noise, and in what arithmetic.
+
+    Attributes:
+        mechanism: The mechanism with strategy matrix C.
+        rounds: Number of rounds n.
+        sampling: How cohorts are drawn: `MinSep`, `FixedEpoch` or `SingleParticipation`, of which nothing is secret, or
+            `Poisson`, `CyclicPoisson`, `BallsInBins` or `BMinSep`.
+        restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
+        adjacency: "zero-out" or "replace-one".
+        grid: The grid on which records are summed and noised, or `None` for floating point.
+        dimension: Number d of coordinates of a record, with a grid.
+        samples: Number of samples of each certificate in each direction, where ε is certified by sampling.
+
+    Example:
+        >>> from tff_mf import Identity, SingleParticipation
+        >>> question = Question(mechanism=Identity(), rounds=100, sampling=SingleParticipation())
+        >>> question.answered(4.2247).epsilon(1e-6) <= 1
+        True
+    """
 
     mechanism: Mechanism
     rounds: int
@@ -154,6 +184,39 @@ class Question:
         if run is None or sigma == 0:
             return found
         return dataclasses.replace(found, amplified=Secret(question=self, sigma=sigma, mu=found.mu, prepared=run))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SecretSampling(Sampling):
+    """A sampling that a trusted server draws at random and keeps secret, with fields above 0."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is int:
+                object.__setattr__(self, field.name, validation.whole(field.name, value))
+            elif value is not None or field.default is not None:
+                validation.positive(field.name, value)
+
+    @abc.abstractmethod
+    def run(self, question: Question) -> SecretRun:
+        """Returns a run that the theorem of this sampling covers.
+
+        Raises:
+            InputValueError: If it does not cover the mechanism; the message names the condition.
+        """
+
+
+def taking_part(clients: int, expected: float | None) -> int:
+    """Returns how many of the clients a sampling draws from: the largest number whose cohorts are not too large."""
+    if expected is None:
+        return clients
+    if expected > clients:
+        raise InputValueError(
+            f"clients={clients} are too few: these cohorts need {math.floor(expected)} clients. Take a smaller "
+            "clients_per_round."
+        )
+    return math.floor(expected)
 
 
 def check_sampling(sampling: Sampling) -> None:

@@ -1,4 +1,4 @@
-"""Runs with secret cohorts: what each sampling must answer, and how ε, δ and σ follow from it."""
+"""Runs with secret cohorts: what the theorem of a sampling must answer, and how ε, δ and σ follow from it."""
 
 import abc
 import dataclasses
@@ -6,17 +6,14 @@ import math
 import typing
 from collections.abc import Callable
 
-from tff_mf.accounting import grid_chain, grid_charge
-from tff_mf.accounting._result import Level
+from tff_mf.accounting import grid_charge
+from tff_mf.accounting.guarantee import Level
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import composed_losses, gaussian
-from tff_mf.problem.participation import Sampling
 
 if typing.TYPE_CHECKING:
     import dp_accounting
-
-    from tff_mf.accounting._sampling import Question
 
 # Share of δ that is spent on wrong certificates, of all that a decision needs.
 FAILURE = 1e-3
@@ -81,7 +78,7 @@ class SecretRun(abc.ABC):
 
         if charge.tail >= delta:
             return worst(delta, "unamplified", math.inf, math.inf)
-        epsilon = grid_chain.epsilon_of_chain(delta, charge, epsilon_from, about=self.about(sigma, delta))
+        epsilon = grid_charge.epsilon_of_chain(delta, charge, epsilon_from, about=self.about(sigma, delta))
         if not found:
             return worst(delta, "unamplified", epsilon, epsilon)
         estimate = found[-1].estimate if self.certified else epsilon
@@ -154,39 +151,6 @@ class SecretRun(abc.ABC):
         """Returns the run as an event of dp-accounting, or `None` if there is none."""
         del sigma
         return None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SecretSampling(Sampling):
-    """A sampling that a trusted server draws at random and keeps secret, with fields above 0."""
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type is int:
-                object.__setattr__(self, field.name, validation.whole(field.name, value))
-            elif value is not None or field.default is not None:
-                validation.positive(field.name, value)
-
-    @abc.abstractmethod
-    def run(self, question: "Question") -> SecretRun:
-        """Returns a run that the theorem of this sampling covers.
-
-        Raises:
-            InputValueError: If it does not cover the mechanism; the message names the condition.
-        """
-
-
-def taking_part(clients: int, expected: float | None) -> int:
-    """Returns how many of the clients a sampling draws from: the largest number whose cohorts are not too large."""
-    if expected is None:
-        return clients
-    if expected > clients:
-        raise InputValueError(
-            f"clients={clients} are too few: these cohorts need {math.floor(expected)} clients. Take a smaller "
-            "clients_per_round."
-        )
-    return math.floor(expected)
 
 
 def worst(delta: float, theorem: str, remove: float, add: float) -> Level:

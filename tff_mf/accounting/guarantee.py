@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import typing
-from typing import Self
+from typing import Protocol, Self
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -12,8 +12,6 @@ from tff_mf.numerics.composed_losses import NOTHING
 
 if typing.TYPE_CHECKING:
     import dp_accounting
-
-    from tff_mf.accounting._sampling import Secret
 
 ADJACENCIES = ("zero-out", "replace-one")
 
@@ -54,6 +52,27 @@ class Level:
     seconds: float = 0.0
 
 
+class Amplification(Protocol):
+    """What secret cohorts add to a run at one σ."""
+
+    @property
+    def mu(self) -> float:
+        """μ of the run for whoever knows the cohorts."""
+        ...
+
+    def at_delta(self, delta: float) -> Level:
+        """Returns ε at δ."""
+        ...
+
+    def at_epsilon(self, epsilon: float) -> Level:
+        """Returns δ at ε."""
+        ...
+
+    def dp_event(self) -> "dp_accounting.DpEvent | None":
+        """Returns the run as an event of dp-accounting, or `None` if there is none."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """What everything that a run releases guarantees: μ-GDP, and ε, δ and ρ.
@@ -91,7 +110,7 @@ class Guarantee:
     adjacency: str = "zero-out"
     tail: float = 0.0
     exact: bool = dataclasses.field(default=False, compare=False, repr=False)
-    amplified: "Secret | None" = dataclasses.field(default=None, repr=False)
+    amplified: Amplification | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.mu != math.inf:
@@ -154,7 +173,7 @@ class Guarantee:
         return found if found.delta < plain.delta else plain
 
     @property
-    def _secret(self) -> "Secret | None":
+    def _secret(self) -> Amplification | None:
         """What secret cohorts add to this guarantee, and not to another one that it was copied from."""
         return self.amplified if self.amplified and self.amplified.mu == self.mu else None
 
@@ -250,3 +269,42 @@ class Guarantee:
 
         # pyrefly: ignore[unexpected-keyword]: it cannot see the fields of classes made with attr.s.
         return dp_accounting.GaussianDpEvent(noise_multiplier=self.effective_noise_multiplier)
+
+
+def compose_guarantees(*guarantees: Guarantee) -> Guarantee:
+    """Returns the guarantee of several releases together, whose μ² is the sum of theirs.
+
+    For releases with independent noise, such as several runs, restarts with different noise, and the counts of adaptive
+    clipping. Not for the rounds of one run, which share noise.
+
+    Formal guarantee:
+        Adjacency: that of the guarantees, which must be the same.
+        Released: all of the releases; each may be chosen adaptively. One client is assumed to be the worst case of
+        every release, which is exact if all have the same worst pattern of rounds, and an upper bound otherwise.
+        Tails add up. Secret cohorts add nothing: what is composed is the guarantee for whoever knows them.
+
+    Args:
+        guarantees: At least one.
+
+    Source: Dong, Roth and Su (2022), corollary 2.
+
+    Example:
+        >>> round(compose_guarantees(Guarantee(mu=3.0), Guarantee(mu=4.0)).mu, 9)
+        5.0
+
+    Raises:
+        InputTypeError: If one is not a `Guarantee`.
+        InputValueError: If there is none, or their adjacencies differ.
+    """
+    for each in guarantees:
+        validation.instance("guarantees", each, Guarantee, "make one with tff_mf.guarantee")
+    adjacencies = sorted({each.adjacency for each in guarantees})
+    if len(adjacencies) != 1:
+        raise InputValueError(
+            f"guarantees have the adjacencies {adjacencies}: pass at least one guarantee, and all with the same "
+            "adjacency; replace_one() turns zero-out into replace-one."
+        )
+    mus = [each.mu for each in guarantees]
+    total = mus[0] if len(mus) == 1 else math.hypot(*mus) * (1 + SLACK)
+    tail = math.fsum(each.tail for each in guarantees)
+    return Guarantee(mu=total, adjacency=adjacencies[0], tail=min(1.0, tail * (1 + SLACK)))
