@@ -118,8 +118,8 @@ ARGUMENTS: Mapping[str, st.SearchStrategy[Any]] = {
 def _called(call: Callable[..., Any], *optional: str, slow: bool = False, **own: st.SearchStrategy[Any]) -> Called:
     """Returns a function with the arguments that it requires, and those that are named here."""
     parameters = inspect.signature(call).parameters.items()
-    names = [name for name, each in parameters if each.default is each.empty or name in (*optional, *own)]
-    arguments = {name: own.get(name, ARGUMENTS[name]) for name in names}
+    required = [name for name, each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+    arguments = {name: own.get(name, ARGUMENTS[name]) for name in dict.fromkeys((*required, *optional, *own))}
     return Called(name=call.__qualname__, call=call, arguments=arguments, slow=slow)
 
 
