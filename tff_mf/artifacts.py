@@ -16,10 +16,9 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import safetensors
 
 from tff_mf import sensitivities
-from tff_mf.base import files, strict_json, validation
+from tff_mf.base import files, strict_json, tensor_files, validation
 from tff_mf.base.errors import ArtifactError, InputError, InputTypeError, InputValueError
 from tff_mf.mechanisms import Mechanism, OptimizedFor, UnknownKindError, of_kind
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
@@ -32,7 +31,6 @@ MAX_FILE_BYTES = 2**30
 MAX_HEADER_BYTES = 2**20
 
 _METADATA_KEY = "tff_mf"
-_LENGTH_BYTES = 8
 # A damaged file can put arbitrarily long text into a message.
 _LONGEST_REASON = 300
 # The rounding of float64 is far smaller.
@@ -165,14 +163,8 @@ def load(path: str | os.PathLike[str]) -> Mechanism:
 
 
 def pack(manifest: str, tensors: Mapping[str, np.ndarray]) -> bytes:
-    """Returns the bytes of a safetensors file.
-
-    The manifest is the only metadata, because safetensors writes several in no fixed order.
-    """
-    # Imported here: it is half of the import time of safetensors, and only `save` needs it.
-    from safetensors.numpy import save
-
-    return save(dict(tensors), {_METADATA_KEY: manifest})
+    """Returns the bytes of a safetensors file, whose only metadata is the manifest."""
+    return tensor_files.encoded(tensors, {_METADATA_KEY: manifest})
 
 
 def unpack(data: bytes) -> tuple[str, dict[str, np.ndarray]]:
@@ -180,26 +172,19 @@ def unpack(data: bytes) -> tuple[str, dict[str, np.ndarray]]:
 
     Raises:
         InputValueError: If they are not what `pack` gives.
-        RecursionError: If its header nests too deeply.
     """
-    if len(data) < _LENGTH_BYTES:
-        raise InputValueError(f"its {len(data)} bytes are too short for a safetensors file")
-    length = int.from_bytes(data[:_LENGTH_BYTES], "little")
-    if length > min(MAX_HEADER_BYTES, len(data) - _LENGTH_BYTES):
-        raise InputValueError(
-            f"its header claims {length} bytes, which is too many for an artifact, or the file was truncated"
-        )
-    try:
-        header = _parsed(data[_LENGTH_BYTES : _LENGTH_BYTES + length].decode())
-        entries = safetensors.deserialize(data)
-    except UnicodeDecodeError as error:
-        raise InputValueError(f"its header is not text: {error}") from None
-    except safetensors.SafetensorError as error:
-        raise InputValueError(f"it is not a valid safetensors file: {error}") from None
-    metadata = header.get("__metadata__")
-    if not isinstance(metadata, dict) or set(metadata) != {_METADATA_KEY}:
+    length = int.from_bytes(data[: tensor_files.LENGTH_BYTES], "little")
+    if length > MAX_HEADER_BYTES:
+        raise InputValueError(f"its header claims {length} bytes, which is too many for an artifact")
+    tensors, about = tensor_files.decoded(data)
+    if about.keys() != {_METADATA_KEY}:
         raise InputValueError("it is a safetensors file, but tff-mf did not write it")
-    return metadata[_METADATA_KEY], {name: _tensor(name, entry) for name, entry in entries}
+    for name, tensor in tensors.items():
+        if tensor.dtype != np.float64:
+            raise InputValueError(f"its tensor {name!r} is of type {tensor.dtype} where float64 is needed")
+        if not tensor.size:
+            raise InputValueError(f"its tensor {name!r} has the shape {list(tensor.shape)}: it is empty")
+    return about[_METADATA_KEY], tensors
 
 
 def digest(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
@@ -323,14 +308,6 @@ def _parsed(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputTypeError("its manifest or header is not a JSON object")
     return found
-
-
-def _tensor(name: str, entry: Mapping) -> np.ndarray:
-    if entry["dtype"] != "F64":
-        raise InputValueError(f"its tensor {name!r} is of type {entry['dtype']} where F64 is needed")
-    if 0 in entry["shape"]:
-        raise InputValueError(f"its tensor {name!r} has the shape {entry['shape']}: it is empty")
-    return np.frombuffer(entry["data"], dtype="<f8").reshape(entry["shape"])
 
 
 def _path(path: object) -> str:

@@ -37,7 +37,7 @@ def header(tensors: Mapping[str, Any], about: Mapping[str, str]) -> tuple[bytes,
         shape, dtype = [int(length) for length in tensors[name].shape], np.dtype(tensors[name].dtype)
         start, end = end, end + math.prod(shape) * dtype.itemsize
         entries[name] = {"dtype": _NAMES[dtype.name], "shape": shape, "data_offsets": [start, end]}
-    text = json.dumps(entries).encode()
+    text = json.dumps(entries, separators=(",", ":")).encode()
     return text + b" " * (-len(text) % LENGTH_BYTES), order
 
 

@@ -5,10 +5,8 @@ import os
 from collections.abc import Mapping
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
-from tff_mf.base import files
+from tff_mf.base import files, tensor_files
 from tff_mf.base.errors import InputValueError
 from tff_mf.noise._dict_stream import check_arrays
 
@@ -41,14 +39,8 @@ def save_state(state: Mapping[str, np.ndarray], path: str | os.PathLike[str]) ->
         >>> int(state["round"])
         2
     """
-    arrays = {
-        name: np.ascontiguousarray(value) for name, value in check_arrays(state, np.ndarray, "NumPy arrays").items()
-    }
-    # ascontiguousarray gives numbers an axis.
-    arrays = {name: value.reshape(state[name].shape) for name, value in arrays.items()}
-    with files.atomic_file(path, mode=0o600) as file:
-        safetensors.numpy.save_file(arrays, file.name, {_DIGEST: _digest_of(arrays)})
-    files.sync_folder(os.path.dirname(os.path.abspath(path)))
+    arrays = check_arrays(state, np.ndarray, "NumPy arrays")
+    files.write_atomically(path, tensor_files.encoded(arrays, {_DIGEST: _digest_of(arrays)}), mode=0o600)
 
 
 def load_state(path: str | os.PathLike[str]) -> NoiseState:
@@ -62,13 +54,13 @@ def load_state(path: str | os.PathLike[str]) -> NoiseState:
     """
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{os.fspath(path)} is no file.")
+    with open(path, "rb") as file:
+        content = file.read()
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            digest = (file.metadata() or {}).get(_DIGEST)
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except safetensors.SafetensorError as error:
+        state, about = tensor_files.decoded(content)
+    except InputValueError as error:
         raise InputValueError(f"{os.fspath(path)} is damaged, or no state of noise: {error}.") from error
-    if digest != _digest_of(state):
+    if about.get(_DIGEST) != _digest_of(state):
         raise InputValueError(
             f"{os.fspath(path)} is damaged, or no state of noise: its digest does not fit its content. Take an older "
             "file of the same run, whose rounds have not been released, or rebuild the state from its keys with replay."
