@@ -3,7 +3,6 @@
 Runs in the environment of `make docs`, without TensorFlow: griffe reads the sources without importing them.
 """
 
-import ast
 import csv
 import functools
 import itertools
@@ -28,10 +27,6 @@ OUTSIDE = {
     "SECURITY.md": "security.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-}
-# Proofs in the documentation of the modules that rely on them.
-PROOFS = {
-    "tff_mf/numerics/normals/_error.py": "proofs/normals.md",
 }
 # Tables of docs/results that are pages of the site, too, and their titles.
 TABLES = {"frontier.csv": "Error over memory", "figures.csv": "The papers' figures"}
@@ -68,9 +63,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
         page = notebook.src_uri.removesuffix(".ipynb") + ".md"
         files.append(File.generated(config, page, content=notebook_page(pathlib.Path(notebook.abs_src_path))))
-    for module, page in PROOFS.items():
-        text = ast.get_docstring(ast.parse((ROOT / module).read_text(encoding="utf-8")))
-        files.append(File.generated(config, page, content=f"# `{module}`\n\n{text}\n"))
     for name in TABLES:
         path = ROOT / "docs" / "results" / name
         files.append(File.generated(config, f"results/{path.stem}.md", content=table_page(path)))
@@ -155,7 +147,7 @@ def from_root(text: str) -> str:
 def _moved(link: re.Match[str], depth: int) -> str:
     start, path, anchor, end = link.groups()
     up = "../" * (depth + 1)
-    page = {**OUTSIDE, **PROOFS}.get(path.removeprefix(up)) if path.startswith(up) else None
+    page = OUTSIDE.get(path.removeprefix(up)) if path.startswith(up) else None
     return f"{start}{'../' * depth}{page}{anchor or ''}{end}" if page else link.group()
 
 

@@ -68,8 +68,8 @@ def charge(
     """Returns what integer noise costs in the guarantee of a whole run, with or without restarts.
 
     Formal guarantee: μ_c = e·√(n·d)/s + √(π/2)·√(n·d)·η for n·d coordinates, where s = σ·2^bits / max C_tt is the
-    least standard deviation of a round's noise in units of the grid. It is a theorem of
-    docs/proofs/floating-point.md, which takes the words of the generator for random ones. Rounded up.
+    least standard deviation of a round's noise in units of the grid: theorem F3 of docs/proofs/floating-point.md, which
+    takes the words of the generator for random ones. Rounded up.
 
     Args:
         mechanism: The mechanism with strategy matrix C.
@@ -223,7 +223,7 @@ def delta_of_chain(epsilon: float, delta: float, charge: GridCharge, *, factor: 
 
         δ = e^a·`delta` + (1 + e^(ε + a))·δ_c(a) + (1 + e^(ε + 2a))·τ,
 
-    by the chain of the four laws that docs/proofs/floating-point.md compares. Rounded up; 1 where an exponential
+    by theorem F4 of docs/proofs/floating-point.md. Rounded up; 1 where an exponential
     overflows.
 
     Args:
