@@ -56,7 +56,7 @@ PYTEST = ["-q", "-p", "no:cacheprovider", "-c", "../pyproject.toml", "--rootdir=
 SHARES = {
     "tff_mf/sensitivities": 4,
     "tff_mf/mechanisms": 6,
-    "tff_mf/noise/numpy": 2,
+    "tff_mf/noise/numpy.py": 2,
     "tff_mf/noise/_keyed.py": 1,
     "tff_mf/accounting": 8,
     "tff_mf/optimize": 3,

@@ -15,8 +15,8 @@ from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.noise.tensorflow import NoiseState, build_stream
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation
-from tff_mf.queries._query import MatrixFactorizationQuery
 from tff_mf.queries.clipping import Clipped, checked_clip_norm, passes
+from tff_mf.queries.query import MatrixFactorizationQuery
 
 _REPORT = 0.5
 
