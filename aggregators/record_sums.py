@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.problem.grids import Grid
 from tff_mf.queries import clipping
 
 from .resident import tff_insides
@@ -44,7 +44,7 @@ def check(factory: object, *, on_grid: bool) -> None:
         )
 
 
-def check_integers(factory: tff.aggregators.UnweightedAggregationFactory, grid: tff_mf.Grid) -> None:
+def check_integers(factory: tff.aggregators.UnweightedAggregationFactory, grid: Grid) -> None:
     """Raises unless a sum is exact for the integers of a grid: a secure sum has its thresholds at ±2^bits."""
     if not isinstance(factory, tff.aggregators.SecureSumFactory):
         return

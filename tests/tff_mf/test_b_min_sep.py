@@ -95,8 +95,8 @@ def test_false_claims_fail():
     """Of 30 claims that are false by 1 %, at most 5 % may hold; more than 6 would have a probability of 1e-3."""
     direction, encoder, histories, chances = parts(3, 2, 0.3)
     generator = np.random.default_rng(4)
-    exact = oracle.quadrature(encoder, histories, chances, 1.0, 1.0, remove=False, points=121)
-    claims = [Claim(epsilon=1.0, mean=0.99 * exact)]
+    exact = oracle.quadrature(encoder, histories, chances, 1.0, 0.2, remove=False, points=121)
+    claims = [Claim(epsilon=0.2, mean=0.99 * exact)]
     wrong = sum(strongest(direction, claims, samples=500, failure=0.05, generator=generator) for _ in range(30))
     assert wrong <= 6
 
