@@ -325,7 +325,6 @@ def test_tables_of_peers_are_of_what_was_measured():
     measured = json.loads((RESULTS / "performance.json").read_text())
     text = (DOCS / "performance.md").read_text()
     assert page["filled"](text, measured) == text
-    assert len(page["tables"](measured)) == 2
     apart = [model["apart"] for part in ("table", "full") for model in measured.get(part, {}).values()]
     assert max(max(each.values()) for each in apart) <= 1e-5
 
