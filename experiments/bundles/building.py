@@ -18,9 +18,8 @@ from ..output.files import new_folder
 from ..runs import folders as package_versions
 from ..runs import statements
 from ..runs.names import VOCABULARY
-from ._device_file import write_device_policy
-from ._policies import DevicePolicy, ParticipationPolicy, write_policy
 from ._source import Source, deployed_again
+from .device_policy import DevicePolicy, write_device_policy
 
 SUMS = "SHA256SUMS"
 TOKENIZE = "device/tokenize"
@@ -50,17 +49,18 @@ def export(
     Raises:
         InputValueError: If no ε can be stated for the deployment, except with an `insecure_seed`.
     """
-    policy = ParticipationPolicy.of(source.privacy.participation, round_minutes=round_minutes)
     if population is not None:
         validation.whole("population", population)
     # A policy that no client can hold is refused before anything is built.
-    DevicePolicy.of(policy, rounds=source.privacy.rounds, task_name="later" if task_name is None else task_name)
+    named = "later" if task_name is None else task_name
+    privacy = source.privacy
+    DevicePolicy.of(privacy.participation, rounds=privacy.rounds, round_minutes=round_minutes, task_name=named)
     with new_folder(out) as aside:
-        return _write(source, aside, policy, population, task_name)
+        return _write(source, aside, round_minutes, population, task_name)
 
 
 def _write(
-    source: Source, folder: pathlib.Path, policy: ParticipationPolicy, population: int | None, task_name: str | None
+    source: Source, folder: pathlib.Path, round_minutes: float, population: int | None, task_name: str | None
 ) -> dict[str, Any]:
     """Writes the files of a bundle to an empty folder."""
     # First those that graphs are built from, and those that need no graph.
@@ -79,8 +79,7 @@ def _write(
     # An `insecure_seed` was asked for, and stands in every file.
     if planned["claim"]["state"] == statements.REFUSED and not source.privacy.insecure:
         raise InputValueError(f"nothing is exported: {reports.headline(planned).rstrip('.')}. Take settings with an ε.")
-    write_policy(folder, policy)
-    task_name = write_device_policy(folder, policy, task_name=task_name)
+    device = write_device_policy(folder, round_minutes=round_minutes, task_name=task_name)
     words = json.dumps(list(source.vocabulary), ensure_ascii=False)
     (folder / VOCABULARY).write_text(words + "\n", encoding="utf-8")
     exported = _graphs(folder)
@@ -95,7 +94,7 @@ def _write(
     for path in (*folder.rglob("*"), folder):
         path.chmod(stat.S_IMODE(path.stat().st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
     progress.step()
-    return {**exported, "timer_hours": policy.timer_hours, "task_name": task_name}
+    return {**exported, "timer_hours": device.timer_seconds / 3600, "task_name": device.task_name}
 
 
 def _graphs(folder: pathlib.Path) -> dict[str, Any]:

@@ -5,13 +5,12 @@ before it uploads, which answer makes it count an upload as none, and when its h
 """
 
 import contextlib
-import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tff_mf
-from tff_mf.experiments.bundles import DevicePolicy, ParticipationPolicy
+from tff_mf.experiments.bundles import DevicePolicy
 
 DAY = 86400
 # Seconds since 1970, of a day in 2027.
@@ -23,7 +22,6 @@ MINUTES = 15.0
 SECONDS = MINUTES * 60
 ROUNDS = 20
 CLAIM = tff_mf.MinSep(min_sep=4, max_participations=3)
-ALONE = tff_mf.MinSep(min_sep=7, max_participations=3)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -37,19 +35,18 @@ class Entry:
 
 
 class Client:
-    """A device: its clock may be wrong, and its history may be lost, or never opened.
+    """A device: its clock may be wrong, and its history may be lost.
 
     Args:
         phase_stats: Whether it writes the index where it looks for it, as clients do with the flag that is needed.
         days: How long it keeps its history.
-        opens: Whether its history can be opened; otherwise it continues with an empty one that begins in 1970.
     """
 
-    def __init__(self, *, phase_stats: bool = True, days: int = 30, opens: bool = True) -> None:
-        self._phase_stats, self._days, self._opens = phase_stats, days, opens
+    def __init__(self, *, phase_stats: bool = True, days: int = 30) -> None:
+        self._phase_stats, self._days = phase_stats, days
         self.time, self.offset = START, 0.0
         self._history: list[Entry] = []
-        self._earliest = self.now if opens else 0.0
+        self._earliest = self.now
 
     @property
     def now(self) -> float:
@@ -76,8 +73,6 @@ class Client:
 
     def upload(self, task: str, index: int | None, *, aborted: bool = False) -> None:
         """Writes an upload down before it begins, and then whether the server aborted it."""
-        if not self._opens:
-            return
         self._forget_old()
         kept = index if self._phase_stats else None
         self._history.append(Entry(task=task, index=kept, began=self.now, aborted=aborted))
@@ -90,14 +85,6 @@ class Client:
         """Forgets the oldest entries, because they take too much room."""
         if len(self._history) > keep:
             self._history, self._earliest = self._history[len(self._history) - keep :], self.now
-
-    def backup(self) -> Any:
-        """Returns a copy of the device's data."""
-        return copy.deepcopy((self._history, self._earliest))
-
-    def restore(self, data: Any) -> None:
-        """Puts an earlier copy of the device's data back."""
-        self._history, self._earliest = copy.deepcopy(data)
 
     def _forget_old(self) -> None:
         oldest = self.now - self._days * DAY
@@ -129,7 +116,6 @@ class World:
         device: The clients' policy.
         round_seconds: How long a round takes.
         client: The device.
-        checked: What the server keeps each attested device to, or `None` if it does not check.
     """
 
     def __init__(
@@ -138,12 +124,11 @@ class World:
         *,
         round_seconds: float,
         client: Client | None = None,
-        checked: tff_mf.Participation | None = None,
     ) -> None:
         self.device, self.client = device, Client() if client is None else client
         self.round_number = 1
         self.counted: list[int] = []
-        self._round_seconds, self._checked = round_seconds, checked
+        self._round_seconds = round_seconds
         self._began = 0.0
         # The device was there long before the run.
         self.pass_time(100 * DAY)
@@ -174,32 +159,22 @@ class World:
         self,
         *,
         specification: Mapping[str, Any] | None = None,
-        task: str | None = None,
         index: int | None = 0,
-        counted_in: int | None = None,
-        times: int = 1,
         aborted: bool = False,
-        weights_are_kept: bool = True,
     ) -> bool:
         """Offers a round to the device, counts its contribution if it takes part, and returns whether it did.
 
         Args:
             specification: What the device checks; that of the round if `None`.
-            task: The task; the policy's if `None`.
             index: The plan's index; that of the round if 0.
-            counted_in: The round in whose sum the contribution is; the one it was asked for in if `None`.
-            times: How often it is in that sum.
             aborted: Whether the server answers ABORTED.
-            weights_are_kept: Whether the server offers the task only to devices that are eligible.
         """
         given = self.device.specification(self.round_number) if specification is None else specification
-        name = self.device.task_name if task is None else task
-        goes_into = self.round_number if counted_in is None else counted_in
-        refused = self._checked is not None and not self._checked.allows([*self.counted, *[goes_into] * times])
-        if refused or (weights_are_kept and name not in self.client.eligible(given)):
+        name = self.device.task_name
+        if name not in self.client.eligible(given):
             return False
         self.client.upload(name, self.round_number if index == 0 else index, aborted=aborted)
-        self.counted += [goes_into] * times
+        self.counted.append(self.round_number)
         return True
 
 
@@ -214,14 +189,10 @@ def merged(*specifications: Mapping[str, Any]) -> dict[str, Any]:
     return {"task_info": tasks, "eligibility_policies": policies}
 
 
-def policy_of(schema: tff_mf.Participation) -> ParticipationPolicy:
-    """Returns the policy that keeps a schema."""
-    return ParticipationPolicy.of(schema, round_minutes=MINUTES)
-
-
 def device_of(schema: tff_mf.Participation = CLAIM, rounds: int = ROUNDS, **changes: Any) -> DevicePolicy:
     """Returns the clients' policy that keeps a schema, or one that was changed."""
-    return dataclasses.replace(DevicePolicy.of(policy_of(schema), rounds=rounds, task_name="words"), **changes)
+    of_schema = DevicePolicy.of(schema, rounds=rounds, round_minutes=MINUTES, task_name="words")
+    return dataclasses.replace(of_schema, **changes)
 
 
 def world_of(device: DevicePolicy | None = None, **more: Any) -> World:

@@ -3,16 +3,15 @@
 import dataclasses
 import itertools
 import math
-import pathlib
 import random
 
 import pytest
-from federated_client import ALONE, CLAIM, DAY, ROUNDS, SECONDS, Client, World, device_of, merged, policy_of, world_of
+from federated_client import CLAIM, DAY, ROUNDS, SECONDS, Client, World, device_of, merged, world_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments.bundles import DevicePolicy, _device_file, _policies
+from tff_mf.experiments.bundles import device_policy
 
 
 def test_a_client_counts_the_rounds_between():
@@ -28,8 +27,7 @@ def test_a_client_counts_the_rounds_between():
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 40))
 def test_the_length_of_the_run_bounds_participations(min_sep, limit, rounds):
-    policy = policy_of(tff_mf.MinSep(min_sep=min_sep, max_participations=limit))
-    alone = _policies.of_devices_alone(policy, rounds)
+    alone = device_policy.of_devices_alone(tff_mf.MinSep(min_sep=min_sep, max_participations=limit), rounds)
     assert alone.max_participations == len(range(0, rounds, alone.min_sep)) <= limit
     assert alone.min_sep >= min_sep
     # Longer than b only if b alone would let more in, and then no longer than it takes.
@@ -41,8 +39,8 @@ def test_the_length_of_the_run_bounds_participations(min_sep, limit, rounds):
 def test_clients_do_all_that_the_schema_of_devices_alone_has_and_no_more(min_sep, limit):
     """Every history of five rounds, in each of which a device is asked, loses its upload or its history, or is not."""
     rounds = 5
-    policy = policy_of(tff_mf.MinSep(min_sep=min_sep, max_participations=limit))
-    device = DevicePolicy.of(policy, rounds=rounds, task_name="words")
+    claim = tff_mf.MinSep(min_sep=min_sep, max_participations=limit)
+    device = device_of(claim, rounds)
     found = set()
     for history in itertools.product(("not asked", "counted", "lost", "wiped"), repeat=rounds):
         world = world_of(device)
@@ -54,7 +52,7 @@ def test_clients_do_all_that_the_schema_of_devices_alone_has_and_no_more(min_sep
                 world.counted.pop()
             world.next_round()
         found.add(tuple(number - 1 for number in world.counted))
-    assert found == set(_policies.of_devices_alone(policy, rounds).patterns(rounds))
+    assert found == set(device_policy.of_devices_alone(claim, rounds).patterns(rounds))
 
 
 HAPPENS = ("counted", "unanswered", "lost", "late", "aborted", "wiped", "pruned", "set back", "other")
@@ -67,7 +65,7 @@ def test_any_history_is_a_pattern_of_what_is_claimed(min_sep, limit, rounds, day
     """Rounds are no longer than planned, the clock is only ever set back, and the server does what it must."""
     claim = tff_mf.MinSep(min_sep=min_sep, max_participations=limit)
     device = device_of(claim, rounds)
-    kept = _policies.of_devices_alone(policy_of(claim), rounds)
+    kept = device_policy.of_devices_alone(claim, rounds)
     other = dataclasses.replace(device_of(tff_mf.MinSep(min_sep=2, max_participations=9)), task_name="phrases")
     chance = random.Random(seed)
     for _ in range(HISTORIES):
@@ -159,164 +157,14 @@ def test_a_client_that_forgets_too_soon_never_takes_part_again():
             assert not world.attempt()
 
 
-def twice(world, **second):
-    """Two rounds side by side."""
-    world.attempt()
-    world.next_round()
-    world.pass_time(60)
-    world.attempt(**second)
-
-
-def no_index(world):
-    world.attempt(index=None)
-    world.pass_time(device_of().timer_seconds)
-    world.next_round()
-    world.attempt()
-
-
-def specification_ahead(world):
-    world.attempt()
-    # The timer would do if rounds took no longer than planned.
-    world.pass_time(device_of().timer_seconds)
-    world.next_round()
-    world.attempt(specification=world.device.specification(world.round_number + 6))
-
-
-def late(world):
-    world.attempt(counted_in=6)
-    world.next_round(7)
-    world.attempt()
-
-
-def same_name_of_two_policies(world):
-    task, again = "words", dataclasses.replace(world.device, task_name="phrases")
-    for _ in range(2):
-        both = merged(world.device.specification(world.round_number), again.specification(world.round_number))
-        for policy in both["eligibility_policies"]:
-            policy["name"] = policy["name"].partition("/")[2]
-        world.attempt(specification=both, task=task)
-        world.next_round()
-
-
-def pause(world):
-    world.attempt()
-    world.client.lose_history()
-    world.pass_time(2 * DAY)
-    world.next_round()
-    world.attempt()
-
-
-def clock_set_forward(world):
-    world.attempt()
-    world.client.lose_history()
-    world.client.offset += DAY
-    world.next_round()
-    world.attempt()
-
-
-def clock_put_right_after_a_reset(world):
-    world.attempt()
-    world.client.offset = -1000 * DAY
-    world.client.lose_history()
-    world.client.offset = 0
-    world.next_round()
-    world.attempt()
-
-
-def clock_put_right_after_a_contribution(world):
-    world.client.offset = -50 * DAY
-    world.attempt()
-    world.client.offset = 0
-    # Another task's upload purges what seems to be 50 days old.
-    world.client.upload("phrases", None)
-    world.next_round()
-    world.attempt()
-
-
-def backup_put_back(world):
-    kept = world.client.backup()
-    world.attempt()
-    world.client.restore(kept)
-    world.next_round()
-    world.attempt()
-
-
-def reinstalled(world):
-    world.attempt()
-    world.client.lose_history()
-    world.next_round()
-    world.attempt()
-
-
-# For each requirement on the server: what a device does if it is not met, and how the world is then made.
-COUNTEREXAMPLES = {
-    "index: a plan without it": ("index", no_index, {}),
-    "index: a specification ahead of the plan": ("index", specification_ahead, {}),
-    "late: counted in a later round": ("late", late, {}),
-    "once: counted twice": ("once", lambda world: world.attempt(times=2), {}),
-    "aborted: counted, and answered with ABORTED": (
-        "aborted",
-        lambda world: (world.attempt(aborted=True), world.next_round(), world.attempt()),
-        {},
-    ),
-    "task_name: another name": (
-        "task_name",
-        lambda world: (
-            world.attempt(),
-            world.next_round(),
-            world.attempt(
-                specification=dataclasses.replace(world.device, task_name="more").specification(2), task="more"
-            ),
-        ),
-        {},
-    ),
-    "task_name: weights are ignored": ("task_name", lambda world: twice(world, weights_are_kept=False), {}),
-    "task_name: two policies of one name": ("task_name", same_name_of_two_policies, {}),
-    "pauses: a pause of two days": ("pauses", pause, {}),
-    "history: a clock set forward": ("history", clock_set_forward, {}),
-    "history: a clock put right after a reset": ("history", clock_put_right_after_a_reset, {}),
-    "history: a clock put right after a contribution": ("history", clock_put_right_after_a_contribution, {}),
-    "history: a backup put back": ("history", backup_put_back, {}),
-    "history: cannot be opened": ("history", twice, {"opens": False}),
-}
-
-
-@pytest.mark.parametrize("case", COUNTEREXAMPLES)
-def test_if_the_server_breaks_a_requirement_a_device_takes_part_too_soon(case):
-    name, play, more = COUNTEREXAMPLES[case]
-    assert name in _device_file.REQUIREMENTS
-    world = world_of(client=Client(**more))
-    play(world)
-    assert not CLAIM.allows(world.counted)
-
-
-@pytest.mark.parametrize("case", COUNTEREXAMPLES)
-def test_a_server_that_identifies_devices_keeps_the_claim_nevertheless(case):
-    _, play, more = COUNTEREXAMPLES[case]
-    world = world_of(client=Client(**more), checked=ALONE)
-    play(world)
-    assert CLAIM.allows(world.counted)
-
-
-def test_every_critical_requirement_has_a_counterexample():
-    shown = {name for name, _, _ in COUNTEREXAMPLES.values()} | {"versions", "places"}
-    known = {**_device_file.REQUIREMENTS, **_device_file.PLACES}
-    assert shown == {name for name, severity in known.items() if severity == "critical"}
-    page = (pathlib.Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
-    assert [name for name in known if f"`{name}`" not in page] == []
-
-
 def test_a_reinstalled_device_waits_for_the_trust_period():
-    world = world_of()
-    reinstalled(world)
-    assert world.counted == [1]
-    short = world_of(device_of(trust_seconds=1, timer_seconds=1))
-    reinstalled(short)
-    assert not CLAIM.allows(short.counted)
-    # Two days of pause need a period longer by two days.
-    longer = world_of(device_of(trust_seconds=device_of().trust_seconds + 2 * DAY))
-    pause(longer)
-    assert longer.counted == [1]
+    for device, counted in ((device_of(), [1]), (device_of(trust_seconds=1, timer_seconds=1), [1, 2])):
+        world = world_of(device)
+        world.attempt()
+        world.client.lose_history()
+        world.next_round()
+        world.attempt()
+        assert world.counted == counted
 
 
 def test_the_timer_works_without_an_index():
@@ -331,9 +179,11 @@ def test_the_timer_works_without_an_index():
 
 
 def test_clients_that_do_not_find_their_index_are_kept_out_by_the_version():
-    old = Client(phase_stats=False)
-    world = world_of(client=old)
-    twice(world)
+    world = world_of(client=Client(phase_stats=False))
+    for _ in range(2):
+        world.attempt()
+        world.next_round()
+        world.pass_time(60)
     assert world.counted == []
     specifications = [device_of(timer_seconds=1).specification(number) for number in (1, 2)]
     for specification in specifications:
@@ -354,8 +204,4 @@ def test_no_client_keeps_a_place_in_each_epoch():
     world.attempt()
     assert world.counted == [1, 6]
     assert not claim.allows(world.counted)
-    assert _policies.of_devices_alone(policy_of(claim), ROUNDS).allows(world.counted)
-    checked = world_of(device_of(claim), checked=claim)
-    checked.attempt()
-    checked.next_round(5)
-    assert not checked.attempt()
+    assert device_policy.of_devices_alone(claim, ROUNDS).allows(world.counted)

@@ -227,7 +227,7 @@ def _export_again(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
 
 
 def _bundle_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
-    kept = [(each / "bundle" / "participation.json").read_text() for each in (folder, expected)]
+    kept = [(each / "bundle" / "device-policy.json").read_text() for each in (folder, expected)]
     _equal("policy", *kept)
     sums = [(each / "bundle" / "SHA256SUMS").read_text().splitlines() for each in (folder, expected)]
     _equal("files", *([line.split("  ")[1] for line in each] for each in sums))

@@ -1,0 +1,186 @@
+"""`device-policy.json`: the participation schema as clients of federated-compute enforce it, and its ε."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import pathlib
+import re
+from typing import Any
+
+import msgspec
+
+import tff_mf
+from tff_mf.base import validation
+from tff_mf.base.errors import InputTypeError, InputValueError
+
+from .. import reports
+from ..runs.names import MECHANISM
+from ..runs.rules import Schema
+
+DEVICE_POLICY = "device-policy.json"
+FIRST_INDEX = 1
+_VERSION = 2
+# Clients of earlier versions look for the index of a contribution in a place where they did not write it.
+_MIN_SEP_VERSION = 3
+_TIMER_VERSION = 1
+# The longest google.protobuf.Duration: 10,000 years.
+_LONGEST_SECONDS = 315_576_000_000
+_DAY_SECONDS = 86400
+# Days for which a client keeps its history by default.
+_USUAL_DAYS = 30
+# Entries of run.json that have no effect on the deployment.
+_SAID = ("command", "versions", "population")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DevicePolicy:
+    """The policy of a federated-compute client, which bounds separations and not the number of participations.
+
+    The timer spares devices requests that they would decline, and still works if a device is told a wrong round number.
+    It does not suffice: if rounds take longer than planned, it runs out too soon.
+
+    Formal guarantee: if the server does what docs/deployment.md asks of it, the rounds whose sums contain contributions
+    of one device form a pattern of `of_devices_alone`. The number of participations is bounded by the length of the
+    run: of n rounds, at most ⌈n / b⌉ are b or more apart.
+
+    Attributes:
+        task_name: Name of the task, the same in all rounds of a run: clients keep their history by task names.
+        minimum_separation: Rounds that must lie *between* two contributions: b − 1 for a difference of b.
+        trust_seconds: Seconds that a client's history must reach back; a client that lost its history waits as long.
+        timer_seconds: Seconds, by the device's clock, that must pass after a contribution.
+
+    Example:
+        >>> schema = tff_mf.MinSep(min_sep=8, max_participations=2)
+        >>> DevicePolicy.of(schema, rounds=16, round_minutes=30.0, task_name="words").minimum_separation
+        7
+        >>> # Three contributions 8 rounds apart fit into 20 rounds, and two are allowed: clients wait longer.
+        >>> DevicePolicy.of(schema, rounds=20, round_minutes=30.0, task_name="words").minimum_separation
+        9
+    """
+
+    task_name: str
+    minimum_separation: int
+    trust_seconds: int
+    timer_seconds: int
+
+    def __post_init__(self) -> None:
+        check_task_name(self.task_name)
+
+    @classmethod
+    def of(
+        cls, participation: tff_mf.Participation, *, rounds: int, round_minutes: float, task_name: str
+    ) -> "DevicePolicy":
+        """Returns the policy of clients that enforces a schema in n rounds, as far as they can.
+
+        Args:
+            participation: The schema.
+            rounds: Number of rounds n.
+            round_minutes: Planned duration of the longest round: the timer runs for `min_sep` of them.
+            task_name: Name of the task.
+        """
+        min_sep = of_devices_alone(participation, rounds).min_sep
+        seconds = 60 * validation.positive("round_minutes", round_minutes)
+        return cls(
+            task_name=task_name,
+            minimum_separation=min_sep - 1,
+            trust_seconds=_whole_seconds(min_sep * seconds),
+            timer_seconds=_whole_seconds(participation.min_sep * seconds),
+        )
+
+    def specification(self, round_number: int = FIRST_INDEX) -> dict[str, Any]:
+        """Returns the `PopulationEligibilitySpec` of a round, as JSON of that message with its own field names."""
+        index = validation.whole("round_number", round_number)
+        min_sep = {
+            "current_index": index,
+            "minimum_separation": self.minimum_separation,
+            "min_trustworthiness_period": f"{self.trust_seconds}s",
+        }
+        timer = {"min_period": f"{self.timer_seconds}s"}
+        policies = [
+            # Clients store policies by name: of two with one name, the first is never checked.
+            {"name": f"{self.task_name}/min_sep", "min_version": _MIN_SEP_VERSION, "min_sep_policy": min_sep},
+            {"name": f"{self.task_name}/timer", "min_version": _TIMER_VERSION, "swor_policy": timer},
+        ]
+        task = {
+            "task_name": self.task_name,
+            "task_assignment_mode": "TASK_ASSIGNMENT_MODE_SINGLE",
+            "eligibility_policy_indices": list(range(len(policies))),
+        }
+        return {"task_info": [task], "eligibility_policies": policies}
+
+
+def of_devices_alone(participation: tff_mf.Participation, rounds: int) -> tff_mf.MinSep:
+    """Returns the schema that clients enforce without the server: the run's length bounds their participations.
+
+    Formal guarantee: of n rounds at least b' = max(b, ⌈n / k⌉) apart, there are at most ⌈n / b'⌉ ≤ k.
+    """
+    min_sep = max(participation.min_sep, -(-rounds // participation.max_participations))
+    return tff_mf.MinSep(min_sep=min_sep, max_participations=-(-rounds // min_sep))
+
+
+def check_task_name(name: object) -> str:
+    """Returns the name of a task."""
+    if not isinstance(name, str):
+        raise InputTypeError(f"task_name={name!r} must be a text.")
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", name):
+        raise InputValueError(
+            f"task_name={name!r} must begin with a letter or digit, and consist of at most 128 letters, digits "
+            "and ._/-."
+        )
+    return name
+
+
+def write_device_policy(folder: pathlib.Path, *, round_minutes: float, task_name: str | None = None) -> DevicePolicy:
+    """Writes the policy of clients, which follows from `run.json` and the artifact, and returns it.
+
+    Args:
+        folder: A folder with both files.
+        round_minutes: As for `DevicePolicy.of`.
+        task_name: Name of the task; it follows from `run.json` if it is not given.
+    """
+    run = reports.read_record(folder)
+    if task_name is None:
+        # Two deployments share it only if they have the same guarantee and do the same.
+        said = {name: value for name, value in msgspec.to_builtins(run).items() if name not in _SAID}
+        task_name = f"tff-mf-{hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]}"
+    device = DevicePolicy.of(run.schema, rounds=run.rounds, round_minutes=round_minutes, task_name=task_name)
+    days = max(_USUAL_DAYS, -(-max(device.trust_seconds, device.timer_seconds) // _DAY_SECONDS))
+    content = {
+        "version": _VERSION,
+        "population_eligibility_spec": device.specification(),
+        "client_persisted_data": {"min_sep_policy_index": FIRST_INDEX},
+        "client_flags": {"log_min_sep_index_to_phase_stats": True, "opstats_ttl_days": days},
+        "guarantee": _guarantee(run, tff_mf.load(folder / MECHANISM)),
+    }
+    (folder / DEVICE_POLICY).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return device
+
+
+def _guarantee(run: reports.RunRecord, mechanism: tff_mf.Mechanism) -> dict[str, Any]:
+    """Returns the claimed schema, and the one that clients enforce without the server.
+
+    Formal guarantee: `devices_alone_suffice` is whether every pattern that clients allow is one of the claimed schema;
+    if not, `by_devices_alone` has the ε of the patterns that they do allow.
+    """
+    claimed, alone = run.schema, of_devices_alone(run.schema, run.rounds)
+    suffice = not isinstance(claimed, tff_mf.FixedEpoch) or alone.max_participations == 1
+
+    def claim(shown: tff_mf.Participation, accounted: tff_mf.Participation) -> dict[str, Any]:
+        other = msgspec.structs.replace(run, **vars(Schema.of(accounted)))
+        epsilon = reports.planned_epsilon(other, mechanism)
+        return {**vars(Schema.of(shown)), "epsilon": epsilon, "delta": run.delta}
+
+    return {
+        "claimed": claim(claimed, claimed),
+        "by_devices_alone": claim(alone, claimed if suffice else alone),
+        "devices_alone_suffice": suffice,
+    }
+
+
+def _whole_seconds(value: float) -> int:
+    if value > _LONGEST_SECONDS:
+        raise InputValueError(
+            f"round_minutes is too long: a client would wait {value:g} s, and can wait at most {_LONGEST_SECONDS} s."
+        )
+    return math.ceil(value)
