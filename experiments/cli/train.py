@@ -58,9 +58,7 @@ class Trained(Summary, kw_only=True):
 @_options.option("insecure_seed")
 @_options.option("without_epsilon")
 @click.option("--force", is_flag=True, help="Train although the noise drowns what the run could learn.")
-@click.option(
-    "--checkpoint-every", type=int, default=25, show_default=True, help="Rounds between checkpoints; 0: none."
-)
+@click.option("--checkpoint-every", type=int, default=25, show_default=True, help="Rounds between checkpoints.")
 @_options.option("resume")
 @_options.option("threads")
 @_options.option("out")

@@ -110,11 +110,6 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
             with files.alone(path):
                 secret.unlink(missing_ok=True)
         raise InputValueError(f"out={str(path)!r} holds a run that has ended: there is nothing to resume.")
-    if book is not None and book.released and not saved:
-        raise InputValueError(
-            f"out={str(path)!r} holds a run that has no checkpoints, as with checkpoint_every=0, and cannot be "
-            "resumed: start another run, with at least 1."
-        )
     files.make_writable(path)
     return path
 
@@ -164,8 +159,7 @@ class ExecutionSettings:
     and 4 threads gave the same numbers, bit for bit.
 
     Attributes:
-        checkpoint_every: Rounds between checkpoints, which are also saved before each evaluation is
-            released; 0 for no checkpoints at all.
+        checkpoint_every: Rounds between checkpoints, which are also saved before each evaluation is released.
         resume: Whether to resume the run that is in the folder, from its last checkpoint.
         clients_at_once: Number of clients that the worker runs at the same time; as many as this machine has cores if
             `None`. Their updates are added in the same order.
@@ -180,14 +174,9 @@ class ExecutionSettings:
     restarts: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("checkpoint_every", "restarts"):
-            validation.whole(name, getattr(self, name), at_least=0)
+        validation.whole("checkpoint_every", self.checkpoint_every)
+        validation.whole("restarts", self.restarts, at_least=0)
         for name in ("clients_at_once", "threads"):
             given = getattr(self, name)
             if given is not None and validation.whole(name, given, at_least=1) > _MOST_AT_ONCE:
                 raise InputValueError(f"{name}={given} must be at most {_MOST_AT_ONCE:,}.")
-        if not self.checkpoint_every and (self.resume or self.restarts):
-            raise InputValueError(
-                f"checkpoint_every={self.checkpoint_every} saves no checkpoints, and resume and restarts need them: "
-                "give at least 1, or neither of the two."
-            )

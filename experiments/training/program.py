@@ -133,7 +133,7 @@ def run(
         # Whatever refuses a new run has done so: from here on its folder has files.
         if not (out / SETTINGS_TOML).exists():
             layers.write(settings, out)
-        if prepared.secret is not None and key and run is None and execution.checkpoint_every:
+        if prepared.secret is not None and key and run is None:
             checkpoint_files.make_private(key.parent)
             keep_secret(key, prepared.secret)
         if given:

@@ -58,25 +58,20 @@ class Progress:
 
 
 class Saved(States):
-    """The checkpoints of one run, with its progress: after every so many rounds, or none if `every` is 0.
+    """The checkpoints of one run, with its progress, after every so many rounds.
 
     A `Storage` of the loop.
     """
 
     def __init__(self, out: pathlib.Path, aggregator: aggregators.MFAggregationFactory, start: Any, *, every: int):
         self._folder, self._every = out / CHECKPOINTS, every
-        super().__init__(aggregators.CheckpointManager(self._folder, aggregator=aggregator) if every else None, start)
+        super().__init__(aggregators.CheckpointManager(self._folder, aggregator=aggregator), start)
 
     @property
     def progress(self) -> Progress:
         """Where the run was when it was last saved, or its start if it was not."""
         kept = self.about(self.newest).get("progress", {})
         return Progress(state=self.state, round_number=self.newest, **kept)
-
-    @property
-    def resumes(self) -> bool:
-        """Whether the run has checkpoints, from which it can be resumed."""
-        return self._every > 0
 
     def is_due(self, round_number: int, *, released: bool) -> bool:
         """Returns whether a round has to be saved: every so many rounds, and always before a release.
@@ -85,7 +80,7 @@ class Saved(States):
         again: run again, it would be released twice, with different noise on the same clients, which the guarantee
         does not cover.
         """
-        return self.resumes and (released or round_number % self._every == 0)
+        return released or round_number % self._every == 0
 
     def save(self, round_number: int, state: Progress, about: Mapping[str, Any]) -> None:
         """Saves the run where it is, with facts about it."""
@@ -184,11 +179,8 @@ def _trained(
                     row={SECONDS: seconds, **metrics},
                     seconds=seconds,
                 )
-                due = saved.is_due(number, released=bool(metrics))
-                if due:
-                    loop.save(number, progress)
-                if due or not saved.resumes:
-                    loop.released(number)
+                if saved.is_due(number, released=bool(metrics)):
+                    loop.finish(progress)
                 release(managers, progress)
                 on_round(number, metrics)
         loop.record_end()

@@ -42,7 +42,7 @@ KINDS = {
     "blt, balls in bins": "--mechanism blt --sampling balls-in-bins",
     "banded, poisson with a separation": "--mechanism banded --sampling b-min-sep",
     "scaled-blt, min-sep": "--mechanism scaled-blt --sampling min-sep",
-    "identity, without checkpoints": "--mechanism identity --checkpoint-every 0",
+    "identity, min-sep": "--mechanism identity",
 }
 
 
@@ -170,7 +170,7 @@ def test_a_claim_of_fixed_epochs_needs_a_sampling_that_keeps_places(run):
         assert reports.headline(json.loads((run / name).read_text())).startswith("NO ε CAN BE STATED")
 
 
-@pytest.mark.parametrize("run", ["identity, without checkpoints"], indirect=True)
+@pytest.mark.parametrize("run", ["identity, min-sep"], indirect=True)
 @pytest.mark.parametrize("version", ["0.2.0", "0.1.0.dev240+g699c5e88f.d20261124", "0.1.0.dev0"])
 def test_another_release_of_this_package_is_no_alarm(run, monkeypatch, version):
     """Another installed version, or a commit, is not an edit."""
@@ -182,7 +182,7 @@ def test_another_release_of_this_package_is_no_alarm(run, monkeypatch, version):
     assert (critical(run), warnings(run)) == ([], set())
 
 
-@pytest.mark.parametrize("run", ["identity, without checkpoints"], indirect=True)
+@pytest.mark.parametrize("run", ["identity, min-sep"], indirect=True)
 def test_a_report_of_another_version_is_refused_by_its_version(run):
     report = json.loads((run / "report.json").read_text())
     (run / "report.json").write_text(json.dumps({**report, "report": 1}))
@@ -208,7 +208,7 @@ def test_a_model_that_diverged_is_no_alarm(small_data, tmp_path, monkeypatch, lo
         return found
 
     put_in_place(monkeypatch, build_task=build_diverged)
-    done = trained(tmp_path / "run", small_data, KINDS["identity, without checkpoints"].split())
+    done = trained(tmp_path / "run", small_data, KINDS["identity, min-sep"].split())
     assert done.exit_code == 0, done.output + repr(done.exception)
     assert critical(tmp_path / "run") == []
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["loss"] is None

@@ -14,7 +14,7 @@ import tff_mf
 from tff_mf.base import strict_json
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs import folders, metrics, names, run_record
+from tff_mf.experiments.runs import metrics, names, run_record
 from tff_mf.experiments.runs.rules import check_same
 
 
@@ -147,7 +147,7 @@ def test_run_json_of_another_version_is_refused_by_the_version(tmp_path):
         run_record.read_record(tmp_path)
 
 
-@pytest.mark.parametrize("name", [names.RUN_JSON, names.LEDGER, names.PARTICIPATION, names.ANSWERS])
+@pytest.mark.parametrize("name", [names.RUN_JSON, names.LEDGER, names.ANSWERS])
 def test_a_folder_with_a_pipe_in_it_is_not_read(tmp_path, name):
     """Whoever checks the report of another would wait forever."""
     os.mkfifo(tmp_path / name)
@@ -160,10 +160,3 @@ def test_noise_restarts_after_every_so_many_rounds(tmp_path):
     record = run_record.read_record(tmp_path)
     assert [number for number in range(1, 10) if record.rules.restarts_in(number)] == [4, 7]
     assert record.rules.divisor == 2
-
-
-def test_a_run_without_checkpoints_is_refused_by_the_option_before_any_work(tmp_path):
-    run_folders.start(tmp_path)
-    run_folders.run(tmp_path, ended=False)
-    with pytest.raises(tff_mf.InputError, match=r"no checkpoints, as with checkpoint_every=0, .* start another run"):
-        folders.resumable_folder(tmp_path)
