@@ -19,8 +19,6 @@ FILE_NAME = "stackoverflow.sqlite"
 
 # Clients of each split, as TFF's documentation of the data set has them.
 CLIENTS = {"train": 342_477, "heldout": 38_758, "test": 204_088}
-# Kairouz et al. (2021), appendix F.1: 10,000 for validation and 16,576,035 for the test.
-TEST_SENTENCES = 16_586_035
 _STAGING = ".stackoverflow-"
 
 
@@ -43,11 +41,6 @@ def cached_stackoverflow(cache_dir: str | os.PathLike | None = None) -> pathlib.
     except OSError as error:
         raise InputValueError(f"dataset='stackoverflow' cannot be written to {str(path)!r}: {error}.") from error
     return sqlite.checked(path)
-
-
-def is_cached() -> bool:
-    """Returns whether the file is there, so that nothing needs to be downloaded."""
-    return (pydoc.cache_folder() / FILE_NAME).is_file()
 
 
 def _download(folder: pathlib.Path, path: pathlib.Path) -> None:
