@@ -13,14 +13,14 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism, on_grid
 from tff_mf.mechanisms.grid_recursion import ROUNDING, SLACK
 from tff_mf.numerics import gaussian, normals
-from tff_mf.problem.grids import LARGEST_NORMAL, Grid, check
+from tff_mf.problem.grids import LARGEST_NORMAL, Grid
 
 # Of a whole run: far below every δ, and still within 12 standard deviations.
 _TAIL = 1e-24
 # Wider cells are divided into cells of between these widths.
 _DIVIDED = (1 / 16, 1 / 8)
 # Exceeds the relative rounding error of a few operations and of the exponential function.
-_EXP_SLACK = 2.0**-40
+EXP_SLACK = 2.0**-40
 # Of δ, for what is not within a factor of e^a; an ε of the ideal release is a little larger at the rest of δ.
 _SHARE = 2.0**-7
 # e to this power is still a float.
@@ -139,59 +139,6 @@ def charge(
     )
 
 
-def charge_of_secret_cohorts(
-    mechanism: Mechanism,
-    rounds: int,
-    max_participations: int,
-    *,
-    grid: Grid | None,
-    dimension: int | None,
-    clients_per_round: float | None,
-) -> Callable[[float], GridCharge] | None:
-    """Returns what the integers of a run with random cohorts cost, as a function of σ; `None` without a grid.
-
-    Formal guarantee: as for `charge`; its tail includes the probability that a cohort exceeds `grid.max_clients`,
-    which ends the run, if clients join independently of one another.
-
-    Args:
-        mechanism: As for `charge`.
-        rounds: As for `charge`.
-        max_participations: As for `charge`.
-        grid: The grid, or `None` for floating point.
-        dimension: Number d of coordinates of a record, with a grid.
-        clients_per_round: Expected size of a cohort, with a grid.
-
-    Example:
-        >>> from tff_mf import Identity
-        >>> found = charge_of_secret_cohorts(
-        ...     Identity(), 8, 1, grid=Grid(bits=16, max_clients=1000), dimension=3, clients_per_round=500.0)
-        >>> found(1.0).mu < 1e-5
-        True
-
-    Raises:
-        InputValueError: If only some of grid, dimension and clients_per_round are given.
-    """
-    if (check(grid) is None) != (dimension is None):
-        raise InputValueError(
-            f"grid={grid!r} and dimension={dimension!r} must be given together: the charge of a grid depends on both."
-        )
-    if grid is None or dimension is None:
-        return None
-    if clients_per_round is None:
-        raise InputValueError(
-            "clients_per_round=None is missing: on a grid, a cohort that exceeds max_clients ends the run. Pass the "
-            "expected size of a cohort."
-        )
-    size = validation.positive("clients_per_round", clients_per_round)
-    excess = overflow(rounds, max_clients=grid.max_clients, clients_per_round=size)
-
-    def charge_of(sigma: float) -> GridCharge:
-        found = charge(mechanism, rounds, max_participations, noise_multiplier=sigma, grid=grid, dimension=dimension)
-        return dataclasses.replace(found, tail=min(1.0, (found.tail + excess) * (1 + _EXP_SLACK)))
-
-    return charge_of
-
-
 def overflow(rounds: int, *, max_clients: int, clients_per_round: float) -> float:
     """Returns a bound on the probability that a cohort drawn at random exceeds the room of a sum, in any of the rounds.
 
@@ -213,7 +160,7 @@ def overflow(rounds: int, *, max_clients: int, clients_per_round: float) -> floa
     if room <= mean:
         return 1.0
     exponent = room * math.log(room / mean) - room + mean
-    return min(1.0, rounds * math.exp(-exponent * (1 - _EXP_SLACK) + room * _EXP_SLACK) * (1 + _EXP_SLACK))
+    return min(1.0, rounds * math.exp(-exponent * (1 - EXP_SLACK) + room * EXP_SLACK) * (1 + EXP_SLACK))
 
 
 def delta_of_chain(epsilon: float, delta: float, charge: GridCharge, *, factor: float) -> float:
@@ -242,7 +189,7 @@ def delta_of_chain(epsilon: float, delta: float, charge: GridCharge, *, factor: 
     apart = gaussian.delta_from_epsilon(factor, charge.mu)
     total = math.exp(factor) * delta + (1 + math.exp(epsilon + factor)) * apart
     total += (1 + math.exp(epsilon + 2 * factor)) * charge.tail
-    return min(1.0, total * (1 + _EXP_SLACK))
+    return min(1.0, total * (1 + EXP_SLACK))
 
 
 def epsilon_of_chain(
@@ -275,7 +222,7 @@ def epsilon_of_chain(
     epsilon, most = epsilon_from(part), math.log(delta / part)
     for tried in sorted([factor, *(most * step / _FACTORS for step in range(_FACTORS + 1))]):
         if delta_of_chain(epsilon, part, charge, factor=tried) <= delta:
-            return (epsilon + 2 * tried) * (1 + _EXP_SLACK)
+            return (epsilon + 2 * tried) * (1 + EXP_SLACK)
     return math.inf
 
 

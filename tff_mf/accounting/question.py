@@ -114,22 +114,32 @@ class Question:
     ) -> Callable[[float], grid_charge.GridCharge] | None:
         """Returns what the integers of a run with secret cohorts cost, as a function of σ; `None` without a grid.
 
+        Formal guarantee: as for `grid_charge.charge`; the tail includes the probability that a cohort exceeds
+        `grid.max_clients`, which ends the run, if clients join independently of one another.
+
         Where a theorem needs that C̃ is 0 where C is (`needs_bands`), which is known of this package's mechanisms, one
         from outside is refused.
         """
-        if needs_bands and self.grid is not None and self.mechanism.is_outside:
+        if self.grid is None:
+            return None
+        if needs_bands and self.mechanism.is_outside:
             raise InputValueError(
                 f"mechanism of kind {self.mechanism.kind!r} is from outside of tff_mf, and on a grid its recursion may "
                 "compute with entries beyond the bands of C: take tff_mf.BallsInBins, or grid=None."
             )
-        return grid_charge.charge_of_secret_cohorts(
-            self.mechanism,
-            self.rounds,
-            participations,
-            grid=self.grid,
-            dimension=self.dimension,
-            clients_per_round=clients_per_round,
-        )
+        if clients_per_round is None:
+            raise InputValueError(
+                "clients_per_round=None is missing: on a grid, a cohort that exceeds max_clients ends the run. Pass "
+                "the expected size of a cohort."
+            )
+        size = validation.positive("clients_per_round", clients_per_round)
+        excess = grid_charge.overflow(self.rounds, max_clients=self.grid.max_clients, clients_per_round=size)
+
+        def charge_at(sigma: float) -> grid_charge.GridCharge:
+            charge = self._charge_of_grid(sigma, participations)
+            return dataclasses.replace(charge, tail=min(1.0, (charge.tail + excess) * (1 + grid_charge.EXP_SLACK)))
+
+        return charge_at
 
     @functools.cached_property
     def charge(self) -> Callable[[float], grid_charge.GridCharge | None]:
@@ -137,13 +147,17 @@ class Question:
         return functools.cache(self._charge)
 
     def _charge(self, sigma: float) -> grid_charge.GridCharge | None:
-        if self.grid is None or self.dimension is None or sigma == 0:
+        if self.grid is None or sigma == 0:
             return None
         participations = self.schema.max_participations
-        room = getattr(self.sampling, "clients_per_round", None)
-        secret = self.charge_of(participations, room, needs_bands=False) if self.is_secret else None
-        if secret is not None:
-            return secret(sigma)
+        if not self.is_secret:
+            return self._charge_of_grid(sigma, participations)
+        charge_at = self.charge_of(participations, getattr(self.sampling, "clients_per_round", None), needs_bands=False)
+        return None if charge_at is None else charge_at(sigma)
+
+    def _charge_of_grid(self, sigma: float, participations: int) -> grid_charge.GridCharge:
+        assert self.grid is not None
+        assert self.dimension is not None
         return grid_charge.charge(
             self.mechanism,
             self.rounds,
