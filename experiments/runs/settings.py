@@ -10,7 +10,7 @@ from msgspec import Meta
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import grid_recursion
+from tff_mf.mechanisms.grid import check_rows as check_noise_rows
 from tff_mf.planning import MechanismSetting, by_name, check_restarts, checked_cohort
 
 from ..output.typed import NonNegative, Number, OpenUnit, Part, Positive, Size, Whole, fields_of
@@ -246,7 +246,7 @@ class RunSettings(PrivacySettings, kw_only=True):
             if self.chosen_grid() is not None and self.mechanism == "dense":
                 # Before a search of hours.
                 bands = self.mechanism_setting().searched_rounds
-                grid_recursion.check_rows("dense", bands=bands, dimension=self.dimension)
+                check_noise_rows("dense", bands=bands, dimension=self.dimension)
 
         check_together([check_restart, check_rows, super().check])
 
@@ -291,7 +291,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         """Returns the guarantee of a run with `mechanism`."""
         grid = self.chosen_grid()
         if grid is not None and mechanism.max_rounds is not None and mechanism.kind in ("dense", "structured"):
-            grid_recursion.check_rows(mechanism.kind, bands=mechanism.max_rounds, dimension=self.dimension)
+            check_noise_rows(mechanism.kind, bands=mechanism.max_rounds, dimension=self.dimension)
         return tff_mf.plan(
             mechanism=mechanism,
             rounds=self.rounds,

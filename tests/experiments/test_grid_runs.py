@@ -20,7 +20,8 @@ from tff_mf.experiments.runs import amplification, layers, names
 from tff_mf.experiments.runs.derived import dimension_of, grid_of
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
-from tff_mf.mechanisms import grid_recursion, on_grid
+from tff_mf.mechanisms import on_grid
+from tff_mf.mechanisms.grid import check_rows
 from tff_mf.planning import by_name
 from tff_mf.problem import grids
 
@@ -218,7 +219,7 @@ def test_a_dense_matrix_of_too_many_rows_is_refused_before_its_search():
     with pytest.raises(tff_mf.InputError, match="--grid none"):
         RunSettings(**asked).check()
     RunSettings(**asked, grid="none").check()
-    grid_recursion.check_rows("dense", bands=8, dimension=4_050_748)
+    check_rows("dense", bands=8, dimension=4_050_748)
 
 
 @pytest.mark.parametrize("name", layers.PRESETS.names())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.mechanisms import blt_sums
+from tff_mf.mechanisms.blt import earliest_pattern_norm, never_rises, prefix_sum_errors
 from tff_mf.sensitivities import toeplitz
 
 
@@ -81,12 +81,12 @@ def test_closed_sensitivity_is_that_of_the_listed_coefficients(case, schema):
     mechanism, rounds, min_sep, max_participations = case
     participation = schema(min_sep=min_sep, max_participations=max_participations)
     column = mechanism.coefficients(rounds)
-    closed = blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=False)
+    closed = earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=False)
     assert closed == pytest.approx(toeplitz._earliest_pattern_norm(column, participation), rel=2e-13)
-    if max_participations == 1 or schema is tff_mf.FixedEpoch or blt_sums.never_rises(mechanism):
+    if max_participations == 1 or schema is tff_mf.FixedEpoch or never_rises(mechanism):
         assert closed == pytest.approx(toeplitz._of_column(column, participation).value, rel=2e-13)
     else:
-        raised = blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=True)
+        raised = earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=True)
         assert raised == pytest.approx(toeplitz._majorant(column, participation).value, rel=2e-13)
         assert raised >= closed
 
@@ -94,7 +94,7 @@ def test_closed_sensitivity_is_that_of_the_listed_coefficients(case, schema):
 @given(cases())
 def test_closed_errors_are_those_of_the_listed_coefficients(case):
     mechanism, rounds, _, _ = case
-    closed = blt_sums.prefix_sum_errors(mechanism, rounds)
+    closed = prefix_sum_errors(mechanism, rounds)
     if closed is not None and sum(mechanism.omega) <= 1:
         # The listed ones come from θ̂ near 1, whose rounding grows with the rounds.
         assert closed.largest**0.5 == pytest.approx(tff_mf.max_error(mechanism, rounds), rel=1e-10)
@@ -137,7 +137,7 @@ def test_the_largest_number_of_participations_is_within_the_slack_of_accounting(
 
 
 def test_a_sum_of_omega_above_one_by_less_than_rounding_is_a_bound():
-    assert blt_sums.never_rises(tff_mf.BLT(theta=[0.5, 0.5], omega=[0.5, 0.5]))
+    assert never_rises(tff_mf.BLT(theta=[0.5, 0.5], omega=[0.5, 0.5]))
     mechanism = tff_mf.BLT(theta=[0.5, 0.5], omega=[1.0, 1e-30])
     assert not tff_mf.explain_sensitivity(mechanism, BILLION, SIX).exact
     assert tff_mf.explain_sensitivity(mechanism, BILLION, tff_mf.SingleParticipation()).exact

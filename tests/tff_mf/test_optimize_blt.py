@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.mechanisms.geometric import geometric_sum, weighted_geometric_sum
+from tff_mf.mechanisms.series import geometric_sum, weighted_geometric_sum
 from tff_mf.optimize._blt_loss import BLTLoss, _closed_form, _direct
 
 PAPER = tff_mf.OptimizedFor(rounds=2052, participation=tff_mf.MinSep(min_sep=342, max_participations=6))

@@ -9,7 +9,7 @@ import pytest
 
 import tff_mf
 from tff_mf.base import in_order
-from tff_mf.mechanisms import past_rows
+from tff_mf.mechanisms import grid
 from tff_mf.noise import numpy as streams
 
 from ..machines import environments
@@ -69,8 +69,8 @@ def test_other_numbers_are_refused(monkeypatch):
     name = "low rank, near ties"
     mechanism = same_integers.near_ties()[name]
     state = same_integers.stream_of(name, mechanism).init()
-    rounded = past_rows._rounded
-    monkeypatch.setattr(past_rows, "_rounded", lambda entries, bits: rounded(entries * (1 + 1e-15), bits))
+    rounded = grid._rounded
+    monkeypatch.setattr(grid, "_rounded", lambda entries, bits: rounded(entries * (1 + 1e-15), bits))
     with pytest.raises(tff_mf.InputError, match="other noise"):
         same_integers.stream_of(name, mechanism).next(state)
 

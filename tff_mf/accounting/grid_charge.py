@@ -11,7 +11,7 @@ from collections.abc import Callable
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism, on_grid
-from tff_mf.mechanisms.grid_recursion import ROUNDING, SLACK
+from tff_mf.mechanisms.grid import ROUNDING, SLACK
 from tff_mf.numerics import gaussian, normals
 from tff_mf.problem.grids import LARGEST_NORMAL, Grid
 

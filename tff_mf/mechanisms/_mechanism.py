@@ -13,17 +13,12 @@ import numpy as np
 
 from tff_mf.base import in_order, matrices, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms.analyzed import Analyzed
-from tff_mf.mechanisms.grid_recursion import GridRecursion
-from tff_mf.mechanisms.past_rows import OfRows
 from tff_mf.mechanisms.recursion import Case, Entry, Recursion
 from tff_mf.problem.participation import Participation
 from tff_mf.problem.workloads import PrefixSum, Workload
 
 # Rounds of a Toeplitz mechanism without a last one and without a recursion of its own.
 _MOST_TOEPLITZ_ROUNDS = 2**14
-# Of a matrix of rows.
-_MOST_ROWS = 2**12
 # Whole numbers up to here are exact in float64.
 _LARGEST_WHOLE = 2**53
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
@@ -294,50 +289,6 @@ class Mechanism(abc.ABC):
 
         case = Case(scale=Entry(0))
         return Recursion(rows=0, cases=(case,), tables=(triangle,), line=line, again=again, rounds=self.max_rounds)
-
-    def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
-        """Returns the recursion on a grid of integers of this mechanism, whose parameters have been cast to float32.
-
-        A mechanism of this package overrides it with a proof of tighter bounds. Arguments are as of `GridRecursion`.
-        """
-        recursion = self.recursion()
-        if recursion.draws_once:
-            return Analyzed(self, deviation=deviation, largest_normal=largest_normal)
-        rounds = self.max_rounds or recursion.rounds
-        if rounds is None or rounds > _MOST_ROWS:
-            raise InputTypeError(
-                f"mechanism of kind {self.kind!r} has no integer recursion for so many rounds: give it max_rounds of "
-                f"at most {_MOST_ROWS}, or a recursion. Or pass grid=None (--grid none), which gives up a guarantee "
-                "about the numbers that are released: it is then that of real numbers, and low bits of floats can give "
-                "clients away."
-            )
-        encoder = self.encoder(rounds)
-        entries = np.zeros_like(encoder)
-        for done, row in enumerate(encoder):
-            entries[done, : done + 1] = row[done::-1]
-        return OfRows(self, entries, deviation=deviation, largest_normal=largest_normal, banded=False)
-
-
-def on_grid(mechanism: Mechanism, *, deviation: float, largest_normal: float) -> GridRecursion:
-    """Returns the recursion of a mechanism on a grid, with the bounds that its guarantee is computed from.
-
-    The parameters are cast to float32; the other arguments are as of `GridRecursion`.
-
-    Example:
-        >>> from tff_mf import BLT
-        >>> bounded = on_grid(BLT.production("b400"), deviation=7.0 * 2**16, largest_normal=13.0)
-        >>> bounded.error(2052) < 1e-6, bounded.largest < 2**31
-        (True, True)
-
-    Formal guarantee: the bounds of a mechanism from outside of this package are computed from its recursion, or from C;
-    `grid_recursion` of its class, which it may have inherited, is not asked.
-
-    Raises:
-        InputTypeError: If the mechanism has no integer recursion.
-        InputValueError: If its integers would be too large.
-    """
-    bounds = Mechanism.grid_recursion if mechanism.is_outside else type(mechanism).grid_recursion
-    return bounds(mechanism.cast_to_float32(), deviation=deviation, largest_normal=largest_normal)
 
 
 def check_names(tensors: Mapping[str, np.ndarray], expected: Sequence[str] | Mapping[str, Any]) -> None:

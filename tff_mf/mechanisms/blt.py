@@ -1,19 +1,42 @@
-"""Buffered linear Toeplitz matrices (BLT): C and C⁻¹ are both sums of a few decaying exponentials."""
+"""Buffered linear Toeplitz matrices (BLT): C and C⁻¹ are both sums of a few decaying exponentials.
+
+Beside BLTs: those whose columns are scaled, and sums of BLTs in closed form, at a cost that does not grow with the
+rounds. Terms of these are positive; exponents are x = −log θ, which keep the digits that θ near 1 has lost.
+"""
 
 import dataclasses
+import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from tff_mf.base import validation
+from tff_mf.base import matrices, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import series
-from tff_mf.mechanisms._mechanism import OptimizedFor, ToeplitzMechanism
-from tff_mf.mechanisms.analyzed import Analyzed
-from tff_mf.mechanisms.grid_recursion import GridRecursion
+from tff_mf.mechanisms._mechanism import Mechanism, OptimizedFor, ToeplitzMechanism
+from tff_mf.mechanisms.grid import Analyzed, GridRecursion
 from tff_mf.mechanisms.recursion import NEW, Recursion
+from tff_mf.mechanisms.series import geometric_sum, weighted_geometric_sum
 from tff_mf.problem.participation import MinSep
+
+# Up to this many rounds, coefficients are summed one by one.
+_DIRECT_ROUNDS = 2**20
+
+# Whole numbers are exact in float64 up to here.
+_MOST_ROUNDS = 2**53
+
+# With at most so many, the squared sensitivity is a sum whose every term is rounded fewer than 5000 times: a
+# relative error below 2⁻⁴⁰ of the sensitivity, which accounting adds.
+_MOST_PARTICIPATIONS = 2**20
+_MOST_BUFFERS = 2**10
+_BLOCK = 2**10
+
+# Rounding of an eigenvalue.
+_ROUNDING = 1e-12
+# π, also as a float32.
+_MOST_ANGLE = float(np.float32(math.pi))
 
 # θ, ω, rounds, minimum separation and participations: McMahan et al. (2024), appendix F.
 _PRODUCTION = {
@@ -149,3 +172,217 @@ def _exponential_sum(parameters: BLTParameters, rounds: int) -> np.ndarray:
         omega * np.power(theta, powers) for theta, omega in zip(parameters.theta, parameters.omega, strict=True)
     )
     return column
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScaledBLT(Mechanism):
+    """C = LtToep(c)·diag(d) for a BLT c, or one with pairs of buffers that turn.
+
+    c₀ = 1 and c_i = Σ_j ω_j θ_j^(i−1) cos(φ_j·(i−1) + ψ_j). A buffer whose φ is 0 is one of a BLT, and a row of memory.
+    One that turns is a pair of rows: it makes coefficients oscillate, so that they may vanish where a client comes
+    again. The noise of round t is that of LtToep(c), divided by d_t, so that scales cost no memory. Columns of late
+    rounds are cut off by the end of the run, and all participations weigh the same in a Toeplitz matrix: scales change
+    both, and fix the number of rounds.
+
+    Attributes:
+        theta: Decay θ of each buffer, in (0, 1].
+        omega: Weight ω of each buffer, at least 0.
+        scales: d, above 0, one number for each round.
+        turn: Angle φ by which each buffer turns in a round, from 0 to π; empty if none turns.
+        phase: Angle ψ of each buffer, from −π to π; empty if all are 0.
+
+    Example:
+        >>> ScaledBLT(theta=[0.5], omega=[0.25], scales=[1.0, 2.0, 4.0]).encoder(3)
+        array([[1.   , 0.   , 0.   ],
+               [0.25 , 2.   , 0.   ],
+               [0.125, 0.5  , 4.   ]])
+    """
+
+    kind: ClassVar[str] = "scaled_blt"
+    scales: Sequence[float]
+    theta: Sequence[float]
+    omega: Sequence[float]
+    turn: Sequence[float] = ()
+    phase: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        blt = BLT(theta=self.theta, omega=self.omega)
+        for name in ("theta", "omega"):
+            object.__setattr__(self, name, getattr(blt, name))
+        for name, least in (("turn", 0.0), ("phase", -_MOST_ANGLE)):
+            object.__setattr__(self, name, self._angles(name, least))
+        scales = series.numbers("scales", self.scales, each="round")
+        for index, value in enumerate(scales):
+            if not series.SMALLEST <= value <= series.LARGEST:
+                raise InputValueError(
+                    f"scales[{index}]={value!r} must be at least {series.SMALLEST} and at most {series.LARGEST}."
+                )
+        object.__setattr__(self, "scales", scales)
+        super().__post_init__()
+
+    @property
+    def max_rounds(self) -> int:
+        return len(self.scales)
+
+    def _angles(self, name: str, least: float) -> tuple[float, ...]:
+        given = getattr(self, name)
+        angles = (
+            (0.0,) * len(self.theta)
+            if isinstance(given, tuple) and not given
+            else series.numbers(name, given, each="buffer")
+        )
+        if len(angles) != len(self.theta):
+            raise InputValueError(
+                f"{name} has {len(angles)} values and theta has {len(self.theta)}: give one of each per buffer."
+            )
+        for index, value in enumerate(angles):
+            if not least <= value <= _MOST_ANGLE:
+                raise InputValueError(f"{name}[{index}]={value!r} must be at least {least} and at most {_MOST_ANGLE}.")
+        return angles
+
+    @property
+    def buffers(self) -> int:
+        """Number of rows of memory: two for each buffer that turns."""
+        return len(self.theta) + np.count_nonzero(self.turn)
+
+    def unscaled_column(self, rounds: int) -> np.ndarray:
+        """Returns c, float64 `[rounds]`."""
+        powers = np.arange(validation.listable(rounds) - 1)
+        column = np.eye(1, rounds)[0]
+        for theta, omega, turn, phase in zip(self.theta, self.omega, self.turn, self.phase, strict=True):
+            column[1:] += omega * theta**powers * np.cos(turn * powers + phase)
+        return column
+
+    def unscaled_inverse_column(self, rounds: int) -> np.ndarray:
+        """Returns the first column of LtToep(c)⁻¹, float64 `[rounds]`."""
+        return series.quotient(np.eye(1, rounds)[0], self.unscaled_column(rounds))
+
+    def encoder(self, rounds: int) -> np.ndarray:
+        rounds = validation.dense(self.check(rounds))
+        return matrices.lower_toeplitz(self.unscaled_column(rounds)) * np.array(self.scales[:rounds])
+
+    def inverse(self, rounds: int) -> np.ndarray:
+        rounds = validation.dense(self.check(rounds))
+        scales = np.array(self.scales[:rounds])
+        return matrices.lower_toeplitz(self.unscaled_inverse_column(rounds)) / scales[:, np.newaxis]
+
+    def cast_to_float32(self) -> Self:
+        """Returns the mechanism whose rounds have weights in float32: of a pair, both parts are rounded."""
+        theta, turn = _of_float32(self.theta, self.turn, most=1.0)
+        omega, phase = _of_float32(self.omega, self.phase)
+        return dataclasses.replace(
+            self, theta=theta, turn=turn, omega=omega, phase=phase, scales=series.float32(self.scales)
+        )
+
+    def recursion(self) -> Recursion:
+        """L_t = Σ_j ω_j (cos ψ_j·u_j − sin ψ_j·v_j) for rows u_j and v_j, which a round turns by φ_j."""
+        past: list[float] = []
+        after: list[list[tuple[int, float]]] = []
+        for theta, omega, turn, phase in zip(self.theta, self.omega, self.turn, self.phase, strict=True):
+            row = len(after)
+            past.append(omega * math.cos(phase))
+            if turn == 0:
+                after.append([(row, theta), (NEW, 1.0)])
+                continue
+            past.append(-omega * math.sin(phase))
+            same, other = theta * math.cos(turn), theta * math.sin(turn)
+            after += [[(row, same), (row + 1, -other), (NEW, 1.0)], [(row, other), (row + 1, same)]]
+        return Recursion.linear(past=past, after=after).with_scaled_columns(np.array(self.scales))
+
+
+def _of_float32(
+    lengths: Sequence[float], angles: Sequence[float], most: float = math.inf
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Returns lengths and angles of complex numbers whose parts are float32, and whose lengths are at most `most`.
+
+    Rounding the result again changes no bit: its parts are float32 up to rounding errors of float64.
+    """
+    # π as a float32 is above π, where the sign of the sine is another.
+    given = np.array(lengths) * np.exp(1j * np.clip(angles, -math.pi, math.pi))
+    parts = np.stack([given.real, given.imag])
+    rounded = parts.astype(np.float32)
+    inwards = np.where(np.abs(rounded) > np.abs(parts), np.nextafter(rounded, np.float32(0)), rounded)
+    real, imaginary = np.where(np.hypot(*rounded.astype(float)) > most, inwards, rounded).astype(float)
+    turns = np.array(angles) != 0
+    return (
+        np.where(turns, np.hypot(real, imaginary), series.float32(lengths)).tolist(),
+        np.where(turns, np.arctan2(imaginary, real), 0.0).tolist(),
+    )
+
+
+class SquaredErrors(NamedTuple):
+    """Mean and maximum, over rounds, of the squared row norms of B = A·C⁻¹ for the prefix sum A."""
+
+    mean: float
+    largest: float
+
+
+def fits(mechanism: BLT, rounds: int, participations: int = 1) -> bool:
+    """Returns whether the closed forms are needed for this many rounds, and accurate for them."""
+    few = participations <= _MOST_PARTICIPATIONS and mechanism.buffers <= _MOST_BUFFERS
+    return few and _DIRECT_ROUNDS < rounds <= _MOST_ROUNDS
+
+
+def never_rises(mechanism: BLT) -> bool:
+    """Returns whether c₀ ≥ c₁ ≥ c₂ ≥ … ≥ 0, decided without rounding.
+
+    Since ω ≥ 0 and 0 < θ ≤ 1, that is the case if and only if c₁ = Σω is at most c₀ = 1.
+    """
+    return sum(map(Fraction, mechanism.omega)) <= 1
+
+
+def earliest_pattern_norm(mechanism: BLT, rounds: int, min_sep: int, limit: int, *, raised: bool) -> float:
+    """Returns ‖Cu‖ for the pattern 0, b, …, (k − 1)b, which must lie within `rounds`.
+
+    From the (m+1)-th participation on and until the next, row mb + s of Cu is Σ_j ω_j θ_j^(s−1) P_mj with
+    P_mj = Σ_{i≤m} θ_j^(ib): a sum of exponentials in s. Row mb itself is c₀ + Σ_j ω_j θ_j^(b−1) P_(m−1)j.
+
+    Args:
+        mechanism: The BLT.
+        rounds: Number of rounds n.
+        min_sep: b.
+        limit: k.
+        raised: Whether to replace c₀ by max(1, c₁), which makes c non-increasing.
+    """
+    omega = np.asarray(mechanism.omega)
+    exponents = -np.log(mechanism.theta)
+    head = max(1.0, float(np.nextafter(float(sum(map(Fraction, mechanism.omega))), np.inf))) if raised else 1.0
+    min_sep = min(min_sep, rounds)
+    bridged = omega * np.exp(-(min_sep - 1.0) * exponents)
+    overlap = np.zeros((len(omega), len(omega)))
+    hits = head * head
+    for start in range(0, limit - 1, _BLOCK):
+        until = np.arange(start + 1.0, min(start + _BLOCK, limit - 1) + 1.0)[:, np.newaxis]
+        carried, _ = geometric_sum(min_sep * exponents, until)
+        overlap += carried.T @ carried
+        hits += float(np.sum(np.square(head + carried @ bridged)))
+    last, _ = geometric_sum(min_sep * exponents, float(limit))
+    added = exponents[:, np.newaxis] + exponents
+    stretch, _ = geometric_sum(added, min_sep - 1.0)
+    end, _ = geometric_sum(added, float(rounds - (limit - 1) * min_sep - 1))
+    between = omega @ (overlap * stretch + np.multiply.outer(last, last) * end) @ omega
+    return float(np.sqrt(hits + between))
+
+
+def prefix_sum_errors(mechanism: BLT, rounds: int) -> SquaredErrors | None:
+    """Returns the squared errors, or `None` if C⁻¹ alternates in sign, where this closed form does not hold.
+
+    The prefix sums of C⁻¹ are b_i = Σ_p β_p p^i over p ∈ {1, θ̂₁, θ̂₂, …}, with β ≥ 0. For the matrix F of diag(√(1 − θ))
+    over the row √ω, FᵀF is 1 less the matrix whose eigenvalues are the θ̂ (see `BLT.inverse_parameters`): the squared
+    singular values of F are the 1 − θ̂, and the squares of the last row of its left singular vectors the β. That of
+    the vector with Fᵀu = 0 belongs to p = 1. Small 1 − θ̂ keep the digits that θ̂ near 1 would lose.
+
+    Source: McMahan et al. (2024), proposition 3.2.
+    """
+    factor = np.vstack([np.diag(np.sqrt(1 - np.asarray(mechanism.theta))), np.sqrt(mechanism.omega)])
+    left, values, _ = np.linalg.svd(factor)
+    gaps = np.append(np.square(values), 0.0)
+    if np.max(gaps) > 1 + _ROUNDING:
+        return None
+    exponents = -np.log1p(-np.minimum(gaps, np.nextafter(1, 0)))
+    beta = np.square(left[-1])
+    added = exponents[:, np.newaxis] + exponents
+    return SquaredErrors(
+        mean=float(beta @ weighted_geometric_sum(added, float(rounds))[0] @ beta),
+        largest=float(beta @ geometric_sum(added, float(rounds))[0] @ beta),
+    )

@@ -7,8 +7,7 @@ import numpy as np
 
 from tff_mf.base import validation
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
-from tff_mf.mechanisms.analyzed import Analyzed
-from tff_mf.mechanisms.grid_recursion import GridRecursion
+from tff_mf.mechanisms.grid import Analyzed, GridRecursion
 from tff_mf.mechanisms.recursion import Recursion
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tff_mf.mechanisms import BLT, BLTParameters, OptimizedFor
-from tff_mf.mechanisms.geometric import geometric_sum, weighted_geometric_sum
+from tff_mf.mechanisms.series import geometric_sum, weighted_geometric_sum
 
 
 class Term(NamedTuple):

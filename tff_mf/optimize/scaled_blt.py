@@ -7,7 +7,7 @@ import numpy as np
 
 from tff_mf.base import validation
 from tff_mf.mechanisms import BLT, OptimizedFor, ScaledBLT
-from tff_mf.mechanisms.geometric import geometric_sum
+from tff_mf.mechanisms.series import geometric_sum
 from tff_mf.optimize import _descent
 from tff_mf.optimize._descent import Descent, with_descent
 from tff_mf.optimize._scaled_columns import FIRST_FALL, MOST_PARTICIPATIONS, POWERS, LogMean, ScaledColumnsLoss

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tff_mf.base import validation
-from tff_mf.mechanisms import BLT, Mechanism, ToeplitzMechanism, blt_sums
+from tff_mf.mechanisms import BLT, Mechanism, ToeplitzMechanism
+from tff_mf.mechanisms.blt import fits, prefix_sum_errors
 from tff_mf.problem.participation import Participation
 from tff_mf.problem.workloads import PrefixSum, ToeplitzWorkload, Workload
 from tff_mf.sensitivities._api import sensitivity
@@ -115,8 +116,8 @@ def errors(mechanism: Mechanism, rounds: int, workload: Workload | None = None) 
     """
     workload = _checked(mechanism, workload)
     rounds = workload.check(mechanism.check(rounds))
-    if type(mechanism) is BLT and workload == PrefixSum() and blt_sums.fits(mechanism, rounds):
-        in_closed_form = blt_sums.prefix_sum_errors(mechanism, rounds)
+    if type(mechanism) is BLT and workload == PrefixSum() and fits(mechanism, rounds):
+        in_closed_form = prefix_sum_errors(mechanism, rounds)
         if in_closed_form is not None:
             return _roots(*in_closed_form)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -8,8 +8,7 @@ import numpy as np
 
 from tff_mf.base import validation
 from tff_mf.mechanisms import Mechanism
-from tff_mf.mechanisms.tree import Tree
-from tff_mf.mechanisms.tree_factors import forest
+from tff_mf.mechanisms.tree import Tree, forest
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 from tff_mf.sensitivities import SensitivityResult, explain_sensitivity, general, sensitivity, tree_nodes
 

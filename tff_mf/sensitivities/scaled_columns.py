@@ -6,15 +6,13 @@ from collections.abc import Callable
 import numpy as np
 
 from tff_mf.base import validation
-from tff_mf.mechanisms.scaled_columns import ScaledColumns
+from tff_mf.mechanisms import ScaledBLT
 from tff_mf.problem.participation import FixedEpoch, Participation
 from tff_mf.sensitivities.general import ROUNDING, SensitivityResult, fixed_epoch, refuse_overflow
 from tff_mf.sensitivities.toeplitz import running_sums
 
 
-def scaled_columns_sensitivity(
-    mechanism: ScaledColumns, rounds: int, participation: Participation
-) -> SensitivityResult:
+def scaled_columns_sensitivity(mechanism: ScaledBLT, rounds: int, participation: Participation) -> SensitivityResult:
     """Returns the sensitivity from the entries X of CᵀC, of which those at equal distances are running sums.
 
     Raises `InputValueError` if entries of C overflow.

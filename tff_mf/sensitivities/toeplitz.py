@@ -6,7 +6,8 @@ from typing import TypeGuard
 import numpy as np
 
 from tff_mf.base import matrices, validation
-from tff_mf.mechanisms import BLT, ToeplitzMechanism, blt_sums
+from tff_mf.mechanisms import BLT, ToeplitzMechanism
+from tff_mf.mechanisms.blt import earliest_pattern_norm, fits, never_rises
 from tff_mf.problem.participation import FixedEpoch, Participation
 from tff_mf.sensitivities import sums
 from tff_mf.sensitivities.general import SensitivityResult, by_structure, enlarged, fixed_epoch, scaled
@@ -46,16 +47,16 @@ def blt_sensitivity(mechanism: BLT, rounds: int, participation: Participation) -
     coefficients are listed.
     """
     min_sep, max_participations = participation.min_sep, participation.max_participations
-    if not blt_sums.fits(mechanism, rounds, max_participations):
+    if not fits(mechanism, rounds, max_participations):
         return of_coefficients(mechanism, rounds, participation)
     if max_participations == 1 or isinstance(participation, FixedEpoch):
         exact, rule = True, "BLT, closed form: C ≥ 0, and the earliest pattern is cut off last"
-    elif blt_sums.never_rises(mechanism):
+    elif never_rises(mechanism):
         exact, rule = True, "BLT, closed form, non-increasing: McMahan et al. (2024), theorem 3.1"
     else:
         exact = False
         rule = "BLT, closed form, upper bound: theorem 3.1 of McMahan et al. (2024) for the non-increasing majorant"
-    value = blt_sums.earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=not exact)
+    value = earliest_pattern_norm(mechanism, rounds, min_sep, max_participations, raised=not exact)
     return SensitivityResult(value=value, exact=exact, rule=rule)
 
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_mf.mechanisms.tree import Tree
-from tff_mf.mechanisms.tree_factors import forest
+from tff_mf.mechanisms.tree import Tree, forest
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
 from tff_mf.sensitivities import sums
 from tff_mf.sensitivities.general import SensitivityResult

@@ -1,0 +1,526 @@
+"""Recursions on a grid of integers, with the bounds that ε is computed from: docs/proofs/floating-point.md.
+
+`on_grid` asks a mechanism. `Analyzed` bounds any recursion that remembers no draws, `OfRows` any C with few diagonals
+or few rounds.
+"""
+
+import abc
+import bisect
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from tff_mf.base import in_order
+from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.mechanisms._mechanism import Mechanism
+from tff_mf.mechanisms.recursion import NEW, PAST, Numbers, Recursion, Step, Terms, past_rows, unit_vectors
+
+# Largest relative error of one operation in float64.
+ROUNDING = 2.0**-53
+# Exceeds the relative rounding error of the bounds themselves.
+SLACK = 1 + 2.0**-10
+# Rounds of a stream whose mechanism has no last one.
+MOST_ROUNDS = 2**17
+# Up to so many rounds, a matrix is formed for bounds.
+MOST_WHOLE_ROUNDS = 2**12
+# A recursion may differ from the exact one by this much, in units of the grid; a stream ends before.
+LARGEST_ERROR = 2.0**-6
+# Of a row, so that its sum with records is exact.
+LARGEST = 2.0**52
+# Of all rows of a mechanism that is not banded: 1 GiB in int32.
+_MOST_ENTRIES = 2**28
+# Of the largest z, so that bounds are computed up to `SLACK`.
+_LARGEST_SHARE = 2.0**-12
+# Of a coefficient: a stream ends before sums need more than 52 bits with so few.
+_MOST_BITS, _FEWEST_BITS = 48, 10
+_INT32_LIMIT = 2**31
+
+_M = TypeVar("_M", bound=Mechanism)
+
+
+class GridRecursion(abc.ABC, Generic[_M]):
+    """n_t = R(s_t·z_t − L_t), with L_t = Σ_{i<t} K_ti n_i for row t of C divided by C_tt, and s_t = s / C_tt.
+
+    Args:
+        mechanism: The mechanism, cast to float32.
+        deviation: s, standard deviation of a coordinate of the independent noise in units of the grid.
+        largest_normal: T, largest absolute value of a standard normal that is drawn.
+
+    Attributes:
+        rounds: Last round of the stream.
+        column_change: Bound on the norm of a column of C̃ − C, for the C̃ with the entries that the recursion computes
+            with.
+        smallest_diagonal: Bound on the entries of C's diagonal.
+        largest_diagonal: Bound on the entries of C's diagonal.
+    """
+
+    rounds: int
+    column_change = 0.0
+    smallest_diagonal = largest_diagonal = 1.0
+
+    def __init__(self, mechanism: _M, *, deviation: float, largest_normal: float) -> None:
+        self.mechanism, self.deviation, self.largest_normal = mechanism, deviation, largest_normal
+
+    @property
+    def unit(self) -> float:
+        """Bound on |s·z + C_tt·r|, where |r| ≤ 1 is what rounding adds to n_t."""
+        return (self.deviation * self.largest_normal + self.largest_diagonal) * SLACK
+
+    @property
+    @abc.abstractmethod
+    def recursion(self) -> Recursion:
+        """What is computed in each round; a row of memory never changes its type."""
+
+    @property
+    def in_place(self) -> Recursion:
+        """The same integers with less memory, of which a row may change its type."""
+        return self.recursion
+
+    @property
+    def largest(self) -> float:
+        """Bound on |n_t| in all rounds of the stream."""
+        return self.largest_within(self.rounds)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what integers are computed from beside s and the normals, for fingerprints."""
+        return self.recursion.digest
+
+    @abc.abstractmethod
+    def largest_within(self, rounds: int) -> float:
+        """Returns N: bound on |n_t| in the first rounds, which are at most those of the stream."""
+
+    @abc.abstractmethod
+    def error(self, rounds: int) -> float:
+        """Returns e: bound on the error of a computed L_t − ½, as a function of past n, in units of the grid."""
+
+    def check(self, dimension: int) -> None:
+        """Refuses a recursion that would keep too many numbers: of a mechanism that is not banded, `check_rows`."""
+
+
+def allowed(name: str, largest: np.ndarray, error: np.ndarray | float = 0.0) -> int:
+    """Returns how many rounds have integers and errors within their bounds, for bounds that never decrease."""
+    with np.errstate(invalid="ignore"):
+        fits = (largest <= LARGEST) & (np.asarray(error) <= LARGEST_ERROR)
+    rounds = len(fits) if fits.all() else int(np.argmin(fits))
+    if rounds == 0:
+        raise InputValueError(
+            f"grid does not fit the noise of this {name} mechanism: its integers would exceed 2^52 or lose their last "
+            "digits. Take fewer bits or less noise."
+        )
+    return rounds
+
+
+def check_rows(kind: str, *, bands: int, dimension: int) -> None:
+    """Refuses the noise of a mechanism that is not banded if it would keep more than 2^28 numbers.
+
+    Args:
+        kind: The kind of the mechanism.
+        bands: Number of diagonals of C, including the main one: the number of its rounds.
+        dimension: Number d of coordinates of a record.
+
+    Example:
+        >>> check_rows("dense", bands=64, dimension=4_050_748)
+    """
+    entries = (bands - 1) * dimension
+    if entries > _MOST_ENTRIES:
+        raise InputValueError(
+            f"grid with dimension={dimension} is refused: integer noise of a {kind} mechanism needs all {bands} rows "
+            f"in memory, {entries:,} numbers, and the limit is {_MOST_ENTRIES:,}. Take a banded mechanism or a BLT; or "
+            "grid=None (--grid none), which gives up a guarantee about the numbers that are released: it is then that "
+            "of real numbers, and low bits of floats can give clients away."
+        )
+
+
+def on_grid(mechanism: Mechanism, *, deviation: float, largest_normal: float) -> GridRecursion:
+    """Returns the recursion of a mechanism on a grid, with the bounds that its guarantee is computed from.
+
+    The parameters are cast to float32; the other arguments are as of `GridRecursion`. A mechanism of this package may
+    have a method `grid_recursion` with a proof of tighter bounds.
+
+    Example:
+        >>> from tff_mf import BLT
+        >>> bounded = on_grid(BLT.production("b400"), deviation=7.0 * 2**16, largest_normal=13.0)
+        >>> bounded.error(2052) < 1e-6, bounded.largest < 2**31
+        (True, True)
+
+    Formal guarantee: the bounds of a mechanism from outside of this package are computed from its recursion, or from C;
+    `grid_recursion` of its class, which it may have inherited, is not asked.
+
+    Raises:
+        InputTypeError: If the mechanism has no integer recursion.
+        InputValueError: If its integers would be too large.
+    """
+    run = mechanism.cast_to_float32()
+    own = None if mechanism.is_outside else getattr(run, "grid_recursion", None)
+    if own is not None:
+        return own(deviation=deviation, largest_normal=largest_normal)
+    recursion = run.recursion()
+    if recursion.draws_once:
+        return Analyzed(run, deviation=deviation, largest_normal=largest_normal)
+    rounds = run.max_rounds or recursion.rounds
+    if rounds is None or rounds > MOST_WHOLE_ROUNDS:
+        raise InputTypeError(
+            f"mechanism of kind {run.kind!r} has no integer recursion for so many rounds: give it max_rounds of at "
+            f"most {MOST_WHOLE_ROUNDS}, or a recursion. Or pass grid=None (--grid none), which gives up a guarantee "
+            "about the numbers that are released: it is then that of real numbers, and low bits of floats can give "
+            "clients away."
+        )
+    encoder = run.encoder(rounds)
+    entries = np.zeros_like(encoder)
+    for done, row in enumerate(encoder):
+        entries[done, : done + 1] = row[done::-1]
+    return OfRows(run, entries, deviation=deviation, largest_normal=largest_normal, banded=False)
+
+
+class Analyzed(GridRecursion[Mechanism]):
+    """Any recursion in float64: its bounds are computed by running it.
+
+    All that it computes is linear in the v_i = n_i + L_i, |v_i| ≤ unit / C_ii: the sums of absolute values of the
+    responses to them bound n, the rows of memory and L. An operation is off by at most 2^-53 of its result, and what
+    it is off by goes through the recursion of the memory for given n, with absolute values of weights.
+
+    Args:
+        as_stored: Whether the recursion's weights are parameters of C, so that it is the recursion of exactly C.
+    """
+
+    def __init__(
+        self, mechanism: Mechanism, *, deviation: float, largest_normal: float, as_stored: bool = False
+    ) -> None:
+        super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
+        known = _ByContent(mechanism.content(), mechanism)
+        self._recursion, self._norms, largest = _analyzed(known)
+        self.column_change = 0.0 if as_stored else _change(known)
+        scales = [self._recursion.step(done).scale for done in range(1 if self._recursion.alike else len(self._norms))]
+        if not 0 < min(scales) <= max(scales) < math.inf:
+            raise InputValueError(f"the recursion of kind {mechanism.kind!r} has a scale that is no number above 0.")
+        # A scale may be rounded up.
+        self.smallest_diagonal, self.largest_diagonal = SLACK**-1 / max(scales), SLACK / min(scales)
+        if self._recursion.alike and scales[0] == 1.0:
+            self.smallest_diagonal = self.largest_diagonal = 1.0
+        with np.errstate(over="ignore"):
+            most = largest * self.unit
+        errors = functools.partial(_error, self._recursion, self._norms, self.unit)
+        rounds = allowed(mechanism.kind, most)
+        limit = min(LARGEST_ERROR, _LARGEST_SHARE * self.unit)
+        if not errors(rounds) <= limit:
+            rounds = bisect.bisect_left(range(1, rounds), True, key=lambda count: not errors(count) <= limit)
+        if rounds == 0:
+            allowed(mechanism.kind, np.array([np.inf]))
+        self.rounds, self._errors = rounds, functools.cache(errors)
+
+    @property
+    def recursion(self) -> Recursion:
+        return self._recursion
+
+    def largest_within(self, rounds: int) -> float:
+        return float(self._norms[rounds - 1, 0]) * self.unit
+
+    def error(self, rounds: int) -> float:
+        return self._errors(min(rounds, self.rounds))
+
+
+@dataclasses.dataclass(frozen=True)
+class _ByContent:
+    """A mechanism, equal to those of its class whose fields have the same values, however the class compares them."""
+
+    content: tuple[Any, ...]
+    mechanism: Mechanism = dataclasses.field(compare=False)
+
+
+def _recursion(mechanism: Mechanism) -> Recursion:
+    recursion = mechanism.recursion()
+    assert recursion.draws_once
+    return recursion
+
+
+# A calibration asks for many deviations.
+@functools.lru_cache(maxsize=8)
+def _analyzed(of: _ByContent) -> tuple[Recursion, np.ndarray, np.ndarray]:
+    """Returns a mechanism's recursion, the bounds of `_bounds`, and the largest of each round."""
+    mechanism = of.mechanism
+    recursion = _recursion(mechanism)
+    if recursion.stored != "float64" or recursion.exact or any(case.product is not None for case in recursion.cases):
+        raise InputValueError(
+            f"the recursion of kind {mechanism.kind!r} has products, or rows that are not in float64, whose bounds on "
+            "a grid are not computed: leave out product, stored and exact, and write sums as terms."
+        )
+    rounds = _rounds_of(mechanism, recursion)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = _bounds(recursion, rounds)
+    norms.setflags(write=False)
+    return recursion, norms, norms.max(axis=1)
+
+
+def _rounds_of(mechanism: Mechanism, recursion: Recursion) -> int:
+    most = MOST_ROUNDS if recursion.alike and _column(mechanism) is not None else MOST_WHOLE_ROUNDS
+    return min(most, recursion.rounds or most, mechanism.max_rounds or most)
+
+
+def _column(mechanism: Mechanism) -> Callable[[int], np.ndarray] | None:
+    """Returns what gives the first column of a Toeplitz C."""
+    return getattr(mechanism, "coefficients", None)
+
+
+@functools.lru_cache(maxsize=8)
+def _change(of: _ByContent) -> float:
+    """Returns a bound on the norm of a column of C̃ − C, for the C̃ that the recursion is: L_t for given n."""
+    mechanism = of.mechanism
+    recursion = _recursion(mechanism)
+    rounds, terms = _rounds_of(mechanism, recursion), 1 + max(len(case.weights()) for case in recursion.cases)
+    with np.errstate(over="ignore", invalid="ignore"):
+        column = _column(mechanism)
+        toeplitz = recursion.alike and column is not None
+        claimed = column(rounds) if toeplitz else mechanism.encoder(rounds)
+        found, sizes = (_encoder(recursion, rounds, toeplitz=toeplitz, of=of) for of in (float, abs))
+        change = np.abs(found - claimed) + rounds * terms * 4 * ROUNDING * sizes
+        norm = float(np.sqrt(in_order.sums(np.square(change).T).max())) * SLACK
+    return norm if norm >= 0 else math.inf
+
+
+def _encoder(recursion: Recursion, rounds: int, *, toeplitz: bool, of: Callable[[float], float]) -> np.ndarray:
+    """Returns the C̃ of a recursion whose weights are `of` its weights, or its first column."""
+    drawn = _first if toeplitz else unit_vectors(rounds)
+    return np.array([(new + past) / scale for scale, new, past, _ in recursion.run(rounds, drawn, of=of, given=True)])
+
+
+def _bounds(recursion: Recursion, rounds: int) -> np.ndarray:
+    """Returns bounds on |n_t|, |L_t| and rows after round t for |v_i| ≤ scale_i, so far, `[rounds, 2 + rows]`."""
+    if recursion.alike:
+        # The response to the first v, in Python's numbers.
+        responses = [(new, past, *memory) for _, new, past, memory in recursion.run(rounds, _first)]
+        return np.add.accumulate(np.abs(responses))
+    responses = recursion.run(rounds, unit_vectors(rounds))
+    sums = [in_order.sums(np.abs([new, past, *memory])) for _, new, past, memory in responses]
+    return np.maximum.accumulate(sums)
+
+
+def _first(done: int) -> float:
+    return float(done == 0)
+
+
+def _error(recursion: Recursion, norms: np.ndarray, unit: float, rounds: int) -> float:
+    """Returns a bound on the error of L_t − ½ in the first rounds."""
+    new, past, *rows = (norms[rounds - 1] * unit).tolist()
+    whole = _whole_rows(recursion)
+    memory, largest = np.zeros(recursion.rows), 0.0
+    local = functools.partial(_local_error, whole=whole, new=new, past=past, rows=rows)
+    if recursion.alike:
+        step = recursion.step(0)
+        transition, added = _transition(recursion, step, local)
+        memory = _sum_of_powers(transition, added, rounds)
+        if not _are_small(memory, rows):
+            return math.inf
+        error = _carried(step.past, memory, 0.0) + local(step.past, past)
+        # A half is subtracted exactly from a whole number.
+        return (error + ROUNDING * (past + 1)) * SLACK if _is_fraction(step.past, whole) else error
+    for done in range(rounds):
+        step = recursion.step(done)
+        error = _carried(step.past, memory, 0.0) + local(step.past, past)
+        largest = max(largest, error)
+        memory = np.array(
+            [
+                memory[entry] if isinstance(entry, int) else _carried(entry, memory, error) + local(entry, bound)
+                for entry, bound in zip(step.after, rows, strict=True)
+            ]
+        )
+        if not _are_small(memory, rows):
+            return math.inf
+    return (largest + ROUNDING * (past + 1)) * SLACK
+
+
+def _are_small(errors: np.ndarray, rows: Sequence[float]) -> bool:
+    """Returns whether `SLACK` covers how far computed rows of memory are from exact ones, which the bounds are of."""
+    return bool(np.all(errors <= _LARGEST_SHARE * np.array(rows)))
+
+
+def _carried(terms: Numbers, memory: np.ndarray, past: float) -> float:
+    """Returns what the errors of the sources of a sum make of it: n is known."""
+    errors = {NEW: 0.0, PAST: past}
+    return math.fsum(abs(weight) * float(errors[source] if source < 0 else memory[source]) for source, weight in terms)
+
+
+def _local_error(
+    terms: Numbers, bound: float, *, whole: set[int], new: float, past: float, rows: Sequence[float]
+) -> float:
+    """Returns a bound on what a computed sum of at most `bound` is off by, given its sources."""
+    sizes = {NEW: new, PAST: past}
+    products = [abs(weight) * (sizes[source] if source < 0 else rows[source]) for source, weight in terms]
+    if not _is_fraction(terms, whole) and math.fsum(products) <= 2 * LARGEST:
+        return 0.0
+    rounded = math.fsum(each for each, (_, weight) in zip(products, terms, strict=True) if abs(weight) != 1)
+    partial = [min(math.fsum(products[: count + 1]), math.inf) for count in range(1, len(products))]
+    if partial:
+        partial[-1] = min(partial[-1], bound)
+    return ROUNDING * (rounded + math.fsum(partial))
+
+
+def _is_fraction(terms: Terms, whole: set[int]) -> bool:
+    """Returns whether a sum may be no whole number, or may depend on a weight that differs from round to round."""
+    return not all(
+        isinstance(weight, float) and weight.is_integer() and (source == NEW or source in whole)
+        for source, weight in terms
+    )
+
+
+def _as_terms(entry: int | Terms) -> Terms:
+    return ((entry, 1.0),) if isinstance(entry, int) else entry
+
+
+def _whole_rows(recursion: Recursion) -> set[int]:
+    """Returns the rows of memory that are whole numbers, sums of which are exact."""
+    whole = set(range(recursion.rows))
+    while True:
+        fractions = {
+            row for row in whole for case in recursion.cases if _is_fraction(_as_terms(case.after[row]), whole)
+        }
+        if not fractions:
+            return whole
+        whole -= fractions
+
+
+def _transition(recursion: Recursion, step: Step, local: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns how errors of rows go on in a round, and what the round adds to them."""
+    units = np.eye(recursion.rows)
+    rows = local.keywords["rows"]
+
+    def line(entry: int | Numbers, unit: np.ndarray) -> float:
+        return float(unit[entry]) if isinstance(entry, int) else _carried(entry, unit, _carried(step.past, unit, 0.0))
+
+    matrix = np.array([[line(entry, unit) for unit in units] for entry in step.after]).reshape(len(units), len(units))
+    own = local(step.past, local.keywords["past"])
+    added = [
+        0.0 if isinstance(entry, int) else local(entry, bound) + _carried(entry, np.zeros(len(units)), own)
+        for entry, bound in zip(step.after, rows, strict=True)
+    ]
+    return matrix, np.array(added)
+
+
+def _sum_of_powers(matrix: np.ndarray, vector: np.ndarray, count: int) -> np.ndarray:
+    """Returns Σ_{i < count} matrix^i·vector, for numbers of at least 0."""
+    total, power, sums = np.zeros_like(vector), matrix, vector
+    with np.errstate(over="ignore", invalid="ignore"):
+        while count:
+            if count & 1:
+                total = sums + _times(power, total)
+            sums, power = sums + _times(power, sums), in_order.product(power, power)
+            count >>= 1
+    return total
+
+
+def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    return in_order.product(matrix, vector[:, np.newaxis])[:, 0]
+
+
+class OfRows(GridRecursion[Mechanism]):
+    """L_t = Σ K̃_ti n_i, where K̃ is K rounded to multiples of 2^-k so that no sum of products reaches 2^52.
+
+    All products and partial sums are then exact in float64, in any order: e = 0. What the rounding of K changes is a
+    change of C, and so of the sensitivity: `column_change`. It is for any C with few diagonals, or few rounds.
+
+    Args:
+        entries: C by rows, from the main diagonal to the left, float64 `[rounds, bands]`; one line if C is Toeplitz.
+        banded: Whether C has few diagonals: otherwise it is for small models.
+    """
+
+    def __init__(
+        self, mechanism: Mechanism, entries: np.ndarray, *, deviation: float, largest_normal: float, banded: bool
+    ) -> None:
+        super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
+        self._entries, self._banded = entries, banded
+        diagonal = entries[:, 0]
+        self.smallest_diagonal, self.largest_diagonal = float(diagonal.min()), float(diagonal.max())
+        self.relative_scales = (1 / diagonal) * (1 + 2.0**-50)
+        # So that no sum of products exceeds 2^52. C̃ is streamed, and is bounded: where C is nearly singular, C̃⁻¹ can be
+        # larger than C⁻¹ by any factor.
+        bits, most = math.inf, _MOST_BITS
+        while most < bits:
+            bits = self.coefficient_bits = most
+            self.coefficients = _rounded(self._entries, bits)
+            with np.errstate(over="ignore"):
+                self._norms = _streamed_norms(self._entries.tobytes(), self._entries.shape, bits) * self.unit
+                needed = self._norms * _sums(self.coefficients)
+                self.rounds = allowed(self.mechanism.kind, needed * 2.0**_FEWEST_BITS)
+            most = _bits_within(float(needed[self.rounds - 1]))
+        self.column_change = self._change()
+
+    @property
+    def bands(self) -> int:
+        """Number of diagonals of C, including the main one."""
+        return self._entries.shape[1]
+
+    @property
+    def stored(self) -> str:
+        """Type in which rows are stored."""
+        return "int32" if self.largest < _INT32_LIMIT else "int64"
+
+    @functools.cached_property
+    def recursion(self) -> Recursion:
+        return past_rows(self.relative_scales, self.coefficients, stored=self.stored, in_place=False)
+
+    @functools.cached_property
+    def in_place(self) -> Recursion:
+        return past_rows(self.relative_scales, self.coefficients, stored=self.stored)
+
+    def largest_within(self, rounds: int) -> float:
+        return float(self._norms[rounds - 1])
+
+    def error(self, rounds: int) -> float:
+        return 0.0
+
+    def check(self, dimension: int) -> None:
+        if not self._banded:
+            check_rows(self.mechanism.kind, bands=self.bands, dimension=dimension)
+
+    def _change(self) -> float:
+        # Of the quotient and of this difference too.
+        below = self._entries[:, 1:]
+        change = np.abs(self._entries[:, :1] * self.coefficients - below) + 2.0**-50 * np.abs(below)
+        if len(change) == 1:
+            return float(np.linalg.norm(change)) * SLACK
+        squares = np.zeros(len(change))
+        for offset in range(1, self.bands):
+            squares[: len(change) - offset] += change[offset:, offset - 1] ** 2
+        return float(np.sqrt(squares.max(initial=0.0))) * SLACK
+
+
+def _sums(coefficients: np.ndarray) -> float:
+    """Returns a bound on the sum of absolute values of a row of K, with what its terms are added to."""
+    if coefficients.shape[1] == 0:
+        return SLACK
+    return (float(in_order.sums(np.abs(coefficients)).max()) + 1) * SLACK
+
+
+def _bits_within(needed: float) -> int:
+    """Returns the largest k with needed·2^k ≤ 2^52."""
+    fraction, exponent = math.frexp(needed)
+    return 52 - exponent + (fraction == 0.5)
+
+
+def _rounded(entries: np.ndarray, bits: int) -> np.ndarray:
+    """Returns K̃: C below its diagonal, each row divided by its diagonal entry, in multiples of 2^-bits."""
+    return np.ldexp(np.rint(np.ldexp(entries[:, 1:] / entries[:, :1], bits)), -bits)
+
+
+# A calibration asks for many deviations, but few numbers of bits.
+@functools.lru_cache(maxsize=8)
+def _streamed_norms(content: bytes, shape: tuple[int, int], bits: int) -> np.ndarray:
+    """Returns the largest sum of absolute values of a row of C̃⁻¹ so far, for each number of rounds."""
+    entries = np.frombuffer(content).reshape(shape)
+    diagonal, coefficients = entries[:, 0], _rounded(entries, bits)
+    if len(entries) == 1:
+        with np.errstate(over="ignore", invalid="ignore"):
+            column = in_order.reciprocal((1.0, *coefficients[0].tolist()), MOST_ROUNDS)
+            return np.add.accumulate(np.abs(column)) / diagonal[0]
+    rounds = len(diagonal)
+    matrix = np.eye(rounds)
+    for offset in range(1, entries.shape[1]):
+        later = np.arange(offset, rounds)
+        matrix[later, later - offset] = coefficients[later, offset - 1]
+    inverse = in_order.solve(matrix, np.diag(1 / diagonal))
+    with np.errstate(over="ignore"):
+        return np.maximum.accumulate(in_order.sums(np.abs(inverse)))
