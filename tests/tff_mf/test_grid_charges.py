@@ -355,7 +355,7 @@ def test_wide_cells_of_every_round_are_within_the_log_ratio(widest):
 def test_coarse_bounds_of_trees_are_above_those_of_the_inverse(variant, rounds, monkeypatch):
     tree = tff_mf.Tree(rounds, variant=variant)
     exact = on_grid(tree, deviation=1e5, largest_normal=13.5)
-    monkeypatch.setattr("tff_mf.mechanisms.grid.MOST_WHOLE_ROUNDS", 0)
+    monkeypatch.setattr("tff_mf.mechanisms.tree.MOST_WHOLE_ROUNDS", 0)
     coarse = on_grid(tree, deviation=1e5, largest_normal=13.5)
     assert exact.largest <= coarse.largest
     assert len(exact._blocks) == len(coarse._blocks)
