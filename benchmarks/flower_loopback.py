@@ -27,17 +27,6 @@ from tff_mf.experiments.runs import ledger, run_record
 from tff_mf.experiments.runs.names import LEDGER, REPORT
 
 BIN = pathlib.Path(sys.executable).parent
-ANSWERS = {
-    "trusted": "the operator",
-    "unit": "one node",
-    "clients_of_one_person": 1,
-    "enforcement": "the strategy, before messages are sent",
-    "participation_depends_on_data": False,
-    "tuning_runs": 0,
-    "pretraining": "none",
-    "other_releases": "none",
-    "state_is_secret": True,
-}
 # Longer than a round waits for nodes, at most.
 STALLED_SECONDS = 420
 # What a hostile node does in a round, in turns; as the app is, it is asked for integers. Honest nodes run the app's
@@ -215,7 +204,6 @@ def main() -> None:
     try:
         federation.prepare()
         run.mkdir()
-        (run / "answers.json").write_text(json.dumps(ANSWERS | {"population": given.nodes}))
         federation.start_superlink()
         federation.start_nodes()
         federation.flwr("run", "app", "loopback", "--run-config", settings)
@@ -256,7 +244,7 @@ def found(run: pathlib.Path, killed: int, seconds: float) -> dict:
         "schema kept": all(schema.allows(sorted(rounds)) for rounds in past.values()),
         "ended": record.ended,
         "problems": [*record.problems, *record.impossible],
-        "findings": [f"{each.severity}: {each.field}" for each in reports.check(run)] if record.ended else None,
+        "findings": reports.check(run).problems if record.ended else None,
         "replies": sum(each.came for each in counts),
         "refused, scaled or zeroed": sum(each.bad for each in counts),
         "checkpoints left": len(list((run / "checkpoints").glob("*"))),

@@ -298,7 +298,7 @@ SCREENS = {
     "account": ("account", "tree-full", *_SETTING, "--noise-multiplier", "7"),
 }
 # What these found when they were run, which is stored, becomes words when it is drawn.
-STORED = ("doctor", "train", "report", "compare")
+STORED = ("doctor", "compare")
 COLUMNS = (80, 120)
 _MEASURED = re.compile(r"\b\d+\.\d(?= s\b)")
 _ENDED = re.compile(r"(?<=^seconds)( +)\S+|\b\d\.\de-\d\d\b", re.M)
@@ -333,12 +333,12 @@ def _printed(words: Sequence[str], columns: int) -> str:
 
 
 def _stored(name: str, columns: int) -> str:
-    from tff_mf.experiments import comparison, reports
-    from tff_mf.experiments.cli import doctor, train
+    from tff_mf.experiments import comparison
+    from tff_mf.experiments.cli import doctor
     from tff_mf.experiments.output import typed
     from tff_mf.experiments.output.present import Section, terminal
 
-    results, run = ROOT / "docs" / "results", pathlib.Path("runs/train")
+    results = ROOT / "docs" / "results"
     if name == "compare":
         stored = typed.read(results / "table-4-small.json", comparison.ComparisonResult, "comparison")
         words = comparison.document(stored)
@@ -346,8 +346,6 @@ def _stored(name: str, columns: int) -> str:
         facts = json.loads((results / "screens.json").read_text(encoding="utf-8"))[name]
         words = {
             "doctor": lambda: doctor.words(facts),
-            "train": lambda: train.words(typed.convert(facts, train.Trained), run),
-            "report": lambda: reports.screen(facts, str(run)),
         }[name]()
     with _wide(columns):
         return "\n".join(terminal(words if isinstance(words, Section) else Section("", words)))

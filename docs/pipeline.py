@@ -6,7 +6,6 @@ python docs/pipeline.py {resident,session,default} FOLDER [--stop-after ROUND]: 
 import argparse
 import asyncio
 import contextlib
-import json
 import pathlib
 import random
 
@@ -29,26 +28,12 @@ ROUNDS, CLIENTS, CLIP_NORM = 6, 3, 1.0
 PARAMETERS = 6
 # Clients send integers; without a grid the guarantee is about real numbers, not those that are released.
 GRID = tff_mf.Grid.auto(dimension=PARAMETERS, max_clients=CLIENTS)
-ANSWERS = {
-    "trusted": "the operator of the server",
-    "unit": "one client with 32 examples",
-    "clients_of_one_person": 1,
-    "population": 20,
-    "enforcement": "the guard, before data is handed out",
-    "participation_depends_on_data": False,
-    "tuning_runs": 0,
-    "pretraining": "none",
-    "other_releases": "none",
-    "state_is_secret": True,
-}
-
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("context", choices=CONTEXTS)
 parser.add_argument("folder", type=pathlib.Path)
 parser.add_argument("--stop-after", type=int, default=ROUNDS)
 given = parser.parse_args()
 given.folder.mkdir(parents=True, exist_ok=True)
-(given.folder / "answers.json").write_text(json.dumps(ANSWERS))
 
 features = np.random.default_rng(0).normal(size=(20, 32, 5)).astype(np.float32)
 clients = {
@@ -122,5 +107,5 @@ with (
     asyncio.run(checkpoints.remove_all())
 
 print(reports.headline(report))
-for finding in reports.check(given.folder):
-    print(f"{finding.severity}: {finding.field}: {finding.text}")
+for problem in reports.check(given.folder).problems:
+    print(problem)

@@ -32,7 +32,7 @@ SMALLER = {
 ENDS = {
     "emnist": "client-level DP (zero-out): ε = 2.000",
     "central-keras": "ε≤2 at δ=1e-05 for zero-out of one example",
-    "next-word": "0 critical of 0 findings; stated",
+    "next-word": "The report follows from its files; ε is stated.",
 }
 
 

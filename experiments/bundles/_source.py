@@ -122,13 +122,11 @@ def check_trained(run: pathlib.Path) -> None:
 
 
 def check_report(run: pathlib.Path) -> None:
-    """Raises unless the report of a run follows from its files, answers included."""
-    about = [each for each in reports.check(run) if each.field in ("report", "model")]
-    wrong = [each.text for each in about if each.severity == "critical"]
+    """Raises unless the report of a run follows from its files."""
+    found = reports.check(run)
+    wrong = [*found.differs, *(each["text"] for each in found.report["claim"]["reasons"] if each["field"] == "model")]
     if wrong:
-        raise InputValueError(f"run={str(run)!r} has a report that does not follow from its files: {wrong[0]}.")
-    if about:
         raise InputValueError(
-            f"run={str(run)!r}: {about[0].text}. Run `tff-mf report {run}` first: the model is published with its "
-            "report, which must contain everything that is known by now."
+            f"run={str(run)!r} has a report that does not follow from its files: {wrong[0]}. Put back what was "
+            f"changed, or run `tff-mf report {run}` first: the model is published with its report."
         )

@@ -69,6 +69,7 @@ def _write(
         source.privacy,
         sampler=SAMPLER,
         population=population,
+        clients_per_person=source.asked.clients_per_person,
         settings=source.asked,
         server_learning_rate=source.settings.chosen_rate(source.privacy),
         # It would name the folder that is written to.

@@ -27,7 +27,7 @@ from ..runs.layers import PresetFolder
 from ..runs.names import CALIBRATED, CHECKPOINTS, MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
 from ..runs.privacy_settings import PrivacySettings
 from ..runs.rules import Rules
-from ..runs.words import Reason
+from ..runs.statements import Reason
 from ..sampling.settings import SamplingSettings
 
 if TYPE_CHECKING:

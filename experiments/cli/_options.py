@@ -6,7 +6,6 @@ their own are given by `--set`.
 
 import functools
 import inspect
-import pathlib
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -157,7 +156,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "out": {"metavar": "PATH", "help": "The file or the new folder to write."},
     "plot": {"metavar": "FILE", "help": "Draw it too: PNG, SVG or PDF by the ending."},
-    "html": {"metavar": "FILE", "help": "Also write a web page with figures, in one file."},
 }
 
 SAMPLING = ("sampling", "min_sep", "max_participations", "groups")
@@ -275,16 +273,6 @@ def mechanism(function: Function) -> Function:
     """Adds the argument FILE, any name of a mechanism, and its description in the help."""
     function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_MECHANISMS}"
     return click.argument("file", metavar="FILE", type=MECHANISM)(function)
-
-
-def html_page(file: str | None) -> pathlib.Path | None:
-    """Returns the file of --html, which can be written by the packages that are installed; None without it."""
-    if file is None:
-        return None
-    required_packages.packages("--html", "jinja2", "matplotlib")
-    from ..output.present import html
-
-    return html.check_page(file)
 
 
 def check_plot(file: str | None) -> None:

@@ -127,7 +127,7 @@ class PlanScreen:
             ("written", written or ""),
         ]
         blocks: list[Block | None] = [
-            Callout(f"{self._whose()}: {statements.at_a_glance(self.claim)}", bad=self.refused),
+            Callout(f"{self._whose()}: {statements.line(self.claim)}", bad=self.refused),
             Facts(rows),
             Section("Mechanisms", self._mechanisms()),
             None if self.sampled is None else self._amplified(self.sampled),

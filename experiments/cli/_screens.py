@@ -11,7 +11,7 @@ import click
 from tff_mf.base import strict_json
 from tff_mf.numerics import digits
 
-from ..output import typed
+from ..output import console, typed
 from ..output.present import Block, Facts, Paragraph, Section, terminal
 from ..runs import layers
 from ..runs.layers import Layer, Preset
@@ -75,18 +75,20 @@ class Answer:
 
     Attributes:
         facts: For programs, with all digits; what is unbounded is null.
-        words: The same for people: a document, or its blocks.
+        words: The same for people: a document, or its blocks, or Markdown.
         failed: Whether the exit status is 1.
     """
 
     facts: Mapping[str, Any]
-    words: Section | Sequence[Block | None]
+    words: Section | Sequence[Block | None] | str
     failed: bool = False
 
     def show(self, *, as_json: bool) -> None:
         """Prints the facts as one JSON object, or the words as wide as the terminal."""
         if as_json:
             click.echo(json.dumps(strict_json.finite(self.facts), allow_nan=False))
+        elif isinstance(self.words, str):
+            console.markdown(self.words)
         else:
             for line in terminal(self.words if isinstance(self.words, Section) else Section("", self.words)):
                 click.echo(line)

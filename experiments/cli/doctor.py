@@ -26,10 +26,10 @@ _FOR_TFF = ("tensorflow", "tensorflow_privacy", "tensorflow_federated")
 _LAYERS = {
     "mechanisms": (
         "optimize, show, account, plan, report",
-        ("click", "dp_accounting", "numpy", "rich_click", "safetensors", "scipy"),
+        ("click", "dp_accounting", "jinja2", "markdown", "numpy", "rich_click", "safetensors", "scipy"),
         required_packages.CORE_COMMAND,
     ),
-    "pictures": ("--plot, --html", ("jinja2", "matplotlib"), required_packages.PLOT_COMMAND),
+    "pictures": ("--plot, report.html", ("matplotlib",), required_packages.PLOT_COMMAND),
     "noise": ("tff_mf.queries", _FOR_TFF[:2], required_packages.INSTALL_COMMAND),
     "training": (
         "tff_mf.aggregators, train, compare, demo, export",

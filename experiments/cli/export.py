@@ -15,11 +15,6 @@ from ._screens import Answer
 if TYPE_CHECKING:
     from .. import bundles
 
-_ANSWERS = (
-    "are given in the folder of the deployment's run, by `tff-mf report RUN --answer`: answers for a simulation are "
-    "about other clients, and are not copied"
-)
-
 
 @_options.command()
 @click.argument("source", metavar="RUN|CONFIG")
@@ -104,15 +99,12 @@ def _facts(folder: pathlib.Path, found: "bundles.Source", made: Mapping[str, Any
 def _words(facts: Mapping[str, Any]) -> list[Block | None]:
     from tff_mf.numerics import digits
 
-    from ..runs.statements import PROVISIONAL
-
     k, b = facts["max_participations"], facts["min_sep"]
     # Rounded down: the bundle has at least this noise.
     sigma = digits.downwards(facts["noise_multiplier"])
     often = f"in at most {k} rounds, at least {b} apart" if k > 1 else "in one round"
     rows = [
         ("guarantee", facts["headline"]),
-        ("answers", _ANSWERS if facts["state"] == PROVISIONAL else ""),
         ("a round", f"{facts['clients_per_round']} clients, noise multiplier σ {sigma}"),
         ("a device", f"takes part {often}; its timer runs {facts['timer_hours']:g} h"),
         ("numbers", _numbers(facts["grid"])),

@@ -164,7 +164,7 @@ class Found:
         if "workload" not in facts:
             del shown["workload"]
         asked = figures({name: facts[name] for name in first if name in facts and not refused})
-        headline = [", ".join(map(" ".join, asked.rows)), "" if claim is None else statements.at_a_glance(claim)]
+        headline = [", ".join(map(" ".join, asked.rows)), "" if claim is None else statements.line(claim)]
         blocks = [
             Callout(": ".join(filter(None, headline)), bad=refused),
             figures(facts, shown),

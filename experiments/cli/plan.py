@@ -81,7 +81,7 @@ def _compared(
 ) -> _plan_screen.PlanScreen:
     """Returns all mechanisms for a deployment, with the recommendation."""
     from ..planning import amplified, balls_in_bins
-    from ..runs import statements, words
+    from ..runs import statements
 
     in_bins, sampling = flags.sampling == "balls-in-bins", flags.sampling if flags.sampling in SECRET else None
     if in_bins and level["epsilon"] is None:
@@ -94,8 +94,7 @@ def _compared(
         sampled = amplified.options(
             deployment, sampling, groups=flags.parameters.get("groups"), **level, thorough=thorough
         )
-    customary = statements.customary_delta(deployment.delta, deployment.population)
-    delta = {"delta": deployment.delta, "population": deployment.population}
+    uncustomary = statements.uncustomary_delta(deployment.delta, deployment.population)
     largest, signal = signal_to_noise.of_option(deployment, chosen, dimension)
     compared, certified = [], None
     if in_bins and level["epsilon"] is not None:
@@ -111,7 +110,7 @@ def _compared(
         claim=stated,
         largest_dimension=largest,
         signal=signal,
-        notes=[words.text("delta_not_customary", delta)] if customary else [],
+        notes=[uncustomary] if uncustomary else [],
         level=level,
         sampling=sampling,
         sampled=sampled,

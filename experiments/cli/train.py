@@ -227,10 +227,9 @@ def words(trained: Trained, folder: pathlib.Path) -> list[Block | None]:
             f"({trained.validation_sentences:,}, {trained.validation_split} clients); "
             f"always the most frequent word: {baseline}"
         ),
-        "Privacy": statements.at_a_glance(trained.claim),
-        "Open questions": f"tff-mf report {folder} --answer" if trained.claim.open_questions else "",
+        "Privacy": statements.line(trained.claim),
+        "Not checked": "; ".join(trained.claim.not_checked),
         "Contract": f"{schema}: {'kept' if trained.kept else 'BROKEN'}, by the log",
-        "Not covered": "the choice of settings by earlier runs",
         "Files": str(folder),
     }
     return [Facts([*rows.items()])]

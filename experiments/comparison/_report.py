@@ -162,7 +162,7 @@ def _guarantees(levels: Sequence[LevelResult]) -> list[Item]:
     said: dict[tuple[str, str, str], list[str]] = {}
     for each in levels:
         state = "critical" if each.claim.state == statements.REFUSED else ""
-        said.setdefault((each.level, statements.at_a_glance(each.claim), state), []).append(each.mechanism)
+        said.setdefault((each.level, statements.line(each.claim), state), []).append(each.mechanism)
     return [Item(line, f"{level}, {'; '.join(names)}", state) for (level, line, state), names in said.items()]
 
 

@@ -18,7 +18,7 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from .. import reports as run_reports
-from ..output import agreement, files
+from ..output import files
 from ..runs import folders, server_loop
 from ..runs.ledger import ReportCounts
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, RUN_JSON
@@ -277,7 +277,7 @@ def begun_plan(folder: pathlib.Path | str, plan: tff_mf.Plan) -> tff_mf.Plan:
     if not (folder / RUN_JSON).is_file():
         return plan
     begun = run_reports.read_record(folder).noise_multiplier
-    same = math.isclose(plan.noise_multiplier, begun, rel_tol=agreement.TOO_SMALL)
+    same = math.isclose(plan.noise_multiplier, begun, rel_tol=run_reports.TOO_SMALL)
     return dataclasses.replace(plan, noise_multiplier=begun) if same else plan
 
 

@@ -9,7 +9,6 @@ from tff_mf.base.errors import InputValueError
 
 from ..sampling.settings import SamplingSettings
 from . import statements
-from .words import Bound
 
 # How much larger than computed the ε of a run with secret cohorts is stated, so that whoever computes it again, on
 # another machine or with other samples, finds no larger one.
@@ -40,13 +39,13 @@ def stated_epsilon(level: tff_mf.Level) -> float:
 
 
 def of_own_cohorts(
-    epsilon: float, sampling: SamplingSettings, *, rounds: int, clients_of_one_person: int | None
+    epsilon: float, sampling: SamplingSettings, *, rounds: int, clients_per_person: int
 ) -> dict[str, Any]:
     """Returns the arguments of `statements.claim` in which a run with secret cohorts differs from one without."""
-    if (clients_of_one_person or 1) > 1:
+    if clients_per_person > 1:
         # No theorem here is about several clients in groups of their own.
         return {"participation": statements.bound_to(sampling.schema(rounds))}
-    return {"guarantee": None, "amplified": epsilon, "participation": Bound(**_drawn(sampling))}
+    return {"guarantee": None, "amplified": epsilon, "participation": _drawn(sampling)}
 
 
 def statement(
@@ -68,22 +67,24 @@ def statement(
         >>> statement(run.at(delta=1e-6), poisson, rounds=100, **cohorts)[:64]
         'only if cohorts are drawn at random and in secret, and nobody ev'
     """
+    numbers = "real numbers and not the integers of a grid" if grid is None else f"integers of {grid.bits} bits"
     claim = statements.claim(
         None,
         amplified=level.epsilon,
         delta=level.delta,
         rounds=rounds,
-        participation=Bound(**_drawn(sampling), grid_bits=0 if grid is None else grid.bits),
+        participation=f"{_drawn(sampling)}, {numbers}",
         population=population,
         cohort=clients_per_round or 1,
         clients_per_round=clients_per_round or 1,
+        grid=grid is not None,
     )
     # Of more clients, some would have to be left out, or cohorts would be larger than the room of a sum on a grid.
     most = None
     drawn_by = sampling.drawn_by(population=population, clients_per_round=clients_per_round)
     if clients_per_round is not None and isinstance(drawn_by, tff_mf.BallsInBins):
         most = drawn_by.groups * clients_per_round
-    drawn = min((each for each in (population, most) if each is not None), default=None)
+    drawn = min((clients for clients in (population, most) if clients is not None), default=None)
     clients = "" if drawn is None else f", from {drawn} clients"
     return (
         f"only if cohorts are drawn at random and in secret, and nobody ever learns them{clients}, with amplification "
@@ -91,5 +92,6 @@ def statement(
     )
 
 
-def _drawn(sampling: SamplingSettings) -> dict[str, Any]:
-    return {"sampling": sampling.sampling, "parameters": dict(sampling.parameters)}
+def _drawn(sampling: SamplingSettings) -> str:
+    listed = ", ".join(f"{name}={value}" for name, value in sampling.parameters.items())
+    return f"cohorts by {sampling.sampling} sampling{f' ({listed})' if listed else ''} that nobody knows"

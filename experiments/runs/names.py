@@ -8,7 +8,7 @@ SETTINGS_TOML = "configuration.toml"
 CALIBRATED = "calibrated.json"
 # A copy of the model that training starts from, if one was given.
 INITIAL_MODEL = "initial_model.safetensors"
-PLANNED, PLANNED_TEXT = "planned.json", "planned.md"
+PLANNED, PLANNED_TEXT, PLANNED_PAGE = "planned.json", "planned.md", "planned.html"
 
 # Written round by round.
 LEDGER = "ledger.jsonl"
@@ -24,7 +24,4 @@ COHORTS = "cohorts.key"
 VOCABULARY = "vocabulary.json"
 MODEL = "model.safetensors"
 SUMMARY = "summary.json"
-REPORT, REPORT_TEXT = "report.json", "report.md"
-
-# Written by the operator.
-ANSWERS = "answers.json"
+REPORT, REPORT_TEXT, REPORT_PAGE = "report.json", "report.md", "report.html"

@@ -65,6 +65,7 @@ class RunRecord(Record):
         sampler: Name of what draws the cohorts.
         simulation: Whether clients are simulated.
         population: Number of clients that can take part, if known.
+        clients_per_person: The most clients that one person can have.
         released_without_noise: Each release without noise, with the clients on whose data it is computed.
         evaluation_columns: Columns of metrics.csv, all computed on clients that do not train.
         settings: The settings of `tff-mf train`, as they were asked for; `None` of other pipelines.
@@ -101,6 +102,7 @@ class RunRecord(Record):
     sampler: str = "unknown"
     simulation: bool = False
     population: Count | None = None
+    clients_per_person: Count = 1
     released_without_noise: Sequence[dict[str, str]] = ()
     evaluation_columns: Sequence[str] = ()
     settings: RunSettings | None = None

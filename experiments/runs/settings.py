@@ -13,7 +13,7 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms.grid import check_rows as check_noise_rows
 from tff_mf.planning import MechanismSetting, by_name, check_restarts, checked_cohort
 
-from ..output.typed import NonNegative, Number, OpenUnit, Part, Positive, Size, Whole, fields_of
+from ..output.typed import Count, NonNegative, Number, OpenUnit, Part, Positive, Size, Whole, fields_of
 from ..sampling.settings import DEFAULT, SECRET, SamplingSettings
 from . import derived
 from .derived import AUTO, NONE, dimension_of, grid_of
@@ -59,6 +59,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         dataset: `pydoc` (made on first use), `stackoverflow` (downloaded on first use), or `sqlite:FILE`.
         restart_every: Rounds after which the noise restarts; never if not given.
         cohort: Clients that a round stands for, simulated by the clients of a round; the same if not given.
+        clients_per_person: The most clients that one person can have: above 1, ε of a person is stated too.
         sampling: How clients take part: `min-sep`, `single`, `fixed-epochs`, `spaced-epochs` or `timer`; or, amplified
             if cohorts are random and secret, `poisson`, `cyclic-poisson`, `balls-in-bins` or `b-min-sep`.
         max_participations: Largest number k of rounds of one client.
@@ -119,6 +120,7 @@ class RunSettings(PrivacySettings, kw_only=True):
     dataset: str = DEFAULT_DATASET
     restart_every: Whole | None = None
     cohort: Whole | None = None
+    clients_per_person: Count = 1
     sampling: str = DEFAULT
     max_participations: Whole | None = None
     hours: Number | None = None

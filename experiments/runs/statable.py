@@ -1,14 +1,11 @@
 """Refusals of a training that no ε could be stated for, before it begins."""
 
-import msgspec
-
 import tff_mf
 from tff_mf.base.errors import InputValueError
 
 from ..sampling import ObservedParticipation
 from .initial_model import InitialModel
-from .statements import NO_EPSILON, TEST_ONLY, bound_of, of_plan, refusal
-from .words import Reason
+from .statements import NO_EPSILON, REFUSED, TEST_ONLY, bound_to, line, of_plan, seen
 
 
 def check_asked(*, noise_multiplier: float | None, insecure_seed: int | None) -> None:
@@ -31,8 +28,7 @@ def check_statable(
 ) -> None:
     """Raises if no ε can be stated for a run, whatever happens while it trains.
 
-    Formal guarantee: it raises wherever `refusal` has a reason against the claim of the plan, open questions
-    aside.
+    Formal guarantee: it raises wherever the claim of the plan is refused.
 
     Args:
         privacy: The mechanism and its noise.
@@ -48,16 +44,15 @@ def check_statable(
             "guarantees compose; start from a model of other data",
         )
     if observed is not None and not observed.within(privacy.participation):
-        seen = {"observed_min_sep": observed.min_sep, "observed_max_participations": observed.max_participations}
-        bound = msgspec.structs.replace(bound_of(privacy), **seen)
-        values = {"participation": msgspec.to_builtins(bound)}
-        came = Reason(field="participation", code="came_too_often", values=values)
-        text = refusal(of_plan(privacy, population=population, reasons=[came]))
+        assumed = bound_to(privacy.participation, privacy.restart_every)
+        came = f"assumed {assumed}, {seen(observed.min_sep, observed.max_participations)}"
+        text = f"{NO_EPSILON}: participation: clients took part more than was accounted for: {came}"
         most = privacy.participation.max_participations
         raise _untrained(f"max_participations={most}", f"{text}; allow what is drawn")
-    text = refusal(of_plan(privacy, population=population))
-    if not text:
+    claim = of_plan(privacy, population=population)
+    if claim.state != REFUSED:
         return
+    text = line(claim)
     if population is not None and privacy.delta >= 1 / population:
         raise _untrained(f"delta={privacy.delta!r}", f"{text}; take a delta below 1/{population}")
     raise _untrained(f"noise_multiplier={privacy.noise_multiplier!r}", f"{text.rstrip('.')}; give a larger σ")

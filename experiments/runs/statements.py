@@ -1,4 +1,4 @@
-"""A claim's state, its facts and the one line that states them: the one rule by which an ε is shown."""
+"""A claim: whether an ε may be stated, its figures, and the one line that states it. No other module states an ε."""
 
 import dataclasses
 import math
@@ -13,61 +13,69 @@ from tff_mf.planning import MechanismSetting
 
 from ..output import typed
 from ..output.text import up
-from ..output.typed import Number, OpenUnit, Record
-from .words import CHOICE_OF_SETTINGS as CHOICE_OF_SETTINGS
-from .words import Bound, Reason
+from ..output.typed import Count, Number, OpenUnit, Record
 
-STATED, QUALIFIED, PROVISIONAL, REFUSED = STATES = ("stated", "qualified", "provisional", "refused")
+STATED, REFUSED = "stated", "refused"
 NO_EPSILON = "NO ε CAN BE STATED"
 TEST_ONLY = "TEST ONLY, NO PRIVACY"
+CHOICE_OF_SETTINGS = (
+    "ε is of one run: choosing learning rates, or any other setting, by repeated training on private clients is not "
+    "covered by it"
+)
+# Above the rounding of a factor of μ, and of the product.
+_ROUNDED_UP = 1 + 2.0**-50
 
-# Of each tier, whose number is its place: the largest ε, and its name.
-_TIERS = ((1.0, "strong formal protection (ε ≤ 1)"), (10.0, "reasonable protection (ε ≤ 10)"))
-_LAST_TIER = "weak to no formal protection (ε > 10)"
-TIERS_SOURCE = "the three tiers of Ponomareva et al. (2023), How to DP-fy ML, section 5"
-_INFINITE = float("inf")
+
+class Reason(Record, kw_only=True):
+    """Why no ε is stated.
+
+    Attributes:
+        field: What it is about.
+        text: The reason in words.
+    """
+
+    field: str
+    text: str
 
 
 class Claim(Record, kw_only=True):
-    """The facts of a claim, as files have them; a figure that is not bounded, or may not be stated, is `None`.
+    """What is claimed of a run, as files have it; a figure that is not bounded, or may not be stated, is `None`.
 
     Attributes:
-        state: "stated", "qualified" if an answer weakens it, "provisional" as long as questions are open, or "refused".
+        state: "stated" or "refused".
         test_only: Whether the noise is repeatable.
         reasons: Why no ε is stated; empty if one is.
-        open_questions: Questions of the report that are not answered yet.
-        participation: The schema, or the observed participation, that the guarantee is bound to.
+        not_checked: What a stated ε rests on, and nothing here can check: at most eight lines.
+        participation: The schema, or the observed participation, that the guarantee is bound to, in words.
         delta: δ.
         rounds: Number of rounds n.
         population: Number of clients that can take part, if known.
         cohort: Clients that a round stands for.
         clients_per_round: Clients that train in a round.
+        clients_per_person: The most clients that one person can have.
         simulation: Whether clients are simulated.
-        clients_of_one_person: The most clients that one person can have, if known.
-        tuning_runs: Earlier runs on these clients that chose the settings, if known; no figure counts them.
         adjacency: "zero-out" or "replace-one".
-        epsilon: For the cohort that a round stands for, if every assumption holds.
-        epsilon_of_a_person: ε of all clients of one person together.
+        epsilon: For the cohort that a round stands for, if nothing forbids it.
+        epsilon_of_a_person: ε of all clients of one person together; `None` if a person has one client.
         epsilon_as_run: ε of the clients that really train: a simulation's noise is in proportion to their number.
         zcdp_rho: ρ; `None` too of an amplified ε.
         mu: μ; likewise.
         tail: Total variation that δ includes; likewise.
     """
 
-    state: Literal["stated", "qualified", "provisional", "refused"]
+    state: Literal["stated", "refused"]
     test_only: bool
     reasons: Sequence[Reason]
-    open_questions: Sequence[str]
-    participation: Bound
+    not_checked: Sequence[str]
+    participation: str
     delta: OpenUnit
     rounds: int
     population: int | None
     cohort: int
     clients_per_round: int
+    clients_per_person: Count
     simulation: bool
-    clients_of_one_person: int | None
-    tuning_runs: int | None
-    adjacency: Literal["zero-out", "replace-one"]
+    adjacency: str
     epsilon: Number | None
     epsilon_of_a_person: Number | None
     epsilon_as_run: Number | None
@@ -81,109 +89,128 @@ def claim(
     *,
     delta: float,
     rounds: int,
-    participation: Bound,
+    participation: str,
     population: int | None = None,
     cohort: int = 1,
     clients_per_round: int = 1,
+    clients_per_person: int = 1,
     simulation: bool = False,
     test_only: bool = False,
     reasons: Sequence[Reason] = (),
-    open_questions: Sequence[str] = (),
-    clients_of_one_person: int | None = None,
-    tuning_runs: int | None = None,
     amplified: float | None = None,
+    grid: bool = True,
 ) -> Claim:
     """Returns a claim, with everything that may forbid it.
 
     Formal guarantee: if it is refused, it has no figure. Otherwise ε is finite, δ is below 1 / population if that is
-    known, the noise is random, and no violation was handed over. Setting g clients of one person to zero is g steps to
+    known, the noise is random, and no reason was handed over. Setting g clients of one person to zero is g steps to
     a neighbour: a sum of g has at most g times the norm of one.
 
     The arguments are the fields of `Claim`; `guarantee` is for the cohort that a round stands for, `reasons` are what
-    voids it, and `amplified` is an ε by the secrecy of the cohorts, which has no μ, in its place.
+    voids it, `amplified` is an ε by the secrecy of the cohorts, which has no μ, in its place, and `grid` is whether
+    sums and noise are integers.
     """
-    found = list(reasons)
-    if guarantee is None and amplified is None and not found:
-        found.append(Reason(field="accountant", code="no_sensitivity"))
+    against = list(reasons)
+    if guarantee is None and amplified is None and not against:
+        against.append(Reason(field="accountant", text="no sensitivity can be computed"))
     epsilon = amplified
     if epsilon is None:
-        epsilon = _INFINITE if guarantee is None else guarantee.epsilon(delta)
-    found += violations(0.0 if found else epsilon, delta, population, guarantee if amplified is None else None)
-    refused = test_only or bool(found)
+        epsilon = math.inf if guarantee is None else guarantee.epsilon(delta)
+    against += violations(0.0 if against else epsilon, delta, population, guarantee if amplified is None else None)
+    refused = test_only or bool(against)
     known = None if refused else guarantee
 
     def of_several(clients: float) -> float | None:
         if known is None or math.isinf(known.mu):
             return None
-        # Above the rounding of the factor and of the product.
-        return finite(dataclasses.replace(known, mu=known.mu * clients * (1 + 2.0**-50)).epsilon(delta))
+        return finite(dataclasses.replace(known, mu=known.mu * clients * _ROUNDED_UP).epsilon(delta))
 
     figures: dict[str, Any] = {name: getattr(known, name, None) for name in ("zcdp_rho", "mu", "tail")}
-    figures["adjacency"] = "zero-out" if guarantee is None else guarantee.adjacency
     return Claim(
-        state=REFUSED if refused else PROVISIONAL if open_questions else QUALIFIED if tuning_runs else STATED,
+        state=REFUSED if refused else STATED,
         test_only=test_only,
-        reasons=[each for index, each in enumerate(found) if each not in found[:index]],
-        open_questions=list(open_questions),
+        reasons=[each for index, each in enumerate(against) if each not in against[:index]],
+        not_checked=[]
+        if refused
+        else _not_checked(delta, population, clients_per_person, grid=grid, secret=amplified is not None),
         participation=participation,
         delta=delta,
         rounds=rounds,
         population=population,
         cohort=cohort,
         clients_per_round=clients_per_round,
+        clients_per_person=clients_per_person,
         simulation=simulation,
-        clients_of_one_person=clients_of_one_person,
-        tuning_runs=tuning_runs,
+        adjacency="zero-out" if guarantee is None else guarantee.adjacency,
         epsilon=None if refused else epsilon,
-        epsilon_of_a_person=None if clients_of_one_person is None else of_several(clients_of_one_person),
+        epsilon_of_a_person=None if clients_per_person == 1 else of_several(clients_per_person),
         epsilon_as_run=of_several(cohort / clients_per_round),
         **figures,
     )
 
 
+def _not_checked(delta: float, population: int | None, persons: int, *, grid: bool, secret: bool) -> list[str]:
+    clients = f"more than {1 / delta:,.0f}" if population is None else f"at least {population:,}"
+    drawn = "cohorts are drawn at random, and nobody ever learns who took part, how many did, or what depends on it"
+    independent = "who takes part when does not depend on the clients' data"
+    return [
+        "only those who are trusted see raw updates and the server's state, with its keys and rows of noise",
+        drawn if secret else independent,
+        f"{clients} clients can take part",
+        "one client is one person" if persons == 1 else f"one person has at most {persons:,} clients",
+        "nothing else of these clients leaves the server without noise, such as metrics, counts or durations",
+        "the initial model and the vocabulary come from data of others",
+        "no earlier run on these clients chose the settings: such runs are not counted",
+        "the words of the noise's generator are random"
+        if grid
+        else "adversaries read no low bits: the guarantee is about real numbers, and floats are released "
+        "(--grid auto closes that)",
+    ]
+
+
 def violations(
     epsilon: float, delta: float, population: int | None, guarantee: tff_mf.Guarantee | None = None
 ) -> list[Reason]:
-    """Returns why an ε may not be stated, whatever the run did.
+    """Returns why an ε may not be stated, whatever the run did; `None` is a guarantee that is amplified or unknown.
 
     Example:
         >>> [each.field for each in violations(8.0, 0.5, 1000)], violations(8.0, 1e-6, 1000)
         (['delta'], [])
+        >>> violations(float("inf"), 1e-10, None, tff_mf.Guarantee(mu=6.0, tail=1e-24))[0].text[:24]
+        'too little for a grid: o'
     """
-    found = []
+    against = []
     if math.isinf(epsilon):
-        found.append(unbounded(guarantee, delta))
+        text = "there is no noise, or too little for this δ"
+        if guarantee and guarantee.tail and math.isfinite(dataclasses.replace(guarantee, tail=0.0).epsilon(delta)):
+            text = (
+                "too little for a grid: of real numbers there would be an ε, but the noise of a grid has a tail, "
+                f"beyond which nothing is bounded, and no ε follows at δ = {delta}. Take more noise or a larger δ"
+            )
+        against.append(Reason(field="noise", text=text))
     if population is not None and delta >= 1 / population:
-        values = {"delta": delta, "population": population}
-        found.append(Reason(field="delta", code="delta_too_large", values=values))
-    return found
+        text = (
+            f"δ = {delta} is no smaller than 1 / {population}: a mechanism that publishes one client at random would "
+            "satisfy it"
+        )
+        against.append(Reason(field="delta", text=text))
+    return against
 
 
-def unbounded(guarantee: tff_mf.Guarantee | None, delta: float) -> Reason:
-    """Returns why ε is infinite, computed from a guarantee; `None` is one that is amplified or unknown.
+def uncustomary_delta(delta: float, population: int | None) -> str:
+    """Returns that δ is larger than customary for a population, N^-1.1; an empty text if it is not.
 
     Example:
-        >>> unbounded(tff_mf.Guarantee(mu=float("inf")), 1e-10).code
-        'no_noise'
-        >>> unbounded(tff_mf.Guarantee(mu=6.0, tail=1e-24), 1e-10).code
-        'grid_tail'
+        >>> uncustomary_delta(5e-4, 1000), uncustomary_delta(6e-4, 1000)[:20]
+        ('', 'δ = 0.0006 is above ')
     """
-    if guarantee is None:
-        return Reason(field="noise", code="no_noise_at_delta")
-    if not guarantee.tail or math.isinf(dataclasses.replace(guarantee, tail=0.0).epsilon(delta)):
-        return Reason(field="noise", code="no_noise")
-    return Reason(field="noise", code="grid_tail", values={"delta": delta})
-
-
-def customary_delta(delta: float, population: int | None) -> bool:
-    """Returns whether δ is larger than customary for a population, N^-1.1."""
-    # Powers differ in their last bits between machines, and a finding must not.
-    return population is not None and delta >= population**-1.1 * (1 + 1e-9)
-
-
-def refusal(claim: Claim) -> str:
-    """Returns why no ε may be stated, in one line, or an empty text if one may."""
-    return line(claim) if claim.state == REFUSED else ""
+    # Powers differ in their last bits between machines, and a warning must not.
+    if population is None or delta < population**-1.1 * (1 + 1e-9):
+        return ""
+    return (
+        f"δ = {delta} is above {population**-1.1:.2g} = N^-1.1, the customary bound for a population of N = "
+        f"{population}"
+    )
 
 
 def facts(claim: Claim) -> dict[str, Any]:
@@ -191,7 +218,7 @@ def facts(claim: Claim) -> dict[str, Any]:
     return msgspec.to_builtins(claim)
 
 
-def of_facts(found: Any) -> Claim:
+def of_facts(stored: Any) -> Claim:
     """Returns the claim that a file has, with the figures of the machine that wrote it.
 
     Raises:
@@ -202,7 +229,7 @@ def of_facts(found: Any) -> Claim:
         >>> of_facts(facts(made)) == made
         True
     """
-    return typed.convert(found, Claim, "claim")
+    return typed.convert(stored, Claim, "claim")
 
 
 def without_epsilon(value: Any) -> Any:
@@ -233,131 +260,61 @@ def line(claim: Claim) -> str:
         >>> import functools
         >>> made = functools.partial(claim, tff_mf.Guarantee(mu=0.5), rounds=100, participation=seen(None, 1))
         >>> line(made(delta=1e-6))[:72]
-        'client-level zero-out DP, central: ρ=0.126 zCDP (μ=0.500), ε≤2.255 at δ='
-        >>> line(made(delta=1e-6, open_questions=["unit"]))[:53]
-        'PROVISIONAL, 1 question open: client-level zero-out D'
-        >>> line(made(delta=1e-6, tuning_runs=40))[:53]
-        'QUALIFIED, 40 tuning runs not counted: client-level z'
+        'ε≤2.255 at δ=1e-06 per client (central DP, zero-out), all 100 models; ob'
         >>> line(made(delta=0.5, population=3))[:38]
         'NO ε CAN BE STATED: delta: δ = 0.5 is '
     """
     if claim.state == REFUSED:
         return _refused(claim)
-    several = claim.clients_of_one_person or 1
-    why = caveats(claim.open_questions, claim.tuning_runs)
-    text = f"{', '.join([claim.state.upper(), *why])}: " if why else ""
-    if several > 1:
-        text += f"ε≤{up(claim.epsilon_of_a_person)} of a person with {several} clients; "
-    text += f"{'Simulated: ' if claim.simulation else ''}client-level {claim.adjacency} DP, central: "
+    parts = []
+    if claim.clients_per_person > 1:
+        parts.append(f"ε≤{up(claim.epsilon_of_a_person)} of a person with {claim.clients_per_person} clients")
+    about = {"delta": claim.delta, "adjacency": claim.adjacency, "rounds": claim.rounds}
+    parts.append(f"{'Simulated: ' if claim.simulation else ''}{stated(claim.epsilon, 'client', **about)}")
+    parts.append(claim.participation)
     if claim.mu is not None:
-        text += f"ρ={up(claim.zcdp_rho)} zCDP (μ={up(claim.mu)}), "
-    text += f"ε≤{up(claim.epsilon)} at δ={claim.delta}; n={claim.rounds} rounds, {claim.participation}"
+        parts.append(f"ρ={up(claim.zcdp_rho)} zCDP (μ={up(claim.mu)})")
     if claim.cohort != claim.clients_per_round:
-        text += f", for cohorts of {claim.cohort}, simulated by {claim.clients_per_round}"
-        if claim.mu is not None:
-            text += f" (of the clients that really train: ε≤{up(claim.epsilon_as_run)})"
-    condition = "" if claim.population is not None else "; if δ is below 1 / population"
-    return f"{text}{condition}; all models covered; tuning not covered."
-
-
-def at_a_glance(claim: Claim) -> str:
-    """Returns a claim for a screen, ε first; `line` has everything that it depends on.
-
-    Formal guarantee: no figure is smaller than the true one, and a figure that is provisional, qualified or simulated
-    says so. If a person can have several clients, ε is the person's; where a round stands for more clients than train
-    in it, ε of those that do is beside it.
-
-    Example:
-        >>> at_a_glance(claim(tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1)))
-        'ε ≤ 2.255 at δ = 1e-06 per client (central DP, zero-out), all 100 models; if δ is below 1 / population'
-    """
-    if claim.state == REFUSED:
-        return line(claim)
-    several = claim.clients_of_one_person or 1
-    value, whose = (
-        (claim.epsilon_of_a_person, f"person with {several} clients") if several > 1 else (claim.epsilon, "client")
-    )
-    text = stated(value, whose, delta=claim.delta, adjacency=claim.adjacency, rounds=claim.rounds)
-    if claim.cohort != claim.clients_per_round:
-        text += f", for simulated cohorts of {claim.cohort}"
-        if claim.mu is not None:
-            text += f"; of the {claim.clients_per_round} clients that really train: ε ≤ {up(claim.epsilon_as_run)}"
-    if why := caveats(claim.open_questions, claim.tuning_runs):
-        text += f"; {', '.join([claim.state, *why])}"
-    text += "; clients are simulated" if claim.simulation else ""
-    return text if claim.population is not None else f"{text}; if δ is below 1 / population"
-
-
-def caveats(open_questions: Sequence[str], tuning_runs: int | None) -> list[str]:
-    """Returns why a claim is provisional or qualified; nothing if it is stated.
-
-    Example:
-        >>> caveats(["unit"], 40)
-        ['1 question open', '40 tuning runs not counted']
-    """
-    numbers = ((len(open_questions), "question", "open"), (tuning_runs, "tuning run", "not counted"))
-    return [f"{number} {what}{'' if number == 1 else 's'} {state}" for number, what, state in numbers if number]
+        real = f" (of the clients that really train: ε≤{up(claim.epsilon_as_run)})" if claim.mu is not None else ""
+        parts.append(f"for cohorts of {claim.cohort}, simulated by {claim.clients_per_round}{real}")
+    if claim.population is None:
+        parts.append("if δ is below 1 / population")
+    return f"{'; '.join(parts)}; tuning not covered."
 
 
 def stated(epsilon: float | None, whose: str, *, delta: float, adjacency: str, rounds: int) -> str:
-    """Returns an ε with what it is about."""
-    return f"ε ≤ {up(epsilon)} at δ = {delta} per {whose} (central DP, {adjacency}), all {rounds} models"
+    """Returns an ε, rounded up, with what it is about."""
+    return f"ε≤{up(epsilon)} at δ={delta} per {whose} (central DP, {adjacency}), all {rounds} models"
 
 
 def _refused(claim: Claim) -> str:
     if claim.test_only:
         return f"{TEST_ONLY}: the noise has a fixed seed."
-    wrong = [f"{each.field}: {each.text}" for each in claim.reasons]
-    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    against = [f"{each.field}: {each.text}" for each in claim.reasons]
+    more = f" (and {len(against) - 1} more)" if len(against) > 1 else ""
     # A reason may quote a damaged file: a line without a guarantee must not contain an ε from there.
-    return f"{NO_EPSILON}: {''.join(wrong[:1])}".replace("ε≤", "ε ") + more
+    return f"{NO_EPSILON}: {''.join(against[:1])}".replace("ε≤", "ε ") + more
 
 
-def tier(claim: Claim) -> str | None:
-    """Returns how strong the protection by each ε of a claim is, and of whom; `None` if it is refused.
-
-    Source: Ponomareva et al. (2023), section 5: `TIERS_SOURCE`.
-
-    Example:
-        >>> found = claim(tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1),
-        ...               cohort=100, clients_per_round=10)
-        >>> tier(found)[:75]
-        'tier 2, reasonable protection (ε ≤ 10) of a client of the simulated cohorts'
-        >>> tier(found)[77:]
-        'tier 3, weak to no formal protection (ε > 10) of the clients that really train'
-    """
-    if claim.state == REFUSED:
-        return None
-    several, simulated = claim.clients_of_one_person, claim.cohort != claim.clients_per_round
-    said = []
-    if (several or 1) > 1:
-        said.append(f"{_worth(claim.epsilon_of_a_person)} of a person with {several} clients")
-    said.append(_worth(claim.epsilon) + (" of a client of the simulated cohorts" if simulated else ""))
-    if simulated:
-        said.append(f"{_worth(claim.epsilon_as_run)} of the clients that really train")
-    return "; ".join(said)
-
-
-def of_plan(plan: tff_mf.Plan, *, population: int | None = None, reasons: Sequence[Reason] = ()) -> Claim:
+def of_plan(
+    plan: tff_mf.Plan, *, population: int | None = None, reasons: Sequence[Reason] = (), clients_per_person: int = 1
+) -> Claim:
     """Returns the claim of a plan."""
     assert not plan.secret_cohorts, "amplification.of_own_cohorts states the guarantee of secret cohorts"
+    counts = ", counts of adaptive clipping included" if plan.adaptive_count_stddev is not None else ""
     return claim(
         None if plan.insecure else plan.guarantee,
         delta=plan.delta,
         rounds=plan.rounds,
-        participation=bound_of(plan),
+        participation=bound_to(plan.participation, plan.restart_every) + counts,
         population=population,
         cohort=plan.cohort,
         clients_per_round=plan.clients_per_round,
+        clients_per_person=clients_per_person,
         test_only=plan.insecure,
         reasons=reasons,
+        grid=plan.grid is not None,
     )
-
-
-def bound_of(plan: tff_mf.Plan) -> Bound:
-    """Returns what the guarantee of a plan is bound to."""
-    counts = plan.adaptive_count_stddev is not None
-    return bound_to(plan.participation, restart_every=plan.restart_every, adaptive_counts=counts)
 
 
 def of_setting(
@@ -373,22 +330,12 @@ def of_setting(
         guarantee,
         delta=delta,
         rounds=setting.rounds,
-        participation=bound_in(setting),
+        participation=participation(setting),
         population=population,
         cohort=clients_per_round or 1,
         clients_per_round=clients_per_round or 1,
+        grid=setting.grid is not None,
     )
-
-
-def bound_in(setting: MechanismSetting) -> Bound:
-    """Returns the schema and the restarts that a guarantee in a setting is for.
-
-    Example:
-        >>> schema = tff_mf.MinSep(min_sep=4, max_participations=3)
-        >>> str(bound_in(MechanismSetting(rounds=12, participation=schema, restart_every=6)))
-        'min-sep b≥4, k≤3, noise restarted every 6 rounds'
-    """
-    return bound_to(setting.participation, restart_every=setting.restart_every if setting.is_restarted else None)
 
 
 def participation(setting: MechanismSetting) -> str:
@@ -399,33 +346,37 @@ def participation(setting: MechanismSetting) -> str:
         >>> participation(once)
         'each client at most once, noise restarted every 6 rounds'
     """
-    bound = bound_in(setting)
-    if setting.participation.max_participations > 1:
-        return str(bound)
-    return ", ".join(filter(None, ["each client at most once", str(msgspec.structs.replace(bound, schema=None))]))
+    return bound_to(setting.participation, setting.restart_every if setting.is_restarted else None)
 
 
-def bound_to(participation: tff_mf.Participation, **more: Any) -> Bound:
-    """Returns the participation schema that a guarantee is bound to, with further fields of `Bound`.
+def bound_to(schema: tff_mf.Participation, restart_every: int | None = None) -> str:
+    """Returns the participation schema that a guarantee is bound to.
 
     Example:
-        >>> str(bound_to(tff_mf.MinSep(min_sep=3, max_participations=2), restart_every=6))
+        >>> bound_to(tff_mf.MinSep(min_sep=3, max_participations=2), 6)
         'min-sep b≥3, k≤2, noise restarted every 6 rounds'
-        >>> str(bound_to(tff_mf.FixedEpoch(min_sep=3, max_participations=2)))
+        >>> bound_to(tff_mf.FixedEpoch(min_sep=3, max_participations=2))
         'in the same place of epochs of b=3, k≤2 in a row'
     """
-    b, k = participation.min_sep, participation.max_participations
-    return Bound(schema=type(participation).__name__, min_sep=b, max_participations=k, **more)
+    b, k = schema.min_sep, schema.max_participations
+    if k == 1:
+        text = "each client at most once"
+    elif isinstance(schema, tff_mf.FixedEpoch):
+        text = f"in the same place of epochs of b={b}, k≤{k} in a row"
+    else:
+        text = f"min-sep b≥{b}, k≤{k}"
+    return text if restart_every is None else f"{text}, noise restarted every {restart_every} rounds"
 
 
-def seen(min_sep: int | None, max_participations: int) -> Bound:
+def seen(min_sep: int | None, max_participations: int) -> str:
     """Returns the observed participation of clients.
 
     Example:
-        >>> str(seen(None, 1)), str(seen(0, 2))
+        >>> seen(None, 1), seen(0, 2)
         ('observed nobody twice, at most 1 participation', 'observed min-sep 0, at most 2 participations')
     """
-    return Bound(observed_min_sep=min_sep, observed_max_participations=max_participations)
+    apart = "nobody twice" if min_sep is None else f"min-sep {min_sep}"
+    return f"observed {apart}, at most {max_participations} participation{'' if max_participations == 1 else 's'}"
 
 
 def level(name: str, value: float) -> str:
@@ -437,10 +388,3 @@ def level(name: str, value: float) -> str:
     """
     sign = {"epsilon": "ε", "noise_multiplier": "σ"}[name]
     return f"{sign} = {repr(value).removesuffix('.0')}"
-
-
-def _worth(epsilon: float | None) -> str:
-    for number, (largest, name) in enumerate(_TIERS, start=1):
-        if epsilon is not None and epsilon <= largest:
-            return f"tier {number}, {name}"
-    return f"tier {len(_TIERS) + 1}, {_LAST_TIER}"

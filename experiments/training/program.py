@@ -60,8 +60,8 @@ class TrainingResult:
     @property
     def holds(self) -> bool:
         """Whether participation was as it was accounted for, as far as the log shows it."""
-        found = next(each for each in self.report["assumptions"] if each["name"] == "participation")
-        return found["state"] != "violated"
+        participation = next(check for check in self.report["checks"] if check["name"] == "participation")
+        return participation["state"] != reports.VIOLATED
 
 
 def write_results(prepared: PreparedRun, trained: TrainedRun, out: pathlib.Path) -> TrainingResult:
@@ -150,6 +150,7 @@ def run(
             sampler=settings.sampling_settings().sampler,
             simulation=True,
             population=prepared.population,
+            clients_per_person=settings.clients_per_person,
             released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
             evaluation_columns=METRICS,
             settings=settings,

@@ -28,7 +28,7 @@ def plan_of(word, *, secret=True, **more):
 
 
 def critical(folder):
-    return [each.text for each in reports.check(folder) if each.severity == "critical"]
+    return reports.check(folder).problems
 
 
 def check_secret(folder, word, plan, hidden):

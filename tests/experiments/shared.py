@@ -15,8 +15,6 @@ from scipy import stats
 import tff_mf
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.reports import _evidence
-from tff_mf.experiments.runs import words
 from tff_mf.experiments.runs.ledger import read_ledger
 from tff_mf.experiments.runs.names import LEDGER
 from tff_mf.experiments.runs.settings import RunSettings
@@ -47,25 +45,25 @@ def result_of(*arguments: object) -> Any:
     return json.loads(printed(*arguments, "--json"))
 
 
-def critical(folder: pathlib.Path, **more: Any) -> list[str]:
-    """Returns what a check of a run would make somebody think that something is wrong with it, fields first."""
-    return [f"{each.field}: {each.text}" for each in reports.check(folder, **more) if each.severity == "critical"]
+def critical(folder: pathlib.Path) -> list[str]:
+    """Returns what a check of a run finds wrong with it, fields first."""
+    return reports.check(folder).problems
 
 
-def violated(report: dict[str, Any]) -> set[str]:
-    """Returns the fields of the critical findings of a report."""
-    return {each["field"] for each in report["findings"] if each["severity"] == "critical"}
+def violated(report: Mapping[str, Any]) -> set[str]:
+    """Returns the fields of the reasons why a report states no ε."""
+    return {reason["field"] for reason in report["claim"]["reasons"]}
 
 
-def said(facts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns findings or assumptions of a report in words."""
-    return [words.text(each["code"], each["values"]) for each in facts]
+def states(report: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the state of each rule of a report by its name."""
+    return {check["name"]: check["state"] for check in report["checks"]}
 
 
 def read_observed(path: pathlib.Path) -> sampling.ObservedParticipation:
     """Returns how often, and how far apart, clients took part according to a ledger."""
     attempts = {(line.round, line.attempt): line.clients for line in read_ledger(path).begun}
-    return _evidence.observed(_evidence.rounds_by_client(attempts).values())
+    return reports.observed(reports.rounds_by_client(attempts).values())
 
 
 def took_part(folder: pathlib.Path) -> list[tuple[int, str]]:

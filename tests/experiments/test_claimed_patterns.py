@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments import reports, sampling
-from tff_mf.experiments.reports import _evidence, _figures
 
-from .shared import drawn, gaussian_delta, moved, said, violated
+from .shared import drawn, gaussian_delta, moved, violated
 
 SIGMA = 5.0
 DELTA = 1e-6
@@ -94,8 +93,7 @@ def test_rounds_that_skip_an_epoch_too_many_are_found_out(tmp_path, mechanism):
     privacy = run_folders.plan(mechanism=mechanism, rounds=12, sampling=schema)
     report = run_folders.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
     assert violated(report) == {"participation"}
-    named = said(each for each in report["findings"] if each["field"] == "participation")
-    assert "rounds 1, 9, which the schema does not allow" in named[0]
+    assert "rounds 1, 9, which the schema does not allow" in report["claim"]["reasons"][0]["text"]
     assert reports.headline(report).startswith("NO ε CAN BE STATED")
     # A reader of the figures finds the larger sensitivity.
     reached = moved(mechanism.cast_to_float32().encoder(12)[:9, :9], (0, 8))
@@ -104,7 +102,7 @@ def test_rounds_that_skip_an_epoch_too_many_are_found_out(tmp_path, mechanism):
 
 def test_sensitivity_that_clients_refute_voids_the_guarantee(tmp_path, monkeypatch):
     """A planned sensitivity that is too small is found out by the log, if somebody came as often as was allowed."""
-    right = _figures.planned
+    right = reports.planned_figures
 
     def half(record, mechanism):
         found = right(record, mechanism)
@@ -113,7 +111,7 @@ def test_sensitivity_that_clients_refute_voids_the_guarantee(tmp_path, monkeypat
 
     report = run_folders.finished(tmp_path / "run")
     assert violated(report) == set()
-    monkeypatch.setattr(_figures, "planned", half)
+    monkeypatch.setattr(reports, "planned_figures", half)
     assert violated(reports.build(tmp_path / "run", realised=True)) == {"accountant"}
 
 
@@ -122,7 +120,7 @@ def test_a_schema_of_the_observed_numbers_refutes_nothing(tmp_path, monkeypatch)
     schema = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
     rounds = [["a"] if t in (1, 4, 7) else [f"b{t}"] for t in range(9)]
     privacy = run_folders.plan(sampling=schema, mechanism=tff_mf.BandedToeplitz(column=[1, 0, 0, 0, 0.9]))
-    monkeypatch.setattr(_figures, "_MOST_ROUNDS_BY_PATTERN", 1)
+    monkeypatch.setattr(reports, "_MOST_ROUNDS_BY_PATTERN", 1)
     report = run_folders.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
     planned, realised = (report["accountant"][name]["mu"] for name in ("planned", "realised"))
     assert realised == pytest.approx(planned, rel=1e-12)
@@ -167,7 +165,7 @@ def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clien
 @given(st.lists(st.sets(st.integers(0, 11), max_size=4).map(sorted), min_size=1, max_size=3), schemas)
 def test_what_was_observed_is_within_a_schema_if_every_pattern_is(patterns, schema):
     """From a log and from a plan, and never by chance: four numbers say whether clients kept their place."""
-    seen = _evidence.observed(patterns)
+    seen = reports.observed(patterns)
     assert seen.within(schema) == all(is_of(schema, tuple(each)) for each in patterns)
     indices = np.full((12, len(patterns)), -1)
     for client, rounds in enumerate(patterns):
@@ -179,5 +177,5 @@ def test_what_was_observed_is_within_a_schema_if_every_pattern_is(patterns, sche
 
 
 def test_a_client_that_is_listed_twice_in_a_round_keeps_no_schema():
-    seen = _evidence.observed([[4, 4]])
+    seen = reports.observed([[4, 4]])
     assert not any(seen.within(kind(min_sep=1, max_participations=5)) for kind in (tff_mf.FixedEpoch, tff_mf.MinSep))

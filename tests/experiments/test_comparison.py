@@ -23,7 +23,7 @@ from tff_mf.base import checkpoint_files
 from tff_mf.experiments.comparison import _report, _results, _runs, _spec
 from tff_mf.experiments.output.present import markdown
 from tff_mf.experiments.runs import derived, ledger, names, statements
-from tff_mf.experiments.runs.words import Reason
+from tff_mf.experiments.runs.statements import Reason
 
 from . import test_command_line
 
@@ -144,7 +144,7 @@ def test_the_table_has_the_papers_numbers_and_marks_what_did_not_learn():
     # A line for all guarantees of a level, at the end.
     end = text.split("## Guarantees")[1].replace("\n  ", " ")
     assert [line for line in end.split("\n") if line.startswith("- ")] == [
-        f"- ε = 2, {name}: {statements.at_a_glance(claimed(0))}" for name in ("Band MF; DP-SGD",)
+        f"- ε = 2, {name}: {statements.line(claimed(0))}" for name in ("Band MF; DP-SGD",)
     ]
 
 
@@ -183,7 +183,7 @@ def test_gaps_are_paired_by_seed():
 
 def test_a_level_states_no_more_than_each_of_its_runs():
     level, _ = some_levels()
-    cut = [Reason(field="log", code="log_reader", values={"why": str(seed)}) for seed in range(3)]
+    cut = [Reason(field="log", text=str(seed)) for seed in range(3)]
     refused = [dataclasses.replace(run, claim=claimed(run.seed, cut[run.seed])) for run in level.best[1:]]
     mixed = dataclasses.replace(level, best=[level.best[0], *refused])
     (stated,) = _report.result_of([mixed], planned=3, done=3, failed={}).levels

@@ -23,9 +23,8 @@ from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.mechanisms import on_grid
 from tff_mf.mechanisms.grid import check_rows
 from tff_mf.planning import by_name
-from tff_mf.problem import grids
 
-from .shared import critical, result_of, said
+from .shared import critical, result_of, states
 
 pytestmark = pytest.mark.usefixtures("traced_once")
 
@@ -127,23 +126,19 @@ def test_a_report_states_the_grid_and_what_it_costs(whole):
         "bits": 20,
         "max_clients": 1000,
         "integers": "int32",
-        "bits_per_coordinate": 31,
         "dimension": 1000,
-        "sampler": grids.sampler(),
         "mu": charge.mu,
         "tail": charge.tail,
         "error": charge.error,
         "log_ratio": charge.log_ratio,
-        "limit": charge.limit,
         "added_sensitivity": charge.sensitivity,
     }
     assert report["accountant"]["planned"]["mu"] == privacy.guarantee.mu
-    states = {each["name"]: each["state"] for each in report["assumptions"]}
-    assert states["arithmetic"] == "holds"
+    assert states(report)["finite precision"] == "holds"
     assert critical(folder) == []
     text = (folder / "report.md").read_text()
-    assert "- bits: 20\n" in text
-    assert "Finite precision: covered, cost included\n" in text
+    assert '"bits": 20' in text
+    assert "finite precision: covered, cost included\n" in text
     assert report["claim"]["tail"] > 0
     assert "total variation" in reports.markdown(report)
 
@@ -165,16 +160,16 @@ def test_a_model_with_more_parameters_than_were_accounted_for_has_no_epsilon(cop
     (copy / names.MODEL).write_bytes(model)
     run_folders.summarise(copy)
     (copy / names.MODEL).write_bytes(model)
-    assert any(each.startswith("arithmetic: ") for each in critical(copy))
+    assert any(each.startswith("finite precision: ") for each in critical(copy))
 
 
 def test_parameters_that_nobody_can_count_are_assumed(copy):
     """Of a pipeline with a guard, which may leave no model: what the grid costs is by the pipeline's own number."""
     (copy / names.MODEL).unlink()
     report = reports.build(copy, realised=True)
-    states = {each["name"]: each for each in report["assumptions"]}
-    assert states["arithmetic"]["state"] == "assumed"
-    assert "at most 1000 parameters" in said([states["arithmetic"]])[0]
+    (found,) = [each for each in report["checks"] if each["name"] == "finite precision"]
+    assert found["state"] == "assumed"
+    assert "at most 1000 parameters" in found["text"]
 
 
 def test_a_run_in_floating_point_has_no_grid_and_gets_none(tmp_path):

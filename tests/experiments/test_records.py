@@ -147,7 +147,7 @@ def test_run_json_of_another_version_is_refused_by_the_version(tmp_path):
         run_record.read_record(tmp_path)
 
 
-@pytest.mark.parametrize("name", [names.RUN_JSON, names.LEDGER, names.ANSWERS])
+@pytest.mark.parametrize("name", [names.RUN_JSON, names.LEDGER])
 def test_a_folder_with_a_pipe_in_it_is_not_read(tmp_path, name):
     """Whoever checks the report of another would wait forever."""
     os.mkfifo(tmp_path / name)

@@ -130,12 +130,8 @@ def test_a_log_that_shows_cohorts_is_not_of_a_secret_run(run):
 
 @pytest.mark.parametrize("run", ["balls-in-bins"], indirect=True)
 def test_of_a_person_with_several_clients_the_epsilon_for_known_cohorts_is_stated(run):
-    answers = {**run_folders.ANSWERS, "population": 1600}
-    (run / names.ANSWERS).write_text(json.dumps(answers))
     assert json.loads((run / names.REPORT).read_text())["claim"]["mu"] is None
-    (run / names.ANSWERS).write_text(json.dumps({**answers, "clients_of_one_person": 2}))
-    invoke("report", run)
-    report = json.loads((run / names.REPORT).read_text())
+    report = forged(run, clients_per_person=2)
     assert report["claim"]["mu"] == report["accountant"]["planned"]["mu"]
     assert report["claim"]["epsilon_of_a_person"] > report["claim"]["epsilon"] > 0
     assert "that nobody knows" not in reports.headline(report)

@@ -2,13 +2,12 @@
 
 import errno
 import itertools
-import json
 import os
 import shutil
 
 import numpy as np
 import pytest
-from run_folders import ANSWERS, plan
+from run_folders import plan
 
 import tff_mf
 from tff_mf.experiments import guard, reports
@@ -19,7 +18,7 @@ from tff_mf.experiments.runs.ledger import read_ledger
 from tff_mf.experiments.runs.rules import Rules, Schema
 from tff_mf.numerics.digits import rounded_up
 
-from .shared import critical, said, took_part
+from .shared import critical, took_part
 
 RULES = Rules(
     rounds=6,
@@ -205,7 +204,6 @@ PAIRS = tff_mf.MinSep(min_sep=2, max_participations=2)
 
 def guarded(folder):
     folder.mkdir(exist_ok=True)
-    (folder / "answers.json").write_text(json.dumps(ANSWERS))
     return guard.open_guard(folder, plan(rounds=6, sampling=PAIRS), sampler="by hand")
 
 
@@ -220,4 +218,4 @@ def test_rounds_of_nobody_do_not_hide_that_a_run_was_stopped(tmp_path, released)
     planned = report["accountant"]["planned"]
     assert planned["epsilon"] > report["accountant"]["realised"]["epsilon"]
     assert f"(μ={rounded_up(planned['mu'])})" in reports.headline(report)
-    assert "stopped after 2 of 6" in " ".join(said(report["findings"]))
+    assert "stopped after 2 of 6" in " ".join(report["warnings"])

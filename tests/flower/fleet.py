@@ -100,18 +100,6 @@ SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=2)
 NAMES = [f"node {index}" for index in range(NODES)]
 ARRAYS = {"w": np.zeros((4, 3), np.float32), "b": np.ones(3, np.float32)}
 WAITING = flower.Waiting(nodes_seconds=0.0, replies_seconds=1e-6, poll_seconds=1e-6)
-ANSWERS = {
-    "trusted": "the operator",
-    "unit": "one node",
-    "clients_of_one_person": 1,
-    "population": NODES,
-    "enforcement": "the strategy, before messages are sent",
-    "participation_depends_on_data": False,
-    "tuning_runs": 0,
-    "pretraining": "none",
-    "other_releases": "none",
-    "state_is_secret": True,
-}
 
 
 def plan_of(noise_multiplier=4.0, rounds=ROUNDS, **more):

@@ -48,9 +48,7 @@ _OTHER_LINES = {
 }
 BASES, _OTHER_BASES = ({name: line.split() for name, line in lines.items()} for lines in (_LINES, _OTHER_LINES))
 # Options that have a meaning only together with others.
-_BESIDE: Mapping[tuple[str, str], Sequence[str]] = {
-    ("report", "--out"): ["--questions"],
-}
+_BESIDE: Mapping[tuple[str, str], Sequence[str]] = {}
 _SETTINGS: Mapping[str, str] = {
     "dataset": '"sqlite:data.sqlite"',
     "mechanism": '"blt"',

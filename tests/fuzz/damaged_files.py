@@ -21,7 +21,6 @@ from unittest import mock
 
 import click
 import numpy as np
-import run_folders
 import tensorflow as tf
 import tree
 from outcomes import CRASHED, DETECTED, HARMLESS, SILENT, Outcome
@@ -43,7 +42,7 @@ import small_run
 _NOBODY = 65534
 _REPORTED = ("run.json", "mechanism.safetensors", "ledger.jsonl", "metrics.csv", "summary.json")
 # Nothing is read of a planned report once a run has begun.
-_REPORTED += ("answers.json", "report.json", names.REPORT_TEXT, "configuration.toml")
+_REPORTED += ("report.json", names.REPORT_TEXT, "configuration.toml")
 
 # The first three are random, and done more than once.
 DAMAGES = ("one bit changed", "truncated", "zeros at the end", "removed", "empty")
@@ -91,7 +90,7 @@ class Runs:
     Attributes:
         stopped: One that was killed after a checkpoint.
         other: Another one.
-        finished: The first one, gone on with to its end, with answers.
+        finished: The first one, gone on with to its end.
         arguments: From a folder to the command that goes on there.
         data: The data set.
     """
@@ -127,7 +126,6 @@ def make(data: pathlib.Path, work: pathlib.Path) -> Runs:
         (work / name / ".lock").unlink()
     finished = work / "finished"
     shutil.copytree(work / "stopped", finished)
-    (finished / names.ANSWERS).write_text(json.dumps(run_folders.ANSWERS))
     child = small_run.finish([*arguments(finished), "--resume"], work / "finished.log")
     if child.status:
         raise RuntimeError(child.text()[-2000:])
@@ -358,18 +356,17 @@ def _judged(
 def reported(runs: Runs, work: pathlib.Path, each: int, generator: random.Random) -> Iterator[Outcome]:
     """Damages each file of a finished run, and checks its report: no smaller ε may come of it unnoticed."""
     folder = work / "reported"
-    before = [finding for finding in reports.check(runs.finished) if finding.severity == "critical"]
+    before = reports.check(runs.finished).problems
     if before:
-        raise RuntimeError(f"the undisturbed run has critical findings: {before}")
+        raise RuntimeError(f"the undisturbed run has problems: {before}")
     headline = reports.headline(reports.build(runs.finished, realised=True))
 
     def work_of(name: str) -> bool:
-        findings = reports.check(folder)
+        found = reports.check(folder)
         # A page that does not follow from its report is a warning: the report is what is compared.
-        page = name == names.REPORT_TEXT
-        told = [each for each in findings if each.severity == "critical" or (page and name in each.text)]
+        told = [*found.problems, *(text for text in found.warnings if name == names.REPORT_TEXT and name in text)]
         if told:
-            raise InputErrorOfCommand(told[0].text)
+            raise InputErrorOfCommand(told[0])
         return reports.headline(reports.build(folder, realised=True)) == headline
 
     for name in _REPORTED:

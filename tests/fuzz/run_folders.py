@@ -4,7 +4,7 @@ import csv
 import inspect
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,18 +17,6 @@ from tff_mf.experiments.runs import names
 from tff_mf.experiments.runs.metrics import ACCURACY
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
-ANSWERS: dict[str, Any] = {
-    "trusted": "the server's operator",
-    "unit": "one device",
-    "clients_of_one_person": 1,
-    "population": 20_000,
-    "enforcement": "the server's sampler",
-    "participation_depends_on_data": False,
-    "tuning_runs": 0,
-    "pretraining": "public",
-    "other_releases": "none",
-    "state_is_secret": True,
-}
 EVALUATED = ("loss", ACCURACY)
 COLUMNS = ("round", "seconds", *EVALUATED)
 
@@ -61,7 +49,6 @@ def cohorts(rounds: int = 9) -> list[list[str]]:
 def start(
     folder: pathlib.Path,
     *,
-    answers: Mapping[str, Any] = ANSWERS,
     privacy: tff_mf.Plan | None = None,
     planned: Cohorts | None = None,
     **more: Any,
@@ -73,10 +60,10 @@ def start(
         "sampler": "plan_cohorts",
         "evaluation_columns": EVALUATED,
         "versions": {"tff-mf": tff_mf.__version__},
+        "population": 20_000,
         **more,
     }
     reports.write_record(folder, privacy or plan(), **fields)
-    (folder / "answers.json").write_text(json.dumps(answers))
 
 
 def run(

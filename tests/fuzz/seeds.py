@@ -43,7 +43,6 @@ SEEDS: dict[str, list[object]] = {
         _lines({"version": 1}),
     ],
     "run.json": [b"[" * 100_000],
-    "answers.json": [b"[" * 100_000],
     "report (JSON)": [b"[" * 100_000],
     "checkpoint": [b"\xff" * 8, b"\x02" + bytes(7) + b"{}", b""],
 }

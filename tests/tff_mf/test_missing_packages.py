@@ -135,14 +135,8 @@ def test_doctor_fails_if_the_installed_packages_would_not_work():
     assert "FAIL  not installed: x" in finished.stdout
 
 
-@pytest.mark.parametrize(
-    ("package", "line"),
-    [
-        ("matplotlib", "show identity --rounds 9 --sampling single --plot x.png"),
-        ("jinja2", "report . --html x.html"),
-    ],
-)
-def test_a_picture_or_page_without_its_package_is_refused_with_its_packages(package, line):
-    finished = run(f"sys.modules['{package}'] = None\nsys.argv = 'tff-mf {line}'.split()\n" + DOCTOR)
+def test_a_picture_without_its_package_is_refused_with_its_package():
+    line = "show identity --rounds 9 --sampling single --plot x.png"
+    finished = run(f"sys.modules['matplotlib'] = None\nsys.argv = 'tff-mf {line}'.split()\n" + DOCTOR)
     assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
-    assert finished.stderr.endswith("Run: pip install 'jinja2>=3.1' 'matplotlib>=3.8'\n")
+    assert finished.stderr.endswith("Run: pip install 'matplotlib>=3.8'\n")

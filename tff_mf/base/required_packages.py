@@ -12,10 +12,10 @@ PYTHON = (3, 11)
 INSTALL_COMMAND = "tff-mf doctor --requirements > tff-pins.txt && pip install --no-deps -r tff-pins.txt"
 # The packages of an extra themselves. tff-mf is on no index: whoever registered its name there would be installed.
 CORE_COMMAND = (
-    "pip install 'click>=8.1' 'dp-accounting>=0.4.3' 'msgspec>=0.20' 'numpy>=1.25' 'rich>=13.7' 'rich-click>=1.9' "
-    "'safetensors>=0.4' 'scipy>=1.9.3'"
+    "pip install 'click>=8.1' 'dp-accounting>=0.4.3' 'jinja2>=3.1' 'markdown>=3.5' 'msgspec>=0.20' 'numpy>=1.25' "
+    "'rich>=13.7' 'rich-click>=1.9' 'safetensors>=0.4' 'scipy>=1.9.3'"
 )
-PLOT_COMMAND = "pip install 'jinja2>=3.1' 'matplotlib>=3.8'"
+PLOT_COMMAND = "pip install 'matplotlib>=3.8'"
 FLOWER_COMMAND = "pip install 'flwr[simulation]>=1.41,<1.43'"
 JAX_COMMAND = "pip install 'jax>=0.10' 'optax>=0.2.4'"
 TORCH_COMMAND = "pip install 'cryptography>=42' 'torch>=2.4'"

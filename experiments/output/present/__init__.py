@@ -1,7 +1,6 @@
 """One model of documents, rendered to a terminal, to Markdown and to a web page: the same content in each.
 
-A report, a plan or a comparison is a `Document`, which one function makes from its facts. `html`, which needs the extra
-`plot`, is imported where a page is asked for.
+A plan or a comparison is a `Document`, which one function makes from its facts.
 """
 
 from ._document import Block as Block

@@ -1,0 +1,1303 @@
+"""The privacy report of a run: what its files support, as JSON, Markdown and a web page, and the check of a stored one.
+
+Everything follows from `run.json`, the artifact, the ledger, the metrics and the model in the folder of a run. Whoever
+owns the folder is trusted: a check finds mistakes, and no forgery.
+"""
+
+import base64
+import collections
+import dataclasses
+import datetime
+import functools
+import html as html_text
+import io
+import itertools
+import json
+import math
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import jinja2
+import markdown as python_markdown
+import msgspec
+import safetensors
+
+import tff_mf
+from tff_mf.accounting import Question, grid_charge
+from tff_mf.base import files as base_files
+from tff_mf.base import strict_json
+from tff_mf.base.errors import InputError
+from tff_mf.base.strict_json import finite
+from tff_mf.numerics import digits
+from tff_mf.planning import deployed_population, run_guarantee
+from tff_mf.sensitivities.losses import round_errors
+
+from .output.files import FOLDER_LOCK, file_hash, write_atomically
+from .output.text import seen as visible
+from .output.text import up
+from .runs import amplification, model_file, names, statements
+from .runs.folders import read_evaluated, readable_folder
+from .runs.ledger import LedgerRecord, cohort_digest, read_ledger
+from .runs.metrics import ALSO_TRAINING, HARMLESS, NOT_TRAINING, Metrics, read_metrics
+from .runs.rules import Schema
+
+# Pipelines of others read and write run.json by these names.
+from .runs.run_record import RunRecord as RunRecord
+from .runs.run_record import check_fields as check_fields
+from .runs.run_record import read_record as read_record
+from .runs.run_record import write_record as write_record
+from .runs.settings import FILES
+from .runs.statements import REFUSED, Reason
+from .sampling import ObservedParticipation
+
+VERSION = 4
+HOLDS, ASSUMED, VIOLATED = "holds", "assumed", "violated"
+# By how much of itself a stored claim may be smaller than the recomputed one, and how far apart other floats may be:
+# last bits differ between processors.
+TOO_SMALL, APART = 1e-9, 1e-6
+# Numbers in which a claim gets weaker as they grow.
+_CLAIMS = frozenset(
+    {
+        *("epsilon", "epsilon_as_run", "epsilon_of_a_person", "epsilon_by_pld", "delta", "mu", "zcdp_rho", "tail"),
+        *("sensitivity", "error", "log_ratio"),
+    }
+)
+_INPUTS = frozenset({"noise_multiplier", "noise_multiplier_as_run"})
+# What a check does not compare: words, which may change, and who wrote them.
+_WORDS = frozenset({"text", "warnings", "not_checked", "made_by"})
+# A bound on rounding errors has last bits that are as large as what it bounds.
+_ROUNDING_APART = 1e-12
+# Above the rounding of two sensitivities, or two values of μ, that are compared.
+_ROUNDING = 1e-9
+# Largest difference of the two accountants, relative where ε is above 1.
+_ACCOUNTANTS_APART = 1e-6
+# Up to this number of rounds the pattern of every client is evaluated, with a matrix of as many rows: in seconds.
+_MOST_ROUNDS_BY_PATTERN = 4096
+# Part of a round's device reports above which bad ones are a warning.
+_MANY = 0.1
+_PLANNED_FILES = (names.RUN_JSON, names.MECHANISM)
+_FINAL_FILES = (
+    *(*_PLANNED_FILES, names.LEDGER, names.METRICS, names.SUMMARY, names.MODEL),
+    *(names.EVALUATED, names.SETTINGS_TOML, names.VOCABULARY),
+)
+# What a run writes once it has begun.
+_OF_A_RUN = (
+    *(names.LEDGER, names.METRICS, names.SUMMARY, names.MODEL),
+    *(names.REPORT, names.REPORT_TEXT, names.CHECKPOINTS, FOLDER_LOCK),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """A rule that a guarantee rests on, and what the files say of it.
+
+    Attributes:
+        name: Name of the rule.
+        state: "holds" if it was checked, "assumed" if nothing here can check it, or not yet, or "violated".
+        text: What was seen.
+    """
+
+    name: str
+    state: Literal["holds", "assumed", "violated"]
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """The content of a run's folder, as far as it is intact; of its logs only for the final report (`realised`).
+
+    Attributes:
+        attempts: Clients of each attempt of each round, both counted from 1.
+        problems: What is wrong with the files, with the rule that it is about.
+        initial_model_sha256: Hash of the copy of the initial model; empty if there is none.
+        parameters: Number of values in the trained model.
+        evaluated: Clients that a private training was evaluated on.
+    """
+
+    folder: pathlib.Path
+    realised: bool
+    record: RunRecord
+    mechanism: tff_mf.Mechanism | None
+    mechanism_sha256: str
+    ledger: LedgerRecord | None
+    attempts: Mapping[tuple[int, int], Sequence[str]]
+    metrics: Metrics
+    problems: Sequence[Reason]
+    initial_model_sha256: str
+    parameters: int | None
+    evaluated: frozenset[str]
+
+    @property
+    def rounds(self) -> int:
+        """The last round that began according to any file."""
+        begun = self.ledger.attempts if self.ledger else {}
+        return max([0, *(number for number, _ in self.attempts), *begun])
+
+    @property
+    def sizes(self) -> Mapping[int, int]:
+        """The number of clients of each round, by the ledger."""
+        return self.ledger.sizes if self.ledger else {}
+
+    @property
+    def last_round(self) -> int:
+        """The last released round that has clients, or, of secret cohorts, may have."""
+        released = self.ledger.last_released if self.ledger else self.rounds
+        if self.ledger is None or self.record.is_secret:
+            return released
+        return max((number for number, size in self.sizes.items() if size and number <= released), default=0)
+
+    @functools.cached_property
+    def repeated(self) -> list[int]:
+        """Rounds with a client that is listed twice in one attempt."""
+        return sorted({number for (number, _), clients in self.attempts.items() if len(set(clients)) < len(clients)})
+
+    @functools.cached_property
+    def rounds_by_client(self) -> dict[str, list[int]]:
+        """The rounds of each client: see `rounds_by_client`."""
+        return rounds_by_client(self.attempts)
+
+    @functools.cached_property
+    def patterns(self) -> list[tuple[int, ...]]:
+        """The rounds of each client, counted from 0."""
+        return [tuple(number - 1 for number in rounds) for rounds in self.rounds_by_client.values()]
+
+    @functools.cached_property
+    def observed(self) -> ObservedParticipation:
+        """How often, and how far apart, clients took part: 0 apart if one is listed twice in a round."""
+        return observed(self.rounds_by_client.values())
+
+
+def rounds_by_client(attempts: Mapping[tuple[int, Any], Iterable[str]]) -> dict[str, list[int]]:
+    """Returns the rounds of each client, counted from 1, in order.
+
+    Formal guarantee: a client in several attempts of a round took part in it once, since at most one attempt is
+    released; one in an abandoned attempt took part all the same. If a client is listed twice in one attempt, its round
+    is listed twice.
+
+    Example:
+        >>> rounds_by_client({(1, 1): ["ann"], (1, 2): ["ann"], (3, 1): ["ann", "bob"]})
+        {'ann': [1, 3], 'bob': [3]}
+    """
+    times: dict[str, dict[int, int]] = {}
+    for (number, _), clients in sorted(attempts.items(), key=lambda item: item[0][0]):
+        for client, count in collections.Counter(clients).items():
+            of_client = times.setdefault(client, {})
+            of_client[number] = max(count, of_client.get(number, 0))
+    return {
+        client: [number for number, count in rounds.items() for _ in range(count)] for client, rounds in times.items()
+    }
+
+
+def observed(patterns: Iterable[Sequence[int]]) -> ObservedParticipation:
+    """Returns how often, how far apart and in which steps clients took part.
+
+    Example:
+        >>> observed([[1, 3], [3]])
+        ObservedParticipation(min_sep=2, max_participations=2)
+    """
+    patterns = [rounds for rounds in patterns if rounds]
+    apart = {b - a for rounds in patterns for a, b in itertools.pairwise(rounds)}
+    most = max(map(len, patterns), default=0)
+    if not apart:
+        return ObservedParticipation(min_sep=None, max_participations=most)
+    return ObservedParticipation(
+        min_sep=min(apart),
+        max_participations=most,
+        common_step=math.gcd(*apart),
+        span=max(rounds[-1] - rounds[0] for rounds in patterns),
+    )
+
+
+def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
+    """Returns what a run's folder contains; problems of files other than `run.json` are collected, not raised."""
+    record = read_record(folder)
+    problems: list[Reason] = []
+
+    def damaged(field: str, file: str, why: object) -> None:
+        problems.append(Reason(field=field, text=f"{file} is missing or damaged: {why}"))
+
+    mechanism, digest = None, ""
+    try:
+        digest = file_hash(folder / names.MECHANISM)
+        mechanism = tff_mf.load(folder / names.MECHANISM)
+    except (OSError, InputError) as error:
+        damaged("mechanism", names.MECHANISM, error)
+    ledger, attempts, metrics, evaluated = None, {}, Metrics(), frozenset()
+    if realised:
+        ledger = _ledger(folder, problems)
+        attempts = {(line.round, line.attempt): line.clients for line in ledger.begun} if ledger else {}
+        try:
+            metrics = read_metrics(folder / names.METRICS)
+            damage = "".join(metrics.problems[:1])
+        except InputError as error:
+            damage = str(error)
+        if damage:
+            metrics = Metrics()
+            damaged("log", names.METRICS, damage)
+        try:
+            evaluated = read_evaluated(folder)
+        except InputError as error:
+            damaged("released without noise", names.EVALUATED, error)
+        # Nothing says on whose data the columns of other tables were computed.
+        tables = {path.name for path in folder.iterdir() if path.suffix.lower() == ".csv"}
+        for name in sorted(tables - {names.METRICS}):
+            text = f"{name!a} is not a file of a run, and nothing says on whose data it was computed"
+            problems.append(Reason(field="released without noise", text=text))
+    given = folder / names.INITIAL_MODEL
+    return Evidence(
+        folder=folder,
+        realised=realised,
+        record=record,
+        mechanism=mechanism,
+        mechanism_sha256=digest,
+        ledger=ledger,
+        attempts=attempts,
+        metrics=metrics,
+        problems=problems,
+        initial_model_sha256=file_hash(given) if given.is_file() else "",
+        parameters=_parameters(folder / names.MODEL) if realised else None,
+        evaluated=evaluated,
+    )
+
+
+def _parameters(path: pathlib.Path) -> int | None:
+    """Returns the number of the model's parameters that train, which alone are noised; `None` without a model."""
+    try:
+        with safetensors.safe_open(path, "np") as model:
+            trainable, _ = model_file.names(model.metadata(), model.keys())
+            return sum(math.prod(model.get_slice(name).get_shape()) for name in trainable)
+    except (OSError, safetensors.SafetensorError, ValueError, TypeError):
+        return None
+
+
+def _ledger(folder: pathlib.Path, problems: list[Reason]) -> LedgerRecord | None:
+    try:
+        ledger = read_ledger(folder / names.LEDGER)
+    except InputError as error:
+        problems.append(Reason(field="log", text=str(error)))
+        return None
+    against = [f"{names.LEDGER}: {problem}" for problem in ledger.problems]
+    if ledger.bound_to is None:
+        against.append(f"{names.LEDGER} does not contain the hash of {names.RUN_JSON}")
+    elif ledger.bound_to != file_hash(folder / names.RUN_JSON):
+        against.append(f"{names.RUN_JSON} was edited after the run began")
+    problems += [Reason(field="log", text=text) for text in against]
+    return ledger
+
+
+def _participation(evidence: Evidence) -> Check:
+    """The rounds of each client are a pattern of the schema, which is that of the sampling."""
+    record, came = evidence.record, evidence.observed
+    b, k = record.min_sep, record.max_participations
+    claimed = f"rounds of a client are at least {b} apart, and at most {k}"
+    if record.participation == "FixedEpoch":
+        claimed += f", in the same place of {k} epochs that follow each other"
+
+    def check(state: Any, text: str) -> Check:
+        return Check(name="participation", state=state, text=f"{claimed}; {text}")
+
+    if (text := _other_sampling(record)) is not None:
+        return check(VIOLATED, text)
+    if record.is_secret:
+        return check(ASSUMED, "by the sampler, as cohorts are secret and no log has them")
+    if not evidence.realised:
+        return check(ASSUMED, "to be checked in the log")
+    if evidence.repeated:
+        return check(VIOLATED, f"a client is listed twice in round {evidence.repeated[0]}")
+    logged = statements.seen(came.min_sep, came.max_participations)
+    if came.min_sep is not None and k > 1 and came.min_sep < b:
+        return check(VIOLATED, f"{logged}: a client came back too soon")
+    if came.max_participations > k:
+        return check(VIOLATED, f"{logged}: a client came too often")
+    # Some schemas restrict more than the number and distance of rounds. Rounds are counted from 1, as in the log.
+    for pattern in evidence.patterns:
+        rounds = [number + 1 for number in pattern]
+        if not record.schema.allows(rounds):
+            listed = ", ".join(map(str, rounds))
+            return check(VIOLATED, f"a client took part in rounds {listed}, which the schema does not allow")
+    return check(HOLDS, logged)
+
+
+def _other_sampling(record: RunRecord) -> str | None:
+    """Returns how the sampling of a run differs from the claim's; `None` if it does not, or nothing says how it is.
+
+    A log cannot show it of rounds that were planned and did not run, nor of clients that came once by chance.
+    """
+    drawn = record.drawn
+    if drawn is None:
+        return None
+    try:
+        schema = drawn.schema(record.rounds)
+    except InputError as error:
+        return str(error)
+    if schema != record.schema:
+        return f"sampling={drawn.sampling!r} of its settings keeps another schema: clients may come otherwise"
+    # Others name the sampler of a deployment in words of their own.
+    if drawn.sampler != record.sampler and (record.is_secret or record.sampler.startswith("tff_mf.")):
+        return f"sampling={drawn.sampling!r} of its settings is not the sampler, {record.sampler}"
+    return None
+
+
+def _sampler(evidence: Evidence) -> Check:
+    """The cohorts in the log are the planned ones, and secret cohorts are not in it."""
+    record = evidence.record
+
+    def check(state: Any, text: str) -> Check:
+        return Check(name="sampler", state=state, text=f"cohorts by {record.sampler}{text}")
+
+    if record.is_secret != record.draws_in_secret:
+        return check(VIOLATED, f", and {names.RUN_JSON} contradicts itself on whether they are secret")
+    if record.is_secret:
+        if any(evidence.attempts.values()):
+            return check(VIOLATED, " are claimed to be secret, and the log lists clients")
+        return check(ASSUMED, " from the system's randomness")
+    if not record.cohorts:
+        return check(ASSUMED, "; no planned cohorts to compare the log with")
+    if not evidence.realised:
+        return check(ASSUMED, ", as planned; to be checked in the log")
+    planned = dict(enumerate(record.cohorts, start=1))
+    for (number, _), clients in sorted(evidence.attempts.items()):
+        if planned.get(number) != cohort_digest(clients):
+            return check(VIOLATED, f": round {number} had another cohort than planned: the sampler was changed")
+    return check(HOLDS, ", as planned")
+
+
+def _log(evidence: Evidence) -> Check:
+    """The log is complete."""
+    if not evidence.realised:
+        return Check(name="log", state=ASSUMED, text="every round will be in the log before it runs")
+    record, ledger, rounds, metrics = evidence.record, evidence.ledger, evidence.rounds, evidence.metrics
+    against = [problem.text for problem in evidence.problems if problem.field == "log"]
+    if ledger is not None and not against:
+        released = ledger.last_released
+        if sorted(ledger.attempts) != list(range(1, len(ledger.attempts) + 1)):
+            against.append(f"rounds are missing in {names.LEDGER}")
+        if metrics.last_round > rounds:
+            against.append(f"{names.METRICS} has round {metrics.last_round}, the log ends at {rounds}")
+        if metrics.last_evaluated > released:
+            against.append(
+                f"{names.METRICS} has an evaluation of round {metrics.last_evaluated}, and {names.LEDGER} has releases "
+                f"up to round {released}"
+            )
+        if not ledger.ended:
+            against.append(f"{names.LEDGER} does not say that the run ended: later rounds may be missing")
+        if rounds > record.rounds:
+            against.append(f"{rounds} rounds ran, {record.rounds} were accounted for")
+    if against:
+        return Check(name="log", state=VIOLATED, text="; ".join(against))
+    return Check(name="log", state=HOLDS, text=f"all {rounds} rounds are in the log, with every attempt")
+
+
+def _releases(evidence: Evidence) -> Check:
+    """Each round was released at most once, in order."""
+    name, ledger = "one release a round", evidence.ledger
+    if ledger is None:
+        return Check(name=name, state=ASSUMED, text="each round is released once")
+    twice = [number for number, times in ledger.released.items() if times > 1]
+    if twice:
+        text = f"round {twice[0]} was released more than once: two results of a round are two releases"
+        return Check(name=name, state=VIOLATED, text=text)
+    if ledger.impossible:
+        return Check(name=name, state=VIOLATED, text=f"{ledger.impossible[0]}: no run has such a ledger")
+    again = sum(times > 1 for times in ledger.attempts.values())
+    computed = f"; {again} were computed again before any result was released" if again else ""
+    return Check(name=name, state=HOLDS, text=f"each once, in order, by its newest attempt{computed}")
+
+
+def _artifact(evidence: Evidence) -> Check:
+    """The artifact is the one in `run.json`."""
+    problem = next((problem for problem in evidence.problems if problem.field == "mechanism"), None)
+    if problem is not None:
+        return Check(name="mechanism", state=VIOLATED, text=problem.text)
+    if evidence.mechanism_sha256 != evidence.record.mechanism_sha256:
+        text = f"the artifact is not the one of {names.RUN_JSON}: its hash differs"
+        return Check(name="mechanism", state=VIOLATED, text=text)
+    return Check(name="mechanism", state=HOLDS, text="its hash is right, and its sensitivity was computed again")
+
+
+def _without_noise(evidence: Evidence) -> Check:
+    """Nothing of the training clients is released without noise, as far as files show it."""
+    record = evidence.record
+
+    def check(state: Any, text: str) -> Check:
+        return Check(name="released without noise", state=state, text=text)
+
+    for release in record.released_without_noise:
+        if release.get("of") not in (NOT_TRAINING, ALSO_TRAINING):
+            return check(VIOLATED, f"{release.get('name')}, of {release.get('of')}")
+    unknown = sorted(set(evidence.metrics.columns) - HARMLESS - set(record.evaluation_columns))
+    if unknown:
+        return check(VIOLATED, f"{names.METRICS} has {unknown[0]}, which {names.RUN_JSON} does not name")
+    problem = next((problem for problem in evidence.problems if problem.field == "released without noise"), None)
+    if problem is not None:
+        return check(VIOLATED, problem.text)
+    if both := len(evidence.evaluated & evidence.rounds_by_client.keys()):
+        return check(VIOLATED, f"{names.EVALUATED} has {both} of the clients in the log: metrics on clients that train")
+    return check(ASSUMED, f"the evaluation, on {ALSO_TRAINING if _evaluated_on_training(record) else NOT_TRAINING}")
+
+
+def _evaluated_on_training(record: RunRecord) -> bool:
+    return any(release.get("of") == ALSO_TRAINING for release in record.released_without_noise)
+
+
+def _divisor(evidence: Evidence) -> Check:
+    """The noised sums were divided by a constant."""
+    divisor = evidence.record.divisor
+    if divisor is None:
+        return Check(name="divisor", state=VIOLATED, text="it is not stated, and who reports is not constant")
+    logged = evidence.ledger.divisors if evidence.ledger else []
+    if logged and logged != [divisor]:
+        listed = ", ".join(map(str, logged[:3]))
+        text = f"sums were divided by {listed}, not by the constant {divisor}: that changes the sensitivity"
+        return Check(name="divisor", state=VIOLATED, text=text)
+    return Check(name="divisor", state=HOLDS if logged else ASSUMED, text=f"sums are divided by the constant {divisor}")
+
+
+def _cohort(evidence: Evidence) -> Check:
+    """The noise was scaled for the clients that train."""
+    cohort, clients = evidence.record.cohort, evidence.record.clients_per_round
+    if cohort == clients:
+        return Check(name="cohort", state=HOLDS, text=f"the noise is that of the {clients} clients of a round")
+    if cohort < clients or not evidence.record.simulation:
+        text = (
+            f"the noise was scaled for cohorts of {cohort}, and {clients} real clients train in a round: only a "
+            "simulation, which no client depends on, may stand for a larger cohort"
+        )
+        return Check(name="cohort", state=VIOLATED, text=text)
+    return Check(name="cohort", state=HOLDS, text=f"a simulation of cohorts of {cohort} by {clients} clients")
+
+
+def _clipping(evidence: Evidence) -> Check:
+    """Every update was clipped to the norm in `run.json`, which changes with a restart only."""
+    record, ledger = evidence.record, evidence.ledger
+    norms = ledger.clip_norms if ledger else []
+    if record.adaptive_count_stddev is None:
+        if norms and norms != [record.clip_norm]:
+            text = f"the clip norm was {norms[0]} to {norms[-1]}, and {record.clip_norm} was accounted for"
+            return Check(name="clipping", state=VIOLATED, text=text)
+        text = f"every update is clipped to L2 norm {record.clip_norm}; one that is not finite counts as zero"
+        return Check(name="clipping", state=HOLDS, text=text)
+    last = {entry.round: entry.clip_norm for entry in ledger.begun} if ledger else {}
+    changed = {number for number, norm in last.items() if last.get(number - 1, norm) != norm}
+    if without := sorted(changed - set(ledger.restarts if ledger else ())):
+        text = f"the clip norm changed in round {without[0]}, without a restart: noise of two norms does not cancel"
+        return Check(name="clipping", state=VIOLATED, text=text)
+    text = "the clip norm adapts, restarts come with it, and its counts are accounted for"
+    return Check(name="clipping", state=HOLDS if norms else ASSUMED, text=text)
+
+
+def _restarts(evidence: Evidence) -> Check:
+    """The noise started anew in the planned rounds."""
+    record, ledger, every = evidence.record, evidence.ledger, evidence.record.restart_every
+    noise = "noise runs without restart" if every is None else f"noise starts anew every {every} rounds"
+    if ledger is None:
+        return Check(name="restarts", state=ASSUMED, text=noise)
+    planned = [number for number in range(1, evidence.rounds + 1) if record.rules.restarts_in(number)]
+    if ledger.restarts != planned:
+        other = min(set(ledger.restarts) ^ set(planned))
+        return Check(name="restarts", state=VIOLATED, text=f"{noise}, was accounted for, and round {other} differs")
+    return Check(name="restarts", state=HOLDS, text=noise)
+
+
+def _initial_model(evidence: Evidence) -> Check:
+    """A model that training started from is of other data.
+
+    Formal guarantee: the guarantee of a run is for an initial model that does not depend on its clients. For one that
+    was trained on them, the μ of both runs compose to √(μ₁² + μ₂²), and no ε of one run alone is stated.
+    """
+
+    def check(state: Any, text: str) -> Check:
+        return Check(name="initial model", state=state, text=text)
+
+    given = evidence.record.initial_model
+    if given is None:
+        if not evidence.initial_model_sha256:
+            return check(HOLDS, "none was given")
+        return check(VIOLATED, f"the run has {names.INITIAL_MODEL}, and {names.RUN_JSON} names none")
+    named = f"the one with SHA-256 {given.sha256:.16}…"
+    if evidence.realised and evidence.initial_model_sha256 != given.sha256:
+        return check(VIOLATED, f"{names.INITIAL_MODEL} is missing, or is not {named}")
+    if given.same_data:
+        return check(VIOLATED, f"{named} is of a run on the same data set: their guarantees compose to a larger ε")
+    return check(ASSUMED, f"{named} is public, or its training on these clients is accounted for")
+
+
+def _arithmetic(evidence: Evidence) -> Check:
+    """The guarantee is about the numbers that are released, or about the real numbers behind floats."""
+    grid, dimension, parameters = evidence.record.grid, evidence.record.dimension, evidence.parameters
+    if grid is None or dimension is None:
+        return Check(name="finite precision", state=ASSUMED, text="not covered: sums and noise are floats")
+    if parameters is not None and parameters > dimension:
+        text = f"the model has {parameters} parameters, and what the grid costs was accounted for {dimension}"
+        return Check(name="finite precision", state=VIOLATED, text=text)
+    if evidence.realised and parameters is None:
+        text = f"covered, cost included, for at most {dimension} parameters; no model is here to count them"
+        return Check(name="finite precision", state=ASSUMED, text=text)
+    return Check(name="finite precision", state=HOLDS, text="covered, cost included")
+
+
+def _secrecy(evidence: Evidence) -> Check | None:
+    """The ε of secret cohorts is no smaller than the one that follows from the settings; `None` of known cohorts."""
+    record = evidence.record
+    if record.amplified_epsilon is None or evidence.mechanism is None:
+        return None
+    try:
+        level = amplification.own(record.plan(evidence.mechanism), record.drawn, record.population)
+    except InputError as error:
+        return Check(name="secrecy", state=VIOLATED, text=f"no amplified ε follows from {names.RUN_JSON}: {error}")
+    if level.epsilon > record.amplified_epsilon:
+        text = f"a larger ε than that of {names.RUN_JSON} follows from its settings"
+        return Check(name="secrecy", state=VIOLATED, text=text)
+    return Check(name="secrecy", state=HOLDS, text="the amplified ε follows from the settings")
+
+
+def _randomness(evidence: Evidence) -> Check:
+    """The noise has fresh keys."""
+    if evidence.record.insecure_seed is not None:
+        text = "TEST ONLY: the noise has a fixed seed, so that anybody can remove it"
+        return Check(name="randomness", state=VIOLATED, text=text)
+    return Check(name="randomness", state=HOLDS, text="a fresh key of 128 bits from the system for every round")
+
+
+def checks(evidence: Evidence) -> list[Check]:
+    """Returns every rule that a guarantee rests on, and whether the files keep it."""
+    rules = [
+        _participation(evidence),
+        _sampler(evidence),
+        _log(evidence),
+        _releases(evidence),
+        _artifact(evidence),
+        _randomness(evidence),
+        _without_noise(evidence),
+        _divisor(evidence),
+        _cohort(evidence),
+        _clipping(evidence),
+        _restarts(evidence),
+        _initial_model(evidence),
+        _arithmetic(evidence),
+        _secrecy(evidence),
+    ]
+    return [rule for rule in rules if rule is not None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figures:
+    """A guarantee that holds if every rule does, and the sensitivity that it follows from.
+
+    Attributes:
+        reached: A sensitivity that a client in the log attains; 0 if none is known.
+        charge: What the integers of a grid cost, which is part of the guarantee; `None` in floating point.
+    """
+
+    guarantee: tff_mf.Guarantee
+    sensitivity: tff_mf.SensitivityResult
+    reached: float = 0.0
+    charge: grid_charge.GridCharge | None = None
+
+
+def planned_figures(record: RunRecord, mechanism: tff_mf.Mechanism) -> Figures:
+    """Returns the figures for the participation schema of the run."""
+    every = record.restart_every or record.rounds
+    run = mechanism.cast_to_float32()
+    sensitivity = tff_mf.restart_sensitivity(run, record.rounds, record.schema, restart_every=every)
+    return _figures(record, mechanism, sensitivity, record.schema, rounds=record.rounds)
+
+
+def planned_epsilon(record: RunRecord, mechanism: tff_mf.Mechanism) -> float | None:
+    """Returns ε of a run as planned; `None` if it is infinite, or may not be stated at this δ."""
+    epsilon = planned_figures(record, mechanism).guarantee.epsilon(record.delta)
+    return None if statements.violations(epsilon, record.delta, record.population) else epsilon
+
+
+def _realised_figures(evidence: Evidence) -> Figures | None:
+    """Returns the figures for the observed rounds of the clients; `None` if they cannot be computed.
+
+    Formal guarantee: the sensitivity is the largest over the clients in the log, or an upper bound: the smaller one of
+    the sensitivities of the observed patterns and of a schema that has all of them: the `MinSep` of the observed b
+    and k, or, of a run in fixed epochs, the `FixedEpoch` of the observed steps. If a client is listed twice in a round,
+    there are no figures, nor of a ledger that no run can have written.
+    """
+    record, mechanism, rounds = evidence.record, evidence.mechanism, evidence.rounds
+    if mechanism is None or not rounds or evidence.repeated or (evidence.ledger and evidence.ledger.impossible):
+        return None
+    if record.is_secret:
+        # No log has them: all that is known is what the sampling keeps.
+        return planned_figures(record, mechanism)
+    try:
+        sensitivity, reached = observed_sensitivity(evidence, mechanism)
+        # A log of more rounds than were planned, which voids the claim, has their cost too.
+        return _figures(
+            record,
+            mechanism,
+            sensitivity,
+            _observed_schema(evidence),
+            rounds=max(record.rounds, rounds),
+            reached=reached,
+        )
+    except InputError:
+        return None
+
+
+def _observed_schema(evidence: Evidence) -> tff_mf.MinSep:
+    """Returns the narrowest `MinSep` that has all observed patterns."""
+    most = max(1, evidence.observed.max_participations)
+    return tff_mf.MinSep(min_sep=evidence.observed.min_sep or evidence.rounds, max_participations=most)
+
+
+def observed_sensitivity(evidence: Evidence, mechanism: tff_mf.Mechanism) -> tuple[tff_mf.SensitivityResult, float]:
+    """Returns the sensitivity of the observed participation, and one that a client in the log attains, 0 if unknown."""
+    record, rounds = evidence.record, evidence.rounds
+    every = min(record.restart_every or rounds, rounds)
+    run, reached = mechanism.cast_to_float32(), 0.0
+    schemas: list[tff_mf.Participation] = [_observed_schema(evidence)]
+    step, span = evidence.observed.common_step, evidence.observed.span
+    if isinstance(record.schema, tff_mf.FixedEpoch) and step and span is not None:
+        # The narrowest that has all observed patterns, if the run claims one.
+        schemas.append(tff_mf.FixedEpoch(min_sep=step, max_participations=span // step + 1))
+    bounds = [tff_mf.restart_sensitivity(run, rounds, schema, restart_every=every) for schema in schemas]
+    if rounds <= _MOST_ROUNDS_BY_PATTERN:
+        exact = tff_mf.pattern_sensitivity(run, rounds, evidence.patterns, restart_every=every)
+        reached = exact.value if exact.exact else 0.0
+        bounds.insert(0, exact)
+    # The first of those that are equal but for rounding, so that every machine takes the same.
+    smallest = min(bound.value for bound in bounds)
+    return next(bound for bound in bounds if bound.value <= smallest * (1 + _ROUNDING)), reached
+
+
+def _figures(
+    record: RunRecord,
+    mechanism: tff_mf.Mechanism,
+    sensitivity: tff_mf.SensitivityResult,
+    schema: tff_mf.Participation,
+    *,
+    rounds: int,
+    reached: float = 0.0,
+) -> Figures:
+    question = Question(
+        mechanism=mechanism,
+        rounds=rounds,
+        sampling=schema,
+        restart_every=record.restart_every,
+        adjacency=record.adjacency,
+        grid=record.grid,
+        dimension=record.dimension,
+    )
+    sigma, counts = record.noise_multiplier, record.adaptive_count_stddev
+    if record.insecure_seed is not None or not sigma:
+        guarantee = tff_mf.Guarantee(mu=math.inf, adjacency=record.adjacency)
+    else:
+        guarantee = run_guarantee(question, sigma, count_stddev=counts, sensitivity=sensitivity)
+    return Figures(guarantee=guarantee, sensitivity=sensitivity, reached=reached, charge=question.charge(sigma))
+
+
+def _stated_figures(evidence: Evidence, planned: Figures | None, seen: Figures | None) -> Figures | None:
+    """Returns the figures that a report states: the observed ones, or the planned ones before the run.
+
+    Formal guarantee: at least the figures of the observed participation. If the run was stopped early, at least the
+    planned figures too: the decision to stop may depend on released results, and then the guarantee follows from the
+    run that could have continued.
+    """
+    if not evidence.realised:
+        return planned
+    if seen is None or planned is None or evidence.last_round >= evidence.record.rounds:
+        return seen
+    if planned.guarantee.mu < seen.guarantee.mu * (1 - _ROUNDING):
+        return seen
+    # Where both are equal but for rounding, every machine names the same sensitivity.
+    larger = max(planned.guarantee, seen.guarantee, key=lambda guarantee: guarantee.mu)
+    return dataclasses.replace(planned, guarantee=larger)
+
+
+def _against_figures(
+    evidence: Evidence, stated: Figures | None, planned: Figures | None, seen: Figures | None
+) -> list[Reason]:
+    """Returns what is wrong with the figures: there are none, the log refutes them, or two accountants differ."""
+    record = evidence.record
+    if stated is None:
+        return [Reason(field="accountant", text="no sensitivity can be computed from the files")]
+    if planned is not None and seen is not None:
+        within = evidence.rounds <= record.rounds and all(map(record.schema.allows, evidence.patterns))
+        if within and seen.reached > planned.sensitivity.value * (1 + _ROUNDING):
+            text = "clients that follow the schema attain a larger sensitivity than the planned one"
+            return [Reason(field="accountant", text=text)]
+    epsilon, by_pld = stated.guarantee.epsilon(record.delta), stated.guarantee.epsilon_by_pld(record.delta)
+    if math.isfinite(epsilon) and abs(epsilon - by_pld) > _ACCOUNTANTS_APART * max(1.0, epsilon):
+        text = "the closed form of ε and privacy loss distributions disagree"
+        return [Reason(field="accountant", text=text)]
+    return []
+
+
+def population(evidence: Evidence) -> int | None:
+    """Returns the number of clients: as in `run.json` or as observed in the log, whichever is larger.
+
+    δ is compared with 1 / population, so a smaller number than the log shows would let a δ pass that is too large. If
+    clients stand for a larger cohort, the number comes from `deployed_population`.
+    """
+    record = evidence.record
+    deployed = deployed_population(
+        len(evidence.rounds_by_client),
+        cohort=record.cohort,
+        clients_per_round=record.clients_per_round,
+        rounds=record.rounds,
+        participation=record.schema,
+    )
+    return max(deployed, record.population or 0) or None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """The files of a run, and what follows from them.
+
+    Figures are for the schema of the claim (`planned`), for the observed rounds (`seen`), and as the report states
+    them; each is `None` if there are none.
+    """
+
+    evidence: Evidence
+    checks: Sequence[Check]
+    planned: Figures | None
+    seen: Figures | None
+    figures: Figures | None
+    claim: statements.Claim
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """Returns what the files of a run support."""
+    record = evidence.record
+    rules = checks(evidence)
+    planned = None if evidence.mechanism is None else planned_figures(record, evidence.mechanism)
+    seen = _realised_figures(evidence) if evidence.realised else None
+    stated = _stated_figures(evidence, planned, seen)
+    came = evidence.observed
+    given: dict[str, Any] = {
+        "guarantee": None if stated is None else stated.guarantee,
+        "rounds": evidence.rounds if evidence.realised else record.rounds,
+        "participation": statements.seen(came.min_sep, came.max_participations)
+        if evidence.realised
+        else statements.bound_to(record.schema),
+    }
+    if record.amplified_epsilon is not None and record.drawn is not None and stated is not None:
+        given |= amplification.of_own_cohorts(
+            record.amplified_epsilon,
+            record.drawn,
+            rounds=given["rounds"],
+            clients_per_person=record.clients_per_person,
+        )
+    claim = statements.claim(
+        **given,
+        delta=record.delta,
+        population=population(evidence),
+        cohort=record.cohort,
+        clients_per_round=record.clients_per_round,
+        clients_per_person=record.clients_per_person,
+        simulation=record.simulation,
+        test_only=record.insecure_seed is not None,
+        reasons=[
+            *(Reason(field=rule.name, text=rule.text) for rule in rules if rule.state == VIOLATED),
+            *_against_figures(evidence, stated, planned, seen),
+            *_other_model(evidence),
+        ],
+        grid=record.grid is not None,
+    )
+    return Judgement(evidence=evidence, checks=rules, planned=planned, seen=seen, figures=stated, claim=claim)
+
+
+def _other_model(evidence: Evidence) -> list[Reason]:
+    """Returns that the model is not the one of the run's summary, as in a folder that was mixed from two runs."""
+    summary = _summary(evidence.folder) if evidence.realised else {}
+    if "model_sha256" not in summary:
+        return []
+    model = evidence.folder / names.MODEL
+    if model.is_file() and file_hash(model) == summary["model_sha256"]:
+        return []
+    return [Reason(field="model", text=f"{names.MODEL} is missing, or its hash is not the one in {names.SUMMARY}")]
+
+
+def _summary(folder: pathlib.Path) -> dict[str, Any]:
+    try:
+        found = strict_json.read(folder / names.SUMMARY, "summary")
+    except (InputError, OSError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
+    """Returns what the headline of the final report would state if no further round followed; `None` if no ε could be.
+
+    Formal guarantee: the guarantee is the headline's, for the observed rounds of each client, and at least the
+    plan's, since the run would stop early: see `_stated_figures`.
+
+    Args:
+        folder: The run's folder, whose ledger has the last round as released.
+    """
+    evidence = gather(folder, realised=True)
+    if evidence.ledger is not None:
+        # As if the run ended here: only then can a report know that no round is missing.
+        evidence = dataclasses.replace(evidence, ledger=dataclasses.replace(evidence.ledger, ended=True))
+    claim = judge(evidence).claim
+    return None if claim.state == REFUSED else claim
+
+
+def _warnings(found: Judgement) -> list[str]:
+    """Returns what a reader needs to know, and what voids nothing."""
+    evidence, record, ledger = found.evidence, found.evidence.record, found.evidence.ledger
+    warnings = []
+    if not evidence.realised:
+        warnings.append("this is a plan: it is about the settings of the run, not about what it did")
+    if all(reason.field != "delta" for reason in found.claim.reasons):
+        warnings.append(statements.uncustomary_delta(record.delta, found.claim.population))
+    if ledger is not None and evidence.last_round < record.rounds:
+        warnings.append(
+            f"stopped after {evidence.last_round} of {record.rounds} rounds, the last released round with clients: the "
+            "larger of the planned and the final figures is stated, since the decision may depend on what was released"
+        )
+    clients = record.clients_per_round
+    other = [number for number, size in evidence.sizes.items() if size != clients]
+    if other and not record.is_secret:
+        warnings.append(f"{len(other)} rounds had other than {clients} clients, round {other[0]} first")
+    drawn = record.drawn
+    if drawn is not None and drawn.is_secret and not record.is_secret:
+        warnings.append(
+            f"sampling={drawn.sampling!r} amplifies only where cohorts stay secret; here they follow from a seed, and "
+            "are logged: the ε is that of known cohorts"
+        )
+    return [warning for warning in warnings if warning]
+
+
+def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
+    """Returns the report of a run, computed from the files in its folder alone.
+
+    Formal guarantee: the report contains a finite ε only if no rule is violated and nothing forbids its claim; the ε is
+    rounded up in texts.
+
+    Args:
+        folder: The run's folder.
+        realised: Whether to build the final report, from the logs of the run; else the planned report.
+    """
+    readable_folder(folder)
+    found = judge(gather(folder, realised=realised))
+    evidence, record, ledger = found.evidence, found.evidence.record, found.evidence.ledger
+    logged = evidence.realised and not record.is_secret
+    refused = found.claim.state == REFUSED
+    mechanism = evidence.mechanism
+    report = {
+        "report": VERSION,
+        "kind": "realised" if realised else "planned",
+        "made_by": f"tff-mf {tff_mf.__version__}",
+        "claim": statements.facts(found.claim),
+        "about": _about(evidence),
+        "participation": {
+            "schema": record.participation,
+            "rounds": record.rounds,
+            "min_sep": record.min_sep,
+            "max_participations": record.max_participations,
+            "observed_rounds": evidence.rounds if logged else None,
+            "observed_min_sep": evidence.observed.min_sep if logged else None,
+            "observed_max_participations": evidence.observed.max_participations if logged else None,
+            "sampler": record.sampler,
+        },
+        "rounds": {
+            "released": len(ledger.released) if ledger else None,
+            "computed_again": sum(times > 1 for times in ledger.attempts.values()) if ledger else None,
+            "smallest_cohort": min(evidence.sizes.values(), default=None),
+            "largest_cohort": max(evidence.sizes.values(), default=None),
+            "divisor": record.divisor,
+            "ended": ledger.ended if ledger else None,
+        },
+        "mechanism": {
+            "kind": mechanism.kind if mechanism else None,
+            "sha256": record.mechanism_sha256,
+            "rounds_at_most": mechanism.max_rounds if mechanism else None,
+            "made_for": _made_for(mechanism),
+        },
+        "noise": {
+            "noise_multiplier": record.noise_multiplier,
+            "noise_multiplier_as_run": record.noise_multiplier_as_run,
+            "sensitivity": found.figures.sensitivity.value if found.figures else None,
+            "sensitivity_exact": found.figures.sensitivity.exact if found.figures else None,
+            "clip_norm": record.clip_norm,
+            "adaptive_count_stddev": record.adaptive_count_stddev,
+            "restart_every": record.restart_every,
+            "generator": _generator(record),
+            "insecure_seed": record.insecure_seed,
+        },
+        "grid": _grid(record, found.figures),
+        "accountant": {
+            "planned": None if refused else _measures(found.planned, record.delta),
+            "realised": None if refused else _measures(found.seen, record.delta),
+        },
+        "checks": [dataclasses.asdict(check) for check in found.checks],
+        "warnings": _warnings(found),
+        "released_without_noise": list(record.released_without_noise),
+        "quality": {name: _summary(folder).get(name) for name in ("accuracy", "loss", "test_sentences")}
+        if realised
+        else None,
+        "accuracies": evidence.metrics.accuracies,
+        "settings": _settings(record),
+        "versions": dict(record.versions),
+        "command": list(record.command),
+        "files": {
+            name: file_hash(folder / name)
+            for name in (_FINAL_FILES if realised else _PLANNED_FILES)
+            if (folder / name).is_file()
+        },
+    }
+    if ledger is not None and ledger.reports:
+        report["device_reports"] = _device_reports(ledger)
+    # As a file has it: pairs are lists there.
+    return json.loads(json.dumps(report))
+
+
+def _about(evidence: Evidence) -> dict[str, Any]:
+    """Returns what is known of the data and the time of a run; nothing checks the facts of other pipelines."""
+    record, ledger = evidence.record, evidence.ledger
+    name = record.about.get("dataset") if record.settings is None else record.settings.dataset
+    started, ended = (ledger.started, ledger.finished) if ledger else (None, None)
+    seconds = None
+    # How long secret cohorts take depends on how many they are; a clock may be set back.
+    if started and ended and not record.is_secret:
+        took = ended - started
+        seconds = int(took.total_seconds()) if took >= datetime.timedelta() else None
+    return {
+        "dataset": _without_folder(name) if isinstance(name, str) else None,
+        "dataset_sha256": record.about.get("dataset_sha256"),
+        "clients": record.training_clients,
+        "examples": record.about.get("training_examples"),
+        "started": started.isoformat() if started else None,
+        "ended": ended.isoformat() if ended else None,
+        "seconds": seconds,
+    }
+
+
+def _without_folder(name: str) -> str:
+    """Returns the name of a file without its folder, since a report is published; a word stays as it is.
+
+    Example:
+        >>> _without_folder("sqlite:/home/ann/data.sqlite")
+        'sqlite:data.sqlite'
+    """
+    return re.sub("[^:/]*/", "", name)
+
+
+def _settings(record: RunRecord) -> dict[str, Any]:
+    """Returns all settings that a report repeats, without the folders of files: it is published."""
+    asked = {} if record.settings is None else msgspec.to_builtins(record.settings)
+    placed = {name: _without_folder(asked[name]) for name in FILES if asked.get(name) is not None}
+    given = {**asked, **placed, "server_learning_rate": record.server_learning_rate}
+    return {**{name: value for name, value in given.items() if value is not None}, **record.about}
+
+
+def _device_reports(ledger: LedgerRecord) -> dict[str, Any]:
+    """Returns exact counts of the devices' reports, and what to warn the operator of: they are not for publication."""
+    counts = dict(sorted(ledger.reports.items()))
+    empty = [number for number, count in counts.items() if not count.in_the_model]
+    bad = [number for number, count in counts.items() if count.bad > _MANY * count.came]
+    warnings = []
+    if empty:
+        warnings.append(f"{len(empty)} rounds have no update in them, round {empty[0]} first: noise alone")
+    if bad:
+        warnings.append(f"in {len(bad)} rounds, round {bad[0]} first, many reports were refused, scaled or zeroed")
+    total = functools.reduce(lambda one, other: one + other, counts.values())
+    return {"rounds": len(counts), **msgspec.to_builtins(total), "warnings": warnings}
+
+
+def _made_for(mechanism: tff_mf.Mechanism | None) -> dict[str, Any] | None:
+    setting = mechanism.optimized_for if mechanism else None
+    return None if setting is None else {"rounds": setting.rounds, **vars(Schema.of(setting.participation))}
+
+
+def _generator(record: RunRecord) -> str:
+    """Returns the generator of the noise: TensorFlow's in its graphs, or one of the streams in NumPy."""
+    if record.about.get("engine") != "flwr" and "generator" not in record.about:
+        return "tensorflow graph"
+    # Without the fact, the defaults of the streams.
+    return str(record.about.get("generator", "tensorflow" if record.grid is not None else "philox"))
+
+
+def _grid(record: RunRecord, figures: Figures | None) -> dict[str, Any] | None:
+    """Returns the grid of a run and what it costs; `None` in floating point."""
+    if record.grid is None:
+        return None
+    charge = figures.charge if figures else None
+    costs = {"mu": "mu", "tail": "tail", "error": "error", "log_ratio": "log_ratio", "added_sensitivity": "sensitivity"}
+    return {
+        "bits": record.grid.bits,
+        "max_clients": record.grid.max_clients,
+        "integers": record.grid.integers,
+        "dimension": record.dimension,
+        **{name: finite(getattr(charge, attribute)) if charge else None for name, attribute in costs.items()},
+    }
+
+
+def _measures(figures: Figures | None, delta: float) -> dict[str, Any] | None:
+    """Returns a guarantee in each privacy measure; infinite values are `None`."""
+    if figures is None:
+        return None
+    guarantee = figures.guarantee
+    return {
+        "delta": delta,
+        "epsilon": finite(guarantee.epsilon(delta)),
+        "epsilon_by_pld": finite(guarantee.epsilon_by_pld(delta)),
+        "zcdp_rho": finite(guarantee.zcdp_rho),
+        "mu": finite(guarantee.mu),
+    }
+
+
+def headline(report: Mapping[str, Any]) -> str:
+    """Returns the guarantee that a report states in one line, or why it states none."""
+    claim = statements.of_facts(report["claim"])
+    line = statements.line(claim)
+    return line if claim.state == REFUSED or report["kind"] == "realised" else f"Planned: {line}"
+
+
+def published(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a report for publication: without the exact counts of device reports."""
+    return {name: value for name, value in report.items() if name != "device_reports"}
+
+
+def as_text(report: Mapping[str, Any]) -> str:
+    """Returns the text of `report.json` for a report."""
+    return json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        # Texts of others are no markup, and neither hide nor reorder what is around them.
+        finalize=lambda value: _plain(value) if isinstance(value, str) else value,
+        autoescape=False,
+    )
+    environment.filters.update(
+        up=up,
+        bound=functools.partial(digits.upwards, digits=3),
+        down=digits.downwards,
+        sensitivity=functools.partial(digits.upwards, digits=6),
+    )
+    return environment.get_template("report.md.j2")
+
+
+def _plain(text: str) -> str:
+    """Returns a text of others for Markdown, in which no character of it is markup."""
+    return re.sub(r"([\\`*\[\]|])", r"\\\1", html_text.escape(visible(text), quote=False))
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """Returns the page of a report, without what is not for publication."""
+    claim = report["claim"]
+    appendix = {name: report[name] for name in ("settings", "versions", "files", "mechanism", "grid")}
+    # Characters beyond ASCII are escaped: none hides or reorders others, and a block of code has no markup.
+    code = json.dumps({**appendix, "command": " ".join(report["command"])}, indent=1).splitlines()
+    return _template().render(
+        **report,
+        headline=headline(report),
+        several=claim["clients_per_person"] > 1,
+        columns=[name for name in ("planned", "realised") if report["accountant"][name] is not None],
+        simulated=claim["cohort"] != claim["clients_per_round"],
+        code=[_Verbatim(f"    {line}") for line in code],
+        hold=[check for check in report["checks"] if check["state"] == HOLDS],
+        assumed=[check for check in report["checks"] if check["state"] == ASSUMED],
+    )
+
+
+class _Verbatim:
+    """A text that the template writes as it is."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Privacy report</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<style>body{{font:16px/1.5 sans-serif;max-width:48em;margin:2em auto;padding:0 1em}}table{{border-collapse:collapse}}
+td,th{{border:1px solid #bbb;padding:.2em .6em}}pre{{overflow-x:auto;background:#f4f4f4;padding:1em}}</style></head>
+<body>
+{body}
+{pictures}
+</body></html>
+"""
+
+
+def html(report: Mapping[str, Any], pictures: Mapping[str, bytes]) -> str:
+    """Returns the page of a report as one HTML file that runs and loads nothing, with pictures by their titles."""
+    drawn = "".join(
+        f'<h2>{title}</h2><img alt="{title}" src="data:image/png;base64,{base64.b64encode(content).decode()}">'
+        for title, content in pictures.items()
+    )
+    return _PAGE.format(body=python_markdown.markdown(markdown(report), extensions=["tables"]), pictures=drawn)
+
+
+def pictures(folder: pathlib.Path, report: Mapping[str, Any]) -> dict[str, bytes]:
+    """Returns PNG files by their titles: the error of each round, and the accuracy, where they are known.
+
+    The error is the standard deviation of the noise in a parameter of the sum of all released updates so far.
+    """
+    import matplotlib.figure
+
+    evidence = gather(folder, realised=False)
+    record, mechanism = evidence.record, evidence.mechanism
+    curves: dict[str, Sequence[tuple[float, float]]] = {}
+    if mechanism is not None:
+        rounds = min(record.rounds, mechanism.max_rounds or record.rounds)
+        errors = round_errors(mechanism, rounds, restart_every=min(record.restart_every or rounds, rounds))
+        scaled = errors * record.stddev / record.rules.divisor
+        curves["Noise in the sum of all updates so far"] = list(enumerate(map(float, scaled), start=1))
+    if report["accuracies"]:
+        curves["Accuracy"] = [(number, value) for number, value in report["accuracies"]]
+    drawn = {}
+    for title, points in curves.items():
+        figure = matplotlib.figure.Figure(figsize=(6, 3), layout="constrained")
+        axes = figure.subplots()
+        axes.plot(*zip(*points, strict=True), color="#0072B2", marker="o" if len(points) < 30 else "")
+        axes.set(xlabel="round", ylabel=title, ylim=(0, None))
+        axes.grid(alpha=0.3)
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=150)
+        drawn[title] = content.getvalue()
+    return drawn
+
+
+def write(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
+    """Builds a run's report, writes it as JSON and as Markdown, and returns it.
+
+    A report that is there and agrees with the files stays as it is: on another machine its figures have other last
+    bits.
+
+    Args:
+        folder: The run's folder, with `run.json` and, for the final report, its logs.
+        realised: Whether to write the final report; else the planned report.
+    """
+    report = build(folder, realised=realised)
+    as_json, as_markdown = _names(realised=realised)
+    try:
+        stored = strict_json.loads((folder / as_json).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        stored = None
+    if isinstance(stored, dict) and not differing(stored, report):
+        report = {**report, **{name: stored[name] for name in stored if name not in _WORDS | {"checks"}}}
+    write_atomically(folder / as_json, as_text(report))
+    write_atomically(folder / as_markdown, markdown(report))
+    return report
+
+
+def _names(*, realised: bool) -> tuple[str, str]:
+    return (names.REPORT, names.REPORT_TEXT) if realised else (names.PLANNED, names.PLANNED_TEXT)
+
+
+def has_begun(folder: pathlib.Path) -> bool:
+    """Returns whether a folder has a file that a run writes once it begins."""
+    return any(os.path.lexists(folder / name) for name in _OF_A_RUN)
+
+
+def differing(stored: Any, recomputed: Any, name: str = "") -> list[str]:
+    """Returns the fields in which a stored report does not agree with the one that follows from the files.
+
+    Formal guarantee: if there are none, no ε, δ, μ, ρ or sensitivity of the stored report is smaller than the
+    recomputed one by more than 1e-9 of it, σ differs by no more, no other float is further away than 1e-6 of it or
+    1e-12, and hashes, names and whole numbers are equal. Words are not compared.
+
+    Example:
+        >>> differing({"claim": {"epsilon": 7.9}, "rounds": 3}, {"claim": {"epsilon": 8.0}, "rounds": 3})
+        ['claim.epsilon']
+    """
+    if isinstance(recomputed, Mapping) and isinstance(stored, Mapping):
+        found = []
+        for key in dict.fromkeys([*recomputed, *stored]):
+            if key not in _WORDS:
+                path = f"{name}.{key}".removeprefix(".")
+                both = key in stored and key in recomputed
+                found += differing(stored[key], recomputed[key], path) if both else [path]
+        return found
+    if isinstance(recomputed, list) and isinstance(stored, list) and len(stored) == len(recomputed):
+        found = [differing(*pair, name) for pair in zip(stored, recomputed, strict=True)]
+        return [name] if any(found) else []
+    return [] if _agrees(name.rpartition(".")[2], stored, recomputed) else [name]
+
+
+def _agrees(name: str, stored: Any, recomputed: Any) -> bool:
+    if type(stored) is not type(recomputed) or not isinstance(recomputed, float):
+        return type(stored) is type(recomputed) and stored == recomputed
+    if name in _INPUTS:
+        return math.isclose(stored, recomputed, rel_tol=TOO_SMALL)
+    if name in _CLAIMS:
+        return math.isclose(stored, recomputed, rel_tol=APART) and stored >= recomputed * (1 - TOO_SMALL)
+    return math.isclose(stored, recomputed, rel_tol=APART, abs_tol=_ROUNDING_APART)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What a check found.
+
+    Attributes:
+        report: The report that follows from the files now.
+        differs: Fields of the stored report that differ from it, or what is wrong with its file.
+        warnings: What a reader needs to know, and what voids nothing.
+    """
+
+    report: Mapping[str, Any]
+    differs: Sequence[str]
+    warnings: Sequence[str]
+
+    @property
+    def problems(self) -> list[str]:
+        """Where the stored report differs, and why no ε is stated; empty if one is, by a report that follows."""
+        differs = [f"report: {name}" for name in self.differs]
+        return [*differs, *(f"{reason['field']}: {reason['text']}" for reason in self.report["claim"]["reasons"])]
+
+
+def check(folder: pathlib.Path) -> Checked:
+    """Returns whether the stored report of a run follows from its files, and what they support.
+
+    Formal guarantee: there are no `problems` only if no rule is violated, and the stored report, if there is one,
+    agrees with the files as `differing` says. Whoever rewrites the whole folder is not detected: `sha256sum` protects a
+    folder that is handed on.
+
+    Args:
+        folder: The run's folder. If it has a log, the run has ended or was interrupted.
+
+    Raises:
+        InputValueError: If `run.json` is missing or damaged.
+    """
+    begun = has_begun(folder)
+    report = build(folder, realised=begun)
+    as_json, as_markdown = _names(realised=begun)
+    warnings, differs = [*report["warnings"], *report.get("device_reports", {}).get("warnings", [])], []
+    if not begun:
+        warnings.insert(0, "no file of a run that began is here: a run whose files were removed looks the same")
+    if unfinished := sorted(str(path.relative_to(folder)) for path in base_files.unfinished(folder, subfolders=True)):
+        warnings.append(
+            f"a killed process left {', '.join(unfinished)}, which may have keys of the noise: delete it, or resume "
+            "the run, which deletes it"
+        )
+    try:
+        stored = strict_json.loads((folder / as_json).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if begun:
+            differs.append(f"{as_json} is missing")
+        else:
+            warnings.append("there is no report to check")
+        return Checked(report=report, differs=differs, warnings=warnings)
+    except (OSError, ValueError, RecursionError) as error:
+        return Checked(report=report, differs=[f"{as_json} is damaged: {error}"], warnings=warnings)
+    version = stored.get("report") if isinstance(stored, dict) else None
+    if version != VERSION:
+        differs = [f"{as_json} has version {version!r:.20}, and this release checks {VERSION}: write it again"]
+        return Checked(report=report, differs=differs, warnings=warnings)
+    differs = differing(stored, report)
+    try:
+        # The words of a page may be those of another release; its headline must be the report's.
+        if not differs and _plain(headline(stored)) not in (folder / as_markdown).read_text(encoding="utf-8"):
+            warnings.append(f"{as_markdown} is not the page of {as_json}: tff-mf report writes it again")
+    except (OSError, ValueError) as error:
+        warnings.append(f"{as_markdown} is missing or damaged: {error}")
+    return Checked(report=report, differs=differs, warnings=warnings)
