@@ -335,20 +335,19 @@ def _printed(words: Sequence[str], columns: int) -> str:
 def _stored(name: str, columns: int) -> str:
     from tff_mf.experiments import comparison
     from tff_mf.experiments.cli import doctor
-    from tff_mf.experiments.output import typed
-    from tff_mf.experiments.output.present import Section, terminal
+    from tff_mf.experiments.output import console, typed
 
     results = ROOT / "docs" / "results"
     if name == "compare":
         stored = typed.read(results / "table-4-small.json", comparison.ComparisonResult, "comparison")
-        words = comparison.document(stored)
+        words = comparison.blocks(stored)
     else:
         facts = json.loads((results / "screens.json").read_text(encoding="utf-8"))[name]
         words = {
             "doctor": lambda: doctor.words(facts),
         }[name]()
     with _wide(columns):
-        return "\n".join(terminal(words if isinstance(words, Section) else Section("", words)))
+        return console.text(words)
 
 
 def _wide(columns: int) -> contextlib.AbstractContextManager[object]:

@@ -267,13 +267,13 @@ def test_figures_of_results_are_what_their_command_wrote():
     from tff_mf.experiments import comparison
     from tff_mf.experiments.comparison import _report, _spec
     from tff_mf.experiments.output import typed
-    from tff_mf.experiments.output.present import markdown
+    from tff_mf.experiments.output.console import markdown
     from tff_mf.experiments.runs import statements
 
     page = (DOCS / "results.md").read_text()
     result = typed.read(RESULTS / "pydoc.json", comparison.ComparisonResult, "comparison")
     assert result.runs_planned == len(_spec.read(RESULTS / "pydoc.toml"))
-    _, _, heading, _, accuracies, *_ = markdown(_report.document(result)).split("\n\n")
+    _, _, heading, _, accuracies, *_ = markdown(_report.blocks(result)).split("\n\n")
     assert accuracies in page
     for part in (heading, statements.CHOICE_OF_SETTINGS):
         assert " ".join(part.split()) in " ".join(page.split())
@@ -292,10 +292,10 @@ def test_the_order_of_a_paper_is_what_its_command_found():
     from tff_mf.experiments import comparison
     from tff_mf.experiments.comparison import _report
     from tff_mf.experiments.output import typed
-    from tff_mf.experiments.output.present import markdown
+    from tff_mf.experiments.output.console import markdown
 
     result = typed.read(RESULTS / "table-4-small.json", comparison.ComparisonResult, "comparison")
-    accuracies, *_ = re.findall(r"^\|.*?(?=\n\n)", markdown(_report.document(result)), re.M | re.S)
+    accuracies, *_ = re.findall(r"^\|.*?(?=\n\n)", markdown(_report.blocks(result)), re.M | re.S)
     page = (DOCS / "results.md").read_text()
     assert accuracies in page
     for epsilon in (2.0, 8.0):

@@ -1,4 +1,4 @@
-"""The result of `tff-mf plan`, as JSON and as a document."""
+"""The result of `tff-mf plan`, as JSON and in words."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from tff_mf.numerics import digits
 from tff_mf.optimize.least_loss import least_loss
 from tff_mf.planning.compare import Option
 
-from ..output.present import Block, Callout, Document, Facts, Item, Listing, Paragraph, Section, Table
+from ..output.console import Block, Facts, Table
 from ..planning.amplified import Amplified
 from ..planning.balls_in_bins import BinsOption, recommended
 from ..planning.deployment import Deployment
@@ -111,8 +111,8 @@ class PlanScreen:
             result |= _bins(known, self.in_bins, self.certified)
         return statements.without_epsilon(result) if self.refused else result
 
-    def document(self, *, written: str | None = None) -> Document:
-        """Returns the plan as a document, with the folder that it was written to."""
+    def words(self, *, written: str | None = None) -> list[Block]:
+        """Returns the plan in words, with the folder that it was written to."""
         known = self.deployment
         setting = (
             f"{known.clients_per_round:,} of {known.population:,} clients a round, {known.setting.rounds:,} rounds, "
@@ -123,18 +123,26 @@ class PlanScreen:
             ("why", self.why.removeprefix(f"{self.chosen.name}: ")),
             ("learns", self._learns()),
             ("numbers", self._in_integers()),
-            *(("note", each) for each in self.notes),
+            *(("note", note) for note in self.notes),
             ("written", written or ""),
         ]
-        blocks: list[Block | None] = [
-            Callout(f"{self._whose()}: {statements.line(self.claim)}", bad=self.refused),
+        blocks: list[Block] = [
+            "# Plan",
+            f"{self._whose()}: {statements.line(self.claim)}",
             Facts(rows),
-            Section("Mechanisms", self._mechanisms()),
-            None if self.sampled is None else self._amplified(self.sampled),
-            self._in_bins(),
-            Section("What it rests on", [Listing(self._assumptions())]),
+            "## Mechanisms",
+            *self._mechanisms(),
+            *([] if self.sampled is None else self._amplified(self.sampled)),
+            *self._in_bins(),
         ]
-        return Document("Plan", blocks)
+        if self.claim.not_checked:
+            blocks += ["## What it rests on", "\n".join(f"- {text}" for text in self._rests_on())]
+        return blocks
+
+    def _rests_on(self) -> list[str]:
+        often = statements.participation(self.deployment.setting)
+        only = "" if self.sampling is None else ", or only the amplified figures hold"
+        return [f"something enforces the participation, {often}{only}", *self.claim.not_checked]
 
     def _whose(self) -> str:
         """Returns the recommended mechanism, with the cohorts that it is for if another sampling was asked for."""
@@ -170,30 +178,6 @@ class PlanScreen:
         largest = f"{float(f'{self.largest_dimension:.1e}'):,.0f}"
         return f"models of up to about {largest} parameters; --dimension judges a model of your size"
 
-    def _assumptions(self) -> list[Item]:
-        known = self.deployment
-        drawn = f"cohorts are drawn at random by {self.sampling} sampling and stay secret, or no amplified figure holds"
-        k = known.setting.participation.max_participations
-        often = f"no client takes part more than {k:,} times, or twice within {known.min_sep:,} rounds"
-        if k == 1:
-            often = "no client takes part more than once"
-        found = {
-            "participation": f"{often}; something enforces it"
-            + ("" if self.sampling is None else ", or only the amplified figures hold"),
-            "who takes part when": "it does not depend on the clients' data",
-            "population": f"at least {known.population:,} clients can take part, and δ = {known.delta} suits them",
-            "cohort": f"the noise is calibrated for {known.clients_per_round:,} clients a round, and the divisor is a "
-            "constant",
-            "one client": "is one person, or ε is a client's and not a person's",
-            "clipping": "every update is clipped to the clip norm before it is added up",
-            "secrecy of the state": "only those who are trusted see the server's state, with its keys and noise rows",
-            "choice of settings": "no setting was chosen by repeated training on private clients, or that is counted "
-            "too",
-            "one run": f"at most {known.setting.rounds:,} rounds are released, and each once",
-            "sampling": "" if self.sampling is None else drawn,
-        }
-        return [Item(text, label) for label, text in found.items() if text]
-
     def _row(self, option: Option) -> dict[str, Any]:
         return {
             "name": option.name,
@@ -205,13 +189,8 @@ class PlanScreen:
 
     def _mechanisms(self) -> list[Block]:
         header, rows = self._table()
-        noted = (f"{each.name}: {each.note}." for each in self.options if each.note and each.mechanism is not None)
-        return [
-            Table(header, rows, "mechanisms"),
-            Paragraph(_LOSSES, quiet=True),
-            Paragraph(self._by_copies(), quiet=True),
-            *map(Paragraph, noted),
-        ]
+        noted = [f"{option.name}: {option.note}." for option in self.options if option.note]
+        return [Table(header, rows), _LOSSES, self._by_copies(), "\n".join(f"- {text}" for text in noted)]
 
     def _frontier(self) -> list[dict[str, Any]]:
         """Returns each mechanism that has less loss than all with fewer copies, or as few."""
@@ -252,7 +231,6 @@ class PlanScreen:
         for option in self.options:
             figures, wrong = option.figures, option.if_wrong
             if option.mechanism is None:
-                rows.append([option.name, option.note])
                 continue
             # Without a stated guarantee, no column has an ε.
             epsilons = [figures["epsilon"], *(wrong[case] for case in _CASES)]
@@ -270,7 +248,7 @@ class PlanScreen:
             )
         return header, rows
 
-    def _amplified(self, sampled: Mapping[int, Amplified]) -> Section:
+    def _amplified(self, sampled: Mapping[int, Amplified]) -> list[Block]:
         turns = "" if self.sampling == "poisson" else ", as many groups of clients in turn as there are bands"
         header = ["", "RMS error", "σ" if self.epsilon is None else "amplified σ", "amplified ε", "ε if known"]
         rows = []
@@ -281,31 +259,31 @@ class PlanScreen:
             rows.append([name, digits.nearest(each.errors["rms"]), digits.upwards(each.noise_multiplier), *shown])
         figures = self.chosen.figures
         error = digits.nearest(figures["rms_loss"] / figures["sensitivity"] * figures["noise_multiplier"])
-        blocks = [
-            Paragraph(_ONLY_IF.format(kind=self.sampling, turns=turns)),
-            Table(header, rows, "amplified by sampling"),
-            Paragraph(f"Without amplification, {self.chosen.name} has an RMS error of {error} clip norms."),
+        return [
+            "## With secret cohorts",
+            _ONLY_IF.format(kind=self.sampling, turns=turns),
+            Table(header, rows),
+            f"Without amplification, {self.chosen.name} has an RMS error of {error} clip norms.",
         ]
-        return Section("With secret cohorts", blocks)
 
-    def _in_bins(self) -> Section | None:
+    def _in_bins(self) -> list[Block]:
         """Returns the part on balls in bins: estimates of every mechanism, and the recommended one's certificate."""
         known, found = self.deployment, self.certified
         if found is None or self.epsilon is None:
-            return None
+            return []
         objective = {"rms": "RMS error", "max": "max error"}[known.objective]
         bins, level = known.min_sep, statements.level("epsilon", self.epsilon)
         rows = []
         for each in self.in_bins:
             sigma = digits.upwards(each.noise_multiplier)
             rows.append([each.name, digits.nearest(each.error), sigma, str(each.memory_rows)])
-        blocks = [
+        return [
+            "## With secret groups",
             # Of more clients, cohorts would be larger than the room of a sum on the grid is for.
-            Paragraph(_ONLY_IN_BINS.format(bins=bins, clients=bins * known.clients_per_round, level=level)),
-            Table(["", objective, "amplified σ", "copies"], rows, "amplified by balls in bins"),
-            Paragraph("" if self.refused else self._certificate(found, objective)),
+            _ONLY_IN_BINS.format(bins=bins, clients=bins * known.clients_per_round, level=level),
+            Table(["", objective, "amplified σ", "copies"], rows),
+            "" if self.refused else self._certificate(found, objective),
         ]
-        return Section("With secret groups", blocks)
 
     def _certificate(self, found: Amplified, objective: str) -> str:
         error = digits.nearest(found.errors[self.deployment.objective])

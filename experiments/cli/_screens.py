@@ -12,7 +12,7 @@ from tff_mf.base import strict_json
 from tff_mf.numerics import digits
 
 from ..output import console, typed
-from ..output.present import Block, Facts, Paragraph, Section, terminal
+from ..output.console import Block, Facts
 from ..runs import layers
 from ..runs.layers import Layer, Preset
 
@@ -75,23 +75,20 @@ class Answer:
 
     Attributes:
         facts: For programs, with all digits; what is unbounded is null.
-        words: The same for people: a document, or its blocks, or Markdown.
+        words: The same for people.
         failed: Whether the exit status is 1.
     """
 
     facts: Mapping[str, Any]
-    words: Section | Sequence[Block | None] | str
+    words: Sequence[Block]
     failed: bool = False
 
     def show(self, *, as_json: bool) -> None:
         """Prints the facts as one JSON object, or the words as wide as the terminal."""
         if as_json:
             click.echo(json.dumps(strict_json.finite(self.facts), allow_nan=False))
-        elif isinstance(self.words, str):
-            console.markdown(self.words)
         else:
-            for line in terminal(self.words if isinstance(self.words, Section) else Section("", self.words)):
-                click.echo(line)
+            console.show(self.words)
         if self.failed:
             raise SystemExit(1)
 
@@ -119,7 +116,7 @@ def settings(preset: Preset | None, layer: Layer, kind: type[typed.Record]) -> A
             results = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in row.published.items())
             about.append(f"published ({row.source}): {results}" if results else "")
     rows = [(name, f"{_set(each['value'])} ({each['source']})") for name, each in shown.items()]
-    return Answer(facts, [*map(Paragraph, about), Facts(rows)])
+    return Answer(facts, [*about, Facts(rows)])
 
 
 def _set(value: Any) -> str:

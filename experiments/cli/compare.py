@@ -8,7 +8,7 @@ import rich_click as click
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from ..output.present import Facts, Paragraph
+from ..output.console import Facts
 from . import _options
 from ._screens import Answer
 
@@ -60,7 +60,7 @@ def compared(
     size = comparison.size(path, dataset=dataset)
     in_words = f"{path.stem}: {size.runs:,} runs of {size.rounds:,} rounds and {size.client_updates:,} client updates."
     if dry_run:
-        return Answer(dataclasses.asdict(size), [Paragraph(in_words)])
+        return Answer(dataclasses.asdict(size), [in_words])
     required_packages.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
     from ..output import progress
     from ..runs import folders
@@ -77,7 +77,7 @@ def compared(
         say=lambda text: progress.say(f"compare: {text}"),
     )
     written = [str(folder), *(str(folder / picture) for picture in result.pictures)]
-    words = comparison.document(result, name=path.stem, written=written)
+    words = comparison.blocks(result, name=path.stem, written=written)
     return Answer(result.as_json(), words, failed=bool(result.runs_failed))
 
 

@@ -14,7 +14,7 @@ import rich_click as click
 import tff_mf
 from tff_mf.base import required_packages
 
-from ..output.present import Block, Callout, Facts
+from ..output.console import Block, Facts
 from . import _options
 from ._screens import Answer
 
@@ -78,7 +78,7 @@ def doctor(requirements: bool) -> Answer | None:
     return Answer(facts, words(facts), failed=not sound)
 
 
-def words(facts: Mapping[str, Any]) -> list[Block | None]:
+def words(facts: Mapping[str, Any]) -> list[Block]:
     """Returns the verdict, and a line for each check and each layer."""
     failed = sum(not each["ok"] for each in facts["findings"])
     rows = [("ok  " if each["ok"] else "FAIL", each["text"]) for each in facts["findings"]]
@@ -86,7 +86,7 @@ def words(facts: Mapping[str, Any]) -> list[Block | None]:
         lacks = f": lacks {', '.join(layer['missing'])}. {layer['remedy']}" if layer["missing"] else ""
         rows.append(("–   " if layer["missing"] else "ok  ", f"{layer['name']} ({layer['gives']}){lacks}"))
     verdict = f"{failed} of {len(facts['findings'])} checks failed" if failed else "everything that is installed works"
-    return [Callout(verdict, bad=failed > 0), Facts(rows)]
+    return [verdict, Facts(rows)]
 
 
 def _missing(packages: tuple[str, ...]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from ..output.present import Block, Callout, Facts, Paragraph
+from ..output.console import Block, Facts
 from ..runs.names import PLANNED
 from . import _options
 from ._screens import Answer
@@ -96,7 +96,7 @@ def _facts(folder: pathlib.Path, found: "bundles.Source", made: Mapping[str, Any
     }
 
 
-def _words(facts: Mapping[str, Any]) -> list[Block | None]:
+def _words(facts: Mapping[str, Any]) -> list[Block]:
     from tff_mf.numerics import digits
 
     k, b = facts["max_participations"], facts["min_sep"]
@@ -112,7 +112,7 @@ def _words(facts: Mapping[str, Any]) -> list[Block | None]:
         ("Lite graph", facts["lite"] or f"none: {facts['lite_reason']}"),
     ]
     test_only = ": TEST ONLY, without privacy" if facts["test_only"] else ""
-    return [Callout(f"wrote a deployment to {facts['out']}{test_only}", bad=facts["test_only"]), Facts(rows)]
+    return [f"wrote a deployment to {facts['out']}{test_only}", Facts(rows)]
 
 
 def _numbers(grid: Mapping[str, Any] | None) -> str:
@@ -150,5 +150,5 @@ def export_model(run: str, out: str) -> Answer:
         ("parameters", f"{result['parameters']:,}"),
         ("TensorFlow Lite", result["lite"] or f"none: {result['lite_reason']}"),
     ]
-    written = Paragraph(f"wrote the model of {run}, with its privacy report, to {out}")
+    written = f"wrote the model of {run}, with its privacy report, to {out}"
     return Answer({"out": out, **result}, [written, Facts(rows)])

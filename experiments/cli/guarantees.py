@@ -12,7 +12,6 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.planning import MechanismSetting
 from tff_mf.sensitivities import SensitivityResult
 
-from ..output.present import Callout, Paragraph
 from ..runs import amplification, statements
 from ..sampling.settings import SamplingSettings
 from . import _options
@@ -158,7 +157,6 @@ class Found:
             **dict.fromkeys(("claim", "amplified_statement", "sensitivity_exact")),
             "sensitivity_rule": exactness(facts) if "sensitivity_rule" in facts else None,
             **{name: "not stated" for name in names if math.isfinite(facts[name])},
-            **({} if claim is None else {"not_covered": "the choice of settings by earlier runs"}),
             **(words or {}),
         }
         if "workload" not in facts:
@@ -166,9 +164,11 @@ class Found:
         asked = figures({name: facts[name] for name in first if name in facts and not refused})
         headline = [", ".join(map(" ".join, asked.rows)), "" if claim is None else statements.line(claim)]
         blocks = [
-            Callout(": ".join(filter(None, headline)), bad=refused),
+            ": ".join(filter(None, headline)),
             figures(facts, shown),
-            *map(Paragraph, (facts.get("amplified_statement", ""), *below)),
+            facts.get("amplified_statement", ""),
+            *below,
+            _unchecked(claim),
         ]
         return Answer(statements.without_epsilon(facts) if refused else facts, blocks)
 
@@ -195,6 +195,11 @@ class Found:
         """Returns the rule of a sensitivity, which is for zero-out, and the value for replace-one if that is asked."""
         other = {"sensitivity_replace_one": 2 * as_run} if self.setting.adjacency == "replace-one" else {}
         return {**other, "sensitivity_exact": found.exact, "sensitivity_rule": found.rule}
+
+
+def _unchecked(claim: statements.Claim | None) -> str:
+    """Returns what a stated ε rests on, in one paragraph."""
+    return f"Not checked: {'; '.join(claim.not_checked)}." if claim is not None and claim.not_checked else ""
 
 
 def found(file: str, flags: Flags) -> Found:

@@ -68,7 +68,7 @@ def plan(
         _saved(screen).save(pathlib.Path(out))
     if screen.signal is not None and screen.signal.hopeless:
         click.echo("\n".join(signal_to_noise.warning(screen.signal)), err=True)
-    return Answer(screen.as_dict(), screen.document(written=out))
+    return Answer(screen.as_dict(), screen.words(written=out))
 
 
 def _compared(

@@ -6,6 +6,7 @@ import rich_click as click
 
 from tff_mf.base import required_packages
 
+from ..output.console import Markdown
 from . import _options
 from ._screens import Answer
 
@@ -38,14 +39,14 @@ def _checked(folder: pathlib.Path) -> Answer:
         "reasons": claim["reasons"],
         "warnings": list(found.warnings),
     }
+    verdict = f"The report {'differs from' if found.differs else 'follows from'} its files; ε is {claim['state']}."
     lines = [
-        f"The report {'differs from its files' if found.differs else 'follows from its files'}; ε is {claim['state']}.",
         *(f"- Differs: {name}" for name in found.differs),
         *(f"- Refused: {reason['field']}: {reason['text']}" for reason in claim["reasons"]),
         *(f"- Warning: {text}" for text in found.warnings),
     ]
     # A claim whose report does not follow from its files is not repeated.
-    return Answer(facts, "\n".join([*lines, *([f"\n{guarantee}"] if sound else [])]), failed=not sound)
+    return Answer(facts, [verdict, "\n".join(lines), guarantee if sound else ""], failed=not sound)
 
 
 def _written(folder: pathlib.Path) -> Answer:
@@ -61,4 +62,4 @@ def _written(folder: pathlib.Path) -> Answer:
     write_atomically(folder / (names.REPORT_PAGE if begun else names.PLANNED_PAGE), reports.html(made, drawn))
     if not begun:
         click.echo("by its files, nothing has run here: this is a plan", err=True)
-    return Answer(made, reports.markdown(made).partition("\n## Appendix")[0])
+    return Answer(made, [Markdown(reports.markdown(made).partition("\n## Appendix")[0])])

@@ -9,7 +9,7 @@ from click import get_current_context
 
 import tff_mf
 
-from ..output.present import Block, Facts
+from ..output.console import Block, Facts
 from ..runs import layers, statements
 from ..runs.settings import RunSettings
 from ..runs.summary import Summary
@@ -215,7 +215,7 @@ def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:
     return data
 
 
-def words(trained: Trained, folder: pathlib.Path) -> list[Block | None]:
+def words(trained: Trained, folder: pathlib.Path) -> list[Block]:
     """Returns what a run reached, and what it guarantees."""
     b, k = trained.min_sep, trained.max_participations
     schema = "one round of a client at most" if k == 1 else f"at most {k} rounds of a client, {b} or more apart"

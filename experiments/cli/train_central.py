@@ -11,7 +11,7 @@ from click import get_current_context
 from ..central_training import training
 from ..central_training.training import PRESETS, CentralSettings
 from ..output import typed
-from ..output.present import Block, Facts
+from ..output.console import Block, Facts
 from ..runs import layers, statements
 from . import _options, _screens
 from ._screens import Answer
@@ -77,7 +77,7 @@ def train_central(
     return Answer(msgspec.to_builtins(summary), _words(summary, folder))
 
 
-def _words(summary: training.CentralSummary, folder: pathlib.Path) -> list[Block | None]:
+def _words(summary: training.CentralSummary, folder: pathlib.Path) -> list[Block]:
     accuracy, b, k = summary.test_accuracy, summary.min_sep, summary.max_participations
     shown = "none, the model diverged" if accuracy is None else f"{100 * accuracy:.2f} % test"
     reasons = [each.text for each in summary.reasons]

@@ -1,6 +1,6 @@
 """Comparisons: many training runs from one specification, and the demo."""
 
-from ._report import document as document
+from ._report import blocks as blocks
 from ._result import ComparisonResult as ComparisonResult
 from ._results import run_comparison as run_comparison
 from ._runs import RESULT as RESULT

@@ -1,4 +1,4 @@
-"""The result of a comparison as JSON and as a document."""
+"""The result of a comparison as JSON and in words."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from tff_mf.numerics.digits import percent
 
-from ..output.present import Block, Callout, Document, Facts, Item, Listing, Paragraph, Section, Table
+from ..output.console import Block, Facts, Table
 from ..runs import statements
 from ._result import ComparisonResult, Gap, LevelResult
 from ._results import Level, gaps, mean_and_half_width
@@ -48,8 +48,8 @@ def result_of(
     )
 
 
-def document(result: ComparisonResult, *, name: str = "", written: Sequence[str] = ()) -> Document:
-    """Returns a comparison as a document."""
+def blocks(result: ComparisonResult, *, name: str = "", written: Sequence[str] = ()) -> list[Block]:
+    """Returns a comparison in words."""
     about, levels = result.about, result.levels
     # Unknown if no run is done.
     numbers = sorted({number for level in levels for number in level.test_sentences})
@@ -61,19 +61,21 @@ def document(result: ComparisonResult, *, name: str = "", written: Sequence[str]
         f"{sentences}, with a 95 % interval over seeds; each mechanism's rate is "
         f"{_CHOSEN_BY if chosen else 'the only one tried here'}."
     )
-    verdict = _ahead(result.gaps)
-    blocks: list[Block | None] = [
-        Callout(verdict) if verdict else None,
-        *(Paragraph(each) for each in (about.get("paper", ""), about.get("notes", ""))),
-        Paragraph(done),
-        Section("Accuracy, %", _accuracies(levels)) if levels else None,
-        Section("Rates and errors", _rates(levels)) if levels else None,
-        Section("Differences", [_differences(result.gaps)]) if levels else None,
-        Section("What it rests on", [Listing(_assumptions(result))]),
-        Section("Guarantees, or the reason why there is none", [Listing(_guarantees(levels))]) if levels else None,
+    ahead = _ahead(result.gaps)
+    found: list[Block] = [
+        f"# Comparison: {about.get('title', name)}".removesuffix(": "),
+        f"**{ahead}**" if ahead else "",
+        about.get("paper", ""),
+        about.get("notes", ""),
+        done,
     ]
-    blocks.append(Facts([("written", ", ".join(written))]) if written else None)
-    return Document(f"Comparison: {about.get('title', name)}".removesuffix(": "), blocks)
+    if levels:
+        found += ["## Accuracy, %", *_accuracies(levels), "## Rates and errors", *_rates(levels)]
+        found += ["## Differences", _differences(result.gaps)]
+    found += ["## What it rests on", _assumptions(result)]
+    if levels:
+        found += ["## Guarantees, or the reason why there is none", _guarantees(levels)]
+    return [*found, Facts([("written", ", ".join(written))])] if written else found
 
 
 def _ahead(gaps: Iterable[Gap]) -> str:
@@ -103,7 +105,7 @@ def _accuracies(levels: Sequence[LevelResult]) -> list[Block]:
         f"* did not learn: not better than always {_BASELINE}.": not all(map(_learned, levels)),
     }
     note = " ".join(text for text, holds in notes.items() if holds)
-    return [Table(["noise for", *columns], rows, "accuracy of each mechanism"), Paragraph(note, quiet=True)]
+    return [Table(["noise for", *columns], rows), note]
 
 
 def _accuracy(level: LevelResult) -> str:
@@ -137,7 +139,7 @@ def _rates(levels: Sequence[LevelResult]) -> list[Block]:
         )
     note = "(edge): the best rate is the smallest or largest tried, so that a better one may lie beyond."
     header += ["in the paper"] * any(more)
-    return [Table(header, rows, "rates and errors", names=2), Paragraph(note if edges else "", quiet=True)]
+    return [Table(header, rows, names=2), note if edges else ""]
 
 
 def _differences(gaps: Iterable[Gap]) -> Block:
@@ -153,20 +155,19 @@ def _differences(gaps: Iterable[Gap]) -> Block:
         if each.neighbours
     ]
     if not rows:
-        return Paragraph("None: no two mechanisms have the same noise and a seed in common.")
-    return Table(["noise for", "better", "worse", "gap, points", "seeds"], rows, "differences in accuracy", names=3)
+        return "None: no two mechanisms have the same noise and a seed in common."
+    return Table(["noise for", "better", "worse", "gap, points", "seeds"], rows, names=3)
 
 
-def _guarantees(levels: Sequence[LevelResult]) -> list[Item]:
+def _guarantees(levels: Sequence[LevelResult]) -> str:
     """Returns each statement once, with the level and the mechanisms that it is about."""
-    said: dict[tuple[str, str, str], list[str]] = {}
+    said: dict[tuple[str, str], list[str]] = {}
     for each in levels:
-        state = "critical" if each.claim.state == statements.REFUSED else ""
-        said.setdefault((each.level, statements.line(each.claim), state), []).append(each.mechanism)
-    return [Item(line, f"{level}, {'; '.join(names)}", state) for (level, line, state), names in said.items()]
+        said.setdefault((each.level, statements.line(each.claim)), []).append(each.mechanism)
+    return "\n".join(f"- {level}, {'; '.join(names)}: {line}" for (level, line), names in said.items())
 
 
-def _assumptions(result: ComparisonResult) -> list[Item]:
+def _assumptions(result: ComparisonResult) -> str:
     edges = [
         f"{each.level}, {each.mechanism}"
         for each in result.levels
@@ -186,7 +187,7 @@ def _assumptions(result: ComparisonResult) -> list[Item]:
         if failed
         else "",
     }
-    return [Item(text, label) for label, text in found.items() if text]
+    return "\n".join(f"- {label}: {text}" for label, text in found.items() if text)
 
 
 def _level(level: Level) -> LevelResult:

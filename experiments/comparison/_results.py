@@ -17,7 +17,7 @@ import tff_mf
 from tff_mf.base import validation
 
 from ..output import files, typed
-from ..output.present import markdown
+from ..output.console import markdown
 from ..runs import derived, folders, statements
 from ..runs.metrics import read_metrics
 from ..runs.names import METRICS, REPORT, SUMMARY
@@ -234,7 +234,7 @@ def _written(
             min_sep=_spec.shared_min_sep(planned),
         )
         result = msgspec.structs.replace(result, pictures=[path.name for path in pictures])
-    files.write_atomically(out / TABLE, markdown(_report.document(result, name=out.name)))
+    files.write_atomically(out / TABLE, markdown(_report.blocks(result, name=out.name)))
     files.write_atomically(out / RESULT, json.dumps(result.as_json(), indent=2) + "\n")
     return result
 

@@ -21,7 +21,7 @@ import scipy.stats
 import tff_mf
 from tff_mf.base import checkpoint_files
 from tff_mf.experiments.comparison import _report, _results, _runs, _spec
-from tff_mf.experiments.output.present import markdown
+from tff_mf.experiments.output.console import markdown
 from tff_mf.experiments.runs import derived, ledger, names, statements
 from tff_mf.experiments.runs.statements import Reason
 
@@ -134,7 +134,7 @@ def test_the_table_has_the_papers_numbers_and_marks_what_did_not_learn():
     paper = {"test_accuracy": 23.19, "rms_loss": 8.6}
     runs = [dataclasses.replace(run, published=paper if run.label == "Band MF" else {}) for run in runs]
     result = _report.result_of(_results.levels(runs), planned=4, done=4, failed={})
-    text = markdown(_report.document(result))
+    text = markdown(_report.blocks(result))
     assert re.search(r"\| Band MF +\| 20.00 ± 0.00 \(23.19\) +\|", text)
     assert re.search(r"\| DP-SGD +\| 7.00 ± 0.00\* +\|", text)
     assert re.search(r"\| the most frequent word +\| 8.00 +\|", text)

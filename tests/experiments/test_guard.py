@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import json
 import threading
 
 import numpy as np
