@@ -54,7 +54,10 @@ from .runs.statements import REFUSED, Reason
 from .sampling import ObservedParticipation
 
 VERSION = 4
-HOLDS, ASSUMED, VIOLATED = "holds", "assumed", "violated"
+State = Literal["holds", "assumed", "violated"]
+HOLDS: State = "holds"
+ASSUMED: State = "assumed"
+VIOLATED: State = "violated"
 # By how much of itself a stored claim may be smaller than the recomputed one, and how far apart other floats may be:
 # last bits differ between processors.
 TOO_SMALL, APART = 1e-9, 1e-6
@@ -101,7 +104,7 @@ class Check:
     """
 
     name: str
-    state: Literal["holds", "assumed", "violated"]
+    state: State
     text: str
 
 
@@ -288,7 +291,7 @@ def _ledger(folder: pathlib.Path, problems: list[Reason]) -> LedgerRecord | None
     return ledger
 
 
-def _participation(evidence: Evidence) -> Check:
+def _participation(evidence: Evidence) -> tuple[State, str]:
     """The rounds of each client are a pattern of the schema, which is that of the sampling."""
     record, came = evidence.record, evidence.observed
     b, k = record.min_sep, record.max_participations
@@ -296,8 +299,8 @@ def _participation(evidence: Evidence) -> Check:
     if record.participation == "FixedEpoch":
         claimed += f", in the same place of {k} epochs that follow each other"
 
-    def check(state: Any, text: str) -> Check:
-        return Check(name="participation", state=state, text=f"{claimed}; {text}")
+    def check(state: State, text: str) -> tuple[State, str]:
+        return state, f"{claimed}; {text}"
 
     if (text := _other_sampling(record)) is not None:
         return check(VIOLATED, text)
@@ -341,12 +344,12 @@ def _other_sampling(record: RunRecord) -> str | None:
     return None
 
 
-def _sampler(evidence: Evidence) -> Check:
+def _sampler(evidence: Evidence) -> tuple[State, str]:
     """The cohorts in the log are the planned ones, and secret cohorts are not in it."""
     record = evidence.record
 
-    def check(state: Any, text: str) -> Check:
-        return Check(name="sampler", state=state, text=f"cohorts by {record.sampler}{text}")
+    def check(state: State, text: str) -> tuple[State, str]:
+        return state, f"cohorts by {record.sampler}{text}"
 
     if record.is_secret != record.draws_in_secret:
         return check(VIOLATED, f", and {names.RUN_JSON} contradicts itself on whether they are secret")
@@ -365,10 +368,10 @@ def _sampler(evidence: Evidence) -> Check:
     return check(HOLDS, ", as planned")
 
 
-def _log(evidence: Evidence) -> Check:
+def _log(evidence: Evidence) -> tuple[State, str]:
     """The log is complete."""
     if not evidence.realised:
-        return Check(name="log", state=ASSUMED, text="every round will be in the log before it runs")
+        return ASSUMED, "every round will be in the log before it runs"
     record, ledger, rounds, metrics = evidence.record, evidence.ledger, evidence.rounds, evidence.metrics
     against = [problem.text for problem in evidence.problems if problem.field == "log"]
     if ledger is not None and not against:
@@ -387,159 +390,152 @@ def _log(evidence: Evidence) -> Check:
         if rounds > record.rounds:
             against.append(f"{rounds} rounds ran, {record.rounds} were accounted for")
     if against:
-        return Check(name="log", state=VIOLATED, text="; ".join(against))
-    return Check(name="log", state=HOLDS, text=f"all {rounds} rounds are in the log, with every attempt")
+        return VIOLATED, "; ".join(against)
+    return HOLDS, f"all {rounds} rounds are in the log, with every attempt"
 
 
-def _releases(evidence: Evidence) -> Check:
+def _releases(evidence: Evidence) -> tuple[State, str]:
     """Each round was released at most once, in order."""
-    name, ledger = "one release a round", evidence.ledger
+    ledger = evidence.ledger
     if ledger is None:
-        return Check(name=name, state=ASSUMED, text="each round is released once")
+        return ASSUMED, "each round is released once"
     twice = [number for number, times in ledger.released.items() if times > 1]
     if twice:
         text = f"round {twice[0]} was released more than once: two results of a round are two releases"
-        return Check(name=name, state=VIOLATED, text=text)
+        return VIOLATED, text
     if ledger.impossible:
-        return Check(name=name, state=VIOLATED, text=f"{ledger.impossible[0]}: no run has such a ledger")
+        return VIOLATED, f"{ledger.impossible[0]}: no run has such a ledger"
     again = sum(times > 1 for times in ledger.attempts.values())
     computed = f"; {again} were computed again before any result was released" if again else ""
-    return Check(name=name, state=HOLDS, text=f"each once, in order, by its newest attempt{computed}")
+    return HOLDS, f"each once, in order, by its newest attempt{computed}"
 
 
-def _artifact(evidence: Evidence) -> Check:
+def _artifact(evidence: Evidence) -> tuple[State, str]:
     """The artifact is the one in `run.json`."""
     problem = next((problem for problem in evidence.problems if problem.field == "mechanism"), None)
     if problem is not None:
-        return Check(name="mechanism", state=VIOLATED, text=problem.text)
+        return VIOLATED, problem.text
     if evidence.mechanism_sha256 != evidence.record.mechanism_sha256:
         text = f"the artifact is not the one of {names.RUN_JSON}: its hash differs"
-        return Check(name="mechanism", state=VIOLATED, text=text)
-    return Check(name="mechanism", state=HOLDS, text="its hash is right, and its sensitivity was computed again")
+        return VIOLATED, text
+    return HOLDS, "its hash is right, and its sensitivity was computed again"
 
 
-def _without_noise(evidence: Evidence) -> Check:
+def _without_noise(evidence: Evidence) -> tuple[State, str]:
     """Nothing of the training clients is released without noise, as far as files show it."""
     record = evidence.record
 
-    def check(state: Any, text: str) -> Check:
-        return Check(name="released without noise", state=state, text=text)
-
     for release in record.released_without_noise:
         if release.get("of") not in (NOT_TRAINING, ALSO_TRAINING):
-            return check(VIOLATED, f"{release.get('name')}, of {release.get('of')}")
+            return VIOLATED, f"{release.get('name')}, of {release.get('of')}"
     unknown = sorted(set(evidence.metrics.columns) - HARMLESS - set(record.evaluation_columns))
     if unknown:
-        return check(VIOLATED, f"{names.METRICS} has {unknown[0]}, which {names.RUN_JSON} does not name")
+        return VIOLATED, f"{names.METRICS} has {unknown[0]}, which {names.RUN_JSON} does not name"
     problem = next((problem for problem in evidence.problems if problem.field == "released without noise"), None)
     if problem is not None:
-        return check(VIOLATED, problem.text)
+        return VIOLATED, problem.text
     if both := len(evidence.evaluated & evidence.rounds_by_client.keys()):
-        return check(VIOLATED, f"{names.EVALUATED} has {both} of the clients in the log: metrics on clients that train")
-    return check(ASSUMED, f"the evaluation, on {ALSO_TRAINING if _evaluated_on_training(record) else NOT_TRAINING}")
+        return VIOLATED, f"{names.EVALUATED} has {both} of the clients in the log: metrics on clients that train"
+    return ASSUMED, f"the evaluation, on {ALSO_TRAINING if _evaluated_on_training(record) else NOT_TRAINING}"
 
 
 def _evaluated_on_training(record: RunRecord) -> bool:
     return any(release.get("of") == ALSO_TRAINING for release in record.released_without_noise)
 
 
-def _divisor(evidence: Evidence) -> Check:
+def _divisor(evidence: Evidence) -> tuple[State, str]:
     """The noised sums were divided by a constant."""
     divisor = evidence.record.divisor
     if divisor is None:
-        return Check(name="divisor", state=VIOLATED, text="it is not stated, and who reports is not constant")
+        return VIOLATED, "it is not stated, and who reports is not constant"
     logged = evidence.ledger.divisors if evidence.ledger else []
     if logged and logged != [divisor]:
         listed = ", ".join(map(str, logged[:3]))
         text = f"sums were divided by {listed}, not by the constant {divisor}: that changes the sensitivity"
-        return Check(name="divisor", state=VIOLATED, text=text)
-    return Check(name="divisor", state=HOLDS if logged else ASSUMED, text=f"sums are divided by the constant {divisor}")
+        return VIOLATED, text
+    return HOLDS if logged else ASSUMED, f"sums are divided by the constant {divisor}"
 
 
-def _cohort(evidence: Evidence) -> Check:
+def _cohort(evidence: Evidence) -> tuple[State, str]:
     """The noise was scaled for the clients that train."""
     cohort, clients = evidence.record.cohort, evidence.record.clients_per_round
     if cohort == clients:
-        return Check(name="cohort", state=HOLDS, text=f"the noise is that of the {clients} clients of a round")
+        return HOLDS, f"the noise is that of the {clients} clients of a round"
     if cohort < clients or not evidence.record.simulation:
         text = (
             f"the noise was scaled for cohorts of {cohort}, and {clients} real clients train in a round: only a "
             "simulation, which no client depends on, may stand for a larger cohort"
         )
-        return Check(name="cohort", state=VIOLATED, text=text)
-    return Check(name="cohort", state=HOLDS, text=f"a simulation of cohorts of {cohort} by {clients} clients")
+        return VIOLATED, text
+    return HOLDS, f"a simulation of cohorts of {cohort} by {clients} clients"
 
 
-def _clipping(evidence: Evidence) -> Check:
+def _clipping(evidence: Evidence) -> tuple[State, str]:
     """Every update was clipped to the norm in `run.json`, which changes with a restart only."""
     record, ledger = evidence.record, evidence.ledger
     norms = ledger.clip_norms if ledger else []
     if record.adaptive_count_stddev is None:
         if norms and norms != [record.clip_norm]:
             text = f"the clip norm was {norms[0]} to {norms[-1]}, and {record.clip_norm} was accounted for"
-            return Check(name="clipping", state=VIOLATED, text=text)
+            return VIOLATED, text
         text = f"every update is clipped to L2 norm {record.clip_norm}; one that is not finite counts as zero"
-        return Check(name="clipping", state=HOLDS, text=text)
+        return HOLDS, text
     last = {entry.round: entry.clip_norm for entry in ledger.begun} if ledger else {}
     changed = {number for number, norm in last.items() if last.get(number - 1, norm) != norm}
     if without := sorted(changed - set(ledger.restarts if ledger else ())):
         text = f"the clip norm changed in round {without[0]}, without a restart: noise of two norms does not cancel"
-        return Check(name="clipping", state=VIOLATED, text=text)
+        return VIOLATED, text
     text = "the clip norm adapts, restarts come with it, and its counts are accounted for"
-    return Check(name="clipping", state=HOLDS if norms else ASSUMED, text=text)
+    return HOLDS if norms else ASSUMED, text
 
 
-def _restarts(evidence: Evidence) -> Check:
+def _restarts(evidence: Evidence) -> tuple[State, str]:
     """The noise started anew in the planned rounds."""
     record, ledger, every = evidence.record, evidence.ledger, evidence.record.restart_every
     noise = "noise runs without restart" if every is None else f"noise starts anew every {every} rounds"
     if ledger is None:
-        return Check(name="restarts", state=ASSUMED, text=noise)
+        return ASSUMED, noise
     planned = [number for number in range(1, evidence.rounds + 1) if record.rules.restarts_in(number)]
     if ledger.restarts != planned:
         other = min(set(ledger.restarts) ^ set(planned))
-        return Check(name="restarts", state=VIOLATED, text=f"{noise}, was accounted for, and round {other} differs")
-    return Check(name="restarts", state=HOLDS, text=noise)
+        return VIOLATED, f"{noise}, was accounted for, and round {other} differs"
+    return HOLDS, noise
 
 
-def _initial_model(evidence: Evidence) -> Check:
+def _initial_model(evidence: Evidence) -> tuple[State, str]:
     """A model that training started from is of other data.
 
     Formal guarantee: the guarantee of a run is for an initial model that does not depend on its clients. For one that
     was trained on them, the μ of both runs compose to √(μ₁² + μ₂²), and no ε of one run alone is stated.
     """
-
-    def check(state: Any, text: str) -> Check:
-        return Check(name="initial model", state=state, text=text)
-
     given = evidence.record.initial_model
     if given is None:
         if not evidence.initial_model_sha256:
-            return check(HOLDS, "none was given")
-        return check(VIOLATED, f"the run has {names.INITIAL_MODEL}, and {names.RUN_JSON} names none")
+            return HOLDS, "none was given"
+        return VIOLATED, f"the run has {names.INITIAL_MODEL}, and {names.RUN_JSON} names none"
     named = f"the one with SHA-256 {given.sha256:.16}…"
     if evidence.realised and evidence.initial_model_sha256 != given.sha256:
-        return check(VIOLATED, f"{names.INITIAL_MODEL} is missing, or is not {named}")
+        return VIOLATED, f"{names.INITIAL_MODEL} is missing, or is not {named}"
     if given.same_data:
-        return check(VIOLATED, f"{named} is of a run on the same data set: their guarantees compose to a larger ε")
-    return check(ASSUMED, f"{named} is public, or its training on these clients is accounted for")
+        return VIOLATED, f"{named} is of a run on the same data set: their guarantees compose to a larger ε"
+    return ASSUMED, f"{named} is public, or its training on these clients is accounted for"
 
 
-def _arithmetic(evidence: Evidence) -> Check:
+def _arithmetic(evidence: Evidence) -> tuple[State, str]:
     """The guarantee is about the numbers that are released, or about the real numbers behind floats."""
     grid, dimension, parameters = evidence.record.grid, evidence.record.dimension, evidence.parameters
     if grid is None or dimension is None:
-        return Check(name="finite precision", state=ASSUMED, text="not covered: sums and noise are floats")
+        return ASSUMED, "not covered: sums and noise are floats"
     if parameters is not None and parameters > dimension:
         text = f"the model has {parameters} parameters, and what the grid costs was accounted for {dimension}"
-        return Check(name="finite precision", state=VIOLATED, text=text)
+        return VIOLATED, text
     if evidence.realised and parameters is None:
         text = f"covered, cost included, for at most {dimension} parameters; no model is here to count them"
-        return Check(name="finite precision", state=ASSUMED, text=text)
-    return Check(name="finite precision", state=HOLDS, text="covered, cost included")
+        return ASSUMED, text
+    return HOLDS, "covered, cost included"
 
 
-def _secrecy(evidence: Evidence) -> Check | None:
+def _secrecy(evidence: Evidence) -> tuple[State, str] | None:
     """The ε of secret cohorts is no smaller than the one that follows from the settings; `None` of known cohorts."""
     record = evidence.record
     if record.amplified_epsilon is None or evidence.mechanism is None:
@@ -547,40 +543,40 @@ def _secrecy(evidence: Evidence) -> Check | None:
     try:
         level = amplification.own(record.plan(evidence.mechanism), record.drawn, record.population)
     except InputError as error:
-        return Check(name="secrecy", state=VIOLATED, text=f"no amplified ε follows from {names.RUN_JSON}: {error}")
+        return VIOLATED, f"no amplified ε follows from {names.RUN_JSON}: {error}"
     if level.epsilon > record.amplified_epsilon:
         text = f"a larger ε than that of {names.RUN_JSON} follows from its settings"
-        return Check(name="secrecy", state=VIOLATED, text=text)
-    return Check(name="secrecy", state=HOLDS, text="the amplified ε follows from the settings")
+        return VIOLATED, text
+    return HOLDS, "the amplified ε follows from the settings"
 
 
-def _randomness(evidence: Evidence) -> Check:
+def _randomness(evidence: Evidence) -> tuple[State, str]:
     """The noise has fresh keys."""
     if evidence.record.insecure_seed is not None:
         text = "TEST ONLY: the noise has a fixed seed, so that anybody can remove it"
-        return Check(name="randomness", state=VIOLATED, text=text)
-    return Check(name="randomness", state=HOLDS, text="a fresh key of 128 bits from the system for every round")
+        return VIOLATED, text
+    return HOLDS, "a fresh key of 128 bits from the system for every round"
 
 
 def checks(evidence: Evidence) -> list[Check]:
     """Returns every rule that a guarantee rests on, and whether the files keep it."""
-    rules = [
-        _participation(evidence),
-        _sampler(evidence),
-        _log(evidence),
-        _releases(evidence),
-        _artifact(evidence),
-        _randomness(evidence),
-        _without_noise(evidence),
-        _divisor(evidence),
-        _cohort(evidence),
-        _clipping(evidence),
-        _restarts(evidence),
-        _initial_model(evidence),
-        _arithmetic(evidence),
-        _secrecy(evidence),
-    ]
-    return [rule for rule in rules if rule is not None]
+    judged = {
+        "participation": _participation(evidence),
+        "sampler": _sampler(evidence),
+        "log": _log(evidence),
+        "one release a round": _releases(evidence),
+        "mechanism": _artifact(evidence),
+        "randomness": _randomness(evidence),
+        "released without noise": _without_noise(evidence),
+        "divisor": _divisor(evidence),
+        "cohort": _cohort(evidence),
+        "clipping": _clipping(evidence),
+        "restarts": _restarts(evidence),
+        "initial model": _initial_model(evidence),
+        "finite precision": _arithmetic(evidence),
+        "secrecy": _secrecy(evidence),
+    }
+    return [Check(name=name, state=rule[0], text=rule[1]) for name, rule in judged.items() if rule is not None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
