@@ -10,6 +10,7 @@ without any other markup.
 import dataclasses
 import io
 import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -49,22 +50,22 @@ def width() -> int:
     return min(max(shutil.get_terminal_size((_FALLBACK, 24)).columns, _NARROWEST), _WIDEST)
 
 
-def show(blocks: Iterable[Block], file: io.StringIO | None = None) -> None:
+def show(blocks: Iterable[Block]) -> None:
     """Prints blocks with empty lines between them; empty texts are left out."""
+    sys.stdout.write(text(blocks, terminal=sys.stdout.isatty()))
+
+
+def text(blocks: Iterable[Block], *, terminal: bool = False) -> str:
+    """Returns what `show` prints, on a terminal with its styles, without spaces at the ends of lines."""
     from rich.console import Console
 
-    console = Console(width=width(), highlight=False, markup=False, emoji=False, file=file)
+    file = io.StringIO()
+    console = Console(width=width(), highlight=False, markup=False, emoji=False, file=file, force_terminal=terminal)
     for number, block in enumerate(block for block in blocks if block):
         if number:
             console.print()
         console.print(_rendered(block))
-
-
-def text(blocks: Iterable[Block]) -> str:
-    """Returns what `show` prints."""
-    file = io.StringIO()
-    show(blocks, file)
-    return file.getvalue()
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
 def _rendered(block: Block) -> Any:
