@@ -201,7 +201,7 @@ def test_the_recommendation_does_not_depend_on_the_scale_of_c():
 
 def test_a_table_for_people_rounds_epsilon_up():
     shown = run("--noise-multiplier", "3")
-    row = next(line for line in shown.stdout.splitlines() if line.startswith("identity"))
+    row = next(line.strip() for line in shown.stdout.splitlines() if line.strip().startswith("identity"))
     exact = tff_mf.epsilon(tff_mf.Identity(), 96, SCHEMA_OF_30, noise_multiplier=3.0, delta=1e-6, **PAPERS)
     assert 0 <= float(row.split()[3]) - exact <= 1e-3
     shown = run("--epsilon", "4").stdout.splitlines()
