@@ -136,15 +136,13 @@ def _accuracies(picture: Picture, left: float, colors: dict[str, str]) -> None:
     for percent in (0, 5, 10, 15, 20):
         picture.line([(left + 30, bottom - scale * percent), (704, bottom - scale * percent)], kind="faint")
         picture.text(left + 22, bottom - scale * percent + 5, f"{percent}", "small end")
-    for place, (epsilon, name) in enumerate((epsilon, name) for epsilon in (2.0, 8.0) for name in colors):
-        (level,) = (each for each in levels if (each["epsilon"], each["mechanism"]) == (epsilon, name))
-        x = left + 38 + 50 * place + 18 * (place > 1)
+    for place, level in enumerate(sorted(levels, key=lambda level: level["accuracy"])):
+        x = left + 34 + 37 * place
         top, half = bottom - scale * 100 * level["accuracy"], scale * 100 * level["half_width_95"]
-        picture.rectangle(x, top, 44, bottom - top, colors[name])
-        picture.line([(x + 22, top - half), (x + 22, top + half)], "var(--ink)", more=' stroke-width="2"')
-        picture.text(x + 22, bottom - 10, f"{100 * level['accuracy']:.1f}", "small mid bold", "#fff")
-    picture.text(left + 85, bottom + 24, "ε = 2", "small mid")
-    picture.text(left + 203, bottom + 24, "ε = 8", "small mid")
+        picture.rectangle(x, top, 33, bottom - top, colors.get(level["mechanism"], GREY))
+        picture.line([(x + 16, top - half), (x + 16, top + half)], "var(--ink)", more=' stroke-width="2"')
+        picture.text(x + 16, bottom - 10, f"{100 * level['accuracy']:.1f}", "small mid bold", "#fff")
+    picture.text(left + 140, bottom + 24, "ε = 2; grey: trees, dense and banded", "small mid")
 
 
 def one_draw() -> str:

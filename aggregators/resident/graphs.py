@@ -2,7 +2,7 @@
 
 A client's work gets the model from the server. TFF's worker nevertheless computes the initial values of the model's
 variables for each client, before the work; for the orthogonal matrices of an LSTM this takes a third of a round, or
-more (`benchmarks/initial_values.py`).
+more.
 """
 
 import collections

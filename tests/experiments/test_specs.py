@@ -143,7 +143,6 @@ def test_tables_have_the_rows_of_the_papers(full):
         "banded-table-6": 91,
         "banded-table-7": 49,
         "blt-table-1": 16,
-        "blt-table-1-small": 24,
         "demo": 2,
         "denisov-figure-6": 40,
         "denisov-table-4": 200,
@@ -151,7 +150,6 @@ def test_tables_have_the_rows_of_the_papers(full):
         "kairouz-figure-7": 12,
         "kairouz-table-3": 40,
         "kairouz-table-4": 10,
-        "table-4-small": 24,
     }
 
 
