@@ -139,7 +139,7 @@ def _accuracies(picture: Picture, left: float, colors: dict[str, str]) -> None:
     for place, level in enumerate(sorted(levels, key=lambda level: level["accuracy"])):
         x = left + 34 + 37 * place
         top, half = bottom - scale * 100 * level["accuracy"], scale * 100 * level["half_width_95"]
-        picture.rectangle(x, top, 33, bottom - top, colors.get(level["mechanism"], GREY))
+        picture.rectangle(x, top, 33, bottom - top, colors.get(level["mechanism"], "#777777"))
         picture.line([(x + 16, top - half), (x + 16, top + half)], "var(--ink)", more=' stroke-width="2"')
         picture.text(x + 16, bottom - 10, f"{100 * level['accuracy']:.1f}", "small mid bold", "#fff")
     picture.text(left + 140, bottom + 24, "ε = 2; grey: trees, dense and banded", "small mid")
