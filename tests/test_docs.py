@@ -282,7 +282,8 @@ def test_figures_of_results_are_what_their_command_wrote():
     assert len(rows) >= 6
     for upper, lower, text in rows:
         gap = gaps.get((upper, lower))
-        mean, half = (gap.gap, gap.half_width_95) if gap else (-gaps[lower, upper].gap, gaps[lower, upper].half_width_95)
+        mean = gap.gap if gap else -gaps[lower, upper].gap
+        half = (gap or gaps[lower, upper]).half_width_95
         told_apart = "**" * (abs(mean) > half)
         assert text == f"{told_apart}{100 * mean:.2f} ± {100 * half:.2f}{told_apart}", (upper, lower)
 
