@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import psutil
 
+
 def row(name: str, value: str, goal: str = "") -> None:
     """Prints a row of a table with three columns."""
     print(f"| {name} | {value} | {goal} |", flush=True)

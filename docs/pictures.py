@@ -296,7 +296,7 @@ SCREENS = {
     "account": ("account", "tree-full", *_SETTING, "--noise-multiplier", "7"),
 }
 # What these found when they were run, which is stored, becomes words when it is drawn.
-STORED = ("doctor", "compare")
+STORED = ("doctor",)
 COLUMNS = (80, 120)
 _MEASURED = re.compile(r"\b\d+\.\d(?= s\b)")
 _ENDED = re.compile(r"(?<=^seconds)( +)\S+|\b\d\.\de-\d\d\b", re.M)
@@ -331,19 +331,11 @@ def _printed(words: Sequence[str], columns: int) -> str:
 
 
 def _stored(name: str, columns: int) -> str:
-    from tff_mf.experiments import comparison
     from tff_mf.experiments.cli import doctor
-    from tff_mf.experiments.output import console, typed
+    from tff_mf.experiments.output import console
 
-    results = ROOT / "docs" / "results"
-    if name == "compare":
-        stored = typed.read(results / "table-4-small.json", comparison.ComparisonResult, "comparison")
-        words = comparison.blocks(stored)
-    else:
-        facts = json.loads((results / "screens.json").read_text(encoding="utf-8"))[name]
-        words = {
-            "doctor": lambda: doctor.words(facts),
-        }[name]()
+    facts = json.loads((ROOT / "docs" / "results" / "screens.json").read_text(encoding="utf-8"))[name]
+    words = {"doctor": doctor.words}[name](facts)
     with _wide(columns):
         return console.text(words)
 
