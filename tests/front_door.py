@@ -27,7 +27,7 @@ PAGE = "README.md"
 HEADER = ["noise for", "ε = 2"]
 MECHANISMS = ("blt", "identity")
 # A level of noise, the mechanisms at it, and their guarantee.
-GUARANTEE = re.compile(r"- ε = 2, ([a-z; ]+): (?:Simulated: )?ε≤(\d+\.\d+) at δ=")
+GUARANTEE = re.compile(r"- ε = 2, ([a-z; ]+): Simulated: ε≤(\d+\.\d+) at δ=")
 # What a line that was run, and everything that it started, has in its environment.
 MARK = "TFF_MF_FRONT_DOOR"
 LOGGED = re.compile(
@@ -163,7 +163,8 @@ def accuracies(done: Run) -> dict[str, float]:
 
 def the_table(done: Run) -> str:
     """Both mechanisms are in the table, and BLT is ahead, as in the file."""
-    cells = [re.split(r"  +", line.strip()) for line in done.stdout.splitlines()]
+    printed = [line.strip() for line in done.stdout.splitlines() if line.strip(" ─")]
+    cells = [re.split(r"  +", line) for line in printed]
     if HEADER not in cells:
         raise Fault(f"no table with the columns {HEADER} is printed.")
     rows = {row[0]: row[1:] for row in cells[cells.index(HEADER) + 1 :][: len(MECHANISMS)]}

@@ -90,7 +90,8 @@ def _rendered(block: Block) -> Any:
         else:
             rows = [("-", line.removeprefix("- ")) for line in block.splitlines()]
     else:
-        return Text(seen(block.strip("#* ")), style="bold" if block[0] in "#*" else "")
+        strong = block.startswith(("#", "**"))
+        return Text(seen(block.strip("#* ") if strong else block), style="bold" if strong else "")
     for row in rows:
         drawn.add_row(*(Text(seen(cell)) for cell in row))
     return drawn
