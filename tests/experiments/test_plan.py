@@ -205,7 +205,7 @@ def test_a_table_for_people_rounds_epsilon_up():
     exact = tff_mf.epsilon(tff_mf.Identity(), 96, SCHEMA_OF_30, noise_multiplier=3.0, delta=1e-6, **PAPERS)
     assert 0 <= float(row.split()[3]) - exact <= 1e-3
     shown = run("--epsilon", "4").stdout.splitlines()
-    sigma = float(next(line for line in shown if line.startswith("identity")).split()[3])
+    sigma = float(next(line for line in shown if line.strip().startswith("identity")).split()[3])
     assert tff_mf.epsilon(tff_mf.Identity(), 96, SCHEMA_OF_30, noise_multiplier=sigma, delta=1e-6, **PAPERS) <= 4
 
 
