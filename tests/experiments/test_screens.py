@@ -194,7 +194,7 @@ def level(label, privacy, accuracies, rmse=0.1):
 
 def draw_comparison(found, folder):
     result = _report.result_of(found, planned=9, done=9, failed={})
-    return charts.draw(result, folder, clip_norm=1.0, setting="n = 4, b = 2, k = 2", min_sep=2)
+    return charts.draw(result, folder, setting="n = 4, b = 2, k = 2", min_sep=2)
 
 
 def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
