@@ -52,7 +52,9 @@ def width() -> int:
 
 def show(blocks: Iterable[Block]) -> None:
     """Prints blocks with empty lines between them; empty texts are left out."""
-    sys.stdout.write(text(blocks, terminal=sys.stdout.isatty()))
+    printed, encoding = text(blocks, terminal=sys.stdout.isatty()), sys.stdout.encoding or "utf-8"
+    # A terminal without Greek letters shows question marks in their place.
+    sys.stdout.write(printed.encode(encoding, "replace").decode(encoding))
 
 
 def text(blocks: Iterable[Block], *, terminal: bool = False) -> str:

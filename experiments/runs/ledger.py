@@ -300,7 +300,7 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
     for number, text in enumerate(content.splitlines(keepends=True), start=1):
         try:
             line = _LINES.decode(text)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             record.problems.append(f"line {number} is damaged ({error})")
             break
         if isinstance(line, Opened) != (number == 1) or not text.endswith(b"\n"):

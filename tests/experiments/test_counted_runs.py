@@ -103,7 +103,7 @@ def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
     with server_loop.open_loop(ended) as loop:
         loop.record_end()
     (stated, as_float32), text = headline(ended)
-    assert "n=4 rounds" in text
+    assert "all 4 models" in text
     found = scalars(tmp_path)
     assert set(found["epsilon_so_far"]) == {2, 4}
     assert all(0 <= each - stated < 1e-6 for each in found["epsilon_so_far"].values())
@@ -116,7 +116,7 @@ def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
 
     program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, execution=ExecutionSettings(resume=True))
     (stated, _), text = headline(tmp_path)
-    assert "n=8 rounds" in text
+    assert "all 8 models" in text
     found = scalars(tmp_path)["epsilon_so_far"]
     assert set(found) == {2, 4, 6, 8}
     assert 0 <= found[8] - stated < 1e-6

@@ -108,7 +108,7 @@ def test_doctor_accepts_tff_mf_alone_and_says_what_works():
     shown = run(f"sys.argv = ['tff-mf', 'doctor']\n{DOCTOR}")
     assert shown.returncode == 0
     assert "FAIL" not in shown.stdout
-    assert "ok    mechanisms (" in shown.stdout
+    assert "ok  mechanisms (" in shown.stdout
     assert "training (" in shown.stdout
 
 
