@@ -513,8 +513,8 @@ def test_no_round_is_released_twice_wherever_a_process_is_killed(tmp_path):
             return trained(name, arrays, config)
 
         # Attempts count, so that few nodes would soon all be forbidden a round.
-        many = [f"node {index}" for index in range(10 * NODES)]
-        with opened(tmp_path, plan_of(rounds=8)) as strategy:
+        many = [f"node {index}" for index in range(20 * NODES)]
+        with opened(tmp_path, plan_of(rounds=20)) as strategy:
             strategy.start(Fleet(many, answer))
             strategy.end()
 
@@ -532,7 +532,7 @@ def test_no_round_is_released_twice_wherever_a_process_is_killed(tmp_path):
     for number, client in rows(tmp_path):
         past.setdefault(client, set()).add(number)
     assert all(SCHEMA.allows(sorted(each)) for each in past.values())
-    assert sorted(seen) == [str(number) for number in range(8)]
+    assert sorted(map(int, seen)) == list(range(20))
     assert ledger.read_ledger(tmp_path / LEDGER).problems == []
     assert (tmp_path / "report.json").exists()
     assert list((tmp_path / "checkpoints").glob("*")) == []
