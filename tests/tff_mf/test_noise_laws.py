@@ -23,7 +23,6 @@ from tff_mf.mechanisms._mechanism import _KINDS
 from tff_mf.mechanisms.recursion import NEW, PAST, Case
 from tff_mf.noise import _generators
 from tff_mf.noise import numpy as streams
-from tff_mf.noise import numpy as in_numpy
 from tff_mf.numerics import normals
 from tff_mf.problem import grids
 
@@ -94,7 +93,7 @@ class InNumPy:
         return z
 
     def take_small_parts(self, monkeypatch):
-        monkeypatch.setattr(in_numpy, "_PRODUCT", 2**7)
+        monkeypatch.setattr(streams, "_PRODUCT", 2**7)
         for name in ("Philox", "TensorFlow"):
             monkeypatch.setattr(getattr(_generators, name), "part", 2**10)
 
@@ -107,7 +106,7 @@ class InNumPy:
 
     def take_floor(self, monkeypatch, floor):
         faulty = types.SimpleNamespace(**{**vars(np), "floor": lambda v, out: np.copyto(out, floor(v))})
-        monkeypatch.setattr(in_numpy, "np", faulty)
+        monkeypatch.setattr(streams, "np", faulty)
 
 
 class InTensorFlow:
