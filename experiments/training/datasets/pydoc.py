@@ -147,8 +147,8 @@ def sentences_of(docstring: str) -> Iterator[str]:
     there, a dot, a slash or an underscore inside a name or a number belongs to it.
 
     Example:
-        >>> list(sentences_of("Returns the larger of the two.\n\n>>> larger(1, 2)\n2\n\nIt's the exact one: see `larger.py`."))
-        ['returns the larger of the two .', "it's the exact one : see larger.py ."]
+        >>> list(sentences_of("Returns the larger of the two.\n\n>>> larger(1, 2)\n2\n\nIt's the exact: `larger.py`."))
+        ['returns the larger of the two .', "it's the exact : larger.py ."]
     """
     for piece in _BOUNDARY.split(_MARKUP.sub("", docstring)):
         text = " ".join(piece.split())
