@@ -306,7 +306,7 @@ def test_epsilon_covers_laws_that_are_moved_for_each_choice_of_rounds(name, cost
     ids=["balls in bins", "b-min-sep"],
 )
 def test_epsilon_covers_every_sign_of_what_a_client_sends_where_c_has_an_entry_below_zero(sampling, weights):
-    """The worst contributions change their signs, and attain the ε of |C|; equal ones are far below it."""
+    """The worst contributions change their signs; equal ones are far below them."""
     signed = tff_mf.BandedToeplitz(column=[1.0, -0.5])
     epsilon = charged(sampling, signed, None, DELTA, share=1.0)
     assert epsilon == pytest.approx(charged(sampling, TWO_BANDS, None, DELTA, share=1.0), rel=0.02)
@@ -317,7 +317,10 @@ def test_epsilon_covers_every_sign_of_what_a_client_sends_where_c_has_an_entry_b
         other = density(NEVER)
         worst[signs] = max(hockey_stick(epsilon, one, other), hockey_stick(epsilon, other, one))
     assert max(worst.values()) <= DELTA * (1 + 1e-6)
-    assert worst[1, -1] > 0.8 * DELTA > worst[1, 1]
+    assert worst[1, -1] > 2 * worst[1, 1]
+    # The worst attain the ε of |C|, where ε is sharp. The ε of b-min-sep is too loose to show it.
+    if isinstance(sampling, tff_mf.BallsInBins):
+        assert worst[1, -1] > 0.8 * DELTA
 
 
 def integers(bits, sent):
