@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow_privacy.privacy.keras_models import dp_keras_model
 
 import tff_mf
+from tff_mf import keras
 
 _layers = tf.keras.layers
 
@@ -62,7 +63,7 @@ def main() -> None:
         trained = keras.Training(model, x, y, order=order, mechanism=mechanism, clip_norm=1.0, noise_multiplier=1.0)
         return lambda: trained.fit(epochs=1)
 
-    def keras(model: tf.keras.Model) -> Callable[[], object]:
+    def plain(model: tf.keras.Model) -> Callable[[], object]:
         model.compile(tf.keras.optimizers.SGD(0.1, 0.9), loss)
         return lambda: model.fit(x, y, batch_size=batch, shuffle=False, verbose=0)
 
@@ -78,8 +79,8 @@ def main() -> None:
     )
     blt, banded = tff_mf.BLT.production("b400"), tff_mf.BandedToeplitz.square_root(14)
     ways = {
-        "Keras without privacy": lambda: keras(network()),
-        "TensorFlow Privacy, DPSequential": lambda: keras(
+        "Keras without privacy": lambda: plain(network()),
+        "TensorFlow Privacy, DPSequential": lambda: plain(
             dp_keras_model.DPSequential(1.0, 1.0, layers=make(), use_xla=False)
         ),
         "identity, Poisson batches": lambda: training(network(), tff_mf.Identity(), sampled),
