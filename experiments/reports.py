@@ -707,7 +707,7 @@ def _stated_figures(evidence: Evidence, planned: Figures | None, seen: Figures |
     return dataclasses.replace(planned, guarantee=larger)
 
 
-def _against_figures(
+def against_figures(
     evidence: Evidence, stated: Figures | None, planned: Figures | None, seen: Figures | None
 ) -> list[Reason]:
     """Returns what is wrong with the figures: there are none, the log refutes them, or two accountants differ."""
@@ -792,7 +792,7 @@ def judge(evidence: Evidence) -> Judgement:
         test_only=record.insecure_seed is not None,
         reasons=[
             *(Reason(field=rule.name, text=rule.text) for rule in rules if rule.state == VIOLATED),
-            *_against_figures(evidence, stated, planned, seen),
+            *against_figures(evidence, stated, planned, seen),
             *_other_model(evidence),
         ],
         grid=record.grid is not None,

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import itertools
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -23,12 +24,11 @@ from tensorflow_federated.python.core.impl.executors import value_serialization
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.aggregators.resident import forms
+from tff_mf.base import checkpoint_files
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard import _client_data, private_training
 from tff_mf.experiments.guard.run_guard import RefusedCohortError
 from tff_mf.experiments.runs import folders, ledger, names
-from tff_mf.experiments.sampling import data_source
-from tff_mf.noise.tensorflow import NoiseState
 
 from .shared import critical
 
@@ -172,12 +172,6 @@ def workers():
     return [child for child in psutil.Process().children() if child.name().startswith("worker_binary")]
 
 
-def keys(state):
-    found = []
-    tree.traverse(lambda part: found.append(part) if isinstance(part, NoiseState) else None, state)
-    return np.asarray(found[0].keys)
-
-
 def test_a_run_of_a_plan_has_a_report_that_passes(tmp_path):
     before, default = len(workers()), tff.framework.get_context_stack().current
     with opened(tmp_path / "run") as training:
@@ -271,34 +265,39 @@ def test_a_run_that_was_left_goes_on_with_its_cohorts(tmp_path):
     assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).attempts == {1: 1, 2: 2, 3: 1, 4: 1}
 
 
-def test_a_data_set_is_read_by_cohorts(tmp_path, monkeypatch):
-    """The next cohort is read ahead; a failure of reading is one of its own round, which is begun again."""
-    broken = []
+def test_a_failure_of_reading_is_one_of_its_own_round(tmp_path):
+    """A data set of files, which are away for a while: the round is begun again, with the same clients."""
+    files, away = tmp_path / "files", tmp_path / "away"
+    files.mkdir()
+    for client in IDS:
+        np.ones([4, 3], np.float32).tofile(files / client)
 
-    def read(datasets, clients, read=data_source.ClientDatasets.read):
-        seen.append(list(clients))
-        if len(seen) == 3:
-            broken.append(True)
-            raise OSError("no such disk")
-        return read(datasets, clients)
+    def read(client):
+        rows = tf.data.FixedLengthRecordDataset(tf.strings.join([str(files), client], "/"), 12)
+        rows = rows.map(lambda row: tf.io.decode_raw(row, tf.float32))
+        return rows.map(lambda row: (tf.ensure_shape(row, [3])[:2], tf.ensure_shape(row, [3])[2:])).batch(2)
 
-    seen, cohorts = [], []
-    monkeypatch.setattr(data_source.ClientDatasets, "read", read)
-    data = client_data(IDS)
+    data = tff.simulation.datasets.ClientData.from_clients_and_tf_fn(IDS, read)
     with opened(tmp_path / "run") as training:
-        for cohort in training.cohorts(IDS):
-            cohorts.append(cohort)
+        for number, _ in enumerate(training.cohorts(IDS), start=1):
+            if number == 2:
+                files.rename(away)
             try:
                 training.next(data)
-            except OSError:
+            except tf.errors.NotFoundError:
+                assert training.rounds_done == number - 1
+                away.rename(files)
                 training.next(data)
-        assert broken
-        assert seen == [*cohorts[:3], *cohorts[2:]]
+        assert not away.exists()
+        training.report()
+    assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).released == dict.fromkeys(range(1, ROUNDS + 1), 1)
+    assert critical(tmp_path / "run") == []
+
+
+def test_an_evaluation_reads_a_data_set_as_it_reads_datasets(tmp_path):
+    with opened(tmp_path / "run") as training:
         found = training.evaluate(client_data(HELD_OUT, value=2.0))
         assert found == training.evaluate({client: dataset(2.0) for client in HELD_OUT})
-        training.report()
-    assert critical(tmp_path / "run") == []
-    assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).attempts == {1: 1, 2: 1, 3: 1, 4: 1}
 
 
 def test_a_run_of_secret_cohorts_states_the_amplified_epsilon_and_shows_nobody(tmp_path, recwarn):
@@ -360,25 +359,29 @@ def test_two_trainings_end_in_any_order(tmp_path):
     second.close()
 
 
-def broken(training, monkeypatch, *, after):
-    """Makes the next save fail, before or after it is on disk; returns the states that were offered."""
-    save, offered = training._checkpoints.save, []
+def broken(monkeypatch, *, after):
+    """Makes the disk fail when the first state gets its name, before or after that; returns the states' keys."""
+    link, offered = os.link, []
 
-    async def fails(state, version):
-        offered.append(keys(state["state"]))
-        if len(offered) == 1:
-            if after:
-                await save(state, version)
-            raise OSError("no space left")
-        await save(state, version)
+    def fails(file, path):
+        if not pathlib.Path(path).name.startswith("checkpoint_"):
+            return link(file, path)
+        # The keys of the noise are the only whole numbers in rows.
+        tensors, _ = checkpoint_files.read(pathlib.Path(file))
+        offered.extend(value for value in tensors.values() if value.dtype == np.int64 and value.ndim == 2)
+        if len(offered) > 1:
+            return link(file, path)
+        if after:
+            link(file, path)
+        raise OSError("no space left")
 
-    monkeypatch.setattr(training._checkpoints, "save", fails)
+    monkeypatch.setattr(os, "link", fails)
     return offered
 
 
 @pytest.mark.parametrize("way", ["same loop", "new loop", "next again"])
 def test_a_round_that_was_not_saved_is_begun_again_with_new_noise(training, monkeypatch, way):
-    offered = broken(training, monkeypatch, after=False)
+    offered = broken(monkeypatch, after=False)
     cohorts = training.cohorts(IDS)
     cohort = next(cohorts)
     with pytest.raises(OSError, match="no space"):
@@ -389,13 +392,13 @@ def test_a_round_that_was_not_saved_is_begun_again_with_new_noise(training, monk
     training.next(of(cohort))
     assert training.rounds_done == 1
     lost, kept = offered
-    assert not np.array_equal(lost[0], kept[0])
+    assert not np.array_equal(lost, kept)
     book = ledger.read_ledger(training.guard.folder / names.LEDGER)
     assert (book.attempts, book.released) == ({1: 2}, {1: 1})
 
 
 def test_a_round_that_was_saved_is_not_computed_again(training, monkeypatch):
-    broken(training, monkeypatch, after=True)
+    broken(monkeypatch, after=True)
     cohorts = training.cohorts(IDS)
     cohort = next(cohorts)
     with pytest.raises(OSError, match="no space"):
