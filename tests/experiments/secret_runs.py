@@ -55,6 +55,9 @@ def check_logged(folder, plan, cohorts):
     begun = ledger.read_ledger(folder / names.LEDGER).begun
     found = [sorted(client for line in begun for client in line.clients if line.round == t + 1) for t in range(ROUNDS)]
     assert found == [sorted(each) for each in cohorts]
+    # Each client came as the plan's sampling lets it.
+    for client in set().union(*cohorts):
+        assert plan.participation.allows(t for t in range(ROUNDS) if client in cohorts[t])
     assert read_record(folder).amplified_epsilon is None
     report = json.loads((folder / names.REPORT).read_text())
     assert abs(report["accountant"]["planned"]["epsilon"] / plan.epsilon - 1) < 1e-6

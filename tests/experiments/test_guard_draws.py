@@ -83,19 +83,6 @@ def test_drawn_cohorts_that_are_logged_amplify_nothing(tmp_path, word):
     secret_runs.check_logged(tmp_path / "run", plan, cohorts)
 
 
-def test_the_object_that_is_accounted_for_draws(tmp_path, monkeypatch):
-    seen, original = [], tff_mf.BallsInBins.draw
-
-    def draw(self, *arguments):
-        seen.append(self)
-        return original(self, *arguments)
-
-    monkeypatch.setattr(tff_mf.BallsInBins, "draw", draw)
-    plan = plan_of("balls-in-bins")
-    run_in(tmp_path, plan, until=1)
-    assert seen == [plan.sampling]
-
-
 def test_a_forged_claim_states_nothing(run):
     secret_runs.check_forged(run)
 

@@ -12,14 +12,12 @@ from tff_mf.experiments import flower
 from tff_mf.experiments.flower import cohorts
 from tff_mf.experiments.flower import strategy as strategies
 from tff_mf.experiments.runs import names
-from tff_mf.problem.draws import NOBODY
 
 from ..experiments import secret_runs
 from . import fleet as fleets
 from .fleet import CLIP, COHORT, NAMES, NODES, ROUNDS, Fleet, identity, rows, trained
 
 EVERYBODY = [identity(name) for name in NAMES]
-OF = {identity(name): name for name in NAMES}
 # Powers of 2, which add up exactly.
 WAITING = flower.Waiting(nodes_seconds=0.0, replies_seconds=2.0**-10, poll_seconds=2.0**-13)
 # Of node ids that no other number has by chance.
@@ -97,26 +95,6 @@ def test_cohorts_that_are_logged_are_those_of_the_sampling_and_amplify_nothing(t
         strategy.end()
     cohorts = [[identity(name) for name in asked(fleet).get(number + 1, [])] for number in range(ROUNDS)]
     secret_runs.check_logged(tmp_path, plan, cohorts)
-
-
-def test_the_object_that_is_accounted_for_draws(tmp_path, monkeypatch):
-    """No other parameters can reach the sampler: it is the plan's object, asked once."""
-    seen = []
-    original = tff_mf.BallsInBins.draw
-
-    def draw(self, *arguments):
-        seen.append((self, original(self, *arguments)))
-        return seen[-1][1]
-
-    monkeypatch.setattr(tff_mf.BallsInBins, "draw", draw)
-    fleet, plan = Fleet(NAMES, trained), plan_of("balls-in-bins")
-    with opened(tmp_path, plan) as strategy:
-        strategy.start(fleet)
-    ((sampling, drawn),) = seen
-    assert sampling == plan.sampling
-    ordered = sorted(EVERYBODY)
-    expected = [sorted(OF[ordered[client]] for client in cohort if client != NOBODY) for cohort in drawn]
-    assert [asked(fleet).get(number + 1, []) for number in range(ROUNDS)] == expected
 
 
 def test_a_secret_cohort_is_whoever_is_connected_of_it_and_refused_replies_stop_nothing(tmp_path):
