@@ -144,7 +144,7 @@ class Found:
         first: Sequence[str] = (),
         below: Sequence[str] = (),
     ) -> Answer:
-        """Returns an answer: what was asked for and its guarantee first, and without any ε if that is refused.
+        """Returns an answer: what was asked for and its guarantee first; without any ε, and failed, if that is refused.
 
         `words` stand in place of some facts on a screen, `claim` is of the noise if there is any, `first` names those
         that were asked for, and paragraphs of `below` come last.
@@ -170,7 +170,7 @@ class Found:
             *below,
             _unchecked(claim),
         ]
-        return Answer(statements.without_epsilon(facts) if refused else facts, blocks)
+        return Answer(statements.without_epsilon(facts) if refused else facts, blocks, failed=refused)
 
     def _charge(self, noise_multiplier: float) -> dict[str, Any]:
         """Returns the grid and what its integers cost, which is part of every figure; nothing for real numbers."""

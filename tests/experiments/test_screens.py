@@ -25,7 +25,7 @@ from tff_mf.experiments.runs import statements
 from tff_mf.experiments.training.datasets import named_data
 from tff_mf.numerics import digits
 
-from .shared import printed, result_of
+from .shared import invoke, printed, result_of
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.S | re.M)
@@ -70,7 +70,9 @@ def test_no_figure_states_an_epsilon_that_the_statement_refuses(name, tmp_path, 
     """δ is 1 / population or more."""
     monkeypatch.chdir(tmp_path)
     arguments = [*COMMANDS[name], "--delta", "0.01", *([] if name == "calibrate" else ["--population", "100"])]
-    text = printed(*arguments)
+    refused = invoke(*arguments)
+    assert refused.exit_code == 1
+    text = refused.stdout
     assert "NO ε CAN BE STATED" in text
     figures = dict(re.findall(r"^(\S.*?)  +(.+)$", text, re.M))
     assert {value for label, value in figures.items() if "ε" in label} == {"not stated"}
