@@ -1,6 +1,5 @@
 import dataclasses
 import fcntl
-import functools
 import logging.handlers
 import os
 import pathlib
@@ -8,7 +7,7 @@ import pickle
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -108,75 +107,6 @@ def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
     logging.getLogger("tff_mf").removeHandler(handler)
     warnings = [record.getMessage() for record in handler.buffer]
     return {"folder": root / "bundle", "config": config, "warnings": warnings}
-
-
-class _Read:
-    """An object, and the values of those of its attributes that were read."""
-
-    def __init__(self, of: Any) -> None:
-        self._of, self._values = of, {}
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._of, name)
-        self._values[name] = pickle.dumps(value)
-        return value
-
-    def same_in(self, other: Any) -> bool:
-        return all(pickle.dumps(getattr(other, name)) == value for name, value in self._values.items())
-
-
-class _Traced:
-    """What TFF traces for a run, which takes most of the time of a small one: kept for the next that asks for the same.
-
-    A process is the same if all that was read to build it is. Tasks are kept as long as this is, so that none gets the
-    place, and so the process, of another.
-    """
-
-    def __init__(self) -> None:
-        from tff_mf.aggregators.resident import forms
-        from tff_mf.experiments.training import preparation
-
-        self._build_task, self._build_process = preparation.build_task, preparation.build_process
-        self.take_apart: Callable = functools.cache(forms.take_apart)
-        self._tasks: list[tuple[_Read, bytes, Any]] = []
-        self._processes: list[tuple[_Read, _Read, Any, Any]] = []
-
-    def build_task(self, settings: Any, vocabulary: Any) -> Any:
-        words = pickle.dumps(vocabulary)
-        for of_settings, of_words, built in self._tasks:
-            if of_words == words and of_settings.same_in(settings):
-                return built
-        read = _Read(settings)
-        built = self._build_task(read, vocabulary)
-        self._tasks.append((read, words, built))
-        return built
-
-    def build_process(self, settings: Any, privacy: Any, task: Any) -> Any:
-        for of_settings, of_privacy, of_task, built in self._processes:
-            if of_task is task and of_settings.same_in(settings) and of_privacy.same_in(privacy):
-                return built
-        read = _Read(settings), _Read(privacy)
-        built = self._build_process(*read, task)
-        self._processes.append((*read, task, built))
-        return built
-
-
-@pytest.fixture(scope="session")
-def _traced() -> _Traced:
-    return _Traced()
-
-
-@pytest.fixture(scope="module")
-def traced_once(_traced: _Traced) -> Iterator[None]:
-    """Runs in this process share what TFF traces for the same settings, as the restarts of one run do."""
-    from tff_mf.aggregators.resident import forms
-    from tff_mf.experiments.training import preparation
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "build_task", _traced.build_task)
-        patch.setattr(preparation, "build_process", _traced.build_process)
-        patch.setattr(forms, "take_apart", _traced.take_apart)
-        yield
 
 
 @pytest.fixture

@@ -26,8 +26,6 @@ from tff_mf.planning import by_name
 
 from .shared import critical, result_of, states
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 GRID = tff_mf.Grid(bits=20, max_clients=1000)
 MECHANISM = tff_mf.Tree(9, variant="online")

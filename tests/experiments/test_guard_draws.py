@@ -83,10 +83,6 @@ def test_drawn_cohorts_that_are_logged_amplify_nothing(tmp_path, word):
     secret_runs.check_logged(tmp_path / "run", plan, cohorts)
 
 
-def test_a_forged_claim_states_nothing(run):
-    secret_runs.check_forged(run)
-
-
 PLANS = {
     "a sampler": ("balls-in-bins", {}, {"sampler": "by hand"}, "sampler='by hand' does not go with secret_cohorts"),
     "an unknown population": ("balls-in-bins", {"population": None}, {}, "population=None must be the plan's"),

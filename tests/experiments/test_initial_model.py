@@ -1,16 +1,12 @@
 """A run that starts from a given model: which models are refused, what the report says, and how it is resumed."""
 
-import dataclasses
 import hashlib
 import itertools
 import json
-import types
 
 import msgspec
 import numpy as np
 import pytest
-import run_folders
-import safetensors.numpy
 
 import tff_mf
 from tff_mf.experiments import bundles, reports
@@ -18,20 +14,18 @@ from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import initial_model as named_models
 from tff_mf.experiments.runs import model_file
 
-from . import stand_in
+from . import small_runs
 from .shared import critical, invoke
+from .small_runs import NETWORK, WORDS
 
-WORDS = ["the", "of", "a"]
 TENSORS = {"0": np.arange(6, dtype=np.float32).reshape(2, 3), "1": np.ones(3, np.float32)}
 
 
 def written(folder, tensors=TENSORS, words=WORDS, run=None):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.safetensors").write_bytes(safetensors.numpy.save(tensors))
-    (folder / "vocabulary.json").write_text(json.dumps(words))
+    path = small_runs.write_model(folder, tensors, words)
     if run is not None:
         (folder / "configuration.toml").write_text(run)
-    return folder / "model.safetensors"
+    return path
 
 
 def expected(tensors=TENSORS):
@@ -176,87 +170,42 @@ def test_the_same_data_are_known_under_every_name(tmp_path, monkeypatch):
     assert named_models.given(str(linked), dataset="a.sqlite").same_data
 
 
-@dataclasses.dataclass
-class Task:
-    """Stands for the task of a run, as `stand_in.build_task`, with a model of two tensors."""
-
-    build_batches: object
-    build_evaluator: object
-    initial_weights: object
-    weight_names: list[str]
-    parameters: int = 9
+# A rate at which no weight but 0 moves: the end of the run is its start.
+FLAGS = ["--mechanism", "identity", "--server-learning-rate", "1e-30", "--initial-model"]
 
 
-@pytest.fixture
-def train(small_data, tmp_path, monkeypatch):
-    """A function that trains from a model, is interrupted, loses the file and goes on; and the models it began with."""
-    started = []
-
-    class Recording(stand_in.Counting):
-        def set_model_weights(self, state, weights):
-            started.append([np.array(each) for each in weights.trainable])
-            return state
-
-    def build_task(settings, vocabulary):
-        made = stand_in.build_task(settings, WORDS)
-        assert vocabulary == WORDS
-        weights = types.SimpleNamespace(trainable=expected(), non_trainable=[])
-        return Task(made.build_batches, made.build_evaluator, weights, made.weight_names)
-
-    def build_process(*given):
-        return Recording(), stand_in.build_process(*given)[1]
-
-    stand_in.put_in_place(monkeypatch, build_task=build_task, build_process=build_process)
-
-    def run(path, flags):
-        return stand_in.trained(
-            tmp_path / "run", small_data, [*flags.split(), "--initial-model", str(path)], between=path.unlink
-        )
-
-    return run, started, tmp_path / "run", small_data
-
-
-def test_a_run_from_a_public_model_says_so_and_is_resumed_without_the_file(train, tmp_path):
-    run, started, folder, _ = train
-    path = written(tmp_path / "public")
+# Killed and resumed without the file: test_secret_cohorts.py.
+def test_a_run_from_a_public_model_says_so(small_data, tmp_path):
+    folder, path = tmp_path / "run", written(tmp_path / "public", NETWORK)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    done = run(path, "--mechanism identity")
-    assert done.exit_code == 0, done.output + repr(done.exception)
-    for model in started:
-        np.testing.assert_array_equal(model[0], TENSORS["0"])
+    small_runs.trained(folder, small_data, [*FLAGS, path])
+    for weight, own in zip(model_file.read_from(folder)[0].values(), NETWORK.values(), strict=True):
+        np.testing.assert_array_equal(weight, own)
     assert json.loads((folder / "run.json").read_text())["initial_model"]["sha256"] == digest
     assert json.loads((folder / "vocabulary.json").read_text()) == WORDS
-    assert "ε≤" in reports.headline(reports.write(folder, realised=True))
+    assert "ε≤" in reports.headline(reports.build(folder, realised=True))
     assert digest[:16] in (folder / "report.md").read_text()
     assert critical(folder) == []
     with pytest.raises(tff_mf.InputError, match=r"initial_model=.* cannot be exported"):
         bundles.read_source(folder)
     # A copy that was exchanged is not the model of run.json.
-    written(tmp_path / "other", {**TENSORS, "1": np.zeros(3, np.float32)}).rename(folder / "initial_model.safetensors")
+    other = {**NETWORK, "1": np.zeros_like(NETWORK["1"])}
+    written(tmp_path / "other", other).rename(folder / "initial_model.safetensors")
     assert any("initial_model.safetensors is missing, or is not" in each for each in critical(folder))
 
 
-def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(train, tmp_path):
+def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(small_data, tmp_path):
     """The two guarantees compose, and the ε of the second alone is too small: nothing prints it."""
-    run, _, folder, data = train
-    path = written(tmp_path / "private", run=f'[run]\ndataset = "sqlite:{data}"\n')
-    flags = ["--mechanism", "identity", "--initial-model", path]
-    refused = invoke(*stand_in.arguments(folder, data, flags), catch_exceptions=True)
+    folder = tmp_path / "run"
+    path = written(tmp_path / "private", NETWORK, run=f'[run]\ndataset = "sqlite:{small_data}"\n')
+    refused = invoke(*small_runs.arguments(folder, small_data, [*FLAGS, path]), catch_exceptions=True)
     assert isinstance(refused.exception, tff_mf.InputError)
     assert "initial_model=" in str(refused.exception)
     assert not folder.exists()
-    done = run(path, "--mechanism identity --without-epsilon")
+    done = small_runs.trained(folder, small_data, [*FLAGS, path, "--without-epsilon"])
     assert "NO ε CAN BE STATED: initial model: " in done.stdout
     assert "ε≤" not in done.stdout
     for realised in (False, True):
         headline = reports.headline(reports.build(folder, realised=realised))
         assert headline.startswith("NO ε CAN BE STATED")
         assert "on the same data set" in headline
-    # A record without the model, and everything that follows from it.
-    record = json.loads((folder / "run.json").read_text())
-    del record["settings"]["initial_model"], record["initial_model"]
-    (folder / "run.json").write_text(json.dumps(record))
-    (folder / "summary.json").unlink()
-    run_folders.consistent(folder, planned=True)
-    assert critical(folder)
-    assert "run.json names none" in reports.headline(json.loads((folder / "report.json").read_text()))

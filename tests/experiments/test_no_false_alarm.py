@@ -1,6 +1,5 @@
-"""No false alarm: ordinary runs of every kind, resumed, copied and moved, are found sound.
+"""No false alarm: ordinary runs of every kind, copied and moved, are found sound.
 
-Everything is what `tff-mf train` does, but for the rounds themselves: a stand-in for the learning process counts them.
 What must alarm is in `test_broken_runs.py` and `test_reports.py`.
 """
 
@@ -20,11 +19,10 @@ from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.bundles import _source
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.sampling.settings import SAMPLINGS
-from tff_mf.experiments.training import evaluation, task
 from tff_mf.planning import by_name
 
 from .shared import critical, invoke, read_observed, states
-from .stand_in import ROUNDS, build_task, put_in_place, trained
+from .small_runs import ROUNDS, trained
 
 # Every mechanism, every kind of sampling, and every other way to train, each at least once.
 KINDS = {
@@ -41,20 +39,18 @@ KINDS = {
     "banded, poisson with a separation": "--mechanism banded --sampling b-min-sep",
     "scaled-blt, min-sep": "--mechanism scaled-blt --sampling min-sep",
     "identity, min-sep": "--mechanism identity",
+    "identity, a model that diverged": "--mechanism identity --server-learning-rate 1e30",
 }
 
 
 @pytest.fixture(scope="module")
 def kept(small_data, tmp_path_factory):
-    """A function from the name of a kind to its run, as it was left, each made once."""
+    """A function from the name of a kind to its run, each made once."""
     root = tmp_path_factory.mktemp("kinds")
 
     @functools.cache
     def make(kind):
-        with pytest.MonkeyPatch.context() as patch:
-            put_in_place(patch)
-            done = trained(root / kind, small_data, KINDS[kind].split())
-        assert done.exit_code == 0, done.output + repr(done.exception)
+        trained(root / kind, small_data, KINDS[kind].split())
         return root / kind
 
     return make
@@ -85,7 +81,7 @@ def test_a_run_that_was_trained_here_is_believed_on_other_machines(run, environm
     assert environments.call(environment, checked_elsewhere.__file__, "checked", str(run.parent)) == {"run": []}
 
 
-@pytest.mark.sampled(most=4)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("run", KINDS, indirect=True)
 def test_ordinary_runs_do_not_alarm(run, tmp_path):
     assert (critical(run), warnings(run)) == ([], [])
@@ -114,7 +110,7 @@ def test_ordinary_runs_do_not_alarm(run, tmp_path):
     _source.check_report(moved)
 
 
-FIXED = ["banded-toeplitz, fixed epochs", "tree-vanilla, cyclic poisson"]
+FIXED = ["banded-toeplitz, fixed epochs"]
 
 
 @pytest.mark.parametrize("run", FIXED, indirect=True)
@@ -128,7 +124,7 @@ def test_runs_in_fixed_epochs_are_accounted_as_such(run):
     assert report["accountant"]["planned"]["epsilon"] == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("run", FIXED[:1], indirect=True)
+@pytest.mark.parametrize("run", FIXED, indirect=True)
 @pytest.mark.parametrize("late", [5, 6])
 def test_a_log_that_breaks_fixed_epochs_states_nothing(run, late):
     """A client comes back after b + 1 or more rounds: min-sep and the number of rounds are kept, the place is not."""
@@ -154,18 +150,6 @@ def test_a_log_that_breaks_fixed_epochs_states_nothing(run, late):
     run_folders.consistent(run, planned=True)
     assert any("participation: " in each and "does not allow" in each for each in critical(run))
     assert reports.headline(json.loads((run / "report.json").read_text())).startswith("NO ε CAN BE STATED")
-
-
-@pytest.mark.parametrize("run", ["banded, shuffled epochs"], indirect=True)
-def test_a_claim_of_fixed_epochs_needs_a_sampling_that_keeps_places(run):
-    """In run.json alone, with all that follows from it. The log has nobody twice, yet a later round may."""
-    record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**record, "participation": "FixedEpoch"}))
-    (run / "summary.json").unlink()
-    run_folders.consistent(run, planned=True)
-    assert any("sampling='spaced-epochs' of its settings keeps another schema" in each for each in critical(run))
-    for name in ("planned.json", "report.json"):
-        assert reports.headline(json.loads((run / name).read_text())).startswith("NO ε CAN BE STATED")
 
 
 @pytest.mark.parametrize("run", ["identity, min-sep"], indirect=True)
@@ -194,17 +178,7 @@ def test_every_mechanism_and_sampling_is_among_the_runs():
     assert {*by_name.names(), *SAMPLINGS} - {*words} <= {"min-sep"}
 
 
-@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_a_model_that_diverged_is_no_alarm(small_data, tmp_path, monkeypatch, loss):
-    def build_diverged(settings, vocabulary):
-        found = build_task(settings, vocabulary)
-        metrics = {**dict.fromkeys(task.METRICS, 0.0), "loss": loss}
-        measured = evaluation.Measured(metrics=metrics, sentences=20)
-        found.build_evaluator().measure = lambda weights, chunks: measured
-        return found
-
-    put_in_place(monkeypatch, build_task=build_diverged)
-    done = trained(tmp_path / "run", small_data, KINDS["identity, min-sep"].split())
-    assert done.exit_code == 0, done.output + repr(done.exception)
-    assert critical(tmp_path / "run") == []
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["loss"] is None
+@pytest.mark.parametrize("run", ["identity, a model that diverged"], indirect=True)
+def test_a_model_that_diverged_has_no_loss(run):
+    assert json.loads((run / "summary.json").read_text())["loss"] is None
+    assert critical(run) == []

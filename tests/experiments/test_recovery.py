@@ -19,8 +19,7 @@ from tff_mf.experiments.runs import folders, layers, names
 from tff_mf.experiments.runs.folders import ExecutionSettings
 
 from .shared import StoppedError, invoke, rows, small_settings, stop_after, took_part, train
-
-pytestmark = pytest.mark.usefixtures("traced_once")
+from .small_runs import KILLED
 
 ROUNDS = 9
 # The squares of past updates are in the checkpoint.
@@ -122,30 +121,13 @@ FLAGS = shlex.split(
 ) + [word for name, value in ADAM.items() for word in ("--set", f"{name}={value}")]
 
 
-COMMAND = "from tff_mf.experiments.cli import main; main()"
-
-
-# Stops after a round, so that it is killed there however busy the machine is.
-STOPPING = f"""
-import os, signal
-from tff_mf.experiments.training import program
-run = program.run
-def stopping(*given, on_round, **more):
-    def stop(number, metrics):
-        on_round(number, metrics)
-        if number == 5:
-            os.kill(os.getpid(), signal.SIGSTOP)
-    return run(*given, on_round=stop, **more)
-program.run = stopping
-{COMMAND}
-"""
-
-
 def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whole, forks):
     out = tmp_path / "run"
     command = [*FLAGS, "--dataset", f"sqlite:{small_data}", "--out", str(out)]
     with (tmp_path / "log").open("w") as log:
-        process = forks.start(STOPPING, command, stdout=log.fileno(), stderr=log.fileno())
+        # It stops where it would save round 6, so that it is killed there however busy the machine is.
+        stopping = [str(signal.SIGSTOP.value), "checkpoint_6.safetensors", *command]
+        process = forks.start(KILLED, stopping, stdout=log.fileno(), stderr=log.fileno())
     deadline = time.monotonic() + 300
     while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
         assert time.monotonic() < deadline

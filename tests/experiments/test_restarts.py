@@ -23,8 +23,6 @@ from tff_mf.experiments.training.task import build_task
 
 from .shared import critical, invoke, small_settings, states
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 SETTING = {"rounds": 9, "sampling": SCHEMA, "delta": 1e-6, "clients_per_round": 3, "cohort": 30}
 CONSTANT = {"server_warmup": 0.0, "server_cooldown": 0.0}

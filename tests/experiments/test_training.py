@@ -21,8 +21,6 @@ from tff_mf.numerics.digits import rounded_up
 
 from .shared import critical, read_observed, rows, small_settings, states, took_part
 
-pytestmark = pytest.mark.usefixtures("traced_once")
-
 COMMAND = "from tff_mf.experiments.cli import main; main()"
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=2)
 SMALL = {

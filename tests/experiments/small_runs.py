@@ -1,0 +1,67 @@
+"""Small runs of `tff-mf train` on real text, by the command, also killed on their way: each takes some seconds."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import safetensors.numpy
+
+from tff_mf.experiments.cli._options import MORE
+
+from .shared import drawn, invoke
+
+ROUNDS, KILLED_AFTER = 8, 4
+LINE = f"""--rounds {ROUNDS} --clients-per-round 3 --delta 1e-6 --model conv --vocab-size 60 --embedding-size 4
+--units 4 --max-examples 2 --batch-size 2 --evaluate-every 4 --evaluation-examples 20 --checkpoint-every 2"""
+# The command, which sends itself a signal where a checkpoint is about to get its name.
+KILLED = """
+import os, signal, sys
+sent, file = int(sys.argv.pop(1)), sys.argv.pop(1)
+def hook(event, given):
+    if event == "os.link" and os.path.basename(given[1]) == file:
+        os.kill(os.getpid(), sent)
+sys.addaudithook(hook)
+from tff_mf.experiments.cli import main
+main()
+"""
+CHECKPOINT = f"checkpoint_{KILLED_AFTER}.safetensors"
+WORDS = ["the", "of", "a"]
+SHAPES = [(len(WORDS) + 4, 4), (3, 4, 4), (4,), (4, len(WORDS) + 4), (len(WORDS) + 4,)]
+# A model of the settings above that knows these words.
+NETWORK = {str(index): np.full(shape, 0.25 + index, np.float32) for index, shape in enumerate(SHAPES)}
+
+
+def write_model(folder, tensors=NETWORK, words=WORDS):
+    """Writes a model to start from, with its words beside it, and returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.safetensors").write_bytes(safetensors.numpy.save(tensors))
+    (folder / "vocabulary.json").write_text(json.dumps(words))
+    return folder / "model.safetensors"
+
+
+def arguments(folder, data, flags):
+    """Returns the command line of a run of 8 rounds; of an option that is given twice, the last counts."""
+    parameters = drawn(flags[flags.index("--sampling") + 1] if "--sampling" in flags else "min-sep").parameters
+    for name, value in parameters.items():
+        flag = f"--{name.replace('_', '-')}"
+        typed = ["--set", f"{name}={value}"] if name in MORE else [flag, value]
+        flags = flags if flag in flags or f"{name}=" in " ".join(map(str, flags)) else [*typed, *flags]
+    level = [] if "--epsilon" in flags else ["--noise-multiplier", 6]
+    return ["train", "--force", "--dataset", f"sqlite:{data}", "--out", folder, *LINE.split(), *level, *flags]
+
+
+def trained(folder, data, flags):
+    """Trains to the end, and returns what was printed."""
+    done = invoke(*arguments(folder, data, flags), catch_exceptions=True)
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    return done
+
+
+def killed(forks, folder, data, flags):
+    """Trains until the state after round 4 is about to be on disk, and is killed."""
+    command = [str(signal.SIGKILL.value), CHECKPOINT, *map(str, arguments(folder, data, flags))]
+    with open(os.devnull, "w") as nothing:
+        status = forks.start(KILLED, command, stdout=nothing.fileno(), stderr=nothing.fileno()).wait(timeout=240)
+    assert status != 0
+    assert (folder / "ledger.jsonl").exists()
