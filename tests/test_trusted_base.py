@@ -7,6 +7,7 @@ PyTorch's streams give the integers of TensorFlow's, as `tests/tff_mf/test_same_
 
 import ast
 import pathlib
+import re
 import sys
 
 import pytest
@@ -81,3 +82,12 @@ def test_the_base_can_be_read():
     default = {name: size for name, size in sizes.items() if not belongs(name, OTHERS)}
     assert sum(sizes.values()) <= MOST
     assert sum(default.values()) <= MOST_OF_DEFAULT
+
+
+def test_the_page_leads_through_every_file_of_the_base():
+    page = (ROOT / "docs" / "trusted-base.md").read_text(encoding="utf-8")
+    named = {name for name in re.findall(r"`([a-z_/]+\.py)`", page) if "/" in name and not name.startswith("tests/")}
+    of_base = {str(path.relative_to(ROOT)).removeprefix("tff_mf/") for _, path in modules() if code_lines(path)}
+    assert named == {name for name in of_base if not name.endswith("__init__.py")}
+    tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert set(re.findall(r"`(test_[a-z_]+\.py)`", page)) <= tests
