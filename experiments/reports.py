@@ -952,8 +952,8 @@ def _about(evidence: Evidence) -> dict[str, Any]:
     name = record.about.get("dataset") if record.settings is None else record.settings.dataset
     started, ended = (ledger.started, ledger.finished) if ledger else (None, None)
     seconds = None
-    # How long secret cohorts take depends on how many they are; a clock may be set back.
-    if started and ended and not record.is_secret:
+    # A clock may be set back.
+    if started and ended:
         took = ended - started
         seconds = int(took.total_seconds()) if took >= datetime.timedelta() else None
     return {

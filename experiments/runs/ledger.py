@@ -109,11 +109,14 @@ class Restarted(Record, tag="restarted", tag_field="kind"):
     round: Count
 
 
-class Ended(Record, tag="ended", tag_field="kind"):
-    """The last line, with the time by the clock of the machine."""
+class Ended(Record, tag="ended", tag_field="kind", omit_defaults=True):
+    """The last line, with the time by the clock of the machine; without, where no line lists a client.
+
+    How long secret cohorts take depends on how many clients they have.
+    """
 
     rounds: CountOrZero
-    time: Annotated[datetime.datetime, msgspec.Meta(tz=True)]
+    time: Annotated[datetime.datetime, msgspec.Meta(tz=True)] | None = None
 
 
 Line = Opened | Begun | Released | Restarted | Ended
@@ -394,7 +397,8 @@ class Ledger:
 
     def end(self) -> None:
         """Appends that the run has ended."""
-        self.append(Ended(rounds=self.record.position, time=_now()))
+        shown = any(line.clients for line in self.record.begun)
+        self.append(Ended(rounds=self.record.position, time=_now() if shown else None))
 
     def append(self, line: Line) -> None:
         """Appends a line, durably.

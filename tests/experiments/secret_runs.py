@@ -43,7 +43,10 @@ def check_secret(folder, word, plan, hidden):
     assert begun
     assert not any(begun)
     assert not any(entry.get("reports") for entry in entries)
+    # How long the run took depends on the cohorts.
+    assert [entry["kind"] for entry in entries if "time" in entry] == ["opened"]
     record, report = read_record(folder), json.loads((folder / names.REPORT).read_text())
+    assert report["about"]["ended"] is report["about"]["seconds"] is None
     assert plan.epsilon <= record.amplified_epsilon <= 1.05 * plan.epsilon
     assert report["claim"]["epsilon"] == record.amplified_epsilon
     assert critical(folder) == []
