@@ -195,12 +195,22 @@ COUNTS = {"the": 2, "a": 1}
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TFF_MF_CACHE", str(tmp_path))
-    monkeypatch.setattr(stackoverflow, "CLIENTS", {"train": 1, "heldout": 1, "test": 1})
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def with_all_clients(of_stackoverflow, tmp_path_factory):
+    """TFF's three clients, and the names alone of as many others as StackOverflow has."""
+    path = shutil.copy(of_stackoverflow, tmp_path_factory.mktemp("all") / stackoverflow.FILE_NAME)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        for split, count in stackoverflow.CLIENTS.items():
+            others = ((f"{split} {number}", split, 1) for number in range(count - 1))
+            connection.executemany("INSERT INTO client_metadata VALUES (?, ?, ?)", others)
+    return path
+
+
 @pytest.fixture
-def served(monkeypatch, of_stackoverflow):
+def served(monkeypatch, with_all_clients):
     """Stands in for TFF's downloader, which also writes to the final name as data come."""
 
     def serve(change=lambda path: None, fail=None, count_failure=None):
@@ -208,7 +218,7 @@ def served(monkeypatch, of_stackoverflow):
 
         def load_data(cache_dir):
             calls.append(cache_dir)
-            target = shutil.copy(of_stackoverflow, f"{cache_dir}/{stackoverflow.FILE_NAME}")
+            target = shutil.copy(with_all_clients, f"{cache_dir}/{stackoverflow.FILE_NAME}")
             change(target)
             if fail is not None:
                 raise fail
@@ -235,7 +245,7 @@ def test_a_download_is_kept_with_its_word_counts_and_not_made_again(cache, serve
     assert named_data.data_file("stackoverflow") == path == cache / "stackoverflow.sqlite"
     assert len(calls) == 1
     assert dict(sqlite.load_word_counts(path)) == COUNTS
-    assert sqlite.load(path).train.client_ids == ["synthetic_1"]
+    assert len(sqlite.load(path).train.client_ids) == stackoverflow.CLIENTS["train"]
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA index_list(examples)").fetchall()
     assert left_over(cache) == ["stackoverflow.sqlite"]
