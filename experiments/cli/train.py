@@ -154,9 +154,9 @@ def _trained(
     """Runs the training program, and says what computes at the same time."""
     from ... import aggregators
     from ..output import progress
-    from ..training import program, rounds
+    from ..training import program
 
-    progress.say(rounds.concurrency(execution))
+    progress.say(program.concurrency(execution))
     try:
         return program.run(settings, privacy, execution=execution, **places)
     except aggregators.WorkerLostError as error:

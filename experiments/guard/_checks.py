@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import tff_mf
-from tff_mf.base import checkpoint_files, validation
+from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from .. import reports
+from ..runs.folders import delete_keys
 from ..runs.ledger import has_begun, read_ledger
-from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, MODEL, REPORT, REPORT_TEXT, SUMMARY
+from ..runs.names import CHECKPOINTS, LEDGER, METRICS, MODEL, REPORT, REPORT_TEXT, SUMMARY
 
 if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory
@@ -149,12 +150,6 @@ def check_folder(folder: pathlib.Path, *, ended: bool = False) -> None:
             f"folder={str(folder)!r} holds {', '.join(left)} of a run, but no {LEDGER}: its rounds would be "
             "released twice. Restore the ledger, or name another folder."
         )
-
-
-def delete_keys(folder: pathlib.Path) -> None:
-    """Deletes all states of a run, which have the keys of its noise, and what secret cohorts follow from."""
-    checkpoint_files.remove_all(folder / CHECKPOINTS)
-    (folder / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
 
 
 def _ended(path: pathlib.Path) -> bool:

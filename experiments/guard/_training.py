@@ -15,16 +15,14 @@ from tff_mf.base import files, validation
 from tff_mf.base.errors import InputValueError
 
 from ... import aggregators
-from ...aggregators.checkpoints import States
 from .. import reports
 from ..runs import model_file, names
-from ..runs.folders import keep_evaluated, read_evaluated
+from ..runs.folders import delete_keys, keep_evaluated, read_evaluated
 from ..sampling import CohortPlan
-from ..training import weight_names
-from ._checks import delete_keys
+from . import weight_names
 from ._client_data import ClientData, DataOfClients, warn_of_size
-from ._computing import Computing
 from .drawing import checked_clients
+from .rounds import Computing, Rounds
 from .run_guard import RunGuard
 
 Model = Callable[[], tff.learning.models.VariableModel] | tff.learning.models.FunctionalModel
@@ -82,15 +80,13 @@ class PrivateTraining:
         initial_weights: tff.learning.models.ModelWeights | None,
     ) -> None:
         self.plan, self.process, self.aggregator, self.guard = plan, process, aggregator, guard
-        self._model_fn, self._sampler, self._initial = model_fn, sampler, initial_weights
+        self._model_fn, self._sampler = model_fn, sampler
         self._called = weight_names.of_model(model_fn)
-        self._checkpoints = aggregators.CheckpointManager(guard.folder / names.CHECKPOINTS, aggregator=aggregator)
         # Of a run that has ended: its checkpoints are deleted, and nothing is computed any more but evaluations.
         self._final: tff.learning.models.ModelWeights | None = None
         self._begun: _Begun | None = None
         # Whether the state in memory may be another one than the newest on disk, or is lost.
         self._stale = True
-        self._state: Any = None
         self._evaluation: tff.learning.templates.LearningProcess | None = None
         self._clients: frozenset[str] = frozenset()
         taken = process.next.type_signature.parameter[1].member.element
@@ -100,6 +96,7 @@ class PrivateTraining:
         self._report: RunReport | None = None
         # Of its own, since a worker that died is replaced.
         self._context = ends.enter_context(Computing())
+        self._engine = Rounds(process, aggregator, guard, self._context, initial_weights=initial_weights)
         self._close = weakref.finalize(self, ends.close)
         try:
             if guard.has_ended:
@@ -173,10 +170,10 @@ class PrivateTraining:
             self._data.begin(cohort_data, self._drawn.cohort(begun.number))
         try:
             with self._context.installed():
-                output = self.process.next(self._state, data)
+                output = self._engine.compute(data)
             # From here on, the newest state may be on disk.
             self._stale = True
-            self._keep(begun.number, output.state)
+            self._engine.keep(begun.number, output.state)
         except aggregators.WorkerLostError:
             self._stale = True
             raise
@@ -222,7 +219,7 @@ class PrivateTraining:
             self._evaluation = tff.learning.algorithms.build_fed_eval(self._model_fn, loop_implementation=LOOP)
         with self._released():
             start = self._evaluation.initialize()
-            weights = self.process.get_model_weights(self._state) if self._final is None else self._final
+            weights = self.process.get_model_weights(self._engine.state) if self._final is None else self._final
             state = self._evaluation.set_model_weights(start, weights)
             metrics = self._evaluation.next(state, datasets).metrics["client_work"]["eval"]["current_round_metrics"]
             return {name: np.asarray(value).tolist() for name, value in metrics.items()}
@@ -237,7 +234,7 @@ class PrivateTraining:
             self._check_open()
             return tff.learning.models.ModelWeights(*([each.copy() for each in part] for part in self._final))
         with self._released():
-            weights = self.process.get_model_weights(self._state)
+            weights = self.process.get_model_weights(self._engine.state)
             return tff.learning.models.ModelWeights(
                 trainable=[np.asarray(each) for each in weights.trainable],
                 non_trainable=[np.asarray(each) for each in weights.non_trainable],
@@ -375,20 +372,13 @@ class PrivateTraining:
         if size < divisor:
             warn_of_size(size, number, divisor)
 
-    def _keep(self, number: int, state: Any) -> None:
-        """Saves the state after a round, then records its release; only then is it this training's state."""
-        self.guard.check_state(number, state)
-        self.guard.save(number, state)
-        self.guard.record_released(number)
-        self._state = state
-
     def _end(self) -> None:
         """Writes the model, then that the run has ended: nothing is read from checkpoints from there on, or written."""
         model = self.model()
         parts = (dict(zip(*part, strict=True)) for part in zip(self._called, model, strict=True))
         files.write_atomically(self.guard.folder / names.MODEL, model_file.content(*parts))
         self.guard.record_end()
-        self._final, self._state = model, None
+        self._final, self._engine.state = model, None
 
     def _take_up_end(self) -> None:
         """Reads the model and the report of a run that has ended."""
@@ -403,18 +393,8 @@ class PrivateTraining:
 
     def _resume(self) -> None:
         """Goes on with the newest state on disk, in a worker that is there."""
-        self._context.revive()
-        with self._context.installed():
-            start = self.process.initialize()
-            if self._initial is not None:
-                start = self.process.set_model_weights(start, self._initial)
-        states = States(self._checkpoints, start, self._context.wait)
-        if not states.rounds():
-            # Also the initial model: a run that is begun again before its first round has the same.
-            states.save(0, start, {"run": self.guard.run, "round": 0, "ledger": ""})
-        self.guard.check_state(states.newest, states.state)
-        self.guard.resume(states, every_round=True)
-        self._state, self._stale = states.state, False
+        self._engine.resume(every_round=True)
+        self._stale = False
 
     @contextlib.contextmanager
     def _released(self) -> Iterator[None]:

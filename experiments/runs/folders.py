@@ -114,6 +114,12 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
     return path
 
 
+def delete_keys(folder: pathlib.Path) -> None:
+    """Deletes all states of a run, which have the keys of its noise, and what secret cohorts follow from."""
+    checkpoint_files.remove_all(folder / CHECKPOINTS)
+    (folder / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
+
+
 def keep_mechanism(folder: pathlib.Path, mechanism: tff_mf.Mechanism) -> None:
     """Saves the mechanism of a run in its folder."""
     tff_mf.save(mechanism, folder / MECHANISM)

@@ -7,7 +7,7 @@ import bisect
 import contextlib
 import pathlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -143,13 +143,21 @@ class ServerLoop:
             self._last = number
             return number
 
-    def save(self, round_number: int, state: Any, *, reports: ReportCounts | None = None) -> None:
+    def save(
+        self,
+        round_number: int,
+        state: Any,
+        *,
+        reports: ReportCounts | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
         """Saves the state after a round that was begun; `released` must follow before anything of it is published.
 
         Args:
             round_number: The round, counted from 1.
             state: What the storage keeps.
             reports: Counts of the clients' reports in the round, if they were counted.
+            facts: What else the engine needs to go on after the round.
 
         Raises:
             InputValueError: If the round was not begun, the ledger could not be written, or this is a forked process.
@@ -158,7 +166,7 @@ class ServerLoop:
         self._book.check()
         if not self._book.record.attempts[round_number]:
             raise InputValueError(f"round_number={round_number} was never begun.")
-        about = {"run": self.run, "round": round_number, "ledger": self._book.seen()}
+        about = {"run": self.run, "round": round_number, "ledger": self._book.seen(), **(facts or {})}
         self._storage.save(round_number, state, {**about, "reports": msgspec.to_builtins(reports)})
 
     def released(self, round_number: int, *, reports: ReportCounts | None = None) -> None:

@@ -1,1 +1,1 @@
-"""Training: the TFF learning process of a run, the loop over its rounds, checkpoints and resumption."""
+"""Training: data, model and learning process of a run of `tff-mf train`."""

@@ -13,10 +13,11 @@ import tensorflow_federated as tff
 from tff_mf.base import strict_json
 from tff_mf.base.errors import InputValueError
 
+from ..guard import weight_names
 from ..runs import metrics
 from ..runs.settings import ALL, RunSettings
 from ..runs.summary import Quality
-from . import client_batches, evaluation, models, weight_names
+from . import client_batches, evaluation, models
 from .datasets import sentences
 from .datasets.sentences import ClientSentences
 from .evaluation import ACCURACY

@@ -18,7 +18,7 @@ from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import amplification, derived, ledger, names, statements
 from tff_mf.experiments.runs.settings import ADAPTIVE_OPTIMIZERS, RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
-from tff_mf.experiments.training import learning_process, preparation
+from tff_mf.experiments.training import learning_process, program
 from tff_mf.experiments.training.task import build_task
 
 from .shared import critical, invoke, small_settings, states
@@ -241,7 +241,7 @@ def test_a_run_with_restarts_is_not_exported(by_command):
 def test_preparing_computes_nothing_that_needs_a_worker(small_data):
     privacy = plan(noise_multiplier=1.0)
     settings = small_settings(privacy, **CONSTANT)
-    prepared = preparation.prepare(settings, privacy, small_data)
+    prepared = program.prepare(settings, privacy, small_data)
     assert prepared.settings == settings
     assert isinstance(prepared.aggregator, aggregators.MFAggregationFactory)
     # Enough for cohorts of 30 of which two in a row have no client in common.

@@ -21,7 +21,7 @@ from tff_mf.experiments.planning.deployment import options as compared
 from tff_mf.experiments.runs import statable, statements
 from tff_mf.experiments.runs.statements import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
-from tff_mf.experiments.training import preparation
+from tff_mf.experiments.training import program
 from tff_mf.experiments.training.datasets import sqlite
 from tff_mf.numerics import digits
 from tff_mf.planning import compare
@@ -268,13 +268,13 @@ def test_no_other_module_writes_a_guarantee():
 
 def test_a_report_says_whether_clients_of_the_evaluation_train(tmp_path):
     """StackOverflow's users write before and after 2018, which is how its splits are made."""
-    of_both = preparation.measured_on(["c1", "c3"], ["d1", "c3"])
+    of_both = program.measured_on(["c1", "c3"], ["d1", "c3"])
     run_folders.start(tmp_path, released_without_noise=[{"name": "metrics of evaluation", "of": of_both}])
     reports.write(tmp_path, realised=False)
     planned = (tmp_path / "planned.md").read_text()
     assert "the evaluation, on other sentences of clients that train" in planned
     assert "clients that do not train" not in planned
-    assert preparation.measured_on(["c1", "c3"], ["d1"]) == "clients that do not train"
+    assert program.measured_on(["c1", "c3"], ["d1"]) == "clients that do not train"
 
 
 RUN = [
@@ -371,14 +371,14 @@ def test_a_plan_is_refused_exactly_if_no_epsilon_can_be_stated(
 
 def test_clients_of_the_log_count_where_they_stand_for_more(small_data):
     """A report takes who is in the log for the population, which may then be larger than with all clients."""
-    from tff_mf.experiments.training import preparation
+    from tff_mf.experiments.training import program
 
     clients = len(sqlite.load(small_data).train.client_ids)
     plan = tff_mf.plan(**{**PLAN, "cohort": clients // 2}, noise_multiplier=3.0, delta=1e-6)
     settings = small_settings(plan)
-    prepared = preparation.prepare(settings, plan, small_data)
+    prepared = program.prepare(settings, plan, small_data)
     logged = len({client for t in range(4) for client in prepared.cohorts.cohort(t)})
-    population = preparation.reported_population(plan, prepared.cohorts, logged=True)
+    population = program.reported_population(plan, prepared.cohorts, logged=True)
     assert population == logged * (clients // 2) // 2 > prepared.population
     at_most = dataclasses.replace(plan, delta=1 / population)
     with pytest.raises(tff_mf.InputError, match="delta"):

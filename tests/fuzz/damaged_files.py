@@ -1,10 +1,9 @@
 """Damage to each file of a run, and whether it is found out: when the run goes on, and when its report is checked.
 
-A run goes on by the command itself, in this process, up to the moment when the first round would be computed. What it
-would compute is a function of what it has read by then, which is compared with what it reads from intact files.
+A run goes on by the command itself, in a process of its own, to its end, which is a function of what it reads, as its
+noise follows from a seed. It is compared with the end that intact files lead to.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -14,26 +13,17 @@ import random
 import shutil
 import signal
 import sys
-import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
-import click
 import numpy as np
 import tensorflow as tf
-import tree
 from outcomes import CRASHED, DETECTED, HARMLESS, SILENT, Outcome
 
 import tff_mf
-from tff_mf import aggregators
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
-from tff_mf.experiments.cli import cli
-from tff_mf.experiments.runs import ledger, metrics, names, server_loop
-from tff_mf.experiments.runs.settings import RunSettings
-from tff_mf.experiments.training import learning_process, preparation
-from tff_mf.experiments.training import task as training_task
+from tff_mf.experiments.runs import ledger, metrics, model_file, names
 from tff_mf.experiments.training.datasets import pydoc, sqlite
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "faults"))
@@ -79,10 +69,6 @@ def damage(path: pathlib.Path, kind: str, generator: random.Random) -> None:
     path.write_bytes(content)
 
 
-class ReachedError(Exception):
-    """The first round would be computed now."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Runs:
     """Folders of runs of the same settings.
@@ -90,43 +76,27 @@ class Runs:
     Attributes:
         stopped: One that was killed after a checkpoint.
         other: Another one.
-        finished: The first one, gone on with to its end.
+        finished: One whose noise is random, to its end.
         arguments: From a folder to the command that goes on there.
-        data: The data set.
     """
 
     stopped: pathlib.Path
     other: pathlib.Path
     finished: pathlib.Path
     arguments: Callable[[pathlib.Path], list[str]]
-    data: pathlib.Path
 
 
 def make(data: pathlib.Path, work: pathlib.Path) -> Runs:
     """Runs what all file faults are done to; only forks compute."""
 
-    def arguments(folder: pathlib.Path) -> list[str]:
-        return small_run.flags(data, folder, mechanism="identity", seed=None)
-
-    def kill_in_round(number: int) -> Callable[[], None]:
-        def prepare() -> None:
-            begin = ledger.Ledger.begin
-
-            def counted(book: Any, round_number: int, *more: Any, **given: Any) -> None:
-                begin(book, round_number, *more, **given)
-                if round_number == number:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            ledger.Ledger.begin = counted
-
-        return prepare
+    def arguments(folder: pathlib.Path, seed: int | None = 7) -> list[str]:
+        return small_run.flags(data, folder, mechanism="identity", seed=seed)
 
     for name in ("stopped", "other"):
-        small_run.finish(arguments(work / name), work / f"{name}.log", kill_in_round(8))
+        small_run.finish(arguments(work / name), work / f"{name}.log", _killed_in_round_8)
         (work / name / ".lock").unlink()
     finished = work / "finished"
-    shutil.copytree(work / "stopped", finished)
-    child = small_run.finish([*arguments(finished), "--resume"], work / "finished.log")
+    child = small_run.finish(arguments(finished, None), work / "finished.log")
     if child.status:
         raise RuntimeError(child.text()[-2000:])
     return Runs(
@@ -134,120 +104,50 @@ def make(data: pathlib.Path, work: pathlib.Path) -> Runs:
         other=work / "other",
         finished=finished,
         arguments=lambda folder: [*arguments(folder), "--resume"],
-        data=data,
     )
 
 
-class _Process:
-    """The learning process of the runs, built once: its first state is known, and no round is computed."""
+def _killed_in_round_8() -> None:
+    """Kills this process where the state after round 8 is about to get its name."""
 
-    def __init__(self, data: pathlib.Path) -> None:
-        small = {"model": "conv", "vocab_size": 100, "embedding_size": 4, "units": 4}
-        settings = RunSettings(
-            rounds=small_run.ROUNDS, clients_per_round=3, delta=1e-6, sampling="single", cohort=4, **small
-        )
-        words = list(sqlite.load_word_counts(data, 100))
-        language = training_task.build_task(settings, words)
-        plan = mock.Mock(
-            grid=settings.chosen_grid(),
-            mechanism=tff_mf.Identity(),
-            noise_multiplier_as_run=5.0,
-            rounds=small_run.ROUNDS,
-            clients_per_round=3,
-            insecure_seed=None,
-            restart_every=None,
-            adaptive_count_stddev=None,
-            adaptive_count_stddev_as_run=None,
-        )
-        with aggregators.tff_session():
-            process, self.mean = learning_process.build_process(settings, plan, language)
-            self._start = process.initialize()
-        self.words, self.parameters = words, language.parameters
+    def hook(event: str, given: tuple[Any, ...]) -> None:
+        if event == "os.link" and os.path.basename(given[1]) == "checkpoint_8.safetensors":
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    def initialize(self) -> Any:
-        return self._start
-
-    def set_model_weights(self, state: Any, weights: Any) -> Any:
-        del weights
-        return state
+    sys.addaudithook(hook)
 
 
-class Resumption:
-    """Resumes runs, up to the first round."""
+def _resumed(runs: Runs, folder: pathlib.Path, prepare: Callable[[], None]) -> dict[str, Any]:
+    """Resumes a run, and returns what its end says.
 
-    def __init__(self, runs: Runs) -> None:
-        self._runs, self._process = runs, _Process(runs.data)
-        self._splits = sqlite.load(runs.data)
-        self._loaded: Any = None
-
-    def read(self, folder: pathlib.Path) -> dict[str, Any]:
-        """Returns what a run goes on from.
-
-        Raises:
-            InputError: If it refuses to, as it should if a file is damaged.
-            Exception: If it fails in any other way, as it should not.
-        """
-        self._loaded = None
-        task = types.SimpleNamespace(
-            build_batches=_NoData,
-            build_evaluator=lambda: types.SimpleNamespace(tokens=lambda chunks: []),
-            initial_weights=None,
-            parameters=self._process.parameters,
-        )
-        resume = server_loop.ServerLoop.resume
-
-        def resumed(loop: Any, saved: Any, **more: Any) -> Any:
-            self._loaded = saved.progress
-            return resume(loop, saved, **more)
-
-        with contextlib.ExitStack() as patches:
-            for where, name, value in (
-                (preparation, "build_task", lambda *given: task),
-                (preparation, "build_process", lambda *given: (self._process, self._process.mean)),
-                (preparation.sqlite, "load", lambda path: self._splits),
-                (preparation.sqlite, "load_word_counts", lambda path, size: dict.fromkeys(self._process.words, 1)),
-                (aggregators, "resident_context", lambda **given: contextlib.nullcontext()),
-                (server_loop.ServerLoop, "resume", resumed),
-            ):
-                patches.enter_context(mock.patch.object(where, name, value))
-            try:
-                cli.main(self._runs.arguments(folder), standalone_mode=False)
-            except ReachedError:
-                pass
-            except click.ClickException as error:
-                raise InputErrorOfCommand(error.format_message()) from error
-        state = [np.asarray(leaf) for leaf in tree.flatten(self._loaded.state)]
-        return {
-            "state": [(leaf.dtype.str, leaf.shape, leaf.tobytes()) for leaf in state],
-            "round": self._loaded.round_number,
-            "history": [sorted(row.items()) for row in self._loaded.history],
-            "ledger": ledger.read_ledger(folder / names.LEDGER),
-            "metrics": _metrics(folder),
-            "configuration": _plain(folder / "run.json"),
-            "mechanism": tff_mf.load(folder / "mechanism.safetensors"),
-        }
+    Raises:
+        InputErrorOfCommand: If it refuses to, as it should if a file is damaged.
+        RuntimeError: If it fails in any other way, as it should not.
+    """
+    child = small_run.finish(runs.arguments(folder), folder.with_suffix(".log"), prepare)
+    last = child.text().strip().splitlines()[-1:]
+    if child.status == 2 or (child.status and last and last[0].startswith("tff-mf: ")):
+        raise InputErrorOfCommand(last[0])
+    if child.status:
+        raise RuntimeError(child.text()[-500:])
+    model, _ = model_file.read_from(folder)
+    return {
+        "model": {name: (value.dtype.str, value.shape, value.tobytes()) for name, value in model.items()},
+        "clients": [(line.round, line.clients) for line in ledger.read_ledger(folder / names.LEDGER).begun],
+        "metrics": _metrics(folder),
+        "configuration": json.loads((folder / "run.json").read_text()),
+        "mechanism": tff_mf.load(folder / "mechanism.safetensors"),
+    }
 
 
 class InputErrorOfCommand(InputError):
     """What the command line refused, as it says it."""
 
 
-class _NoData:
-    def __init__(self, sentences: Any) -> None:
-        del sentences
-
-    def of(self, clients: Sequence[str]) -> None:
-        raise ReachedError
-
-
 def _metrics(folder: pathlib.Path) -> list[str]:
     # How long rounds took differs from run to run, and is nothing that anything is computed from.
     rows = metrics.read_metrics(folder / names.METRICS).rows
     return [str(sorted((name, value) for name, value in row.items() if name != "seconds")) for row in rows]
-
-
-def _plain(path: pathlib.Path) -> Any:
-    return json.loads(path.read_text())
 
 
 def _names(message: str, path: pathlib.Path, folder: pathlib.Path) -> bool:
@@ -257,7 +157,6 @@ def _names(message: str, path: pathlib.Path, folder: pathlib.Path) -> bool:
 
 def going_on(runs: Runs, work: pathlib.Path, each: int, generator: random.Random) -> Iterator[Outcome]:
     """Damages each file of a stopped run, and resumes it."""
-    resumption = Resumption(runs)
     folder = work / "damaged"
 
     def restored() -> pathlib.Path:
@@ -265,16 +164,18 @@ def going_on(runs: Runs, work: pathlib.Path, each: int, generator: random.Random
         shutil.copytree(runs.stopped, folder)
         return folder
 
-    intact = resumption.read(restored())
+    intact = _resumed(runs, restored(), _as_it_is)
     newest = max(runs.stopped.glob("checkpoints/*.safetensors"), key=lambda path: int(path.stem.split("_")[1]))
     for relative in sorted(path.relative_to(runs.stopped) for path in runs.stopped.rglob("*") if path.is_file()):
-        for kind in kinds(each, "from another run", "of a newer version", "read-only", "a folder in its place"):
+        # Each resumes a run to its end, and takes some seconds.
+        for kind in kinds(each // 6, "from another run", "of a newer version", "read-only", "a folder in its place"):
             path = restored() / relative
             if _inflicted(path, relative, kind, runs, generator):
+                prepare = _read_only(folder) if kind == "read-only" else _as_it_is
                 yield _judged(
                     f"`{_shown(relative, newest)}`, resume",
                     kind,
-                    lambda kind=kind: _as_nobody(kind, folder, lambda: resumption.read(folder)),
+                    lambda prepare=prepare: _resumed(runs, folder, prepare),
                     lambda found: found == intact,
                     lambda message, path=path: _names(message, path, folder),
                 )
@@ -282,7 +183,10 @@ def going_on(runs: Runs, work: pathlib.Path, each: int, generator: random.Random
         if path.name == newest.name or generator.random() < 0.5:
             path.unlink()
     yield _judged(
-        "all newer checkpoints, resume", "removed", lambda: resumption.read(folder), lambda found: found == intact
+        "all newer checkpoints, resume",
+        "removed",
+        lambda: _resumed(runs, folder, _as_it_is),
+        lambda found: found == intact,
     )
 
 
@@ -317,18 +221,16 @@ def _inflicted(path: pathlib.Path, relative: pathlib.Path, kind: str, runs: Runs
     return True
 
 
-def _as_nobody(kind: str, folder: pathlib.Path, work: Callable[[], Any]) -> Any:
-    """Does work as a user for whom read-only is read-only: root may write whatever the mode says."""
-    if kind != "read-only":
-        return work()
+def _as_it_is() -> None:
+    """Prepares nothing."""
+
+
+def _read_only(folder: pathlib.Path) -> Callable[[], None]:
+    """Makes a folder read-only, and returns what makes a process of a user's for whom it is: root may write anyway."""
     for path in (folder, *folder.rglob("*")):
         os.chown(path, _NOBODY, _NOBODY)
         path.chmod(0o500 if path.is_dir() else 0o400)
-    os.seteuid(_NOBODY)
-    try:
-        return work()
-    finally:
-        os.seteuid(0)
+    return lambda: os.seteuid(_NOBODY)
 
 
 def _judged(
@@ -425,9 +327,9 @@ def outcomes(work: pathlib.Path, *, inputs: int, seed: int, only: str) -> Iterat
     pydoc.write_pydoc(data, ["scipy"], progress=False)
     # Forks first: a process that has computed with TensorFlow must not be forked.
     runs = make(data, work)
+    if only in "resumed runs":
+        yield from going_on(runs, work, inputs, generator)
     if only in "artifacts and data":
         yield from loaded(work, data, inputs, generator)
     if only in "reports":
         yield from reported(runs, work, inputs, generator)
-    if only in "resumed runs":
-        yield from going_on(runs, work, inputs, generator)
